@@ -1,4 +1,5 @@
-"""Chooses the sandbox of this machine: bubblewrap, else Landlock, else none if requested by name."""
+"""Chooses the sandbox of this machine: bubblewrap, else Landlock, else none if requested by
+name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roo Code and Cline: a folder a task, its sub-tasks in the folders beside it."""
+"""Roo Code and Cline: one folder per task, sub-tasks in folders beside it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def _is_runtime_session(document: Any) -> bool:
-    """Whether it is of Cline's own runtime, which its command line has."""
+    """Whether it belongs to Cline's own runtime, used by its command line."""
     return isinstance(document, dict) and (is_message_file(document) or is_session_info(document))
 
 
@@ -80,7 +80,7 @@ def _is_conversation(document: Any) -> bool:
 
 
 def _has_client_marks(message: Mapping[str, Any]) -> bool:
-    """Whether a message bears what only these agents add."""
+    """Whether a message has marks that only these agents add."""
     blocks = message["content"] if isinstance(message["content"], list) else []
     words = [as_text(as_mapping(block).get("text")) or "" for block in blocks[:8]]
     if isinstance(message["content"], str):
@@ -177,7 +177,7 @@ def _build_session(
 
 
 def _is_roo(telling: ClineTaskLane, task: ClineTask, about: Mapping[str, Any]) -> bool:
-    """By what only Roo Code writes; Cline notes the model beside each answer that has a time."""
+    """Recognise Roo Code by what only it writes; Cline adds the model to each timed answer."""
     rows = list(_first_rows(task))
     kinds = {str(row.get(str(row.get("type")))) for row in rows}
     stamped = any(
@@ -191,7 +191,7 @@ def _is_roo(telling: ClineTaskLane, task: ClineTask, about: Mapping[str, Any]) -
 
 
 def _load_task(source: RecordingSource, folder: Path, document: Any) -> ClineTask | None:
-    """The files of a task; its conversation may be missing, its view too."""
+    """Load the files of a task; its conversation or its view may be missing."""
     messages: Sequence[Any] = ()
     rows: Sequence[Any] = ()
     if _is_conversation(document):
@@ -228,7 +228,7 @@ def _first_value_json(values: Sequence[Any]) -> str:
 
 
 def _read_task_info(folder: Path) -> dict[str, Any]:
-    """What the small files beside a conversation say of the task."""
+    """Read the small files beside a conversation."""
     info: dict[str, Any] = {}
     for file in INFO_FILES:
         try:
@@ -241,11 +241,11 @@ def _read_task_info(folder: Path) -> dict[str, Any]:
 
 
 class ClineFamily(NamedTuple):
-    """Which task folders came of which."""
+    """Which task folders were started by which."""
 
     parents: Mapping[Path, Path]
     briefs: Mapping[Path, Sequence[tuple[str, Path]]]
-    """For each that sent off others: what it told them, and their folders."""
+    """For each parent, its briefs and the folders of its children."""
 
     def find_root(self, folder: Path) -> Path:
         seen = {folder}
@@ -275,7 +275,7 @@ def _load_family(path: Path) -> ClineFamily:
 
 @lru_cache(maxsize=4)
 def _scan_families(folder: Path, changed: int) -> ClineFamily:
-    """By what the small files say, and else by the words: a sub-task begins with its brief."""
+    """Relate tasks by their small files, else by text: a sub-task begins with its brief."""
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())[:_MAX_FOLDERS]
     tasks = [task for one in names if ((task := folder / one) / CONVERSATION).is_file()]
     begun = [beginning for task in tasks if (beginning := _read_beginning(task))]
@@ -302,7 +302,7 @@ def _scan_families(folder: Path, changed: int) -> ClineFamily:
 
 
 def _stated_parent(task: Path) -> str | None:
-    """The parent that a task's own files name; "." where they say that there is none."""
+    """Return the parent named by a task's own files; "." if they say that there is none."""
     about = _read_task_info(task)
     parent = as_text(about.get("parentTaskId"))
     if parent is not None:
@@ -311,7 +311,7 @@ def _stated_parent(task: Path) -> str | None:
 
 
 def _read_beginning(task: Path) -> tuple[int, str, Path] | None:
-    """When a task began, and with which words, without reading the rest of it."""
+    """Return when a task began and its first words, without reading the rest."""
     try:
         with (task / CONVERSATION).open("rb") as file:
             head = file.read(_MOST_BEGINNINGS)
@@ -336,7 +336,7 @@ def _decode_first_object(content: bytes) -> Any:
 
 
 def _list_briefs(task: Path) -> list[tuple[int, str, Path]]:
-    """What a task told the tasks it sent off."""
+    """Return a task's briefs to the tasks it started."""
     try:
         path = task / CONVERSATION
         content = path.read_bytes() if path.stat().st_size < _MAX_CONVERSATION_BYTES else b""
@@ -368,7 +368,7 @@ def _briefs_in_content(content: Any) -> Iterator[str]:
 
 
 def is_message_file(document: Mapping[str, Any]) -> bool:
-    """Whether a document holds the messages of a session."""
+    """Whether a document contains the messages of a session."""
     listed = document.get("messages")
     return (
         isinstance(document.get("sessionId"), str)
@@ -379,12 +379,12 @@ def is_message_file(document: Mapping[str, Any]) -> bool:
 
 
 def is_session_info(document: Mapping[str, Any]) -> bool:
-    """Whether a document says what a session was, without its messages."""
+    """Whether a document describes a session without its messages."""
     return {"session_id", "pid", "started_at", "status", "cwd"} <= document.keys()
 
 
 def list_runtime_parts(source: RecordingSource) -> list[Path]:
-    """The other files of a session's folder; none for those that are parts themselves."""
+    """Return the other files of a session's folder; empty for files that are parts themselves."""
     if runtime_owner(source) is not None:
         return []
     session_id = as_label(as_mapping(source.document).get("sessionId")) or ""
@@ -434,7 +434,7 @@ def read_runtime_session(source: RecordingSource, reader: SessionBuilder) -> Ite
 
 
 def _iter_child_tasks(source: RecordingSource, named: str) -> Iterator[tuple[Path, ClineTask]]:
-    """The agents that a session sent off, as far as their files are beside it."""
+    """Yield the agents that a session started, if their files are beside it."""
     try:
         beside = sorted(source.path.parent.glob("*.messages.json"))[:_MAX_CHILD_FILES]
     except OSError:

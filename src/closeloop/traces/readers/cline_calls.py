@@ -1,4 +1,4 @@
-"""Tool calls of Roo Code and Cline: written as XML inside text, their results told in words."""
+"""Tool calls of Roo Code and Cline: XML inside text, with results in prose."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ _EDIT_TOOLS = frozenset(
     {"apply_diff", "insert_content", "replace_in_file", "search_and_replace", "write_to_file"}
 )
 EDIT_ROW = "edit"
-"""What a view calls edits, with whichever tool they are made."""
+"""Name of edits in a view, whichever tool makes them."""
 _PARAMETER = compile_lazily(r"<([a-z_]{1,40}[0-9]?)>")
 _GREEDY_PARAMETERS = frozenset(
     {"content", "diff", "result", "message", "args", "arguments", "context"}
 )
-"""Parameters that may hold XML of their own: they end where their tag closes last."""
+"""Parameters that may contain XML: they end at their last closing tag."""
 _COMMON_TOOL_NAMES = {
     "use_subagents": "subagent",
     "editor": "edit",
     "submit_and_exit": "attempt_completion",
 }
-"""Tools under the names that other agents use for them."""
+"""Tool names mapped to the common ones."""
 ROO_ONLY_NAMES = frozenset({
     "apply_diff", "codebase_search", "edit_file", "fetch_instructions", "generate_image",
     "insert_content", "read_command_output", "run_slash_command", "search_and_replace",
@@ -61,7 +61,7 @@ REMINDER = compile_lazily(
     r"\s*(?:# (?:task_progress|TODO LIST)\b|\*\*All \d+ items have been completed"
     r"|\(The user did not provide a new message)"
 )
-"""How texts begin that the client adds in the user's name."""
+"""Beginnings of texts that the client adds in the user's name."""
 _MODEL = compile_lazily(r"<model>([^<\n]{1,200})</model>")
 _MODE = compile_lazily(r"# Current Mode\n(?:<slug>([^<\n]{1,100})</slug>|(\w+) MODE)")
 _FOLDER = compile_lazily(r"# Current (?:Workspace|Working) Directory \((.{1,1000}?)\)")
@@ -93,7 +93,7 @@ class ClineCall(NamedTuple):
 
 
 def split_segments(text: str) -> Iterator[str | ClineCall]:
-    """What is said and what is called, in order."""
+    """Yield text and calls in order."""
     position = 0
     while tag := _OPENING_TAG.search(text, position):
         name = tag[1]
@@ -128,7 +128,7 @@ def _parse_parameters(body: str) -> dict[str, str]:
 def events_from_cline_call(
     name: str, arguments: Mapping[str, Any] | None, origin: CallOrigin
 ) -> list[AnyEvent]:
-    """What a call starts: one event, or one for each file that is read together."""
+    """Return the events of a call: one, or one for each file that is read together."""
     fields = dict(arguments or {})
     if name == "read_file" and (paths := _paths_to_read(fields)):
         return _events_for_values(name, "path", paths, origin)
@@ -170,7 +170,7 @@ def _events_for_values(
 
 
 def _common_arguments(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Parameters under the names that other agents use for them."""
+    """Rename parameters to the common names."""
     match name:
         case "new_task" if not as_text(arguments.get("message")):
             return {**arguments, "message": as_text(arguments.get("context")) or ""}
@@ -205,7 +205,7 @@ def _paths_to_read(arguments: Mapping[str, Any]) -> list[str]:
 
 
 class ClineVerdict(NamedTuple):
-    """What a result says besides its words."""
+    """What a result says besides its text."""
 
     ok: bool | None
     denied: bool = False
@@ -213,7 +213,7 @@ class ClineVerdict(NamedTuple):
 
 
 def parse_cline_verdict(output: str) -> ClineVerdict:
-    """Whether it worked, and what the user said to it."""
+    """Parse whether it succeeded, and the user's remark."""
     status_fields = (
         as_mapping(try_decode_json(output))
         if output.startswith('{"') and len(output) < 1 << 16
@@ -229,7 +229,7 @@ def parse_cline_verdict(output: str) -> ClineVerdict:
 
 
 def cline_result_fields(event: AnyEvent, output: str, verdict: ClineVerdict) -> dict[str, object]:
-    """The fields that a result gives its event."""
+    """Return the fields that a result fills."""
     ok = verdict.ok
     if isinstance(event, Edit) and ok is None and output:
         head = output[:600].lower()
@@ -257,7 +257,7 @@ def _parse_exit_code(text: str) -> int | None:
 
 
 def file_section(output: str, path: str) -> str:
-    """The piece of a result over several files that is about one of them."""
+    """Return the part of a result over several files that belongs to one of them."""
     start = output.find(f"<path>{path}</path>")
     if start < 0:
         return output
@@ -266,7 +266,7 @@ def file_section(output: str, path: str) -> str:
 
 
 class ClineEnvironment(NamedTuple):
-    """What the client says of itself beside each message."""
+    """What the client adds about itself to each message."""
 
     model: str | None
     directory: str | None
@@ -285,14 +285,14 @@ def parse_environment(text: str) -> ClineEnvironment:
 
 
 def parse_result_header(text: str) -> tuple[str, str] | None:
-    """The tool a result is of, and what is said of it in the same breath."""
+    """Return the tool of a result, and what is said about it on the same line."""
     match = _RESULT_TOOL_NAME.match(text)
     end = text.find("] Result:") if match and not text.startswith("[new_task completed]") else -1
     return (match[1], text[end + 9 :]) if match and end > 0 else None
 
 
 def split_request_results(request: str) -> Iterator[tuple[str, str]]:
-    """The results that a request brings, each with its tool; kinds of edits are one tool."""
+    """Yield the results of a request with their tool; kinds of edits are one tool."""
     body = request.partition("<environment_details>")[0]
     starts = [match.start() for match in _RESULT_HEADER.finditer(body)]
     for start, end in zip(starts, [*starts[1:], len(body)], strict=False):
@@ -312,14 +312,14 @@ def join_block_texts(content: Any) -> str:
 
 
 class ClineOperationResult(NamedTuple):
-    """What came of one file or command."""
+    """The result of one file or command."""
 
     ok: bool
     text: str
 
 
 def parse_commands(arguments: Mapping[str, Any]) -> list[str]:
-    """The lines of a `run_commands`."""
+    """Return the lines of a `run_commands` call."""
     listed_commands = arguments.get("commands", arguments.get("command", arguments.get("cmd")))
     lines = []
     for one in listed_commands if isinstance(listed_commands, list) else [listed_commands]:
@@ -333,7 +333,7 @@ def parse_commands(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def parse_file_paths(arguments: Mapping[str, Any]) -> list[str]:
-    """The paths of a `read_files`."""
+    """Return the paths of a `read_files` call."""
     listed_files = next((arguments[name] for name in _FILES_KEYS if name in arguments), arguments)
     each = listed_files if isinstance(listed_files, list) else [listed_files]
     named = [as_mapping(one).get("path", one) for one in each]
@@ -341,7 +341,7 @@ def parse_file_paths(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def parse_operation_results(content: Any) -> Sequence[ClineOperationResult]:
-    """The results that a call brings, in the order of what was asked; none for other results."""
+    """Return the results of a call in the order of its arguments; empty for other results."""
     entries = (
         try_decode_json(content) if isinstance(content, str) and content[:1] in "[{" else content
     )
@@ -364,7 +364,7 @@ def _operation_text(one: Mapping[str, Any]) -> str:
 
 
 def operation_fields(event: AnyEvent, done: ClineOperationResult) -> dict[str, object]:
-    """The fields that a result gives its event."""
+    """Return the fields that a result fills."""
     event_fields = result_fields(event, done.text, done.ok)
     if isinstance(event, Command):
         # What went well is the command's own output; else the exit code stands before it.

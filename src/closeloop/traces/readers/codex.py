@@ -1,4 +1,4 @@
-"""Codex rollouts: the JSONL files under `~/.codex/sessions`, packed or not."""
+"""Codex rollouts: the JSONL files under `~/.codex/sessions`, compressed or not."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ _IGNORED_TYPES = frozenset({
     "world_state", "collab_agent_spawn_begin", "collab_waiting_begin", "collab_close_begin",
     "collab_agent_interaction_begin", "collab_resume_begin",
 })  # fmt: skip
-"""What tells of the machinery, or says again what another record says."""
+"""Records about internals, or that repeat another record."""
 _BARE_TYPES = frozenset({
     "message", "reasoning", "function_call", "function_call_output", "custom_tool_call",
     "custom_tool_call_output", "local_shell_call", "web_search_call",
 })  # fmt: skip
-"""What stands without an envelope in the files of 2025's first versions."""
+"""Records without an envelope in files of early 2025."""
 
 
 def handle_message(reading: CodexRollout, record: RecordFields) -> None:
@@ -125,7 +125,7 @@ def handle_output(reading: CodexRollout, record: RecordFields) -> None:
 
 
 def handle_agent_letter(reading: CodexRollout, record: RecordFields) -> None:
-    """What one agent wrote to another."""
+    """Add a message from one agent to another."""
     content, author = record.get("content"), record.get("author")
     hidden = [as_mapping(part).get("encrypted_content") for part in as_list(content)]
     words = [content_text(content), *(text for text in hidden if isinstance(text, str))]
@@ -219,7 +219,7 @@ def handle_compaction_event(reading: CodexRollout, record: RecordFields) -> None
 
 
 def _add_compaction(reading: CodexRollout, kind: str, text: str) -> None:
-    """A record and an event tell of each; the first of them counts."""
+    """A record and an event report each compaction; the first counts."""
     reading.lane.end_turn()
     if reading.compacted not in (None, kind):
         reading.compacted = None
@@ -288,7 +288,7 @@ def handle_agent_activity(reading: CodexRollout, record: RecordFields) -> None:
 
 
 def handle_review_start(reading: CodexRollout, record: RecordFields) -> None:
-    """A review is work for another thread, which Codex itself hands over."""
+    """A review is work for another thread, which Codex itself starts."""
     hint = record.get("user_facing_hint") or record.get("prompt")
     brief = hint if isinstance(hint, str) else json_excerpt(record)
     reading.reviews += reading.lane.add_script_call("spawn_agent", {"message": brief}, "review")
@@ -400,7 +400,7 @@ _ITEM_HANDLERS: dict[str, EventHandler] = {
 
 
 def handle_record(reading: CodexRollout, record: Any) -> None:
-    """One record, whatever it is."""
+    """Handle one record of any kind."""
     if not isinstance(record, dict):
         reading.lane.add_note(json_excerpt(record), "unknown: record")
         return
@@ -457,9 +457,9 @@ _RECORD_TYPES = frozenset(
 _OPENING = object()
 _EXITS: dict[str, Exit] = {"budget_limited": "out_of_budget"}
 MAX_DAYS_APART = 31
-"""How long after a thread began the ones that it starts are looked for."""
+"""Days after a thread's start in which its children are sought."""
 MAX_FOLDER_FILES = 5000
-"""In a folder with more files than this, only those named as Codex names them are looked into."""
+"""In a folder with more files, only those with Codex's file names are examined."""
 HEAD_BYTES = 16 << 10
 _HEADER_KEYS = re.compile(rb'"(id|parent_thread_id|timestamp)"\s*:\s*"([^"\\]{1,100})"')
 _thread_cache: dict[str, tuple[int, dict[str, CodexThread]]] = {}
@@ -483,7 +483,7 @@ def _has_envelope(line: Any) -> bool:
 
 
 def _is_old_format(lines: Sequence[Any]) -> bool:
-    """A file of the first versions: no envelopes, and a first line without a type."""
+    """Whether a file is of the first versions: no envelopes, and a first line without a type."""
     first = lines[0]
     return (
         isinstance(first, dict)
@@ -533,7 +533,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 def _iter_timed_records(
     source: RecordingSource, reading: CodexRollout, child: CodexThread | None = None
 ) -> Iterator[tuple[str, CodexRollout, Any]]:
-    """Records with the time by which the threads' files are woven together."""
+    """Yield records with the time by which the threads' files are merged."""
     latest = ""
     if child is not None:
         # The file is opened only when its time has come: there may be many.
@@ -561,7 +561,7 @@ def _subagent_kind(meta: dict[str, Any]) -> str | None:
 
 
 def _join_reviews(builder: SessionBuilder, readings: Sequence[CodexRollout]) -> None:
-    """A review's thread is told apart only by its first line: the first is for the first."""
+    """A review's thread is marked only in its first line, so they are joined in order."""
     for reading in readings:
         mine = reading.meta.get("id")
         reviews = [
@@ -634,7 +634,7 @@ def _session_exit(root: CodexRollout) -> tuple[Exit, str | None]:
 
 
 class CodexThread(NamedTuple):
-    """What the first line of a rollout says of it."""
+    """The first line of a rollout."""
 
     id: str
     parent: str | None
@@ -643,7 +643,7 @@ class CodexThread(NamedTuple):
 
 
 def read_thread_header(source: RecordingSource) -> CodexThread | None:
-    """The thread that a file holds, by its first line."""
+    """Return the thread of a file, by its first line."""
     line = source.head[:HEAD_BYTES].lstrip().partition(b"\n")[0]
     if b'"session_meta"' not in line[:300]:
         return None
@@ -660,7 +660,7 @@ def read_thread_header(source: RecordingSource) -> CodexThread | None:
 
 
 def list_descendant_threads(source: RecordingSource) -> list[CodexThread]:
-    """The threads that this one started, and theirs, as far as their files are there."""
+    """Return the threads that this one started, recursively, if their files exist."""
     root = read_thread_header(source)
     if root is None:
         return []
@@ -682,7 +682,7 @@ def list_descendant_threads(source: RecordingSource) -> list[CodexThread]:
 
 
 def find_starter_file(source: RecordingSource) -> Path | None:
-    """The file of the thread that started this one, or of the one that started that."""
+    """Return the file of the thread that started this one, directly or not."""
     thread = read_thread_header(source)
     known_ids, top = set(), None
     while thread is not None and thread.parent is not None and thread.id not in known_ids:
@@ -701,7 +701,8 @@ def find_starter_file(source: RecordingSource) -> Path | None:
 
 @lru_cache(maxsize=256)
 def _day_folders(folder: Path, days: range) -> Sequence[str]:
-    """The folder, and those of the days around it; most files of a day ask for the same."""
+    """Return the folder and those of the days around it; cached, as most files of a day need the
+    same."""
     try:
         day = date(*(int(name) for name in folder.parts[-3:]))
         others = [day + timedelta(days=distance) for distance in days[1:]]
@@ -712,7 +713,7 @@ def _day_folders(folder: Path, days: range) -> Sequence[str]:
 
 
 def _threads_in_folder(folder: str, source: RecordingSource) -> dict[str, CodexThread]:
-    """The threads in a folder, looked up once as long as no file comes or goes."""
+    """Return the threads in a folder; cached until a file is added or removed."""
     # Most are not there, and every file asks for all of them: this is the quickest way to know.
     if not os.access(folder, os.F_OK):
         return {}

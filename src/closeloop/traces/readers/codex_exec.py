@@ -1,4 +1,4 @@
-"""What `codex exec --json` prints: items as they begin and end, without times or a model."""
+"""Output of `codex exec --json`: items as they begin and end, without times or a model."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _is_start_line(line: Any) -> bool:
 
 
 def _is_later_line(line: Any) -> bool:
-    """A later line: the file's beginning may be lost."""
+    """Whether it is a later line: the file's beginning may be lost."""
     if not isinstance(line, dict) or not isinstance(line.get("type"), str):
         return False
     if line["type"] not in _RECORD_TYPES or line["type"] == "error":
@@ -97,7 +97,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 class _CodexExecThread:
-    """One thread as far as it is printed."""
+    """One printed thread."""
 
     def __init__(self, skipped: dict[str, int], thread: str | None) -> None:
         self.thread = thread
@@ -136,7 +136,7 @@ class _CodexExecThread:
             self.builder.add_note(json_excerpt(record), f"unknown: {as_label(kind) or 'record'}")
 
     def _mark_claim(self) -> None:
-        """A turn came to its end: the agent's last words say that it is done."""
+        """A turn ended: the agent's last message claims to be done."""
         words = None if self._last_words is None else self.builder.events[self._last_words - 1]
         if isinstance(words, Message):
             self.builder.finish(words, intent="claim")
@@ -180,7 +180,7 @@ class _CodexExecThread:
             self.builder.add_note(self._message_text(item, item), "error")
 
     def _add_plan(self, item: Item, ended: bool) -> None:
-        """A list that is told again with every step that is done, and once more at the end."""
+        """Add a plan that is repeated with every finished step and at the end."""
         plan = item.get("items")
         if plan != self._plan:
             self._plan = plan
@@ -263,7 +263,7 @@ class _CodexExecThread:
         self.builder.finish(event, **result_fields)
 
     def _add_agent_call(self, item: Item, ended: bool) -> None:
-        """Work for another agent, or word from it; its own thread is not printed."""
+        """Add work for another agent, or its reply; its own thread is not printed."""
         event, tool = self._find_open_call(item), as_label(item.get("tool")) or "agent"
         if event is None and tool in ("spawn_agent", "send_input"):
             brief = item.get("prompt")
@@ -350,7 +350,7 @@ class _CodexExecThread:
 
 
 def _unwrap_shell(command: str) -> str:
-    """The line that the agent meant: Codex prints it with the shell around it, quoted."""
+    """Return the command without the quoted shell around it."""
     prefix = _SHELL_PREFIX.match(command)
     if prefix is None:
         return command

@@ -1,4 +1,4 @@
-"""Factory's Droid: a session's messages a line, and its model and tokens in a file beside."""
+"""Factory's Droid: one message per line; model and tokens in a file beside."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _settings_path(source: RecordingSource) -> Path:
 
 
 def _usage_from_settings(record: object) -> Usage:
-    """What the whole session used: messages do not say."""
+    """Usage of the whole session; messages have none."""
     fields = as_mapping(record)
     return make_usage(
         as_count(fields.get("inputTokens")),

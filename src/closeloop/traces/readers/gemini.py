@@ -51,12 +51,12 @@ _TIMED_OUT = "Command was automatically cancelled because it exceeded the timeou
 _REJECTION_PREFIXES = ("User did not allow tool call", "User denied", "[Operation Cancelled]")
 _CANCELLED_PREFIX = "[Operation Cancelled] Reason: Operation cancelled"
 _MAX_EVENTS_BACK = 200
-"""So many events back the same interrupt may have been told."""
+"""Events back in which the same interrupt may have been reported."""
 _HANDOFF_STATES = {"completed": True, "error": False, "failed": False, "cancelled": False}
 
 
 class FunctionResponse(NamedTuple):
-    """What came back from a call."""
+    """The result of a call."""
 
     call: str | None
     name: str | None
@@ -65,14 +65,14 @@ class FunctionResponse(NamedTuple):
 
 
 def content_parts(content: object) -> list[Any]:
-    """The parts of a text, of a part, of a list of them, or of a content with a role."""
+    """Return the parts of a text, a part, a list of them, or a content with a role."""
     if isinstance(content, dict):
         content = content.get("parts", [content])
     return [{"text": content}] if isinstance(content, str) else as_list(content)
 
 
 def gemini_content_text(content: object, thought: bool = False) -> str:
-    """What is said in a content, or with `thought` only thought."""
+    """Return the text of a content, or with `thought` only its thoughts."""
     return "".join(_part_text(part, thought) for part in content_parts(content))
 
 
@@ -91,14 +91,14 @@ def _part_text(part: object, thought: bool) -> str:
 
 
 def iter_function_calls(content: object) -> Iterator[Mapping[str, Any]]:
-    """The calls that a content asks for."""
+    """Yield the calls of a content."""
     for part in content_parts(content):
         if isinstance(part, dict) and isinstance(part.get("functionCall"), dict):
             yield part["functionCall"]
 
 
 def iter_function_responses(content: object) -> Iterator[FunctionResponse]:
-    """The results that a content brings; other parts beside them belong to the last one."""
+    """Yield the results of a content; other parts belong to the last one."""
     for part in content_parts(content):
         response = part.get("functionResponse") if isinstance(part, dict) else None
         if isinstance(response, dict):
@@ -109,7 +109,7 @@ def iter_function_responses(content: object) -> Iterator[FunctionResponse]:
 
 
 def parse_function_response(response: object) -> tuple[str, bool]:
-    """The text of a response, and whether it is an error."""
+    """Return the text of a response, and whether it is an error."""
     if not isinstance(response, dict):
         return (response if isinstance(response, str) else ""), False
     failed = "error" in response
@@ -127,7 +127,7 @@ def parse_function_response(response: object) -> tuple[str, bool]:
 def event_from_gemini_call(
     called: str, arguments: dict[str, Any] | None, origin: CallOrigin
 ) -> AnyEvent:
-    """The event of a call, with the lines that a read asks for: `offset` counts from 0."""
+    """Return the event of a call, with the requested lines of a read: `offset` counts from 0."""
     event = event_from_call(called, arguments, origin)
     if not isinstance(event, Read) or arguments is None:
         return event
@@ -140,7 +140,7 @@ def event_from_gemini_call(
 
 
 def parse_shell_exit_code(output: str) -> int | None:
-    """The exit code that the shell tool states below a command's output, which may lie itself."""
+    """Return the exit code that the shell tool prints below the output, which may imitate it."""
     body = output.removesuffix("\n</untrusted_context>").removeprefix("<untrusted_context>\n")
     ended = killed = False
     for line in reversed(body[-600:].split("\n")):
@@ -156,7 +156,7 @@ def parse_shell_exit_code(output: str) -> int | None:
 
 
 def usage_from_gemini(record: object, names: Mapping[str, str]) -> Usage:
-    """Tokens, where they are more than a row of zeros; `names` are the file's for ours."""
+    """Return tokens unless all are zero; `names` maps our names to the file's."""
     counts = {name: as_count(as_mapping(record).get(theirs)) for name, theirs in names.items()}
     input_tokens, output_tokens = counts.get("input"), counts.get("output")
     if not input_tokens and not output_tokens:
@@ -182,7 +182,7 @@ def finish_gemini_call(
     display: object = None,
     **more: object,
 ) -> AnyEvent:
-    """Join a result to its call; `display` is what the agent showed of it."""
+    """Join a result to its call; `display` is what the agent showed."""
     shown = as_mapping(display)
     refused = ok is False and output is not None and output.startswith(_REJECTION_PREFIXES)
     if isinstance(event, Command):
@@ -209,14 +209,14 @@ def finish_gemini_call(
 
 
 def _stop_reason(output: str, refused: bool) -> str | None:
-    """What ended a command before its time."""
+    """Return what stopped a command early."""
     if refused:
         return "interrupted" if output.startswith(_CANCELLED_PREFIX) else "rejected"
     return "out of time" if output.startswith(_TIMED_OUT) else None
 
 
 def add_interrupt(builder: SessionBuilder, text: str, lane: str, at: datetime | None) -> None:
-    """The user stops the agent, which each call it was at tells, and a notice once more."""
+    """Add an interrupt once: each interrupted call and a notice report it."""
     near = islice(reversed(builder.events), _MAX_EVENTS_BACK)
     last = next((one for one in near if one.lane == lane and isinstance(one, Message)), None)
     if last is None or last.intent != "interrupt":
@@ -224,7 +224,7 @@ def add_interrupt(builder: SessionBuilder, text: str, lane: str, at: datetime | 
 
 
 def _user_answers(output: str) -> str:
-    """What the user said, out of the JSON that the tool puts it in."""
+    """Return the user's text from the tool's JSON."""
     answers = (
         as_mapping(as_mapping(try_decode_json(output)).get("answers")) if output[:1] == "{" else {}
     )
@@ -305,7 +305,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def _session_header(source: RecordingSource) -> Mapping[str, Any]:
-    """The record that names the session; empty where there is none."""
+    """Return the record that names the session; empty if there is none."""
     if b'"projectHash"' not in source.head or b'"sessionId"' not in source.head:
         return {}
     for candidate in source.lines or [source.document]:
@@ -347,12 +347,12 @@ def _parent_session(source: RecordingSource, about: Mapping[str, Any]) -> str | 
 
 
 class _GeminiLog:
-    """A session's patches, played to their end: every message once, as it was last written."""
+    """Applies a session's patches: every message once, in its last version."""
 
     def __init__(self) -> None:
         self.about: dict[str, Any] = {}
         self.entries: list[dict[str, Any] | tuple[str, str]] = []
-        """Messages, and between them what notes are about and say."""
+        """Messages, and between them the topics and texts of notes."""
         self._places: dict[str, int] = {}
         self._order: list[str] = []
 
@@ -405,7 +405,7 @@ class _GeminiLog:
             self.entries.append((key if known else f"unknown: {key}", text))
 
     def _apply_checkpoint(self, messages: Sequence[dict[str, Any]]) -> None:
-        """The history the model will see from now on: what leaves it happened all the same."""
+        """Apply the history that the model sees from now on; what leaves it happened all the same."""
         kept = dict.fromkeys(message["id"] for message in messages)
         gone = [key for key in self._order if key not in kept and self._is_dialogue_message(key)]
         new = [message for message in messages if message["id"] not in self._places]
@@ -438,7 +438,7 @@ def _replay_log(source: RecordingSource) -> _GeminiLog:
 
 
 class _GeminiSession:
-    """Tells the messages of a session and of its sub-agents as events."""
+    """Converts the messages of a session and its sub-agents to events."""
 
     def __init__(
         self, builder: SessionBuilder, source: RecordingSource, children: dict[str, Path]
@@ -469,7 +469,7 @@ class _GeminiSession:
                 )
 
     def add_remaining_children(self) -> None:
-        """Sub-agents that no recorded call speaks of: their call was never finished."""
+        """Add sub-agents without a recorded call, whose call never finished."""
         for child in list(self.children):
             self._add_child(child, ROOT_LANE, None)
 
@@ -581,7 +581,7 @@ def _thought_text(thought: object) -> tuple[str, datetime | None]:
 def _event_from_call(
     called: str, arguments: dict[str, Any] | None, call: Mapping[str, Any], origin: CallOrigin
 ) -> AnyEvent:
-    """An agent's own tools: any of them may be a sub-agent, and one says that the work is done."""
+    """An agent's own tools: any may be a sub-agent, and one marks the end of the work."""
     if called == "complete_task" and arguments is not None:
         result = arguments.get("result", arguments)
         text = result.get("response") if isinstance(result, dict) else result
@@ -598,7 +598,7 @@ def _event_from_call(
 
 
 def _is_subagent_call(call: Mapping[str, Any]) -> bool:
-    """Whether a tool is a sub-agent, whatever it is called; the older ones only say so."""
+    """Whether a tool is a sub-agent, whatever its name; older versions only say so."""
     display = call.get("resultDisplay")
     says = isinstance(display, str) and display.lstrip().startswith("Subagent ")
     return says or "agentId" in call or as_mapping(display).get("isSubagentProgress") is True

@@ -1,4 +1,4 @@
-"""What Gemini CLI prints with `--output-format stream-json`."""
+"""Output of Gemini CLI with `--output-format stream-json`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    """One session for each run that was written into the file."""
+    """Yield one session for each run in the file."""
     stream, runs = _GeminiStream(source), 0
     for record in source.records():
         fields = as_mapping(record)
@@ -82,7 +82,7 @@ def _is_own_record(record: object) -> bool:
 
 
 def _iter_printed_records(source: RecordingSource) -> Iterator[Any]:
-    """The first records of a terminal's log: warnings stand before them."""
+    """Yield the records of a terminal's log, which may begin with warnings."""
     if b'"session_id"' not in source.head or b'"init"' not in source.head:
         return
     for line in source.head.splitlines()[:40]:
@@ -91,14 +91,14 @@ def _iter_printed_records(source: RecordingSource) -> Iterator[Any]:
 
 
 def _exit_code(printed: str, *, failed: bool) -> int | None:
-    """Stated where a command printed nothing, or failed; else all of it is its own output."""
+    """Return the exit code, stated if a command printed nothing or failed."""
     if match := _BARE_EXIT_CODE.fullmatch(printed):
         return int(match[1])
     return parse_shell_exit_code(printed) if failed else None
 
 
 class _GeminiStream:
-    """Events as they come; a message comes in pieces."""
+    """Collects events; a message arrives in pieces."""
 
     def __init__(self, source: RecordingSource) -> None:
         self.source = source
@@ -114,7 +114,7 @@ class _GeminiStream:
         self._turn: int | None = None
 
     def is_over(self, record: Mapping[str, Any]) -> bool:
-        """Whether a record is of another run: each has an id, and ends with its result."""
+        """Whether a record belongs to another run: each has an id and ends with its result."""
         kind, session = record.get("type"), as_label(record.get("session_id"))
         if kind == "init" and self.session is not None:
             return session != self.session
@@ -147,7 +147,7 @@ class _GeminiStream:
             )
 
     def _open_turn(self, at: datetime | None) -> int:
-        """Results end a turn: what the model says and calls next is another message of it."""
+        """Results end a turn; the model's next output is another message."""
         if self._turn is None:
             self._turn = self.builder.add_turn(ROOT_LANE, Turn(model=self.model, at=at))
         return self._turn

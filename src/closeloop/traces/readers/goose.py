@@ -1,4 +1,4 @@
-"""Goose: its database of sessions, a session it exported as JSON, and the older JSONL files."""
+"""Goose: its session database, a session exported as JSON, and the older JSONL files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _is_message(line: Any) -> bool:
 
 
 def _export_info(document: Any) -> dict[str, Any] | None:
-    """A session exported as one document; None for other documents."""
+    """Return the session of an exported document; None for other documents."""
     about = as_mapping(document)
     if "working_dir" not in about or not isinstance(about.get("conversation"), list):
         return None
@@ -171,14 +171,14 @@ def _load_messages(base: sqlite3.Connection, session: str, lost: dict[str, int])
 
 
 class GooseRecording(NamedTuple):
-    """A session as it was found."""
+    """A session with its messages."""
 
     about: Mapping[str, Any]
     messages: Iterable[Any]
 
 
 class GooseSession:
-    """A session, with its children as lanes, while its messages are read."""
+    """The state while a session and its children are read."""
 
     def __init__(
         self,
@@ -353,7 +353,7 @@ def _event_for_tool(tool: str, arguments: dict[str, Any] | None, origin: CallOri
 
 
 def _exit_code_fields(output: str, structured: Mapping[str, Any]) -> dict[str, object]:
-    """A field says it in newer versions; the last line does when it is not 0."""
+    """Newer versions have a field; otherwise the last line shows it if it is not 0."""
     code = as_exit_code(structured.get("exit_code"))
     if code is not None:
         return {"exit_code": code, "exit_from": "stated"}
@@ -364,7 +364,7 @@ def _exit_code_fields(output: str, structured: Mapping[str, Any]) -> dict[str, o
 
 
 def _result_text(value: Any, result: Mapping[str, Any]) -> str:
-    """The text of a result, as far as it is meant for the agent: the user's copy says it again."""
+    """Return the text of a result for the agent, without the user's copy."""
     contents = value if isinstance(value, list) else as_list(as_mapping(value).get("content"))
     texts = []
     for content in contents:
@@ -380,14 +380,14 @@ def _result_text(value: Any, result: Mapping[str, Any]) -> str:
 
 
 def _session_usage(about: Mapping[str, Any]) -> Usage:
-    """A session's totals, cached input included: Goose keeps no others."""
+    """Return a session's totals, including cached input: Goose stores no others."""
     into = as_count(about.get("accumulated_input_tokens")) or as_count(about.get("input_tokens"))
     out = as_count(about.get("accumulated_output_tokens")) or as_count(about.get("output_tokens"))
     return Usage(input_tokens=into or None, output_tokens=out or None)
 
 
 def _parse_time(value: Any) -> datetime | None:
-    """Seconds, milliseconds or words: versions differ."""
+    """Parse seconds, milliseconds or text, by version."""
     number = as_count(value)
     if number is None:
         return time_from_text(value)

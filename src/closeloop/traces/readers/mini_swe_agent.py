@@ -1,4 +1,4 @@
-"""mini-swe-agent's trajectories: format 1 and before (commands in fences), 1.1 (tool calls)."""
+"""mini-swe-agent's trajectories: format 1 and earlier (commands in fences), 1.1 (tool calls)."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _RETURN_CODE = re.compile(
     r"<returncode>\s*(-?\d{1,6})\s*</returncode>"
 )
 _PLAIN_RETURN_CODE = re.compile(r"'returncode': (-?\d{1,6})\}\s*\Z")
-"""How a result ends where no template was set for it."""
+"""The end of a result without a template."""
 _OUTPUT = re.compile(
     r"\A\s*<returncode>[^<]*</returncode>\s*<output>\n?(.*)</output>\s*\Z", re.DOTALL
 )
 _STREAMS = re.compile(r"<(stdout|stderr)>\n?(.*?)\n?</\1>", re.DOTALL)
-"""Older versions report both apart."""
+"""Older versions report both streams separately."""
 _FINAL_OUTPUT = re.compile(r"\b[A-Z_]+_FINAL_OUTPUT\b")
-"""What a command prints to hand its work in; its words changed with the agent's name."""
+"""Printed by a command to submit the work; the words changed with the agent's name."""
 NOT_EXECUTED = "action was not executed"
 EXIT_BY_STATUS: dict[str, Exit] = {
     "Submitted": "finished",
@@ -84,7 +84,7 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def _is_early_dialogue(messages: list[Any]) -> bool:
-    """Whether messages are those of a version that did not state its format."""
+    """Whether messages are of a version that did not state its format."""
     opening = [as_mapping(message) for message in messages[:3]]
     return (
         [message.get("role") for message in opening] == ["system", "user", "assistant"]
@@ -124,7 +124,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def _infer_status(messages: list[Any]) -> str | None:
-    """How a dialogue without any status ended: whether its last command handed in the work."""
+    """Return how a dialogue without a status ended: whether its last command submitted the work."""
     replies = [as_mapping(one) for one in messages[-2:]]
     text = content_text(replies[0].get("content")) if replies else ""
     return "Submitted" if _FINAL_OUTPUT.search(text) else None
@@ -170,7 +170,7 @@ class _MiniSweAgentRun:
         self.identity: str | None = None
         self.last: datetime | None = None
         self.following: list[Mapping[str, Any]] = []
-        """The two messages after the one that is read."""
+        """The two messages after the current one."""
 
     def add_message(self, message: dict[str, Any], *, last: bool) -> None:
         extra, role = as_mapping(message.get("extra")), message.get("role")
@@ -250,7 +250,7 @@ class _FenceFormatRun(_MiniSweAgentRun):
         self.waiting = self.builder.add_command(dedent(command[1]).strip())
 
     def _is_answered(self) -> bool:
-        """Whether what follows is the result of a command, so that there was one."""
+        """Whether the next message is a result, so that there was a command."""
         if len(self.following) == 1 and self.status == "Submitted":
             return True
         texts = [content_text(message.get("content")) for message in self.following[:1]]
@@ -279,7 +279,7 @@ class _FenceFormatRun(_MiniSweAgentRun):
 
 
 def _find_command(content: str, forms: Sequence[re.Pattern[str]]) -> re.Match[str] | None:
-    """The one command of a reply, in the first form that it holds exactly once."""
+    """Return the one command of a reply, in the first form that occurs exactly once."""
     for form in forms:
         matches = list(islice(form.finditer(content), 2))
         if len(matches) == 1:
@@ -288,7 +288,7 @@ def _find_command(content: str, forms: Sequence[re.Pattern[str]]) -> re.Match[st
 
 
 def _result_code(content: str) -> int | None:
-    """The exit code that a message in the user's name states; None where it is no result."""
+    """Return the exit code that a user message states; None if it is not a result."""
     code = _RETURN_CODE.match(content)
     if code is None and content.startswith("Observation: {"):
         code = _PLAIN_RETURN_CODE.search(content[-40:])

@@ -1,4 +1,4 @@
-"""What OpenCode's messages and parts say, wherever they are kept: an export, a stream, a store."""
+"""OpenCode's messages and parts, from an export, a stream or a store."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ REPORT_TAG = re.compile(r"<task_(?:result|error)>\n?(.*?)\n?</task_(?:result|err
 
 
 def usage_from_opencode(tokens: Any, cost: Any) -> Usage:
-    """Tokens and cost; nothing but zeros is nothing known."""
+    """Return tokens and cost; only zeros is unknown."""
     token_fields, cache = as_mapping(tokens), as_mapping(as_mapping(tokens).get("cache"))
     fresh, out = as_count(token_fields.get("input")), as_count(token_fields.get("output"))
     reasoning, total = as_count(token_fields.get("reasoning")), as_count(token_fields.get("total"))
@@ -66,7 +66,7 @@ def usage_from_opencode(tokens: Any, cost: Any) -> Usage:
 def events_from_opencode_call(
     name: str, arguments: dict[str, Any] | None, metadata: Mapping[str, Any], origin: CallOrigin
 ) -> list[AnyEvent]:
-    """What a call starts; a patch edits as many files as it names."""
+    """Return the events of a call; a patch edits as many files as it names."""
     if name in ("apply_patch", "patch") and (edits := _patch_edits(arguments, metadata, origin)):
         return edits
     event = event_from_call(name, arguments, origin)
@@ -79,7 +79,7 @@ def events_from_opencode_call(
 def _patch_edits(
     arguments: dict[str, Any] | None, metadata: Mapping[str, Any], origin: CallOrigin
 ) -> list[AnyEvent]:
-    """The files that were changed; of what could not be applied, those that it names."""
+    """Return the changed files; for a patch that failed, those that it names."""
     files = [as_mapping(file) for file in as_list(metadata.get("files"))]
     actions = {"add": "create", "delete": "delete", "move": "move"}
     file_edits = [
@@ -101,7 +101,7 @@ def _patch_edits(
 
 
 def _stop_reason(result: str) -> str | None:
-    """What ended a command before its time."""
+    """Return what stopped a command early."""
     if "terminated command after exceeding timeout" in result[-600:]:
         return "out of time"
     return "interrupted" if result == "Tool execution aborted" else None
@@ -110,7 +110,7 @@ def _stop_reason(result: str) -> str | None:
 def finish_opencode_call(
     event: AnyEvent, done: bool | None, result: str | None, metadata: Mapping[str, Any]
 ) -> AnyEvent:
-    """The event with its result; `done` is whether the tool worked, not how a command ended."""
+    """Return the event with its result; `done` is whether the tool worked, not the command's exit."""
     event_fields: dict[str, Any] = {}
     match event:
         case Command():
@@ -158,7 +158,7 @@ _EXITS: dict[str, Exit] = {
 
 
 class OpencodeRecording(NamedTuple):
-    """A session as it was found: what it says of itself, and its messages in order."""
+    """A session: its description, and its messages in order."""
 
     info: Mapping[str, Any]
     messages: Iterable[Any]
@@ -166,7 +166,7 @@ class OpencodeRecording(NamedTuple):
 
 
 class OpencodeFamily:
-    """The sessions that came of one: children are looked up by their id."""
+    """A session and its descendants; children are found by id."""
 
     def __init__(self, children: Mapping[str, Any], skipped: dict[str, int]) -> None:
         self.children = children
@@ -174,7 +174,7 @@ class OpencodeFamily:
         self.told: set[str] = set()
 
     def take_child(self, name: str | None) -> OpencodeRecording | None:
-        """A child that is there and was not told yet."""
+        """Return a child that exists and was not added yet."""
         if name is None or name in self.told or name not in self.children:
             return None
         self.told.add(name)
@@ -183,7 +183,7 @@ class OpencodeFamily:
 
 
 class _OpencodeLane:
-    """One session while it is told."""
+    """The state while one session is read."""
 
     def __init__(
         self, builder: SessionBuilder, name: str, family: OpencodeFamily, depth: int
@@ -197,15 +197,15 @@ class _OpencodeLane:
         self.finish: str | None = None
         self.error: tuple[Exit, str] | None = None
         self.last: int | None = None
-        """The number of the last thing the agent said."""
+        """Number of the agent's last message."""
         self.handoffs: dict[str, int] = {}
-        """Child → the number of the event that sent it off."""
+        """Child → number of the event that started it."""
 
 
 def session_from_opencode(
     recorded: OpencodeRecording, family: OpencodeFamily, reader: tuple[str, int]
 ) -> Session:
-    """A session with its children as lanes."""
+    """Build a session with its children as lanes."""
     builder = SessionBuilder(*reader, family.skipped)
     info = recorded.info
     builder.open_lane(agent=as_label(info.get("agent")))
@@ -277,7 +277,7 @@ def _add_user_message(
 
 
 def _finish_background_child(lane: _OpencodeLane, text: str) -> bool:
-    """The report of a child that worked in the background."""
+    """Add the report of a background child."""
     task_tag = TASK_TAG.match(text)
     number = lane.handoffs.get(task_tag[1]) if task_tag else None
     if task_tag is None or number is None or task_tag[2] == "running":
@@ -294,7 +294,7 @@ def _finish_background_child(lane: _OpencodeLane, text: str) -> bool:
 def _add_aside(
     lane: _OpencodeLane, part: Mapping[str, Any], at: datetime | None, turn: Any = None
 ) -> None:
-    """What is neither said nor done, but worth keeping."""
+    """Add what is neither a message nor an action."""
     kind = part.get("type")
     match kind:
         case "text" | "reasoning" | "step-start" | "snapshot":
@@ -364,7 +364,7 @@ def _add_assistant_message(
 
 
 def add_failure(lane: _OpencodeLane, error: Any, at: datetime | None) -> None:
-    """An answer that was broken off, and why."""
+    """Add an answer that was aborted, and why."""
     name = as_text(as_mapping(error).get("name")) or "error"
     message = as_text(as_mapping(as_mapping(error).get("data")).get("message")) or json_excerpt(
         error
@@ -406,7 +406,7 @@ def _add_part(
 
 
 def _add_summary(lane: _OpencodeLane, text: str, at: datetime | None) -> None:
-    """What is left of a conversation that was shortened; that it was may be noted already."""
+    """Add the summary of a compaction, which may already be noted."""
     mark = lane.builder.events[-1] if lane.builder.events else None
     if isinstance(mark, Note) and mark.about == "compaction" and mark.lane == lane.name:
         lane.builder.finish(mark, text=lane.builder.truncate_text(text))
@@ -459,7 +459,7 @@ def _add_answer(
     metadata: Mapping[str, Any],
     at: datetime | None,
 ) -> None:
-    """What the user said to a question, or that there was no answer."""
+    """Add the user's answer to a question, or that there was none."""
     answers = [
         ", ".join(str(choice) for choice in answer) if isinstance(answer, list) else str(answer)
         for answer in as_list(metadata.get("answers"))
@@ -474,7 +474,7 @@ def _add_answer(
 def _add_child(
     lane: _OpencodeLane, event: Handoff, name: str | None, arguments: Mapping[str, Any] | None
 ) -> None:
-    """Tell the session that took the work, and say which lane it is."""
+    """Add the session that received the work, and set its lane."""
     if name is None:
         return
     lane.handoffs[name] = event.number

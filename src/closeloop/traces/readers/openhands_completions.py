@@ -1,4 +1,4 @@
-"""OpenHands' `llm_completions`: a file for each model call, the last with the whole dialogue."""
+"""OpenHands' `llm_completions`: one file per model call, the last with the whole dialogue."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def _split_stretches(attempt: list[LoggedCall]) -> Iterator[list[LoggedCall]]:
-    """Calls between two compactions: within, the dialogue only grows."""
+    """Yield the calls between two compactions, within which the dialogue only grows."""
     stretch: list[LoggedCall] = []
     for one in attempt:
         if stretch and one.messages < stretch[-1].messages:
@@ -115,7 +115,7 @@ def _build_session(dialogue: _CompletionLog, attempt: list[LoggedCall]) -> Sessi
 
 
 class _CompletionLog:
-    """The messages of an attempt, each told once."""
+    """The messages of an attempt, each added once."""
 
     def __init__(self, builder: SessionBuilder, *, several: bool) -> None:
         self.builder = builder
@@ -128,7 +128,7 @@ class _CompletionLog:
         self.summary: str | None = None
 
     def add_logged_call(self, call: Mapping[str, Any], logs: Mapping[int, LoggedCall]) -> None:
-        """What a call was sent and answered, but for what earlier stretches told."""
+        """Add a call's request and answer without what earlier parts contained."""
         messages = [*request_messages(call), reply_message(call)]
         earlier = self.seen
         current: set[tuple[str, ...]] = set()
@@ -222,7 +222,7 @@ class _CompletionLog:
 
 
 def _message_key(message: Mapping[str, Any]) -> tuple[str, ...]:
-    """What makes a message the same one in another call's log."""
+    """Return what identifies a message in another call's log."""
     calls = [as_mapping(call).get("function") for call in as_list(message.get("tool_calls"))]
     facts = (message.get("role"), message.get("tool_call_id"), calls)
     return (content_text(message.get("content")), *map(str, facts))
@@ -244,7 +244,7 @@ def _parse_native_call(record: object) -> tuple[str, dict[str, Any] | None, str 
 
 
 def _result_success(event: AnyEvent, text: str) -> bool | None:
-    """What the text of a result says of it; for most tools nothing."""
+    """Return what the text of a result says about success; None for most tools."""
     start = text.lstrip()[:2000]
     if start.startswith(_REFUSAL_PREFIXES):
         return False
@@ -257,14 +257,14 @@ def _result_success(event: AnyEvent, text: str) -> bool | None:
 
 
 class LoggedCall(Record):
-    """One call of the model, as far as its place in the dialogue goes."""
+    """One model call, by its place in the dialogue."""
 
     path: Path
     request: str
-    """The digest of what the user asked first."""
+    """Digest of the user's first request."""
     messages: int
     opening: bool
-    """Nothing was answered before: an attempt begins here."""
+    """Whether nothing was answered before: an attempt begins here."""
     at: datetime | None
     seconds: float | None
     known: str | None
@@ -273,7 +273,7 @@ class LoggedCall(Record):
 
 
 def is_completion_log(record: object) -> bool:
-    """Whether a document is one call: what was sent, and what came back."""
+    """Whether a document is one call: its request and its answer."""
     call = as_mapping(record)
     answer = as_mapping(call.get("response"))
     first = as_mapping(next(iter(as_list(call.get("messages"))), None))
@@ -288,7 +288,7 @@ def is_completion_log(record: object) -> bool:
 
 
 def request_messages(call: Mapping[str, Any]) -> list[Any]:
-    """The dialogue with its tool calls as such, where calls in text were made from them."""
+    """Return the dialogue with its tool calls, if text calls were made from them."""
     for key in ("fncall_messages", "raw_messages", "messages"):
         if isinstance(messages := call.get(key), list) and messages:
             return messages
@@ -296,7 +296,7 @@ def request_messages(call: Mapping[str, Any]) -> list[Any]:
 
 
 def reply_message(call: Mapping[str, Any]) -> dict[str, Any]:
-    """The message that came back, with its tool calls where there is such a form of it."""
+    """Return the answer, with its tool calls if there is such a form."""
     for key in ("fncall_response", "response"):
         choices = as_list(as_mapping(call.get(key)).get("choices"))
         if choices and (message := as_mapping(as_mapping(choices[0]).get("message"))):
@@ -305,7 +305,7 @@ def reply_message(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_logged_call(path: Path, record: object) -> LoggedCall:
-    """The facts of one call."""
+    """Parse the facts of one call."""
     call = as_mapping(record)
     messages = [as_mapping(message) for message in request_messages(call)]
     first_request = next(
@@ -328,7 +328,7 @@ def parse_logged_call(path: Path, record: object) -> LoggedCall:
 
 
 def list_attempt_calls(source: RecordingSource) -> list[LoggedCall]:
-    """The calls of the attempt that a file belongs to, in order; the last one holds the most."""
+    """Return the calls of a file's attempt, in order; the last one contains the most."""
     own_call = parse_logged_call(source.path, source.document)
     try:
         changed = source.path.parent.stat().st_mtime_ns
@@ -346,7 +346,7 @@ def list_attempt_calls(source: RecordingSource) -> list[LoggedCall]:
 
 @lru_cache(maxsize=8)
 def _calls_in_folder(folder: Path, changed: int) -> dict[str, list[LoggedCall]]:
-    """The calls in a folder by their request, in order: read once, not once for each file."""
+    """Return the calls in a folder by request, in order; read once."""
     calls: dict[str, list[LoggedCall]] = {}
     try:
         with os.scandir(folder) as entries:

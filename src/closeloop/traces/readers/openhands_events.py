@@ -68,7 +68,7 @@ _COMMON_PARAMETERS = {
 
 
 class OpenhandsStream:
-    """A session in the making. Delegates speak in the same stream until they report."""
+    """Builds a session. Delegates use the same stream until they report."""
 
     def __init__(self, reader: str, version: int, source: RecordingSource) -> None:
         self.builder = SessionBuilder(reader, version, source.skipped, several=True)
@@ -86,7 +86,7 @@ class OpenhandsStream:
         self.summary: str | None = None
 
     def add_event(self, record: Any) -> None:
-        """One event, whatever it is."""
+        """Add one event of any kind."""
         event = as_mapping(record)
         self.builder.at = self.builder.record_time(time_from_text(event.get("timestamp")))
         kind, observation = event.get("action"), event.get("observation")
@@ -296,7 +296,7 @@ class OpenhandsStream:
     def _edit_fields(
         self, edit: Edit, text: str, more: dict[str, Any], *, failed: bool
     ) -> dict[str, object]:
-        """What the observation knows of a file before and after."""
+        """Return what the observation knows about a file before and after."""
         facts: dict[str, object] = {}
         patch = as_text(more.get("diff")) or (text if text.startswith("--- ") else None)
         if patch and not failed:
@@ -324,7 +324,7 @@ class OpenhandsStream:
     # Usage and end
 
     def _begin_turn(self, event: Mapping[str, Any]) -> None:
-        """A provider's message is counted once, whether by its own usage or by a growing total."""
+        """Count a provider message once, by its own usage or by a growing total."""
         answer = as_mapping(as_mapping(event.get("tool_call_metadata")).get("model_response"))
         response_id = as_text(answer.get("id"))
         model = self.builder.text_or_none(answer.get("model"))
@@ -339,13 +339,13 @@ class OpenhandsStream:
             self.responses[response_id] = turn
 
     def _stated_usage(self, record: object) -> Usage:
-        """What an answer itself says; a growing total will hold it too."""
+        """Return the usage of an answer itself, which a growing total includes too."""
         for key in _TOKEN_KEYS[:2] if self.counted else ():
             self.counted[key] += as_count(as_mapping(record).get(key)) or 0
         return usage_from_openai(record)
 
     def _usage_growth(self, metrics: Mapping[str, Any]) -> Usage:
-        """What was added since the total was last told."""
+        """Return what was added since the last total."""
         totals = as_mapping(metrics.get("accumulated_token_usage"))
         current: dict[str, float] = {key: as_count(totals.get(key)) or 0 for key in _TOKEN_KEYS}
         current["cost"] = as_amount(metrics.get("accumulated_cost")) or 0.0
@@ -359,14 +359,14 @@ class OpenhandsStream:
         )
 
     def total_usage(self, metrics: Mapping[str, Any]) -> Usage:
-        """Of all turns; where none was told, what the evaluation counted."""
+        """Return the usage of all turns, or the evaluation's count if there is none."""
         turns = self.builder.total_usage()
         if turns.input_tokens is None and turns.output_tokens is None:
             turns = usage_from_openai(metrics.get("accumulated_token_usage"))
         return with_total_cost(turns, metrics.get("accumulated_cost"))
 
     def session_outcome(self, error: str | None) -> tuple[Exit, str | None]:
-        """How it ended, by the evaluation's word or the agent's last state."""
+        """Return how it ended, by the evaluation or the agent's last state."""
         if error:
             limits = ("maximum iteration", "max budget", "budget")
             spent = any(limit in error.lower() for limit in limits)
@@ -404,7 +404,7 @@ def _state_text(arguments: Mapping[str, Any]) -> str:
 
 
 def parse_skill_call(code: str) -> tuple[str, dict[str, Any]] | None:
-    """The one call of a known helper that a cell holds, as a tool's name and arguments."""
+    """Return the single helper call in a cell, as a tool's name and arguments."""
     name = code.partition("(")[0].strip()
     if name not in _SKILLS or len(code) > MAX_CODE_CHARS:
         return None
@@ -424,7 +424,7 @@ def parse_skill_call(code: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def parse_editor_arguments(code: str) -> dict[str, Any]:
-    """What the editor was given, where it was called by way of a cell."""
+    """Return the editor's arguments if it was called in a cell."""
     if not code.startswith(_EDITOR) or not code.endswith("))") or len(code) > MAX_CODE_CHARS:
         return {}
     try:
@@ -467,13 +467,13 @@ def _is_list(record: list[Any]) -> bool:
 
 
 def _is_folder_event(record: Mapping[str, Any]) -> bool:
-    """One event of a session's folder."""
+    """Whether it is one event of a session's folder."""
     whole = "args" in record or "extras" in record
     return whole and isinstance(record.get("id"), int) and _is_list([record])
 
 
 def _is_output(record: Mapping[str, Any]) -> bool:
-    """A line of an evaluation: one instance."""
+    """Whether it is a line of an evaluation: one instance."""
     history = as_list(record.get("history"))
     first = history[0] if history else None
     first = first[0] if isinstance(first, list) and first else first
@@ -494,7 +494,7 @@ def owner(source: RecordingSource) -> Path | None:
 
 
 def _list_event_files(folder: Path) -> list[Path]:
-    """Event files are named by their number."""
+    """Event files are named by number."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if entry.name.endswith(".json")]

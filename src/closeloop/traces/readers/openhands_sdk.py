@@ -42,11 +42,11 @@ _EXIT_BY_STATUS: dict[str, Exit] = {
 
 
 _TOOL_BY_PROGRAM_KIND = {"execute": "bash", "read": "read", "edit": "edit"}
-"""What the tools of another agent's program do, by the names that others have for them."""
+"""Common names of another program's tools, by kind."""
 
 
 class OpenhandsChild(NamedTuple):
-    """A sub-agent's conversation, which has a folder of its own."""
+    """A sub-agent's conversation, in its own folder."""
 
     lane: str
     brief: str
@@ -56,7 +56,7 @@ class OpenhandsChild(NamedTuple):
 
 
 class OpenhandsConversation:
-    """A session in the making, or a lane of one."""
+    """Builds a session, or a lane of one."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class OpenhandsConversation:
         self.overall = overall
         self.children = children
         self.lanes: dict[str, str] = {}
-        """Of sub-agents, by the names that the agent calls them again by."""
+        """Lanes of sub-agents, by the names that the agent reuses."""
         self.others: dict[int, list[AnyEvent]] = {}
-        """What else was handed over with an action."""
+        """Further handoffs of the same action."""
         self.usages = _usage_by_response([*metrics.values(), overall])
         self.actions: dict[str, AnyEvent] = {}
         self.calls: dict[str, AnyEvent] = {}
@@ -92,7 +92,7 @@ class OpenhandsConversation:
             self._add_child(self.children.pop(0), None)
 
     def add_event(self, record: Any) -> None:
-        """One event, whatever it is."""
+        """Add one event of any kind."""
         event = as_mapping(record)
         self.first = self.first or f"{event.get('id')} {event.get('timestamp')}"
         self.builder.at = time_from_text(event.get("timestamp"))
@@ -176,7 +176,7 @@ class OpenhandsConversation:
     def _add_handoff(
         self, brief: str, call: str | None, name: str | None, agent: str | None
     ) -> AnyEvent:
-        """Work given to a sub-agent: a new one that was asked just this, or one known by name."""
+        """Add work for a sub-agent: a new one with this request, or a known one by name."""
         words = self.builder.truncate_text(brief)
         handoff = self.builder.add(Handoff(**self.builder.event_fields(call), brief=words))
         lane = self.lanes.get(name) if name else None
@@ -190,7 +190,7 @@ class OpenhandsConversation:
         return self.builder.update_event(handoff, child=lane) if lane else handoff
 
     def _add_child(self, child: OpenhandsChild, agent: str | None) -> None:
-        """A sub-agent's whole conversation, told where it was started."""
+        """Add a sub-agent's whole conversation where it was started."""
         builder = self.builder
         here = builder.lane, builder.turn, builder.at
         builder.lane, builder.turn = builder.open_lane(child.lane, builder.lane, agent), None
@@ -231,7 +231,7 @@ class OpenhandsConversation:
     def _observation_fields(
         self, done: AnyEvent, seen: Mapping[str, Any], failed: bool
     ) -> dict[str, object]:
-        """What an observation states besides its text."""
+        """Return what an observation states besides its text."""
         facts: dict[str, object] = {}
         if isinstance(done, Command):
             stated = seen.get("exit_code", as_mapping(seen.get("metadata")).get("exit_code"))
@@ -262,7 +262,7 @@ class OpenhandsConversation:
         return action
 
     def _add_program_call(self, event: dict[str, Any]) -> None:
-        """A tool of another agent's program: what is told of it grows until it has ended."""
+        """Add a tool call of another program, whose record grows until it ends."""
         call_id, ended = as_text(event.get("tool_call_id")) or "", as_text(event.get("status"))
         raw_input = event.get("raw_input")
         call_event = self.calls.get(call_id)
@@ -330,7 +330,7 @@ class OpenhandsConversation:
         )
 
     def _update_state(self, event: dict[str, Any]) -> None:
-        """The state as it changed: its last word counts, the copies do not."""
+        """Update the state; its last value counts."""
         if event.get("key") == "execution_status":
             self.status = as_text(event.get("value"))
         elif event.get("key") == "full_state":
@@ -351,7 +351,7 @@ class OpenhandsConversation:
         self.builder.begin_turn(Turn(usage=usage, at=self.builder.at), response_id)
 
     def total_usage(self) -> Usage:
-        """All that was counted, the condenser's calls too; else what the turns have."""
+        """Return everything counted, including the condenser's calls; else the turns' usage."""
         totals = [as_mapping(one) for one in (*self.metrics.values(), self.overall) if one]
         usage = sum_usage(
             with_total_cost(
@@ -362,7 +362,7 @@ class OpenhandsConversation:
         return usage if usage != Usage() else self.builder.total_usage()
 
     def session_outcome(self, status: str | None, error: str | None) -> tuple[Exit, str | None]:
-        """How it ended, by the evaluation's word, an error, or its last state."""
+        """Return how it ended, by the evaluation, an error, or its last state."""
         if error or self.error:
             code, detail = self.error or ("", error or "")
             spent = "MaxIterations" in code or "maximum iteration" in detail.lower()
@@ -394,7 +394,7 @@ _EVENT_HANDLERS: dict[str, Callable[[OpenhandsConversation, dict[str, Any]], Non
 
 
 def _usage_by_response(metrics: list[Any]) -> dict[str, Usage]:
-    """What each answer of a provider used; costs are listed in the same order."""
+    """Return the usage of each answer; costs are listed in the same order."""
     usage_by_id: dict[str, Usage] = {}
     for one in metrics:
         fields = as_mapping(one)
@@ -469,7 +469,7 @@ def _is_output(record: Mapping[str, Any]) -> bool:
 
 
 def _events_folder(source: RecordingSource) -> Path | None:
-    """Where the conversation's events are, for its state and for each of them."""
+    """Return the folder of a conversation's events, for its state and for each event."""
     first = read_first_value(source)
     if not isinstance(first, dict) or _is_output(first):
         return None
@@ -505,7 +505,7 @@ def owner(source: RecordingSource) -> Path | None:
 
 
 def _find_top_state(source: RecordingSource, state: Path) -> Path:
-    """The state of the conversation that all others were started for."""
+    """Return the state of the conversation that started all others."""
     for _ in range(MAX_CHILD_DEPTH):
         above = parent_state_path(state)
         if above is None or not _is_state(as_mapping(source.beside(above).document)):
@@ -545,7 +545,7 @@ def _load_state(source: RecordingSource, first: Mapping[str, Any]) -> Mapping[st
 def _load_children(
     source: RecordingSource, state: Path, depth: int = MAX_CHILD_DEPTH
 ) -> list[OpenhandsChild]:
-    """The sub-agents of a conversation, by what the first of their events says they were asked."""
+    """Return the sub-agents of a conversation, by the request in their first event."""
     children = []
     for path in list_child_states(state) if depth else ():
         inner, files = source.beside(path), list_event_files(path.parent / EVENTS)
@@ -573,7 +573,7 @@ def _iter_documents(source: RecordingSource, first: Mapping[str, Any]) -> Iterat
 
 
 def _iter_events(source: RecordingSource, files: Sequence[Path]) -> Iterator[Any]:
-    """Events, one file at a time."""
+    """Yield events, one file at a time."""
     for path in files:
         event = source.beside(path).document
         if event is None:
@@ -643,7 +643,7 @@ def _event_number(name: str) -> int:
 
 
 def list_child_states(state: Path) -> list[Path]:
-    """The states of the sub-agents that a conversation started itself."""
+    """Return the states of the sub-agents that a conversation started itself."""
     try:
         return sorted(islice((state.parent / SUBAGENTS).glob(f"*/{STATE}"), MAX_CHILD_STATES))
     except OSError:
@@ -651,7 +651,7 @@ def list_child_states(state: Path) -> list[Path]:
 
 
 def iter_child_files(state: Path, depth: int = MAX_CHILD_DEPTH) -> Iterable[Path]:
-    """All that tells of a conversation's sub-agents, and of theirs."""
+    """Yield the files of a conversation's descendants."""
     for inner in list_child_states(state) if depth else ():
         yield inner
         yield from list_event_files(inner.parent / EVENTS)
@@ -659,13 +659,13 @@ def iter_child_files(state: Path, depth: int = MAX_CHILD_DEPTH) -> Iterable[Path
 
 
 def parent_state_path(state: Path) -> Path | None:
-    """The state of the conversation that one was started by, if it is a sub-agent's."""
+    """Return the state of the parent conversation of a sub-agent."""
     above = state.parent.parent
     return above.parent / STATE if above.name == SUBAGENTS else None
 
 
 def read_first_value(source: RecordingSource) -> Any:
-    """The document, or the first line of a file with one JSON value a line."""
+    """Return the document, or the first value of a JSONL file."""
     if source.lines:
         # A whole document is given only where it is not one of many lines.
         return source.lines[0] if len(source.lines) > 1 else source.document or source.lines[0]

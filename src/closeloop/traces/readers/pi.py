@@ -1,4 +1,4 @@
-"""pi's sessions: entries that form a tree; and what it prints with `--mode json`."""
+"""pi's sessions: entries that form a tree; and its output with `--mode json`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _REDUNDANT_TYPES = frozenset({
     "agent_start", "agent_end", "turn_start", "turn_end", "message_start", "message_update",
     "tool_execution_start", "tool_execution_update", "tool_execution_end", "queue_update",
 })  # fmt: skip
-"""What is printed as it happens and told whole by a `message_end`."""
+"""Records that are printed as they happen and repeated by a `message_end`."""
 _NOTE_KINDS = {
     "model_change": ("model", "modelId"),
     "thinking_level_change": ("thinking level", "thinkingLevel"),
@@ -84,7 +84,7 @@ def _is_header(record: object) -> bool:
 
 
 def _forked_from(header: Mapping[str, Any]) -> tuple[PurePosixPath | None, str | None]:
-    """The file this session began as a copy of, and the id in its name."""
+    """Return the file this session began as a copy of, and the id in its name."""
     parent_path = as_text(header.get("parentSession"))
     if parent_path is None or len(parent_path) > 4000:
         return None, None
@@ -93,7 +93,7 @@ def _forked_from(header: Mapping[str, Any]) -> tuple[PurePosixPath | None, str |
 
 
 class _PiSession:
-    """Entries as they come, in the file's order: what was left by a branch happened too."""
+    """Collects entries in the file's order, including abandoned branches."""
 
     def __init__(self, source: RecordingSource) -> None:
         self.source = source
@@ -193,7 +193,7 @@ class _PiSession:
             self.fault = None
 
     def _add_user_command(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        """What the user ran, not the agent."""
+        """Add a command that the user ran."""
         text = f"$ {as_text(message.get('command')) or ''}\n{as_text(message.get('output')) or ''}"
         code = as_count(message.get("exitCode"))
         if code is not None:
@@ -276,7 +276,7 @@ class _PiSession:
             self.builder.add_incoming_message(output, lane=lane, at=at, intent="answer")
 
     def _add_children(self, event: Handoff, details: Mapping[str, Any]) -> None:
-        """The sub-agents of pi's own extension: their messages are part of the call's result."""
+        """Add sub-agents of pi's own extension, whose messages are part of the call's result."""
         for place, one in enumerate(as_list(details.get("results"))):
             messages = as_list(as_mapping(one).get("messages"))
             if not messages or event.lane != ROOT_LANE:
@@ -305,7 +305,7 @@ def _parse_usage(value: object) -> Usage:
 
 
 def _exit_fields(output: str, ok: bool | None) -> dict[str, object]:
-    """pi fails a command that does not end with 0, and says with what it ended."""
+    """pi reports a command with a nonzero exit as failed, with its exit code."""
     if ok:
         return {"exit_code": 0, "exit_from": "parsed"}
     if match := _EXIT_CODE.search(output[-200:]):

@@ -1,4 +1,4 @@
-"""Qwen Code's chats, with the sub-agents recorded beside them; and what it prints as it works."""
+"""Qwen Code's chats, with sub-agents recorded beside them; and its printed output."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ _TELEMETRY_TOKEN_KEYS = {
 
 
 def is_qwen_stream(record: object) -> bool:
-    """Whether this is the record a stream begins with."""
+    """Whether this is the first record of a stream."""
     fields = as_mapping(record)
     own = fields.get("type") == "system" and fields.get("subtype") == "init"
     return own and "qwen_code_version" in fields and isinstance(fields.get("session_id"), str)
 
 
 class QwenStream:
-    """Records as they come."""
+    """Collects records."""
 
     def __init__(self, builder: SessionBuilder, source: RecordingSource) -> None:
         self.builder = builder
@@ -81,10 +81,10 @@ class QwenStream:
         self.usage: Usage | None = None
         self._lanes = {ROOT_LANE}
         self._callers: dict[str, str] = {}
-        """The lane that each handoff was made in."""
+        """The lane of each handoff."""
 
     def build_session(self, name: str) -> Session:
-        """What came of it, under `name` where it names itself nothing."""
+        """Build the session, with `name` if it has none."""
         return self.builder.build_session(
             id=as_label(self.about.get("session_id")) or name,
             agent="qwen-code",
@@ -196,7 +196,7 @@ def _content_blocks(content: object) -> list[Mapping[str, Any]]:
 
 
 class QwenTelemetry:
-    """Events as they come; `recorded` are the agents that have files of their own."""
+    """Collects telemetry events; `recorded` are the agents with files of their own."""
 
     def __init__(
         self, builder: SessionBuilder, source: RecordingSource, recorded: set[str]
@@ -204,7 +204,7 @@ class QwenTelemetry:
         self.builder = builder
         self.source = source
         self.fault: str | None = None
-        """What the last request to the provider failed with."""
+        """Error of the last request to the provider."""
         self._recorded = recorded
         self._lanes: set[str] = set()
         self._handed: dict[str, deque[int]] = {}
@@ -213,21 +213,21 @@ class QwenTelemetry:
         self._waited: float | None = None
 
     def open_handoff(self, number: int, agent: str) -> None:
-        """A handoff is under way: the next hidden agent of this kind has taken it."""
+        """Mark a handoff as open: the next hidden agent of this kind has taken it."""
         self._handed.setdefault(agent, deque()).append(number)
 
     def close_handoff(self, number: int) -> None:
-        """A handoff is over."""
+        """Close a handoff."""
         self._settled.add(number)
 
     def take_reply_seconds(self) -> float | None:
-        """How long the provider's message took that is recorded next."""
+        """Return how long the next recorded provider message took."""
         waited, self._waited = self._waited, None
         self.fault = None
         return waited
 
     def take_call_seconds(self, called: str) -> float | None:
-        """How long the call took whose result is recorded next."""
+        """Return how long the next recorded call took."""
         took = self._took.get(called)
         return took.popleft() if took else None
 
@@ -382,7 +382,7 @@ def _first_chat_record(source: RecordingSource) -> Mapping[str, Any]:
 
 
 class _QwenChild(NamedTuple):
-    """A sub-agent's own file, and what is known of why it was started."""
+    """A sub-agent's own file, and what is known about its start."""
 
     path: Path
     meta: Path | None
@@ -426,7 +426,7 @@ def _is_brief(line: object) -> bool:
 
 
 class _QwenChat:
-    """Records as they come, those of sub-agents where they were started."""
+    """Collects records, those of sub-agents where they were started."""
 
     def __init__(self, builder: SessionBuilder, source: RecordingSource) -> None:
         self.builder = builder
@@ -441,7 +441,7 @@ class _QwenChat:
 
     @property
     def final_error(self) -> str | None:
-        """What the recording ends on, where that is a failure."""
+        """Return the failure that the recording ends with."""
         return self._telemetry.fault
 
     def add_record(self, record: object, lane: str) -> None:
@@ -472,13 +472,13 @@ class _QwenChat:
             )
 
     def add_remaining_children(self) -> None:
-        """Sub-agents that no call speaks of are told last."""
+        """Add sub-agents without a call last."""
         self._note_copies()
         for child in list(self._children):
             self._start_child(child, ROOT_LANE)
 
     def _is_copy(self, record: Mapping[str, Any]) -> bool:
-        """A branch begins with copies of what it leaves: told there, where that file is."""
+        """A branch begins with copies of its origin, which are read from that file if it exists."""
         origin = as_mapping(record.get("forkedFrom")).get("sessionId")
         if not isinstance(origin, str) or not _SAFE_NAME.fullmatch(origin):
             return False

@@ -142,7 +142,7 @@ def _build_session(record: dict[str, Any], source: RecordingSource) -> Session:
 
 
 def _opening_messages(history: list[Any]) -> tuple[str, str]:
-    """The system prompt, and the first message of the user that is no demonstration."""
+    """Return the system prompt, and the user's first message that is not a demonstration."""
     system = request = ""
     for item in history:
         message = as_mapping(item)
@@ -158,7 +158,7 @@ def _opening_messages(history: list[Any]) -> tuple[str, str]:
 
 
 def _steps_from_history(history: list[Any]) -> list[Any]:
-    """Steps as the history of a demonstration tells them."""
+    """Return steps from the history of a demonstration."""
     steps: list[dict[str, Any]] = []
     for item in history:
         message = as_mapping(item)
@@ -175,7 +175,7 @@ def _steps_from_history(history: list[Any]) -> list[Any]:
 
 
 def _run_id(request: str, steps: list[Any]) -> str:
-    """No id is written. Times of execution tell runs apart; without them, only all of it does."""
+    """No id is written. Execution times distinguish runs; without them, the whole content does."""
     step_fields = [as_mapping(step) for step in steps]
     timed = [step for step in step_fields[:3] if as_amount(step.get("execution_time"))]
     facts = [
@@ -196,7 +196,7 @@ def _session_outcome(status: str | None) -> tuple[Exit, str | None]:
 
 
 def _stats_usage(record: object) -> Usage:
-    """Counted by the agent for all calls; nothing where it made none."""
+    """Return the agent's count of all calls; empty if it made none."""
     stats = as_mapping(record)
     sent, received = as_count(stats.get("tokens_sent")), as_count(stats.get("tokens_received"))
     cost = as_amount(stats.get("instance_cost")) or None
@@ -206,7 +206,7 @@ def _stats_usage(record: object) -> Usage:
 
 
 def _config_fields(record: object, builder: SessionBuilder) -> dict[str, Any]:
-    """What the configuration says; newer versions write it as a text."""
+    """Return the configuration, which newer versions write as a text."""
     config = as_mapping(try_decode_json(record) if isinstance(record, str) else record)
     model = as_mapping(as_mapping(config.get("agent")).get("model")).get("name")
     problem = as_mapping(config.get("problem_statement"))
@@ -229,7 +229,7 @@ class _SweAgentShell:
         self.open = ""
 
     def add_step(self, step: dict[str, Any]) -> None:
-        """An action and what came of it."""
+        """Add an action and its result."""
         state = step.get("state")
         state = as_mapping(try_decode_json(state) if isinstance(state, str) else state)
         self.place = self.builder.text_or_none(state.get("working_dir")) or self.place
@@ -347,7 +347,7 @@ class _SweAgentShell:
 
 
 def _split_words(line: str) -> list[str]:
-    """As a shell takes it apart; nothing for what is too long to be worth it."""
+    """Split as a shell does; empty if it is too long."""
     if len(line) > MAX_LINE_CHARS:
         return []
     try:
