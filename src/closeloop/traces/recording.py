@@ -159,7 +159,7 @@ class SessionRecording:
         self._add_event(events.Command, command=command, output=output, **more)
 
     def edit(self, path: str, **more: Any) -> None:
-        """Record a change of a file: `before` and `after`, or a `patch`; `action`, `ok`, `error`."""
+        """Record an edit of a file: `before` and `after`, or a `patch`; `action`, `ok`, `error`."""
         self._add_event(events.Edit, path=path, **more)
 
     def read(self, path: str, text: str | None = None, **more: Any) -> None:

@@ -78,7 +78,7 @@ class SessionBuilder:
         *,
         several: bool = False,
     ) -> None:
-        """`several`: the file contains more sessions, so only what is skipped from now on counts."""
+        """`several`: the file contains more sessions; only what is skipped from now on counts."""
         self.reader = reader
         self.version = version
         self.skipped = {} if skipped is None else skipped
@@ -206,7 +206,7 @@ class SessionBuilder:
         own: bool = False,
         asks: bool = True,
     ) -> AnyEvent:
-        """Add a message to a lane by a user or its own program; the first that asks is its request."""
+        """Add a message to a lane by a user or its program; the first that asks is the request."""
         own = own or (intent is None and is_client_text(text))
         if intent is None and asks and not own and lane not in self._asked:
             self._asked.add(lane)
@@ -360,7 +360,7 @@ class SessionBuilder:
         return otherwise
 
     def mark_corrections(self) -> None:
-        """Mark what a user says after stopping an agent as a correction, unless it just continues."""
+        """Mark a user's message after an interrupt as a correction, unless it just continues."""
         stopped: set[str] = set()
         for event in self.events:
             if not isinstance(event, Message):

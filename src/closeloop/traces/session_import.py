@@ -112,7 +112,7 @@ def end_with_parent() -> None:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection: traces have no cycles, and searching costs a third of the time."""
+    """Disable garbage collection: traces have no cycles, and it costs a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

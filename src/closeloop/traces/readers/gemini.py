@@ -405,7 +405,7 @@ class _GeminiLog:
             self.entries.append((key if known else f"unknown: {key}", text))
 
     def _apply_checkpoint(self, messages: Sequence[dict[str, Any]]) -> None:
-        """Apply the history that the model sees from now on; what leaves it happened all the same."""
+        """Apply the history that the model sees from now on; what leaves it still happened."""
         kept = dict.fromkeys(message["id"] for message in messages)
         gone = [key for key in self._order if key not in kept and self._is_dialogue_message(key)]
         new = [message for message in messages if message["id"] not in self._places]

@@ -110,7 +110,7 @@ def _stop_reason(result: str) -> str | None:
 def finish_opencode_call(
     event: AnyEvent, done: bool | None, result: str | None, metadata: Mapping[str, Any]
 ) -> AnyEvent:
-    """Return the event with its result; `done` is whether the tool worked, not the command's exit."""
+    """Return the event with its result; `done`: whether the tool worked, not the command."""
     event_fields: dict[str, Any] = {}
     match event:
         case Command():
