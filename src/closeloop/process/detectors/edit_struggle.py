@@ -93,6 +93,7 @@ _NO_MATCH = re.compile(
     re.IGNORECASE,
 )
 """The text to replace is not there, or not once."""
+MAX_ERROR_CHARS = 300
 MAX_CITED = 12
 MIN_LETTERS = 20
 """Shorter texts are put in twice for good reasons, and are no recollection of a file."""
@@ -113,7 +114,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             confidence=0.9,
         )
         for lane in reading.lanes.values()
-        if len(lane.edits) >= limits["attempts"] - 1
+        if len(lane.edits) >= limits["attempts"] - all(step.failed for step in lane.edits)
         for row in _rows_without_run(lane)
         if (vain := _attempts_in_vain(row, limits["attempts"]))
     ]
@@ -154,15 +155,20 @@ def _attempts_in_vain(row: Sequence[TraceStep], least: float) -> Sequence[TraceS
         elif not step.failed:
             made.add((edit.before, text))
             good += bool(vain)
-    if len(vain) < good_between or len(wanted) < 2:
+    if len(vain) < max(good_between, least - 1) or len(wanted) < 2:
         return ()
-    from_memory = not good_between and all(map(_replaces_missing_text, vain))
-    return vain if len(vain) >= least - from_memory else ()
+    is_enough = len(vain) >= least
+    return (
+        vain if is_enough or (not good_between and all(map(_replaces_missing_text, vain))) else ()
+    )
 
 
 def _replaces_missing_text(step: TraceStep) -> bool:
     """It failed, and not because the call was malformed."""
     edit = step.event
     assert isinstance(edit, Edit), "rows hold edits"
-    is_text = len(edit.before or "") >= MIN_LETTERS
-    return bool(step.failed) and is_text and _NO_MATCH.search(edit.error or "") is not None
+    if not step.failed or len(edit.before or "") < MIN_LETTERS:
+        return False
+    error = edit.error or ""
+    # In between some tools repeat the whole text.
+    return _NO_MATCH.search(f"{error[:MAX_ERROR_CHARS]} {error[-MAX_ERROR_CHARS:]}") is not None

@@ -278,7 +278,7 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
         before = latest.get(line)
         latest[line] = step
         if before is not None and not has_change_between(tried, before.number, step.number):
-            if len(row) == 1 and not prints_same(row[0], step):
+            if len(row) == 1 and _output_of(row[0]) != _output_of(step):
                 row[0] = step
             continue
         if before is None:
@@ -299,6 +299,10 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
                 lane=lane.lane.id,
                 confidence=0.8,
             )
+
+
+def _output_of(step: TraceStep) -> str | None:
+    return step.event.output if isinstance(step.event, Command) else None
 
 
 def _list_silent_runs(lane: LaneReading) -> Iterable[tuple[str, TraceStep]]:

@@ -387,20 +387,22 @@ def _rows_of_pages(
 ) -> Iterator[tuple[str, Sequence[int]]]:
     """Reads of one file with nothing else in between, by who looks for something."""
     row: list[TraceStep] = []
-    for step in (*lane.steps, None) if len(lane.reads) >= least else ():
-        if row and (step is None or not _is_page(step) or step.read[0] != row[0].read[0]):
+    for step in (*filter(_is_page, lane.reads), None) if len(lane.reads) >= least else ():
+        if row and (
+            step is None or step.index != row[-1].index + 1 or step.read[0] != row[0].read[0]
+        ):
             if len(row) >= least and _is_sought(reading, lane, row):
                 path = truncate_line(row[0].read[0], 100)
                 message = f"{len(row)} reads in a row look for something in {path}: no search."
                 yield message, [one.number for one in row]
             row = []
-        if step is not None and _is_page(step):
+        if step is not None:
             row.append(step)
 
 
 def _is_page(step: TraceStep) -> bool:
     is_search = step.doing is not None and step.doing.searches
-    return bool(step.read) and not (step.failed or step.changed or step.check or is_search)
+    return not (step.failed or step.changed or step.check or is_search)
 
 
 def _is_sought(reading: TraceReading, lane: LaneReading, row: Sequence[TraceStep]) -> bool:

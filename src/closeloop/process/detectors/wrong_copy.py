@@ -43,8 +43,8 @@ and a success means nothing.
 
 ## When it can be measured
 
-If a change names its file by a full path; of files that were named from the folder of the project,
-only installed copies are told apart. Only Python is supported.
+If a change names its file by a full path, or from the folder of the project: then only installed
+copies are recognised. Only Python is supported.
 
 ## Thresholds and silencing
 
@@ -96,11 +96,12 @@ MAX_CITED = 8
 MAX_PATHS = 20
 """So many changed files, and runs of one script, are compared."""
 _SHOWN_FILE = re.compile(
-    r'^\s*(?:File "(/[^"\n]+\.py)", line \d|(/[^\s:"]+\.py):\d+: )'
-    r"|\binstalled in '(/[^'\n]+)'",
-    re.MULTILINE,
+    r'^\s*(?:File "(/[^"\n]+\.py)", line \d|(/[^\s:"]+\.py):\d+: )', re.MULTILINE
 )
-"""A file in a traceback or in a warning, or the package that a test runner says it tests."""
+"""A file in a traceback, or in a warning."""
+_TESTED_PACKAGE = " installed in '"
+_SHOWN_PACKAGE = re.compile(rf"{_TESTED_PACKAGE}(/[^'\n]+)'")
+"""The package that a test runner says it tests."""
 _UNKNOWN_ROOT = "/?"
 """Stands before a path that was named relative to the folder of the project."""
 _ELSEWHERE = re.compile(
@@ -174,11 +175,10 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
 
     What a run prints names them, or what the same script printed before.
     """
-    changes = [step for step in list_code_changes(lane) if next(_named_paths(step), None)]
-    made = find_created_files(lane.changes) if changes else {}
-    changes = [step for step in changes if made.keys().isdisjoint(step.written)]
+    changes = _list_named_changes(lane)
     if not changes:
         return
+    is_rooted = any(next(_full_paths(step), None) for step in changes)
     last_changes: dict[str, TraceStep] = {}
     loaded: dict[frozenset[str], Sequence[str]] = {}
     paths = [path for step in changes for path in _named_paths(step)][:MAX_PATHS]
@@ -191,7 +191,8 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
         if _sets_any_path(event, loaded) and step.number > changes[0].number:
             return
         output = event.output or ""
-        names_files = ".py" in output or " installed in '" in output
+        names_files = ".py" in output and (is_rooted or "-packages/" in output)
+        names_files = names_files or _TESTED_PACKAGE in output
         if not (output if loaded else names_files) or not is_run(step):
             continue
         if _ELSEWHERE.search(event.command):
@@ -210,6 +211,21 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
             continue
         place = _note_changes(changes, place, step, last_changes)
         yield from _match_copies(step, last_changes, shown)
+
+
+def _list_named_changes(lane: LaneReading) -> Sequence[TraceStep]:
+    """Changes of files that the agent did not make itself; none where no run can be told to be of
+    another copy of them.
+    """
+    changes = [step for step in list_code_changes(lane) if next(_named_paths(step), None)]
+    if not changes:
+        return ()
+    if not any(next(_full_paths(step), None) for step in changes):
+        at = bisect_right(lane.commands, changes[0].number, key=EVENT_NUMBER)
+        if not any(map(_names_installed_file, lane.commands[at:])):
+            return ()
+    made = find_created_files(lane.changes)
+    return [step for step in changes if made.keys().isdisjoint(step.written)]
 
 
 def _sets_any_path(event: Command, loaded: dict[frozenset[str], Sequence[str]]) -> bool:
@@ -281,9 +297,17 @@ def _top(path: str, root: str) -> str:
     return path[len(root) + 1 :].partition("/")[0]
 
 
+def _names_installed_file(step: TraceStep) -> bool:
+    """A quick look for what may name a file of an installed copy."""
+    output = step.event.output if isinstance(step.event, Command) else None
+    return output is not None and ("-packages/" in output or _TESTED_PACKAGE in output)
+
+
 def _shown_files(output: str) -> Sequence[str]:
-    matches = _SHOWN_FILE.finditer(output[:MAX_OUTPUT_CHARS])
-    paths = (match[1] or match[2] or f"{match[3]}/{_PACKAGE_FILE}" for match in matches)
+    text = output[:MAX_OUTPUT_CHARS]
+    paths = [match[1] or match[2] for match in _SHOWN_FILE.finditer(text)]
+    if _TESTED_PACKAGE in text:
+        paths += [f"{path}/{_PACKAGE_FILE}" for path in _SHOWN_PACKAGE.findall(text)]
     return list(dict.fromkeys(map(posixpath.normpath, paths)))
 
 
