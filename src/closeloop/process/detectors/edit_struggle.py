@@ -100,7 +100,7 @@ MIN_LETTERS = 20
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Files of which many edits in a row came to nothing."""
+    """Find files with many unsuccessful edits in a row."""
     edits = [step for lane in reading.lanes.values() for step in lane.edits]
     if edits and all(step.failed is None for step in edits):
         return Unmeasured(rule=rule.name, reason="no edit in the trace says whether it succeeded")
@@ -121,7 +121,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _rows_without_run(lane: LaneReading) -> Iterator[Sequence[TraceStep]]:
-    """Edits of one file between two runs."""
+    """Yield the edits of one file between two runs."""
     rows: dict[str, list[TraceStep]] = {}
     for step in lane.steps:
         if isinstance(step.event, Edit):

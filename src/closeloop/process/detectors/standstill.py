@@ -92,9 +92,9 @@ rule = Rule(
 
 MAX_CITED = 12
 MAX_COMMAND_CHARS = 500
-"""Longer commands are programs; their numbers are not looked at."""
+"""Longer commands are programs; their numbers are not compared."""
 COUNTING_MARGIN = 2
-"""So many more times than the same again: a number may be searched for."""
+"""Additional repetitions required if a number changes, as it may be a search."""
 MIN_RETURNS = 2
 MAX_WORDS_CHARS = 1000
 """So much of what is said after a read is searched."""
@@ -102,7 +102,7 @@ MIN_ANSWER_CHARS = 20
 """A shorter answer only ends the work."""
 _INTERPRETERS = frozenset(("python", "node", "ruby", "php", "perl", "cd", "echo"))
 _SHELL_SETTINGS = frozenset(("cd", "export", "source", "set", "unset"))
-"""They prepare what comes next, and show nothing."""
+"""They prepare what follows and print nothing."""
 _ERROR_LINE = re.compile(r"[A-Z]\w*(?:Error|Exception)\b|^(?:error|fatal)\b|\b[Ee]rror:|\bcannot\b")
 _SEEKING_WORDS = compile_lazily(
     r"\bstill (?:no|not|don't|haven't)\b|\bunable to (?:find|locate|see)\b"
@@ -121,7 +121,7 @@ _REDIRECTION = re.compile(r"[^2<>&|]>>?\s*([\w./-]+)\s*(?:2>&1\s*)?&?\s*$")
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Rows of looks, runs and answers that bring nothing new."""
+    """Find rows of reads, runs and answers that bring nothing new."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     least = int(limits["times"])
@@ -160,7 +160,7 @@ def _list_rows(lane: LaneReading, least: int) -> Iterator[tuple[str, Sequence[in
 
 
 def _same_results(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]]:
-    """The same command in one state of the workspace, with the same output."""
+    """Yield the same command in one state of the workspace with the same output."""
     rows: dict[tuple[int, str], list[TraceStep]] = {}
     for step in lane.commands if len(lane.commands) >= least else ():
         if isinstance(step.event, Command):
@@ -181,7 +181,7 @@ def _same_results(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]
 
 
 def _idle_rows(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]]:
-    """The same command again and again as the very next action, whatever it changes."""
+    """Yield the same command repeated as the very next action, whatever it changes."""
     row: list[TraceStep] = []
     for step in lane.commands if len(lane.commands) >= least else ():
         if row and not (
@@ -209,7 +209,7 @@ def _is_again(before: TraceStep, step: TraceStep) -> bool:
 
 
 def _is_idle(step: TraceStep) -> bool:
-    """It ended well, and is neither a wait nor a test, which may be meant to be repeated."""
+    """Whether it succeeded, and is neither a wait nor a test, which may be repeated on purpose."""
     event, doing = step.event, step.doing
     return (
         isinstance(event, Command)
@@ -225,7 +225,8 @@ def _output_of(step: TraceStep) -> str | None:
 
 
 def _is_repeatable(step: TraceStep) -> bool:
-    """A look or a run of a script that did not fail: to do it again unchanged shows the same."""
+    """Whether it is a read or a script run that did not fail, so that repeating it shows the
+    same."""
     doing, event = step.doing, step.event
     if doing is None or doing.waits or step.changed or step.failed:
         return False
@@ -242,13 +243,13 @@ def _is_repeatable(step: TraceStep) -> bool:
 
 
 def _count_breaks(lane: LaneReading, step: TraceStep) -> tuple[int, int]:
-    """How often the user had spoken, and the context had been cut, by then."""
+    """Return how often the user had spoken and the context had been compacted by then."""
     users = bisect_left(lane.users, step.number, key=lambda message: message.number)
     return users, bisect_left(lane.compactions, step.number)
 
 
 def _counting_rows(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]]:
-    """Tries in a row of one command, or of one name of a file, with one number after the other."""
+    """Yield consecutive tries of one command or file name with changing numbers."""
     row: list[TraceStep] = []
     last = ""
     for step in (*lane.steps, None) if len(lane.steps) >= least else ():
@@ -263,7 +264,7 @@ def _counting_rows(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep
 
 
 def _name_attempt(step: TraceStep) -> str:
-    """What was tried: a file that is not there, or a command."""
+    """Return what was tried: a missing file, or a command."""
     event = step.event
     if type(event) is Command:
         return event.command if len(event.command) <= MAX_COMMAND_CHARS else ""
@@ -271,14 +272,14 @@ def _name_attempt(step: TraceStep) -> str:
 
 
 def _differ_in_number(one: str, other: str) -> bool:
-    """They are the same but for their numbers; most begin otherwise, and are not looked at."""
+    """Whether they are equal except for their numbers; most differ at the start and are skipped."""
     if not one or one[:8] != other[:8]:
         return False
     return one == other or _NUMBER.sub("#", one) == _NUMBER.sub("#", other)
 
 
 def _come_out_alike(row: Sequence[TraceStep], least: int) -> bool:
-    """They differ in a number, and nothing differs in what came of them."""
+    """Whether they differ in a number, and their results do not."""
     if isinstance(row[0].event, Read):
         tried = {step.event.path for step in row if isinstance(step.event, Read)}
         return len(tried) >= least
@@ -289,8 +290,8 @@ def _come_out_alike(row: Sequence[TraceStep], least: int) -> bool:
 
 
 def _alike_scripts(lane: LaneReading, least: int) -> Iterator[tuple[Sequence[TraceStep], str]]:
-    """Runs of one script of the agent's own that end in the same error after each rewrite, or go
-    back and forth between errors.
+    """Yield runs of the agent's own script that end in the same error after each rewrite, or
+    alternate between errors.
     """
     if len(lane.commands) < least or len(lane.changes) < least:
         return
@@ -315,7 +316,7 @@ def _alike_scripts(lane: LaneReading, least: int) -> Iterator[tuple[Sequence[Tra
 
 
 def _own_runs(lane: LaneReading, created: set[str]) -> Iterator[tuple[str, TraceStep]]:
-    """Runs of scripts that the agent wrote; where one writes a log, the looks at that."""
+    """Yield runs of scripts that the agent wrote; if one writes a log, the reads of it."""
     logs: dict[str, str] = {}
     for step in lane.commands:
         if isinstance(step.event, Command) and step.event.stopped == "not executed":
@@ -332,7 +333,7 @@ def _own_runs(lane: LaneReading, created: set[str]) -> Iterator[tuple[str, Trace
 def _rows_of_errors(
     lane: LaneReading, steps: Sequence[TraceStep], created: set[str]
 ) -> Iterator[list[TraceStep]]:
-    """Runs in a row that end in one error, each after a rewrite; a run that goes well ends it."""
+    """Yield consecutive runs with one error, each after a rewrite; a success ends the row."""
     row: list[TraceStep] = []
     for step in steps:
         fails = _ERROR_LINE.search(last_line(step)) is not None
@@ -346,7 +347,7 @@ def _rows_of_errors(
 
 
 def _count_returns(turns: Sequence[TraceStep]) -> int:
-    """How often an error came back that another one had replaced."""
+    """Count how often an error returned after another one."""
     seen: list[str] = []
     returns = 0
     for step in turns:
@@ -357,13 +358,13 @@ def _count_returns(turns: Sequence[TraceStep]) -> int:
 
 
 def _own_script(step: TraceStep, created: set[str]) -> str | None:
-    """The last script that a command runs, where the agent wrote it."""
+    """Return the last script that a command runs, if the agent wrote it."""
     names = list(map(_base_name, step.doing.runs if step.doing else ()))
     return names[-1] if names and names[-1] in created else None
 
 
 def _log_of(step: TraceStep) -> str | None:
-    """The file into which a command writes what it prints, in the background or not."""
+    """Return the file into which a command writes its output."""
     match = _REDIRECTION.search(getattr(step.event, "command", ""))
     return _base_name(match[1]) if match else None
 
@@ -375,7 +376,7 @@ def _base_name(path: str) -> str:
 def _is_rewritten(
     lane: LaneReading, before: TraceStep, after: TraceStep, created: set[str]
 ) -> bool:
-    """Only files of the agent's own were changed since: no fix of the code was tried."""
+    """Whether only the agent's own files were changed since: no fix of the code was tried."""
     begin = bisect_left(lane.changes, before.number + 1, key=EVENT_NUMBER)
     end = bisect_left(lane.changes, after.number + 1, key=EVENT_NUMBER)
     written = {_base_name(path) for step in lane.changes[begin:end] for path in step.written}
@@ -418,7 +419,7 @@ def _is_sought(reading: TraceReading, lane: LaneReading, row: Sequence[TraceStep
 
 
 def _rows_of_answers(lane: LaneReading, least: int) -> Iterator[Sequence[Message]]:
-    """Answers between which the client spoke, and nobody did anything."""
+    """Yield answers between which the client spoke and nobody did anything."""
     row: list[Message] = []
     is_prompted = False
     prompts = sum(message.role == "system" for message in lane.messages)

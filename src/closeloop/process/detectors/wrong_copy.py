@@ -91,14 +91,14 @@ rule = Rule(
 )
 
 MAX_OUTPUT_CHARS = 20_000
-"""So much of what a run prints is looked at."""
+"""Characters of a run's output that are examined."""
 MAX_CITED = 8
 MAX_PATHS = 20
-"""So many changed files, and runs of one script, are compared."""
+"""Changed files, and runs of one script, that are compared."""
 _SHOWN_FILE = re.compile(
     r'^\s*(?:File "(/[^"\n]+\.py)", line \d|(/[^\s:"]+\.py):\d+: )', re.MULTILINE
 )
-"""A file in a traceback, or in a warning."""
+"""A file in a traceback or a warning."""
 _TESTED_PACKAGE = " installed in '"
 _SHOWN_PACKAGE = re.compile(rf"{_TESTED_PACKAGE}(/[^'\n]+)'")
 """The package that a test runner says it tests."""
@@ -115,7 +115,7 @@ _INSTALL = re.compile(
     r"\bpip3? install\b[^;&|\n]*\s(?:-e\b|--editable\b|\.?\.?/|\.(?:\[|\s|$))"
     r"|\bsetup\.py (?:develop|install)\b|\bpoetry install\b|\buv sync\b"
 )
-"""The project itself is installed, and not only what it needs."""
+"""Installs the project itself, not only its dependencies."""
 _PATH_WORDS = ("PYTHONPATH=", "install", "develop", "uv sync")
 _HERE = (".", "$PWD", "$(pwd)")
 _SEARCH_PATH = re.compile(r"sys\.path\.(?:insert|append)\([^)\n]{0,40}['\"]([^'\"\n]+)['\"]")
@@ -124,26 +124,26 @@ _COMMON_FOLDERS = frozenset((
     "src", "lib", "libs", "test", "tests", "unit", "integration", "utils", "util", "common", "core",
     "models", "api", "app", "apps", "helpers", "scripts", "tools", "python", "packages", "main",
 ))  # fmt: skip
-"""Folders of many projects: that two paths share them says nothing."""
+"""Common folder names, which prove nothing if two paths share them."""
 _PACKAGE_FILE = "__init__.py"
 _LIBRARY_FOLDERS = frozenset(("site-packages", "dist-packages", "vendor", "node_modules"))
 
 
 class CopyRun(Record):
-    """A run of another copy of the code than the one that was changed."""
+    """A run of a copy of the code other than the changed one."""
 
     step: TraceStep
     change: TraceStep
-    """The last one before it of that package."""
+    """The last change of that package before it."""
     path: str
-    """The file that it changed."""
+    """The changed file."""
     changed_root: str
     other_root: str
-    """The folders in which the two copies lie."""
+    """Root folders of the two copies."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Runs of another copy than the changed one, lane by lane."""
+    """Find runs of a copy other than the changed one, by lane."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     return [finding for lane in reading.lanes.values() for finding in _findings_in_lane(lane)]
@@ -171,9 +171,9 @@ def _findings_in_lane(lane: LaneReading) -> Iterator[Finding]:
 
 
 def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
-    """Runs that load files of another copy than the one that was changed before.
+    """Yield runs that load files of a copy other than the one changed before.
 
-    What a run prints names them, or what the same script printed before.
+    The output of the run, or of an earlier run of the same script, names them.
     """
     changes = _list_named_changes(lane)
     if not changes:
@@ -229,7 +229,7 @@ def _list_named_changes(lane: LaneReading) -> Sequence[TraceStep]:
 
 
 def _sets_any_path(event: Command, loaded: dict[frozenset[str], Sequence[str]]) -> bool:
-    """The project is installed; where a path is set, what was loaded before says no more."""
+    """Whether the project is installed; if a path is set, what was loaded before is void."""
     if loaded and _REPAIR.search(event.command):
         loaded.clear()
     return any(word in event.command for word in _PATH_WORDS[1:]) and bool(
@@ -240,7 +240,7 @@ def _sets_any_path(event: Command, loaded: dict[frozenset[str], Sequence[str]]) 
 def _note_changes(
     changes: Sequence[TraceStep], place: int, until: TraceStep, last_changes: dict[str, TraceStep]
 ) -> int:
-    """Take over changes up to a step, each file's last one last; how many there are by then."""
+    """Record changes up to a step, each file's last one last; return how many there are."""
     while place < len(changes) and changes[place].number <= until.number:
         for path in _named_paths(changes[place]):
             last_changes.pop(path, None)
@@ -269,7 +269,7 @@ def _locate_scripts(step: TraceStep) -> frozenset[str]:
 def _match_copies(
     step: TraceStep, changes: dict[str, TraceStep], shown: Sequence[str]
 ) -> Iterator[CopyRun]:
-    """The run, where a file that it shows is of another copy of what was changed last."""
+    """Yield the run if a file that it shows belongs to another copy of what was changed last."""
     for changed, change in reversed(changes.items()):
         for path in shown:
             if roots := _split_roots(changed, path):
@@ -293,7 +293,7 @@ def _is_of_copy(path: str, root: str, package: str) -> bool:
 
 
 def _top(path: str, root: str) -> str:
-    """The folder below the root, in which the path lies."""
+    """Return the folder below the root that contains the path."""
     return path[len(root) + 1 :].partition("/")[0]
 
 
@@ -312,7 +312,7 @@ def _shown_files(output: str) -> Sequence[str]:
 
 
 def _full_paths(step: TraceStep) -> Iterator[str]:
-    """Python files that it changed, as they were named, where the name tells the whole path."""
+    """Yield changed Python files by full path, if known."""
     if isinstance(step.event, Edit):
         paths: Sequence[str] = (step.event.path,)
     else:
@@ -333,7 +333,7 @@ def _named_paths(step: TraceStep) -> Iterator[str]:
 
 @lru_cache(maxsize=4096)
 def _split_roots(changed: str, shown: str) -> tuple[str, str] | None:
-    """What stands before the part that two paths share; None where they are of one copy."""
+    """Return the prefixes before the part that two paths share; None if they are one copy."""
     ours, theirs = changed.split("/"), shown.split("/")
     for there in range(1, len(theirs) - 1):
         if theirs[there] not in ours:
@@ -379,7 +379,7 @@ def _shared_length(ours: Sequence[str], theirs: Sequence[str]) -> int:
 
 
 def _is_settled(lane: LaneReading, first: CopyRun, last: TraceStep) -> bool:
-    """The other copy was written to, or later something may have run the changed one."""
+    """Whether the other copy was written to, or something may have run the changed one later."""
     if any(
         path.startswith(f"{first.other_root}/") and not path.startswith(f"{first.changed_root}/")
         for step in lane.changes
@@ -393,7 +393,7 @@ def _is_settled(lane: LaneReading, first: CopyRun, last: TraceStep) -> bool:
 
 
 def _was_misled(lane: LaneReading, first: CopyRun) -> bool:
-    """Before the path was set, the changed copy was changed again for what the other one showed."""
+    """Whether the changed copy was changed again because of the other one's output."""
     later = lane.steps[first.step.index + 1 :]
     repair = next((step for step in later if _sets_path(step)), None)
     return repair is not None and any(
@@ -405,7 +405,7 @@ def _was_misled(lane: LaneReading, first: CopyRun) -> bool:
 
 
 def _find_late_repair(lane: LaneReading) -> Finding | None:
-    """The path was set late, and the same script printed something else at once."""
+    """Report a path that was set late, after which the same script printed something else."""
     if not any(map(_may_set_path, lane.changes)) and not any(map(_may_set_path, lane.commands)):
         return None
     made = find_created_files(lane.changes)
@@ -442,7 +442,7 @@ def _find_late_repair(lane: LaneReading) -> Finding | None:
 
 
 def _may_set_path(step: TraceStep) -> bool:
-    """A quick look for the words without which nothing sets the path."""
+    """Quick test for the words without which nothing sets the path."""
     if isinstance(step.event, Command):
         return any(word in step.event.command for word in _PATH_WORDS)
     return any("sys.path" in (edit.after or "") for edit in step.edits)
@@ -475,7 +475,7 @@ def _output_of(step: TraceStep) -> str:
 
 
 def _may_set_root(step: TraceStep, paths: Sequence[str]) -> bool:
-    """The same, or a script works out for itself where to look."""
+    """The same, or a script determines itself where to look."""
     if isinstance(step.event, Command) or not _may_set_path(step):
         return False
     named = any(_SEARCH_PATH.search(edit.after or "") for edit in step.edits)
@@ -483,7 +483,7 @@ def _may_set_root(step: TraceStep, paths: Sequence[str]) -> bool:
 
 
 def _sets_root(step: TraceStep, paths: Sequence[str]) -> bool:
-    """It makes modules be found in the changed copy."""
+    """Whether it makes modules load from the changed copy."""
     event = step.event
     if isinstance(event, Command) and _INSTALL.search(event.command):
         return step.failed is not True
@@ -502,7 +502,7 @@ def _sets_path(step: TraceStep) -> bool:
 
 
 def _may_run(step: TraceStep, wrong: TraceStep, changed_root: str) -> bool:
-    """It printed files of the changed copy, or something else ran well in its folder."""
+    """Whether it printed files of the changed copy, or something else succeeded in its folder."""
     event = step.event
     if not isinstance(event, Command) or not is_run(step):
         return False
