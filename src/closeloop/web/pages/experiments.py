@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from closeloop.attempts.run_resources import estimate_seconds_left, read_experiment_status
+from closeloop.attempts.run_resources import (
+    count_working_seconds,
+    estimate_seconds_left,
+    read_experiment_status,
+)
 from closeloop.metrics.attempt_groups import AttemptSelection
 from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
@@ -176,7 +180,7 @@ def _current_experiment(
     failed_rows.sort(key=lambda row: row.started.timestamp() if row.started else 0.0, reverse=True)
     return ExperimentNow(
         course=course,
-        seconds_left=estimate_seconds_left(desk.store, course),
+        seconds_left=_seconds_left(course, all_rows),
         ends=Ends(**_count_ends([row for row in rows if row.id not in unchecked])),
         failed=tuple(failed_rows[:MAX_FAILED_ATTEMPTS]),
         more=max(0, len(failed_rows) - MAX_FAILED_ATTEMPTS),
@@ -192,6 +196,14 @@ def _current_experiment(
             desk, chosen, [row for row in all_rows if row.task_digest in sealed]
         ),
     )
+
+
+def _seconds_left(course: ExperimentStatus, rows: Sequence[AttemptRow]) -> float | None:
+    """By the attempts that were made for it, as `closeloop run` estimates it."""
+    if not course.running:
+        return None
+    made = [row for row in rows if row.experiment == course.experiment.id]
+    return estimate_seconds_left(count_working_seconds(made), len(made), course.total - course.done)
 
 
 def compare_tried_variants(work: AttemptTable, chosen: Experiment) -> CompareReport | None:
