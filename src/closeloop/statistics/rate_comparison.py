@@ -1,6 +1,6 @@
-"""Is the second better than the first? Two questions, both answered in a word.
+"""Is the second better than the first? Two questions with one verdict each.
 
-On exactly these tasks, repeats decide. On tasks like these, tasks do.
+On exactly these tasks, repeats are random. On tasks like these, tasks are too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from closeloop.statistics.special_functions import binomial_share, normal_tail, 
 
 
 class DifferenceInterval(Record):
-    """How much more the second has than the first."""
+    """Difference of the second to the first."""
 
     tasks: int
     first: float
@@ -53,9 +53,9 @@ class DifferenceInterval(Record):
 def rate_difference(
     first: TaskValues, second: TaskValues, *, comparisons: int = 1
 ) -> DifferenceInterval | None:
-    """Bounds that hold at 95 % for all of so many comparisons; None without a common task.
+    """Bounds at 95 % for all of so many comparisons; None without a common task.
 
-    They come from those of the two sides, as Newcombe (1998) put them together.
+    They combine the bounds of the two sides by Newcombe's method (1998).
     """
     tasks = common_tasks(first, second)
     if not tasks:
@@ -77,7 +77,7 @@ def rate_difference(
 
 
 def newcombe_bounds(first: Estimate, second: Estimate) -> tuple[float, float]:
-    """Bounds of how much more the second is, from those of the two, which are independent."""
+    """Return bounds of the difference from those of two independent estimates."""
     value = second.value - first.value
     return (
         value - sqrt((second.value - second.low) ** 2 + (first.high - first.value) ** 2),
@@ -115,18 +115,18 @@ def paired_t_difference(
 # Exact tests of paired tasks: could the signs of the differences be chance?
 
 MIN_PAIRED_TASKS = 6
-"""Tasks: with fewer, the smallest p of an exact two-sided test is over 0.05."""
+"""With fewer tasks, the smallest p of an exact two-sided test is over 0.05."""
 MAX_ENUMERATED_TASKS = 20
 MAX_TABLE_CELLS = 50_000_000
 SIGN_DRAWS = 100_000
 MAX_DRAWN_TASKS = 500
-"""Tasks: the sum of more signs than this is normal, as near as draws would tell."""
+"""With more tasks, the sum of signs is practically normal."""
 SUM_TOLERANCE = 1e-9
-"""Sums that differ by less are equal: their parts were rounded."""
+"""Sums that differ by less are equal up to rounding."""
 
 
 def run_paired_test(first: TaskValues, second: TaskValues) -> PairedTest | None:
-    """McNemar's test of single yes or no repeats, else sign-flip; None where none can be made."""
+    """McNemar's test for single yes-or-no repeats, else a sign-flip test; None if impossible."""
     tasks = common_tasks(first, second)
     pairs = [(first[task], second[task]) for task in tasks]
     if len(tasks) < MIN_PAIRED_TASKS:
@@ -139,14 +139,14 @@ def run_paired_test(first: TaskValues, second: TaskValues) -> PairedTest | None:
 
 
 def mcnemar_test(gained: int, lost: int, tasks: int) -> PairedTest:
-    """Of the tasks that changed sides, as many to each side were expected."""
+    """Test whether the tasks that changed sides are split evenly."""
     changed = gained + lost
     p = min(1.0, 2 * binomial_share(min(gained, lost), changed))
     return PairedTest(p=p, n=tasks, method="exact McNemar")
 
 
 def sign_flip_test(differences: Sequence[Fraction]) -> PairedTest | None:
-    """The share of all choices of signs whose sum is at least as far from 0."""
+    """Return the share of all sign choices whose sum is at least as far from 0."""
     nonzero_differences = [one for one in differences if one]
     if not nonzero_differences:
         return None
@@ -173,7 +173,7 @@ def _exact_mean(values: Sequence[float]) -> Fraction:
 
 
 def _count_sign_sums(sizes: Sequence[int], seen: int) -> float:
-    """How likely each sum of the positive ones is, task by task."""
+    """Compute the exact distribution of sums of positive values, task by task."""
     import numpy as np
 
     chances = np.zeros(sum(sizes) + 1)
@@ -187,7 +187,7 @@ def _count_sign_sums(sizes: Sequence[int], seen: int) -> float:
 
 
 def _enumerate_signs(sizes: Sequence[float], seen: float) -> float:
-    """Every choice of signs; the first one's does not matter."""
+    """Enumerate every choice of signs; the first sign is irrelevant."""
     import numpy as np
 
     sums = np.array([sizes[0]])
@@ -197,7 +197,7 @@ def _enumerate_signs(sizes: Sequence[float], seen: float) -> float:
 
 
 def _draw_signs(sizes: Sequence[float], seen: float) -> float:
-    """Signs by lot, the same at every call; what was seen counts as one draw."""
+    """Draw random signs with a fixed seed; the observed sum counts as one draw."""
     import numpy as np
 
     random_state, hits = np.random.RandomState(0), 0
@@ -216,9 +216,9 @@ SIGNIFICANCE, POWER = 0.05, 0.8
 NORMAL_975, NORMAL_POWER = 1.959964, 0.841621
 """Quantiles of the normal distribution at 97.5 % and at the power."""
 DEFAULT_REPEAT_VARIANCE = 0.2
-"""Of one repeat: that of a task which three of four attempts pass, or one of four."""
+"""Variance of one repeat: that of a task which three of four attempts pass, or one of four."""
 MAX_ADDITIONS = 10_000
-"""More tasks, or more repeats of each, nobody runs."""
+"""More additional tasks or repeats are infeasible."""
 
 
 def detectable_difference(
@@ -245,7 +245,7 @@ def advise_sample_size(
     within: float = DEFAULT_REPEAT_VARIANCE,
     between: float = 0.0,
 ) -> SampleSizeAdvice:
-    """How many more tasks, or more repeats of each, would show a difference of that size."""
+    """Return how many more tasks, or repeats of each, would show a difference of that size."""
 
     def shows(number: int, each: float) -> bool:
         seen = detectable_difference(number, each, within=within, between=between)
@@ -259,9 +259,9 @@ def advise_sample_size(
 
 
 def outcomes_needed(first: Sequence[float], second: Sequence[float], effect: float) -> int | None:
-    """How many outcomes of two groups together would show a difference, looked at once.
+    """Return how many outcomes of both groups would show a difference in one look.
 
-    At 5 % and with 80 % power, by how much either was seen to vary and in the shares they have.
+    At 5 % and with 80 % power, from the observed variances and shares of the groups.
     """
     total = len(first) + len(second)
     if not first or not second or effect <= 0:
@@ -274,7 +274,7 @@ def outcomes_needed(first: Sequence[float], second: Sequence[float], effect: flo
 
 
 def _smallest_sufficient(enough: Callable[[int], bool]) -> int | None:
-    """The smallest number that is enough, where more are never too few."""
+    """Return the smallest sufficient number of a monotone condition."""
     if not enough(MAX_ADDITIONS):
         return None
     low, high = -1, MAX_ADDITIONS
@@ -290,7 +290,7 @@ DEFAULT_MARGIN = 0.05
 def compare_rates(
     first: TaskValues, second: TaskValues, *, margin: float = DEFAULT_MARGIN
 ) -> Comparison:
-    """How much more the second has than the first; more is better."""
+    """Return the difference of the second to the first; more is better."""
     check_shares(first)
     check_shares(second)
     tasks = common_tasks(first, second)
@@ -334,7 +334,7 @@ def compare_rates(
 
 
 def classify_difference(estimate: Estimate | None, margin: float) -> ComparisonVerdict:
-    """What the bounds of a difference allow to say."""
+    """Return the verdict that the bounds of a difference allow."""
     if estimate is None:
         return "not enough data"
     if estimate.low > 0:
@@ -349,7 +349,7 @@ def classify_difference(estimate: Estimate | None, margin: float) -> ComparisonV
 def _build_advice(
     first: TaskValues, second: TaskValues, tasks: Sequence[str], repeats: float, effect: float
 ) -> SampleSizeAdvice:
-    """By how much these tasks were seen to vary, within and between."""
+    """Advise from the observed variance of these tasks, within and between."""
     noise = fmean(
         jeffreys_variance(first[task]) + jeffreys_variance(second[task]) for task in tasks
     )
@@ -360,13 +360,14 @@ def _build_advice(
 
 
 def _repeat_variance(values: Sequence[float]) -> float:
-    """The variance of one repeat, from the posterior mean of the rate."""
+    """Return the variance of one repeat, from the posterior mean of the rate."""
     rate = (sum(values) + 0.5) / (len(values) + 1)
     return rate * (1 - rate)
 
 
 def comparison_notes(first: TaskValues, second: TaskValues, tasks: Sequence[str]) -> list[str]:
-    """What limits a comparison: few tasks, tasks of one side alone, values that never differ."""
+    """List what limits a comparison: few tasks, tasks of one side only, values that never
+    differ."""
     notes = []
     if len(tasks) < MIN_PAIRED_TASKS:
         notes.append(

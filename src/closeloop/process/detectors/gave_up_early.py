@@ -8,7 +8,8 @@ The end of the root lane, in two forms:
   (changes, then a check), and the agent gave up: by its exit, or by its last message ("I was unable
   to …", "still fails");
 - a change was requested, and the agent ends without changing anything but scratch files: with
-  advice, with a claim, or without a message.
+  advice, with a claim, or without a message. In a project that has code already, so do scripts that
+  the agent wrote and ran, and tests that it added, if no file that was there is changed.
 
 Nothing is reported if the last message is truncated (in a sentence, a code block or a thought) or
 only a tag; if a file shows the new text although the tool reported an error; or if the client told
@@ -66,10 +67,15 @@ It is advisory: whether another try would have helped is unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from closeloop.process.agent_claims import admits_problem, ends_work
-from closeloop.process.edit_contents import is_scratch_path
+from closeloop.process.edit_contents import (
+    find_created_files,
+    is_scratch_path,
+    is_source_path,
+    is_test_source,
+)
 from closeloop.process.rule_helpers import (
     describe_failures,
     explain_unreadable_checks,
@@ -86,7 +92,7 @@ from closeloop.text.wording import compile_lazily
 
 rule = Rule(
     name="gave-up-early",
-    version=5,
+    version=6,
     about="The agent stopped after too few tries, with a failing check or without any change.",
     severity="warning",
     thresholds={"iterations": 2},
@@ -141,6 +147,8 @@ _STOPPING_WORDS = compile_lazily(
 )
 
 
+_SOURCE_NAME = compile_lazily(r"[\w/.-]/\w+\.(?:py|js|ts|go|rs|java|rb|c|cc|cpp|php)\b")
+"""A file of program text in a listing."""
 _REPAIR_WISH = compile_lazily(
     r"\b(?:fix\w*|repair|resolve|solve|mend|implement|add|make|get|debug|pass(?:es)?|green)\b"
 )
@@ -189,7 +197,10 @@ def _find_empty_ending(reading: TraceReading) -> Finding | None:
     root = next(iter(reading.lanes.values()))
     last = reading.trace.events[-1] if reading.trace.events else None
     by_words = isinstance(last, Message) and last.role == "agent" and last.intent != "question"
-    if last is None or not (by_words or ends_work(last)) or any(map(_may_last, root.changes)):
+    if last is None or not (by_words or ends_work(last)):
+        return None
+    lasting = [step for step in root.changes if _may_last(step)]
+    if lasting and not _only_tries(root, lasting):
         return None
     if isinstance(last, Message) and (_is_cut_off(last.text) or _was_urged(root)):
         return None
@@ -203,9 +214,10 @@ def _find_empty_ending(reading: TraceReading) -> Finding | None:
     words = last.text[-MAX_LAST_WORDS_CHARS:].lower() if isinstance(last, Message) else ""
     if words.rstrip().endswith("?") or _NOTHING_TO_CHANGE.search(words):
         return None
+    what = "any file that was there" if lasting else "anything"
     return make_finding(
         rule,
-        "A change was requested, but the agent ended without changing anything.",
+        f"A change was requested, but the agent ended without changing {what}.",
         [*([root.steps[-1].number] if root.steps else []), last.number],
         lane=root.lane.id,
         confidence=0.9,
@@ -234,7 +246,7 @@ def _has_landed(root: LaneReading, step: TraceStep) -> bool:
     if not wanted or is_scratch_path(step.written[0]):
         return False
     return any(
-        wanted in (getattr(one.event, "text", None) or getattr(one.event, "output", None) or "")
+        wanted in _text_of(one)
         for one in root.steps[step.index + 1 :]
         if step.written[0] in one.read
     )
@@ -246,6 +258,35 @@ def _may_last(step: TraceStep) -> bool:
         return not all(map(is_scratch_path, step.written))
     programs = step.doing.programs if step.doing else ()
     return INSTALLERS.isdisjoint(name.partition(" ")[0] for name in programs)
+
+
+def _only_tries(root: LaneReading, changes: Sequence[TraceStep]) -> bool:
+    """In a project with code, only tests and scripts were written that try it: all of them new,
+    and named by nobody but the agent.
+    """
+    created = find_created_files(root.changes)
+    written = {path for step in changes for path in step.written}
+    if not all(step.written for step in changes) or not written <= created.keys():
+        return False
+    names = {path.rpartition("/")[2] for path in written if not is_scratch_path(path)}
+    ran = {
+        name.rpartition("/")[2]
+        for step in root.commands
+        if step.doing is not None
+        for name in step.doing.runs
+    }
+    tries = all(is_test_source(path) or path.rpartition("/")[2] in ran for path in written)
+    request = root.request or ""
+    if not tries or any(name in request for name in names):
+        return False
+    before = root.steps[: changes[0].index]
+    return any(is_source_path(path) for step in before for path in step.read) or any(
+        _SOURCE_NAME.search(_text_of(step)[:MAX_REQUEST_CHARS]) for step in before
+    )
+
+
+def _text_of(step: TraceStep) -> str:
+    return getattr(step.event, "text", None) or getattr(step.event, "output", None) or ""
 
 
 def _last_failing_check(root: LaneReading) -> TraceStep | None:

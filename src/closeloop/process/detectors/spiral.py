@@ -12,7 +12,8 @@ whatever its exit code, unless the agent says that this is right, or the output 
 the agent does not say each time that the fault remains. A script that shows a bug and ends with
 exit code 0 is reported this way. So is a check that cannot start, each time for the same reason,
 however its own files are changed. The iteration that introduces or reveals a failure does not
-count, and neither does a change that only prints more. If the agent opens the
+count, and neither does a change that only prints more. A script that is rewritten in between
+continues the row: each output is compared with the one before the fix. If the agent opens the
 result of each run, that result is compared and not the run's output.
 
 A check of fewer tests than before continues the row if it fails in the same tests. A different
@@ -115,7 +116,7 @@ from closeloop.text.wording import compile_lazily
 
 rule = Rule(
     name="spiral",
-    version=9,
+    version=10,
     about="One fix after another leaves the same failure: the agent is stuck and does not stop.",
     severity="error",
     gates=True,
@@ -260,6 +261,8 @@ def _build_finding(row: Sequence[Iteration], lane: LaneReading) -> Finding:
 def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> Iterable[Finding]:
     """The same command prints the same after changed code, again and again."""
     rows: dict[str, list[TraceStep]] = {}
+    latest: dict[str, TraceStep] = {}
+    """What was printed last: another script under the same name prints something else."""
     begun: dict[str, int] = {}
     """How many runs at the beginning of a row show what was so before any fix of it."""
     spirals: dict[tuple[str, int], list[TraceStep]] = {}
@@ -268,19 +271,19 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
         return
     changes = [step for step in edits if not is_scratch_change(step)]
     fixes = [step for step in changes if not creates_file(step)]
-    for step in lane.commands:
-        event = step.event
-        if not isinstance(event, Command) or not _may_be_silent(step):
-            continue
-        line = step.check.target if step.check else " ".join(event.command.split())
+    for line, step in _list_silent_runs(lane):
         row = rows.setdefault(line, [])
         # What cannot even start is repaired in scratch files, too.
         tried = edits if step.check and step.check.blocked else changes
-        if row and not has_change_between(tried, row[-1].number, step.number):
+        before = latest.get(line)
+        latest[line] = step
+        if before is not None and not has_change_between(tried, before.number, step.number):
+            if len(row) == 1 and _output_of(row[0]) != _output_of(step):
+                row[0] = step
             continue
-        if not row:
+        if before is None:
             begun[line] = 0 if has_change_between(fixes, 0, step.number) else 1
-        elif not (prints_same(row[-1], step) or _starts_as_little(row[-1], step)):
+        elif not (prints_same(before, step) or _starts_as_little(before, step)):
             row = rows[line] = []
             begun[line] = 1
         row.append(step)
@@ -296,6 +299,17 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
                 lane=lane.lane.id,
                 confidence=0.8,
             )
+
+
+def _output_of(step: TraceStep) -> str | None:
+    return step.event.output if isinstance(step.event, Command) else None
+
+
+def _list_silent_runs(lane: LaneReading) -> Iterable[tuple[str, TraceStep]]:
+    """What is run, with each run of it."""
+    for step in lane.commands:
+        if isinstance(step.event, Command) and _may_be_silent(step):
+            yield step.check.target if step.check else " ".join(step.event.command.split()), step
 
 
 def _is_accepted(reading: TraceReading, lane: LaneReading, row: Sequence[TraceStep]) -> bool:

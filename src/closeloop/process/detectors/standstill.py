@@ -2,7 +2,7 @@
 
 ## What it looks for
 
-Three kinds, in each lane:
+Four kinds, in each lane:
 
 - **The same read or run**: the same command has exactly the same output three times, and nothing
   was changed in between by anybody. Commands and names of missing files that differ only in a
@@ -12,6 +12,9 @@ Three kinds, in each lane:
   fails with the same error three times in a row, although the agent rewrote it, or what it needs,
   each time; or two errors return that others had replaced. The output in a log counts if the agent
   opens the log.
+- **Paging instead of searching**: eight reads in a row show one part of a file after the other, and
+  after at least half of them the agent says that it has not found what it looks for, or reads on. A
+  search would have shown the place at once.
 - **Responses without action**: three responses in a row contain only text and no action, although
   the client told the agent after each to continue.
 
@@ -47,7 +50,7 @@ In every trace with events.
 
 ## Thresholds and silencing
 
-`times` (3): the minimum number of equal results.
+`times` (3): the minimum number of equal results. `pages` (8): the minimum number of reads in a row.
 
 ```toml
 [rules.standstill]
@@ -76,14 +79,15 @@ from closeloop.process.rule_helpers import cite_row, truncate_line
 from closeloop.process.verification import EVENT_NUMBER
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command, Message, Read
+from closeloop.records.trace import Command, Message, Read, Thought
+from closeloop.text.wording import compile_lazily
 
 rule = Rule(
     name="standstill",
-    version=3,
+    version=4,
     about="The agent's actions give the same result repeatedly: no read, run or message is new.",
     severity="warning",
-    thresholds={"times": 3},
+    thresholds={"times": 3, "pages": 8},
 )
 
 MAX_CITED = 12
@@ -92,12 +96,26 @@ MAX_COMMAND_CHARS = 500
 COUNTING_MARGIN = 2
 """So many more times than the same again: a number may be searched for."""
 MIN_RETURNS = 2
+MAX_WORDS_CHARS = 1000
+"""So much of what is said after a read is searched."""
 MIN_ANSWER_CHARS = 20
 """A shorter answer only ends the work."""
 _INTERPRETERS = frozenset(("python", "node", "ruby", "php", "perl", "cd", "echo"))
 _SHELL_SETTINGS = frozenset(("cd", "export", "source", "set", "unset"))
 """They prepare what comes next, and show nothing."""
 _ERROR_LINE = re.compile(r"[A-Z]\w*(?:Error|Exception)\b|^(?:error|fatal)\b|\b[Ee]rror:|\bcannot\b")
+_SEEKING_WORDS = compile_lazily(
+    r"\bstill (?:no|not|don't|haven't)\b|\bunable to (?:find|locate|see)\b"
+    r"|\bnot (?:\w+ ){0,3}(?:find\w*|found|see\w*|in (?:this|the)|here|there|present|visible|shown"
+    r"|located|yet)\b"
+    r"|n['’]t (?:\w+ ){0,3}(?:find|found|seen?|contain|include|show|appear|located?|defined|visible"
+    r"|present|here|there|in (?:this|the))\b"
+    r"|\b(?:look|search|check|scroll|view|read)\w* (?:even |a bit )?further\b"
+    r"|\bnext (?:lines|section)\b"
+    r"|\bcontinue (?:viewing|reading|looking|searching|scrolling|to)\b",
+    re.IGNORECASE,
+)
+"""What is said by who has not found something."""
 _NUMBER = re.compile(r"\d+")
 _REDIRECTION = re.compile(r"[^2<>&|]>>?\s*([\w./-]+)\s*(?:2>&1\s*)?&?\s*$")
 
@@ -110,7 +128,10 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     findings = [
         make_finding(rule, message, cite_row(numbers, MAX_CITED), lane=lane.lane.id, confidence=0.9)
         for lane in reading.lanes.values()
-        for message, numbers in _list_rows(lane, least)
+        for message, numbers in (
+            *_list_rows(lane, least),
+            *_rows_of_pages(reading, lane, limits["pages"]),
+        )
     ]
     return sorted(findings, key=lambda finding: finding.events)
 
@@ -359,6 +380,41 @@ def _is_rewritten(
     end = bisect_left(lane.changes, after.number + 1, key=EVENT_NUMBER)
     written = {_base_name(path) for step in lane.changes[begin:end] for path in step.written}
     return bool(written) and written <= created
+
+
+def _rows_of_pages(
+    reading: TraceReading, lane: LaneReading, least: float
+) -> Iterator[tuple[str, Sequence[int]]]:
+    """Reads of one file with nothing else in between, by who looks for something."""
+    row: list[TraceStep] = []
+    for step in (*filter(_is_page, lane.reads), None) if len(lane.reads) >= least else ():
+        if row and (
+            step is None or step.index != row[-1].index + 1 or step.read[0] != row[0].read[0]
+        ):
+            if len(row) >= least and _is_sought(reading, lane, row):
+                path = truncate_line(row[0].read[0], 100)
+                message = f"{len(row)} reads in a row look for something in {path}: no search."
+                yield message, [one.number for one in row]
+            row = []
+        if step is not None:
+            row.append(step)
+
+
+def _is_page(step: TraceStep) -> bool:
+    is_search = step.doing is not None and step.doing.searches
+    return not (step.failed or step.changed or step.check or is_search)
+
+
+def _is_sought(reading: TraceReading, lane: LaneReading, row: Sequence[TraceStep]) -> bool:
+    """Most reads show another part, and the agent says of half of them that it looks further."""
+    texts = {getattr(step.event, "text", None) or _output_of(step) for step in row}
+    words = [
+        event.text[:MAX_WORDS_CHARS]
+        for event in reading.trace.events[row[0].number : row[-1].number]
+        if isinstance(event, Thought | Message) and event.lane == lane.lane.id
+    ]
+    seeking = sum(_SEEKING_WORDS.search(text) is not None for text in words)
+    return 4 * len(texts) >= 3 * len(row) and 2 * seeking >= len(row) - 1
 
 
 def _rows_of_answers(lane: LaneReading, least: int) -> Iterator[Sequence[Message]]:

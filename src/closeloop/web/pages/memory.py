@@ -143,6 +143,7 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
         key=lambda line: (STATE_ORDER.index(line.rule.state), -line.confirmed, line.rule.text)
     )
     cached_weeks = desk.metric_cache.compute_from_work("memory", _weekly_memory_table)
+    lessons = load_session_lessons(desk)
     likely = keep_likest(repeats)
     repeats = [one for one in repeats if one.state != "candidate"]
     repeats.sort(key=lambda one: one.at, reverse=True)
@@ -159,13 +160,19 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
         compared=memory_store.count_compared(asked.repo),
         texts={rule.id: rule.text for rule in rules if rule.id in repeated_rules},
         weeks=cached_weeks.value,
-        fresh=cached_weeks.fresh,
-        lessons=list_session_lessons(desk),
+        fresh=cached_weeks.fresh and lessons.fresh,
+        lessons=lessons.value or (),
+    )
+
+
+def load_session_lessons(desk: PageContext) -> CachedValue[tuple[SessionLesson, ...]]:
+    return desk.metric_cache.compute_from_store(
+        "session lessons", desk.store_mark(), lambda: list_session_lessons(desk)
     )
 
 
 def list_session_lessons(desk: PageContext) -> tuple[SessionLesson, ...]:
-    """What users had to repeat and agents did not follow, in the newest sessions of each rule."""
+    """What users repeated and agents did not follow, in the latest sessions of each rule."""
     sealed = desk.store.held_out.list_sealed_digests()
     lessons: dict[tuple[str, str], SessionLesson] = {}
     for rule in INSTRUCTION_RULES:
@@ -244,6 +251,7 @@ def context_preview(desk: PageContext, asked: ContextPreviewAsked) -> PreviewVie
         f"preview {asked.repo} {asked.file}", f"{mark} {states}", build_preview
     )
     repo, preview, trouble = cached.value or (asked.repo or "", None, None)
+    lessons = load_session_lessons(desk)
     return PreviewView(
         asked=asked,
         repo=repo,
@@ -255,8 +263,8 @@ def context_preview(desk: PageContext, asked: ContextPreviewAsked) -> PreviewVie
             ["closeloop", "learn", "context", "--repo", repo, "--into", asked.file, "--write"]
         ),
         trouble=trouble,
-        fresh=cached.fresh,
-        lessons=list_session_lessons(desk),
+        fresh=cached.fresh and lessons.fresh,
+        lessons=lessons.value or (),
     )
 
 

@@ -402,8 +402,8 @@ class HealthView(Record):
     sandbox: str
     """What confines agents on this machine, and what is not enforced."""
     counts: dict[str, int]
-    superseded: int
-    """Attempts among them that hold an earlier state of a session that was imported again."""
+    superseded: int | None
+    """Attempts with an earlier state of a session that was imported again; None until counted."""
     plugins: dict[str, tuple[str, ...]]
     """By kind, the names of what is installed."""
     tokens: tuple[AccessToken, ...]
@@ -416,14 +416,18 @@ class HealthView(Record):
 def health(desk: PageContext, asked: NoQuery) -> HealthView:
     settings = msgspec.json.format(msgspec.json.encode(desk.settings), indent=2).decode()
     counts = desk.store.listing.count_records()
-    current = desk.store.listing.count_matches(AttemptFilter())
+    current = desk.metric_cache.compute_from_store(
+        "current attempts",
+        desk.store_mark(),
+        lambda: desk.store.listing.count_matches(AttemptFilter()),
+    ).value
     return HealthView(
         version=__version__,
         root=str(desk.root.absolute()),
         store=_hide_url_logins(desk.settings.store),
         sandbox=describe_sandbox(desk.settings.sandbox),
         counts=counts,
-        superseded=max(0, counts.get("attempts", 0) - current),
+        superseded=None if current is None else max(0, counts.get("attempts", 0) - current),
         plugins={kind: tuple(sorted(installed_plugins(kind))) for kind in PLUGIN_KINDS},
         tokens=tuple(desk.store.access.list_tokens()),
         settings=_hide_url_logins(settings),
