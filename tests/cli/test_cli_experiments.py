@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import small_project
+from closeloop.attempts.run_resources import count_working_seconds, estimate_seconds_left
 from closeloop.cli import main
 from closeloop.cli.run import RunProgressBar, confirm_cost, describe_duration
 from closeloop.records.attempt import AttemptRow
@@ -194,3 +196,23 @@ def test_the_time_left_follows_the_wall_time_of_finished_attempts():
     assert shown[4] == "about 90 s left"
     assert shown[8] == "about 30 s left"
     assert shown[10] == ""
+
+
+def test_a_pause_does_not_count_in_the_pace():
+    """Two at once for 30 s, again 60 s later while they were graded, and once more the next day."""
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    rows = [
+        AttemptRow(
+            id=f"a{place}",
+            origin="experiment",
+            exit="finished",
+            seconds=30.0,
+            started=start + timedelta(seconds=seconds),
+        )
+        for place, seconds in enumerate((0, 0, 90, 90, 86400))
+    ]
+    assert count_working_seconds(rows) == 120 + 30
+    assert count_working_seconds([]) == 0
+    assert estimate_seconds_left(150, 5, 10) == 300
+    assert estimate_seconds_left(150, 5, 21) is None
+    assert estimate_seconds_left(30, 1, 1) is None

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
-from statistics import fmean
 from urllib.parse import urlsplit
 
 from anyio import to_thread
@@ -19,7 +18,7 @@ from closeloop.gateway.model_gateway import ExchangeLookup, Gateway
 from closeloop.grading import task_proof
 from closeloop.grading.variants import ResolvedVariant, resolve_variant
 from closeloop.providers.model_prices import find_model_prices
-from closeloop.records.attempt import Proof
+from closeloop.records.attempt import AttemptRow, Proof
 from closeloop.records.errors import BadInput, Fault
 from closeloop.records.experiment_plan import (
     ExperimentForecast,
@@ -243,16 +242,34 @@ def _belongs_to(key: str, experiment: Experiment) -> bool:
     return is_member and int(number) <= experiment.repeats
 
 
-def estimate_seconds_left(store: Store, course: ExperimentStatus) -> float | None:
-    """Until it is done at the pace it has, by what its variants usually take; None is not known."""
-    variants = [store.load_variant(digest) for digest in course.experiment.variants]
-    average_seconds = [
-        store.course.average_attempt(variant).seconds for variant in variants if variant
-    ]
-    if not course.running or not average_seconds or None in average_seconds:
-        return None
-    mean_seconds = fmean(seconds for seconds in average_seconds if seconds is not None)
-    return (course.total - course.done) * mean_seconds / course.running
+MIN_FINISHED_ATTEMPTS = 2
+MIN_FINISHED_SHARE = 0.2
+"""Of the attempts of a run: before so many are finished, no remaining time is stated."""
+PAUSE_SECONDS = 600
+"""A longer time without an attempt is a pause, which does not count in the pace."""
+
+
+def estimate_seconds_left(elapsed_seconds: float, finished: int, remaining: int) -> float | None:
+    """Until the last attempt ends at the pace so far; None while too few are finished.
+
+    The pace is wall time per finished attempt, which includes how many run at once.
+    """
+    needed = max(MIN_FINISHED_ATTEMPTS, MIN_FINISHED_SHARE * (finished + remaining))
+    return elapsed_seconds / finished * remaining if finished >= needed else None
+
+
+def count_working_seconds(rows: Iterable[AttemptRow]) -> float:
+    """Wall time from the first attempt to the end of the last, without pauses."""
+    spans = sorted(
+        (row.started.timestamp(), row.started.timestamp() + (row.seconds or 0.0))
+        for row in rows
+        if row.started is not None
+    )
+    total, end = 0.0, -PAUSE_SECONDS - 1.0
+    for start, stop in spans:
+        total += stop - start if start - end > PAUSE_SECONDS else max(0.0, stop - end)
+        end = max(end, stop)
+    return total
 
 
 # What can be said of a plan before it begins: how much it will show, take and cost.

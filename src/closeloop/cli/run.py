@@ -99,9 +99,6 @@ def describe_duration(seconds: float) -> str:
 # What a run shows while it goes on: a bar, counts, cost and the time left.
 
 OUTCOME_WORDS = {"pass": "passed", "fail": "failed"}
-MIN_FINISHED_ATTEMPTS = 2
-MIN_FINISHED_SHARE = 0.2
-"""Of the attempts of this run: before so many are finished, no remaining time is shown."""
 
 
 class RunProgressBar:
@@ -171,16 +168,14 @@ class RunProgressBar:
             self.held = told.why or self.held
 
     def _estimate_end(self) -> float | None:
-        """When the last attempt ends at the pace so far; None while too few are finished.
+        """When the last attempt ends at the pace so far; None while too few are finished."""
+        from closeloop.attempts.run_resources import estimate_seconds_left
 
-        The pace is wall time per finished attempt, which includes how many run at once.
-        """
-        remaining = sum(self.waiting.values())
-        needed = max(MIN_FINISHED_ATTEMPTS, MIN_FINISHED_SHARE * (self.finished + remaining))
-        if self.started_at is None or self.finished < needed:
+        if self.started_at is None:
             return None
-        now = self.clock()
-        return now + (now - self.started_at) / self.finished * remaining
+        now, remaining = self.clock(), sum(self.waiting.values())
+        seconds_left = estimate_seconds_left(now - self.started_at, self.finished, remaining)
+        return None if seconds_left is None else now + seconds_left
 
     def describe_time_left(self) -> str:
         """`about 40 s left`; empty while that is not known, and once less than a second is left."""
