@@ -422,7 +422,8 @@ def report_triage(
     if estimates.skipped:
         left_out = count_with_noun(estimates.skipped, "session is", "sessions are")
         notes.append(f"{left_out} excluded, because the trace is not in the store.")
-    wanted.sort(key=lambda place: (estimates.order[place], estimates.rows[place].id))
+    order = estimates.order
+    wanted.sort(key=lambda place: (order[place], estimates.rows[place].id))
     shown = wanted[: query.limit]
     peers = rows_by_label(estimates.groups) if shown else {}
     return TriageReport(

@@ -167,8 +167,6 @@ def _quality_day(row: Mapping[str, Any]) -> PlanQualityDay:
 #
 # A row is there only where the form that is shown differs from what the agent left.
 
-BATCH_ROWS = 200
-
 
 class ExactPatch(Record):
     """The exact change of a sub-agent's try, byte for byte."""
