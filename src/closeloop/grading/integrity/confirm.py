@@ -67,8 +67,6 @@ class ProbeRun(Record):
     results: Results = {}
     exit_code: int | None = None
     stopped: str | None = None
-    output: str = ""
-    """The last of what it printed."""
     rooms: int = 1
     """How many rooms the whole probe takes."""
 
@@ -96,15 +94,14 @@ async def run_probe(
     # Everything random follows from the token: nothing in the workspace may show it.
     folder = f".closeloop-{content_digest('folder', token, str(room))[:32]}"
     files = {_file_of(test, runner) for test in (*fail_to_pass, *others)}
-    sources = await _read_sources(cage, runner, files)
-    beside = {*test_folders, *filter(None, map(find_test_folder, sources))}
+    sources, helpers = await _read_tests(cage, runner, files, test_folders)
     request = ProbeRequest(
         command=acceptance.run,
         runner=runner,
         fail_to_pass=tuple(fail_to_pass),
         others=tuple(others),
         sources=sources,
-        helpers=await _read_helpers(cage, runner, beside, sources),
+        helpers=helpers,
         folder=f"{cage.root}/{folder}",
         root=cage.root,
         pipe=f"{cage.root}/{folder}/pipe",
@@ -122,46 +119,52 @@ async def run_probe(
         env=probe.env,
         keep=MAX_REPORT_BYTES,
     )
-    try:
-        output = (await cage.read(f"{folder}/output", MAX_REPORT_BYTES)).decode(errors="replace")
-    except OSError:
-        output = ""
     return ProbeRun(
         tests=probe.tests,
         results=await anyio.to_thread.run_sync(maker.read_results, ended.output.content),
         exit_code=ended.exit_code,
         stopped=ended.stopped,
-        output=output[-2_000:],
         rooms=probe.rooms,
     )
 
 
-async def _read_sources(
-    cage: WorkspaceSandbox, runner: TestRunner, files: Iterable[str]
-) -> dict[str, str]:
-    """The texts of the files that tests are in, as they stand in the clean room."""
+async def _read_tests(
+    cage: WorkspaceSandbox, runner: TestRunner, files: Collection[str], test_folders: Iterable[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The texts of the files that tests are in, and of the other modules in folders of tests.
+
+    As they stand in the clean room; no other modules where there is more than can be looked at.
+    """
     if runner in WHOLE_LANGUAGE:
-        patterns = [f"-name {shlex.quote(name)}" for name in WHOLE_LANGUAGE[runner]]
-    else:
-        patterns = [f"-path {shlex.quote('*/' + _escape_glob(file))}" for file in sorted(files)]
-    return await _read_texts(cage, patterns, SOURCE_LIMIT)
+        names = [f"-name {shlex.quote(name)}" for name in WHOLE_LANGUAGE[runner]]
+        return await _read_texts(cage, names, SOURCE_LIMIT), {}
+    named = [f"-path {shlex.quote('*/' + _escape_glob(file))}" for file in sorted(files)]
+    folders = {*test_folders, *filter(None, map(find_test_folder, files))}
+    texts = await _read_texts(cage, [*named, *_match_helpers(runner, folders)], SOURCE_LIMIT)
+    if not texts:
+        return await _read_texts(cage, named, SOURCE_LIMIT), {}
+    sources = {path: text for path, text in texts.items() if _ends_with_any(path, files)}
+    if others := {*filter(None, map(find_test_folder, sources))} - folders:
+        texts |= await _read_texts(cage, _match_helpers(runner, others), MAX_HELPER_BYTES)
+    helpers = {path: text for path, text in texts.items() if path not in sources}
+    return sources, helpers if sum(map(len, helpers.values())) < MAX_HELPER_BYTES else {}
 
 
-async def _read_helpers(
-    cage: WorkspaceSandbox, runner: TestRunner, test_folders: Iterable[str], known: Collection[str]
-) -> dict[str, str]:
-    """The other modules in folders of tests; none where there is more than can be looked at."""
-    if runner in WHOLE_LANGUAGE:
-        return {}
+def _match_helpers(runner: TestRunner, folders: Iterable[str]) -> list[str]:
+    """Tests of `find` that know the modules in some folders."""
     is_python = runner in ("pytest", "unittest")
     patterns = [
         f"-path {shlex.quote(f'./{_escape_glob(folder)}/*.{suffix}')}"
-        for folder in sorted(test_folders)
+        for folder in sorted(folders)
         for suffix in (PYTHON_SUFFIXES if is_python else SCRIPT_SUFFIXES)
     ]
-    patterns += ["-name conftest.py"] if is_python else []
-    texts = await _read_texts(cage, patterns, MAX_HELPER_BYTES)
-    return {path: text for path, text in texts.items() if path not in known}
+    return [*patterns, *(["-name conftest.py"] if is_python else [])]
+
+
+def _ends_with_any(path: str, files: Collection[str]) -> bool:
+    """Whether a path is one of these files, or one of them in some folder."""
+    parts = path.split("/")
+    return any("/".join(parts[start:]) in files for start in range(len(parts)))
 
 
 async def _read_texts(
