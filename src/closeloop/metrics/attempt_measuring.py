@@ -6,6 +6,7 @@ What was measured before, by the same rules from the same facts, is not measured
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -18,7 +19,7 @@ from closeloop.process.trace_measurement import list_handoff_facts, measure_read
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import Attempt, AttemptRow
 from closeloop.records.change import TraceReading
-from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.errors import BadInput, TraceNotStored, unknown_name_error
 from closeloop.records.experiment_plan import AttemptDetails
 from closeloop.records.finding import FailureMode, Measurement, ModeSource, ModeTag
 from closeloop.records.record import Record, content_digest
@@ -211,19 +212,14 @@ def measure_attempts(
     pending_rows = iter([row for row in rows if row.events is not None])
     while batch := list(islice(pending_rows, BATCH_ATTEMPTS)):
         bases = {row.id: measurement_basis(row, book) for row in batch}
-        stored_measurements = store.load_measurements(bases)
-        new_measurements = {
-            row.id: measure_from_store(store, row.id, book)
-            for row in batch
-            if row.id not in stored_measurements
-        }
-        store.save_measurements(
-            [(name, bases[name], made) for name, made in new_measurements.items()]
+        stored = store.load_measurements(bases)
+        measured = measure_from_store(
+            store, [row.id for row in batch if row.id not in stored], book
         )
+        store.save_measurements([(name, bases[name], made) for name, made in measured.items()])
         for row in batch:
-            yield MeasuredAttempt(
-                row=row, measurement=stored_measurements.get(row.id) or new_measurements[row.id]
-            )
+            if (measurement := stored.get(row.id) or measured.get(row.id)) is not None:
+                yield MeasuredAttempt(row=row, measurement=measurement)
         tell(len(batch))
 
 
@@ -252,9 +248,15 @@ def basis_from_grade(graded: tuple[str | None, int | None, str | None], book: Ru
     return content_digest(book.identity, KEPT_COLUMNS, *graded)[:16]
 
 
-def measure_from_store(store: Store, attempt: str, book: Rulebook) -> Measurement:
-    """One attempt, by all that the store knows of it."""
-    return measure_reading(_load_reading(store, attempt, book)[0], book)
+def measure_from_store(
+    store: Store, attempts: Iterable[str], book: Rulebook
+) -> dict[str, Measurement]:
+    """Attempts by all that the store knows of them; those whose trace it lacks are left out."""
+    measured: dict[str, Measurement] = {}
+    for attempt in attempts:
+        with suppress(TraceNotStored):
+            measured[attempt] = measure_reading(_load_reading(store, attempt, book)[0], book)
+    return measured
 
 
 def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:

@@ -375,12 +375,10 @@ def _measurement_columns(
     unmeasured = [] if again is None else np.flatnonzero(missing).tolist()
     for first in range(0, len(unmeasured), BATCH_ATTEMPTS):
         part = unmeasured[first : first + BATCH_ATTEMPTS]
-        attempt_bases = zip(
-            [known.attempts[place] for place in part], bases[part].tolist(), strict=True
-        )
-        store.save_measurements(
-            [(*one, measure_from_store(store, one[0], book)) for one in attempt_bases]
-        )
+        names = [known.attempts[place] for place in part]
+        basis = dict(zip(names, bases[part].tolist(), strict=True))
+        made = measure_from_store(store, names, book)
+        store.save_measurements([(name, basis[name], one) for name, one in made.items()])
         tell(first + len(part), len(unmeasured))
     if unmeasured:
         measurements, at, before = _load_measurements(store, span, bases, places)

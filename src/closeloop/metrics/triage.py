@@ -15,6 +15,7 @@ from closeloop.metrics.attempt_measuring import measure_attempts
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.errors import unknown_name_error
+from closeloop.records.finding import Finding
 from closeloop.records.record import Record
 from closeloop.records.score import (
     AgentGrades,
@@ -32,7 +33,7 @@ from closeloop.statistics.ridge_logistic import (
 )
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
-from closeloop.text.wording import count_with_noun, format_percent
+from closeloop.text.wording import count_with_noun, format_percent, truncate_at_word
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 # What moved an estimate, in words: each feature with its value and what is usual.
 
 
-MIN_EFFECT = 0.02
+MIN_EFFECT = 0.05
 """In log odds: less than this is no reason."""
 
 COUNT_NOUNS = {
@@ -363,6 +364,19 @@ ProgressDisplay = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 MAX_REASONS = 3
 NO_FAILURE_REASON = "nothing speaks for failure"
 MIN_GRADED_FOR_QUALITY = 20
+FAILURE_RULES = (
+    "tampered-result", "weakened-test", "false-claim", "refuted-claim",
+    "spiral", "unverified-claim",
+)  # fmt: skip
+"""Their findings speak against success. Those of others, even grave ones, do not: sessions that
+get far enough to change code break more of them."""
+FIRST_RULES = frozenset(FAILURE_RULES[:4])
+"""Work that is not what the agent says it is: a person looks at it first, however it went."""
+FINDING_EFFECT = -0.5
+"""In log odds, of one or more such findings: as much as costs no AUC on public runs."""
+MAX_SCORE = 1000.0
+"""No estimate is larger."""
+MAX_FINDING_CHARS = 120
 
 
 class TriageQuery(Record):
@@ -399,7 +413,10 @@ def report_triage(
     """The same, of sessions that are estimated."""
     _check_query(query, estimates.rows)
     wanted, notes = _select_sessions(estimates, query, sealed)
-    wanted.sort(key=lambda place: (estimates.scores[place], estimates.rows[place].id))
+    if estimates.skipped:
+        left_out = count_with_noun(estimates.skipped, "session is", "sessions are")
+        notes.append(f"{left_out} excluded, because the trace is not in the store.")
+    wanted.sort(key=lambda place: (estimates.order[place], estimates.rows[place].id))
     shown = wanted[: query.limit]
     peers = rows_by_label(estimates.groups) if shown else {}
     return TriageReport(
@@ -424,7 +441,8 @@ def find_session_triage(estimates: SessionEstimates, attempt: str) -> SessionTri
         return None
     unknown = np.isnan(estimates.hits)
     peers = unknown if unknown[place] else np.ones_like(unknown)
-    rank = int((peers & (estimates.scores < estimates.scores[place])).sum()) + 1
+    order = estimates.order
+    rank = int((peers & (order < order[place])).sum()) + 1
     group = estimates.groups[place]
     own = np.flatnonzero([one == group for one in estimates.groups])
     return _session_triage(estimates, {group: own}, place, rank)
@@ -442,9 +460,22 @@ class SessionEstimates(Record):
     """Log odds: calibrated where chances are stated."""
     chances: Any
     """NaN where too few sessions of the agent are graded."""
+    findings: Sequence[Sequence[Finding]]
+    """Those against success."""
     model: TriageModel
     prior: TriagePrior
     quality: TriageQuality | None
+    skipped: int = 0
+    """Sessions that are not measured by these rules, and whose trace is not stored."""
+
+    @property
+    def order(self) -> Array:
+        """By score, after those whose findings a person has to look at in any case."""
+        import numpy as np
+
+        first = [any(one.rule in FIRST_RULES for one in each) for each in self.findings]
+        order: Array = self.scores - MAX_SCORE * np.array(first, np.float64)
+        return order
 
     @property
     def groups(self) -> list[tuple[str | None, str | None]]:
@@ -462,18 +493,20 @@ def estimate_sessions(
     import numpy as np
 
     tries = list_last_tries(store) if tries is None else tries
-    measured = [
-        one for one in measure_attempts(store, tries, book, tell) if one.measurement.features
-    ]
+    results = list(measure_attempts(store, tries, book, tell))
+    all_measured = len(results)
+    measured = [one for one in results if one.measurement.features]
     rows = [one.row for one in measured]
     features = [one.measurement.features for one in measured]
+    findings = [list_findings_against_success(one.measurement.findings) for one in measured]
+    against = FINDING_EFFECT * np.array([bool(each) for each in findings], np.float64)
     hits = load_successes(store, rows)
     groups = [(row.agent, row.model) for row in rows]
     agents = [row.agent for row in rows]
     positions = relative_positions(features, groups, prior)
     model = fit_team_model(positions, groups, hits, prior)
-    scores = score_sessions(model, positions, groups)
-    left_out = cross_validated_scores(positions, groups, hits, prior)
+    scores = score_sessions(model, positions, groups) + against
+    left_out = cross_validated_scores(positions, groups, hits, prior) + against
     chances = fit_chances(scores, left_out, agents, hits)
     stated = ~np.isnan(chances)
     kept = np.clip(chances[stated], 1e-6, 1 - 1e-6)
@@ -491,10 +524,22 @@ def estimate_sessions(
         positions=positions,
         scores=scores,
         chances=chances,
+        findings=findings,
         model=model,
         prior=prior,
         quality=quality if graded >= MIN_GRADED_FOR_QUALITY else None,
+        skipped=sum(row.events is not None for row in tries) - all_measured,
     )
+
+
+def list_findings_against_success(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Of each rule the first, those that a person has to look at before the others."""
+    counted = {
+        one.rule: one
+        for one in reversed(findings)
+        if one.rule in FAILURE_RULES and one.silenced is None
+    }
+    return tuple(sorted(counted.values(), key=lambda one: FAILURE_RULES.index(one.rule)))
 
 
 def list_last_tries(store: Store) -> list[AttemptRow]:
@@ -598,14 +643,22 @@ def _session_triage(
 def _list_reasons(
     estimates: SessionEstimates, rows: Sequence[int], place: int
 ) -> Iterator[TriageReason]:
-    """What moved the estimate most: first what speaks for failure, then at most one against it."""
+    """Findings against success; then what moved the estimate most: first what speaks for failure,
+    then at most one against it."""
     import numpy as np
 
+    findings = estimates.findings[place][:MAX_REASONS]
+    for finding in findings:
+        text = truncate_at_word(f"{finding.rule}: {finding.message}", MAX_FINDING_CHARS)
+        yield TriageReason(
+            feature=finding.rule, value=1.0, usual=0.0, effect=FINDING_EFFECT, text=text
+        )
     names = list(estimates.prior.features)
     effects = estimates.positions[place] * estimates.model.weights
     order = np.argsort(effects, kind="stable").tolist()
     candidates = [column for column in order if effects[column] < 0 or column == order[-1]]
-    strongest = sorted(candidates, key=lambda column: -abs(effects[column]))[:MAX_REASONS]
+    strongest = sorted(candidates, key=lambda column: -abs(effects[column]))
+    strongest = strongest[: MAX_REASONS - len(findings)]
     for column in sorted(strongest, key=lambda column: effects[column]):
         if abs(effects[column]) < MIN_EFFECT:
             continue

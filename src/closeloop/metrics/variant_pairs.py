@@ -42,7 +42,6 @@ from closeloop.statistics.rate_comparison import (
     MIN_PAIRED_TASKS,
     classify_difference,
     compare_rates,
-    rate_difference,
 )
 from closeloop.statistics.rate_estimate import TaskValues, jeffreys_variances
 from closeloop.statistics.sequences import adjust_benjamini_hochberg, adjust_holm
@@ -168,9 +167,7 @@ def compare_primary(
 ) -> Comparison:
     """How much more the second has: of a rate by its own statistics, else by means."""
     if metric.kind == "rate":
-        compared = compare_rates(first, second, margin=margin)
-        if comparisons > 1:
-            compared = _widen_bounds(compared, (first, second), comparisons)
+        compared = compare_rates(first, second, margin=margin, comparisons=comparisons)
     else:
         values = [fmean(repeats) for repeats in first.values() if repeats]
         scale = abs(fmean(values)) if values else 1.0
@@ -190,23 +187,6 @@ OPPOSITE_VERDICTS: dict[ComparisonVerdict, ComparisonVerdict] = {
     "better": "worse",
     "worse": "better",
 }
-
-
-def _widen_bounds(
-    alone: Comparison, sides: tuple[TaskValues, TaskValues], comparisons: int
-) -> Comparison:
-    """One of several comparisons: bounds on these tasks that hold for all at once."""
-    interval = rate_difference(*sides, comparisons=comparisons)
-    if interval is None or alone.here is None:
-        return alone
-    here = Estimate(
-        value=interval.difference,
-        low=interval.low,
-        high=interval.high,
-        n=interval.tasks,
-        method=f"{alone.here.method}, {comparisons} comparisons",
-    )
-    return replace(alone, here=here, here_word=classify_difference(here, alone.margin))
 
 
 # Verdicts as sentences: what was seen, how sure it is, and what would settle the rest.
@@ -233,7 +213,14 @@ def write_verdict(pair: VariantComparison) -> Iterator[str]:
     yield beyond + _test_sentence(pair)
     yield from comparison.notes
     if comparison.advice is not None:
-        yield _advice_sentence(comparison.advice, pair)
+        yield _advice_sentence(comparison.advice)
+    if comparison.advice is not None and comparison.repeats is not None:
+        yield describe_detectable(
+            comparison.tasks,
+            comparison.repeats,
+            comparison.detectable_here,
+            comparison.detectable,
+        )
 
 
 def _answer_sentence(
@@ -287,20 +274,21 @@ def _test_sentence(pair: VariantComparison) -> str:
     if test is None:
         return ""
     holm = f", {_format_p(pair.adjusted)} after Holm" if pair.adjusted is not None else ""
-    return f" {test.method}: p {_format_p(test.p)}{holm}."
+    method = test.method[:1].upper() + test.method[1:]
+    return f" {method}: p {_format_p(test.p)}{holm}."
 
 
 def _format_p(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
-def _advice_sentence(advice: SampleSizeAdvice, pair: VariantComparison) -> str:
+def _advice_sentence(advice: SampleSizeAdvice) -> str:
     ways = []
     if advice.tasks:
         ways.append(f"add {count_with_noun(advice.tasks, 'task')} with the same repeats")
     if advice.repeats:
         ways.append(f"add {count_with_noun(advice.repeats, 'repeat')} of each task")
-    effect = f"{format_points(advice.effect)}"
+    effect = f"{format_points(advice.effect)} on similar tasks"
     if not ways and 0 in (advice.tasks, advice.repeats):
         return f"These tasks and repeats detect a difference of {effect} with 80 % power."
     if not ways:
@@ -308,13 +296,25 @@ def _advice_sentence(advice: SampleSizeAdvice, pair: VariantComparison) -> str:
             f"No feasible number of tasks or repeats detects a difference of {effect} with "
             "80 % power."
         )
-    smallest = pair.comparison.detectable
-    detectable = (
-        f" The smallest detectable difference so far is {format_points(smallest)}."
-        if smallest
-        else ""
+    return f"To detect a difference of {effect} with 80 % power, {', or '.join(ways)}."
+
+
+def describe_detectable(tasks: int, repeats: float, here: float | None, alike: float | None) -> str:
+    """What so many tasks and repeats can show, before a run as after it."""
+    size = f"{count_with_noun(tasks, 'task')} with {repeats:.3g} "
+    size += "repeat" if repeats == 1 else "repeats"
+    these = "this task" if tasks == 1 else "these tasks"
+    on_these = (
+        f"{size} cannot show a difference on exactly {these}"
+        if here is None
+        else f"{size} detect{'s' if tasks == 1 else ''} a difference of {format_points(here)} on "
+        f"exactly {these} with 80 % power"
     )
-    return f"To detect a difference of {effect} with 80 % power, {', or '.join(ways)}.{detectable}"
+    if tasks < MIN_PAIRED_TASKS:
+        return f"{on_these}; to decide for similar tasks, at least {MIN_PAIRED_TASKS} are needed."
+    if alike is None:
+        return f"{on_these}, and none on similar tasks."
+    return f"{on_these}, and of {format_points(alike)} on similar tasks."
 
 
 RATIO_COLUMNS = {

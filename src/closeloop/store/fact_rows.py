@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 from msgspec.structs import replace
 
 from closeloop.records.attempt import Grade, TestRun
-from closeloop.records.errors import BadInput
+from closeloop.records.errors import BadInput, TraceNotStored
 from closeloop.records.estimate import Rate
 from closeloop.records.finding import Measurement
 from closeloop.records.record import Record
@@ -287,12 +287,18 @@ def attempt_exists(connection: Connection, attempt: str) -> bool:
 
 
 def load_bodies(connection: Connection, start: str, *columns: str) -> Sequence[Any]:
-    """Some of the bodies of an attempt, by its id or the beginning of it."""
+    """Some of the bodies of an attempt, by its id or the beginning of it; TraceNotStored of a row
+    that another program wrote without them."""
     query = _select_bodies(columns)
     row: Sequence[Any] | None = connection.execute(query, {"id": start}).first()
     if row is None:
-        row = connection.execute(query, {"id": resolve_attempt_id(connection, start)}).one()
-    return row or ()
+        attempt = resolve_attempt_id(connection, start)
+        row = connection.execute(query, {"id": attempt}).first()
+        if row is None:
+            raise TraceNotStored(
+                f"The trace of attempt {attempt} is not in the store: import its session again."
+            )
+    return row
 
 
 @cache

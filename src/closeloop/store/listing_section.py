@@ -59,6 +59,16 @@ class UncheckedAttempt(Record):
     number: int
 
 
+class MatchTotals(Record):
+    """What the attempts of a list come to."""
+
+    attempts: int
+    cost: float | None
+    """US dollars, as far as they are known; None where none is."""
+    priced: int
+    """Attempts with a known cost."""
+
+
 class ListingSection(StoreSection):
     """The part of an open store that lists."""
 
@@ -94,17 +104,27 @@ class ListingSection(StoreSection):
         self, wanted: AttemptFilter, limit: int | None = None, *, without: Collection[str] = ()
     ) -> int:
         """How many attempts are like that; with a limit, no more than so many are counted."""
+        return self.total_matches(wanted, limit, without=without).attempts
 
-        def work(on: Connection) -> int:
+    def total_matches(
+        self, wanted: AttemptFilter, limit: int | None = None, *, without: Collection[str] = ()
+    ) -> MatchTotals:
+        """Attempts that are like that, and their cost; with a limit, of no more than so many."""
+
+        def work(on: Connection) -> MatchTotals:
             query = select_counted_attempts().where(
                 recorded_condition(), *_filter_conditions(on, wanted), *exclude_tasks(without)
             )
-            ids = query.with_only_columns(attempts.c.id, maintain_column_froms=True)
-            found = ids.order_by(None).limit(limit).subquery()
-            return on.execute(select(func.count()).select_from(found)).scalar() or 0
+            columns = query.with_only_columns(
+                attempts.c.id, attempts.c.cost, maintain_column_froms=True
+            )
+            found = columns.order_by(None).limit(limit).subquery()
+            sums = select(func.count(), func.sum(found.c.cost), func.count(found.c.cost))
+            count, cost, priced = on.execute(sums.select_from(found)).one()
+            return MatchTotals(attempts=count, cost=cost, priced=priced)
 
-        count: int = self._read(work)
-        return count
+        totals: MatchTotals = self._read(work)
+        return totals
 
     def load_row(self, attempt: str) -> AttemptRow | None:
         """One attempt by its full id, also a version of a session that no longer counts."""

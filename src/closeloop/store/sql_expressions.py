@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ESCAPE_CHARACTER = "/"
 MAX_LISTED_VALUES = 10_000
-"""Longer lists go as one parameter: databases take 32,766 or 65,535 of them in a statement."""
+"""Longer lists are passed as one parameter: databases accept 32,766 or 65,535 in a statement."""
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 _PLACE = re.compile(r"\?\d+|%\(p\d+\)s")
 

@@ -493,9 +493,7 @@ def open_store(
 ) -> Store:
     """Open an existing store, at a path or `postgresql://…`; BadInput if there is none."""
     if "://" not in url and url != MEMORY and not Path(url).expanduser().exists():
-        raise BadInput(
-            f"There is no store at {url}: `closeloop import` or `closeloop run` creates one."
-        )
+        raise missing_store_error(url)
     return make_store(url, wait_seconds, may_be_read_only=may_be_read_only)
 
 
@@ -552,7 +550,21 @@ def open_project_store(settings: Settings, root: Path, *, may_be_read_only: bool
 
 
 def open_existing_store(settings: Settings, root: Path) -> Store:
-    """For those who only look: where nothing is kept yet it is empty, and nothing is made."""
+    """For those who only look: BadInput where there is no store yet, and nothing is made."""
+    if not has_store(settings, root):
+        raise missing_store_error(str(root / settings.store))
+    return open_project_store(settings, root, may_be_read_only=True)
+
+
+def open_store_if_any(settings: Settings, root: Path) -> Store:
+    """For those who have something to show without one: an empty store in memory stands in."""
     if not has_store(settings, root):
         return make_store(MEMORY)
     return open_project_store(settings, root, may_be_read_only=True)
+
+
+def missing_store_error(url: str) -> BadInput:
+    return BadInput(
+        f"There is no store at {url}: run `closeloop import`, `closeloop run` or `closeloop demo` "
+        "first."
+    )
