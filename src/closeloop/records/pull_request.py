@@ -33,6 +33,8 @@ class PullDescription(Record, tag="description"):
     branch: str | None = None
     fork: bool = False
     """The branch is one of another repository, whoever may write there."""
+    member: bool = False
+    """The host says that its author may write to the repository."""
     base: str | None = None
     """The branch it is to be merged into."""
     head: str | None = None
