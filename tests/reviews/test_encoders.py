@@ -23,7 +23,12 @@ from closeloop.records.errors import BadInput, Fault, PluginFailed
 from closeloop.records.settings import MemorySettings, ModelSettings, Settings
 from closeloop.reviews import minilm, ngrams
 from closeloop.reviews.minilm import encode_pieces, split_words
-from closeloop.reviews.rule_index import encode_texts, open_encoder, vectors_for_texts
+from closeloop.reviews.rule_index import (
+    encode_texts,
+    open_encoder,
+    score_nearest,
+    vectors_for_texts,
+)
 from closeloop.store import open_store
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "quality"))
@@ -227,3 +232,21 @@ def test_files_that_are_not_the_ones_known_to_work_are_refused(tmp_path: Path) -
         (tmp_path / name).write_bytes(b"something else")
     with pytest.raises(BadInput, match="encoder install"):
         minilm.verify_model_files(tmp_path)
+
+
+def test_of_rules_that_are_about_as_near_the_one_said_more_often_comes_first() -> None:
+    remark, nearer = "Please add unit tests", "Add unit tests for files"
+    near = "Add some more unit tests for the loader class"
+    texts = quality.EncodedTexts([remark, near, nearer], ngrams)
+    known = texts.index([quality.rule("once", nearer, nearer), quality.rule("often", near)])
+    scored = score_nearest(known, remark, texts.vectors(remark))
+    assert [rule.id for _, rule, _ in scored] == ["once", "often"]
+    known = texts.index(
+        [quality.rule("once", nearer, nearer), quality.rule("often", near, near, near, near, near)]
+    )
+    again = score_nearest(known, remark, texts.vectors(remark))
+    assert [rule.id for _, rule, _ in again] == ["often", "once"]
+    # The order changes, and not what is near enough to be asked about.
+    assert {rule.id: score for score, rule, _ in again} == {
+        rule.id: score for score, rule, _ in scored
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,6 +62,8 @@ MEANING_WEIGHT = 0.6
 CHANCE_WORDS_LIKENESS = 0.2
 """What texts that have nothing to do with each other may have in common."""
 CODE_NAME_WEIGHT = 0.2
+OFTEN_SAID_WEIGHT = 0.05
+"""For each time that the number of people's remarks behind a rule doubles."""
 _QUOTED_NAME = re.compile(r"`(\w{2,60})(?:\(\))?`")
 
 
@@ -335,16 +338,20 @@ def build_rule(text: str, origin: RuleExample) -> TeamRule:
 def score_nearest(
     known: RuleVectors, text: str, vectors: TextVectors, before: datetime | None = None
 ) -> list[tuple[float, TeamRule, list[str]]]:
-    """The rules nearest to a remark with what had been said of them, the highest score first.
+    """The rules nearest to a remark with what had been said of them, the likeliest first.
 
-    A name of code that one of two texts quotes and both have counts, be it as small as `any`.
+    A name of code that one of two texts quotes and both have counts, be it as small as `any`. What
+    was said often is likelier to be said again: that changes the order, and no score.
     """
     scored = []
     for rule, likeness in nearest_rules(known, vectors, before):
         said = [one for one, at in rule_texts(rule) if before is None or at < before]
         shared = any(has_shared_code(text, one) for one in said)
-        scored.append((min(1.0, likeness + CODE_NAME_WEIGHT * shared), rule, said))
-    return sorted(scored, key=lambda one: -one[0])
+        score = min(1.0, likeness + CODE_NAME_WEIGHT * shared)
+        times = sum(before is None or one.at < before for one in rule.examples)
+        order = score + OFTEN_SAID_WEIGHT * math.log2(max(times, 1))
+        scored.append((order, (score, rule, said)))
+    return [one for _, one in sorted(scored, key=lambda one: -one[0])]
 
 
 def find_restated_rules(
