@@ -107,10 +107,11 @@ class EncodedTexts:
         unique = list(dict.fromkeys(texts))
         parts = list(dict.fromkeys(part for text in unique for part in remark_parts(text)))
         self.parts = dict(zip(map(text_key, parts), encoder.encode(parts), strict=True))
+        self.unrelated = getattr(encoder, "unrelated", 0.0)
         self.words = dict(zip(map(text_key, unique), ngrams.encode(unique), strict=True))
 
     def index(self, rules: Iterable[TeamRule]) -> RuleVectors:
-        return build_rule_vectors(rules, self.parts, self.words)
+        return build_rule_vectors(rules, self.parts, self.words, self.unrelated)
 
     def vectors(self, text: str) -> TextVectors:
         import numpy as np

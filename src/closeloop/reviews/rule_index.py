@@ -83,6 +83,8 @@ class RuleVectors(Record):
     rules: tuple[TeamRule, ...]
     meanings: TextRows
     words: TextRows
+    unrelated: float = 0.0
+    """How alike in meaning texts are that have nothing in common, by this encoder's vectors."""
 
 
 def first_reported_at(rule: TeamRule) -> datetime:
@@ -104,7 +106,10 @@ def text_key(text: str) -> str:
 
 
 def build_rule_vectors(
-    rules: Iterable[TeamRule], vectors: Mapping[str, Vector], words: Mapping[str, Vector]
+    rules: Iterable[TeamRule],
+    vectors: Mapping[str, Vector],
+    words: Mapping[str, Vector],
+    unrelated: float = 0.0,
 ) -> RuleVectors:
     """Rules with the vectors of the parts of their texts, and of the words of whole texts."""
     kept = tuple(rules)
@@ -113,6 +118,7 @@ def build_rule_vectors(
         rules=kept,
         meanings=_stack_rows([[*_meaning_rows(said, vectors)] for said in texts]),
         words=_stack_rows([[(words[text_key(text)], at) for text, at in said] for said in texts]),
+        unrelated=unrelated,
     )
 
 
@@ -151,6 +157,7 @@ def replace_rule_vectors(known: RuleVectors, rule: str, new: RuleVectors) -> Rul
             rules=(*known.rules[:place], *known.rules[place + 1 :]),
             meanings=_delete_rows(known.meanings, place),
             words=_delete_rows(known.words, place),
+            unrelated=known.unrelated,
         )
     if not known.rules or not new.rules:
         return known if known.rules else new
@@ -158,6 +165,7 @@ def replace_rule_vectors(known: RuleVectors, rule: str, new: RuleVectors) -> Rul
         rules=known.rules + new.rules,
         meanings=_append_rows(known.meanings, new.meanings),
         words=_append_rows(known.words, new.words),
+        unrelated=known.unrelated,
     )
 
 
@@ -204,7 +212,8 @@ def rate_rules(known: RuleVectors, text: TextVectors, before: datetime | None = 
     meaning = _rate_rows(known.meanings, text.meanings, before)
     words = _rate_rows(known.words, text.words[None], before)
     beyond_chance = np.maximum(words - CHANCE_WORDS_LIKENESS, 0) / (1 - CHANCE_WORDS_LIKENESS)
-    rated = MEANING_WEIGHT * meaning + (1 - MEANING_WEIGHT) * beyond_chance
+    related = (meaning - known.unrelated) / (1 - known.unrelated)
+    rated = MEANING_WEIGHT * related + (1 - MEANING_WEIGHT) * beyond_chance
     ratings: Vector = np.where(meaning > -1, rated, -1).astype(np.float32)
     return ratings
 
@@ -236,7 +245,7 @@ def nearest_rules(
 
 # Which encoder is used, and vectors that are made once and kept.
 
-ENCODERS_BEST_FIRST = ("minilm", "ngrams")
+ENCODERS_BEST_FIRST = ("gte", "minilm", "ngrams")
 
 
 def open_encoder(settings: Settings, root: Path, environ: Mapping[str, str]) -> Encoder:
@@ -250,7 +259,8 @@ def open_encoder(settings: Settings, root: Path, environ: Mapping[str, str]) -> 
         encoder: Encoder = plugins.load_plugin("encoders", name)
         if not encoder.ready():
             raise BadInput(
-                f"The encoder {name!r} is not installed: run `closeloop admin encoder install`."
+                f"The encoder {name!r} is not installed: run "
+                f"`closeloop admin encoder install {name}`."
             )
         return encoder
     from closeloop.providers.model_opening import open_provider_encoder as open_provider
@@ -687,4 +697,5 @@ class RuleIndex:
         return self._indexes[repo]
 
     def _build_vectors(self, rules: Iterable[TeamRule]) -> RuleVectors:
-        return build_rule_vectors(rules, self._vectors, self._words)
+        unrelated = getattr(self.encoder, "unrelated", 0.0)
+        return build_rule_vectors(rules, self._vectors, self._words, unrelated)
