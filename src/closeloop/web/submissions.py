@@ -36,6 +36,7 @@ from closeloop.records.evaluation import CRITERIA, Evaluation, Evaluations, Subm
 from closeloop.records.record import Record
 from closeloop.records.score import Score
 from closeloop.records.team_rules import HumanReview, RepeatState, ReviewAnswers, RuleState
+from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.review_queue import (
     MAX_REVIEW_SECONDS,
     load_open_task,
@@ -45,7 +46,14 @@ from closeloop.reviews.review_queue import (
     save_draft,
     submit_review,
 )
-from closeloop.reviews.rule_editing import contrary_rules, decide_repeat, find_rule, set_rule_state
+from closeloop.reviews.rule_editing import (
+    accept_repeated_rule,
+    contrary_rules,
+    decide_repeat,
+    find_rule,
+    set_rule_state,
+)
+from closeloop.reviews.rule_learning import recount_repeats
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
 from closeloop.text.untrusted import parse_json, unknown_field_error
@@ -366,11 +374,15 @@ def _apply_decision(desk: PageContext, given: dict[str, str], who: str) -> None:
     """`rule` or `remark`, and the state that it is in from now on."""
     store, state = desk.store, given.get("state", "")
     if "remark" in given:
+        accepts = state == "accepted"
         for repeat_state in get_args(RepeatState):
-            if repeat_state == state:
-                decide_repeat(store, given["remark"], repeat_state, who, given.get("of"))
+            if repeat_state == ("confirmed" if accepts else state):
+                repeats = decide_repeat(store, given["remark"], repeat_state, who, given.get("of"))
+                recount_repeats(store, repeats[0], merge_known_agents(desk.settings.pulls.agents))
+                if accepts:
+                    accept_repeated_rule(store, repeats[0].rule, who, datetime.now(UTC))
                 return
-        raise unknown_name_error("state", state, get_args(RepeatState))
+        raise unknown_name_error("state", state, (*get_args(RepeatState), "accepted"))
     rule = find_rule(store, given.get("rule", ""))
     if state == "active" and (against := contrary_rules(store, rule)):
         raise BadInput(

@@ -106,6 +106,8 @@ class MemoryView(Record):
     """Pull requests whose remarks were compared with what was said before."""
     texts: dict[str, str]
     """What the rules say that those repeat."""
+    proposed: tuple[str, ...]
+    """Of these rules, those that wait to be accepted."""
     weeks: FigureTable | None
     fresh: bool
     lessons: tuple[SessionLesson, ...] = ()
@@ -159,6 +161,9 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
         waiting=len(likely),
         compared=memory_store.count_compared(asked.repo),
         texts={rule.id: rule.text for rule in rules if rule.id in repeated_rules},
+        proposed=tuple(
+            rule.id for rule in rules if rule.id in repeated_rules and rule.state == "proposed"
+        ),
         weeks=cached_weeks.value,
         fresh=cached_weeks.fresh and lessons.fresh,
         lessons=lessons.value or (),
