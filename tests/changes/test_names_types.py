@@ -114,6 +114,28 @@ def test_a_package_that_nothing_declares_is_a_warning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("manifest", "text"),
+    [
+        ("setup.py", "from setuptools import setup\n\nsetup(\n    name='shop',\n)\n"),
+        ("pyproject.toml", '[project]\nname = "shop"\n'),
+    ],
+)
+def test_a_package_without_dependencies_imports_nothing_from_elsewhere(
+    tmp_path: Path, manifest: str, text: str
+) -> None:
+    """`import itertoolshelpers` in voluptuous, which needs no other package; its tests may."""
+    plain = {path: content for path, content in SHOP.items() if path != "pyproject.toml"}
+    before = {**plain, manifest: text, "tests/test_use.py": "import shop.use\n"}
+
+    (finding,) = found(tmp_path, "import itertoolshelpers\n", before)
+    assert (finding.severity, finding.places) == ("warning", ("shop/use.py:6",))
+    assert found(tmp_path / "t", "import nosehelpers\n", before, "tests/test_use.py") == []
+    dynamic = before | {"pyproject.toml": '[project]\ndynamic = ["dependencies"]\n'}
+    dynamic.pop("setup.py", None)
+    assert found(tmp_path / "d", "import itertoolshelpers\n", dynamic) == []
+
+
+@pytest.mark.parametrize(
     "added",
     [
         "import yaml\n",
@@ -130,6 +152,23 @@ def test_a_package_that_ci_installs_is_left_alone(tmp_path: Path) -> None:
     workflow = "jobs:\n  notes:\n    steps:\n    - run: |\n        pip install pypandoc\n"
     before = {**SHOP, ".github/workflows/notes.yml": workflow}
     assert found(tmp_path, "import pypandoc\n", before) == []
+
+
+@pytest.mark.parametrize(
+    ("named_in", "text"),
+    [
+        ("pyproject.toml", '[tool.setuptools_scm]\nwrite_to = "shop/_version.py"\n'),
+        (".gitignore", "/shop/_version.py\n"),
+    ],
+)
+def test_a_module_that_the_build_writes_is_left_alone(
+    tmp_path: Path, named_in: str, text: str
+) -> None:
+    """As in tabulate, whose `_version.py` is written by setuptools_scm."""
+    before = {**SHOP, named_in: SHOP.get(named_in, "") + text}
+    assert found(tmp_path, "from ._version import version\n", before) == []
+    (finding,) = found(tmp_path / "other", "from ._versions import version\n", before)
+    assert "`_versions`" in finding.message
 
 
 def test_a_value_of_another_type_is_no_invented_name(tmp_path: Path) -> None:

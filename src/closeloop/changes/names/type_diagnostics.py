@@ -428,7 +428,8 @@ def _examine_diagnostic(one: TypeDiagnostic, search: NameSearch) -> Suspect | No
         around = search.around
         open_ = not one.name.startswith(".") and around.is_extensible(one.name)
         standard = around.standard_module_names(one.name.split(".")[0])
-        is_present = around.find_python_files(one.path, one.name) or (open_ and not standard)
+        is_present = around.find_python_files(one.path, one.name) or around.is_built(one.name)
+        is_present = is_present or (open_ and not standard)
         certain = not search.name_exists(use.text, use)
         return None if is_present else Suspect(use=use, certain=certain)
     return _examine_attribute(one, use, search)
