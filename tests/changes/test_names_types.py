@@ -171,6 +171,28 @@ def test_a_module_that_the_build_writes_is_left_alone(
     assert "`_versions`" in finding.message
 
 
+def test_a_keyword_added_to_a_call_that_was_there_is_an_error(tmp_path: Path) -> None:
+    """As in natsort: only the line of the keyword is new."""
+    call = "import warnings\n\nwarnings.warn(\n    'x',\n)\n"
+    before = {**SHOP, "shop/use.py": call}
+    after = {"shop/use.py": call.replace("    'x',\n", "    'x',\n    max_stacklevel=2,\n")}
+    with inspected(tmp_path, before, after) as inspection:
+        (finding,) = [one for one in names.check(inspection) if isinstance(one, Finding)]
+    assert (finding.severity, finding.places) == ("error", ("shop/use.py:5",))
+    assert "`max_stacklevel`" in finding.message
+
+
+def test_a_branch_for_an_older_python_is_left_alone(tmp_path: Path) -> None:
+    """As in natsort's `compat`, by a name of the project's own."""
+    version = "PY_VERSION = READY = float(sys.version[:3])\n"
+    before = {**SHOP, "shop/use.py": "import itertools\nimport sys\n\n" + version}
+    branches = "if {} >= 3:\n    joined = zip\nelse:\n    joined = itertools.izip\n"
+
+    assert found(tmp_path, branches.format("PY_VERSION"), before) == []
+    (finding,) = found(tmp_path / "other", branches.format("READY"), before)
+    assert "`izip`" in finding.message
+
+
 def test_a_value_of_another_type_is_no_invented_name(tmp_path: Path) -> None:
     before = {**SHOP, "shop/use.py": "def plain(value: int | str) -> object:\n"}
     assert found(tmp_path, "    return dict(value)\n", before) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import os
 import re
@@ -30,6 +31,7 @@ from closeloop.changes.names.suspect_names import (
 )
 from closeloop.records.change import ChangeSide, Inspection, SourceType
 from closeloop.records.record import Record, content_digest
+from closeloop.text.code_patterns import parse_python
 from closeloop.text.wording import INSTALL_CHECK_TOOLS
 
 # Folders in which repositories are laid out for the type checker: one each, and not too many.
@@ -183,8 +185,7 @@ def find_new_diagnostics(inspection: Inspection, folder: Path) -> Sequence[TypeD
         after = [
             one
             for one in diagnostics
-            if one.line in inspection.added.get(one.path, frozenset())
-            and _is_repository_fault(one, folder)
+            if _is_on_added_line(one, inspection) and _is_repository_fault(one, folder)
         ]
         if not after:
             return ()
@@ -193,6 +194,13 @@ def find_new_diagnostics(inspection: Inspection, folder: Path) -> Sequence[TypeD
         before = Counter((renamed.get(one.path, one.path), one.message) for one in old)
     # What was said of the file before is said again of a line that was moved or touched.
     return [one for one in after if not before[one.path, one.message]]
+
+
+def _is_on_added_line(one: TypeDiagnostic, inspection: Inspection) -> bool:
+    """Where it begins; for a call whose arguments do not fit, anywhere in it."""
+    added = inspection.added.get(one.path, frozenset())
+    last = one.last_line if one.kind == "call" else one.line
+    return not added.isdisjoint(range(one.line, last + 1))
 
 
 def _load_diagnostics(
@@ -383,6 +391,7 @@ _NAME_CODE = re.compile(
     re.IGNORECASE,
 )
 """Rules of type checkers and linters that such a comment silences, as far as names go."""
+_VERSION_TEST = re.compile(rb"\bif\b.*\b(?:IS_)?PY(?:THON)?_?(?:VERSION|[23])\b", re.IGNORECASE)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _DYNAMIC_PARAMETERS = ("object.__init__", "replace", "_replace", "__replace__")
 """What takes the fields of a class, which a decorator may have made as it runs."""
@@ -395,6 +404,7 @@ def filter_diagnostics(
     for one in complaints:
         named = _IDENTIFIER.fullmatch(one.name.rpartition(".")[2] or one.name.strip(".") or "_")
         is_examined = named and not is_test_input(one.path) and not _has_ignore_comment(one, search)
+        is_examined = is_examined and not _is_version_specific(one, search)
         if is_examined and (suspect := _examine_diagnostic(one, search)):
             yield suspect
 
@@ -404,6 +414,26 @@ def _has_ignore_comment(one: TypeDiagnostic, search: NameSearch) -> bool:
     comments = _IGNORE_COMMENT.finditer(lines[one.line - 1]) if one.line <= len(lines) else ()
     codes = [found[1] or found[2] for found in comments]
     return any(code is None or _NAME_CODE.search(code) for code in codes)
+
+
+def _is_version_specific(one: TypeDiagnostic, search: NameSearch) -> bool:
+    """Whether it is in a branch of an `if` on the version of Python, by the project's own name.
+
+    The type checker follows `sys.version_info` itself.
+    """
+    content = search.inspection.sides.read("after", one.path) or b""
+    if not _VERSION_TEST.search(content):
+        return False
+    try:
+        nodes = ast.walk(parse_python(content))
+        return any(
+            isinstance(node, (ast.If, ast.IfExp))
+            and node.lineno <= one.line <= (node.end_lineno or node.lineno)
+            and _VERSION_TEST.search(b"if " + ast.unparse(node.test).encode())
+            for node in nodes
+        )
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
 
 
 def _examine_diagnostic(one: TypeDiagnostic, search: NameSearch) -> Suspect | None:
@@ -447,7 +477,8 @@ def _examine_keyword(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> S
 
 def _examine_call(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> Suspect | None:
     """Arguments that do not fit: the keyword that exists nowhere else, or the call as a whole."""
-    lines = range(one.line, one.last_line + 1)
+    added = search.inspection.added.get(one.path, frozenset())
+    lines = added.intersection(range(one.line, one.last_line + 1))
     for name in search.read_module(one.path).names:
         if name.kind == "keyword" and name.line in lines:
             keyword = replace(use, text=name.text, kind="keyword", line=name.line)
@@ -458,6 +489,7 @@ def _examine_call(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> Susp
     # and an overload that does not fit without such a keyword is a value of another type.
     is_exempt = is_test_file(one.path) or one.message.startswith("No overload")
     is_exempt = is_exempt or one.name.rpartition(" ")[2] in _DYNAMIC_PARAMETERS
+    is_exempt = is_exempt or one.line not in added
     return None if is_exempt else Suspect(use=use, reason=one.message)
 
 
