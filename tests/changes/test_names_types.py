@@ -63,6 +63,7 @@ def test_an_attribute_of_the_class_itself_is_an_error(tmp_path: Path) -> None:
     [
         ("stock.take_all()[1] = 2  # type: ignore[index]", True),
         ("stock.take(1, force_mode=True)  # noqa: SIM115", True),
+        ("stock.take(1, force_mode=True) + 1  # type: ignore [operator]", True),
         ("stock.take_all()  # type: ignore[attr-defined]", False),
         ("stock.take_all()  # type: ignore", False),
         ("stock.take(1, force_mode=True)  # noqa", False),
@@ -191,6 +192,16 @@ def test_a_branch_for_an_older_python_is_left_alone(tmp_path: Path) -> None:
     assert found(tmp_path, branches.format("PY_VERSION"), before) == []
     (finding,) = found(tmp_path / "other", branches.format("READY"), before)
     assert "`izip`" in finding.message
+
+
+def test_a_private_member_of_a_standard_class_is_left_alone(tmp_path: Path) -> None:
+    """As in xmltodict: `XMLGenerator` has `_write`, and what describes its types does not."""
+    before = {**SHOP, "shop/use.py": "from xml.sax.saxutils import XMLGenerator\n"}
+    writer = "\n\nclass Writer({}):\n    def note(self, text):\n        self._write(text)\n"
+
+    assert found(tmp_path, writer.format("XMLGenerator"), before) == []
+    (finding,) = found(tmp_path / "other", writer.format("object"), before)
+    assert "`_write`" in finding.message
 
 
 def test_a_value_of_another_type_is_no_invented_name(tmp_path: Path) -> None:

@@ -384,7 +384,8 @@ _DYNAMIC_MODULE = re.compile(
     rb"(?:globals|vars|locals)\(\)(?:\[|\.update)|sys\.modules\[__name__\]"
 )
 _IGNORE_COMMENT = re.compile(
-    rb"#\s*(?:(?:type|ty|pyright|mypy|pyre)\s*:\s*ignore(?:\[([^\]\n]*)\])?|noqa(?::\s*([\w, ]+))?)"
+    rb"#\s*(?:(?:type|ty|pyright|mypy|pyre)\s*:\s*ignore(?:\s*\[([^\]\n]*)\])?"
+    rb"|noqa(?::\s*([\w, ]+))?)"
 )
 _NAME_CODE = re.compile(
     rb"attr|arg|call|name|import|member|unresolved|undefined|overload|general|misc|F8\d\d|E1\d\d\d",
@@ -392,6 +393,7 @@ _NAME_CODE = re.compile(
 )
 """Rules of type checkers and linters that such a comment silences, as far as names go."""
 _VERSION_TEST = re.compile(rb"\bif\b.*\b(?:IS_)?PY(?:THON)?_?(?:VERSION|[23])\b", re.IGNORECASE)
+_MEMBERLESS_BASES = frozenset({"object", "Generic", "Protocol", "ABC", "Exception", "Enum"})
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _DYNAMIC_PARAMETERS = ("object.__init__", "replace", "_replace", "__replace__")
 """What takes the fields of a class, which a decorator may have made as it runs."""
@@ -523,6 +525,8 @@ def _examine_attribute(one: TypeDiagnostic, use: NameUse, search: NameSearch) ->
     if search.is_defined_by_change(use.text, use):
         return None
     owner = _owner_class(one, search)
+    if owner and _is_private(use.text) and _has_standard_base(owner, search):
+        return None
     class_words = _class_words(owner, search) if owner else None
     if class_words is not None and use.text not in class_words:
         near = find_nearest_name(use.text, class_words)
@@ -560,7 +564,7 @@ def _class_words(owner: str, search: NameSearch) -> set[str] | None:
     standard: set[str] = set()
     while waiting:
         name = waiting.pop()
-        if name in seen or name in ("object", "Generic", "Protocol", "ABC", "Exception", "Enum"):
+        if name in seen or name in _MEMBERLESS_BASES:
             continue
         seen.add(name)
         definition = _find_class(name, search)
@@ -576,6 +580,20 @@ def _class_words(owner: str, search: NameSearch) -> set[str] | None:
         names |= search.words_without_uses(path)
         waiting += [base.partition("[")[0].rpartition(".")[2] for base in kind.bases]
     return names
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def _has_standard_base(owner: str, search: NameSearch) -> bool:
+    """Whether a class derives from one of Python's own, of which private members are not known."""
+    definition = _find_class(owner, search)
+    if definition is None:
+        return False
+    path, kind = definition
+    bases = {base.partition("[")[0].rpartition(".")[2] for base in kind.bases}
+    return not bases.isdisjoint(_standard_imports(path, search) - _MEMBERLESS_BASES)
 
 
 def _standard_imports(path: str, search: NameSearch) -> set[str]:
