@@ -202,6 +202,9 @@ def test_a_private_member_of_a_standard_class_is_left_alone(tmp_path: Path) -> N
     assert found(tmp_path, writer.format("XMLGenerator"), before) == []
     (finding,) = found(tmp_path / "other", writer.format("object"), before)
     assert "`_write`" in finding.message
+    invented = writer.format("XMLGenerator").replace("_write(", "_write_all(")
+    (finding,) = found(tmp_path / "invented", invented, before)
+    assert "`_write_all`" in finding.message
 
 
 def test_a_value_of_another_type_is_no_invented_name(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ import os
 import re
 import shutil
 import subprocess
+import sysconfig
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Literal, TypeVar
 
@@ -29,6 +31,7 @@ from closeloop.changes.names.suspect_names import (
     is_test_input,
     load_standard_library,
 )
+from closeloop.changes.syntax import extract_words
 from closeloop.records.change import ChangeSide, Inspection, SourceType
 from closeloop.records.record import Record, content_digest
 from closeloop.text.code_patterns import parse_python
@@ -393,7 +396,6 @@ _NAME_CODE = re.compile(
 )
 """Rules of type checkers and linters that such a comment silences, as far as names go."""
 _VERSION_TEST = re.compile(rb"\bif\b.*\b(?:IS_)?PY(?:THON)?_?(?:VERSION|[23])\b", re.IGNORECASE)
-_MEMBERLESS_BASES = frozenset({"object", "Generic", "Protocol", "ABC", "Exception", "Enum"})
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _DYNAMIC_PARAMETERS = ("object.__init__", "replace", "_replace", "__replace__")
 """What takes the fields of a class, which a decorator may have made as it runs."""
@@ -525,7 +527,7 @@ def _examine_attribute(one: TypeDiagnostic, use: NameUse, search: NameSearch) ->
     if search.is_defined_by_change(use.text, use):
         return None
     owner = _owner_class(one, search)
-    if owner and _is_private(use.text) and _has_standard_base(owner, search):
+    if owner and use.text.startswith("_") and _is_in_standard_base(use.text, owner, search):
         return None
     class_words = _class_words(owner, search) if owner else None
     if class_words is not None and use.text not in class_words:
@@ -564,7 +566,7 @@ def _class_words(owner: str, search: NameSearch) -> set[str] | None:
     standard: set[str] = set()
     while waiting:
         name = waiting.pop()
-        if name in seen or name in _MEMBERLESS_BASES:
+        if name in seen or name in ("object", "Generic", "Protocol", "ABC", "Exception", "Enum"):
             continue
         seen.add(name)
         definition = _find_class(name, search)
@@ -582,30 +584,44 @@ def _class_words(owner: str, search: NameSearch) -> set[str] | None:
     return names
 
 
-def _is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__")
+def _is_in_standard_base(name: str, owner: str, search: NameSearch) -> bool:
+    """Whether a class derives from one of Python's own whose source has the word.
 
-
-def _has_standard_base(owner: str, search: NameSearch) -> bool:
-    """Whether a class derives from one of Python's own, of which private members are not known."""
+    What describes the types of the standard library leaves out private members.
+    """
     definition = _find_class(owner, search)
     if definition is None:
         return False
     path, kind = definition
     bases = {base.partition("[")[0].rpartition(".")[2] for base in kind.bases}
-    return not bases.isdisjoint(_standard_imports(path, search) - _MEMBERLESS_BASES)
+    return any(
+        not bases.isdisjoint(names) and name.encode() in _read_standard_words(module)
+        for module, names in _standard_names(path, search)
+    )
+
+
+@lru_cache
+def _read_standard_words(module: str) -> frozenset[bytes]:
+    """Every word of a module of Python's own; of a package, those of all its modules."""
+    place = Path(sysconfig.get_path("stdlib"), *module.split("."))
+    files = place.glob("*.py") if place.is_dir() else [place.with_name(f"{place.name}.py")]
+    return frozenset(
+        word for file in files if file.is_file() for word in extract_words(file.read_bytes())
+    )
 
 
 def _standard_imports(path: str, search: NameSearch) -> set[str]:
     """What a file imports from Python's own modules, whose classes the type checker knows."""
+    return {name for _, names in _standard_names(path, search) for name in names}
+
+
+def _standard_names(path: str, search: NameSearch) -> Iterator[tuple[str, Iterable[str]]]:
+    """The modules of Python's own that a file imports, each with the names that it brings."""
     library = load_standard_library("python")
     module = search.inspection.index.module(path)
-    return {
-        name
-        for one in (module.imports if module else ())
-        if one.module in library
-        for name in ({one.alias or one.name} if one.name else library[one.module])
-    }
+    for one in module.imports if module else ():
+        if one.module in library:
+            yield one.module, {one.alias or one.name} if one.name else library[one.module]
 
 
 def _find_class(name: str, search: NameSearch) -> tuple[str, SourceType] | None:
