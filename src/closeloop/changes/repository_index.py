@@ -74,7 +74,6 @@ def find_layout_changes(sides: ChangeSides, files: Iterable[FileChange]) -> froz
     A change of anything else nearly always changes a word, so that it costs nothing to look.
     """
     candidates: dict[str, _Ends] = {}
-    imports_split: dict[str, _Ends] = {}
     for file in files:
         # What moved is a change of its own, however little else was done to it.
         if file.path.endswith((".py", ".pyi")) and file.status == "changed":
@@ -82,15 +81,12 @@ def find_layout_changes(sides: ChangeSides, files: Iterable[FileChange]) -> froz
             after = sides.read("after", file.path)
             if before and after:
                 words = _count_words(before), _count_words(after)
-                if words[0] == words[1]:
+                if words[0] == words[1] or _splits_imports(*words):
                     candidates[file.path] = before, after
-                elif _splits_imports(*words):
-                    imports_split[file.path] = before, after
-    candidates |= imports_split
-    formatted = _format_files(candidates) if candidates else {}
-    same = {path for path, ends in formatted.items() if ends[0] == ends[1]}
-    left = [item for item in formatted.items() if item[0] not in same][:MAX_PARSED_FILES]
-    return frozenset(same.union(path for path, ends in left if _has_same_syntax(*ends)))
+    differing = _format_differing_files(candidates) if candidates else {}
+    parsed = dict(islice(differing.items(), MAX_PARSED_FILES))
+    same = {path for path, ends in parsed.items() if _has_same_syntax(*ends)}
+    return frozenset((candidates.keys() - differing.keys()) | same)
 
 
 def _count_words(content: bytes) -> Counter[bytes]:
@@ -106,10 +102,10 @@ def _splits_imports(before: Counter[bytes], after: Counter[bytes]) -> bool:
     return before.keys() == after.keys() and before[b"import"] != after[b"import"]
 
 
-def _format_files(candidates: Mapping[str, _Ends]) -> Mapping[str, _Ends]:
-    """Both ends as ruff, which never changes what code does, formats them; as they are without it.
+def _format_differing_files(candidates: Mapping[str, _Ends]) -> Mapping[str, _Ends]:
+    """Those that differ once ruff, which never changes what code does, formatted both ends.
 
-    Of files that differ all the same, only the part up to the last difference is parsed.
+    Without ruff, all of them as they are.
     """
     with tempfile.TemporaryDirectory(prefix="closeloop-") as name:
         places: dict[str, tuple[Path, Path]] = {}
@@ -128,9 +124,10 @@ def _format_files(candidates: Mapping[str, _Ends]) -> Mapping[str, _Ends]:
             )
         except (OSError, subprocess.SubprocessError):
             return candidates
-        return {
-            path: (one.read_bytes(), other.read_bytes()) for path, (one, other) in places.items()
-        }
+        formatted = (
+            (path, (one.read_bytes(), other.read_bytes())) for path, (one, other) in places.items()
+        )
+        return {path: ends for path, ends in formatted if ends[0] != ends[1]}
 
 
 def _has_same_syntax(before: bytes, after: bytes) -> bool:
