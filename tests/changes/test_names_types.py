@@ -118,7 +118,7 @@ def test_a_package_that_nothing_declares_is_a_warning(tmp_path: Path) -> None:
     ("manifest", "text"),
     [
         ("setup.py", "from setuptools import setup\n\nsetup(\n    name='shop',\n)\n"),
-        ("pyproject.toml", '[project]\nname = "shop"\n'),
+        ("pyproject.toml", '[project]\nname = "shop"\ndependencies = []\n'),
     ],
 )
 def test_a_package_without_dependencies_imports_nothing_from_elsewhere(

@@ -341,7 +341,7 @@ _PACKAGE_NAME = re.compile(r"[a-z_]\w{2,}", re.IGNORECASE)
 _PIP_INSTALL = re.compile(r"\bpip3? install (.+)")
 _PACKAGE_MANIFESTS: Mapping[str, re.Pattern[bytes]] = {
     "setup.py": re.compile(rb"^(?:setuptools\.)?setup\(\s*name=", re.MULTILINE),
-    "pyproject.toml": re.compile(rb"\A(?!(?s:.*)dependencies)(?s:.*)^\[project\]", re.MULTILINE),
+    "pyproject.toml": re.compile(rb"^dependencies\s*=\s*\[\s*\]", re.MULTILINE),
 }
 """A package that says here what it is; without dependencies, it has none."""
 _OTHER_DISTRIBUTIONS: Mapping[str, str] = {
