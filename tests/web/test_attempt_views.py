@@ -103,6 +103,12 @@ def test_a_page_takes_a_score_and_refuses_one_that_is_none(
     assert (answer.status_code, answer.headers["location"]) == (303, f"/attempts/{PASSED}/scores")
     assert [one.by for one in store.scores.list_scores(PASSED)] == ["ann"]
     assert send(client, f"/attempts/{PASSED}/scores", {**form, "value": "7"}).status_code == 400
+    pressed = 'value="yes" aria-pressed="true"'
+    assert pressed in client.get(f"/attempts/{PASSED}").text
+    form["value"] = "no"
+    part = send(client, f"/attempts/{PASSED}/scores", form, **{"hx-request": "true"}).text
+    assert pressed not in part
+    assert 'value="no" aria-pressed="true"' in part
 
 
 def test_an_attempt_can_be_taken_along_as_a_file(client: TestClient) -> None:

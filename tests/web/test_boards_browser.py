@@ -147,6 +147,45 @@ def test_the_scores_of_an_attempt_fit_on_a_telephone(open_page: OpenPage, addres
     assert scores.evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
+def test_every_page_is_in_the_menu_of_a_telephone(open_page: OpenPage, address: str) -> None:
+    page = open_page(viewport={"width": 390, "height": 800})
+    page.goto(f"{address}/triage")
+    pages = page.get_by_role("navigation", name="Pages")
+    expect(pages.get_by_role("link", name="Triage")).to_be_in_viewport()
+    expect(pages.get_by_role("link", name="Judges")).to_be_hidden()
+    page.get_by_text("Menu", exact=True).click()
+    expect(pages.get_by_role("link", name="Judges")).to_be_visible()
+    expect(page.get_by_role("link", name="Settings")).to_be_visible()
+    page.wait_for_load_state()
+    page.keyboard.press("Escape")
+    expect(pages.get_by_role("link", name="Judges")).to_be_hidden()
+    expect(page.locator(".site-menu summary")).to_be_focused()
+
+
+def test_a_long_list_is_filtered_by_what_is_typed(open_page: OpenPage, address: str) -> None:
+    page = open_page()
+    page.goto(f"{address}/scores")
+    settled(page)
+    page.get_by_role("textbox", name="Filter scores").fill("cost")
+    expect(page.get_by_text("tokens-out", exact=True)).to_be_hidden()
+    expect(page.locator(".score-entries strong", has_text="cost").first).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text=re.compile(r"\d+ of \d+"))).to_be_visible()
+
+
+def test_triage_takes_an_answer_without_leaving_the_list(
+    open_page: OpenPage, address: str, store: Store
+) -> None:
+    page = open_page()
+    page.goto(f"{address}/triage")
+    settled(page)
+    page.wait_for_load_state()
+    first = page.locator(".triage-list > li").first
+    first.get_by_role("button", name="Would not").click()
+    expect(first.get_by_role("button", name="Would not")).to_have_attribute("aria-pressed", "true")
+    name = first.locator(".row-link").get_attribute("href").rpartition("/")[2]
+    assert [one.value for one in store.scores.list_scores(name)] == [0.0]
+
+
 def test_the_tabs_of_an_attempt_fit_on_a_small_laptop(open_page: OpenPage, address: str) -> None:
     page = open_page(viewport={"width": 1280, "height": 800})
     page.goto(f"{address}/attempts/{SPIRAL}")

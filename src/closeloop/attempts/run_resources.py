@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
-from statistics import fmean
 from urllib.parse import urlsplit
 
 from anyio import to_thread
@@ -19,7 +18,7 @@ from closeloop.gateway.model_gateway import ExchangeLookup, Gateway
 from closeloop.grading import task_proof
 from closeloop.grading.variants import ResolvedVariant, resolve_variant
 from closeloop.providers.model_prices import find_model_prices
-from closeloop.records.attempt import Proof
+from closeloop.records.attempt import AttemptRow, Proof
 from closeloop.records.errors import BadInput, Fault
 from closeloop.records.experiment_plan import (
     ExperimentForecast,
@@ -35,7 +34,7 @@ from closeloop.records.task import Experiment, Task
 from closeloop.sandbox.machine_view import describe_sandbox_limits
 from closeloop.sandbox.sandbox_ladder import find_sandbox
 from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
-from closeloop.statistics.rate_comparison import detectable_difference
+from closeloop.statistics.rate_comparison import detectable_difference, detectable_on_these_tasks
 from closeloop.store import Store
 from closeloop.tasks.task_sets import hide_task
 from closeloop.text.redaction import redact_proof
@@ -243,16 +242,34 @@ def _belongs_to(key: str, experiment: Experiment) -> bool:
     return is_member and int(number) <= experiment.repeats
 
 
-def estimate_seconds_left(store: Store, course: ExperimentStatus) -> float | None:
-    """Until it is done at the pace it has, by what its variants usually take; None is not known."""
-    variants = [store.load_variant(digest) for digest in course.experiment.variants]
-    average_seconds = [
-        store.course.average_attempt(variant).seconds for variant in variants if variant
-    ]
-    if not course.running or not average_seconds or None in average_seconds:
-        return None
-    mean_seconds = fmean(seconds for seconds in average_seconds if seconds is not None)
-    return (course.total - course.done) * mean_seconds / course.running
+MIN_FINISHED_ATTEMPTS = 2
+MIN_FINISHED_SHARE = 0.2
+"""Of the attempts of a run: before so many are finished, no remaining time is stated."""
+PAUSE_SECONDS = 600
+"""A longer time without an attempt is a pause, which does not count in the pace."""
+
+
+def estimate_seconds_left(elapsed_seconds: float, finished: int, remaining: int) -> float | None:
+    """Until the last attempt ends at the pace so far; None while too few are finished.
+
+    The pace is wall time per finished attempt, which includes how many run at once.
+    """
+    needed = max(MIN_FINISHED_ATTEMPTS, MIN_FINISHED_SHARE * (finished + remaining))
+    return elapsed_seconds / finished * remaining if finished >= needed else None
+
+
+def count_working_seconds(rows: Iterable[AttemptRow]) -> float:
+    """Wall time from the first attempt to the end of the last, without pauses."""
+    spans = sorted(
+        (row.started.timestamp(), row.started.timestamp() + (row.seconds or 0.0))
+        for row in rows
+        if row.started is not None
+    )
+    total, end = 0.0, -PAUSE_SECONDS - 1.0
+    for start, stop in spans:
+        total += stop - start if start - end > PAUSE_SECONDS else max(0.0, stop - end)
+        end = max(end, stop)
+    return total
 
 
 # What can be said of a plan before it begins: how much it will show, take and cost.
@@ -277,11 +294,15 @@ def forecast_run(
         spent = 0.0 if free and average.cost is None else average.cost
         seconds = _add_product(seconds, count, average.seconds)
         cost = _add_product(cost, count, spent)
-    several = len(plan.variants) > 1
+    several, size = len(plan.variants) > 1, (len(plan.tasks), plan.experiment.repeats)
+    here = detectable_on_these_tasks(*size, comparisons=max(1, len(plan.variants) - 1))
     return ExperimentForecast(
         attempts=len(plan.tasks) * len(plan.variants) * plan.experiment.repeats,
         missing=sum(missing_counts.values()),
-        effect=detectable_difference(len(plan.tasks), plan.experiment.repeats) if several else None,
+        tasks=size[0],
+        repeats=size[1],
+        effect=detectable_difference(*size) if several else None,
+        effect_here=here if several else None,
         seconds=None if seconds is None else seconds / jobs,
         cost=cost,
         paid=tuple(dict.fromkeys(crew.variant.model or "" for crew in paid)),

@@ -1,4 +1,4 @@
-"""From traces to measurements: what is stored or lies in files, by the rules as they are set.
+"""Measure stored traces by the project's rules.
 
 What was measured before, by the same rules from the same facts, is not measured again.
 """
@@ -6,6 +6,7 @@ What was measured before, by the same rules from the same facts, is not measured
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -18,7 +19,7 @@ from closeloop.process.trace_measurement import list_handoff_facts, measure_read
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import Attempt, AttemptRow
 from closeloop.records.change import TraceReading
-from closeloop.records.errors import BadInput, unknown_name_error
+from closeloop.records.errors import BadInput, TraceNotStored, unknown_name_error
 from closeloop.records.experiment_plan import AttemptDetails
 from closeloop.records.finding import FailureMode, Measurement, ModeSource, ModeTag
 from closeloop.records.record import Record, content_digest
@@ -56,16 +57,16 @@ MODE_NAMES = {name_score(mode): mode for mode in FAILURE_MODES}
 GivenSource = Literal["person", "judge", "code"]
 GIVING_SOURCES: tuple[GivenSource, ...] = get_args(GivenSource)
 LEAST_SHOWN = 0.5
-"""A value from here on says yes."""
+"""Values from here on mean yes."""
 MAX_REASON_CHARS = 200
 
 
 def load_said_columns(
     store: Store, span: AttemptSpan, places: Mapping[str, int]
 ) -> dict[str, Column]:
-    """What was said of each attempt in its place: the verdict of people, their time, the modes.
+    """Load people's verdict and time and the failure modes of each attempt, as columns.
 
-    And of each name and source it was taken from the scores themselves, as `given_column` has it.
+    Also the scores by people that they come from, each under its `given_column`.
     """
     import numpy as np
 
@@ -97,9 +98,9 @@ def load_said_columns(
 
 
 def clear_outside_range(held: AttemptColumns, low: float | None, high: float | None) -> int:
-    """Make values outside a score's range unknown, and count them.
+    """Replace values outside a score's range by NaN, and count them.
 
-    A program may have written them into the store itself, and a range may be declared anew.
+    A program may have written them into the store itself, or the range was redefined.
     """
     import numpy as np
 
@@ -112,7 +113,7 @@ def clear_outside_range(held: AttemptColumns, low: float | None, high: float | N
 
 
 def given_column(name: str, source: ScoreSource) -> str:
-    """Where the table of attempts has the scores of a name and source, if it has them."""
+    """Return the column of the attempt table for scores of a name and source."""
     return f"given {source}:{name}"
 
 
@@ -123,7 +124,7 @@ _MODE_BITS: dict[tuple[str, GivenSource], int] = {
 
 
 def _name_modes(marks: Array) -> TextColumn:
-    """For each place its modes with their sources, as one text."""
+    """Return each row's modes with their sources, as one text."""
     import numpy as np
 
     kinds, codes = np.unique(marks, return_inverse=True)
@@ -141,7 +142,7 @@ def _name_modes(marks: Array) -> TextColumn:
 
 
 def load_said_tags(store: Store, attempts: Collection[str]) -> dict[str, tuple[ModeTag, ...]]:
-    """By attempt: the modes that people, judges, checks of its change and later reverts show."""
+    """Return, by attempt, the modes shown by people, judges, change checks and later reverts."""
     tags: dict[str, list[ModeTag]] = {}
     for attempt, mode, source in store.numbers.list_checked_modes(attempts):
         reason = "From the newest check of the change."
@@ -166,20 +167,20 @@ def _tag_from_score(one: Score, notes: Mapping[tuple[str, str], str]) -> ModeTag
 
 
 KEPT_COLUMNS = tuple(str(column.name) for column in schema.measurements.columns)
-"""A column that is new is filled by measuring again."""
+"""Columns in the basis: a new one causes attempts to be measured again."""
 BATCH_ATTEMPTS = 200
-"""So many attempts are looked up, measured and saved together: a kill loses no more."""
+"""Attempts that are looked up, measured and saved together: a kill loses no more."""
 
 
 class MeasuredAttempt(Record):
-    """An attempt, and what the rules say of it."""
+    """An attempt with its measurement."""
 
     row: AttemptRow
     measurement: Measurement
 
 
 def project_rulebook(settings: Settings) -> Rulebook:
-    """The installed rules, as the project has set them."""
+    """Return the installed rules with the project's settings."""
     commands = settings.commands
     own_commands = (commands.test, commands.lint, commands.types, commands.build, *commands.others)
     detectors = plugins.load_plugins("detectors")
@@ -207,30 +208,25 @@ def measure_attempts(
     book: Rulebook,
     tell: Callable[[int], None] = lambda done: None,
 ) -> Iterator[MeasuredAttempt]:
-    """Attempts with their measurements, in the order given; those without a trace are left out."""
+    """Yield attempts with their measurements, in the order given; skip those without a trace."""
     pending_rows = iter([row for row in rows if row.events is not None])
     while batch := list(islice(pending_rows, BATCH_ATTEMPTS)):
         bases = {row.id: measurement_basis(row, book) for row in batch}
-        stored_measurements = store.load_measurements(bases)
-        new_measurements = {
-            row.id: measure_from_store(store, row.id, book)
-            for row in batch
-            if row.id not in stored_measurements
-        }
-        store.save_measurements(
-            [(name, bases[name], made) for name, made in new_measurements.items()]
+        stored = store.load_measurements(bases)
+        measured = measure_from_store(
+            store, [row.id for row in batch if row.id not in stored], book
         )
+        store.save_measurements([(name, bases[name], made) for name, made in measured.items()])
         for row in batch:
-            yield MeasuredAttempt(
-                row=row, measurement=stored_measurements.get(row.id) or new_measurements[row.id]
-            )
+            if (measurement := stored.get(row.id) or measured.get(row.id)) is not None:
+                yield MeasuredAttempt(row=row, measurement=measurement)
         tell(len(batch))
 
 
 def add_judge_findings(
     results: Iterable[MeasuredAttempt], store: Store
 ) -> Iterator[MeasuredAttempt]:
-    """With what models found when they were asked about traces, after the rules."""
+    """Add the findings of models that were asked about traces, after those of the rules."""
     from closeloop.judges.trace_questions import add_answer_findings
 
     judge_findings = store.judged.positive_answers()
@@ -243,22 +239,28 @@ def add_judge_findings(
 
 
 def measurement_basis(row: AttemptRow, book: Rulebook) -> str:
-    """What a measurement is made from, besides the trace: rules, grade, and what is kept of it."""
+    """Return the digest of a measurement's inputs besides the trace: rules, grade and columns."""
     return basis_from_grade((row.grading, row.version, row.outcome), book)
 
 
 def basis_from_grade(graded: tuple[str | None, int | None, str | None], book: Rulebook) -> str:
-    """The same, from the grading, its grader's version and the outcome."""
+    """Return the basis from the grading, its grader's version and the outcome."""
     return content_digest(book.identity, KEPT_COLUMNS, *graded)[:16]
 
 
-def measure_from_store(store: Store, attempt: str, book: Rulebook) -> Measurement:
-    """One attempt, by all that the store knows of it."""
-    return measure_reading(_load_reading(store, attempt, book)[0], book)
+def measure_from_store(
+    store: Store, attempts: Iterable[str], book: Rulebook
+) -> dict[str, Measurement]:
+    """Measure attempts from everything in the store; skip those whose trace is not stored."""
+    measured: dict[str, Measurement] = {}
+    for attempt in attempts:
+        with suppress(TraceNotStored):
+            measured[attempt] = measure_reading(_load_reading(store, attempt, book)[0], book)
+    return measured
 
 
 def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
-    """All of one attempt, by its id or the beginning of it."""
+    """Load everything about one attempt, by its id or a prefix of it."""
     reading, attempt, trace = _load_reading(store, name, book)
     variant = store.load_variant(attempt.variant) if attempt.variant else None
     return AttemptDetails(
@@ -280,7 +282,7 @@ def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
 def collect_modes(
     store: Store, rows: Sequence[AttemptRow], book: Rulebook
 ) -> dict[str, tuple[FailureMode, ...]]:
-    """By attempt, every failure mode that it shows, whatever says so; none shows none."""
+    """Return, by attempt, every failure mode it shows, from any source; omits those with none."""
     said = load_said_tags(store, [row.id for row in rows])
     tags = {
         one.row.id: one.measurement.modes
@@ -296,7 +298,7 @@ def collect_modes(
 def collect_task_modes(
     store: Store, digests: Sequence[str], book: Rulebook
 ) -> dict[str, tuple[FailureMode, ...]]:
-    """By task, every failure mode that attempts at it have shown."""
+    """Return, by task, every failure mode that attempts at it have shown."""
     rows = store.list_attempts(task_digests=digests)
     by_attempt = collect_modes(store, rows, book)
     modes: dict[str, dict[FailureMode, None]] = {}
@@ -308,7 +310,7 @@ def collect_task_modes(
 
 
 def _add_said_modes(store: Store, attempt: str, measurement: Measurement) -> Measurement:
-    """With the failure modes that people, judges, checks and later reverts show."""
+    """Add the failure modes shown by people, judges, checks and later reverts."""
     said = load_said_tags(store, [attempt]).get(attempt, ())
     return msgspec.structs.replace(measurement, modes=(*measurement.modes, *said))
 
@@ -316,7 +318,7 @@ def _add_said_modes(store: Store, attempt: str, measurement: Measurement) -> Mea
 def _load_reading(
     store: Store, name: str, book: Rulebook
 ) -> tuple[TraceReading, Attempt, Trace | None]:
-    """What the rules look at, of which attempt and which trace."""
+    """Load the rules' input for an attempt, with the attempt and its trace."""
     attempt, trace, change = store.load_attempt_parts(name)
     reading = msgspec.structs.replace(
         build_reading(trace or Trace(reader="none", reader_version=1), book.own_checks),
@@ -329,7 +331,7 @@ def _load_reading(
 
 
 def list_experiment_attempts(store: Store, experiment: Experiment) -> list[AttemptRow]:
-    """The attempts that count for an experiment: the last try of each of its places."""
+    """List the attempts that count for an experiment: the last try of each of its slots."""
     rows = store.list_attempts(task_digests=experiment.tasks, variants=experiment.variants)
     last: dict[tuple[str | None, str | None, int], AttemptRow] = {}
     for row in sorted(rows, key=lambda row: row.retry):
@@ -342,9 +344,9 @@ def list_experiment_attempts(store: Store, experiment: Experiment) -> list[Attem
 
 
 def find_experiment(store: Store, name: str | None) -> Experiment:
-    """The one whose id begins so; the newest when none is named, but for looks at held-out tasks.
+    """Find the experiment with this id prefix; without a name, the newest that is not held out.
 
-    After a look, people go on with dev.
+    After a run of held-out tasks, people go on with dev tasks.
     """
     known = store.list_experiments()
     if not known:

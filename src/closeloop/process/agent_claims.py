@@ -9,9 +9,10 @@ from functools import cache, lru_cache
 from itertools import zip_longest
 from operator import attrgetter
 
+from closeloop.process.edit_contents import list_code_changes
 from closeloop.process.rule_helpers import cache_on_reading, truncate_line
 from closeloop.process.text_facts import build_automaton, mentions_any
-from closeloop.records.change import LaneReading
+from closeloop.records.change import LaneReading, TraceReading
 from closeloop.records.record import Record
 from closeloop.records.trace import Message, ToolUse
 from closeloop.text.wording import compile_lazily
@@ -247,6 +248,26 @@ _CLAIM_WORD_KINDS = [kind for kind, words in enumerate(CLAIM_WORDS) for _ in wor
 def ends_work(event: object) -> bool:
     """Whether it is a call of the tool that ends the work."""
     return isinstance(event, ToolUse) and event.name.lower() in END_TOOLS
+
+
+_REFUSAL = compile_lazily(
+    r"\b(?:i|we)(?:['’]m| am| are)? (?:(?:can(?:not|['’]t| not)|could(?: not|n['’]t)|will not"
+    r"|won['’]t|must decline to|unable to|not able to) (?:do|help|complete|finish|solve|fix"
+    r"|implement|make|assist|comply|continue|proceed|perform|fulfil|resolve)"
+    r"|giving up|give up|gave up)\b"
+)
+MAX_REFUSAL_CHARS = 1000
+
+
+def find_refusal(reading: TraceReading) -> Message | None:
+    """The last message of an agent that changed no code and says that it cannot do the work."""
+    root = next(iter(reading.lanes.values()), None)
+    if root is None or any(list_code_changes(lane) for lane in reading.lanes.values()):
+        return None
+    last = next((one for one in reversed(root.messages) if one.role == "agent"), None)
+    if last is None or not _REFUSAL.search(last.text[-MAX_REFUSAL_CHARS:].lower()):
+        return None
+    return last
 
 
 @cache_on_reading

@@ -2,7 +2,8 @@
 
 Fault
 ├── BadInput       the user's input is wrong             exit 2
-│   └── ReadOnlyStore  the store cannot be written
+│   ├── ReadOnlyStore  the store cannot be written
+│   └── TraceNotStored the store has an attempt without its trace
 ├── PluginFailed   a plug-in raised                      exit 3
 └── MachineFailed  sandbox, disk, network, database      exit 4
 
@@ -30,6 +31,10 @@ class BadInput(Fault):
 
 class ReadOnlyStore(BadInput):
     """The operation needs to write, and the store is read-only."""
+
+
+class TraceNotStored(BadInput):
+    """The store has the row of an attempt, but not what was recorded of it."""
 
 
 class PluginFailed(Fault):

@@ -68,8 +68,12 @@ class Comparison(Record):
     margin: float
     test: PairedTest | None = None
     """None if no such test is possible."""
+    repeats: float | None = None
+    """Repeats of a task on each side: the harmonic mean."""
     detectable: float | None = None
     """The smallest difference that this many tasks and repeats show with 80 % power."""
+    detectable_here: float | None = None
+    """The same on exactly these tasks."""
     advice: SampleSizeAdvice | None = None
     """None if the question is decided."""
     notes: tuple[str, ...] = ()
@@ -304,6 +308,9 @@ class PairTable(Record):
     neither: int
 
 
+UNCLEAR_WORD = "no clear difference"
+
+
 class SecondaryMetric(Record):
     """Another metric of the same attempts. Exploratory: one of many."""
 
@@ -321,7 +328,7 @@ class SecondaryMetric(Record):
     kind: MetricKind = "rate"
     unit: str = ""
     """Empty for a rate."""
-    word: str = "no clear difference"
+    word: str = UNCLEAR_WORD
 
 
 class VariantComparison(Record):

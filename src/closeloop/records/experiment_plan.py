@@ -403,8 +403,12 @@ class ExperimentForecast(Record):
     """Number of attempts of the plan."""
     missing: int
     """Number of missing attempts."""
+    tasks: int
+    repeats: int
     effect: float | None
-    """The smallest difference between two variants that it will probably show."""
+    """The smallest difference between two variants that it will probably show on similar tasks."""
+    effect_here: float | None
+    """The same on exactly these tasks."""
     seconds: float | None
     cost: float | None
     """Expected cost of the missing attempts, from earlier ones; None if unknown."""

@@ -97,9 +97,10 @@ class TriagePrior(Record):
 
 
 class TriageReason(Record):
-    """One feature of a session that moved its estimate."""
+    """One feature or finding of a session that moved its estimate."""
 
     feature: str
+    """Or the rule of the finding."""
     value: float
     usual: float
     """Median of the agent's sessions; of public runs if there are fewer than twelve."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from math import ceil, hypot, lcm, sqrt
-from statistics import fmean, harmonic_mean
+from itertools import accumulate
+from math import ceil, comb, hypot, lcm, sqrt
+from statistics import NormalDist, fmean, harmonic_mean
 from statistics import variance as spread
 
 from closeloop.records.estimate import (
@@ -217,6 +218,9 @@ NORMAL_975, NORMAL_POWER = 1.959964, 0.841621
 """Quantiles of the normal distribution at 97.5 % and at the power."""
 DEFAULT_REPEAT_VARIANCE = 0.2
 """Variance of one repeat: that of a task which three of four attempts pass, or one of four."""
+MAX_COUNTED_ATTEMPTS = 100
+"""Above this the normal distribution is near enough."""
+EFFECT_PRECISION = 0.001
 MAX_ADDITIONS = 10_000
 """More additional tasks or repeats are infeasible."""
 
@@ -235,6 +239,54 @@ def detectable_difference(
     steps = t_quantile(1 - SIGNIFICANCE / 2, freedom) + t_quantile(POWER, freedom)
     effect = steps * sqrt((between + 2 * within / repeats) / tasks)
     return effect if effect <= 1 else None
+
+
+def detectable_on_these_tasks(tasks: int, repeats: float, *, comparisons: int = 1) -> float | None:
+    """The same on exactly these tasks, as `rate_difference` decides; None where it never would.
+
+    Two groups of so many attempts, whose rates lie equally far from a half, as those vary most.
+    """
+    attempts, outside = int(tasks * repeats), SIGNIFICANCE / comparisons
+    if attempts > MAX_COUNTED_ATTEMPTS:
+        steps = NormalDist().inv_cdf(1 - outside / 2) + NORMAL_POWER
+        return steps / sqrt(2 * attempts + steps * steps)
+    if attempts < 1:
+        return None
+    bounds = [posterior_bounds(hits / attempts, attempts, outside) for hits in range(attempts + 1)]
+    enough = [_smallest_better(hits / attempts, bounds) for hits in range(attempts + 1)]
+    if enough[0] is None:
+        return None
+    ways = [comb(attempts, hits) for hits in range(attempts + 1)]
+    low, high = 0.0, 1.0
+    while high - low > EFFECT_PRECISION:
+        middle = (low + high) / 2
+        low, high = (low, middle) if _power(middle, enough, ways) >= POWER else (middle, high)
+    return high
+
+
+def _smallest_better(worse: float, bounds: Sequence[tuple[float, float]]) -> int | None:
+    """How many hits of one group surely are more than the rate of the other."""
+    attempts = len(bounds) - 1
+    most = bounds[round(worse * attempts)][1]
+    for hits, (least, _) in enumerate(bounds):
+        better = hits / attempts
+        if better - worse > hypot(better - least, most - worse):
+            return hits
+    return None
+
+
+def _power(effect: float, enough: Sequence[int | None], ways: Sequence[int]) -> float:
+    """How likely the better of two rates so far apart is called better."""
+    attempts, rate = len(ways) - 1, (1 + effect) / 2
+    better = [
+        ways[hits] * rate**hits * (1 - rate) ** (attempts - hits) for hits in range(attempts + 1)
+    ]
+    tails = [*accumulate(reversed(better))][::-1]
+    return sum(
+        better[attempts - hits] * tails[needed]
+        for hits, needed in enumerate(enough)
+        if needed is not None
+    )
 
 
 def advise_sample_size(
@@ -288,21 +340,29 @@ DEFAULT_MARGIN = 0.05
 
 
 def compare_rates(
-    first: TaskValues, second: TaskValues, *, margin: float = DEFAULT_MARGIN
+    first: TaskValues,
+    second: TaskValues,
+    *,
+    margin: float = DEFAULT_MARGIN,
+    comparisons: int = 1,
 ) -> Comparison:
-    """Return the difference of the second to the first; more is better."""
+    """Return the difference of the second to the first; more is better.
+
+    Bounds on exactly these tasks hold for this many comparisons at once.
+    """
     check_shares(first)
     check_shares(second)
     tasks = common_tasks(first, second)
-    interval = rate_difference(first, second)
+    interval = rate_difference(first, second, comparisons=comparisons)
     if interval is None:
         return Comparison(tasks=0, margin=margin, notes=("No task was scored for both.",))
+    among = f", {comparisons} comparisons" if comparisons > 1 else ""
     here = Estimate(
         value=interval.difference,
         low=interval.low,
         high=interval.high,
         n=interval.tasks,
-        method="noise of repeats",
+        method=f"noise of repeats{among}",
     )
     alike_estimate = paired_t_difference(first, second)
     test = run_paired_test(first, second)
@@ -325,7 +385,9 @@ def compare_rates(
         alike_word=alike_word,
         margin=margin,
         test=test,
+        repeats=repeats,
         detectable=detectable_difference(len(tasks), repeats),
+        detectable_here=detectable_on_these_tasks(len(tasks), repeats, comparisons=comparisons),
         advice=_build_advice(first, second, tasks, repeats, max(margin, abs(here.value)))
         if "not enough data" in (here_word, alike_word)
         else None,

@@ -719,7 +719,7 @@ def session_outcome(talk: ClaudeConversation) -> tuple[Exit, str | None]:
     if last is None or isinstance(last, Message) or last.call is None:
         return "finished", None
     if isinstance(last, Command) and last.stopped == "rejected":
-        return "gave_up", "The user refused a command."
+        return "gave_up", "The user rejected a command."
     if talk.builder.find_open_call(ROOT_LANE, last.call) is not None:
         return "crashed", CUT_OFF
     return "finished", None

@@ -53,6 +53,9 @@ MAX_RULES = 30
 MAX_REPEATS = 100
 MAX_WEEKS = 26
 MAX_INSIGHTS = 100
+MAX_THEME_ATTEMPTS = 4
+MAX_NAMED = 150
+"""Attempts whose titles are looked up."""
 INSTRUCTION_RULES = ("repeated-correction", "lost-constraint")
 """Rules whose findings quote what a user asked for and did not get."""
 MAX_LESSON_SESSIONS = 10
@@ -114,6 +117,10 @@ class InsightsView(Record):
     trouble: str | None
     """Why they could not be grouped."""
     latest: tuple[Insight, ...]
+    titles: dict[str, str] = {}
+    """By attempt that is named, what it was about."""
+    lessons: tuple[SessionLesson, ...] = ()
+    """What users had to repeat: it says the same of sessions that were never asked."""
     fresh: bool
 
 
@@ -284,10 +291,17 @@ def insights(desk: PageContext, asked: NoQuery) -> InsightsView:
     visible_insights = [
         one for one in desk.store.course.list_insights() if one.attempt not in hidden
     ]
+    latest = visible_insights[:MAX_INSIGHTS]
+    themes = tuple(theme for theme in themes if not hidden.issuperset(theme.attempts))
+    named = [one.attempt for one in latest]
+    named += [name for theme in themes for name in theme.attempts[:MAX_THEME_ATTEMPTS]]
+    rows = [desk.store.listing.load_row(name) for name in dict.fromkeys(named[:MAX_NAMED])]
     return InsightsView(
-        themes=tuple(theme for theme in themes if not hidden.issuperset(theme.attempts)),
+        themes=themes,
         trouble=trouble,
-        latest=tuple(visible_insights[:MAX_INSIGHTS]),
+        latest=tuple(latest),
+        titles={row.id: row.title or row.task or "" for row in rows if row is not None},
+        lessons=list_session_lessons(desk),
         fresh=cached_themes.fresh,
     )
 
