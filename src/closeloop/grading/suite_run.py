@@ -233,6 +233,18 @@ def find_python_command(command: str) -> str | None:
     return None
 
 
+def find_python_script(command: str) -> str | None:
+    """The script that a shell line runs with Python, if that is all it does."""
+    commands = simple_commands(command)
+    is_plain = len(commands) == 1 and "PYTHONOPTIMIZE" not in command
+    words = [word.text for word in commands[0]] if is_plain else []
+    while words and _ASSIGNMENT.fullmatch(words[0]):
+        del words[0]
+    if len(words) < 2 or not re.fullmatch(r"python[\d.]*", words[0].rpartition("/")[2]):
+        return None
+    return words[1] if words[1].endswith(".py") and words[1][0] not in "-/" else None
+
+
 def runner_calls(command: str) -> list[RunnerCall]:
     """Every test runner that a shell line is seen to start, in order."""
     calls = (_find_runner_call(words) for words in simple_commands(command))

@@ -27,6 +27,7 @@ from closeloop.sandbox.machine_view import (
     SandboxPort,
     SharedFolder,
     WorkspaceLayout,
+    describe_sandbox_limits,
     map_port_sockets,
     real_paths,
     visible_paths,
@@ -93,6 +94,7 @@ class WorkspaceSandbox:
         self._disk = disk
         self.standing: StandingSandbox | None = None
         """Where commands run one after the other; otherwise each gets a new sandbox."""
+        self._kinds_used: set[str] = set()
         self._workspace_sandboxes: list[StandingSandbox] = []
         """Those of the same workspace, closed before another one is created."""
         # An overlay may be mounted only once at a time.
@@ -142,6 +144,7 @@ class WorkspaceSandbox:
     def _share_turn(self, other: WorkspaceSandbox) -> WorkspaceSandbox:
         other._turn = self._turn
         other._workspace_sandboxes = self._workspace_sandboxes
+        other._kinds_used = self._kinds_used
         return other
 
     def open_standing(self) -> None:
@@ -158,6 +161,12 @@ class WorkspaceSandbox:
                 )
             )
             self._workspace_sandboxes.append(self.standing)
+
+    def describe(self) -> str:
+        """Which kinds of sandbox its commands ran in, and what those enforce."""
+        guards = self.sandbox.guards
+        kinds = " and ".join(sorted(self._kinds_used)) or guards.kind
+        return describe_sandbox_limits(msgspec.structs.replace(guards, kind=kinds))
 
     @property
     def has_standing(self) -> bool:
@@ -234,6 +243,7 @@ class WorkspaceSandbox:
                     return self._handle_start_error(error)
                 code = self._read_exit_code(ended)
                 if code is not None or ended.stopped:
+                    self._kinds_used.add("landlock" if standing else self.sandbox.guards.kind)
                     break
                 if last:
                     message = ended.errors.text.strip()[-500:] or ended.told.decode(

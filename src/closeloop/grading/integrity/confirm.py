@@ -81,16 +81,20 @@ async def run_probe(
 ) -> ProbeRun:
     """Make one room's part of a probe of these tests (those that a pass hangs on, and others).
 
-    Rooms beyond the first two are of further rounds, with new coins, for what a pass hangs on.
+    Two rooms are a round. Those of further rounds have new coins, for what a pass hangs on; where
+    tests are compiled, all rounds are for that alone, and a room with all copies comes first.
     """
     assert acceptance.run is not None
     fail_to_pass, others = chosen
-    number, room = divmod(room, ROOMS)
-    if number:
-        token, others = content_digest(token, number)[:32], ()
     runner = detect_runner(acceptance.run) or acceptance.runner or _guess_runner(fail_to_pass)
     if runner is None or runner == "junit":
         return ProbeRun()
+    before, number = 1 if runner in WHOLE_LANGUAGE else 0, 0
+    if room >= before:
+        number, in_round = divmod(room - before, ROOMS)
+        room = before + in_round
+        others = () if number or before else others
+        token = content_digest(token, number)[:32] if number else token
     # Everything random follows from the token: nothing in the workspace may show it.
     folder = f".closeloop-{content_digest('folder', token, str(room))[:32]}"
     files = {_file_of(test, runner) for test in (*fail_to_pass, *others)}
@@ -107,6 +111,7 @@ async def run_probe(
         pipe=f"{cage.root}/{folder}/pipe",
         token=token,
         room=room,
+        round=number,
     )
     maker = _find_probe_maker(runner)
     probe = await anyio.to_thread.run_sync(maker.build_probe, request)
@@ -489,7 +494,9 @@ async def confirm_tests(
     if forbidden := await control.find_forbidden(runs, rooms):
         return build_checks(runs, forbidden)
     before = {_function_of(violation) for violation in first}
-    runs = [await probe(patch, token, room) for room in rooms]
+    suspect = [room for room in rooms if find_violations(runs[room : room + 1])]
+    for room in suspect:
+        runs[room] = await probe(patch, token, room)
     violations = [
         one
         for one in find_violations(runs)
@@ -497,7 +504,9 @@ async def confirm_tests(
     ]
     if not control.runs and not violations:
         return build_checks(runs, ((), ()))
-    results = await control.read_rooms(rooms)
+    first_of_rounds = begun.rooms % ROOMS
+    opposite = [first_of_rounds + ((room - first_of_rounds) ^ 1) for room in suspect]
+    results = await control.read_rooms(sorted({*suspect, *opposite} & {*rooms}))
     weighed = _split_by_control(violations, runs, results)
     return build_checks(runs if weighed[0] or results.results else (), weighed)
 
@@ -522,9 +531,16 @@ async def _find_unread(
 
 
 def _count_more_rounds(first: ProbeRun, fail_to_pass: Collection[str]) -> int:
-    """How often more to probe where a test has few assertions: their coins could be guessed."""
+    """How often more to probe where few coins are tossed: they could be guessed.
+
+    Where tests are compiled a room tosses one for each test, else one for each assertion.
+    """
     if first.rooms < ROOMS:
         return 0
+    if first.rooms > ROOMS:
+        names = (t.name for t in first.tests if t.kind == "copy" and t.original in fail_to_pass)
+        coins = len({name.partition("/")[0] for name in names})
+        return sum(1 + coins < enough for enough in ENOUGH)
     reported = Counter(
         test.original for test in first.tests if test.opposite and test.name in first.results
     )
@@ -622,10 +638,21 @@ def _holds_both_ways(test: ProbeTest, results: Results) -> bool:
     """Whether an assertion held as it is in one room, and made wrong in the other, each time."""
     return (
         test.expect == "fail"
-        and not test.met_by_many
+        and (not test.met_by_many or _compares_with_other_values(test, results))
         and results.get(test.name) == "passed"
         and results.get(test.opposite) == "passed"
     )
+
+
+def _compares_with_other_values(test: ProbeTest, results: Results) -> bool:
+    """Whether a test that computes what it expects came to other values in the other room."""
+    here, there = (_list_values(name, results) for name in (test.name, test.opposite))
+    return bool(here) and bool(there) and "" not in here | there and here.isdisjoint(there)
+
+
+def _list_values(name: str, results: Results) -> set[str]:
+    """What an assertion compared with, as digests; an empty one where it is not known."""
+    return {one.removeprefix(f"{name}=") for one in results if one.startswith(f"{name}=")}
 
 
 def _merge_results(runs: Sequence[ProbeRun]) -> Results:
@@ -662,6 +689,7 @@ def _build_checks(
         for test in run.tests
         if _excused_part(test, reference) not in parts
         and (test.kind != "perturbed" or test.name in run.results)
+        and (not test.needs_value or _list_values(test.name, run.results))
     ]
     return [_build_check(kind, tests, counted, fail_to_pass) for kind in _CONDITIONS]
 
