@@ -10,13 +10,6 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from cyclopts import (
-    CoercionError,
-    MissingArgumentError,
-    UnknownCommandError,
-    UnusedCliTokensError,
-)
-
 from closeloop import __version__
 from closeloop.records.errors import Fault
 
@@ -41,6 +34,13 @@ def explain_usage_error(error: CycloptsError) -> str:
 
 
 def _describe_error(error: CycloptsError) -> str:
+    from cyclopts import (
+        CoercionError,
+        MissingArgumentError,
+        UnknownCommandError,
+        UnusedCliTokensError,
+    )
+
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return f"Unexpected argument {error.unused_tokens[0]!r}."
     if isinstance(error, UnknownCommandError) and error.unused_tokens:
