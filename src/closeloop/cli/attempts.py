@@ -393,7 +393,7 @@ def attempts_table(
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.run import OUTCOME_MARKS, failure_reason
+    from closeloop.cli.console import OUTCOME_MARKS, failure_reason
     from closeloop.text.wording import format_dollars
 
     table = Table(box=None)

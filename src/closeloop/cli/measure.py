@@ -329,7 +329,7 @@ def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableTyp
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.run import OUTCOME_MARKS
+    from closeloop.cli.console import OUTCOME_MARKS
 
     table = Table(
         title="Process measures by attempt", title_justify="left", title_style="bold", box=None

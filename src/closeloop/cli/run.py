@@ -18,7 +18,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from closeloop.cli.console import JsonFlag, make_visible, open_console, print_warning
+from closeloop.cli.console import (
+    OUTCOME_MARKS,
+    JsonFlag,
+    failure_reason,
+    make_visible,
+    open_console,
+    print_warning,
+)
 from closeloop.records.attempt import AWAITING_REVIEW
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
@@ -241,7 +248,6 @@ def show_run_progress(plan: ExperimentPlan, *, quiet: bool) -> Iterator[RunProgr
 
 # The table of a run: which variant did what, how, and where to look next.
 
-OUTCOME_MARKS = {"pass": ("✓", "green"), "fail": ("✗", "red"), "unscored": ("?", "yellow")}
 MAX_POINTERS = 6
 MAX_REASON_CHARS = 110
 
@@ -305,14 +311,6 @@ def render_outcome_cell(rows: Sequence[AttemptRow], would_merge: Mapping[str, fl
     if reason := next(filter(None, sorted(reasons, key=AWAITING_REVIEW.__eq__)), ""):
         cell.append(" " + truncate_at_word(reason, MAX_REASON_CHARS), style="dim")
     return cell if rows else Text("not finished", style="dim")
-
-
-def failure_reason(row: AttemptRow) -> str:
-    """Why it did not pass, in a line; nothing but this says that an unchecked agent crashed."""
-    reason = row.reason or row.outcome_cause or row.cause or ""
-    if row.is_for_review and row.exit == "crashed":
-        reason += f"; the agent crashed: {row.cause or 'unknown reason'}"
-    return make_visible(reason)
 
 
 def run_variants_table(results: ExperimentResults) -> Table:

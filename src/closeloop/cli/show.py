@@ -157,7 +157,7 @@ def render_task_repeats(found: TaskRepeats) -> Iterator[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.run import OUTCOME_MARKS
+    from closeloop.cli.console import OUTCOME_MARKS
 
     if not found.repeats:
         yield Text(
@@ -257,9 +257,7 @@ def show(  # noqa: PLR0913 - one parameter for each flag
     from msgspec.structs import replace
 
     from closeloop.cli import console
-    from closeloop.cli.attempts import show_pull
     from closeloop.cli.config import load_project
-    from closeloop.cli.orchestrate import show_plan
     from closeloop.metrics.attempt_measuring import load_story as story_of
     from closeloop.metrics.attempt_measuring import project_rulebook
     from closeloop.metrics.task_log import load_task_log
@@ -277,9 +275,13 @@ def show(  # noqa: PLR0913 - one parameter for each flag
             show_task_repeats(store, book, task or "", json=json)
             return 0
         if attempt.startswith("pull:") or "#" in attempt or "!" in attempt:
+            from closeloop.cli.attempts import show_pull
+
             show_pull(attempt.removeprefix("pull:"), store, project.settings, json=json)
             return 0
         if is_plan_id(attempt, store):
+            from closeloop.cli.orchestrate import show_plan
+
             return show_plan(attempt.removeprefix("plan:"), store, diff=diff, json=json)
         if branch:
             show_branch(attempt, store, json=json)
@@ -287,7 +289,7 @@ def show(  # noqa: PLR0913 - one parameter for each flag
         story = add_judge_opinions(story_of(store, attempt, book), store)
         require_unsealed(story.task)
         agents = merge_known_agents(project.settings.pulls.agents)
-        story = replace(story, log=load_task_log(store, story.attempt.id, agents))
+        story = replace(story, log=load_task_log(store, story.attempt.id, agents, story.trace))
     if diff:
         return print_patch(story.change.patch if story.change else "")
     if json:
@@ -437,7 +439,7 @@ def render_story_head(story: AttemptDetails) -> Iterator[Text]:
     """Who tried what, and how it ended."""
     from rich.text import Text
 
-    from closeloop.cli.run import OUTCOME_MARKS
+    from closeloop.cli.console import OUTCOME_MARKS
 
     attempt, grade = story.attempt, story.grade
     outcome = grade.outcome if grade else None

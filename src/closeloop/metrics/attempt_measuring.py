@@ -13,19 +13,23 @@ import msgspec
 
 from closeloop import plugins
 from closeloop.metrics.metric_definitions import FAILURE_MODES
-from closeloop.process.rulebook import Rulebook, build_rulebook
-from closeloop.process.trace_measurement import list_handoff_facts, measure_reading
-from closeloop.process.trace_reading import build_reading
-from closeloop.records.attempt import Attempt, AttemptRow
-from closeloop.records.change import TraceReading
+from closeloop.process.rulebook import Rulebook, build_rulebook, installed_detectors
+from closeloop.records.attempt import Attempt, AttemptRow, Grade
+from closeloop.records.change import Change, TraceReading
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.experiment_plan import AttemptDetails
-from closeloop.records.finding import FailureMode, Measurement, ModeSource, ModeTag
+from closeloop.records.finding import (
+    FailureMode,
+    HandoffFacts,
+    Measurement,
+    ModeSource,
+    ModeTag,
+)
 from closeloop.records.record import Record, content_digest
 from closeloop.records.score import Score, ScoreSource
 from closeloop.records.settings import Settings
-from closeloop.records.task import Experiment
-from closeloop.records.trace import Trace
+from closeloop.records.task import Experiment, Task
+from closeloop.records.trace import Handoff, Trace
 from closeloop.store import Store, schema
 from closeloop.store.attempt_rows import join_modes
 from closeloop.store.metrics_section import (
@@ -182,7 +186,7 @@ def project_rulebook(settings: Settings) -> Rulebook:
     """The installed rules, as the project has set them."""
     commands = settings.commands
     own_commands = (commands.test, commands.lint, commands.types, commands.build, *commands.others)
-    detectors = plugins.load_plugins("detectors")
+    detectors = installed_detectors()
     names = {detector.rule.name for detector in detectors}
     own_silences = [silence for silence in settings.silence if silence.rule in names]
     if len(own_silences) < len(settings.silence):
@@ -252,25 +256,80 @@ def basis_from_grade(graded: tuple[str | None, int | None, str | None], book: Ru
     return content_digest(book.identity, KEPT_COLUMNS, *graded)[:16]
 
 
+class AttemptFacts(Record):
+    """What the rules look at in an attempt."""
+
+    attempt: Attempt
+    trace: Trace | None
+    change: Change | None
+    task: Task | None
+    grade: Grade | None
+
+    def build_reading(self, book: Rulebook) -> TraceReading:
+        from closeloop.process.trace_reading import build_reading
+
+        return msgspec.structs.replace(
+            build_reading(self.trace or Trace(reader="none", reader_version=1), book.own_checks),
+            attempt=self.attempt,
+            task=self.task,
+            change=self.change,
+            grade=self.grade,
+        )
+
+    def measurement_basis(self, book: Rulebook) -> str:
+        grade = self.grade
+        graded = (grade.grading, grade.version, grade.outcome.result) if grade else (None,) * 3
+        return basis_from_grade(graded, book)
+
+
 def measure_from_store(store: Store, attempt: str, book: Rulebook) -> Measurement:
     """One attempt, by all that the store knows of it."""
-    return measure_reading(_load_reading(store, attempt, book)[0], book)
+    from closeloop.process.trace_measurement import measure_reading
+
+    return measure_reading(load_attempt_facts(store, attempt).build_reading(book), book)
+
+
+def load_attempt_facts(store: Store, name: str) -> AttemptFacts:
+    """Of one attempt, by its id or the beginning of it."""
+    attempt, trace, change = store.load_attempt_parts(name)
+    return AttemptFacts(
+        attempt=attempt,
+        trace=trace,
+        change=change,
+        task=store.load_task(attempt.task_digest) if attempt.task_digest else None,
+        grade=store.load_grade(attempt.id),
+    )
 
 
 def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
-    """All of one attempt, by its id or the beginning of it."""
-    reading, attempt, trace = _load_reading(store, name, book)
+    """All of one attempt, by its id or the beginning of it.
+
+    What was measured before on the same basis is not measured again.
+    """
+    facts = load_attempt_facts(store, name)
+    attempt, task, trace = facts.attempt, facts.task, facts.trace
     variant = store.load_variant(attempt.variant) if attempt.variant else None
+    basis = {attempt.id: facts.measurement_basis(book)}
+    measurement = store.load_measurements(basis).get(attempt.id)
+    handoffs: tuple[HandoffFacts, ...] = ()
+    if measurement is None or any(
+        isinstance(event, Handoff) for event in (trace.events if trace else ())
+    ):
+        from closeloop.process.trace_measurement import list_handoff_facts, measure_reading
+
+        reading = facts.build_reading(book)
+        measurement = measurement or measure_reading(reading, book)
+        handoffs = list_handoff_facts(reading, task.facts if task else ())
     return AttemptDetails(
         attempt=attempt,
-        task=reading.task,
+        task=task,
         variant=variant,
         trace=trace,
-        change=reading.change,
-        grade=reading.grade,
+        change=facts.change,
+        grade=facts.grade,
         session=store.load_session(attempt.id),
-        measurement=_add_said_modes(store, attempt.id, measure_reading(reading, book)),
-        handoffs=list_handoff_facts(reading, reading.task.facts if reading.task else ()),
+        measurement=_add_said_modes(store, attempt.id, measurement),
+        handoffs=handoffs,
         replay_of=variant.replay_of if variant else None,
         insights=tuple(store.course.list_insights(attempt=attempt.id)),
         scores=tuple(store.scores.list_scores(attempt.id)),
@@ -311,21 +370,6 @@ def _add_said_modes(store: Store, attempt: str, measurement: Measurement) -> Mea
     """With the failure modes that people, judges, checks and later reverts show."""
     said = load_said_tags(store, [attempt]).get(attempt, ())
     return msgspec.structs.replace(measurement, modes=(*measurement.modes, *said))
-
-
-def _load_reading(
-    store: Store, name: str, book: Rulebook
-) -> tuple[TraceReading, Attempt, Trace | None]:
-    """What the rules look at, of which attempt and which trace."""
-    attempt, trace, change = store.load_attempt_parts(name)
-    reading = msgspec.structs.replace(
-        build_reading(trace or Trace(reader="none", reader_version=1), book.own_checks),
-        attempt=attempt,
-        task=store.load_task(attempt.task_digest) if attempt.task_digest else None,
-        change=change,
-        grade=store.load_grade(attempt.id),
-    )
-    return reading, attempt, trace
 
 
 def list_experiment_attempts(store: Store, experiment: Experiment) -> list[AttemptRow]:

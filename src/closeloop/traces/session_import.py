@@ -11,15 +11,13 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain, islice
-from multiprocessing import get_context, parent_process
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -58,10 +56,13 @@ from closeloop.traces.file_source import (
     list_parts,
     stat_recording,
 )
-from closeloop.traces.readers import otlp
-from closeloop.traces.readers.otel_sessions import OtelSpan, sessions_from_spans, span_conversation
 from closeloop.traces.session_builder import UNPAIRED_RESULT, count_skip
 from closeloop.traces.tool_calls import has_result
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from closeloop.traces.readers.otel_sessions import OtelSpan
 
 # What one file holds: detected, read, rid of secrets and packed. Done in worker processes.
 
@@ -100,6 +101,8 @@ class FileOutcome(Record):
 
 def end_with_parent() -> None:
     """End this worker process when the one that uses it ends, even by SIGKILL."""
+    from multiprocessing import parent_process
+
     parent = parent_process()
     assert parent is not None
 
@@ -518,6 +521,10 @@ def _read_batches(
         for batch in chain(first_batches, batches):
             yield from read_recordings(batch, wish, folder)
         return
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
     # New processes would look for modules in the current folder first, which is anybody's.
     os.environ["PYTHONSAFEPATH"] = "1"
     context = get_context("forkserver")
@@ -647,6 +654,8 @@ def _make_imported_file(outcome: FileOutcome, nobody: int) -> ImportedFile:
 
 def save_spans(spans: Iterable[OtelSpan], store: Store) -> set[str]:
     """Save spans, rid of secrets; the traces that they belong to."""
+    from closeloop.traces.readers.otel_sessions import span_conversation
+
     stored_spans = []
     for span in spans:
         cleaned, _ = redact_record(span)
@@ -665,6 +674,9 @@ def save_spans(spans: Iterable[OtelSpan], store: Store) -> set[str]:
 
 def build_trace_session(trace: str, store: Store) -> list[str]:
     """Put the session of a trace together as far as its spans have come; new versions' ids."""
+    from closeloop.traces.readers import otlp
+    from closeloop.traces.readers.otel_sessions import OtelSpan, sessions_from_spans
+
     count = store.count_spans(trace).get(trace, 0)
     spans = (unpack_record(body, OtelSpan) for body in store.load_spans(trace))
     skipped: dict[str, int] = {}
@@ -679,6 +691,8 @@ def build_trace_session(trace: str, store: Store) -> list[str]:
 
 def list_unbuilt_traces(store: Store) -> Collection[str]:
     """Traces with spans that no session has yet: their server was stopped."""
+    from closeloop.traces.readers import otlp
+
     counts = store.count_spans()
     known = store.load_imported_files([OTLP_PREFIX + trace for trace in counts])
     return [
@@ -690,6 +704,8 @@ def list_unbuilt_traces(store: Store) -> Collection[str]:
 
 
 def _make_built_file(trace: str, count: int, sessions: int) -> ImportedFile:
+    from closeloop.traces.readers import otlp
+
     return ImportedFile(
         path=OTLP_PREFIX + trace,
         size=count,
