@@ -64,7 +64,11 @@ def triage(
     query = TriageQuery(since=parse_since(since), agent=agent, model=model, limit=limit)
     with open_metrics_store() as (store, book):
         report = triage_sessions(
-            store, book, query, lambda total: show_measuring_progress(total, quiet=json)
+            store,
+            book,
+            query,
+            lambda total: show_measuring_progress(total, quiet=json),
+            jobs=os.cpu_count() or 1,
         )
     print_json(report) if json else print_parts(*render_triage(report))
 
@@ -220,14 +224,16 @@ def measure(
     paths = [Path(source) for source in sources if Path(source).exists()]
     ids = [source for source in sources if not Path(source).exists()]
     results: list[MeasuredAttempt] = []
+    jobs = os.cpu_count() or 1
     if paths:
         with import_into_memory(paths) as store:
-            results += measure_attempts(store, store.list_attempts(), book)
+            results += measure_attempts(store, store.list_attempts(), book, jobs=jobs)
     if not paths or ids:
         with open_existing_store(project.settings, project.root) as store:
             rows = select_measured_rows(store, ids, experiment=experiment, every=all)
             with show_measuring_progress(len(rows), quiet=json or sarif) as tell:
-                results += add_judge_findings(measure_attempts(store, rows, book, tell), store)
+                measured = measure_attempts(store, rows, book, tell, jobs=jobs)
+                results += add_judge_findings(measured, store)
     if sarif:
         print_json(findings_to_sarif(results, book))
     elif json:

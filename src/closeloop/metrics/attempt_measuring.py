@@ -6,15 +6,16 @@ What was measured before, by the same rules from the same facts, is not measured
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice, product
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import msgspec
 
 from closeloop import plugins
 from closeloop.metrics.metric_definitions import FAILURE_MODES
 from closeloop.process.rulebook import Rulebook, build_rulebook, installed_detectors
-from closeloop.records.attempt import Attempt, AttemptRow, Grade
+from closeloop.records.attempt import Attempt, AttemptRow, Grade, TestRun
 from closeloop.records.change import Change, TraceReading
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.experiment_plan import AttemptDetails
@@ -32,6 +33,7 @@ from closeloop.records.task import Experiment, Task
 from closeloop.records.trace import Handoff, Trace
 from closeloop.store import Store, schema
 from closeloop.store.attempt_rows import join_modes
+from closeloop.store.fact_rows import PackedFacts
 from closeloop.store.metrics_section import (
     AttemptColumns,
     AttemptSpan,
@@ -40,6 +42,7 @@ from closeloop.store.metrics_section import (
     TextColumn,
     divide_known,
 )
+from closeloop.store.record_bodies import unpack_record
 from closeloop.text.wording import name_score, natural_order, truncate_words
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
 # unexamined; a review that a program hands in without them has examined none.
 
 
+Kept = TypeVar("Kept", bound=Record)
 VERDICT, SECONDS = "would-merge", "review-seconds"
 MODE_NAMES = {name_score(mode): mode for mode in FAILURE_MODES}
 GivenSource = Literal["person", "judge", "code"]
@@ -172,7 +176,11 @@ def _tag_from_score(one: Score, notes: Mapping[tuple[str, str], str]) -> ModeTag
 KEPT_COLUMNS = tuple(str(column.name) for column in schema.measurements.columns)
 """A column that is new is filled by measuring again."""
 BATCH_ATTEMPTS = 200
-"""So many attempts are looked up, measured and saved together: a kill loses no more."""
+"""So many attempts are looked up and listed together."""
+MEASURED_ATTEMPTS = 50
+"""So many are measured and saved together: a kill loses no more."""
+MIN_PARALLEL_EVENTS = 50_000
+"""Fewer are measured before other processes have started."""
 
 
 class MeasuredAttempt(Record):
@@ -210,25 +218,98 @@ def measure_attempts(
     rows: Sequence[AttemptRow],
     book: Rulebook,
     tell: Callable[[int], None] = lambda done: None,
+    *,
+    jobs: int = 1,
 ) -> Iterator[MeasuredAttempt]:
-    """Attempts with their measurements, in the order given; those without a trace are left out."""
-    pending_rows = iter([row for row in rows if row.events is not None])
+    """Attempts with their measurements, in the order given; those without a trace are left out.
+
+    With several jobs, many that are new are measured in so many processes first.
+    """
+    rows = [row for row in rows if row.events is not None]
+    measured_now: set[str] = set()
+    if jobs > 1 and not store.is_read_only:
+        bases = {row.id: measurement_basis(row, book) for row in rows}
+        done = store.list_measured(bases)
+        new = [row for row in rows if row.id not in done]
+        if sum(row.events or 0 for row in new) >= MIN_PARALLEL_EVENTS:
+            measured_now = {row.id for row in new}
+            measure_missing(store, [(row.id, bases[row.id]) for row in new], book, tell, jobs=jobs)
+    pending_rows = iter(rows)
     while batch := list(islice(pending_rows, BATCH_ATTEMPTS)):
         bases = {row.id: measurement_basis(row, book) for row in batch}
-        stored_measurements = store.load_measurements(bases)
-        new_measurements = {
-            row.id: measure_from_store(store, row.id, book)
-            for row in batch
-            if row.id not in stored_measurements
-        }
-        store.save_measurements(
-            [(name, bases[name], made) for name, made in new_measurements.items()]
-        )
+        measurements = store.load_measurements(bases)
+        new_bases = [(name, basis) for name, basis in bases.items() if name not in measurements]
+        measured_now.update(name for name, _ in new_bases)
+        measurements |= measure_missing(store, new_bases, book, tell)
         for row in batch:
-            yield MeasuredAttempt(
-                row=row, measurement=stored_measurements.get(row.id) or new_measurements[row.id]
-            )
+            yield MeasuredAttempt(row=row, measurement=measurements[row.id])
+        tell(sum(row.id not in measured_now for row in batch))
+
+
+def measure_missing(
+    store: Store,
+    wanted: Sequence[tuple[str, str]],
+    book: Rulebook,
+    tell: Callable[[int], None] = lambda done: None,
+    *,
+    jobs: int = 1,
+) -> dict[str, Measurement]:
+    """Measure attempts, each given with its basis, and save that; by attempt, the measurements.
+
+    With several jobs nothing is returned: it may be more than fits in memory.
+    """
+    batches = [
+        wanted[first : first + MEASURED_ATTEMPTS]
+        for first in range(0, len(wanted), MEASURED_ATTEMPTS)
+    ]
+    facts = (store.load_packed_facts([name for name, _ in batch]) for batch in batches)
+    work = partial(measure_packed_facts, book=book)
+    if jobs > 1:
+        from closeloop.traces.session_import import map_in_processes
+
+        advice = "free some memory, and run the same command again; what was measured is saved"
+        answers = map_in_processes(work, facts, jobs, [__name__, *_MEASURING_MODULES], advice)
+    else:
+        answers = map(work, facts)
+    made: dict[str, Measurement] = {}
+    for batch, measurements in zip(batches, answers, strict=True):
+        store.save_measurements(
+            [(*one, measurement) for one, measurement in zip(batch, measurements, strict=True)]
+        )
+        if jobs == 1:
+            made |= {name: one for (name, _), one in zip(batch, measurements, strict=True)}
         tell(len(batch))
+    return made
+
+
+_MEASURING_MODULES = (
+    "closeloop.process.trace_measurement",
+    "closeloop.process.trace_reading",
+)
+
+
+def measure_packed_facts(batch: Sequence[PackedFacts], book: Rulebook) -> list[Measurement]:
+    """What the rules say of some attempts; done in worker processes, too."""
+    from closeloop.process.trace_measurement import measure_reading
+
+    return [measure_reading(unpack_facts(one).build_reading(book), book) for one in batch]
+
+
+def unpack_facts(packed: PackedFacts) -> AttemptFacts:
+    grade = _unpack(packed.grade, Grade)
+    if grade is not None:
+        grade = msgspec.structs.replace(grade, before=_unpack(packed.before, TestRun))
+    return AttemptFacts(
+        attempt=unpack_record(packed.attempt, Attempt),
+        trace=_unpack(packed.trace, Trace),
+        change=_unpack(packed.change, Change),
+        task=_unpack(packed.task, Task),
+        grade=grade,
+    )
+
+
+def _unpack(body: bytes | None, kind: type[Kept]) -> Kept | None:
+    return None if body is None else unpack_record(body, kind)
 
 
 def add_judge_findings(
@@ -280,13 +361,6 @@ class AttemptFacts(Record):
         grade = self.grade
         graded = (grade.grading, grade.version, grade.outcome.result) if grade else (None,) * 3
         return basis_from_grade(graded, book)
-
-
-def measure_from_store(store: Store, attempt: str, book: Rulebook) -> Measurement:
-    """One attempt, by all that the store knows of it."""
-    from closeloop.process.trace_measurement import measure_reading
-
-    return measure_reading(load_attempt_facts(store, attempt).build_reading(book), book)
 
 
 def load_attempt_facts(store: Store, name: str) -> AttemptFacts:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from closeloop.metrics.attempt_measuring import (
-    BATCH_ATTEMPTS,
+    MIN_PARALLEL_EVENTS,
     basis_from_grade,
     load_said_columns,
-    measure_from_store,
+    measure_missing,
 )
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.estimate import Metric
@@ -191,12 +192,14 @@ def load_attempt_table(
     tell: MeasuringProgress = lambda done, of: None,
     *,
     again: bool | None = True,
+    jobs: int = 1,
 ) -> AttemptTable:
     """What is kept of some time or of some variants, measured by the rules where it was not.
 
     What was measured before the rules, their code or settings, or the grade changed is measured
     again; if it may not be, it stays as it was, and a note tells how much of it there is. With
-    None nothing is measured, and no trace read.
+    None nothing is measured, and no trace read. With several jobs, much that is new is measured in
+    so many processes.
     """
     import numpy as np
 
@@ -208,7 +211,19 @@ def load_attempt_table(
     places = {name: place for place, name in enumerate(known.attempts)}
     delivered = tables.load_delivery_columns(span)
     checked, orchestrated = tables.load_check_columns(), tables.load_plan_columns()
-    measured, outdated = _measurement_columns(store, book, span, known, tell, again)
+
+    def measure_new(new_bases: Sequence[tuple[str, str]], events: int) -> None:
+        done = count(1)
+        is_parallel = events >= MIN_PARALLEL_EVENTS and not store.is_read_only
+        measure_missing(
+            store,
+            new_bases,
+            book,
+            lambda more: tell([next(done) for _ in range(more)][-1], len(new_bases)),
+            jobs=jobs if is_parallel else 1,
+        )
+
+    measured, outdated = _measurement_columns(store, book, span, known, measure_new, again)
     measured["own_modules"] = measured.pop("modules")
     _forget_unrecorded(measured, np.isnan(known.held["events"]))
     columns = {
@@ -359,12 +374,13 @@ def _measurement_columns(
     book: Rulebook,
     span: AttemptSpan,
     known: AttemptColumns,
-    tell: MeasuringProgress,
+    measure: Callable[[Sequence[tuple[str, str]], int], None],
     again: bool | None,
 ) -> tuple[dict[str, Column], int]:
     """What the rules say of each attempt; how many of those are as they were said before.
 
-    They are asked first where they never were, and, if they may be, where something changed.
+    They are asked first where they never were, and, if they may be, where something changed:
+    `measure` takes attempts with their bases, and the number of their events.
     """
     import numpy as np
 
@@ -373,16 +389,10 @@ def _measurement_columns(
     measurements, at, before = _load_measurements(store, span, bases, places)
     missing = _missing(bases, at if again else before)
     unmeasured = [] if again is None else np.flatnonzero(missing).tolist()
-    for first in range(0, len(unmeasured), BATCH_ATTEMPTS):
-        part = unmeasured[first : first + BATCH_ATTEMPTS]
-        attempt_bases = zip(
-            [known.attempts[place] for place in part], bases[part].tolist(), strict=True
-        )
-        store.save_measurements(
-            [(*one, measure_from_store(store, one[0], book)) for one in attempt_bases]
-        )
-        tell(first + len(part), len(unmeasured))
     if unmeasured:
+        names = [known.attempts[place] for place in unmeasured]
+        events = int(np.nansum(known.held["events"][unmeasured]))
+        measure(list(zip(names, bases[unmeasured].tolist(), strict=True)), events)
         measurements, at, before = _load_measurements(store, span, bases, places)
     outdated = _missing(bases, at)
     # The last is what -1, an attempt that does not count, finds.

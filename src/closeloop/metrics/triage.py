@@ -381,6 +381,8 @@ def triage_sessions(
     query: TriageQuery,
     show_progress: ProgressDisplay = lambda total: nullcontext(lambda done: None),
     tries: Sequence[AttemptRow] | None = None,
+    *,
+    jobs: int = 1,
 ) -> TriageReport:
     """Sessions whose success is not known, those first that likely failed, with the reasons.
 
@@ -389,7 +391,7 @@ def triage_sessions(
     """
     rows = list_last_tries(store) if tries is None else keep_last_tries(tries)
     with show_progress(len(rows)) as tell:
-        estimates = estimate_sessions(store, book, load_triage_prior(), tell, rows)
+        estimates = estimate_sessions(store, book, load_triage_prior(), tell, rows, jobs=jobs)
     return report_triage(estimates, query, store.held_out.list_sealed_digests())
 
 
@@ -457,13 +459,17 @@ def estimate_sessions(
     prior: TriagePrior,
     tell: Callable[[int], None] = lambda done: None,
     tries: Sequence[AttemptRow] | None = None,
+    *,
+    jobs: int = 1,
 ) -> SessionEstimates:
     """Fit what the team's grades say to the prior, and score every session of the store."""
     import numpy as np
 
     tries = list_last_tries(store) if tries is None else tries
     measured = [
-        one for one in measure_attempts(store, tries, book, tell) if one.measurement.features
+        one
+        for one in measure_attempts(store, tries, book, tell, jobs=jobs)
+        if one.measurement.features
     ]
     rows = [one.row for one in measured]
     features = [one.measurement.features for one in measured]

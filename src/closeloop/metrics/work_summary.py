@@ -439,14 +439,20 @@ class SessionLessons(Record):
 
 
 def learn_from_sessions(
-    store: Store, book: Rulebook, show_progress: ProgressDisplay, limit: int = MAX_LESSON_SESSIONS
+    store: Store,
+    book: Rulebook,
+    show_progress: ProgressDisplay,
+    limit: int = MAX_LESSON_SESSIONS,
+    *,
+    jobs: int = 1,
 ) -> SessionLessons | None:
     """What the newest sessions show; they are measured first. None where there is none."""
     wanted = AttemptFilter(origin="production")
     rows = store.listing.list_page(wanted, limit)
     if not rows:
         return None
-    report = triage_sessions(store, book, TriageQuery(limit=MAX_LESSONS), show_progress, rows)
+    query = TriageQuery(limit=MAX_LESSONS)
+    report = triage_sessions(store, book, query, show_progress, rows, jobs=jobs)
     marks = store.listing.load_marks([row.id for row in rows])
     starts = [row.started for row in rows if row.started is not None]
     costs = [row.cost for row in rows if row.cost is not None]

@@ -404,6 +404,14 @@ class Store:
         """By attempt, the measurements that were made on the basis that is wanted of each."""
         return self._read(lambda on: fact_rows.load_measurements(on, wanted))
 
+    def list_measured(self, wanted: Mapping[str, str]) -> set[str]:
+        """The attempts that have a measurement on the basis that is wanted of each."""
+        return self._read(lambda on: fact_rows.list_measured(on, wanted))
+
+    def load_packed_facts(self, ids: Sequence[str]) -> list[fact_rows.PackedFacts]:
+        """What is measured of attempts, as it is stored."""
+        return self._read(lambda on: fact_rows.load_packed_facts(on, ids))
+
     def last_measurement(self, attempt: str) -> Measurement | None:
         """The measurement of an attempt that was made last, on whatever basis."""
         return self._read(lambda on: fact_rows.last(on, attempt))

@@ -7,17 +7,18 @@ import fcntl
 import gc
 import os
 import re
+import signal
 import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -100,9 +101,13 @@ class FileOutcome(Record):
 
 
 def end_with_parent() -> None:
-    """End this worker process when the one that uses it ends, even by SIGKILL."""
+    """End this worker process when the one that uses it ends, even by SIGKILL.
+
+    Ctrl-C reaches all processes of a terminal, and the one that uses it decides what ends.
+    """
     from multiprocessing import parent_process
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     assert parent is not None
 
@@ -424,6 +429,8 @@ MAX_TROUBLES = 20
 PROGRESS_FILES = 16
 """Files between two reports of progress."""
 
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 TallyCallback = Callable[[ImportSummary], None]
 FileBatch = list[RecordingFile]
 ReaderVersions = dict[str | None, int]
@@ -517,10 +524,25 @@ def _read_batches(
 ) -> Iterator[FileOutcome]:
     """Outcomes in the order of the files, so that two imports of the same save the same."""
     first_batches = list(islice(batches, 2))
+    every_batch = chain(first_batches, batches)
+    work = partial(read_recordings, wish=wish, folder=folder)
     if jobs == 1 or len(first_batches) < 2:
-        for batch in chain(first_batches, batches):
-            yield from read_recordings(batch, wish, folder)
+        yield from chain.from_iterable(map(work, every_batch))
         return
+    modules = [entry.module for entry in plugins.installed_plugins("readers").values()]
+    advice = "run the same command with --jobs 1; what was imported so far is saved"
+    answers = map_in_processes(work, every_batch, jobs, [__name__, *modules], advice)
+    yield from chain.from_iterable(answers)
+
+
+def map_in_processes(
+    work: Callable[[Item], Answer],
+    items: Iterable[Item],
+    jobs: int,
+    modules: Sequence[str],
+    advice: str,
+) -> Iterator[Answer]:
+    """Answers in the order of the items, of which few wait; `modules` are imported once for all."""
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
@@ -528,22 +550,20 @@ def _read_batches(
     # New processes would look for modules in the current folder first, which is anybody's.
     os.environ["PYTHONSAFEPATH"] = "1"
     context = get_context("forkserver")
-    modules = [entry.module for entry in plugins.installed_plugins("readers").values()]
-    context.set_forkserver_preload(["closeloop.traces.session_import", *modules])
+    context.set_forkserver_preload(list(modules))
     with ProcessPoolExecutor(jobs, context, initializer=end_with_parent) as pool:
-        running: deque[Future[list[FileOutcome]]] = deque()
+        running: deque[Future[Answer]] = deque()
         try:
-            for batch in chain(first_batches, batches):
-                running.append(pool.submit(read_recordings, batch, wish, folder))
+            for item in items:
+                running.append(pool.submit(work, item))
                 if len(running) > 2 * jobs:
-                    yield from running.popleft().result()
+                    yield running.popleft().result()
             while running:
-                yield from running.popleft().result()
+                yield running.popleft().result()
         except BrokenProcessPool as error:
             raise MachineFailed(
-                "A process that reads files was killed, perhaps because of too little "
-                "memory: run the same command with --jobs 1; what was imported so far "
-                "is saved."
+                f"A process that did a part of the work was killed, perhaps because of too little "
+                f"memory: {advice}."
             ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
