@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from scripted_work import BOOK, START, add_task, add_variant
 from closeloop.metrics.triage import (
     TriageQuery,
     estimate_sessions,
+    list_likely_failures,
     load_triage_prior,
     triage_sessions,
 )
@@ -117,6 +119,25 @@ def test_reasons_for_failure_come_first_and_at_most_one_against_it_follows(store
     signs = [[reason.effect > 0 for reason in one.reasons] for one in sessions]
     assert all(one == sorted(one) and sum(one) <= 1 for one in signs)
     assert [False, False, True] in signs
+
+
+@pytest.mark.parametrize("delivered", [False, True])
+def test_the_likely_failures_are_those_that_triage_lists_first(
+    store: Store, delivered: bool
+) -> None:
+    for name in ("a", "b"):
+        variant = add_variant(store, name, model=f"m{name}")
+        for number, actions in enumerate((1, 3, 3, 6, 12, 25, 80, *range(4, 14))):
+            add_session(store, variant, number, work(actions, checked=actions % 2 == 0))
+    if delivered:
+        deliver(store, store.load_attempt("a0000000003"), merged=True)
+    listed = triage_sessions(store, BOOK, TriageQuery(limit=7)).sessions
+    rows = store.list_attempts()
+    found = list_likely_failures(store, BOOK, rows, 7, lambda total: nullcontext(lambda _: None))
+    assert [one.attempt for one in found] == [one.attempt for one in listed]
+    for one, other in zip(found, listed, strict=True):
+        assert one.score == pytest.approx(other.score)
+        assert [reason.text for reason in one.reasons] == [reason.text for reason in other.reasons]
 
 
 def test_graded_and_delivered_sessions_are_labels_and_are_not_listed(store: Store) -> None:
