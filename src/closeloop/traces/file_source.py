@@ -6,6 +6,7 @@ import codecs
 import io
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -446,10 +447,17 @@ READER_MARKS = {
 class InstalledReader:
     """A reader that is installed; its code is imported when it is first asked about a file."""
 
-    def __init__(self, entry: str, name: str, version: int) -> None:
+    def __init__(self, entry: str, place: str, name: str, version: int) -> None:
         self._entry = entry
+        self._place = place
+        self._version = version
         self.name = name
-        self.version = version
+
+    @property
+    def version(self) -> int:
+        """What the code says once it is imported."""
+        module: Any = sys.modules.get(self._place)
+        return self._version if module is None else int(module.version)
 
     def __getattr__(self, attribute: str) -> Any:
         return getattr(_load_reader(self._entry), attribute)
@@ -478,7 +486,7 @@ def installed_readers() -> Sequence[Reader]:
         known = {place: (one.name, one.version) for place, one in loaded if place in own}
         save_derived(key, known)
     return [
-        cast("Reader", InstalledReader(entry, *known[place]))
+        cast("Reader", InstalledReader(entry, place, *known[place]))
         if place in known
         else _load_reader(entry)
         for entry, place in places.items()
