@@ -295,8 +295,8 @@ def show(  # noqa: PLR0913 - one parameter for each flag
                 return print_patch(facts.change.patch if facts.change else "")
             span = parse_event_range(events or "", facts.trace)
             trace = facts.trace or Trace(reader="none", reader_version=1)
-            parts = render_trace_events(trace, full=full, span=span)
-            console.print_in_pager(*parts) if pager else console.print_parts(*parts)
+            shown = render_trace_events(trace, full=full, span=span)
+            console.print_in_pager(*shown) if pager else console.print_parts(*shown)
             return 0
         story = add_judge_opinions(story_of(store, attempt, book), store)
         require_unsealed(story.task)
