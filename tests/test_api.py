@@ -78,7 +78,7 @@ def test_a_project_is_found_from_a_folder_inside_it(here: Path) -> None:
 
 def test_a_folder_without_a_store_says_what_makes_one(tmp_path: Path) -> None:
     with pytest.raises(
-        closeloop.BadInput, match="`closeloop import` or `closeloop run` creates one"
+        closeloop.BadInput, match=r"There is no store at .*: run `closeloop import`"
     ):
         closeloop.open(tmp_path)
     with pytest.raises(closeloop.BadInput, match="is not a folder"):

@@ -264,6 +264,7 @@ def test_a_server_that_is_killed_keeps_what_it_acknowledged(
 ) -> None:
     chance = random.Random(f"{SEED} serve {engine}")
     serve = Case(lambda folder: folder, lambda place: ["serve", "--port", "0"], lambda *_: None)
+    (tmp_path / "closeloop.toml").touch()
     place = Place(serve, tmp_path, fresh_url(engine))
     numbers = itertools.count(1)
     acknowledged: set[str] = set()

@@ -260,7 +260,7 @@ def test_in_a_workflow_only_the_file_of_the_target_branch_is_read(
         repo, "--github", *TOOLS, GITHUB_EVENT_PATH=str(event), GITHUB_API_URL="http://127.0.0.1:9"
     )
     assert "closeloop.toml of the pull request is ignored" in said(done)
-    assert "Not ready to merge: test failed" in done.stdout
+    assert "Blocked: test failed" in done.stdout
 
 
 def test_an_agents_tool_for_checks_believes_no_more_than_the_command(

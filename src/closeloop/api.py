@@ -211,17 +211,14 @@ def open(folder: str | os.PathLike[str] = ".") -> Project:  # noqa: A001 - calle
     """Open the project of a folder, found by its closeloop.toml or git repository."""
     from closeloop.cli.config import load_project
     from closeloop.records.settings import has_store
+    from closeloop.store.store import missing_store_error
 
     place = Path(folder)
     if not place.is_dir():
         raise BadInput(f"{place} is not a folder: give a folder in a project.")
     configuration = load_project(place)
     if not has_store(configuration.settings, configuration.root):
-        raise BadInput(
-            "There is no store at "
-            f"{configuration.root / configuration.settings.store}: `closeloop import` "
-            "or `closeloop run` creates one."
-        )
+        raise missing_store_error(str(configuration.root / configuration.settings.store))
     return Project(configuration)
 
 

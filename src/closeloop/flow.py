@@ -1,22 +1,22 @@
-"""The product's stories on one page, each told by the public functions of its features.
+"""The main jobs of the product on one page, each as calls of its features' public functions.
 
-    run an experiment   plan, prepare every task, then for every task × variant × repeat that lacks
-                        a scored attempt: workspace ──► agent ──► trace and change ──► clean room
+    run an experiment   plan, prepare every task; then for every task × variant × repeat without a
+                        scored attempt: workspace ──► agent ──► trace and change ──► clean room
                         ──► grade ──► store; measure every trace
-    import sessions     find recordings that are new or have changed, read them, keep their sessions
-    check a change      sides ──► quality, risk by the repository's past, tools before and after
-                        ──► verdict and report
-    receive a pull      deliveries ──► facts ──► the pull request as it stands, linked to the work
-    request             behind it ──► what became of that work
-    judge outputs       each by itself, with the facts first ──► evaluations, kept as they end;
-                        those of somebody else's plan ──► tries of its tasks, and what it comes to
-    learn from review   corrections ──► does one restate a rule? a repeat; else a rule is proposed
-    deliver a request   an agent works ──► check, mended by the agent ──► one attempt with report
-                        ──► branch ──► pull request; each step is kept, and is an event
+    import sessions     find recordings that are new or have changed, read them, save their sessions
+    check a change      base and change ──► quality, risk from the repository's history, tools
+                        before and after ──► verdict and report
+    receive a pull      webhook deliveries ──► facts ──► current state of the pull request, linked
+    request             to the attempt behind it ──► outcome of that attempt
+    judge outputs       each on its own, computed facts first ──► evaluations, saved one by one;
+                        for a submitted plan ──► attempts at its tasks and a result for the plan
+    learn from review   corrections ──► one that restates a rule is a repeat, else propose a rule
+    deliver a request   agent ──► checks, with fixes by the agent ──► one attempt with its report
+                        ──► branch ──► pull request; each step is saved and sent as an event
 
-Features do not know each other: this page passes records between them. The command line and the
-web go through it for these jobs. Each story imports what it tells, so that a command loads only
-the features that it uses.
+Features do not import each other: this page passes records between them. The command line and the
+web use it for these jobs. Each function imports what it needs, so that a command loads only the
+features that it uses.
 """
 
 from __future__ import annotations
@@ -62,11 +62,12 @@ if TYPE_CHECKING:
     StartRun = Callable[
         [ExperimentPlan, ExperimentForecast, Store], AbstractContextManager[ProgressCallback]
     ]
-    """Is told what is ahead, may refuse it by a Fault, and opens what hears of progress."""
+    """Receives the plan and its forecast, may refuse them by a Fault, opens the progress
+    callback."""
 
 
 class ExperimentRequest(Record):
-    """Which variants are to try which tasks, and how."""
+    """Which variants attempt which tasks, and with which settings."""
 
     settings: Settings
     root: Path
@@ -75,7 +76,7 @@ class ExperimentRequest(Record):
     variants: tuple[str, ...]
     wanted: ExperimentSettings
     name: str | None = None
-    """The experiment's, in the configuration."""
+    """Name of the experiment in the configuration."""
     mode: RunMode = "fill"
 
 
@@ -84,7 +85,7 @@ async def run_experiment(
     start: StartRun,
     note_sandbox: Callable[[WorkspacePool], None] = lambda workspaces: None,
 ) -> ExperimentResults:
-    """Let every variant try every task, grade what it changes, and measure how it worked."""
+    """Run every variant on every task, grade its changes, and measure its process."""
     from closeloop.attempts import experiment_run as experiment
     from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
     from closeloop.reviews.agent_prompts import open_context_provider, provide_task_context
@@ -97,9 +98,11 @@ async def run_experiment(
         note_sandbox(context.tools.workspaces)
         plan = experiment.plan_experiment(context, request.tasks, wanted, request.name)
         forecast = experiment.forecast_missing(plan, context, mode, wanted.jobs)
-        with start(plan, forecast, store) as tell:
+        with start(plan, forecast, store) as report_progress:
             brief = partial(provide_task_context, briefing)
-            async with experiment.open_run(plan, context, tell, wanted.jobs, mode, brief) as run:
+            async with experiment.open_run(
+                plan, context, report_progress, wanted.jobs, mode, brief
+            ) as run:
                 skipped = await experiment.run_attempts(run)
         attempts = experiment.list_plan_attempts(plan, store)
         measured = measure_attempts(store, attempts, rules)
@@ -110,7 +113,7 @@ async def run_experiment(
 def import_sessions(
     places: Sequence[Path], store: Store, *, wish: SessionFilter, jobs: int, tell: TallyCallback
 ) -> ImportSummary:
-    """Read every recording in some places that is new or has changed, and keep its sessions."""
+    """Read recordings that are new or have changed, and save their sessions."""
     from closeloop.traces.file_source import walk_files
     from closeloop.traces.session_import import ImportBuffer, find_changed_files, read_changed_files
 
@@ -127,7 +130,7 @@ async def check_change(
     fixer: Fixer | None = None,
     reviewer: Model | Unmeasured | None = None,
 ) -> ChangeReport:
-    """Validate a change in the tiers that are asked for; BadInput where there is no change."""
+    """Check a change in the requested tiers; BadInput if there is no change."""
     from closeloop.changes import change_check as check
     from closeloop.changes.change_check import mend_change
     from closeloop.changes.change_sides import open_sides
@@ -148,7 +151,7 @@ async def check_change(
 
 
 def receive_pull_requests(store: Store, agents: AgentSignsByName) -> int:
-    """Make pull requests of what code hosts delivered; how many deliveries those were."""
+    """Update pull requests from unread webhook deliveries; return how many were read."""
     from closeloop.reviews import webhook_delivery as delivery
     from closeloop.reviews.pull_lifecycle import add_facts, refresh_pull
 
@@ -166,7 +169,7 @@ def receive_pull_requests(store: Store, agents: AgentSignsByName) -> int:
 async def judge_outputs(
     panel: JudgePanel, cases: Sequence[JudgeCase], store: Store, attempts: Sequence[str] = ()
 ) -> tuple[Evaluations, Fault | None]:
-    """Judge each output and keep it as it ends; and why that could not be, where it is so."""
+    """Judge each output and save it as it finishes; return the fault if saving failed."""
     from anyio import to_thread
 
     from closeloop.judges import evaluator
@@ -181,29 +184,29 @@ async def judge_outputs(
 async def judge_submission(
     panel: JudgePanel, submission: Submission, store: Store
 ) -> tuple[Evaluations, Fault | None]:
-    """Judge what others hand in, and keep it as tries at the tasks of their plan."""
+    """Judge submitted outputs, and save them as attempts at the tasks of their plan."""
     from anyio import to_thread
 
     from closeloop.judges.evaluator import cases_from_submission
-    from closeloop.orchestration import plan_request as handed_in
+    from closeloop.orchestration import plan_request
     from closeloop.records.errors import Fault
 
     at = datetime.now(UTC)
     judges = [judge.model for judge in panel.judges]
-    plan = handed_in.open_handed_in_plan(submission, judges, at, store)
-    submission = handed_in.submission_of_plan(submission, plan)
+    plan = plan_request.open_handed_in_plan(submission, judges, at, store)
+    submission = plan_request.submission_of_plan(submission, plan)
     evaluations, fault = await judge_outputs(panel, cases_from_submission(submission), store)
     if fault is not None:
         return evaluations, fault
-    save = partial(handed_in.save_handed_in_plan, plan, submission, evaluations, at, store)
+    save = partial(plan_request.save_handed_in_plan, plan, submission, evaluations, at, store)
     try:
         return await to_thread.run_sync(save), None
-    except Fault as refused:
-        return evaluations, refused
+    except Fault as error:
+        return evaluations, error
 
 
 async def learn_from_reviews(context: LearningContext, repo: str | None = None) -> LearningSummary:
-    """Learn rules from what people said of agents' work, and see what they had to say again."""
+    """Learn rules from review comments on agents' work, and find comments that repeat a rule."""
     from closeloop.reviews import rule_learning as learning
     from closeloop.reviews.pull_lifecycle import load_pull
     from closeloop.reviews.review_corrections import list_corrections
@@ -214,13 +217,13 @@ async def learn_from_reviews(context: LearningContext, repo: str | None = None) 
             return total
         pull = load_pull(changed.row.repo, changed.row.pull, store, context.agents)
         remarks, offered = list_corrections(pull), learning.find_context_record(store, pull)
-        gone = learning.withdraw_corrections(context, pull, remarks)
+        withdrawn = learning.withdraw_corrections(context, pull, remarks)
         learned = await learning.learn_from_corrections(context, remarks, pull.opened, offered)
         repeated = await learning.learn_from_findings(context, pull, offered)
         learning.update_delivery(store, pull, compared=learning.was_compared(context, pull))
         learning.mark_pull_learned(context, changed)
-        looked_at = learning.LearningSummary(pulls=1)
-        total = learning.add_summaries(total, gone, learned, repeated, looked_at)
+        read = learning.LearningSummary(pulls=1)
+        total = learning.add_summaries(total, withdrawn, learned, repeated, read)
     for note in learning.list_changed_notes(context, repo):
         learned = await learning.learn_from_corrections(
             context, [note.correction], note.began, None, again=True
@@ -233,20 +236,18 @@ async def learn_from_reviews(context: LearningContext, repo: str | None = None) 
 async def deliver_request(
     request: DeliveryRequest, tell: TellDelivery = lambda progress: None
 ) -> DeliveryResult:
-    """Bring a request to a branch or a pull request; gone on with where an earlier call stopped."""
+    """Turn a request into a branch or pull request; continue where an earlier call stopped."""
     from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
-    from closeloop.orchestration import request_delivery as checks
-    from closeloop.orchestration import request_delivery as delivered
     from closeloop.orchestration import request_delivery as delivery
 
     async with delivery.open_delivery(request, tell) as run:
-        await delivered.require_host_access(run)
+        await delivery.require_host_access(run)
         work = await delivery.work_on_request(run)
-        checked = await checks.check_and_mend(run, work, check_change)
-        checked = await checks.check_mended(run, work, checked, check_change)
-        attempt = await delivered.save_delivered_attempt(run, checked)
+        checked = await delivery.check_and_mend(run, work, check_change)
+        checked = await delivery.check_mended(run, work, checked, check_change)
+        attempt = await delivery.save_delivered_attempt(run, checked)
         rows = run.store.list_attempts(task=attempt.task)
         list(measure_attempts(run.store, rows, project_rulebook(request.settings)))
-        branch = await delivered.make_delivery_branch(run, attempt, checked)
-        pull = await delivered.open_delivery_pull(run, attempt, branch, checked)
-        return await delivered.finish_delivery(run, attempt, branch, pull, checked)
+        branch = await delivery.make_delivery_branch(run, attempt, checked)
+        pull = await delivery.open_delivery_pull(run, attempt, branch, checked)
+        return await delivery.finish_delivery(run, attempt, branch, pull, checked)

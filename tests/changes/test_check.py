@@ -120,7 +120,7 @@ def test_a_change_that_stops_the_tests_blocks_where_one_was_red_before(repo: Pat
     (repo / "conftest.py").write_text("import nowhere_at_all\n")
     code, out, err = checked(repo, "--tier", "tools")
     assert code == 1, err
-    assert out.startswith("Not ready to merge: 1 no longer running in test")
+    assert out.startswith("Blocked: 1 no longer running in test")
     assert "mended" not in out
 
 
@@ -150,8 +150,8 @@ def test_one_run_writes_a_report_for_everybody(repo: Path, tmp_path: Path) -> No
     formats = [f"--format={name}={path}" for name, path in files.items()]
     code, out, err = checked(repo, "--staged", *formats)
     assert code == 1, err
-    assert out.startswith("Not ready to merge: 1 newly failing in test")
-    assert "### ⛔ Not ready to merge" in files["markdown"].read_text()
+    assert out.startswith("Blocked: 1 newly failing in test")
+    assert "### ⛔ Blocked" in files["markdown"].read_text()
     assert json.loads(files["sarif"].read_text())["version"] == "2.1.0"
     assert json.loads(files["gitlab"].read_text()) == []
     assert "<testsuites" in files["junit"].read_text()

@@ -38,7 +38,7 @@ def test_a_token_that_only_reads_sends_the_report_to_the_summary(host: FakeGitHu
     assert "from a fork" in refused
     assert "summary of the job" in instead
     assert summary.read_text().startswith("before\n")
-    assert "Not ready to merge" in summary.read_text()
+    assert "Blocked" in summary.read_text()
 
 
 def test_a_job_without_permission_is_told_which_to_give(host: FakeGitHub):

@@ -94,7 +94,7 @@ def test_the_comment_is_found_behind_many_others(host: FakeGitHub):
         host.write(f"more talk {number}")
     tell(host)
     (body,) = host.bodies()
-    assert "Not ready to merge" in body
+    assert "Blocked" in body
 
 
 def test_pages_that_lie_elsewhere_are_not_asked_for(host: FakeGitHub):

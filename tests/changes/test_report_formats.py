@@ -270,7 +270,7 @@ def test_a_check_run_keeps_to_what_github_takes():
 
 def test_a_check_run_shows_findings_at_their_lines():
     run = build_check_run(BAD)
-    assert run.title == "Not ready to merge: 1 newly failing in test; 1 error; 1 warning; risk high"
+    assert run.title == "Blocked: 1 newly failing in test; 1 error; 1 warning; risk high"
     assert run.annotations[0] == {
         "path": "tally/days.py",
         "start_line": 12,
@@ -332,7 +332,7 @@ def test_a_terminal_shows_this():
     assert (
         printed(BAD)
         == """\
-Not ready to merge: 1 newly failing in test; 1 error; 1 warning; risk high
+Blocked: 1 newly failing in test; 1 error; 1 warning; risk high
 main..feature (2 files, +22 −13)
 
 Risk high   12 % (8 % to 17 %) of changes of this size were reverted or fixed later, based on 900

@@ -28,7 +28,7 @@ def test_a_reviewer_reads_this():
         render_comment(BAD, blobs="https://x.org/blob/b")
         == """\
 <!-- closeloop:check -->
-### ⛔ Not ready to merge: 1 newly failing in test; 1 error; 1 warning; risk high
+### ⛔ Blocked: 1 newly failing in test; 1 error; 1 warning; risk high
 
 main..feature (2 files, +22 −13)
 
@@ -154,7 +154,7 @@ def test_a_huge_report_fits_and_keeps_what_matters_most():
     text = render_comment(huge(), blobs=BLOBS)
     assert len(text.encode()) <= MAX_COMMENT_BYTES + 100
     assert text.count("<details>") == text.count("</details>")
-    assert "Not ready to merge" in text
+    assert "Blocked" in text
     assert "**Risk: high.**" in text
     assert "tests/test_0.py::test" in text
     assert "src/0.py:1" in text

@@ -119,7 +119,10 @@ def factor(folder: Path, after: str, known: LineCoverage | None, **more: frozens
 def test_changed_lines_that_no_test_reaches_are_counted(tmp_path: Path) -> None:
     told = factor(tmp_path / "r", SOURCE, LineCoverage(covered=frozenset({1, 2, 4})))
 
-    assert told.text == "no test covers 1 of 4 changed lines: pkg/a.py:3"
+    assert (
+        told.text
+        == "no test covers 1 of 4 changed lines, so mistakes there go unnoticed: pkg/a.py:3"
+    )
     assert told.places == ("pkg/a.py:3",)
     assert 1 <= told.weight < 2
 
@@ -127,7 +130,7 @@ def test_changed_lines_that_no_test_reaches_are_counted(tmp_path: Path) -> None:
 def test_full_coverage_does_not_weigh(tmp_path: Path) -> None:
     told = factor(tmp_path / "r", SOURCE, LineCoverage(covered=frozenset({1, 2, 3, 4})))
 
-    assert told.text == "tests cover every changed executable line (4)"
+    assert told.text == "tests cover every changed executable line (4), so mistakes are noticed"
     assert told.weight < 1
 
 

@@ -111,10 +111,13 @@ def test_shared_code_and_base_classes_weigh(tmp_path: Path) -> None:
         risk = assess_risk(inspection, history=None, model=RiskModel())
 
     texts = {factor.name: factor.text for factor in risk.factors}
-    assert texts["dependents"] == "changes shared code: 12 files import pkg/base.py"
+    assert texts["dependents"] == (
+        "changes shared code: 12 files import pkg/base.py and can break with it"
+    )
     assert (
         texts["base class"]
-        == "changes the base class `Base`, from which 12 classes elsewhere derive"
+        == "changes the base class `Base`, from which 12 classes elsewhere derive and inherit the "
+        "change"
     )
     assert [determine_risk_level(rank, risk.factors) for rank in (0.1, 0.7, 0.9, 0.99)] == [
         *("low", "medium", "high", "high")

@@ -11,13 +11,17 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 from risk_repository import DAY, START, commit, git
 
+from closeloop.changes.risk import history_factor, surface_factor
 from closeloop.changes.risk.change_history import (
+    ChangeSize,
+    FileHistory,
     History,
     commit_title,
     is_fix_message,
     list_file_histories,
     read_history,
 )
+from closeloop.changes.risk.risk_model import RiskModel
 
 
 def body(*lines: str) -> str:
@@ -258,3 +262,38 @@ def test_what_a_branch_undoes_of_itself_never_landed(repository: Path, tmp_path:
     git(repository, "merge", "-q", "--no-ff", "-m", "Merge pull request #7 from a/more", "more")
 
     assert reverted(read(repository, tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "fixes", "reverts", "text"),
+    [
+        (12, 3, 1, "of 12 past changes of a.py, 3 fixed something and 1 was reverted: mistakes"),
+        (4, 0, 1, "of 4 past changes of a.py, 1 was reverted: mistakes were made there before"),
+        (5, 0, 0, "none of the 5 past changes of a.py was a fix or a revert"),
+    ],
+)
+def test_the_past_of_a_file_is_a_reason(changes: int, fixes: int, reverts: int, text: str) -> None:
+    past = FileHistory(changes=changes, fixes=fixes, reverts=reverts, authors=2, last=0)
+    factor = history_factor({"a.py": past})
+    assert factor is not None
+    assert factor.text.startswith(text)
+
+
+def test_a_short_past_without_fixes_is_no_reason() -> None:
+    past = FileHistory(changes=4, fixes=0, reverts=0, authors=2, last=0)
+    assert history_factor({"a.py": past}) is None
+    assert history_factor({}) is None
+
+
+@pytest.mark.parametrize(
+    ("rank", "past", "text"),
+    [
+        (0.28, 0, "only 28 % of changes in other projects add fewer lines, and small changes"),
+        (0.9, 212, "90 % of the 212 past changes here add fewer lines, and larger changes go"),
+        (0.999, 212, "nearly all of the 212 past changes here add fewer lines"),
+    ],
+)
+def test_the_size_of_a_change_says_why_it_counts(rank: float, past: int, text: str) -> None:
+    size = ChangeSize(files=1, modules=1, added=9, removed=0, entropy=0.0, source_added=9)
+    factor = surface_factor(size, rank, RiskModel(past=past), 1)
+    assert f"adds 9 lines to source files, in 1 file of 1 module; {text}" in factor.text

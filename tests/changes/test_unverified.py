@@ -38,7 +38,7 @@ PATCH = (
     " def total(prices):\n+    prices = list(prices)\n     return sum(prices)\n"
 )
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
-PRAISE = "Ready to merge"
+PRAISE = "Passed"
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -214,7 +214,9 @@ def test_lines_that_no_test_reaches_are_measured(repo: Path, tmp_path: Path) -> 
     )
     assert report.risk
     (found,) = (one for one in report.risk.factors if one.name == "coverage")
-    assert found.text == "no test covers 1 of 4 changed lines: a.py:4"
+    assert (
+        found.text == "no test covers 1 of 4 changed lines, so mistakes there go unnoticed: a.py:4"
+    )
 
 
 def test_why_nothing_was_measured_is_told(repo: Path) -> None:

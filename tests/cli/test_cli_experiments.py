@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import small_project
+from closeloop.attempts.run_resources import count_working_seconds, estimate_seconds_left
 from closeloop.cli import main
 from closeloop.cli.run import RunProgressBar, confirm_cost, describe_duration
 from closeloop.records.attempt import AttemptRow
@@ -105,8 +107,8 @@ def test_a_run_that_is_held_back_ends_with_1_and_goes_on_when_it_may(project, ca
         (["run", "--set", "run.job=2"], "job"),
         (["run", "--prompt", "none.md"], "none.md cannot be read"),
         (["admin", "pause"], "EXPERIMENT is missing"),
-        (["admin", "resume", "abc"], "There is no experiment yet"),
-        (["show", "abc", "--branch"], "No attempt begins with 'abc'"),
+        (["admin", "resume", "abc"], "There is no store at "),
+        (["show", "abc", "--branch"], "There is no store at "),
     ],
 )
 def test_what_makes_no_sense_is_told(project, capsys, arguments, sentence):
@@ -123,7 +125,17 @@ def test_a_model_that_costs_money_is_not_asked_unasked(project, capsys, monkeypa
     assert json.loads(closeloop(capsys, "list", "attempts", "--json")) == {"items": [], "total": 0}
 
 
-AHEAD = ExperimentForecast(attempts=2, missing=2, effect=None, seconds=None, cost=None, paid=("m",))
+AHEAD = ExperimentForecast(
+    attempts=2,
+    missing=2,
+    tasks=1,
+    repeats=1,
+    effect=None,
+    effect_here=None,
+    seconds=None,
+    cost=None,
+    paid=("m",),
+)
 
 
 class Terminal(io.StringIO):
@@ -184,3 +196,23 @@ def test_the_time_left_follows_the_wall_time_of_finished_attempts():
     assert shown[4] == "about 90 s left"
     assert shown[8] == "about 30 s left"
     assert shown[10] == ""
+
+
+def test_a_pause_does_not_count_in_the_pace():
+    """Two at once for 30 s, again 60 s later while they were graded, and once more the next day."""
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    rows = [
+        AttemptRow(
+            id=f"a{place}",
+            origin="experiment",
+            exit="finished",
+            seconds=30.0,
+            started=start + timedelta(seconds=seconds),
+        )
+        for place, seconds in enumerate((0, 0, 90, 90, 86400))
+    ]
+    assert count_working_seconds(rows) == 120 + 30
+    assert count_working_seconds([]) == 0
+    assert estimate_seconds_left(150, 5, 10) == 300
+    assert estimate_seconds_left(150, 5, 21) is None
+    assert estimate_seconds_left(30, 1, 1) is None

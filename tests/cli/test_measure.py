@@ -79,8 +79,8 @@ def test_sarif_has_every_rule_and_what_it_found(
     [
         (["measure", "--all", "--experiment", "x"], "only one of"),
         (["measure", "nothing-like-it"], "nothing-like-it"),
-        (["measure", "--experiment", "zzz"], "experiment"),
-        (["gate"], "no experiment"),
+        (["measure", "--experiment", "zzz"], "There is no store at "),
+        (["gate"], "There is no store at "),
     ],
 )
 def test_bad_input_is_told_in_a_sentence(

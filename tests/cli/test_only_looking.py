@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ from closeloop.cli import main
 
 LOOKING = (
     "list attempts",
-    "learn context",
     "admin events",
     "list experiments",
     "learn insights",
@@ -19,14 +19,18 @@ LOOKING = (
     "learn list",
     "learn repeats",
     "metrics",
+    "find rounding",
     "list plans",
     "prompt log",
     "list pulls",
     "report",
     "review",
-    "admin token list",
     "metrics --over-time",
+    "serve --port 0",
+    "triage",
 )
+WITHOUT_A_STORE = ("admin token list", "learn context", "task list", "task due", "task sets")
+"""Commands that have something to say before there is a store."""
 ASKING_FOR_ONE = (
     "ab status trial",
     "show x --branch",
@@ -61,10 +65,25 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_looking_makes_nothing_and_says_what_to_run(
     folder: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(folder, command) == 0
-    output = capsys.readouterr()
-    if command != "learn repeats":  # it hopes for none
-        assert "closeloop " in output.out + output.err
+    assert run(folder, command) == 2
+    error = capsys.readouterr().err
+    assert f"There is no store at {folder}/.closeloop/closeloop.db: run `closeloop import`" in error
+
+
+@pytest.mark.parametrize("command", WITHOUT_A_STORE)
+def test_what_needs_no_store_makes_none(folder: Path, command: str) -> None:
+    run(folder, command)
+
+
+@pytest.mark.parametrize("project", [".git", "closeloop.toml"])
+def test_serve_makes_a_store_in_a_project_so_that_agents_can_send_to_it(
+    folder: Path, project: str
+) -> None:
+    (folder / project).mkdir() if project == ".git" else (folder / project).touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SystemExit) as left:
+        main(["serve", "--port", str(taken.getsockname()[1])])
+    assert left.value.code == 2, "the port is in use"
+    assert (folder / ".closeloop" / "closeloop.db").is_file()
 
 
 @pytest.mark.parametrize("command", ASKING_FOR_ONE)

@@ -51,7 +51,10 @@ def test_what_is_missing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "closeloop admin token new NAME" in capsys.readouterr().out
 
 
-def test_a_port_that_is_taken_is_told_with_the_next(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_taken_is_told_with_the_next(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "closeloop.toml").touch()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SystemExit) as left:

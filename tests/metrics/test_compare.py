@@ -18,11 +18,13 @@ from closeloop.metrics.attempt_groups import AttemptSelection, select_attempts
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.metrics.metric_definitions import MODE_COLUMNS
 from closeloop.metrics.variant_comparison import compare_by_name, compare_variants
+from closeloop.metrics.variant_pairs import describe_detectable
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, PairTable
 from closeloop.records.pull_request import Delivery
 from closeloop.records.task import Experiment, Variant
 from closeloop.statistics.rate_comparison import compare_rates as decided
+from closeloop.statistics.rate_comparison import detectable_on_these_tasks
 from closeloop.store import Store, open_store
 from closeloop.store.metrics_section import make_text_column
 
@@ -48,7 +50,7 @@ def test_the_worse_variant_of_the_demo_is_called_worse_at_ten_repeats(store: Sto
     (pair,) = report.pairs
     assert pair.comparison.here_word == pair.comparison.alike_word == "worse"
     assert pair.words[0].startswith("On exactly these 9 tasks, 'spiraller' is worse than 'closer'")
-    assert "exact sign-flip: p = 0.016" in pair.words[1]
+    assert "Exact sign-flip: p = 0.016" in pair.words[1]
     assert pair.table == PairTable(both=2, only_first=7, only_second=0, neither=0)
     assert pair.tasks[0].first == (1,) * 10
     assert pair.tasks[0].second == (0,) * 10
@@ -87,8 +89,27 @@ def test_what_is_open_says_what_would_settle_it(store: Store) -> None:
     b: dict[str, Repeats] = {f"t{n}": [1, n % 2, n > 1] for n in range(8)}
     (pair,) = compared(store, {"a": a, "b": b}).pairs
     assert pair.comparison.alike_word == "not enough data"
-    assert "with 80 % power" in pair.words[-1]
-    assert "tasks with the same repeats" in pair.words[-1]
+    assert "on similar tasks with 80 % power" in pair.words[-2]
+    assert "tasks with the same repeats" in pair.words[-2]
+    assert pair.words[-1] == (
+        "8 tasks with 3 repeats detect a difference of 38 points on exactly these tasks with "
+        "80 % power, and of 42 points on similar tasks."
+    )
+
+
+@pytest.mark.parametrize(
+    ("tasks", "repeats", "sentence"),
+    [
+        (1, 1, "1 task with 1 repeat cannot show a difference on exactly this task"),
+        (1, 3, "1 task with 3 repeats detects a difference of 93 points on exactly this task"),
+        (5, 3, "to decide for similar tasks, at least 6 are needed."),
+    ],
+)
+def test_a_run_promises_on_exactly_these_tasks_what_compare_can_decide(
+    tasks: int, repeats: int, sentence: str
+) -> None:
+    here = detectable_on_these_tasks(tasks, repeats)
+    assert sentence in describe_detectable(tasks, repeats, here, None)
 
 
 def test_too_little_coverage_gets_no_verdict(store: Store) -> None:

@@ -11,20 +11,26 @@ from typing import Any
 import pytest
 from scripted_work import BOOK, START, add_task, add_variant
 
+from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.triage import (
     TriageQuery,
     estimate_sessions,
+    find_session_triage,
     list_likely_failures,
     load_triage_prior,
     triage_sessions,
 )
 from closeloop.records.attempt import Attempt, Grade, Outcome
-from closeloop.records.errors import BadInput
+from closeloop.records.errors import BadInput, TraceNotStored
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.pull_request import Delivery
 from closeloop.records.task import Task, Variant
 from closeloop.records.trace import AnyEvent, Command, Edit, Lane, Message, Trace
 from closeloop.store import Store, open_store
+from closeloop.store.engine import Connection
+from closeloop.store.migrations import allow_changes
+from closeloop.store.schema import attempt_bodies
+from closeloop.store.sql_statements import delete
 
 
 @pytest.fixture
@@ -119,6 +125,81 @@ def test_reasons_for_failure_come_first_and_at_most_one_against_it_follows(store
     signs = [[reason.effect > 0 for reason in one.reasons] for one in sessions]
     assert all(one == sorted(one) and sum(one) <= 1 for one in signs)
     assert [False, False, True] in signs
+
+
+def claim(text: str, *, weakened: bool = False) -> Trace:
+    """A short session with a failing check before its claim, or with a test that it skips."""
+    skip = "@pytest.mark.skip\ndef test_total():\n    assert total([1]) == 1\n"
+    before = "def test_total():\n    assert total([1]) == 1\n"
+    events: list[AnyEvent] = [
+        Message(number=1, lane="root", role="user", intent="request", text="Fix cart.py"),
+        Edit(number=2, lane="root", path="cart.py", before="a", after="b", ok=True),
+        Edit(number=3, lane="root", path="test_cart.py", before=before, after=skip, ok=True)
+        if weakened
+        else Edit(number=3, lane="root", path="cart.py", before="b", after="c", ok=True),
+        Command(
+            number=4,
+            lane="root",
+            command="pytest -q",
+            exit_code=0 if weakened else 1,
+            output="2 passed" if weakened else "FAILED test_cart.py::test_total - assert 1 == 2",
+        ),
+        Message(number=5, lane="root", role="agent", intent="claim", text=text),
+    ]
+    return Trace(reader="made", reader_version=1, lanes=(Lane(id="root"),), events=tuple(events))
+
+
+def test_work_that_is_not_what_the_agent_says_comes_first_and_the_reason_says_so(
+    store: Store,
+) -> None:
+    """By its length and its ending, the first of them would be the likeliest failure."""
+    variant = add_variant(store, "a", model="m")
+    add_session(store, variant, 1, work(80, checked=False))
+    false = add_session(store, variant, 2, claim("All tests pass now."))
+    weakened = add_session(store, variant, 3, claim("Fixed the cart.", weakened=True))
+    sessions = triage_sessions(store, BOOK, TriageQuery()).sessions
+    assert {one.attempt for one in sessions[:2]} == {false.id, weakened.id}
+    reasons = {one.attempt: one.reasons[0] for one in sessions}
+    assert reasons[false.id].text.startswith("false-claim: The agent claimed ")
+    assert reasons[weakened.id].text.startswith("weakened-test: ")
+    assert all(reasons[one.attempt].effect < 0 for one in sessions)
+    estimates = estimate_sessions(store, BOOK, load_triage_prior())
+    for one in sessions:
+        found = find_session_triage(estimates, one.attempt)
+        assert found is not None
+        assert found.place == one.place
+
+
+def test_a_session_whose_trace_is_not_stored_is_counted_and_left_out(store: Store) -> None:
+    variant = add_variant(store, "a", model="m")
+    kept = add_session(store, variant, 1, work(6, checked=True))
+    lost = add_session(store, variant, 2, work(6, checked=True))
+    forget_body(store, lost)
+    report = triage_sessions(store, BOOK, TriageQuery())
+    assert [one.attempt for one in report.sessions] == [kept.id]
+    assert report.notes == ("1 session is excluded, because the trace is not in the store.",)
+    with pytest.raises(TraceNotStored, match="import its session again"):
+        store.load_trace(lost.id)
+    table = load_attempt_table(store, BOOK)
+    assert (table.attempts, table.outdated) == ([kept.id, lost.id], 1)
+
+
+def test_a_session_without_its_trace_keeps_what_was_measured_before(store: Store) -> None:
+    variant = add_variant(store, "a", model="m")
+    lost = add_session(store, variant, 1, work(6, checked=True))
+    triage_sessions(store, BOOK, TriageQuery())
+    forget_body(store, lost)
+    assert triage_sessions(store, BOOK, TriageQuery()).total == 1
+
+
+def forget_body(store: Store, attempt: Attempt) -> None:
+    """As another program leaves it that writes rows of attempts only."""
+
+    def erase(connection: Connection) -> None:
+        with allow_changes(connection, ["attempt_bodies"]):
+            connection.execute(delete(attempt_bodies).where(attempt_bodies.c.attempt == attempt.id))
+
+    store._write(erase)
 
 
 @pytest.mark.parametrize("delivered", [False, True])

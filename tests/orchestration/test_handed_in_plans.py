@@ -176,6 +176,8 @@ def test_a_trend_says_by_day_how_plans_and_tries_went(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    with open_store(store_url):
+        pass
     assert typed("list", "plans", "--over-time") == 0
     assert "No plan was judged yet" in capsys.readouterr().out
     assert hand_in(HANDED, monkeypatch) == 0

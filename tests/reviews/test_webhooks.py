@@ -356,6 +356,7 @@ def answers(address: str) -> bool:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    (folder / "closeloop.toml").touch()
     process = subprocess.Popen(
         [sys.executable, "-m", "closeloop", "serve", "--port", "0"],
         cwd=folder,

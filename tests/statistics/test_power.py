@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from math import comb
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.statistics.rate_comparison import advise_sample_size, detectable_difference
+from closeloop.statistics.rate_comparison import (
+    advise_sample_size,
+    detectable_difference,
+    detectable_on_these_tasks,
+    rate_difference,
+)
 from closeloop.statistics.special_functions import t_quantile
 
 
@@ -71,3 +78,43 @@ def test_where_tasks_differ_repeats_alone_never_suffice() -> None:
     assert found.repeats is None
     assert found.tasks is not None
     assert found.tasks > 200
+
+
+@pytest.mark.parametrize(("tasks", "repeats"), [(1, 3), (3, 1), (1, 5), (9, 1), (5, 3), (10, 5)])
+def test_what_is_detectable_on_these_tasks_is_decided_four_times_in_five(
+    tasks: int, repeats: int
+) -> None:
+    """Every outcome of two sides, by how likely it is where the rates differ by that much."""
+    effect = detectable_on_these_tasks(tasks, repeats)
+    assert effect is not None
+    attempts = tasks * repeats
+
+    def chance(hits: int, rate: float) -> float:
+        return comb(attempts, hits) * rate**hits * (1 - rate) ** (attempts - hits)
+
+    def decides(worse: int, better: int) -> bool:
+        sides = [
+            {str(place): [float(place < hits)] for place in range(attempts)}
+            for hits in (worse, better)
+        ]
+        found = rate_difference(*sides)
+        return found is not None and found.low > 0
+
+    power = sum(
+        chance(worse, (1 - effect) / 2) * chance(better, (1 + effect) / 2)
+        for worse in range(attempts + 1)
+        for better in range(worse + 1, attempts + 1)
+        if decides(worse, better)
+    )
+    assert 0.77 < power < 0.84
+
+
+def test_one_attempt_of_each_decides_nothing_on_any_task() -> None:
+    assert detectable_on_these_tasks(1, 1) is None
+    assert detectable_on_these_tasks(0, 5) is None
+    whole, beyond = detectable_on_these_tasks(20, 5), detectable_on_these_tasks(21, 5)
+    assert whole == pytest.approx(beyond, abs=0.01), "counted, and by the normal distribution"
+    few, many = detectable_on_these_tasks(4, 5), detectable_on_these_tasks(4, 5, comparisons=3)
+    assert few is not None
+    assert many is not None
+    assert few < many

@@ -301,3 +301,8 @@ def test_a_list_is_narrowed_by_model_and_cost(store: Store) -> None:
     assert [row.id for row in listing.list_page(AttemptFilter(min_cost=2.0), 9)] == ["dear"]
     assert listing.list_page(AttemptFilter(min_cost=2.01), 9) == []
     assert listing.count_matches(AttemptFilter(), 1) == 1
+    add(store, "cheap", user("c"), usage=Usage(cost=0.5))
+    totals = listing.total_matches(AttemptFilter())
+    assert (totals.attempts, totals.cost, totals.priced) == (3, 2.5, 2)
+    nothing = listing.total_matches(AttemptFilter(min_cost=9))
+    assert (nothing.attempts, nothing.cost, nothing.priced) == (0, None, 0)

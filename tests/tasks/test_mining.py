@@ -13,6 +13,8 @@ import anyio
 import msgspec
 import pytest
 
+from closeloop.cli import console
+from closeloop.cli import mine as mine_command
 from closeloop.records.errors import BadInput
 from closeloop.records.settings import CommandSettings, SandboxSettings, Settings
 from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
@@ -386,3 +388,25 @@ def test_the_command_says_what_it_made(project: Project) -> None:
         [*command[:4], "--limit", "0"], cwd=project.folder, capture_output=True, check=False
     )
     assert refused.returncode == 2
+
+
+def test_many_rejected_commits_are_summed_up_by_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    vague = "its tests also pass when the fix is removed, so they would not notice a wrong fix"
+    refused = {f"{number:040x}": vague for number in range(9)}
+    refused |= {
+        "a" * 40: "with the reference change, tests/test_a.py::test_one fails: 1",
+        "b" * 40: "with the reference change, tests/test_b.py::test_two fails: 2",
+    }
+    titles = {commit: f"Change {number}" for number, commit in enumerate(refused)}
+    lines = list(mine_command._list_rejections(refused, titles))
+    assert lines == [
+        f"  rejected 9: {vague}",
+        "    0000000000 Change 0",
+        "    0000000000 Change 1",
+        "    … and 7 more: -v or --json lists all",
+        "  rejected 2: with the reference change, tests/test_a.py::test_one fails: 1",
+        "    aaaaaaaaaa Change 9",
+        "    bbbbbbbbbb Change 10",
+    ]
+    monkeypatch.setattr(console, "verbosity", console.VERBOSE)
+    assert len(list(mine_command._list_rejections(refused, titles))) == 11

@@ -8,14 +8,21 @@ from typing import Any
 
 import pytest
 from dashboard_store import BARE, HOSTILE, LONG, PASSED, SEALED, SPIRAL, fill
+from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 from closeloop.records.attempt import Usage
+from closeloop.records.finding import Finding
 from closeloop.records.trace import Command, Edit, Lane, Message, ToolUse, Trace, Turn
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.diff_view import DiffFile, DiffLine, colour_diff, diff_from_edit, pair_lines
-from closeloop.web.event_views import build_event_fragment, build_minimap, count_tools
+from closeloop.web.event_views import (
+    build_event_fragment,
+    build_minimap,
+    count_tools,
+    mark_findings,
+)
 from closeloop.web.page import PageContext
 
 HERE = "http://127.0.0.1:4318"
@@ -96,6 +103,12 @@ def test_a_page_takes_a_score_and_refuses_one_that_is_none(
     assert (answer.status_code, answer.headers["location"]) == (303, f"/attempts/{PASSED}/scores")
     assert [one.by for one in store.scores.list_scores(PASSED)] == ["ann"]
     assert send(client, f"/attempts/{PASSED}/scores", {**form, "value": "7"}).status_code == 400
+    pressed = 'value="yes" aria-pressed="true"'
+    assert pressed in client.get(f"/attempts/{PASSED}").text
+    form["value"] = "no"
+    part = send(client, f"/attempts/{PASSED}/scores", form, **{"hx-request": "true"}).text
+    assert pressed not in part
+    assert 'value="no" aria-pressed="true"' in part
 
 
 def test_an_attempt_can_be_taken_along_as_a_file(client: TestClient) -> None:
@@ -185,7 +198,23 @@ def test_a_step_says_what_it_took_once_with_the_cache_apart_and_the_list_price()
 def test_tools_are_counted_with_their_failures() -> None:
     counts = {one.name: (one.uses, one.failed) for one in count_tools(TRACE)}
     assert counts == {"shell": (1, 1), "WebFetch": (1, 0), "edit": (1, 0)}
-    assert build_minimap(TRACE, ()) == ()
+    assert build_minimap(TRACE) == ()
+
+
+def test_a_mark_of_the_minimap_is_its_worst_event_and_a_finding_before_all() -> None:
+    commands = [
+        Command(number=number, lane="root", command="make", exit_code=int(number == 30))
+        for number in range(1, 361)
+    ]
+    marks = build_minimap(replace(TRACE, events=tuple(commands)))
+    assert [(mark.first, mark.last) for mark in marks[:2]] == [(1, 2), (3, 4)]
+    assert [mark.number for mark in marks if mark.kind == "failed"] == [30]
+    findings = [
+        Finding(rule=rule, version=1, severity="error", message="", events=(number,))
+        for rule, number in (("spiral", 30), ("drift", 3), ("standstill", 4), ("gone", 999))
+    ]
+    found = [mark for mark in mark_findings(marks, findings) if mark.kind == "finding"]
+    assert [(mark.number, mark.text) for mark in found] == [(3, "drift"), (30, "spiral")]
 
 
 def test_an_edit_is_a_diff_of_its_file() -> None:

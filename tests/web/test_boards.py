@@ -22,11 +22,11 @@ from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page import PageContext
 from closeloop.web.pages.compare import CompareView, Repeat, most_different
-from closeloop.web.pages.experiments import ExperimentView
+from closeloop.web.pages.experiments import ExperimentsView, ExperimentView
 from closeloop.web.pages.overview import OverviewView
 from closeloop.web.pages.plans import draw_plan_graph, task_depths
 from closeloop.web.pages.review import ReviewView
-from closeloop.web.render import pull_request_link
+from closeloop.web.render import format_week, name_side, pull_request_link
 
 HERE = "http://127.0.0.1:4318"
 HTML = {"accept": "text/html,*/*"}
@@ -251,6 +251,38 @@ def test_an_experiment_tells_how_far_it_is(client: TestClient) -> None:
     text = client.get(f"/experiments/{EXPERIMENT}").text
     assert text.index("is better than") < text.index("Tasks and variants")
     assert client.get("/experiments/nobody").status_code == 404
+
+
+def test_the_list_of_experiments_says_which_variant_is_better(client: TestClient) -> None:
+    view = read(client, "/api/experiments", ExperimentsView)
+    pair = view.verdicts[EXPERIMENT]
+    own = read(client, f"/api/experiments/{EXPERIMENT}", ExperimentView).now.verdict
+    assert pair.comparison == own.pairs[0].comparison
+    assert "is better than" in client.get("/experiments").text
+
+
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [
+        ("agent:codex", "Codex"),
+        ("agent:claude-code,2026-11-01..", "Claude Code, since 2026-11-01"),
+        ("2026-11-01..2026-11-08", "2026-11-01 to 2026-11-08"),
+        ("repo:https://github.com/acme/billing.git", "billing"),
+        ("agent:our-own", "our-own"),
+        ("careful, but slow", "careful, but slow"),
+        ("v1..v2", "v1..v2"),
+    ],
+)
+def test_a_side_of_a_comparison_is_called_as_people_call_it(name: str, called: str) -> None:
+    assert name_side(name) == called
+
+
+def test_sides_that_share_no_task_show_what_each_comes_to(client: TestClient) -> None:
+    page = "/compare?variants=steady&variants=closer&score=findings"
+    first, second = read(client, f"/api{page}", CompareView).figures
+    assert [line.metric for line in first.lines] == [line.metric for line in second.lines]
+    assert "What each comes to" in client.get(page).text
+    assert read(client, f"/api{TWO}", CompareView).figures == ()
 
 
 def test_an_experiment_without_a_name_is_called_by_what_it_compares() -> None:
@@ -544,8 +576,12 @@ def test_cost_is_added_up_from_every_side_and_unknown_is_said(client: TestClient
         sum(row["cells"][0]["figure"]["value"] for row in side["rows"]) for side in view["sides"]
     ]
     assert sums == [pytest.approx(totals["cost in all"]["value"])] * 4
+    one = view["session"]
+    assert one["mean"] * one["priced"] == pytest.approx(totals["cost in all"]["value"])
+    assert 0.1 <= one["dearest_share"] <= 1
     page = client.get("/cost").text
     assert "no known cost" in page
+    assert (format_week("2026-W25"), format_week("–")) == ("15 Jun 2026", "–")
     assert 'data-kind="bars"' in page
 
 

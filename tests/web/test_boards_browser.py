@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
+from accessibility import CONTRAST, find_violations
 from boards_store import EXPERIMENT, NEW, PLAN, PULL, REPO, attempt, fill_boards
 from dashboard_store import HOSTILE, SPIRAL
 from playwright.sync_api import Page, expect
@@ -147,6 +147,45 @@ def test_the_scores_of_an_attempt_fit_on_a_telephone(open_page: OpenPage, addres
     assert scores.evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
+def test_every_page_is_in_the_menu_of_a_telephone(open_page: OpenPage, address: str) -> None:
+    page = open_page(viewport={"width": 390, "height": 800})
+    page.goto(f"{address}/triage")
+    pages = page.get_by_role("navigation", name="Pages")
+    expect(pages.get_by_role("link", name="Triage")).to_be_in_viewport()
+    expect(pages.get_by_role("link", name="Judges")).to_be_hidden()
+    page.get_by_text("Menu", exact=True).click()
+    expect(pages.get_by_role("link", name="Judges")).to_be_visible()
+    expect(page.get_by_role("link", name="Settings")).to_be_visible()
+    page.wait_for_load_state()
+    page.keyboard.press("Escape")
+    expect(pages.get_by_role("link", name="Judges")).to_be_hidden()
+    expect(page.locator(".site-menu summary")).to_be_focused()
+
+
+def test_a_long_list_is_filtered_by_what_is_typed(open_page: OpenPage, address: str) -> None:
+    page = open_page()
+    page.goto(f"{address}/scores")
+    settled(page)
+    page.get_by_role("textbox", name="Filter scores").fill("cost")
+    expect(page.get_by_text("tokens-out", exact=True)).to_be_hidden()
+    expect(page.locator(".score-entries strong", has_text="cost").first).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text=re.compile(r"\d+ of \d+"))).to_be_visible()
+
+
+def test_triage_takes_an_answer_without_leaving_the_list(
+    open_page: OpenPage, address: str, store: Store
+) -> None:
+    page = open_page()
+    page.goto(f"{address}/triage")
+    settled(page)
+    page.wait_for_load_state()
+    first = page.locator(".triage-list > li").first
+    first.get_by_role("button", name="Would not").click()
+    expect(first.get_by_role("button", name="Would not")).to_have_attribute("aria-pressed", "true")
+    name = first.locator(".row-link").get_attribute("href").rpartition("/")[2]
+    assert [one.value for one in store.scores.list_scores(name)] == [0.0]
+
+
 def test_the_tabs_of_an_attempt_fit_on_a_small_laptop(open_page: OpenPage, address: str) -> None:
     page = open_page(viewport={"width": 1280, "height": 800})
     page.goto(f"{address}/attempts/{SPIRAL}")
@@ -245,19 +284,16 @@ def test_an_export_opens_from_disk(
 
 def test_every_board_is_open_to_everybody(open_page: OpenPage, address: str) -> None:
     """By axe, in both themes; and no board is wider than its window."""
-    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
     found: dict[str, Any] = {}
     page = open_page(reduced_motion="reduce")
     for path in READ:
         page.emulate_media(color_scheme="light")
         page.goto(address + path)
         settled(page)
-        page.evaluate(axe)
-        violations = page.evaluate("axe.run()")["violations"]
+        violations = find_violations(page)
         page.emulate_media(color_scheme="dark")
-        violations += page.evaluate("axe.run({runOnly: ['color-contrast']})")["violations"]
-        for one in violations:
-            found[f"{path} {one['id']}"] = [node["html"][:200] for node in one["nodes"][:3]]
+        violations |= find_violations(page, CONTRAST)
+        found |= {f"{path} {rule}": elements for rule, elements in violations.items()}
         for width in (360, 2560, 1280):
             page.set_viewport_size({"width": width, "height": 900})
             if page.evaluate("document.documentElement.scrollWidth > innerWidth"):

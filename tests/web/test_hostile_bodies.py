@@ -55,6 +55,7 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "log.txt"
+        (folder / "closeloop.toml").touch()
         environ = {key: value for key, value in os.environ.items() if key != "CLOSELOOP_TOKEN"}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

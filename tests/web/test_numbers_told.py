@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -15,6 +16,7 @@ from markupsafe import Markup
 from starlette.testclient import TestClient
 
 from closeloop.metrics.metric_figures import format_bounds, format_metric_value
+from closeloop.metrics.work_summary import UseByDay, UsePoint
 from closeloop.records.attempt import Attempt, Grade, Outcome
 from closeloop.records.estimate import (
     Comparison,
@@ -107,6 +109,21 @@ def drawn(macro: str, *given: object) -> str:
     """What a macro says, without its tags."""
     made = template_environment().get_template("figure_macros.html").make_module()
     return " ".join(Markup(getattr(made, macro)(*given)).striptags().split())
+
+
+@pytest.mark.parametrize(("days", "said"), [(1, "one day, "), (7, "the week of ")])
+def test_one_day_is_told_as_a_list_and_not_drawn(days: int, said: str) -> None:
+    """A chart over time needs two moments."""
+    first, later = datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 3, tzinfo=UTC)
+    points = [
+        UsePoint(at=first, name="aider", value=2.0),
+        UsePoint(at=first, name="codex", value=7.0),
+    ]
+    use = UseByDay(days=days, sessions=(), cost={}, tokens=(), since=first, until=later)
+    shown = drawn("bars", points, "Sessions by agent", use)
+    assert shown == f"All in {said}2026-03-02: 7 codex 2 aider"
+    points.append(UsePoint(at=later, name="codex", value=1.0))
+    assert "All in" not in drawn("bars", points, "Sessions by agent", use)
 
 
 def repeats(tasks: int, passed: int, failed: int) -> Mapping[str, Sequence[float]]:

@@ -243,6 +243,7 @@ def answers(address: str) -> bool:
 @contextmanager
 def serving(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     environ = {key: value for key, value in os.environ.items() if key != "CLOSELOOP_TOKEN"}
+    (folder / "closeloop.toml").touch()
     process = subprocess.Popen(
         [sys.executable, "-m", "closeloop", "serve", "--port", "0", *arguments],
         cwd=folder,
@@ -289,6 +290,7 @@ def test_ctrl_c_stops_the_dashboard_without_an_error(tmp_path: Path) -> None:
 
 
 def test_another_host_needs_a_token(tmp_path: Path) -> None:
+    (tmp_path / "closeloop.toml").touch()
     refused = subprocess.run(
         [sys.executable, "-m", "closeloop", "serve", "--host", "0.0.0.0", "--port", "0"],
         cwd=tmp_path,

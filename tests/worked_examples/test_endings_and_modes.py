@@ -135,7 +135,8 @@ CASES: list[tuple[str, dict[str, Any], list[Finding]]] = [
     ("instruction non-compliance", {}, [finding("spiral", "error"), finding("lost-constraint")]),
     ("instruction non-compliance", {"grade": grade("fail", out_of_scope=("x.py",))}, []),
     ("reasoning error", {"grade": grade("fail")}, []),
-    ("reasoning error", {"attempt": attempt("gave_up")}, []),
+    ("unknown", {"attempt": attempt("gave_up"), "grade": grade("fail")}, []),
+    ("reasoning error", {"attempt": attempt("out_of_budget")}, []),
     ("clean", {"attempt": attempt("finished"), "grade": grade()}, [finding("drift", "info")]),
     ("clean", {"grade": grade()}, [finding("spiral", "error")]),
 ]
@@ -168,11 +169,33 @@ def test_a_reasoning_error_is_a_grave_finding_and_a_last_check_that_fails() -> N
 
 
 def test_a_recording_that_simply_ends_has_no_known_category() -> None:
-    """Exits of recordings of others say only that nothing follows; those of ours are known."""
+    """Exits of recordings of others say only that nothing follows."""
     cut = Attempt(id="a", origin="production", exit="gave_up")
     assert category(edit(), attempt=cut) == "unknown"
     assert category(edit(), RED, attempt=cut) == "unknown"
-    assert category(edit(), attempt=attempt("gave_up")) == "reasoning error"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["I cannot do this.", "Sorry, I’m unable to complete this task.", "I won't help with that."],
+)
+def test_who_refuses_the_work_made_no_error_in_it(words: str) -> None:
+    """Nothing was changed: the category is unknown, and no file was overlooked."""
+    task = Task(id="t", prompt="", reference=PATCH)
+    reading = read_events({"user": "Mend it"}, {"say": words}, task=task, grade=grade("fail"))
+    ending = classify_ending(reading, [])
+    assert ending is not None
+    assert (ending.category, ending.events) == ("unknown", (2,))
+    assert ending.reason == f"The agent gave up: “{words}”"
+    assert tag_failure_modes(reading, []) == ()
+    book = build_rulebook(plugins.load_plugins("detectors"), {})
+    assert ("context blindness", "grade") not in list_examined_modes(reading, book, [])
+
+
+def test_who_changed_code_and_then_despairs_made_an_error() -> None:
+    assert category(edit(), {"say": "I cannot fix this."}, grade=grade("fail")) == "reasoning error"
+    words = {"say": "I cannot reproduce it, so nothing is changed."}
+    assert category(words, grade=grade("fail")) == "reasoning error"
 
 
 def test_clean_is_a_last_check_that_passes_with_nothing_changed_since() -> None:

@@ -1,1 +1,1 @@
-"""The agents: our own, and programs of others, each called in its own way."""
+"""The agents: the built-in one, and wrapped programs."""

@@ -1,9 +1,9 @@
-"""The built-in agent: a small, honest tool loop that writes down what it does.
+"""The built-in agent: a small tool loop that records what it does.
 
-    request ──► model ──► calls ──► results ──► model ──► … ──► finish
+request ──► model ──► calls ──► results ──► model ──► … ──► finish
 
-What the agent does badly goes back to it as a failed result, or is its exit; only what the user
-must mend is raised.
+A mistake of the agent is returned to it as a failed result, or is its exit; only what the user
+must fix is raised.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ JSON_TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
 }
 SYSTEM_PARAMETERS = ("command", "path", "pattern")
-"""Parameters that reach the operating system, where NUL ends a text."""
+"""Parameters passed to the operating system, where NUL ends a text."""
 
 
 class ToolFailed(Exception):
-    """A tool could not do what the agent asked: the agent's to mend, so the agent is told."""
+    """A tool could not do what the agent requested; the agent receives the message."""
 
 
 def _build_tool_spec(
@@ -150,7 +150,7 @@ CHILD_TOOLS: Mapping[str, ToolSpec] = {
 
 
 def check_call_arguments(call: ModelToolCall, tools: Mapping[str, ToolSpec]) -> dict[str, Any]:
-    """The call's arguments; ToolFailed says what is wrong with them and what is expected."""
+    """Return the call's arguments; ToolFailed says what is wrong and what is expected."""
     if call.name not in tools:
         raise ToolFailed(str(unknown_name_error("tool", call.name, tools)))
     spec = tools[call.name]
@@ -183,7 +183,7 @@ def _find_argument_fault(arguments: dict[str, Any], spec: ToolSpec) -> str | Non
 
 
 def _is_of_type(kind: str, value: object) -> bool:
-    """JSON's types, where true is no number."""
+    """Check JSON types; true is not a number."""
     return isinstance(value, JSON_TYPES[kind]) and isinstance(value, bool) == (kind == "boolean")
 
 
@@ -198,9 +198,9 @@ def _describe_tool_usage(spec: ToolSpec) -> str:
 
 
 MAX_FILE_BYTES = 1_000_000
-"""Bytes of a file that is read or edited."""
+"""Maximum bytes of a file that is read or edited."""
 SHORTAGE_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""What the machine lacks is no fault of the agent."""
+"""Shortages of the machine, which are not the agent's fault."""
 MAX_MATCHES = 200
 MAX_MATCH_CHARS = 300
 NO_ANSWER = "No answer is available; decide yourself and say what you assumed."
@@ -215,17 +215,17 @@ class LaneEnding(Record):
 
 
 class ToolInvocation(Record):
-    """One use of a tool: by which lane, for which call, on what."""
+    """One tool call: its lane, its call and its arguments."""
 
     assignment: Assignment
     lane: LaneRecorder
     call: str
     converse: Callable[[LaneRecorder, str], Awaitable[LaneEnding]]
-    """Let a sub-agent work in its lane on a brief."""
+    """Runs a sub-agent in its lane on a brief."""
 
     @contextmanager
     def record_action(self, kind: type[RecordedAction], **known: Any) -> Iterator[dict[str, Any]]:
-        """Record what is done to the workspace; what the system refuses is the agent's to mend."""
+        """Record an action on the workspace; a refusal of the system is returned to the agent."""
         with self.lane.record_action(kind, call=self.call, **known) as result:
             try:
                 yield result
@@ -348,7 +348,7 @@ def _select_lines(path: str, text: str, first: int, last: int | None) -> str:
 
 
 async def _read_before_write(use: ToolInvocation, path: str) -> tuple[str | None, str]:
-    """What a file holds before it is written, where that is text, and what writing it is."""
+    """Return a file's text before it is written, if it is text, and the kind of the write."""
     try:
         return (await use.assignment.cage.read(path, MAX_FILE_BYTES)).decode(), "change"
     except FileNotFoundError:
@@ -358,7 +358,7 @@ async def _read_before_write(use: ToolInvocation, path: str) -> tuple[str | None
 
 
 def _format_matches(output: str) -> str:
-    """grep's `path NUL line:text` as `path:line: text`, the first of them."""
+    """Format grep's `path NUL line:text` as `path:line: text`, the first matches only."""
     lines = output.removesuffix("\n").split("\n")
     shown_lines = []
     for line in lines[:MAX_MATCHES]:
@@ -401,7 +401,7 @@ finish with done=false and say why.
 
 
 MAX_EMPTY_REPLIES = 2
-"""So many in a row, and the model has given up."""
+"""After this many empty replies in a row, the model has given up."""
 EMPTY_REPLY_HINT = "Your reply was empty. Go on with the work, or call finish."
 CUT_OFF_HINT = "Your reply was cut off at the length limit. Go on from there, in smaller steps."
 SAMPLING_TYPES = {"temperature": float, "max_tokens": int}
@@ -410,7 +410,7 @@ SAMPLING_TYPES = {"temperature": float, "max_tokens": int}
 async def run_lane(
     assignment: Assignment, lane: LaneRecorder, messages: list[ChatMessage]
 ) -> LaneEnding:
-    """One lane from its request, the first message, to its end."""
+    """Run one lane from its request, the first message, to its end."""
     tools = TOOLS if lane.parent is None else CHILD_TOOLS
     lane.add_message("user", messages[0].text, "request")
     empty_replies = 0
@@ -449,7 +449,7 @@ async def take_model_turn(
     messages: list[ChatMessage],
     tools: Mapping[str, ToolSpec],
 ) -> ModelReply:
-    """What the model says next; each turn of every lane counts against the limit, once."""
+    """Return the model's next reply; each turn of every lane counts towards the limit once."""
     recorder = lane.recorder
     if recorder.turns >= assignment.limits.turns:
         raise OutOfBudget("turn limit")
@@ -466,7 +466,7 @@ async def take_model_turn(
 
 
 def find_reply_ending(reply: ModelReply) -> LaneEnding | None:
-    """The end that a reply without calls means, if it means one."""
+    """Return the ending that a reply without calls implies, if any."""
     if reply.stop == "refused":
         return LaneEnding(exit="gave_up", cause="the model refused", summary=reply.text or None)
     if reply.text and not reply.calls and reply.stop != "length":
@@ -477,7 +477,7 @@ def find_reply_ending(reply: ModelReply) -> LaneEnding | None:
 async def perform_call(
     assignment: Assignment, lane: LaneRecorder, call: ModelToolCall, tools: Mapping[str, ToolSpec]
 ) -> ChatMessage | LaneEnding:
-    """Do what a call asks for; what the agent got wrong is the result it is told."""
+    """Perform a call; a mistake of the agent becomes its result."""
 
     async def let_child_work(child: LaneRecorder, brief: str) -> LaneEnding:
         return await run_lane(assignment, child, [ChatMessage(role="user", text=brief)])
@@ -506,7 +506,7 @@ def _build_result_message(call: ModelToolCall, text: str, failed: bool = False) 
 async def run_until_end(
     assignment: Assignment, root: LaneRecorder, messages: list[ChatMessage]
 ) -> LaneEnding:
-    """How the attempt ends, whatever ends it."""
+    """Run until the attempt ends, for whatever reason."""
     try:
         with anyio.move_on_after(assignment.limits.seconds):
             return await run_lane(assignment, root, messages)
@@ -527,7 +527,7 @@ async def run_until_end(
 async def ask_for_feedback(
     assignment: Assignment, root: LaneRecorder, messages: list[ChatMessage], seconds: float
 ) -> str | None:
-    """What the agent says it lacked: one more turn, whose calls nobody runs."""
+    """Ask what the agent lacked: one more turn, whose calls are not run."""
     last_reply = max(i for i, message in enumerate(messages) if message.role == "assistant")
     # Providers refuse calls without results, such as that of finish: its words stand for them.
     last_text = messages[last_reply].text or "I am done."
@@ -547,7 +547,7 @@ async def ask_for_feedback(
 
 
 class BuiltinAgent:
-    """Works through tools with any model that can call them."""
+    """Works through tools with any model that supports tool calls."""
 
     name = "builtin"
     version = "1"
@@ -556,12 +556,12 @@ class BuiltinAgent:
         self.clock = clock
 
     def prompt(self, system: str | None = None) -> tuple[str, str]:
-        """The system prompt, and the tools as JSON: equal texts for equal agents."""
+        """Return the system prompt and the tools as JSON; equal agents give equal texts."""
         tools = msgspec.json.encode(TOOL_SPECS, order="deterministic").decode()
         return SYSTEM_PROMPT if system is None else system, tools
 
     async def work(self, assignment: Assignment) -> Work:
-        """Work until the end; the trace is kept however that comes."""
+        """Work until the end; the trace is returned however it ends."""
         recorder, began = TraceRecorder(self.name, self.clock), time.monotonic()
         root = recorder.open_lane()
         messages = [ChatMessage(role="user", text=assignment.prompt)]
@@ -592,7 +592,7 @@ def require_model(assignment: Assignment) -> Model:
 
 
 def check_sampling_settings(assignment: Assignment) -> dict[str, Any]:
-    """The variant's settings: those that a variant of this agent may have."""
+    """Return the variant's settings that this agent supports."""
     for name, value in assignment.variant.settings.items():
         if name not in SAMPLING_TYPES:
             raise unknown_name_error("setting of the built-in agent", name, SAMPLING_TYPES)

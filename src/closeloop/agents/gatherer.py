@@ -1,7 +1,7 @@
-"""Prints files from inside a cage, whatever else lies there.
+"""Prints files from inside a sandbox.
 
-A program, not a module: run as `python -I -S -c SOURCE SPECIFICATION`, it may use nothing but
-the standard library. Each file comes as the length of its path, its own length, path, content.
+A program, not a module: run as `python -I -S -c SOURCE SPECIFICATION`, it may use only the
+standard library. Each file is printed as length of its path, its own length, path, content.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 MAX_ENTRIES = 200_000
-"""So many names are looked at, not more."""
+"""Maximum number of names that are examined."""
 FILE_HEADER = struct.Struct(">IQ")
 
 
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def find_matching_paths(root: str, pattern: str) -> Iterator[str]:
-    """Paths below the root: a star stands for anything, folders included."""
+    """Yield paths below the root; a star matches anything, including folders."""
     fixed = pattern.partition("*")[0].rpartition("/")[0]
     parts = (re.escape(part) for part in pattern.split("*"))
     path_pattern = re.compile(".*".join(parts), re.DOTALL)
@@ -54,7 +54,7 @@ def find_matching_paths(root: str, pattern: str) -> Iterator[str]:
 
 
 def read_regular_file(root: str, path: str, room: int) -> bytes | None:
-    """An ordinary file that really lies there and fits; a pipe would make us wait for ever."""
+    """Read a regular file that exists there and fits; a pipe would block for ever."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY
     handle = os.open(f"{root}/{path}", flags)
     with os.fdopen(handle, "rb") as file:

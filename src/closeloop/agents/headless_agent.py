@@ -1,8 +1,8 @@
-"""The one way in which programs of others work: in a cage, with a gateway for a network.
+"""Runs wrapped programs as agents: in a sandbox, with the gateway as the only network.
 
-    find ──► prepare its home ──► run, watched ──► gather what it left ──► say how it ended
+find ──► prepare its home ──► run, watched ──► collect its files ──► classify its exit
 
-What the program does badly is its exit; only what the user must mend is raised.
+A mistake of the program is its exit; only what the user must fix is raised.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
 # What a model sent is hostile: made valid and bounded here before anything is done with it.
 
 MAX_RESULT_CHARS = 30_000
-"""Characters of one tool result, as the model and the trace get it."""
+"""Characters of one tool result, as the model and the trace receive it."""
 MAX_MESSAGE_CHARS = 1_000_000
 """Characters of one message, and bytes of one call's arguments."""
 INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
-"""Providers refuse to see a tool's name with such characters again."""
+"""Characters in a tool's name that providers reject."""
 CUT_OFF_MESSAGE = "the reply was cut off at the length limit in this call; send it again, smaller"
 
 
 def shorten_middle(text: str, limit: int = MAX_RESULT_CHARS) -> str:
-    """The text, or its head and tail with a word on how much is missing between."""
+    """Return the text, or its start and end with the number of characters left out."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -77,17 +77,17 @@ def shorten_middle(text: str, limit: int = MAX_RESULT_CHARS) -> str:
 
 
 def replace_surrogates(text: str) -> str:
-    """The text with lone surrogates replaced, so that it can be written as UTF-8."""
+    """Replace lone surrogates, so that the text can be encoded as UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def clean_for_storage(text: str) -> str:
-    """The text, fit for a column of a database: valid, bounded and without NUL."""
+    """Return the text fit for a database column: valid, bounded and without NUL."""
     return shorten_middle(replace_surrogates(text).replace("\0", "\ufffd"))
 
 
 def sanitise_reply(reply: ModelReply) -> ModelReply:
-    """The reply, fit to be kept, sent back and acted on."""
+    """Return the reply fit to be stored, sent back and acted on."""
     calls = [_sanitise_call(call) for call in reply.calls]
     if calls and reply.stop == "length":
         calls[-1] = msgspec.structs.replace(calls[-1], arguments={}, malformed=CUT_OFF_MESSAGE)
@@ -96,7 +96,7 @@ def sanitise_reply(reply: ModelReply) -> ModelReply:
 
 
 def _sanitise_call(call: ModelToolCall) -> ModelToolCall:
-    """The call; as a malformed one when its arguments cannot be written down again."""
+    """Return the call, marked as malformed if its arguments cannot be encoded."""
     malformed, arguments = call.malformed, call.arguments
     try:
         size = len(msgspec.json.encode(arguments))
@@ -115,7 +115,7 @@ def _sanitise_call(call: ModelToolCall) -> ModelToolCall:
 
 
 MAX_TRACE_CHARS = 64_000_000
-"""Characters: a hundred times what honest work leaves behind."""
+"""Characters: a hundred times the trace of honest work."""
 
 Clock = Callable[[], datetime]
 RecordedAction = Command | Edit | Read | ToolUse | Handoff
@@ -123,7 +123,7 @@ MessageIntent = Literal["request", "question", "answer", "claim"]
 
 
 class TraceRecorder:
-    """All lanes of one attempt. Events are numbered by when they began."""
+    """All lanes of one attempt. Events are numbered by their start."""
 
     def __init__(self, agent: str, clock: Clock) -> None:
         self.agent = agent
@@ -133,7 +133,7 @@ class TraceRecorder:
         self.size = 0
 
     def open_lane(self, parent: str | None = None) -> LaneRecorder:
-        """A new lane: the root first, then sub-agents."""
+        """Open a new lane: the root first, then sub-agents."""
         lane = LaneRecorder(self, f"sub-{len(self.lanes)}" if self.lanes else "root", parent)
         self.lanes.append(lane)
         return lane
@@ -143,7 +143,7 @@ class TraceRecorder:
         return sum(len(lane.turns) for lane in self.lanes)
 
     def build_trace(self) -> Trace:
-        """What happened so far; an action still under way has no result yet."""
+        """Build the trace so far; an action in progress has no result yet."""
         lanes = tuple(
             Lane(id=lane.id, parent=lane.parent, agent=self.agent, turns=tuple(lane.turns))
             for lane in self.lanes
@@ -161,7 +161,7 @@ class LaneRecorder:
         self.turns: list[Turn] = []
 
     def add_turn(self, reply: ModelReply, began: datetime) -> None:
-        """One message of the provider; what follows belongs to it."""
+        """Add one provider message; the following events belong to it."""
         seconds = (self.recorder.clock() - began).total_seconds()
         self.turns.append(Turn(usage=reply.usage, model=reply.model, at=began, seconds=seconds))
 
@@ -233,77 +233,77 @@ def _count_text_chars(fields: dict[str, Any]) -> int:
 
 
 MAX_TAIL_BYTES = 4 << 20
-"""Bytes at the end of what a program printed in which its last words are looked for."""
+"""Bytes at the end of a program's output that are searched for its last message."""
 PLACEHOLDER_KEY = "closeloop"
-"""Stands where a program wants a key: the real one never comes near it."""
+"""Passed to programs that require a key; the real key never reaches them."""
 
 
 class AgentCallRequest(Record):
-    """What a program is called for."""
+    """The input of a program's call."""
 
     prompt: str
     system: str | None
     model: str
     address: str
-    """Of the gateway: `http://127.0.0.1:PORT`, where every format is spoken."""
+    """Address of the gateway, `http://127.0.0.1:PORT`, which accepts every format."""
     home: str
     workspace: str
     turns: int
     settings: Mapping[str, str | int | float | bool]
     again: bool = False
-    """Go on with the session that is there, instead of beginning one."""
+    """Whether to continue the existing session."""
 
 
 class AgentCall(Record):
-    """How to start it."""
+    """How to start a program."""
 
     arguments: Sequence[str]
     env: Mapping[str, str] = {}
     files: Mapping[str, str] = {}
-    """To write before, by their paths below the home folder."""
+    """Files to write before, by paths relative to the home folder."""
     stdin: str | None = None
 
 
 class AgentReport(Record):
-    """How it ended, in its own words."""
+    """How it ended, according to itself."""
 
     text: str | None = None
-    """Its last words."""
+    """Its last message."""
     exit: Exit | None = None
-    """Where it tells more than its exit code."""
+    """Set if it says more than the exit code."""
     cause: str | None = None
 
 
 class Adapter(Record):
-    """One program of others."""
+    """One wrapped program."""
 
     name: str
     program: str
     """Its name in PATH."""
     package: str | None = None
-    """The package that holds it, which knows its version."""
+    """The package that contains it, used to find its version."""
     install: str
     """The command that installs it."""
     oldest: str | None = None
-    """The first version that is known to work."""
+    """The first version known to work."""
     call: Callable[[AgentCallRequest], AgentCall]
     understand: Callable[[bytes, Sequence[Recording]], AgentReport]
-    """Given what it printed and left."""
+    """Reads its output and recordings."""
     recordings: Sequence[str] = ()
-    """Patterns below the home folder; a star may stand for folders too."""
+    """Patterns below the home folder; a star also matches folders."""
     prints: bool = False
-    """What it prints is its recording."""
+    """Whether its output is its recording."""
     done: bytes | None = None
-    """Printed when the work is done, by a program that lingers."""
+    """Printed when the work is done, by a program that does not exit."""
     again: bool = True
-    """Whether it can go on with a session."""
+    """Whether it can continue a session."""
     needs_model: bool = True
     settings: Sequence[str] = ()
-    """Names of settings of its own."""
+    """Names of its own settings."""
 
 
 def iterate_last_json_lines(printed: bytes) -> Iterator[dict[str, Any]]:
-    """The JSON objects that were printed one a line, the last first."""
+    """Yield the JSON objects printed one per line, last first."""
     for line in reversed(printed[-MAX_TAIL_BYTES:].splitlines()):
         if line[:1] == b"{":
             try:
@@ -315,20 +315,20 @@ def iterate_last_json_lines(printed: bytes) -> Iterator[dict[str, Any]]:
 
 
 def find_text(value: Any, *path: str) -> str | None:
-    """The text that lies there, if one does."""
+    """Return the text at that path, if there is one."""
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value if isinstance(value, str) and value.strip() else None
 
 
 def join_text_parts(content: Any) -> str | None:
-    """The text in a provider's list of parts."""
+    """Return the text in a provider's list of parts."""
     parts = content if isinstance(content, list) else []
     return "".join(find_text(part, "text") or "" for part in parts) or None
 
 
 def openai_environment(use: AgentCallRequest) -> dict[str, str]:
-    """Variables that point OpenAI's libraries, and those that follow them, at the gateway."""
+    """Return variables that point OpenAI's libraries and similar ones to the gateway."""
     address = f"{use.address}/v1"
     return {
         "OPENAI_BASE_URL": address,
@@ -346,11 +346,11 @@ that you lost time or had to guess? Answer in a few plain sentences, the most us
 nothing was missing, say so.
 """
 MAX_FEEDBACK_SECONDS, GRACE_SECONDS = 600.0, 20.0
-"""For the answer, and how far it may reach beyond the time that the attempt has."""
+"""Seconds for the answer, and by how many it may exceed the attempt's time."""
 
 
 def compute_feedback_seconds(limits: Limits, began: float) -> float:
-    """How long an agent that began then, by the monotonic clock, may take to answer."""
+    """Return how many seconds an agent may take to answer; `began` is by the monotonic clock."""
     left = limits.seconds + GRACE_SECONDS - (time.monotonic() - began)
     return max(1.0, min(MAX_FEEDBACK_SECONDS, left))
 
@@ -363,19 +363,19 @@ _NUMBER = re.compile(r"\d+(?:\.\d+){1,3}[\w.+-]{0,40}")
 
 
 class InstalledProgram(Record):
-    """A program as it was found."""
+    """An installed program."""
 
     path: str
-    """Without links: what is really run."""
+    """Resolved, without links."""
     version: str | None
     shown: tuple[str, ...]
-    """What a cage must show for it to run."""
+    """Paths that a sandbox must expose for it to run."""
     search: tuple[str, ...] = ()
-    """Folders of interpreters that it looks for by name."""
+    """Folders of interpreters that it looks up by name."""
 
 
 def find_installed_program(name: str, package: str | None = None) -> InstalledProgram | None:
-    """A program by its path, or by its name in PATH; None when there is none."""
+    """Find a program by its path or its name in PATH; None if there is none."""
     program_path = shutil.which(str(Path(name).expanduser()))
     if program_path is None:
         return None
@@ -392,25 +392,25 @@ def _inspect_program(real: str, package: str | None, changed: int) -> InstalledP
         if package
         else _digest_file(real)
     )
-    shown = tuple(dict.fromkeys(parts))
-    return InstalledProgram(path=real, version=version, shown=shown, search=tuple(search))
+    paths = tuple(dict.fromkeys(parts))
+    return InstalledProgram(path=real, version=version, shown=paths, search=tuple(search))
 
 
 def _find_needed_paths(path: str) -> tuple[list[str], list[str]]:
-    """A file's installation and, for a script, its interpreter's; and folders to search."""
-    shown, search = _installation_paths(path), []
+    """Return the paths of a file's installation and of its interpreter, and folders to search."""
+    paths, search = _installation_paths(path), []
     line = _read_shebang(path)
     if line and Path(line[0]).name == "env":
         names = [word for word in line[1:] if not word.startswith("-") and "=" not in word]
         line = [shutil.which(names[0]) or ""] if names else []
         search += [str(Path(line[0]).parent)] if line and line[0] else []
     if line and Path(line[0]).is_file():
-        shown += [*_installation_paths(line[0]), *_installation_paths(os.path.realpath(line[0]))]
-    return shown, search
+        paths += [*_installation_paths(line[0]), *_installation_paths(os.path.realpath(line[0]))]
+    return paths, search
 
 
 def _installation_paths(path: str) -> list[str]:
-    """All its packages for a Node program, the environment of a Python one, else the file."""
+    """Return all packages of a Node program, the environment of a Python one, else the file."""
     above = Path(path).parents
     modules = [folder for folder in above if folder.name == "node_modules"]
     if modules:
@@ -425,7 +425,8 @@ def _installation_paths(path: str) -> list[str]:
 
 
 def _prefix_folders(folder: Path) -> list[str]:
-    """Of an installation only what is programs: it may be somebody's home, or the whole system."""
+    """Return only the program folders of an installation, which may be a home or the whole
+    system."""
     names = ("bin", "lib", "lib64", "include")
     return [str(folder / name) for name in names if (folder / name).is_dir()]
 
@@ -442,7 +443,7 @@ def _digest_file(real: str) -> str:
 
 
 def _packaged_version(real: str, package: str) -> str | None:
-    """As the package that holds the program says, which costs no start of it."""
+    """Return the version from the package, without starting the program."""
     for folder in Path(real).parents:
         manifest = folder / "package.json"
         if (
@@ -466,7 +467,7 @@ def _read_package_manifest(path: Path) -> dict[str, object]:
 
 
 def _printed_version(real: str) -> str | None:
-    """As the program itself says, in a home of its own."""
+    """Return the version that the program prints, run in an empty home."""
     with tempfile.TemporaryDirectory(prefix="closeloop-version-") as folder:
         env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": folder, "TERM": "dumb"}
         try:
@@ -496,9 +497,9 @@ _FILE_HEADER = struct.Struct(">IQ")
 async def gather_recordings(
     cage: WorkspaceSandbox, patterns: Sequence[str]
 ) -> tuple[Recording, ...]:
-    """Ordinary files below the home folder that the patterns mean, as many as there is room for.
+    """Collect regular files below the home folder that match the patterns, within the size limit.
 
-    They are read from inside, where a path leads nowhere that the agent could not go itself.
+    They are read from inside the sandbox, where no path leads outside.
     """
     if not patterns:
         return ()
@@ -509,7 +510,7 @@ async def gather_recordings(
 
 
 def _unpack_recordings(content: bytes) -> Iterator[Recording]:
-    """Whatever came, up to where it does not make sense any more."""
+    """Yield what can be parsed."""
     offset = 0
     while len(content) - offset >= _FILE_HEADER.size:
         name, size = _FILE_HEADER.unpack_from(content, offset)
@@ -528,21 +529,21 @@ def _gatherer_command() -> tuple[str, ...]:
 
 
 GATEWAY_PORT = 8017
-"""Where a program finds the gateway on the loopback of its cage."""
+"""Loopback port of the gateway inside the sandbox."""
 MAX_PRINTED_BYTES = 16 << 20
 LOOK_SECONDS, LINGER_SECONDS, CLOSING_SECONDS = 0.25, 3.0, 0.05
-"""Seconds between looks, that a program may linger when it is done, and to ask if all is over."""
+"""Seconds between polls, that a finished program may linger, and to ask whether all is over."""
 FOREVER_SECONDS = 1e9
 MIN_ERROR_STATUS = 400
 MAX_ARGUMENT_BYTES = 128 << 10
-"""Bytes that Linux takes for one argument."""
+"""Maximum bytes of one argument on Linux."""
 SHARED_SETTINGS = ("arguments", "program", "version")
 
 AgentSettings = Mapping[str, str | int | float | bool]
 
 
 class AgentWatcher:
-    """Knows when a program is to be stopped: done, idle, or with nobody left to talk to."""
+    """Decides when to stop a program: done, idle, or without a model."""
 
     def __init__(self, done: bytes | None, door: ModelProxy | None, idle_seconds: float) -> None:
         self.closed: OutOfBudget | Fault | None = None
@@ -592,18 +593,18 @@ class AgentWatcher:
 
 
 class ProgramRun(Record):
-    """A program that was started and is gone."""
+    """A finished run of a program."""
 
     ended: ProgramResult
     closed: OutOfBudget | Fault | None
     asked: bool | None
-    """Whether it asked its model anything; None where it has none."""
+    """Whether it sent any request to its model; None without a model."""
     refused: str | None = None
-    """Why not one of its requests had an answer, where that is so."""
+    """Why none of its requests was answered, if so."""
 
 
 class HeadlessAgent:
-    """An agent that is a program of others."""
+    """An agent that is a wrapped program."""
 
     def __init__(self, adapter: Adapter, settings: AgentSettings | None = None) -> None:
         self.adapter = adapter
@@ -619,18 +620,19 @@ class HeadlessAgent:
         return installed.version if installed else None
 
     def prompt(self, system: str | None) -> tuple[str, str]:
-        """What is added to the program's own prompt, which only its version can stand for."""
+        """Return what is added to the program's own prompt, which is identified by its version."""
         return system or "", ""
 
     def locate_program(self) -> InstalledProgram | None:
-        """The program, where it is on this machine."""
+        """Find the program on this machine."""
         program = str(self.settings.get("program", self.adapter.program))
         if not self.adapter.program:
             program = (split_setting(program, "program") or [""])[0]
         return find_installed_program(program, self.adapter.package) if program else None
 
     def with_settings(self, settings: AgentSettings) -> HeadlessAgent:
-        """The same agent for a variant; BadInput where its settings or the program are wrong."""
+        """Return the agent with a variant's settings; BadInput if the settings or the program are
+        wrong."""
         known = (*SHARED_SETTINGS, *self.adapter.settings)
         for name in settings:
             if name not in known:
@@ -671,7 +673,7 @@ class HeadlessAgent:
         return installed
 
     async def work(self, assignment: Assignment) -> Work:
-        """Let the program work to its end, and bring out what it left."""
+        """Run the program to its end, and collect its files."""
         limits, began = assignment.limits, time.monotonic()
         if assignment.door is None and self.adapter.needs_model:
             raise BadInput(f"The agent {self.name} needs a model: give one with --model.")
@@ -699,7 +701,7 @@ class HeadlessAgent:
         )
 
     async def ask_for_feedback(self, assignment: Assignment, seconds: float) -> str | None:
-        """What the agent lacked, by its own account; the workspace cannot be written meanwhile."""
+        """Ask what the agent lacked; the workspace is read-only meanwhile."""
         try:
             program_run = await self.run_program(assignment, FEEDBACK_QUESTION, seconds, again=True)
             recordings = await gather_recordings(
@@ -716,7 +718,7 @@ class HeadlessAgent:
     async def run_program(
         self, assignment: Assignment, prompt: str, seconds: float, *, again: bool = False
     ) -> ProgramRun:
-        """Run it once in its cage, watched."""
+        """Run it once in its sandbox, watched."""
         installed, door = self.require_program(), assignment.door
         cage, address = equip_sandbox(
             _require_sandbox(assignment), installed, door, assignment.limits
@@ -762,7 +764,7 @@ class HeadlessAgent:
 
 
 def split_setting(line: object, name: str) -> list[str]:
-    """A setting that is split as a shell does."""
+    """Split a setting as a shell does."""
     try:
         return shlex.split(str(line))
     except ValueError as error:
@@ -772,7 +774,7 @@ def split_setting(line: object, name: str) -> list[str]:
 def equip_sandbox(
     cage: WorkspaceSandbox, installed: InstalledProgram, door: ModelProxy | None, limits: Limits
 ) -> tuple[WorkspaceSandbox, str]:
-    """A cage that shows the program and leads to the door, and the address to find it at."""
+    """Return a sandbox with the program and the proxy, and the proxy's address in it."""
     view = cage.sandbox.view
     visible_paths = [*view.readable, *(link for link, _ in view.links)]
     shares = tuple(
@@ -796,7 +798,7 @@ def equip_sandbox(
 
 
 def require_short_arguments(call: AgentCall) -> None:
-    """MachineFailed where a text is too long for the way in which the program takes it."""
+    """MachineFailed if a text is too long for an argument."""
     longest = max((len(each.encode(errors="replace")) for each in call.arguments), default=0)
     if longest >= MAX_ARGUMENT_BYTES:
         raise MachineFailed(
@@ -807,7 +809,7 @@ def require_short_arguments(call: AgentCall) -> None:
 
 
 async def write_agent_files(cage: WorkspaceSandbox, call: AgentCall) -> None:
-    """The program's configuration."""
+    """Write the program's configuration."""
     for path, text in call.files.items():
         try:
             await cage.write(f"{cage.home}/{path}", text.encode(errors="replace"))
@@ -816,7 +818,7 @@ async def write_agent_files(cage: WorkspaceSandbox, call: AgentCall) -> None:
 
 
 def find_unanswered_cause(exchanges: Sequence[Exchange], first: int) -> str | None:
-    """Why there was no answer to any request from that one on; None where there was one."""
+    """Return why no request from that one on was answered; None if one was."""
     last = None
     for number in range(first, len(exchanges)):
         last = exchanges[number]
@@ -825,8 +827,8 @@ def find_unanswered_cause(exchanges: Sequence[Exchange], first: int) -> str | No
     return None if last is None else last.cause or f"status {last.status}"
 
 
-def classify_exit(ran: ProgramRun, said: AgentReport, limits: Limits) -> tuple[Exit, str | None]:
-    """The exit and, unless all went well, its cause."""
+def classify_exit(ran: ProgramRun, report: AgentReport, limits: Limits) -> tuple[Exit, str | None]:
+    """Return the exit and, unless it succeeded, its cause."""
     ended = ran.ended
     if isinstance(ran.closed, OutOfBudget):
         return "out_of_budget", str(ran.closed)
@@ -838,8 +840,8 @@ def classify_exit(ran: ProgramRun, said: AgentReport, limits: Limits) -> tuple[E
         return "idle", f"it produced no output and no request for {limits.idle_seconds:g} seconds"
     if ended.stopped not in (None, "done"):
         return "crashed", ended.stopped
-    if said.exit is not None:
-        return said.exit, said.cause or "it says so"
+    if report.exit is not None:
+        return report.exit, report.cause or "it says so"
     if ended.stopped is None and ended.exit_code != 0:
         return "crashed", f"exit code {ended.exit_code}: {_last_printed_line(ended)}"
     if ran.asked is False:

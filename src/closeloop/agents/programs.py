@@ -1,4 +1,4 @@
-"""Coding agents that are programs of others: how each is called and what its last output means."""
+"""Wrapped coding agents: how each is called, and what its last output means."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def build_aider_call(use: AgentCallRequest) -> AgentCall:
 
 
 def read_aider_report(printed: bytes, recordings: Sequence[Recording]) -> AgentReport:
-    """What stands in the chat after the last thing that a user said; remarks are the program's."""
+    """Return the chat after the user's last message; remarks are the program's."""
     for recording in recordings:
         if recording.path.endswith("chat-history.md"):
             chat = recording.content[-1 << 20 :].decode(errors="replace").splitlines()
@@ -225,7 +225,7 @@ def build_gemini_call(use: AgentCallRequest) -> AgentCall:
 
 
 def read_gemini_report(printed: bytes, recordings: Sequence[Recording]) -> AgentReport:
-    """Words come in pieces, with the turn's end after them."""
+    """Join the message, which arrives in pieces before the turn's end."""
     text_pieces: list[str] = []
     error_report = AgentReport()
     for event in iterate_last_json_lines(printed):
@@ -381,7 +381,7 @@ def build_openhands_call(use: AgentCallRequest) -> AgentCall:
 
 
 def read_openhands_report(printed: bytes, recordings: Sequence[Recording]) -> AgentReport:
-    """The last event that speaks, or tells of an error."""
+    """Return the last event with a message or an error."""
     for recording in reversed(recordings):
         try:
             event = msgspec.json.decode(recording.content)
@@ -503,7 +503,7 @@ qwen_code = HeadlessAgent(
 
 
 MAX_SUMMARY_CHARS = 30_000
-"""Enough for the answer of a judge by a large rubric, and all that is kept of any agent."""
+"""Enough for a judge's answer by a large rubric; nothing longer is stored of any agent."""
 PROMPT_WAYS = ("argument", "stdin", "file")
 
 
@@ -537,7 +537,7 @@ def read_program_report(printed: bytes, recordings: Sequence[Recording]) -> Agen
 
 
 class CommandAgent(HeadlessAgent):
-    """A program that nobody has written an adapter for."""
+    """A program without an adapter."""
 
     def with_settings(self, settings: AgentSettings) -> HeadlessAgent:
         if not settings.get("program"):

@@ -1,1 +1,1 @@
-"""Make attempts, schedule them, and save what came of them."""
+"""Make attempts, schedule them, and save their results."""

@@ -1,4 +1,4 @@
-"""One attempt: an agent works in a workspace, what it left is graded in a clean room."""
+"""One attempt: an agent works in a workspace, and its change is graded in a clean room."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ from closeloop.traces.file_source import session_from_gateway, session_from_reco
 from closeloop.traces.readers.gateway import find_system_prompt
 
 GRACE_SECONDS = 60.0
-"""An agent stops itself at its time limit; one that does not is stopped this much later."""
+"""An agent stops itself at its time limit; otherwise it is stopped this much later."""
 MAX_FEEDBACK_CHARACTERS = 20_000
 
 WorkspaceStep = Callable[[Workspace], Awaitable[None]]
 
 
 class AgentRun(Record):
-    """What an agent did, and what went between it and its model."""
+    """An agent's work, and its exchanges with the model."""
 
     work: Work
     change: Change
     exchanges: Sequence[Exchange] = ()
     mend: str | None = None
     refused: Mapping[str, int] = {}
-    """Hosts that it asked for in vain, and how often."""
+    """Hosts that were refused to it, with counts."""
 
 
 async def make_attempt(one: AttemptOrder, tools: RunResources) -> AttemptResult:
-    """The whole of one try, from a fresh workspace to its grade. Nothing of it is kept yet."""
+    """Make one attempt, from a fresh workspace to its grade, without storing it."""
     slot = one.slot
     if slot.task.digest not in tools.bases:
         tools.bases[slot.task.digest] = await prepare_task_base(slot.task, tools.workspaces)
@@ -97,7 +97,7 @@ async def make_attempt(one: AttemptOrder, tools: RunResources) -> AttemptResult:
 
 
 def lost_attempt(one: AttemptOrder, started: datetime, cause: str) -> AttemptResult:
-    """A try that the machine lost, with all that came of it."""
+    """Build the result of a try that a machine fault lost."""
     attempt = Attempt(
         **attempt_identity(one),
         started=started,
@@ -113,7 +113,7 @@ def attempt_id(one: AttemptOrder) -> str:
 
 
 def attempt_identity(one: AttemptOrder) -> dict[str, Any]:
-    """Which attempt it is, however it ends."""
+    """Return the fields that identify the attempt, however it ends."""
     slot = one.slot
     return {
         "id": attempt_id(one),
@@ -129,7 +129,7 @@ def attempt_identity(one: AttemptOrder) -> dict[str, Any]:
 
 
 async def lay_out_patches(one: AttemptOrder, workspace: Workspace) -> None:
-    """The change that an agent goes on with; BadInput where it does not apply."""
+    """Apply the change that an agent continues; BadInput if it does not apply."""
     if one.beneath.strip():
         await workspace.apply_patch(one.beneath)
         await workspace.settle_changes()
@@ -137,7 +137,7 @@ async def lay_out_patches(one: AttemptOrder, workspace: Workspace) -> None:
 
 
 async def do_nothing(workspace: Workspace) -> None:
-    """All is as it should be."""
+    """Do nothing."""
 
 
 async def run_agent(
@@ -206,9 +206,9 @@ async def run_agent(
 def find_provider_fault(
     exit_: Exit, door: AttemptProxy, span: tuple[float, float], limits: Limits
 ) -> str | None:
-    """Why an attempt that did not end well says nothing about the agent: its model was silent.
+    """Return why a failed attempt says nothing about the agent: its model was silent.
 
-    Of a program that gave up because an answer broke off, that is the reason too.
+    The same holds if a program gave up because an answer broke off.
     """
     if exit_ not in ("out_of_time", "idle", "gave_up", "crashed"):
         return None
@@ -219,7 +219,7 @@ def find_provider_fault(
 def build_assignment(
     slot: ScheduledAttempt, crew: ResolvedVariant, workspace: Workspace, door: ModelProxy | None
 ) -> Assignment:
-    """What an agent is handed."""
+    """Build an agent's assignment."""
     return Assignment(
         prompt=slot.task.prompt,
         system=add_agent_context(crew, slot.context),
@@ -234,7 +234,8 @@ def build_assignment(
 
 
 def with_trace(done: AgentRun) -> Work:
-    """An agent that did not tell its work itself left files about it, or at least its requests."""
+    """Add a trace to an agent's work that has none: from its files, or at least from its
+    requests."""
     work = msgspec.structs.replace(done.work, recordings=())
     if work.trace.events:
         return work
@@ -246,7 +247,7 @@ def with_trace(done: AgentRun) -> Work:
 
 
 def with_refusals(work: Work, refused: Mapping[str, int]) -> Work:
-    """A note in the trace for every host that the sandbox did not let it reach."""
+    """Add a note to the trace for every host that the sandbox refused."""
     trace = work.trace
     lanes = trace.lanes or (Lane(id="root"),)
     notes = (
@@ -265,7 +266,7 @@ def with_refusals(work: Work, refused: Mapping[str, int]) -> Work:
 
 
 def feedback_insights(attempt: Attempt, task: Task, feedback: str | None) -> tuple[Insight, ...]:
-    """What the agent said it lacked, where it said anything."""
+    """Return what the agent said it lacked, if anything."""
     if not feedback or not feedback.strip() or attempt.ended is None:
         return ()
     return (
@@ -280,7 +281,7 @@ def feedback_insights(attempt: Attempt, task: Task, feedback: str | None) -> tup
 
 
 def make_answerer(task: Task) -> Callable[[str], str | None]:
-    """What the user says when asked, by the task's script."""
+    """Return the user's answers to questions, from the task's script."""
 
     def answer(question: str) -> str | None:
         for pattern, reply in task.answers.items():
@@ -295,7 +296,7 @@ def make_answerer(task: Task) -> Callable[[str], str | None]:
 
 
 DEFAULT_JOBS = 16
-"""What providers allow at once, as a rule."""
+"""Requests at once that providers usually allow."""
 
 
 class AttemptExecutor(Record):
@@ -303,14 +304,14 @@ class AttemptExecutor(Record):
 
     make: Callable[[AttemptOrder], Awaitable[AttemptResult]]
     places: int
-    """How many at once, where nobody says."""
+    """Number of attempts at once by default."""
 
 
 @asynccontextmanager
 async def open_executor(
     plan: ExperimentPlan, tools: RunResources
 ) -> AsyncIterator[AttemptExecutor]:
-    """The one that the settings name, for the attempts of a plan."""
+    """Open the executor that the settings name, for the attempts of a plan."""
     if tools.settings.executor.kind == "ray":
         from closeloop.attempts.ray_cluster import open_cluster
 
@@ -325,9 +326,9 @@ async def open_executor(
 
 
 def default_job_count() -> int:
-    """How many attempts are made at once on this machine, where nobody says.
+    """Return the default number of attempts at once on this machine.
 
-    Agents mostly wait for a model. Test suites and setups have a limit of their own.
+    Agents mostly wait for a model. Test suites and setups have their own limit.
     """
     return max(DEFAULT_JOBS, os.cpu_count() or 1)
 
@@ -335,11 +336,12 @@ def default_job_count() -> int:
 # Whether another attempt of an experiment may begin.
 
 PAUSE_CHECK_SECONDS = 1.0
-"""A pause is noticed this late at the most."""
+"""Seconds after which a pause is noticed at the latest."""
 
 
 class AttemptPacer:
-    """Asks the store, which all processes of an experiment share."""
+    """Decides by the store, which all processes of an experiment share, whether attempts may
+    start."""
 
     def __init__(self, experiment: Experiment, store: Store) -> None:
         self._experiment = experiment
@@ -349,11 +351,11 @@ class AttemptPacer:
         self._broken: dict[str, str] = {}
 
     def mark_broken(self, variant: str, why: str) -> None:
-        """Nothing of this variant can go well before the user has mended something."""
+        """Block a variant that cannot succeed until the user fixes something."""
         self._broken[variant] = f"they would fail like another one: {why.rstrip('.')}"
 
     def block_reason(self, variant: str) -> str | None:
-        """Why no attempt of a variant may begin now; None when one may."""
+        """Return why no attempt of a variant may start now; None if one may."""
         experiment, now = self._experiment, time.monotonic()
         if variant in self._broken:
             return self._broken[variant]

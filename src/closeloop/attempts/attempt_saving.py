@@ -1,4 +1,4 @@
-"""Keep what an attempt made: in the store, and unfinished work as a branch too."""
+"""Saves the result of an attempt: in the store, and unfinished work as a branch too."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ LIMIT_EXITS = ("out_of_time", "idle", "out_of_budget")
 
 
 def started_event(slot: ScheduledAttempt, retry: int) -> LogEvent:
-    """A try began."""
+    """Build the event of a started try."""
     return _slot_event(slot, "attempt.started", retry=retry)
 
 
 def blocked_event(slot: ScheduledAttempt, why: str) -> LogEvent:
-    """A try was not begun, as a limit would not have it."""
+    """Build the event of a try that a limit prevented."""
     return _slot_event(slot, "guardrail.held", why=why)
 
 
 def ended_events(made: AttemptResult, task: Task) -> tuple[LogEvent, ...]:
-    """What became of a try, and which limit stopped it.
+    """Build the events of a finished try, and of the limit that stopped it.
 
-    How a held-out task ended is in the ledger's own place, never in the log that all read.
+    The result of a held-out task goes to its ledger, never to the log that everybody reads.
     """
     attempt, sealed = made.attempt, task.split == "held-out"
     end_details: EventDetails = {
@@ -100,7 +100,7 @@ def _slot_event(slot: ScheduledAttempt, kind: str, **details: str | int) -> LogE
 
 
 def visible_task_name(task: Task) -> str:
-    """Of a held-out one, what people may see."""
+    """Return the task's name, or the public name of a held-out one."""
     return task_alias(task.digest) if task.split == "held-out" else task.id
 
 
@@ -108,7 +108,7 @@ def visible_task_name(task: Task) -> str:
 
 UNSAVED_SUFFIX = ".unsaved"
 ATTEMPTS_FOLDER = Path(".closeloop/attempts")
-"""Where those of experiments lie, from the root."""
+"""Where attempts of experiments are put, relative to the root."""
 
 
 class FinishedAttempt(Record):
@@ -116,19 +116,19 @@ class FinishedAttempt(Record):
 
     made: AttemptResult
     exchanges: bytes | None = None
-    """Packed: they are not told with the rest."""
+    """Packed, and stored separately."""
     job: str
 
 
 class JudgedTry(Record):
-    """A verdict, with the judges that gave it."""
+    """A verdict with its judges."""
 
     assessment: SubtaskAssessment
     judges: tuple[JudgeVersion, ...] = ()
 
 
 class UnsavedBatch(Record):
-    """What is saved in one go."""
+    """Results that are saved together."""
 
     tried: tuple[SubtaskResult, ...] = ()
     judged: tuple[JudgedTry, ...] = ()
@@ -136,7 +136,7 @@ class UnsavedBatch(Record):
 
 
 class ResultSaver:
-    """Takes tries and verdicts of one plan; each is kept when `keep` returns."""
+    """Saves tries and verdicts of one plan; each is stored when `save_result` returns."""
 
     def __init__(self, store: Store, folder: Path, plan: str) -> None:
         self._store = store
@@ -145,11 +145,12 @@ class ResultSaver:
         self._waiting: list[SubtaskResult | JudgedTry] = []
         self._turn = anyio.Lock()
         self._refused: Fault | None = None
-        """By the database."""
+        """The fault of the database."""
         self._broken: Fault | None = None
 
     async def save_result(self, one: SubtaskResult | JudgedTry) -> None:
-        """Whoever gets the turn saves all that wait; a kill loses none that is saved."""
+        """Save a result; the first to get the turn saves all that wait, so that a kill loses
+        none."""
         with anyio.CancelScope(shield=True):
             self._waiting.append(one)
             async with self._turn:
@@ -178,7 +179,7 @@ class ResultSaver:
 def save_finished_attempt(
     made: AttemptResult, job: str, store: Store, folder: Path
 ) -> AttemptRow | None:
-    """Save an attempt, or put it by; None when another process was first."""
+    """Save an attempt, or set it aside; None if another process was first."""
     try:
         return store.save_attempt(made, job)
     except Fault as fault:
@@ -190,11 +191,11 @@ def save_finished_attempt(
 
 
 class ResultsRefused(MachineFailed):
-    """The database refused what is finished: the message says what became of it."""
+    """The database refused finished results; the message says where they are."""
 
 
 def pick_fault_to_report(faults: Sequence[Fault]) -> Fault:
-    """The last fault, but one that says where finished work lies before any other."""
+    """Return the fault that says where finished work is, else the last one."""
     refused = [fault for fault in faults if isinstance(fault, ResultsRefused)]
     return (refused or faults)[-1]
 
@@ -202,7 +203,7 @@ def pick_fault_to_report(faults: Sequence[Fault]) -> Fault:
 def set_batch_aside(
     batch: UnsavedBatch, fault: Fault, folder: Path, name: str, again: str
 ) -> ResultsRefused:
-    """Put by what the database refused: what there is to say of that."""
+    """Set aside what the database refused, and build the fault that says so."""
     reason = str(fault).rstrip(".")
     try:
         write_batch_file(batch, folder, name)
@@ -217,7 +218,7 @@ def set_batch_aside(
 
 
 def write_batch_file(batch: UnsavedBatch, folder: Path, name: str) -> None:
-    """In a file, which is whole or not there, even where the machine is lost next."""
+    """Write a file atomically, so that it survives a crash."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}-{token_hex(4)}"
     try:
@@ -233,7 +234,7 @@ def write_batch_file(batch: UnsavedBatch, folder: Path, name: str) -> None:
 
 
 def save_batch(batch: UnsavedBatch, store: Store) -> None:
-    """In two transactions what judges said, and what that makes of the tries; attempts in one."""
+    """Save verdicts and their tries in two transactions, and attempts in one."""
     for finished in batch.finished:
         exchanges = unpack_exchanges(finished.exchanges) if finished.exchanges else ()
         store.save_attempt(replace(finished.made, exchanges=exchanges), finished.job)
@@ -253,7 +254,7 @@ def save_batch(batch: UnsavedBatch, store: Store) -> None:
 
 
 def recover_batches(store: Store, folder: Path, name: str = "*") -> int:
-    """Save what lies in files because no database took it; how many there were."""
+    """Save results from files that no database accepted before; return how many."""
     files = sorted(folder.glob(f"{name}-*{UNSAVED_SUFFIX}"))
     for file in files:
         try:
@@ -290,9 +291,9 @@ class AttemptBranch(Record):
 async def save_attempt_result(
     made: AttemptResult, task: Task, store: Store, job: str, aside: Path
 ) -> AttemptRow | None:
-    """Save it whole or not at all, in one transaction; None when another process was first.
+    """Save an attempt in one transaction; None if another process was first.
 
-    Where the database takes nothing, it is put aside.
+    If the database refuses it, it is set aside.
     """
     unfinished = made.attempt.exit != "finished" and task.split != "held-out"
     if unfinished and made.change is not None and made.change.patch:
@@ -310,9 +311,9 @@ async def save_attempt_result(
 
 
 def make_attempt_branch(made: AttemptResult, task: Task) -> AttemptBranch | None:
-    """The attempt's change on top of the task's base; None where the repository is not here.
+    """Commit the attempt's change on the task's base; None if the repository is not here.
 
-    Secrets that the change would bring into the repository are redacted.
+    Secrets that the change would add to the repository are redacted.
     """
     attempt, change = made.attempt, made.change
     if task.repo is None or task.base is None or not has_branches(task.repo):
@@ -326,7 +327,7 @@ def make_attempt_branch(made: AttemptResult, task: Task) -> AttemptBranch | None
 
 
 def _restore_delivered_branch(store: Store, attempt: str) -> AttemptBranch | None:
-    """The branch that `closeloop deliver` made, as it is; made again where it is gone."""
+    """Return the branch that `closeloop deliver` made; recreate it if it is gone."""
     order = store.steps.load_step(delivery_step_key(attempt, "requested"), DeliveryOrder)
     branch = store.steps.load_step(delivery_step_key(attempt, "branched"), DeliveryBranch)
     repo = order.task.repo if order else None
@@ -339,7 +340,7 @@ def _restore_delivered_branch(store: Store, attempt: str) -> AttemptBranch | Non
 
 
 def branch_stored_attempt(store: Store, name: str) -> AttemptBranch:
-    """A branch for any kept attempt, by its id or the beginning of it."""
+    """Make a branch for a stored attempt, by its id or the beginning of it."""
     attempt = store.load_attempt(name)
     if (delivered := _restore_delivered_branch(store, attempt.id)) is not None:
         return delivered
@@ -360,7 +361,7 @@ def branch_stored_attempt(store: Store, name: str) -> AttemptBranch:
 MIN_SECRET_CHARACTERS = 8
 PURGED_MARK = "[purged]"
 UNREDACTED_TABLES = ("tasks",)
-"""What grading runs is the user's own: known forms in it are mostly made-up keys of tests."""
+"""The input of grading is the user's own: known forms in it are mostly made-up keys of tests."""
 MAX_FILE_BYTES = 64 << 20
 
 
@@ -373,15 +374,15 @@ class PurgeResult(Record):
     """Records by table."""
     done: bool
     purge: Purge | None = None
-    """The tombstone; None where nothing was removed."""
+    """The tombstone; None if nothing was removed."""
     left: dict[str, int] = {}
-    """Records that hold known forms and are left alone, by table."""
+    """Records with known forms that are left unchanged, by table."""
     files: tuple[str, ...] = ()
-    """Files beside the store that hold the secret."""
+    """Files beside the store that contain the secret."""
 
 
 def purge_secret(store: Store, secret: str, *, who: str, apply: bool) -> PurgeResult:
-    """Replace a secret in everything that is stored; only count where `apply` is not set."""
+    """Replace a secret in everything that is stored; only count it unless `apply` is set."""
     if len(secret) < MIN_SECRET_CHARACTERS:
         raise BadInput(
             f"A secret of {len(secret)} characters would match ordinary text: give one "
@@ -397,7 +398,7 @@ def purge_secret(store: Store, secret: str, *, who: str, apply: bool) -> PurgeRe
 
 
 def purge_known_forms(store: Store, *, who: str, apply: bool) -> PurgeResult:
-    """Run today's redaction over everything that is stored, but for the tasks."""
+    """Apply today's redaction to everything that is stored, except tasks."""
     redaction = _FormRedaction()
     places = store.purges.count_records(redaction.rewrite_value)
     left = {name: places.pop(name) for name in UNREDACTED_TABLES if name in places}
@@ -411,7 +412,8 @@ def purge_known_forms(store: Store, *, who: str, apply: bool) -> PurgeResult:
 
 
 def files_with_secret(secret: str, folder: Path) -> Iterator[str]:
-    """Files in a folder that hold a secret as it is; databases are for `purge_secret`."""
+    """Yield files of a folder that contain a secret literally; databases are left to
+    `purge_secret`."""
     secret_bytes = secret.encode()
     for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
         try:
@@ -445,7 +447,7 @@ def _make_tombstone_builder(
 
 
 class _SecretRemoval:
-    """Replaces a secret, also as JSON, URLs and base 64 write it."""
+    """Replaces a secret, also as encoded in JSON, URLs and base64."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret
@@ -455,14 +457,15 @@ class _SecretRemoval:
         self._ways = sorted(dict.fromkeys(ways), key=len, reverse=True)
 
     def salted_digest(self) -> str:
-        """A salted digest, slow to guess: it only confirms the secret to whoever has it."""
+        """Return a salted digest that is slow to guess; it only confirms the secret to who has
+        it."""
         salt = os.urandom(16)
         content = self._secret.encode("utf-8", "replace")
         made = hashlib.scrypt(content, salt=salt, n=2**14, r=8, p=1, dklen=32)
         return f"scrypt:{salt.hex()}:{made.hex()}"
 
     def rewrite_value(self, value: Any) -> Any:
-        """A text, bytes or a decoded record without the secret."""
+        """Return a text, bytes or a decoded record without the secret."""
         match value:
             case str():
                 for way in self._ways:
@@ -482,18 +485,18 @@ class _SecretRemoval:
 
 
 class _FormRedaction:
-    """Redacts all known forms, and remembers a digest of what held them."""
+    """Redacts all known forms, and remembers a digest of the records that had them."""
 
     def __init__(self) -> None:
         self._salt = os.urandom(16)
         self._removed = hashlib.blake2b(key=self._salt, digest_size=32)
 
     def salted_digest(self) -> str:
-        """A salted digest of the records as they were."""
+        """Return a salted digest of the original records."""
         return f"blake2b:{self._salt.hex()}:{self._removed.hexdigest()}"
 
     def rewrite_value(self, value: Any) -> Any:
-        """A text, bytes or a decoded record without secrets of known forms."""
+        """Return a text, bytes or a decoded record without secrets of known forms."""
         match value:
             case str():
                 new: Any = redact_text(value, {})
@@ -507,7 +510,7 @@ class _FormRedaction:
 
 
 def _redact_patches(value: Any) -> Any:
-    """Patches are redacted line by line, or else they could not be read any more."""
+    """Redact patches line by line, so that they remain valid."""
     match value:
         case dict():
             return {

@@ -67,16 +67,16 @@ from closeloop.store.store import open_project_store
 from closeloop.text.redaction import redact_grade
 
 AgentBriefing = Callable[[Task, ResolvedVariant, str], str]
-"""What an agent is told beside its task; takes the attempt's id, too."""
+"""Returns an agent's context besides its task; also receives the attempt's id."""
 
 
 def tell_nothing(task: Task, crew: ResolvedVariant, attempt: str) -> str:
-    """The briefing of agents that are told only their task."""
+    """Return an empty context."""
     return ""
 
 
 class RunContext(Record):
-    """What the work is done with, opened once."""
+    """The resources of a run, opened once."""
 
     store: Store
     tools: RunResources
@@ -85,7 +85,7 @@ class RunContext(Record):
 
 
 class RunState(Record):
-    """A plan under way."""
+    """A running plan."""
 
     plan: ExperimentPlan
     context: RunContext
@@ -98,21 +98,21 @@ class RunState(Record):
     last_attempts: Mapping[SlotPlace, AttemptRow] = {}
     """The last try of every slot that had one when the run began."""
     faults: list[Fault] = []
-    """What went wrong: nothing more is begun then; what is under way is paid for, and ends."""
+    """Faults; after one nothing more starts, but attempts in progress finish."""
 
 
 class TaskPreparations:
-    """Which tasks of a plan are prepared so far, and why others cannot be run."""
+    """Which tasks of a plan are prepared, and why others cannot be run."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self.proofs: dict[str, Proof] = {}
-        """By the task's id: what its tests say before any change."""
+        """Test results before any change, by task id."""
         self.skipped: dict[str, str] = {}
-        """The reason, by the task's id."""
+        """Reasons by task id."""
         self._ended = {task.id: anyio.Event() for task in tasks}
 
     def end_event(self, slot: ScheduledAttempt) -> anyio.Event:
-        """Set when it is known whether the slot's task can be run."""
+        """Return the event that is set when it is known whether the slot's task can be run."""
         return self._ended[slot.task.id]
 
     def mark_ended(self, task: Task) -> None:
@@ -123,7 +123,7 @@ class TaskPreparations:
 async def open_run_context(
     settings: Settings, root: Path, variants: Sequence[str], environ: Mapping[str, str]
 ) -> AsyncIterator[RunContext]:
-    """Open the store, and what attempts are made with; everything is closed again at the end."""
+    """Open the store and the resources of attempts; everything is closed at the end."""
     async with AsyncExitStack() as opened:
         store = opened.enter_context(open_project_store(settings, root))
         recover_batches(store, root / ATTEMPTS_FOLDER)
@@ -164,7 +164,7 @@ def plan_experiment(
 def forecast_missing(
     plan: ExperimentPlan, context: RunContext, mode: RunMode, jobs: int | None
 ) -> ExperimentForecast:
-    """What the attempts that this plan still lacks will take, and what all of it will show."""
+    """Forecast the missing attempts of this plan, and what the whole plan will show."""
     last_by_place = last_attempts(plan, context.store)
     missing = [
         slot for slot in plan.list_slots() if is_attempt_due(last_by_place.get(slot.place), mode)
@@ -200,9 +200,9 @@ async def open_run(
 
 
 async def run_attempts(run: RunState) -> dict[str, str]:
-    """Prepare every task, and fill its slots as soon as it is; why some tasks were skipped, by id.
+    """Prepare every task, and fill its slots at once; return why tasks were skipped, by id.
 
-    What is already filled is left as it is.
+    Filled slots are left unchanged.
     """
     preparations = TaskPreparations(run.plan.tasks)
     with unwrap_exception_group():
@@ -248,7 +248,7 @@ async def _prepare_task(task: Task, preparations: TaskPreparations, run: RunStat
 
 
 async def fill_slots(preparations: TaskPreparations, run: RunState) -> None:
-    """Fill every slot whose task can be run, once it is prepared."""
+    """Fill every slot once its task is prepared."""
     crews = run.context.tools.crews.items()
 
     async def run_one_slot(slot: ScheduledAttempt) -> None:
@@ -277,7 +277,7 @@ async def fill_slots(preparations: TaskPreparations, run: RunState) -> None:
 async def run_slot(
     slot: ScheduledAttempt, proof: Proof, row: AttemptRow | None, run: RunState
 ) -> None:
-    """Fill one slot, given its last try: begun again only while the machine failed it."""
+    """Fill one slot, given its last try; retried only after machine faults."""
     context, tell = run.context, run.tell
     if row is not None and not is_attempt_due(row, run.mode):
         if wants_grading(row, slot.task, run.mode):
@@ -311,9 +311,9 @@ async def run_slot(
 def claim_slot(
     order: AttemptOrder, run: RunState
 ) -> tuple[AttemptOrder, None] | tuple[None, str | None]:
-    """The order with its agent's context, where this process may begin it.
+    """Return the order with its agent's context, if this process may begin it.
 
-    Else None, and why it is blocked; None as well where another process has it.
+    Otherwise None and why it is blocked; None as well if another process has it.
     """
     store, slot, owner = run.context.store, order.slot, run.context.owner
     if (why := run.pace.block_reason(slot.variant.digest)) is not None:
@@ -326,7 +326,7 @@ def claim_slot(
 
 
 def with_agent_context(order: AttemptOrder, run: RunState) -> AttemptOrder:
-    """With what the agent is told beside its task."""
+    """Add the agent's context to an order."""
     if run.brief is tell_nothing:
         return order
     slot = order.slot
@@ -336,7 +336,7 @@ def with_agent_context(order: AttemptOrder, run: RunState) -> AttemptOrder:
 
 
 def is_attempt_due(row: AttemptRow | None, mode: RunMode) -> bool:
-    """Whether a slot wants an attempt, given its last try."""
+    """Whether a slot needs an attempt, given its last try."""
     match mode:
         case "fill":
             return row is None or row.exit == "machine"
@@ -349,7 +349,8 @@ def is_attempt_due(row: AttemptRow | None, mode: RunMode) -> bool:
 
 
 def wants_grading(row: AttemptRow, task: Task, mode: RunMode) -> bool:
-    """Graded never, in another way, by an older grader, without success, or as we are asked to."""
+    """Whether it was never graded, graded in another way, by an older grader or without success, or
+    grading was requested."""
     if row.exit == "machine" or mode == "grades":
         return row.exit != "machine"
     current = row.grading == task.grading and row.version == task_proof.GRADER_VERSION
@@ -359,7 +360,7 @@ def wants_grading(row: AttemptRow, task: Task, mode: RunMode) -> bool:
 async def regrade_attempt(
     row: AttemptRow, task: Task, proof: Proof, context: RunContext
 ) -> AttemptRow:
-    """Grade a kept attempt again, by its kept change."""
+    """Grade a stored attempt again, by its stored change."""
     store, tools = context.store, context.tools
     attempt, trace, _ = await to_thread.run_sync(store.load_attempt_parts, row.id)
     change = await to_thread.run_sync(store.load_exact_change, row.id) or Change()
@@ -373,7 +374,7 @@ async def regrade_attempt(
 
 
 def last_attempts(plan: ExperimentPlan, store: Store) -> dict[SlotPlace, AttemptRow]:
-    """The last try of every slot that has one, as it is graded now."""
+    """Return the last try of every slot that has one, with its current grade."""
     rows = store.list_attempts(
         task_digests=plan.experiment.tasks,
         variants=plan.experiment.variants,
@@ -384,7 +385,7 @@ def last_attempts(plan: ExperimentPlan, store: Store) -> dict[SlotPlace, Attempt
 
 
 def list_plan_attempts(plan: ExperimentPlan, store: Store) -> list[AttemptRow]:
-    """The last try of every slot that has one, in the order of the plan."""
+    """Return the last try of every slot that has one, in the order of the plan."""
     last_by_place = last_attempts(plan, store)
     return [last_by_place[slot.place] for slot in plan.list_slots() if slot.place in last_by_place]
 
@@ -396,7 +397,7 @@ def collect_results(
     measurements: Mapping[str, Measurement],
     skipped: Mapping[str, str],
 ) -> ExperimentResults:
-    """What the store now holds of a plan, with what the rules say of its attempts."""
+    """Collect the stored results of a plan, with the measurements of its attempts."""
     ids = [row.id for row in attempts]
     return ExperimentResults(
         experiment=plan.experiment.id,

@@ -1,4 +1,4 @@
-"""Attempts on a Ray cluster: the driver's end, the nodes' end, and what travels between them."""
+"""Attempts on a Ray cluster: the driver, the nodes, and the data between them."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ from closeloop.store.record_bodies import encode_record
 
 
 def name_pack(commits: Sequence[str]) -> str:
-    """Commits are named by their content, so a pack of them is too."""
+    """Name a pack of commits by its content."""
     return content_digest(sorted(commits))[:32]
 
 
 def pack_commits(repo: str, commits: Sequence[str]) -> bytes:
-    """All files of these commits of a repository on this machine."""
+    """Pack all files of these commits of a local repository."""
     folder = git_folder(repo)
     object_list = _run_pack_git(folder, "rev-list", "--objects", "--no-walk", *sorted(commits))
     return _run_pack_git(
@@ -66,7 +66,7 @@ def pack_commits(repo: str, commits: Sequence[str]) -> bytes:
 
 
 def unpack_commits(content: bytes, commits: Sequence[str], folder: Path) -> None:
-    """A bare repository with just these commits; it becomes visible whole or not at all."""
+    """Unpack these commits into a bare repository, atomically."""
     temporary_folder = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}")
     temporary_folder.mkdir(parents=True)
     try:
@@ -100,19 +100,19 @@ def _run_pack_git(folder: str, *arguments: str, stdin: bytes = b"") -> bytes:
 
 
 class NodeParcel(Record):
-    """Small, whatever the repositories are: these travel beside it, once each."""
+    """Small, because repositories travel separately, once each."""
 
     version: str
-    """Of closeloop: a node must have the same."""
+    """Version of closeloop; nodes must have the same."""
     settings: Settings
     files: dict[str, bytes]
-    """By their path below the node's root."""
+    """By path relative to the node's root."""
     repositories: dict[str, tuple[str, ...]]
-    """Those on the driver's machine, by their path there: the commits that tasks start from."""
+    """Commits that tasks start from, by the path of the repository on the driver's machine."""
 
 
 def build_parcel(plan: ExperimentPlan, tools: RunResources) -> NodeParcel:
-    """The parcel for a plan."""
+    """Build the parcel of a plan."""
     files: dict[str, bytes] = {}
 
     def add_file(path: Path) -> str:
@@ -162,7 +162,7 @@ def _pack_model(model: ModelSettings, root: Path, packed: Callable[[Path], str])
 
 
 def write_parcel_files(parcel: NodeParcel, folder: Path) -> None:
-    """The files of a parcel, below a folder; those that are there are the same."""
+    """Write a parcel's files below a folder; existing ones are the same."""
     if parcel.version != __version__:
         raise BadInput(
             f"This node has closeloop {__version__}, the driver {parcel.version}: "
@@ -182,7 +182,7 @@ def write_parcel_files(parcel: NodeParcel, folder: Path) -> None:
 def fetch_repositories(
     parcel: NodeParcel, folder: Path, content: Callable[[str], bytes]
 ) -> Mapping[str, str]:
-    """Where the parcel's repositories are on this node, fetched where they were not yet."""
+    """Return where the parcel's repositories are on this node, fetching missing ones."""
     repository_paths = {}
     for repo, commits in parcel.repositories.items():
         name = name_pack(commits)
@@ -196,14 +196,14 @@ _OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
 
 class RayCluster:
-    """A connection to a Ray cluster, or a small one on this machine for as long as it is open."""
+    """A connection to a Ray cluster, or a small local one while it is open."""
 
     def __init__(self, address: str | None) -> None:
         self._address = address
         # Ray tells the driver about its nodes on standard output, where only results belong.
         self._aside = redirect_stdout(sys.stderr)
         self._known: dict[Callable[..., bytes], Any] = {}
-        """Functions as Ray knows them: it is told of each once."""
+        """Functions registered with Ray, each once."""
 
     def __enter__(self) -> Self:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -242,17 +242,17 @@ class RayCluster:
 
     @property
     def processors(self) -> int:
-        """Of all nodes that are there now."""
+        """Number of processors of all current nodes."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def put_content(self, content: bytes) -> Any:
-        """Content that any node can have by `fetch_content`, under the reference given back."""
+        """Store content for all nodes; return the reference for `fetch_content`."""
         return self._ray.put(content)
 
     async def call_on_node(
         self, function: Callable[..., bytes], *arguments: Any, resources: Mapping[str, float]
     ) -> bytes:
-        """What the function gives, called on a node with room; MachineFailed when that is lost."""
+        """Call the function on a node with free resources; MachineFailed if the call is lost."""
         needed_resources = {"CPU": 1.0, **resources}
         options: dict[str, Any] = {
             _OPTIONS[n]: v for n, v in needed_resources.items() if n in _OPTIONS
@@ -272,7 +272,7 @@ class RayCluster:
 
 
 def fetch_content(reference: Any) -> bytes:
-    """On a node: the content that the driver has put."""
+    """Return content of the driver, on a node."""
     content: bytes = import_module("ray").get(reference)
     return content
 
@@ -289,18 +289,18 @@ FAULT_TYPES: dict[str, type[Fault]] = {
 
 
 class NodeReply(Record):
-    """What comes back to the driver."""
+    """A node's reply to the driver."""
 
     made: AttemptResult | None = None
     exchanges: PackedExchanges | None = None
-    """Those of the attempt: as they are, they would be many times as long."""
+    """The attempt's exchanges, packed because they are many times longer otherwise."""
     fault: str | None = None
-    """The kind of a fault, and what it says."""
+    """Kind and message of a fault."""
     why: str = ""
 
 
 class WorkerState(Record):
-    """What a worker process keeps open."""
+    """Open resources of a worker process."""
 
     tools: RunResources
     repositories: Mapping[str, str]
@@ -310,7 +310,7 @@ _worker_states: dict[str, WorkerState] = {}
 
 
 def attempt_on_node(digest: str, boxes: Mapping[str, Any], order: bytes) -> bytes:
-    """Make one attempt here; `boxes` holds references to the parcel and its repositories."""
+    """Make one attempt on this node; `boxes` has references to the parcel and its repositories."""
     try:
         worker = _worker_states.get(digest) or _open_worker(digest, boxes)
         made = _run_coroutine(
@@ -342,7 +342,7 @@ async def _make_on_node(one: AttemptOrder, bench: WorkerState) -> AttemptResult:
 
 
 def _open_worker(digest: str, boxes: Mapping[str, Any]) -> WorkerState:
-    """Unpack a parcel by its digest, once on a node, and open what it asks for."""
+    """Unpack a parcel by its digest, once per node, and open its resources."""
     parcel = msgspec.msgpack.decode(fetch_content(boxes[digest]), type=NodeParcel)
     node_folder = _node_folder(parcel.settings)
     root = node_folder / "parcels" / digest
@@ -360,7 +360,7 @@ def _open_worker(digest: str, boxes: Mapping[str, Any]) -> WorkerState:
 async def _hold_resources_open(
     settings: Settings, root: Path, opened: Future[RunResources]
 ) -> None:
-    """Until the worker ends: Ray ends it without a word."""
+    """Keep resources open until Ray ends the worker, which it does without notice."""
     try:
         names = list(settings.variants)
         async with open_run_resources(settings, root, names, os.environ, lambda name: ()) as tools:
@@ -371,7 +371,7 @@ async def _hold_resources_open(
 
 
 def _node_folder(settings: Settings) -> Path:
-    """A folder of this node's own: the cache where that is named in full, else a temporary one."""
+    """Return this node's folder: the cache if it is an absolute path, else a temporary one."""
     if settings.cache and Path(settings.cache).is_absolute():
         return Path(settings.cache) / "nodes"
     folder = Path(tempfile.gettempdir()) / f"closeloop-{os.getuid()}"
@@ -409,16 +409,16 @@ class ClusterDriver(Record):
     cluster: RayCluster
     tools: RunResources
     parcel: str
-    """Its digest."""
+    """Digest of the parcel."""
     boxes: dict[str, Any]
-    """References to the parcel and the repositories that nodes may ask for."""
+    """References to the parcel and the repositories."""
 
     @property
     def places(self) -> int:
         return self.cluster.processors
 
     async def run_attempt(self, one: AttemptOrder) -> AttemptResult:
-        """One try, wherever there is room for it."""
+        """Make one attempt on a node with free resources."""
         started = datetime.now(UTC)
         resources = self.tools.crews[one.slot.variant.digest].written.resources
         try:
@@ -437,7 +437,7 @@ class ClusterDriver(Record):
 
 @asynccontextmanager
 async def open_cluster(plan: ExperimentPlan, tools: RunResources) -> AsyncIterator[ClusterDriver]:
-    """Connect, and lay ready what nodes need."""
+    """Connect, and provide what nodes need."""
     parcel = build_parcel(plan, tools)
     name = content_digest(parcel)
     with RayCluster(tools.settings.executor.address) as cluster:

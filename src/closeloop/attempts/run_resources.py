@@ -1,4 +1,4 @@
-"""What attempts are made with on this machine, opened once."""
+"""The resources of attempts on this machine, opened once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
-from statistics import fmean
 from urllib.parse import urlsplit
 
 from anyio import to_thread
@@ -19,7 +18,7 @@ from closeloop.gateway.model_gateway import ExchangeLookup, Gateway
 from closeloop.grading import task_proof
 from closeloop.grading.variants import ResolvedVariant, resolve_variant
 from closeloop.providers.model_prices import find_model_prices
-from closeloop.records.attempt import Proof
+from closeloop.records.attempt import AttemptRow, Proof
 from closeloop.records.errors import BadInput, Fault
 from closeloop.records.experiment_plan import (
     ExperimentForecast,
@@ -35,24 +34,24 @@ from closeloop.records.task import Experiment, Task
 from closeloop.sandbox.machine_view import describe_sandbox_limits
 from closeloop.sandbox.sandbox_ladder import find_sandbox
 from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
-from closeloop.statistics.rate_comparison import detectable_difference
+from closeloop.statistics.rate_comparison import detectable_difference, detectable_on_these_tasks
 from closeloop.store import Store
 from closeloop.tasks.task_sets import hide_task
 from closeloop.text.redaction import redact_proof
 
 
 class RunResources(Record):
-    """A machine's means to make attempts."""
+    """The resources of attempts on one machine."""
 
     settings: Settings
     root: Path
     workspaces: WorkspacePool
     gateway: Gateway
-    """The one way from agents to their models."""
+    """The only connection of agents to their models."""
     crews: Mapping[str, ResolvedVariant]
     """By the variant's digest."""
     bases: dict[str, WorkspaceBase | None]
-    """Those made or found so far, by the task's digest."""
+    """Prepared bases by the task's digest."""
 
 
 @asynccontextmanager
@@ -63,7 +62,7 @@ async def open_run_resources(
     environ: Mapping[str, str],
     recorded: ExchangeLookup,
 ) -> AsyncIterator[RunResources]:
-    """Open workspaces and gateway for these variants; everything is closed again at the end."""
+    """Open workspaces and gateway for these variants; everything is closed at the end."""
     crews: dict[str, ResolvedVariant] = {}
     for crew in (resolve_variant(name, settings, root) for name in dict.fromkeys(variants)):
         twin = crews.setdefault(crew.variant.digest, crew)
@@ -89,14 +88,14 @@ async def open_run_resources(
 
 
 def open_workspaces(settings: Settings, root: Path) -> WorkspacePool:
-    """Workspaces in the project's cache folder, in the sandbox that the settings name."""
+    """Open workspaces in the project's cache folder, in the configured sandbox."""
     cache = root / (settings.cache or ".closeloop/cache")
     require_hidden_folders(settings, root, cache)
     return WorkspacePool(cache, settings.sandbox)
 
 
 def require_hidden_folders(settings: Settings, root: Path, cache: Path) -> None:
-    """BadInput where agents could read what they are graded by, or what others did."""
+    """BadInput if agents could read their acceptance tests or others' work."""
     hidden = {
         "the tasks": root / settings.tasks,
         "other attempts": cache,
@@ -115,7 +114,7 @@ def require_hidden_folders(settings: Settings, root: Path, cache: Path) -> None:
 
 
 def sandbox_description(workspaces: WorkspacePool) -> str:
-    """How commands are confined here, what is enforced and what is not."""
+    """Describe how commands are confined: what is enforced and what is not."""
     return _describe_limits(workspaces.guards)
 
 
@@ -124,7 +123,7 @@ _describe_limits = functools.cache(describe_sandbox_limits)
 
 @functools.cache
 def describe_sandbox(settings: SandboxSettings) -> str:
-    """The sandbox that runs would have on this machine, without opening any workspace."""
+    """Describe the sandbox of runs on this machine, without opening a workspace."""
     with tempfile.TemporaryDirectory(prefix="closeloop-") as folder:
         try:
             return describe_sandbox_limits(find_sandbox(settings, Path(folder)).guards)
@@ -139,7 +138,7 @@ ProgressCallback = Callable[[RunProgress], None]
 
 
 async def prepare_task(task: Task, tools: RunResources, store: Store) -> Proof:
-    """The task's base tree, and what its tests say there: made once, then remembered."""
+    """Prepare the task's base tree and its test results there, once."""
     try:
         base = tools.bases[task.digest] = await prepare_task_base(task, tools.workspaces)
     except BadInput as fault:
@@ -154,7 +153,7 @@ async def prepare_task(task: Task, tools: RunResources, store: Store) -> Proof:
 
 
 def save_usable_proof(proof: Proof, store: Store) -> None:
-    """Keep a proof; but what the machine spoiled today may be well tomorrow."""
+    """Save a proof, unless a machine fault may have affected it."""
     test_runs = (proof.before, proof.reference)
     if not any(run is not None and run.trouble is not None for run in test_runs):
         store.save_proof(redact_proof(proof))
@@ -168,7 +167,7 @@ async def prove_tasks(
     repeats: int,
     tell: ProgressCallback,
 ) -> list[Proof]:
-    """Prove each task by its controls, and remember what came of it."""
+    """Prove each task by its controls, and save the results."""
     proofs = []
     for task in tasks:
         tell(RunProgress(stage="preparing", task=task.id))
@@ -185,7 +184,7 @@ async def prove_tasks(
 
 
 async def prepare_task_base(task: Task, workspaces: WorkspacePool) -> WorkspaceBase | None:
-    """The tree that the task starts from; None for a question without a repository."""
+    """Prepare the tree that the task starts from; None for a question without a repository."""
     if task.repo is None or task.base is None:
         return None
     return await workspaces.prepare_base(task.repo, task.base, task.setup)
@@ -195,7 +194,7 @@ async def prepare_task_base(task: Task, workspaces: WorkspacePool) -> WorkspaceB
 
 
 def list_experiment_statuses(store: Store) -> list[ExperimentStatus]:
-    """Every experiment, the newest first."""
+    """List every experiment, newest first."""
     claimed_jobs = store.course.list_claimed_jobs()
     return [
         read_experiment_status(store, experiment, claimed_jobs)
@@ -206,7 +205,7 @@ def list_experiment_statuses(store: Store) -> list[ExperimentStatus]:
 def read_experiment_status(
     store: Store, experiment: Experiment, in_hand: Sequence[str]
 ) -> ExperimentStatus:
-    """One experiment, given the keys of what any process works on."""
+    """Return one experiment's status, given the keys of all work in progress."""
     done = store.counts.count_filled_slots(experiment)
     total = len(experiment.tasks) * len(experiment.variants) * experiment.repeats
     running = sum(_belongs_to(key, experiment) for key in in_hand)
@@ -243,16 +242,34 @@ def _belongs_to(key: str, experiment: Experiment) -> bool:
     return is_member and int(number) <= experiment.repeats
 
 
-def estimate_seconds_left(store: Store, course: ExperimentStatus) -> float | None:
-    """Until it is done at the pace it has, by what its variants usually take; None is not known."""
-    variants = [store.load_variant(digest) for digest in course.experiment.variants]
-    average_seconds = [
-        store.course.average_attempt(variant).seconds for variant in variants if variant
-    ]
-    if not course.running or not average_seconds or None in average_seconds:
-        return None
-    mean_seconds = fmean(seconds for seconds in average_seconds if seconds is not None)
-    return (course.total - course.done) * mean_seconds / course.running
+MIN_FINISHED_ATTEMPTS = 2
+MIN_FINISHED_SHARE = 0.2
+"""Of the attempts of a run: before so many are finished, no remaining time is stated."""
+PAUSE_SECONDS = 600
+"""A longer time without an attempt is a pause, which does not count in the pace."""
+
+
+def estimate_seconds_left(elapsed_seconds: float, finished: int, remaining: int) -> float | None:
+    """Until the last attempt ends at the pace so far; None while too few are finished.
+
+    The pace is wall time per finished attempt, which includes how many run at once.
+    """
+    needed = max(MIN_FINISHED_ATTEMPTS, MIN_FINISHED_SHARE * (finished + remaining))
+    return elapsed_seconds / finished * remaining if finished >= needed else None
+
+
+def count_working_seconds(rows: Iterable[AttemptRow]) -> float:
+    """Wall time from the first attempt to the end of the last, without pauses."""
+    spans = sorted(
+        (row.started.timestamp(), row.started.timestamp() + (row.seconds or 0.0))
+        for row in rows
+        if row.started is not None
+    )
+    total, end = 0.0, -PAUSE_SECONDS - 1.0
+    for start, stop in spans:
+        total += stop - start if start - end > PAUSE_SECONDS else max(0.0, stop - end)
+        end = max(end, stop)
+    return total
 
 
 # What can be said of a plan before it begins: how much it will show, take and cost.
@@ -265,7 +282,7 @@ def forecast_run(
     store: Store,
     jobs: int,
 ) -> ExperimentForecast:
-    """By what attempts of the same variants, or else the same agents and models, took before."""
+    """Forecast from earlier attempts of the same variants, else the same agents and models."""
     missing_counts = Counter(slot.variant.digest for slot in missing)
     averages = {variant.digest: store.course.average_attempt(variant) for variant in plan.variants}
     paid = [crew for crew in crews.values() if crew.model is not None and is_paid_model(crew.model)]
@@ -277,11 +294,15 @@ def forecast_run(
         spent = 0.0 if free and average.cost is None else average.cost
         seconds = _add_product(seconds, count, average.seconds)
         cost = _add_product(cost, count, spent)
-    several = len(plan.variants) > 1
+    several, size = len(plan.variants) > 1, (len(plan.tasks), plan.experiment.repeats)
+    here = detectable_on_these_tasks(*size, comparisons=max(1, len(plan.variants) - 1))
     return ExperimentForecast(
         attempts=len(plan.tasks) * len(plan.variants) * plan.experiment.repeats,
         missing=sum(missing_counts.values()),
-        effect=detectable_difference(len(plan.tasks), plan.experiment.repeats) if several else None,
+        tasks=size[0],
+        repeats=size[1],
+        effect=detectable_difference(*size) if several else None,
+        effect_here=here if several else None,
         seconds=None if seconds is None else seconds / jobs,
         cost=cost,
         paid=tuple(dict.fromkeys(crew.variant.model or "" for crew in paid)),
@@ -293,7 +314,7 @@ def _add_product(total: float | None, count: int, each: float | None) -> float |
 
 
 def is_paid_model(model: ModelSettings) -> bool:
-    """Whether somebody sends a bill: not for what answers here, nor for a server of one's own."""
+    """Whether it costs money: neither local models nor one's own servers do."""
     if model.provider in ("scripted", "recorded"):
         return False
     if model.base_url is None:
@@ -307,7 +328,7 @@ def is_paid_model(model: ModelSettings) -> bool:
 
 
 def require_prices(budget: float | None, crews: Mapping[str, ResolvedVariant]) -> None:
-    """A budget of money can be kept only where money can be counted."""
+    """Require known prices for a budget in money."""
     for crew in crews.values() if budget is not None else ():
         model = crew.model
         if model is not None and is_paid_model(model) and find_model_prices(model) is None:

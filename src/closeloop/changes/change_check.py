@@ -554,7 +554,7 @@ async def try_commands(
     """Every command at a commit, each in a fresh workspace; where setup fails, nothing else."""
     trials: dict[str, CommandTrial] = {}
     try:
-        base = await workspaces.prepare_base(repo, commit, commands.setup, tell=tell)
+        base = await workspaces.prepare_base(repo, commit, commands.setup, report=tell)
     except BadInput as fault:
         command, _, output = str(fault).partition("\n")
         text = f"{command} {extract_error_line(output)}" if output else command

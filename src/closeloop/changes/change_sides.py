@@ -511,9 +511,9 @@ async def prepare_base(
             sides.entries_at_commit(commit)
             and len(differing_paths(sides, commit, side)) <= MAX_DIFFERING_FILES
         ):
-            return await workspaces.prepare_base(repo, commit, setup, tell=tell)
+            return await workspaces.prepare_base(repo, commit, setup, report=tell)
     trusted = side == "before"
-    base = await workspaces.prepare_base(repo, own, setup, lends=trusted, tell=tell)
+    base = await workspaces.prepare_base(repo, own, setup, lends=trusted, report=tell)
     if trusted:
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(own, "ascii")

@@ -63,10 +63,10 @@ def render_report(format: str, report: ChangeReport, rules: Sequence[Rule] = ())
 
 
 VERDICT_TEXTS = {
-    "pass": "Ready to merge",
+    "pass": "Passed",
     "unverified": "Not verified",
-    "warn": "Review before merging",
-    "block": "Not ready to merge",
+    "warn": "Warning",
+    "block": "Blocked",
 }
 _COMMIT_ID = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}(?:[0-9a-f]{24})?\b")
 _PLACE = re.compile(r"(.+?)(?::(\d{1,9}))?", re.DOTALL)
@@ -111,7 +111,7 @@ def unmeasured_by_reason(report: ChangeReport) -> list[Unmeasured]:
 
 
 def report_headline(report: ChangeReport) -> str:
-    """`Not ready to merge: 2 newly failing in test; 1 error; risk medium`."""
+    """`Blocked: 2 newly failing in test; 1 error; risk medium`."""
     reasons = f": {'; '.join(report.reasons)}" if report.reasons else ""
     text = f"{VERDICT_TEXTS[report.verdict]}{reasons}"
     if report.verdict == "pass" and "tools" not in report.tiers:

@@ -169,6 +169,14 @@ def experiments_table(courses: list[ExperimentStatus]) -> Table:
 
 OPTIONAL_COLUMNS = ("exit", "seconds", "turns", "why", "who")
 """What a narrow terminal does without, the first one first."""
+MIN_TIME_WIDTH = 100
+"""A narrower terminal shows the day of an attempt, not the time."""
+
+
+def optional_columns(rows: Sequence[AttemptRow]) -> tuple[str, ...]:
+    """Of an experiment, the variants say more than the costs."""
+    is_experiment = any(row.variant_name for row in rows)
+    return (*OPTIONAL_COLUMNS[:-1], "cost", "who") if is_experiment else OPTIONAL_COLUMNS
 
 
 def attempts(  # noqa: PLR0913 - one parameter for each flag
@@ -234,7 +242,7 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
             fields["scores"] = cells_to_map(cells[fields["id"]], names)
         print_json(listed, count)
     elif rows:
-        print_parts(attempts_table(rows, facts, cells, names), optional=OPTIONAL_COLUMNS)
+        print_parts(attempts_table(rows, facts, cells, names), optional=optional_columns(rows))
         if count > len(rows):
             print_line(f"{len(rows)} of {count:,} shown: --limit shows more.")
     else:
@@ -320,7 +328,9 @@ def find(  # noqa: PLR0913 - one parameter for each flag
         found = [record_to_map(row) | {"snippet": snippets.get(row.id)} for row in rows]
         print_json(found, count)
     elif rows:
-        print_parts(attempts_table(rows, facts, {}, ()), optional=OPTIONAL_COLUMNS, below=("says",))
+        print_parts(
+            attempts_table(rows, facts, {}, ()), optional=optional_columns(rows), below=("says",)
+        )
         if count > len(rows):
             print_line(
                 f"{len(rows)} of {count:,} shown: --limit shows more, --since narrows the search."
@@ -393,12 +403,15 @@ def attempts_table(
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import OUTCOME_MARKS, failure_reason
+    from closeloop.cli.console import OUTCOME_MARKS, failure_reason, open_console
     from closeloop.text.wording import format_dollars
 
+    output = open_console()
+    is_narrow = output.is_terminal and output.width < MIN_TIME_WIDTH
+    time_format = "%Y-%m-%d" if is_narrow else "%Y-%m-%d %H:%M"
     table = Table(box=None)
     table.add_column("attempt", no_wrap=True)
-    table.add_column("when", min_width=10)
+    table.add_column("when", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("what", min_width=18)
     for name in ("cost", *names):
@@ -419,7 +432,7 @@ def attempts_table(
         who = row.variant_name or " ".join(name for name in (row.agent, row.model) if name)
         table.add_row(
             row.id,
-            "–" if row.started is None else f"{row.started:%Y-%m-%d %H:%M}",
+            "–" if row.started is None else f"{row.started:{time_format}}",
             Text(mark, style=colour),
             describe_listed(row),
             "–" if row.cost is None else format_dollars(row.cost),

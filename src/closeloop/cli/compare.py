@@ -231,6 +231,8 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
+    from closeloop.records.estimate import UNCLEAR_WORD
+
     table = Table(box=None)
     for name in ("variant", "metric"):
         table.add_column(name, no_wrap=True)
@@ -246,7 +248,10 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
             difference.metric,
             *numbers,
             str(difference.tasks),
-            Text(difference.verdict, style=GATE_COLOURS.get(difference.verdict, "dim")),
+            Text(
+                "" if difference.verdict == UNCLEAR_WORD else difference.verdict,
+                style=GATE_COLOURS.get(difference.verdict, "dim"),
+            ),
         )
     if report.differences:
         yield table
@@ -311,7 +316,7 @@ def compare(
         `2026-11-01..2026-11-08`; commas combine conditions. Or two attempts, as `attempt:ID`.
     score
         The score that decides, see `closeloop score list`; further ones are only explored.
-        By default `resolved`, or `would-merge` where no task has a check.
+        By default the pass rate (`resolved`), or `would-merge` where no task has a check.
     margin
         The largest difference that counts as equal: in points of a rate, else as a share of the
         score's scale or mean.
@@ -489,25 +494,36 @@ def format_ratio_cells(name: str, held: TwoEstimates) -> tuple[str, str, str]:
     return value, bounds[0], bounds[1]
 
 
+EXPLORATORY_NOTES = {
+    False: "Exploratory: tasks with a value on both sides; p adjusted",
+    True: "Exploratory: one of many rates may differ by chance",
+}
+
+
 def secondary_rates_table(pair: VariantComparison) -> RenderableType:
     """Every other rate, those that differ most surely first."""
     from rich.table import Table
     from rich.text import Text
 
     from closeloop.metrics.variant_pairs import format_secondary
+    from closeloop.records.estimate import UNCLEAR_WORD
 
-    title = "Exploratory: one of many rates may differ by chance, so p is adjusted for their number"
+    title = EXPLORATORY_NOTES[pair.observational]
     table = Table(title=title, title_justify="left", title_style="dim", box=None)
     table.add_column("", no_wrap=True, min_width=26)
-    for name in (make_visible(pair.first), make_visible(pair.second), "difference", "p adjusted"):
+    for name in (make_visible(pair.first), make_visible(pair.second), "difference", "tasks", "p"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
     for rate in sorted(pair.secondary, key=lambda one: (one.adjusted is None, one.adjusted or 0)):
         table.add_row(
             rate.metric,
             *format_secondary(rate),
-            "–" if rate.adjusted is None else f"{rate.adjusted:.3f}",
-            Text(rate.word, style=VERDICT_COLOURS.get(rate.word, "dim")),
+            str(rate.tasks),
+            "" if rate.adjusted is None else f"{rate.adjusted:.3f}",
+            Text(
+                "" if rate.word == UNCLEAR_WORD else rate.word,
+                style=VERDICT_COLOURS.get(rate.word, "dim"),
+            ),
         )
     return table
 

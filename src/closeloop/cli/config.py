@@ -467,15 +467,20 @@ class ReviewContext:
 
 @contextmanager
 def open_review_context(
-    *, make: bool = False, found: ProjectConfiguration | None = None
+    *, make: bool = False, needed: bool = True, found: ProjectConfiguration | None = None
 ) -> Iterator[ReviewContext]:
-    """The project's store, opened and closed again; it is made for those who write to it."""
-    from closeloop.store.store import open_existing_store, open_project_store
+    """The project's store, opened and closed again; it is made for those who write to it.
+
+    Where it is not needed and there is none, an empty one in memory stands in.
+    """
+    from closeloop.store.store import open_existing_store, open_project_store, open_store_if_any
 
     # For products as small as an encoder's, more threads only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     found = found or load_project(Path.cwd())
-    opening = open_project_store if make else open_existing_store
+    opening = open_existing_store if needed else open_store_if_any
+    if make:
+        opening = open_project_store
     with opening(found.settings, found.root) as store:
         yield ReviewContext(found, store)
 

@@ -147,15 +147,30 @@ def print_parts(
     what does not fit even then stands below each row, as those of `below` always do.
     """
     from rich.table import Table
+    from rich.text import Text
 
     output = open_console()
     for part in parts:
-        if not isinstance(part, Table) or not all(map(_has_plain_cells, part.columns)):
+        if isinstance(part, Text) and output.is_terminal:
+            _print_indented(output, part)
+        elif not isinstance(part, Table) or not all(map(_has_plain_cells, part.columns)):
             output.print(part)
         elif output.is_terminal:
             _print_fitted(output, part, optional, below)
         else:
             _print_unwrapped(output, part)
+
+
+def _print_indented(output: Console, text: Text) -> None:
+    """Lines that are too long go on below their own beginning."""
+    from rich.padding import Padding
+
+    for line in text.split("\n", allow_blank=True):
+        indent = len(line.plain) - len(line.plain.lstrip(" "))
+        if line.cell_len <= output.width or indent > output.width // 2:
+            output.print(line)
+        else:
+            output.print(Padding(line[indent:], (0, 0, 0, indent)))
 
 
 def _has_plain_cells(column: Column) -> bool:
@@ -232,7 +247,7 @@ def _print_folded(
         facts = Text(" · ", style="dim").join(
             Text.assemble((f"{column.header} " if column.header else "", "dim"), _as_text(cell))
             for column, cell in zip(under, row[len(beside) :], strict=True)
-            if str(cell)
+            if str(cell) not in ("", "–")
         )
         if facts:
             output.print(Padding(facts, (0, 0, 0, FOLD_INDENT)))

@@ -162,7 +162,7 @@ def export(
     from closeloop.cli.console import print_json, print_line, print_warning, write_named_file
     from closeloop.metrics.attempt_measuring import collect_task_modes, project_rulebook
     from closeloop.records.errors import BadInput
-    from closeloop.store.store import open_existing_store
+    from closeloop.store.store import open_store_if_any
     from closeloop.tasks.task_files import select_tasks, tag_from_mode
     from closeloop.tasks.task_sets import require_unsealed
 
@@ -174,7 +174,7 @@ def export(
     refused: dict[str, str] = {}
     lines = b""
     dev_tasks = [task for task in chosen_tasks if task.split == "dev"]
-    with open_existing_store(project.settings, project.root) as store:
+    with open_store_if_any(project.settings, project.root) as store:
         modes = collect_task_modes(
             store, [task.digest for task in dev_tasks], project_rulebook(project.settings)
         )

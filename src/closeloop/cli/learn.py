@@ -87,7 +87,7 @@ def context(  # noqa: PLR0913 - one parameter for each flag
         raise BadInput("Give the file to write: --into AGENTS.md.")
     if max_tokens is not None and max_tokens < 1:
         raise BadInput("--max-tokens must be 1 or more.")
-    with open_review_context() as at:
+    with open_review_context(make=key is not None, needed=False) as at:
         work = describe_work(at, repo or at.repo, task, key)
         agent_context = give_context(
             at.rule_index, work, at.settings.memory, datetime.now(UTC), max_tokens

@@ -424,7 +424,7 @@ def render_context_for_task(task: str) -> str:
     from closeloop.cli.config import open_review_context
     from closeloop.reviews.agent_context import UpcomingWork, give_context
 
-    with open_review_context() as at:
+    with open_review_context(needed=False) as at:
         work = UpcomingWork(repo=at.repo, text=task, names=(str(at.root),))
         agent_context = give_context(at.rule_index, work, at.settings.memory, datetime.now(UTC))
     return agent_context.text or "No rule is active here yet.\n"

@@ -79,9 +79,9 @@ def render_triage(report: TriageReport) -> Iterator[RenderableType]:
 
     if not report.sessions:
         yield Text(
-            "No sessions to triage: there are none in this period, or all are graded. "
-            "Add sessions with `closeloop import`, or include older ones with "
-            "`--since all`."
+            "No sessions to triage: there are none in this period, or the outcome of each is "
+            "known. `--since all` includes older ones, `closeloop import` adds sessions, and "
+            "`closeloop list attempts --outcome fail` lists known failures."
         )
     else:
         yield triage_table(report)
@@ -215,6 +215,7 @@ def measure(
         project_rulebook,
     )
     from closeloop.records.errors import BadInput
+    from closeloop.records.settings import has_store
     from closeloop.store.store import open_existing_store
 
     if bool(sources) + all + (experiment is not None) > 1:
@@ -223,6 +224,10 @@ def measure(
     book = project_rulebook(project.settings)
     paths = [Path(source) for source in sources if Path(source).exists()]
     ids = [source for source in sources if not Path(source).exists()]
+    if ids and not has_store(project.settings, project.root):
+        raise BadInput(
+            f"There is no file or folder {ids[0]!r}, and no store here with an attempt of that id."
+        )
     results: list[MeasuredAttempt] = []
     jobs = os.cpu_count() or 1
     if paths:
@@ -370,27 +375,58 @@ def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableTyp
 
 
 def process_score_table(results: Sequence[MeasuredAttempt]) -> RenderableType:
-    """The four rates of each variant, with their n and interval; beside them what passed."""
+    """The four rates of each variant and its pass rate, as `metrics` has them."""
     from rich.table import Table
 
-    from closeloop.records.estimate import pool_rates, wilson_rate
-
-    table = Table(title="Process score", title_justify="left", title_style="bold", box=None)
-    table.add_column("")
-    for name in (*RATE_NAMES, "passed"):
-        table.add_column(name, justify="right")
+    table = Table(
+        title="Process score: means over tasks, with 95 % intervals",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+    )
     sides: dict[str, list[MeasuredAttempt]] = {}
     for result in results:
         sides.setdefault(result.row.variant_name or result.row.agent or "–", []).append(result)
-    for name, side in sides.items():
+    table.add_column("")
+    for name in sides:
+        table.add_column(make_visible(name), justify="right")
+    for rate_name in RATE_NAMES:
         rates = [
-            pool_rates(*(getattr(one.measurement.score, each) for one in side))
-            for each in RATE_NAMES
+            [
+                (one, rate.value)
+                for one in side
+                if (rate := getattr(one.measurement.score, rate_name))
+            ]
+            for side in sides.values()
         ]
-        scored = [one.row.outcome for one in side if one.row.outcome in ("pass", "fail")]
-        rates.append(wilson_rate(scored.count("pass"), len(scored)))
-        table.add_row(make_visible(name), *(format_rate_interval(each) for each in rates))
+        table.add_row(rate_name, *map(_format_task_mean, rates))
+    passes = [
+        [
+            (one, float(one.row.outcome == "pass"))
+            for one in side
+            if one.row.outcome in ("pass", "fail")
+        ]
+        for side in sides.values()
+    ]
+    table.add_row("passed", *map(_format_task_mean, passes))
     return table
+
+
+def _format_task_mean(values: Sequence[tuple[MeasuredAttempt, float]]) -> str:
+    """`67 % of 12 (39–86 %)`: a task's repeats are averaged, a session is a task of its own."""
+    import numpy as np
+
+    from closeloop.metrics.metric_figures import rate_bounds
+
+    by_task: dict[str, list[float]] = {}
+    for one, value in values:
+        by_task.setdefault(one.row.task_digest or one.row.id, []).append(value)
+    if not by_task:
+        return "–"
+    repeats = list(by_task.values())
+    mean = rate_bounds(np.array([sum(each) for each in repeats]), np.array([*map(len, repeats)]))
+    bounds = format_percent_range(mean.low or 0.0, 1.0 if mean.high is None else mean.high)
+    return f"{format_percent(mean.value)} of {len(repeats)} ({bounds})"
 
 
 def render_findings(results: Sequence[MeasuredAttempt]) -> Iterator[Text]:

@@ -115,7 +115,11 @@ def metrics(  # noqa: PLR0913 - one parameter for each flag
         from closeloop.cli.task import render_held_out
 
         parts += render_held_out(held_out)
-    print_parts(*parts)
+    print_parts(*parts, optional=NARROW_COLUMNS)
+
+
+NARROW_COLUMNS = ("attempts",)
+"""What a narrow terminal does without."""
 
 
 def print_cost_report(*, json: bool) -> None:
@@ -129,7 +133,7 @@ def print_cost_report(*, json: bool) -> None:
         print_json(report)
         return
     sides = [part for side in report.sides for part in render_cost_side(side)]
-    print_parts(*render_metrics(report.whole), *sides)
+    print_parts(*render_metrics(report.whole), *sides, optional=NARROW_COLUMNS)
 
 
 def render_cost_side(side: MetricsReport) -> Iterator[RenderableType]:
@@ -189,6 +193,8 @@ def render_metrics(found: MetricsReport) -> Iterator[RenderableType]:
         yield Text()
         yield table(family, list(figures), by_name)
     yield Text()
+    if not found.by and known_figures:
+        yield Text("Coverage is 100 % where it is not shown.", style="dim")
     if missing_names:
         names = ", ".join(name for name in by_name if name in missing_names)
         yield Text(f"not recorded: {names}", style="dim")
@@ -215,19 +221,21 @@ def _family_table(
 
     from closeloop.metrics.metric_figures import format_bounds, format_metric_value
 
+    is_covered = all(figure.coverage in (None, 1) for figure in figures)
     table = Table(box=None)
     table.add_column(family, no_wrap=True, min_width=30)
-    for name in ("", "95 % interval", "tasks", "attempts", "coverage"):
+    for name in ("", "95 % interval", "tasks", "attempts", *(() if is_covered else ("coverage",))):
         table.add_column(name, justify="right", no_wrap=True)
     for figure in figures:
         metric = by_name[figure.metric]
+        coverage = "–" if figure.coverage is None else format_percent(figure.coverage)
         table.add_row(
             figure.metric,
             format_metric_value(figure.value, metric),
             format_bounds(figure, metric),
             f"{figure.n:,}",
             f"{figure.attempts:,}",
-            "–" if figure.coverage is None else format_percent(figure.coverage),
+            *(() if is_covered else (coverage,)),
         )
     return table
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,6 +117,10 @@ async def _run_mining(
 
 MAX_TITLE_CHARS = 50
 MAX_REASON_CHARS = 160
+MAX_REJECTION_LINES = 5
+MAX_EXAMPLES = 2
+_REASON_DETAIL = re.compile(r"`[^`]+`|'[^']+'|“[^”]+”|\S*[/_:=]\S+|\d+|: .*")
+"""What differs between two commits that were rejected for the same reason."""
 STAGE_LABELS = {"proved": "verified", "refused": "rejected"}
 
 
@@ -148,7 +152,7 @@ def _make_progress_reporter(
 def _print_mining_report(
     mined: MiningResult, titles: Mapping[str, str], limit: int, source: str
 ) -> None:
-    from closeloop.cli.console import make_visible, print_line
+    from closeloop.cli.console import print_line
 
     minutes = mined.seconds / 60
     print_line(
@@ -157,10 +161,8 @@ def _print_mining_report(
         f"{count_with_noun(mined.environments, 'environment')}, {minutes:.1f} minutes"
         + (f"; {count_with_noun(mined.before, 'task')} already existed" if mined.before else "")
     )
-    for commit, why in mined.refused.items():
-        title = truncate_at_word(make_visible(titles.get(commit, "")), MAX_TITLE_CHARS)
-        reason = make_visible(why.partition("\n")[0])[:MAX_REASON_CHARS]
-        print_line(f"  rejected {commit[:10]} {title}: {reason}")
+    for line in _list_rejections(mined.refused, titles):
+        print_line(line)
     if any(why.startswith("no environment") for why in mined.refused.values()):
         print_line(
             "Set `setup` and `test` under [commands] in closeloop.toml so that the tests run."
@@ -183,6 +185,31 @@ def _print_mining_report(
         )
     if mined.tasks:
         print_line("Next: read the tasks, then run agents on them with `closeloop run`.")
+
+
+def _list_rejections(refused: Mapping[str, str], titles: Mapping[str, str]) -> Iterator[str]:
+    """A line for each commit where there are few or under -v, else for each reason."""
+    from closeloop.cli import console
+
+    def name_commit(commit: str) -> str:
+        title = truncate_at_word(console.make_visible(titles.get(commit, "")), MAX_TITLE_CHARS)
+        return f"{commit[:10]} {title}".strip()
+
+    reasons = {
+        commit: console.make_visible(why.partition("\n")[0])[:MAX_REASON_CHARS]
+        for commit, why in refused.items()
+    }
+    if len(reasons) <= MAX_REJECTION_LINES or console.verbosity == console.VERBOSE:
+        yield from (f"  rejected {name_commit(one)}: {why}" for one, why in reasons.items())
+        return
+    groups: dict[str, list[str]] = {}
+    for commit, why in reasons.items():
+        groups.setdefault(_REASON_DETAIL.sub("…", why), []).append(commit)
+    for commits in sorted(groups.values(), key=len, reverse=True):
+        yield f"  rejected {len(commits):,}: {reasons[commits[0]]}"
+        yield from (f"    {name_commit(commit)}" for commit in commits[:MAX_EXAMPLES])
+        if len(commits) > MAX_EXAMPLES:
+            yield f"    … and {len(commits) - MAX_EXAMPLES:,} more: -v or --json lists all"
 
 
 def _print_no_work_found(mined: MiningResult, source: str) -> None:

@@ -199,7 +199,7 @@ def add(
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{file} cannot be read as text: choose another file.") from error
-    with open_review_context() as at:
+    with open_review_context(make=True) as at:
         prompt = add_prompt(
             at.store, text, name=name, agent=agent, repo=repo, since=parse_since(since)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shlex
 import sys
 import time
@@ -31,7 +32,7 @@ from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
 from closeloop.records.settings import ExperimentSettings, Settings
 from closeloop.tasks.task_sets import split_results
-from closeloop.text.wording import count_with_noun, format_points, truncate_at_word
+from closeloop.text.wording import count_with_noun, truncate_at_word
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -54,15 +55,10 @@ if TYPE_CHECKING:
 
 
 def print_forecast(forecast: ExperimentForecast, several: bool) -> None:
-    """One line: how many attempts, what they can show, how long and how much."""
+    """How many attempts, how long and how much; and what they can show, as `compare` says it."""
+    from closeloop.metrics.variant_pairs import describe_detectable
+
     parts = [f"{forecast.missing} of {forecast.attempts} attempts to run"]
-    if several:
-        parts.append(
-            "too few tasks and repeats to detect any difference between variants"
-            if forecast.effect is None
-            else "smallest detectable difference between variants: about "
-            f"{format_points(forecast.effect)} of pass rate"
-        )
     duration_text = (
         "unknown" if forecast.seconds is None else f"about {describe_duration(forecast.seconds)}"
     )
@@ -71,6 +67,9 @@ def print_forecast(forecast: ExperimentForecast, several: bool) -> None:
         price = "unknown" if forecast.cost is None else f"about ${forecast.cost:.2f}"
         parts.append(f"cost {price}")
     print_warning(" · ".join(parts))
+    if several:
+        size = (forecast.tasks, forecast.repeats)
+        print_warning(describe_detectable(*size, forecast.effect_here, forecast.effect))
 
 
 def print_nothing_to_run(plan: ExperimentPlan) -> None:
@@ -107,9 +106,6 @@ def describe_duration(seconds: float) -> str:
 # What a run shows while it goes on: a bar, counts, cost and the time left.
 
 OUTCOME_WORDS = {"pass": "passed", "fail": "failed"}
-MIN_FINISHED_ATTEMPTS = 2
-MIN_FINISHED_SHARE = 0.2
-"""Of the attempts of this run: before so many are finished, no remaining time is shown."""
 
 
 class RunProgressBar:
@@ -179,16 +175,14 @@ class RunProgressBar:
             self.held = told.why or self.held
 
     def _estimate_end(self) -> float | None:
-        """When the last attempt ends at the pace so far; None while too few are finished.
+        """When the last attempt ends at the pace so far; None while too few are finished."""
+        from closeloop.attempts.run_resources import estimate_seconds_left
 
-        The pace is wall time per finished attempt, which includes how many run at once.
-        """
-        remaining = sum(self.waiting.values())
-        needed = max(MIN_FINISHED_ATTEMPTS, MIN_FINISHED_SHARE * (self.finished + remaining))
-        if self.started_at is None or self.finished < needed:
+        if self.started_at is None:
             return None
-        now = self.clock()
-        return now + (now - self.started_at) / self.finished * remaining
+        now, remaining = self.clock(), sum(self.waiting.values())
+        seconds_left = estimate_seconds_left(now - self.started_at, self.finished, remaining)
+        return None if seconds_left is None else now + seconds_left
 
     def describe_time_left(self) -> str:
         """`about 40 s left`; empty while that is not known, and once less than a second is left."""
@@ -250,6 +244,8 @@ def show_run_progress(plan: ExperimentPlan, *, quiet: bool) -> Iterator[RunProgr
 
 MAX_POINTERS = 6
 MAX_REASON_CHARS = 110
+TEST_PATH = re.compile(r"[\w./-]+(?:::\w+)*::(?=\w)")
+"""The file and class of a test: its name says enough in a table."""
 
 
 def run_summary_tables(
@@ -309,7 +305,8 @@ def render_outcome_cell(rows: Sequence[AttemptRow], would_merge: Mapping[str, fl
             reasons.append(failure_reason(row))
         cell.append(*OUTCOME_MARKS[outcome])
     if reason := next(filter(None, sorted(reasons, key=AWAITING_REVIEW.__eq__)), ""):
-        cell.append(" " + truncate_at_word(reason, MAX_REASON_CHARS), style="dim")
+        short_reason = TEST_PATH.sub("", reason)
+        cell.append(" " + truncate_at_word(short_reason, MAX_REASON_CHARS), style="dim")
     return cell if rows else Text("not finished", style="dim")
 
 

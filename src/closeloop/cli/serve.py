@@ -35,6 +35,8 @@ REQUEST_WAIT_SECONDS = 5.0
 def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None) -> None:
     """Show the dashboard and receive OpenTelemetry traces of agents, until stopped.
 
+    On this machine alone, a store is created only in a project: closeloop.toml or a git repository.
+
     Parameters
     ----------
     port
@@ -53,7 +55,8 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     from closeloop.cli.console import print_line
     from closeloop.cli.judge import open_configured_panel
     from closeloop.records.errors import BadInput
-    from closeloop.store.store import open_project_store
+    from closeloop.records.settings import has_store
+    from closeloop.store.store import missing_store_error, open_project_store
     from closeloop.web.app import LOOPBACK, build_web_app
     from closeloop.web.page import PageContext
     from closeloop.web.pages import warm_up_pages
@@ -68,6 +71,9 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     wait_seconds = min(project.settings.store_wait_seconds, REQUEST_WAIT_SECONDS)
     settings = replace(project.settings, store_wait_seconds=wait_seconds)
     panel_opener = partial(open_configured_panel, project, (), None, None)
+    receives = host not in LOOPBACK or _is_project(project)
+    if not receives and not has_store(settings, project.root):
+        raise missing_store_error(str(project.root / settings.store))
     with open_project_store(settings, project.root, may_be_read_only=True) as store:
         if not (is_open or token or project.settings.serve.user_header or _has_valid_token(store)):
             raise BadInput(
@@ -92,6 +98,14 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
                 bound_socket,
             )
     print_line("Dashboard stopped.")
+
+
+def _is_project(project: ProjectConfiguration) -> bool:
+    """Whether what agents send belongs here: the folder is set up, or says where its store is."""
+    from closeloop.records.settings import Settings
+
+    is_repository = (project.root / ".git").exists()
+    return project.file is not None or is_repository or project.settings.store != Settings().store
 
 
 def _build_webhook_secrets(found: ProjectConfiguration, desk: PageContext) -> WebhookSecrets:
@@ -221,12 +235,13 @@ def token(
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line
     from closeloop.records.errors import BadInput
-    from closeloop.store.store import open_existing_store, open_project_store
+    from closeloop.store.store import open_existing_store, open_project_store, open_store_if_any
 
     if action != "list" and not (name and name.strip()):
         raise BadInput(f"Give a name: `closeloop admin token {action} NAME`.")
     project = load_project(Path.cwd())
-    store_opener = open_project_store if action == "new" else open_existing_store
+    store_openers = {"new": open_project_store, "list": open_store_if_any}
+    store_opener = store_openers.get(action, open_existing_store)
     with store_opener(project.settings, project.root) as store:
         if action == "new":
             _make_token(store, (name or "").strip()[:MAX_TOKEN_NAME_CHARS], scope, json=json)

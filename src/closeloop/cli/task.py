@@ -56,7 +56,7 @@ def due(*, json: JsonFlag = False) -> None:
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
     from closeloop.metrics.evaluation_due import report_due
-    from closeloop.store.store import open_existing_store
+    from closeloop.store.store import open_store_if_any
     from closeloop.tasks.task_sets import load_task_files
 
     project = load_project(Path.cwd())
@@ -64,7 +64,7 @@ def due(*, json: JsonFlag = False) -> None:
     # Prompts may be run from anywhere: what ran is due all the same.
     has_tasks = folder.is_dir() and any(folder.iterdir())
     files = load_task_files(project.settings, project.root) if has_tasks else []
-    with open_existing_store(project.settings, project.root) as store:
+    with open_store_if_any(project.settings, project.root) as store:
         report = report_due(
             store,
             [one.task for one in files],
@@ -126,9 +126,9 @@ MAX_NAMES = 4
 
 def sets(*, json: JsonFlag = False) -> None:
     """List the dev set and the held-out set, and the gap between their pass rates."""
-    from closeloop.store.store import open_existing_store
+    from closeloop.store.store import open_store_if_any
 
-    report_sets(open_existing_store, json=json)
+    report_sets(open_store_if_any, json=json)
 
 
 def split(*, method: SplitMethod = "time", share: float = 0.3, json: JsonFlag = False) -> None:
@@ -150,10 +150,10 @@ def unsealed(*, json: JsonFlag = False) -> None:
     """List runs of held-out tasks: when, who and why."""
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
-    from closeloop.store.store import open_existing_store
+    from closeloop.store.store import open_store_if_any
 
     project = load_project(Path.cwd())
-    with open_existing_store(project.settings, project.root) as store:
+    with open_store_if_any(project.settings, project.root) as store:
         looks = store.held_out.list_unsealings()
     print_json(looks) if json else print_parts(*render_unsealings(looks))
 
@@ -726,10 +726,10 @@ def list_(*, tag: str | None = None, json: JsonFlag = False) -> None:
 def task_list_lines(tasks: Sequence[Task], found: ProjectConfiguration) -> list[TaskListLine]:
     """Tasks with what the store knows of them."""
     from closeloop.metrics.attempt_measuring import collect_task_modes, project_rulebook
-    from closeloop.store.store import open_existing_store
+    from closeloop.store.store import open_store_if_any
     from closeloop.tasks.task_files import infer_kind_tags, tag_from_mode
 
-    with open_existing_store(found.settings, found.root) as store:
+    with open_store_if_any(found.settings, found.root) as store:
         shown = collect_task_modes(
             store, [task.digest for task in tasks], project_rulebook(found.settings)
         )

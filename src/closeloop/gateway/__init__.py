@@ -1,4 +1,4 @@
-"""The gateway: every agent's way to its model, counted, recorded and kept within its limits."""
+"""The gateway: every agent's access to its model, counted, recorded and limited."""
 
 from closeloop.gateway.model_gateway import Gateway, open_local_proxy
 

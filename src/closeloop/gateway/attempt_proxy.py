@@ -1,4 +1,4 @@
-"""A door: one attempt's way to its model."""
+"""The proxy between one attempt and its model."""
 
 from __future__ import annotations
 
@@ -37,32 +37,33 @@ from closeloop.text.wording import count_with_noun
 
 SILENT_SECONDS = 120.0
 SILENT_SHARE = 0.1
-"""The shortest silence that counts: so long, or that share of the time limit where it is less."""
+"""The shortest silence that counts, or this share of the time limit if that is less."""
 TIMES_LONGEST = 3.0
-"""A request that was not turned away may just be slow, unless it waits so much longer than any."""
+"""A request that was not rejected may just be slow, unless it waits this many times longer than
+any."""
 TALKING_CHARS_PER_SECOND = 1.0
 ENVELOPE_CHARS = 24
-"""Roles and types in an answer that says nothing yet."""
+"""Characters of roles and types in an answer without content."""
 
 
 class RequestWait(Record):
-    """One request of an attempt, and how it waited for the provider."""
+    """One request of an attempt, and how long it waited for the provider."""
 
     began: float
     ended: float
-    """Both by the monotonic clock; the time in which the agent did not read is left out."""
+    """Both by the monotonic clock, without the time in which the agent did not read."""
     answered: bool
-    """A whole answer came, or the provider said what is wrong with the request."""
+    """Whether a whole answer arrived, or the provider rejected the request as invalid."""
     refusal: str | None = None
-    """Why the provider turned it away when it was last asked."""
+    """Why the provider last refused it."""
     broken: str | None = None
-    """Why the answer broke off, where that is the provider's fault."""
+    """Why the answer broke off, if that is the provider's fault."""
     is_talking: bool = False
-    """There was no end of the answer yet, but it came at the pace of a model that is there."""
+    """Whether the answer was unfinished but arrived at the pace of a working model."""
 
 
 def measure_request_wait(entry: ExchangeEntry) -> RequestWait:
-    """How a request that is over waited."""
+    """Measure how long a finished request waited."""
     began, body = entry.began + entry.sending_seconds, b"".join(entry.response)
     answered, is_talking = entry.answered, False
     if not answered and entry.broken is None and body:
@@ -82,7 +83,7 @@ def measure_request_wait(entry: ExchangeEntry) -> RequestWait:
 
 
 def count_characters(answer: dict[str, Any] | None) -> int:
-    """Characters of all texts in what an answer says, in any provider's format."""
+    """Count the characters of all texts in an answer, in any provider's format."""
     parts = [(answer or {}).get(key) for key in ("content", "choices", "output", "candidates")]
     total = 0
     while parts:
@@ -132,13 +133,13 @@ def describe_silence(
 
 
 def describe_break(waits: Sequence[RequestWait]) -> str | None:
-    """Why the last answer broke off, where that is the provider's fault and none came after it."""
+    """Return why the last answer broke off, if that is the provider's fault and none followed."""
     last = max(waits, key=lambda wait: wait.ended, default=None)
     return last.broken if last is not None else None
 
 
 def measure_union(spans: Iterable[tuple[float, float]]) -> float:
-    """Seconds that lie in any of the spans; several requests may wait at once."""
+    """Return the seconds covered by any of the spans; requests may wait at the same time."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, reached))
@@ -148,24 +149,24 @@ def measure_union(spans: Iterable[tuple[float, float]]) -> float:
 
 HUNG_UP_CAUSE = "The agent closed the connection before the reply was complete."
 MAX_BREAKS = 3
-"""So many answers in a row that broke off half-way, and the provider is gone."""
+"""After this many broken answers in a row, the provider counts as unavailable."""
 
 
 class ReplySource(Protocol):
-    """Where a door's answers come from. What it hears of them it writes into the entry."""
+    """The source of a proxy's answers. It records what it learns in the entry."""
 
     @property
     def name(self) -> str: ...
 
     async def reply(self, request: ModelRequest, entry: ExchangeEntry) -> ModelReply: ...
 
-    async def answer(self, asked: AgentRequest, out: ResponseWriter) -> None: ...
+    async def answer(self, request: AgentRequest, out: ResponseWriter) -> None: ...
 
-    async def count(self, asked: AgentRequest, out: ResponseWriter) -> None: ...
+    async def count(self, request: AgentRequest, out: ResponseWriter) -> None: ...
 
 
 class ProxyEndpoint(Protocol):
-    """How programs come to a door: made when somebody asks for it, as not every agent does."""
+    """How programs connect to a proxy; created on demand, because not every agent needs it."""
 
     def socket(self, door: AttemptProxy) -> str: ...
 
@@ -173,7 +174,8 @@ class ProxyEndpoint(Protocol):
 
 
 class AttemptProxy:
-    """Open while the attempt lasts; shut for good when its budget or its provider is gone."""
+    """Open while the attempt lasts; closed for good when its budget or its provider is
+    exhausted."""
 
     def __init__(
         self,
@@ -222,16 +224,16 @@ class AttemptProxy:
         return self._reason
 
     def shut_off(self, reason: OutOfBudget | Fault) -> None:
-        """Nothing more goes through; the first reason is the one that is told."""
+        """Reject all further requests; the first reason is reported."""
         self._reason = self._reason or reason
         self._shut.set()
 
     def end_turns(self) -> None:
-        """The attempt is over: no turn begins any more."""
+        """Let no further turn begin, because the attempt is over."""
         self.shut_off(MachineFailed("The attempt has ended."))
 
     async def end_attempt(self) -> None:
-        """The attempt is over: what is still under way is broken off, and recorded so."""
+        """End the attempt: abort and record the requests in progress."""
         self.end_turns()
         for task in self._under_way:
             task.cancel()
@@ -239,7 +241,7 @@ class AttemptProxy:
             await asyncio.wait(self._under_way)
 
     async def reply(self, request: ModelRequest) -> ModelReply:
-        """One turn of an agent of ours."""
+        """Answer one turn of a built-in agent."""
         entry = self._ledger.begin_entry("reply")
         try:
             await self._ledger.record_pieces(entry, self._encoder.encode(request))
@@ -259,38 +261,38 @@ class AttemptProxy:
             self._end_entry(entry)
 
     async def _wait_for_turn(self) -> None:
-        """Return when a turn may begin; what the proxy was shut off by, where it is."""
+        """Wait until a turn may begin; raise the reason if the proxy is closed."""
         if self._reason is None:
             await self._budget.wait_for_room()
         if self._reason is not None:
             raise self._reason
 
-    async def answer(self, asked: AgentRequest, out: ResponseWriter) -> None:
-        """Whatever an agent asks over HTTP."""
-        if asked.route.kind == "alive":
+    async def answer(self, request: AgentRequest, out: ResponseWriter) -> None:
+        """Answer any HTTP request of an agent."""
+        if request.route.kind == "alive":
             await out.send_json({"gateway": "closeloop"})
-        elif asked.route.kind == "models":
+        elif request.route.kind == "models":
             await out.send_json(list_model_json(self.name))
-        elif asked.method != "POST":
-            await out.send_json(asked.route.speech.fault("Use POST."), 405)
+        elif request.method != "POST":
+            await out.send_json(request.route.speech.fault("Use POST."), 405)
         else:
-            await self._record_and_answer(asked, out)
+            await self._record_and_answer(request, out)
 
-    async def _record_and_answer(self, asked: AgentRequest, out: ResponseWriter) -> None:
-        entry = out.entry = self._ledger.begin_entry(asked.path)
+    async def _record_and_answer(self, request: AgentRequest, out: ResponseWriter) -> None:
+        entry = out.entry = self._ledger.begin_entry(request.path)
         task = asyncio.current_task()
         assert task is not None
         self._under_way.add(task)
         try:
-            await self._ledger.record_request(entry, asked.body)
-            await self._answer_turn(asked, out, entry)
+            await self._ledger.record_request(entry, request.body)
+            await self._answer_turn(request, out, entry)
         except asyncio.CancelledError:
             entry.cause = (
                 None if read_provider_reply(b"".join(entry.response)).complete else HUNG_UP_CAUSE
             )
             self._budget.add_usage(entry.usage)
             if self._reason is not None and not out.started:
-                await out.send_fault(asked.route.speech, str(self._reason))
+                await out.send_fault(request.route.speech, str(self._reason))
             raise
         except Exception as error:  # whatever came, the other attempts go on
             self._shut_off_by(entry, MachineFailed(f"The gateway failed: {type(error).__name__}."))
@@ -299,18 +301,18 @@ class AttemptProxy:
             self._end_entry(entry)
 
     async def _answer_turn(
-        self, asked: AgentRequest, out: ResponseWriter, entry: ExchangeEntry
+        self, request: AgentRequest, out: ResponseWriter, entry: ExchangeEntry
     ) -> None:
-        """A turn, and what its end means: for the agent, and for the attempt."""
-        speech = asked.route.speech
+        """Answer a turn, and handle its end for the agent and the attempt."""
+        speech = request.route.speech
         try:
-            if asked.route.kind == "count":
-                await self._source.count(asked, out)
+            if request.route.kind == "count":
+                await self._source.count(request, out)
                 entry.answered = True
                 return
             await self._wait_for_turn()
             with self._budget.hold_turn():
-                await self._source.answer(asked, out)
+                await self._source.answer(request, out)
         except MalformedRequest as malformed:
             entry.cause, entry.answered = str(malformed), True
             await out.send_fault(speech, str(malformed))
@@ -340,14 +342,14 @@ class AttemptProxy:
         self._ledger.end_entry(entry)
 
     def describe_silence(self, began: float, ended: float, limit_seconds: float) -> str | None:
-        """Why the model counts as silent when an attempt ended; None where it was answering.
+        """Return why the model counts as silent when an attempt ended; None if it was answering.
 
-        Asked when the door is shut: what is under way is not known yet.
+        Call it after the proxy is closed: requests in progress are not known before.
         """
         return describe_silence(self._waits, began, ended, limit_seconds)
 
     def describe_break(self) -> str | None:
-        """Why the last answer broke off, where that is the provider's fault."""
+        """Return why the last answer broke off, if that is the provider's fault."""
         return describe_break(self._waits)
 
     def _shut_off_by(self, entry: ExchangeEntry, reason: OutOfBudget | Fault) -> None:
@@ -356,7 +358,7 @@ class AttemptProxy:
 
 
 def list_model_json(name: str) -> dict[str, Any]:
-    """The one model there is, as all clients want it told."""
+    """List the only model, in a form that all clients accept."""
     model = {"id": name, "object": "model", "created": 0, "owned_by": "closeloop"}
     anthropic_fields = {"type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
     page_fields = {"has_more": False, "first_id": name, "last_id": name}

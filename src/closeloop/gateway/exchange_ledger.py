@@ -1,4 +1,4 @@
-"""What went through a door: every exchange, without secrets and in little room."""
+"""The exchanges of a proxy, redacted and stored compactly."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ TextPath = tuple[Any, ...]
 
 
 MAX_SHARED_BYTES = 16 << 10
-"""Of a piece that other attempts may send again, such as a system prompt or the tools."""
+"""Bytes of a piece that other attempts may send again, such as a system prompt or the tools."""
 
 
 def redact_body(body: bytes) -> bytes:
-    """A body without secrets."""
+    """Redact the secrets of a body."""
     return _redact_shared(body) if len(body) <= MAX_SHARED_BYTES else redact_secrets(body, {})
 
 
@@ -46,7 +46,7 @@ def _redact_shared(body: bytes) -> bytes:
 
 
 def redact_stream(body: bytes) -> bytes:
-    """A stream without secrets; where one came in parts, its first part says what it was."""
+    """Redact the secrets of a stream; one that is split over parts is named in its first part."""
     body = redact_secrets(body, {})
     answer = read_provider_reply(body).answer
     if answer is None or next(find_secrets(msgspec.json.encode(answer)), None) is None:
@@ -80,7 +80,7 @@ def _parse_event_data(block: bytes) -> dict[str, Any] | None:
 
 
 def _walk_texts(value: Any, path: TextPath = ()) -> Iterator[tuple[TextPath, Any, Any]]:
-    """Every text in a value: the way to it, and what holds it under which key."""
+    """Yield every text of a value: its path, its container and its key."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, each in items:
         if isinstance(each, str):
@@ -90,7 +90,7 @@ def _walk_texts(value: Any, path: TextPath = ()) -> Iterator[tuple[TextPath, Any
 
 
 def _redact_split_secrets(parts: list[tuple[Any, Any]]) -> None:
-    """Take out what is a secret only when the parts are read as one text."""
+    """Redact secrets that are recognised only when the parts are joined."""
     texts = [holder[key].encode() for holder, key in parts]
     whole_text = b"".join(texts)
     leaks = sorted(find_secrets(whole_text), key=lambda each: (each[0], -each[1]))
@@ -111,19 +111,19 @@ def _redact_split_secrets(parts: list[tuple[Any, Any]]) -> None:
 
 
 MAX_KEPT_BYTES = 64 << 20
-"""Of different content an attempt may leave; of a body beyond that, only the beginning is kept."""
+"""Bytes of distinct content stored per attempt; of a body beyond that, only the beginning."""
 HEAD_BYTES = 4096
 LARGE_BODY_BYTES = 256 << 10
-"""Bytes; to look for secrets in a longer one takes a noticeable time."""
+"""Bytes; searching a longer body for secrets takes a noticeable time."""
 MAX_ENTRIES = 20_000
-"""An agent that asks more often is broken, and what it asked first tells enough."""
+"""An agent that sends more requests is broken, and its first ones show enough."""
 
 
 ExchangeListener = Callable[[Exchange], None]
 
 
 class ExchangeEntry:
-    """An exchange while it happens."""
+    """An exchange in progress."""
 
     def __init__(self, number: int, path: str) -> None:
         self.number = number
@@ -137,42 +137,42 @@ class ExchangeEntry:
         self.response: list[bytes] = []
         self.retries = 0
         self.refusal: str | None = None
-        """Why the provider turned it away when it was last asked."""
+        """Why the provider last refused it."""
         self.model: str | None = None
         self.usage = Usage()
         self.cause: str | None = None
         self.note: str | None = None
         self.seconds = 0.0
         self.sending_seconds = 0.0
-        """In which the answer was there, and the agent did not take it."""
+        """Seconds in which the answer was ready and the agent did not read it."""
         self.answered = False
-        """By the provider, with an answer or with what is wrong with the request."""
+        """Whether the provider answered or rejected the request as invalid."""
         self.broken: str | None = None
-        """Why the answer broke off, where that is the provider's fault."""
+        """Why the answer broke off, if that is the provider's fault."""
         self.ended = self.began
 
     def add_response(self, chunk: bytes) -> None:
-        """Something reached the agent."""
+        """Record what was sent to the agent."""
         if self.first_byte is None:
             self.first_byte = time.monotonic() - self.began
         self.response.append(chunk)
 
 
 class RequestEncoder:
-    """Encodes the requests of a conversation; what the last one had in common is kept."""
+    """Encodes the requests of a conversation, reusing what the last one had in common."""
 
     _HEAD = b'{"messages":['
 
     def __init__(self) -> None:
         self._messages: tuple[ChatMessage, ...] = ()
         self._pieces: list[bytes] = []
-        """The messages, but for the last ones."""
+        """The messages without the last ones."""
         self._last_piece = self._HEAD
         self._settings: ModelRequest | None = None
         self._settings_pieces: list[bytes] = []
 
     def encode(self, request: ModelRequest) -> list[bytes]:
-        """The request as JSON, in pieces that the next one of the conversation shares."""
+        """Encode a request as JSON, in pieces that the next one of the conversation shares."""
         known = len(self._messages)
         if request.messages[:known] != self._messages:
             known, self._messages, self._pieces, self._last_piece = 0, (), [], self._HEAD
@@ -196,11 +196,11 @@ _split_settings = lru_cache(maxsize=16)(split_into_pieces)
 
 
 class Ledger(Sequence[Exchange]):
-    """The exchanges that are over, in the order they were asked; each is made when it is read."""
+    """The finished exchanges in order of their requests; each is built when read."""
 
     def __init__(self, listener: ExchangeListener | None = None) -> None:
         self._listener = listener
-        """Takes every exchange instead, which then need not be kept here."""
+        """Receives every exchange instead, so that none is stored here."""
         self._entries: list[ExchangeEntry] = []
         self._splitter = RequestSplitter()
         self._known: dict[bytes, bytes] = {}
@@ -208,19 +208,19 @@ class Ledger(Sequence[Exchange]):
         self._begun = 0
 
     def begin_entry(self, path: str) -> ExchangeEntry:
-        """A request came in."""
+        """Record that a request arrived."""
         self._begun += 1
         return ExchangeEntry(self._begun, path)
 
     async def record_request(self, entry: ExchangeEntry, body: bytes) -> None:
-        """Write down what was asked; a long body in a thread, so that no other attempt waits."""
+        """Record a request; a long body in a thread, so that no other attempt waits."""
         if len(body) > LARGE_BODY_BYTES:
             entry.request = await asyncio.to_thread(self._clean_request, body)
         else:
             entry.request = self._clean_request(body)
 
     async def record_pieces(self, entry: ExchangeEntry, pieces: Sequence[bytes]) -> None:
-        """The same of a request that is already cut; in a thread where much of it is new."""
+        """Record a request that is already split; in a thread if much of it is new."""
         new_bytes = sum(len(piece) for piece in pieces if piece not in self._known)
         if new_bytes > LARGE_BODY_BYTES:
             entry.request = await asyncio.to_thread(self._clean_pieces, pieces)
@@ -234,7 +234,7 @@ class Ledger(Sequence[Exchange]):
         return tuple(self._clean_piece(piece) for piece in pieces if piece)
 
     def end_entry(self, entry: ExchangeEntry) -> None:
-        """Nothing more will come of it."""
+        """Record that an exchange is finished."""
         if len(self._entries) >= MAX_ENTRIES:
             return
         entry.seconds = time.monotonic() - entry.began
@@ -251,7 +251,7 @@ class Ledger(Sequence[Exchange]):
         self._entries.insert(place, entry)
 
     def _clean_piece(self, piece: bytes, clean: Callable[[bytes], bytes] = redact_body) -> bytes:
-        """The piece without secrets; the same object for the same piece."""
+        """Redact a piece; returns the same object for the same piece."""
         cleaned = self._known.get(piece)
         if cleaned is None:
             if len(piece) > self._room and self._listener is not None:
@@ -279,7 +279,7 @@ class Ledger(Sequence[Exchange]):
         return map(_build_exchange, self._entries)
 
     def iterate_split(self) -> Iterator[tuple[Exchange, tuple[bytes, ...]]]:
-        """Each exchange without its request, and the pieces of that."""
+        """Yield each exchange without its request, and the pieces of the request."""
         return ((_build_exchange(entry, joined=False), entry.request) for entry in self._entries)
 
 
@@ -307,11 +307,11 @@ def _build_exchange(entry: ExchangeEntry, *, joined: bool = True) -> Exchange:
 # What an agent asks for, by its path: one of the formats, or what surrounds them.
 
 RouteKind = Literal["chat", "count", "models", "alive"]
-"""`count` asks how many tokens a request has, `alive` whether somebody is there."""
+"""`count` asks for the number of tokens of a request, `alive` whether the server runs."""
 
 
 class GatewayRoute(Record):
-    """What a path means."""
+    """The meaning of a path."""
 
     kind: RouteKind
     speech: ServedFormat = openai.OPENAI_SERVED_FORMAT
@@ -337,7 +337,7 @@ _MODEL_PATH = re.compile(r"/models/[^:]{1,200}")
 
 
 def find_route(path: str) -> GatewayRoute | None:
-    """What a path asks for; clients put the version before it, or twice, or not at all."""
+    """Find the route of a path; clients put the version before it, twice, or not at all."""
     for _ in range(2):
         path = _VERSION.sub("", path, count=1) if _VERSION.match(path) else path
     path = path.rstrip("/")
@@ -355,11 +355,11 @@ AsgiSend = Callable[[AsgiMessage], Awaitable[None]]
 
 
 class AgentRequest(Record):
-    """A request as it came."""
+    """A received request."""
 
     method: str
     path: str
-    """Without the secret and without what follows a `?`."""
+    """Without the secret and the query."""
     query: str
     headers: Mapping[str, str]
     body: bytes
@@ -367,7 +367,7 @@ class AgentRequest(Record):
 
 
 class OpenRequests:
-    """How many requests are at one door; of long ones, only one may be held at a time."""
+    """Counts the requests of one proxy; only one large request is read at a time."""
 
     def __init__(self) -> None:
         self.inside = 0
@@ -375,7 +375,7 @@ class OpenRequests:
 
 
 class ResponseWriter:
-    """The way back to the agent. What is sent is also written into an entry, if one is given."""
+    """Sends the answer to the agent, and records it in an entry if one is given."""
 
     def __init__(self, send: AsgiSend) -> None:
         self._send = send
@@ -384,7 +384,7 @@ class ResponseWriter:
         self.streams = False
 
     def note_cause(self, cause: str) -> None:
-        """Why there is no good answer."""
+        """Record why there is no valid answer."""
         if self.entry is not None:
             self.entry.cause = cause
 
@@ -418,20 +418,20 @@ class ResponseWriter:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def send_json(self, content: Any, status: int = 200) -> None:
-        """A JSON answer, all at once."""
+        """Send a JSON answer at once."""
         await self.send_body(msgspec.json.encode(content), status)
 
     async def send_body(
         self, body: bytes, status: int = 200, content_type: str = "application/json"
     ) -> None:
-        """Any answer, all at once."""
+        """Send any answer at once."""
         await self.start_response(status, content_type, len(body))
         if self.entry is not None:
             self.entry.add_response(body)
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def send_fault(self, speech: ServedFormat, message: str) -> None:
-        """Say what went wrong in the agent's format, as far as that can still be said."""
+        """Report a fault in the agent's format, as far as that is still possible."""
         fault = speech.fault(message)
         if not self.started:
             await self.send_json(fault, 400)

@@ -1,4 +1,4 @@
-"""Answers of a model that is there: asked in its own format, or by way of ours."""
+"""Answers of a live model: asked in its own format, or translated."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest
 # How fast one provider may be asked, shared fairly between the doors that wait for it.
 
 _BURST_SECONDS = 6.0
-"""So much of a minute's requests may come at once."""
+"""Seconds' worth of a minute's requests that may be sent at once."""
 
 MonotonicClock = Callable[[], float]
 
 
 class _TokenBucket:
-    """Fills with time up to some content; what is taken may be more than there is."""
+    """Fills with time up to a capacity; more can be taken than there is."""
 
     def __init__(self, a_minute: int, content: float) -> None:
         self._rate = a_minute / 60
@@ -50,7 +50,7 @@ class _TokenBucket:
         self._content -= amount
 
     def seconds_until(self, least: float, now: float) -> float:
-        """Seconds until there is so much."""
+        """Return the seconds until that much is available."""
         if self._at is not None:
             self._content = min(self._most, self._content + (now - self._at) * self._rate)
         self._at = now
@@ -58,7 +58,7 @@ class _TokenBucket:
 
 
 class RateLimiter:
-    """Permits to ask. Doors take turns; a provider that says 429 is left alone by all of them."""
+    """Grants permits to send requests. Proxies take turns; after a 429 all of them wait."""
 
     def __init__(self, settings: ModelSettings, clock: MonotonicClock | None = None) -> None:
         self._clock = clock or asyncio.get_running_loop().time
@@ -76,7 +76,8 @@ class RateLimiter:
 
     @asynccontextmanager
     async def hold_permit(self, door: Hashable, *, first: bool = False) -> AsyncIterator[None]:
-        """Wait for a turn of this door, and hold it; first are those whom other work waits for."""
+        """Wait for this proxy's turn and hold the permit; `first` for requests that block other
+        work."""
         if self._ahead or (self._waiting and not first) or self._next_delay() > 0:
             turn = asyncio.get_running_loop().create_future()
             (self._ahead if first else self._waiting).setdefault(door, deque()).append(turn)
@@ -95,14 +96,14 @@ class RateLimiter:
             self._release_permit()
 
     def record_tokens(self, tokens: int) -> None:
-        """A good answer came: what it used is known only now."""
+        """Record the usage of an answer, which is known only afterwards."""
         if self._tokens is not None:
             self._tokens.take_amount(tokens)
         if self._allowed < self._most:
             self._allowed = min(self._most, self._allowed + 1 / self._allowed)
 
     def back_off(self, seconds: float) -> None:
-        """The provider wants to be left alone for so long, and then asked less at once."""
+        """Pause for the time the provider requests, then send fewer requests at once."""
         self._not_before = max(self._not_before, self._clock() + seconds)
         self._allowed = min(self._allowed, max(1.0, self._under_way / 2))
 
@@ -116,7 +117,7 @@ class RateLimiter:
         self._grant_permits()
 
     def _next_delay(self) -> float:
-        """Seconds until one more may begin; infinite while only an end can help."""
+        """Return the seconds until one more may begin; infinite until one ends."""
         if self._under_way >= max(1.0, self._allowed):
             return float("inf")
         now = self._clock()
@@ -128,7 +129,7 @@ class RateLimiter:
         return max(waits)
 
     def _grant_permits(self) -> None:
-        """Let begin who may, one of each door in turn."""
+        """Grant permits, one per proxy in turn."""
         while waiting := self._ahead or self._waiting:
             seconds = self._next_delay()
             if seconds > 0:
@@ -152,7 +153,7 @@ class RateLimiter:
 
 
 PING_SECONDS = 15.0
-"""A stream that is silent for longer is taken for dead by some agents."""
+"""Some agents treat a stream that is silent for longer as dead."""
 MAX_ECHOES = 4096
 
 
@@ -161,23 +162,23 @@ class AnswerBroken(MachineFailed):
 
 
 class ProviderRelay(Protocol):
-    """A way to a provider for requests in its own format."""
+    """Passes requests to a provider in its own format."""
 
-    def speaks_format(self, asked: AgentRequest) -> bool: ...
+    def speaks_format(self, request: AgentRequest) -> bool: ...
 
     def drop_format(self, speech: ServedFormat) -> bool:
-        """Whether it is found out only now that the provider does not speak this format."""
+        """Whether it turned out that the provider does not support this format."""
         ...
 
     async def pass_request(
-        self, asked: AgentRequest, out: ResponseWriter, retried: RetryListener
+        self, request: AgentRequest, out: ResponseWriter, retried: RetryListener
     ) -> None:
-        """Pass a request and its answer on; Broken when that ends half-way."""
+        """Pass a request and its answer on; AnswerBroken if that ends half-way."""
         ...
 
 
 class LiveSource:
-    """One door's share of a model."""
+    """One proxy's access to a model."""
 
     def __init__(
         self,
@@ -192,11 +193,11 @@ class LiveSource:
         self._first = first
         self._pace = pace
         self._relay = relay
-        """For what its provider understands as it is."""
+        """Passes on requests that the provider understands as they are."""
         self._echoes: dict[str, Any] = {}
 
     async def reply(self, request: ModelRequest, entry: ExchangeEntry) -> ModelReply:
-        """One turn in our own records."""
+        """Answer one turn in our own records."""
         async with self._pace.hold_permit(self, first=self._first):
             reply = await self._model.reply(request, lambda *why: self._note_retry(entry, *why))
         entry.model, entry.usage = reply.model, reply.usage
@@ -209,42 +210,42 @@ class LiveSource:
         if status == 429:
             self._pace.back_off(seconds)
 
-    async def count(self, asked: AgentRequest, out: ResponseWriter) -> None:
-        """How many tokens a request has, by the provider or by its length."""
-        if self._relay is not None and self._relay.speaks_format(asked):
+    async def count(self, request: AgentRequest, out: ResponseWriter) -> None:
+        """Count the tokens of a request, by the provider or by its length."""
+        if self._relay is not None and self._relay.speaks_format(request):
             with suppress(ModelMissing, RequestRejected, ConversationTooLong):
-                await self._relay_request(self._relay, asked, out)
+                await self._relay_request(self._relay, request, out)
                 return
-        await out.send_json(guess_token_count(asked))
+        await out.send_json(guess_token_count(request))
 
-    async def answer(self, asked: AgentRequest, out: ResponseWriter) -> None:
-        """A turn over HTTP."""
+    async def answer(self, request: AgentRequest, out: ResponseWriter) -> None:
+        """Answer a turn over HTTP."""
         relay = self._relay
-        if relay is None or not relay.speaks_format(asked):
-            await self._translate_and_answer(asked, out)
+        if relay is None or not relay.speaks_format(request):
+            await self._translate_and_answer(request, out)
             return
         try:
-            await self._relay_request(relay, asked, out)
+            await self._relay_request(relay, request, out)
         except (RequestRejected, ConversationTooLong) as refusal:
             # Agents know what their provider says, and may ask for less.
             out.note_cause(str(refusal))
             await out.send_body(refusal.body, refusal.status)
         except ModelMissing:
-            if not relay.drop_format(asked.route.speech):
+            if not relay.drop_format(request.route.speech):
                 raise
-            await self._translate_and_answer(asked, out)
+            await self._translate_and_answer(request, out)
 
     async def _relay_request(
-        self, relay: ProviderRelay, asked: AgentRequest, out: ResponseWriter
+        self, relay: ProviderRelay, request: AgentRequest, out: ResponseWriter
     ) -> None:
         entry = out.entry
         assert entry is not None
         async with self._pace.hold_permit(self, first=self._first):
-            await relay.pass_request(asked, out, lambda *why: self._note_retry(entry, *why))
+            await relay.pass_request(request, out, lambda *why: self._note_retry(entry, *why))
         self._pace.record_tokens(sum_tokens(entry.usage))
 
-    async def _translate_and_answer(self, asked: AgentRequest, out: ResponseWriter) -> None:
-        speech, payload = asked.route.speech, parse_payload(asked.body)
+    async def _translate_and_answer(self, agent_request: AgentRequest, out: ResponseWriter) -> None:
+        speech, payload = agent_request.route.speech, parse_payload(agent_request.body)
         request = self._with_echoes(speech.read(payload))
         streams = bool(speech.streams or payload.get("stream"))
         assert out.entry is not None
@@ -262,7 +263,7 @@ class LiveSource:
         await send_reply(reply, speech, payload, out)
 
     def _with_echoes(self, request: ModelRequest) -> ModelRequest:
-        """With what the provider wants back with its turns, and no other format has a place for."""
+        """Add data that the provider expects back with its turns and other formats cannot carry."""
         if not self._echoes:
             return request
         messages = tuple(
@@ -277,7 +278,7 @@ class LiveSource:
 async def send_reply(
     reply: ModelReply, speech: ServedFormat, payload: dict[str, Any], out: ResponseWriter
 ) -> None:
-    """A reply in the agent's format."""
+    """Send a reply in the agent's format."""
     if speech.streams or payload.get("stream"):
         if not out.started:
             await out.start_response(200, EVENT_STREAM)
@@ -290,7 +291,7 @@ async def send_reply(
 async def _await_with_pings(
     asking: Awaitable[ModelReply], speech: ServedFormat, out: ResponseWriter
 ) -> ModelReply:
-    """The reply, with a sign of life now and then while it takes its time."""
+    """Wait for the reply, sending pings meanwhile."""
     task = asyncio.ensure_future(asking)
     try:
         while not (await asyncio.wait({task}, timeout=PING_SECONDS))[0]:
@@ -308,16 +309,16 @@ def _digest_calls(turn: ModelReply | ChatMessage) -> str:
 
 
 def parse_payload(body: bytes) -> dict[str, Any]:
-    """The request as JSON."""
+    """Parse the request as JSON."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except (ValueError, RecursionError):
         raise MalformedRequest("The request is not a JSON object.") from None
 
 
-def guess_token_count(asked: AgentRequest) -> dict[str, Any]:
-    """How many tokens a request has, by its length: about one for four characters."""
-    tokens = len(asked.body) // 4 + 1
-    if asked.route.speech.name == "gemini":
+def guess_token_count(request: AgentRequest) -> dict[str, Any]:
+    """Estimate the tokens of a request by its length: one for four characters."""
+    tokens = len(request.body) // 4 + 1
+    if request.route.speech.name == "gemini":
         return {"totalTokens": tokens}
     return {"input_tokens": tokens}

@@ -1,4 +1,4 @@
-"""The gateway of a run: models that are open, and doors to them."""
+"""The gateway of a run: open models and the proxies to them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class ProxyListeners:
-    """All ways to the doors of one gateway."""
+    """All listeners of one gateway's proxies."""
 
     def __init__(self, port: int = 0, folder: Path | None = None) -> None:
         self._port = port
@@ -42,12 +42,12 @@ class ProxyListeners:
         self._loopback: tuple[HttpListener, int] | None = None
 
     def add_listener(self) -> ProxyListener:
-        """The ways to one more door."""
+        """Add the listener of one more proxy."""
         return ProxyListener(self)
 
     @property
     def folder(self) -> Path:
-        """Only its owner may look into it."""
+        """A folder that only its owner can read."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="closeloop-"))
         return self._folder
@@ -62,7 +62,7 @@ class ProxyListeners:
 
     @property
     def port(self) -> int:
-        """Where all doors are on loopback."""
+        """The loopback port of all proxies."""
         if self._loopback is None:
             self._loopback = self.listeners.listen_loopback(self._port)
         return self._loopback[1]
@@ -75,7 +75,7 @@ class ProxyListeners:
 
 
 class ProxyListener:
-    """The ways to one door: a socket in a folder of its own, and a secret on loopback."""
+    """The listener of one proxy: a socket in its own folder, and a secret on loopback."""
 
     def __init__(self, entrances: ProxyListeners) -> None:
         self._entrances = entrances
@@ -110,7 +110,7 @@ class ProxyListener:
 
 
 ExchangeLookup = Callable[[str], Iterable[Exchange]]
-"""What a stored attempt asked its model, by the attempt's id."""
+"""Returns the exchanges of a stored attempt by its id."""
 
 
 def _no_exchanges(attempt: str) -> Iterable[Exchange]:
@@ -118,7 +118,7 @@ def _no_exchanges(attempt: str) -> Iterable[Exchange]:
 
 
 class Gateway:
-    """Opened once for a run. Keys stay in here: a door shows a model, never its key."""
+    """Opened once for a run. Keys stay inside: a proxy exposes a model, never its key."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Gateway:
             await self._opened.aclose()
 
     def prepare_model(self, name: str, settings: ModelSettings, limits: Limits) -> None:
-        """Open a model, once for all who ask for it; BadInput when it cannot be used so."""
+        """Open a model once for all who need it; BadInput if it cannot be used."""
         require_price(name, settings, limits)
         if settings.provider == "recorded":
             self._load_recording(settings.model)
@@ -224,7 +224,7 @@ class Gateway:
 async def open_local_proxy(
     settings: ModelSettings, limits: Limits, folder: Path
 ) -> AsyncIterator[AttemptProxy]:
-    """One door to one model that needs no key."""
+    """Open one proxy to one model that needs no key."""
     async with (
         Gateway({}, folder) as gateway,
         gateway.open_proxy("local", settings, limits) as door,

@@ -1,4 +1,4 @@
-"""Requests that need no translation: the same bytes, with another model's name and our key."""
+"""Requests without translation: the same bytes, with the variant's model and our key."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ _PROVIDER_PATHS = {
     ("anthropic", "count"): "/v1/messages/count_tokens",
 }
 _FORWARDED_HEADERS = ("accept", "anthropic-beta", "anthropic-version", "openai-beta")
-"""What of the agent's headers is about the request; the rest is about the agent."""
+"""The agent's headers that belong to the request; the others identify the agent."""
 _BLANK_LINE = re.compile(rb"(\r?\n\r?\n)")
 _FIELDS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class OutgoingRequest(Record):
-    """A request as the provider gets it."""
+    """A request as sent to the provider."""
 
     url: str
     body: bytes
     headers: dict[str, str]
     hides_usage: bool = False
-    """The agent did not ask for the usage at the end of the stream: we did."""
+    """Whether to hide the usage at the end of the stream, because only we requested it."""
 
 
 class PassthroughRelay:
-    """One provider's relay, shared by all doors to it."""
+    """One provider's relay, shared by all its proxies."""
 
     def __init__(self, model: RemoteModel) -> None:
         self._model = model
         self._lacks: set[str] = set()
-        """Formats that its server was found not to speak."""
+        """Formats that its server turned out not to support."""
 
-    def speaks_format(self, asked: AgentRequest) -> bool:
-        name = asked.route.speech.name
+    def speaks_format(self, request: AgentRequest) -> bool:
+        name = request.route.speech.name
         return name in _SPOKEN_FORMATS.get(self._model.provider, ()) and name not in self._lacks
 
     def drop_format(self, speech: ServedFormat) -> bool:
@@ -63,10 +63,10 @@ class PassthroughRelay:
         return True
 
     async def pass_request(
-        self, asked: AgentRequest, out: ResponseWriter, retried: RetryListener
+        self, request: AgentRequest, out: ResponseWriter, retried: RetryListener
     ) -> None:
-        """The answer as it comes; what it used is read from it on its way."""
-        wire, outgoing_request = self._model.wire, build_outgoing_request(self._model, asked)
+        """Pass the answer on as it arrives, and read its usage on the way."""
+        wire, outgoing_request = self._model.wire, build_outgoing_request(self._model, request)
         incoming = await wire.begin_answer(
             outgoing_request.url, outgoing_request.body, outgoing_request.headers, retried
         )
@@ -77,7 +77,7 @@ class PassthroughRelay:
             raise AnswerBroken(str(fault)) from None
         finally:
             await incoming.close()
-            self._read_usage(asked.route.speech, b"".join(received), out)
+            self._read_usage(request.route.speech, b"".join(received), out)
 
     def _read_usage(self, speech: ServedFormat, body: bytes, out: ResponseWriter) -> None:
         try:
@@ -99,7 +99,7 @@ async def _relay_answer(
     filters: list[KeyFilter | UsageFilter],
     out: ResponseWriter,
 ) -> None:
-    """Byte for byte, but for the key and what the agent did not ask for."""
+    """Pass the answer on byte for byte, without the key and what the agent did not request."""
     await out.start_response(incoming.status, incoming.content_type)
     async for chunk in incoming:
         received.append(chunk)
@@ -114,21 +114,23 @@ async def _relay_answer(
     await out.end_response()
 
 
-def build_outgoing_request(model: RemoteModel, asked: AgentRequest) -> OutgoingRequest:
-    """The request with the variant's model, to the provider's own address."""
-    speech, kind = asked.route.speech, asked.route.kind
-    headers = {name: asked.headers[name] for name in _FORWARDED_HEADERS if name in asked.headers}
+def build_outgoing_request(model: RemoteModel, request: AgentRequest) -> OutgoingRequest:
+    """Build the request with the variant's model and the provider's address."""
+    speech, kind = request.route.speech, request.route.kind
+    headers = {
+        name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers
+    }
     try:
-        fields = _FIELDS_DECODER.decode(asked.body)
+        fields = _FIELDS_DECODER.decode(request.body)
     except (ValueError, RecursionError):
         raise MalformedRequest("The request is not a JSON object.") from None
-    query_options = parse_qs(asked.query)
+    query_options = parse_qs(request.query)
     if speech.name == "gemini":
-        method = asked.path.rpartition(":")[2]
+        method = request.path.rpartition(":")[2]
         path = f"/v1beta/models/{model.name}:{method}"
         query = "?alt=sse" if query_options.get("alt") == ["sse"] else ""
         return OutgoingRequest(
-            url=join_format_url(model.base, path) + query, body=asked.body, headers=headers
+            url=join_format_url(model.base, path) + query, body=request.body, headers=headers
         )
     query = "?beta=true" if query_options.get("beta") == ["true"] else ""
     fields["model"] = msgspec.Raw(msgspec.json.encode(model.name))
@@ -153,7 +155,7 @@ def _wants_usage(fields: dict[str, msgspec.Raw]) -> bool:
 
 
 class KeyFilter:
-    """Takes the key out of what a provider sends, even where it comes in two chunks."""
+    """Removes the key from what a provider sends, even if it spans two chunks."""
 
     def __init__(self, key: str | None) -> None:
         self._key = find_secret_key(key).encode()
@@ -174,7 +176,7 @@ class KeyFilter:
 
 
 class UsageFilter:
-    """Takes out of a stream of chat completions the chunk that only we asked for."""
+    """Removes the chunk that only we requested from a stream of chat completions."""
 
     def __init__(self) -> None:
         self._held = b""

@@ -1,7 +1,7 @@
-"""HTTP for doors: which door a request is for, its body, and the connections of each door.
+"""HTTP for proxies: routing, bodies and connections.
 
-A door is known by the Unix socket that the request came through or, on loopback, by the secret
-that its path begins with; never by anything that is said in the request.
+A proxy is identified by the Unix socket of the request or, on loopback, by the secret at the start
+of its path; never by the content of the request.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ MAX_REQUEST_BYTES = 32 << 20
 """Bytes of a request; agents send their whole conversation each time."""
 HEAVY_REQUEST_BYTES = 1 << 20
 MAX_REQUESTS_AT_ONCE = 256
-"""Requests of one attempt; agents with many helpers have a dozen."""
+"""Requests of one attempt at once; agents with many helpers have a dozen."""
 MAX_WAITING_CONNECTIONS = 128
-"""Connections that may wait to be let in."""
+"""Connections that may wait to be accepted."""
 
 AsgiReceive = Callable[[], Awaitable[AsgiMessage]]
 
 
 class RequestHandler(Protocol):
-    """What stands behind a door."""
+    """Handles the requests of a proxy."""
 
     @property
     def crowd(self) -> OpenRequests: ...
 
-    async def answer(self, asked: AgentRequest, out: ResponseWriter) -> None: ...
+    async def answer(self, request: AgentRequest, out: ResponseWriter) -> None: ...
 
 
 class HttpListener:
-    """A socket that is open: whoever connects waits until the server has begun."""
+    """An open socket; connections wait until the server has started."""
 
     def __init__(self, opened: socket.socket, make: Callable[..., Any], door: Any) -> None:
         opened.listen(MAX_WAITING_CONNECTIONS)
@@ -63,14 +63,14 @@ class HttpListener:
         self._begun = asyncio.ensure_future(start_server(make_protocol, sock=opened))
 
     async def close(self) -> None:
-        """Nobody comes in any more, and who is idle is shown out."""
+        """Stop listening and close idle connections."""
         (await self._begun).close()
         for connection in list(self._state.connections):
             connection.shutdown()
 
 
 class ProxyServer:
-    """What turns sockets into doors."""
+    """Serves proxies on sockets."""
 
     def __init__(self) -> None:
         config = uvicorn.Config(
@@ -93,11 +93,11 @@ class ProxyServer:
         """By secret."""
 
     def listen_unix(self, path: Path, door: RequestHandler) -> HttpListener:
-        """A door of its own at a path."""
+        """Serve one proxy at a Unix socket."""
         return HttpListener(bind_unix_socket(path), self._protocol, door)
 
     def listen_loopback(self, port: int = 0) -> tuple[HttpListener, int]:
-        """All doors, by their secrets, at a port of this machine."""
+        """Serve all proxies on a loopback port, by their secrets."""
         # Named, or asyncio would let small writes wait for each other.
         tcp_socket = socket.socket(proto=socket.IPPROTO_TCP)
         tcp_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -142,7 +142,7 @@ class ProxyServer:
 
 
 def _build_agent_request(
-    scope: AsgiMessage, path: str, body: bytes, found: GatewayRoute
+    scope: AsgiMessage, path: str, body: bytes, route: GatewayRoute
 ) -> AgentRequest:
     return AgentRequest(
         method=scope["method"],
@@ -152,14 +152,14 @@ def _build_agent_request(
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         },
         body=body,
-        route=found,
+        route=route,
     )
 
 
 async def _read_body(
-    receive: AsgiReceive, crowd: OpenRequests, held: AsyncExitStack
+    receive: AsgiReceive, crowd: OpenRequests, open_slots: AsyncExitStack
 ) -> bytes | None:
-    """The request's body; None when it is too long, or broken off."""
+    """Read the request's body; None if it is too long or aborted."""
     body, size, is_heavy = bytearray(), 0, False
     while True:
         message = await receive()
@@ -168,7 +168,7 @@ async def _read_body(
         size += len(message.get("body", b""))
         if size > HEAVY_REQUEST_BYTES and not is_heavy:
             is_heavy = True
-            await held.enter_async_context(crowd.heavy)
+            await open_slots.enter_async_context(crowd.heavy)
         if size <= MAX_REQUEST_BYTES:
             body += message.get("body", b"")
         # Read on for a while: who still sends does not hear what is wrong.
@@ -177,11 +177,11 @@ async def _read_body(
 
 
 async def _run_until_disconnect(work: Any, receive: AsgiReceive) -> None:
-    """Do the work while the agent is there to hear of it."""
+    """Run the work until the agent disconnects."""
     working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(receive())
+    disconnected = asyncio.ensure_future(receive())
     try:
-        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({working, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             working.cancel()
             await asyncio.wait({working})
@@ -189,4 +189,4 @@ async def _run_until_disconnect(work: Any, receive: AsgiReceive) -> None:
             working.result()
     finally:
         working.cancel()
-        gone.cancel()
+        disconnected.cancel()

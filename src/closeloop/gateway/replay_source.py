@@ -1,4 +1,4 @@
-"""Answers of a recorded attempt, given again without a model."""
+"""Answers of a recorded attempt, replayed without a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from closeloop.text.wording import compile_lazily
 # A recorded attempt as something to answer from: which answer belongs to which request.
 
 REPLY_PATH = "reply"
-"""The path of what an agent of ours asked, in our own records."""
+"""Path of a built-in agent's requests in our own records."""
 _MAX_QUOTE_CHARS = 60
 _VOLATILE = compile_lazily(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
@@ -40,23 +40,23 @@ _VOLATILE = compile_lazily(
     r"|(?<=Chunk ID: )[0-9a-f]{4,16}"
     r"|\b(?:call|toolu|msg|resp|item|rs|fc|req|chatcmpl)[_-][A-Za-z0-9_-]{1,80}"
 )
-"""Dates, times, durations, ids and places of the moment: they differ from run to run."""
+"""Dates, times, durations, ids and paths that differ from run to run."""
 
 
 class ComparableRequest(Record):
-    """A request in the form in which two of them are compared."""
+    """A request in a comparable form."""
 
     kind: str
     """`chat`, `count` or `reply`."""
     exact: str
-    """Of all that is said in it, but for what differs from run to run."""
+    """Digest of its content without what differs from run to run."""
     conversation: str
-    """Of how its conversation begins."""
+    """Digest of the start of its conversation."""
     request: ModelRequest
 
 
 class RecordedExchange(Record):
-    """One recorded exchange. Its request is kept in pieces, which many share."""
+    """One recorded exchange. Its request is stored in pieces that many share."""
 
     asking: tuple[str, str, str]
     request: tuple[bytes, ...]
@@ -66,7 +66,7 @@ class RecordedExchange(Record):
 def parse_comparable_request(
     kind: str, speech: ServedFormat | None, body: bytes
 ) -> ComparableRequest:
-    """A request, read; Malformed when it is none."""
+    """Parse a request; MalformedRequest if it is none."""
     try:
         if speech is None:
             request = msgspec.json.decode(body, type=ModelRequest)
@@ -93,17 +93,17 @@ def parse_comparable_request(
 
 
 def find_request_seals(request: ModelRequest) -> list[str]:
-    """The seals of a request whose data we fenced: they are others whenever that is asked."""
+    """Return the seals of a request with fenced data; they differ each time."""
     return find_seals(request.messages[0].text) if request.messages else []
 
 
 def remove_volatile(text: str) -> str:
-    """The text without what differs from run to run."""
+    """Return the text without what differs from run to run."""
     return _VOLATILE.sub("…", text)
 
 
 def load_recorded_exchanges(exchanges: Iterable[Exchange]) -> list[RecordedExchange]:
-    """The exchanges that got an answer which a later run may get again."""
+    """Load the exchanges whose answers can be replayed."""
     splitter, known = RequestSplitter(), dict[bytes, bytes]()
     recorded = []
     for exchange in exchanges:
@@ -130,7 +130,7 @@ def load_recorded_exchanges(exchanges: Iterable[Exchange]) -> list[RecordedExcha
 
 
 def find_recorded_model(recording: Iterable[RecordedExchange]) -> str | None:
-    """What the agent was told that its model is called."""
+    """Return the model name that the agent was given."""
     for recorded in recording:
         if recorded.exchange.path != REPLY_PATH:
             path_match = MODEL_METHOD.search(recorded.exchange.path)
@@ -141,28 +141,30 @@ def find_recorded_model(recording: Iterable[RecordedExchange]) -> str | None:
     return None
 
 
-def recorded_request(kept: RecordedExchange) -> ModelRequest:
-    """What was asked then."""
-    gateway_route = None if kept.exchange.path == REPLY_PATH else find_route(kept.exchange.path)
+def recorded_request(recorded: RecordedExchange) -> ModelRequest:
+    """Return the recorded request."""
+    gateway_route = (
+        None if recorded.exchange.path == REPLY_PATH else find_route(recorded.exchange.path)
+    )
     return parse_comparable_request(
-        "", gateway_route.speech if gateway_route else None, b"".join(kept.request)
+        "", gateway_route.speech if gateway_route else None, b"".join(recorded.request)
     ).request
 
 
-def describe_request_difference(asked: ModelRequest, kept: RecordedExchange) -> str:
-    """Where a request first differs from a recorded one, in words."""
-    other = recorded_request(kept)
-    number = kept.exchange.number
-    if remove_volatile(asked.system or "") != remove_volatile(other.system or ""):
+def describe_request_difference(request: ModelRequest, recorded: RecordedExchange) -> str:
+    """Describe where a request first differs from a recorded one."""
+    other = recorded_request(recorded)
+    number = recorded.exchange.number
+    if remove_volatile(request.system or "") != remove_volatile(other.system or ""):
         where = _quote_difference(
-            remove_volatile(asked.system or ""), remove_volatile(other.system or "")
+            remove_volatile(request.system or ""), remove_volatile(other.system or "")
         )
         return f"The system prompt differs from recorded request {number}: {where}."
-    new_tools, old_tools = ({tool.name for tool in one.tools} for one in (asked, other))
+    new_tools, old_tools = ({tool.name for tool in one.tools} for one in (request, other))
     if new_tools != old_tools:
         changed = ", ".join(sorted(new_tools ^ old_tools)[:5])
         return f"The tools differ from recorded request {number}: {changed}."
-    for place, (one, two) in enumerate(zip(asked.messages, other.messages, strict=False), 1):
+    for place, (one, two) in enumerate(zip(request.messages, other.messages, strict=False), 1):
         new_text, old_text = (
             remove_volatile(_message_text(one)),
             remove_volatile(_message_text(two)),
@@ -170,7 +172,7 @@ def describe_request_difference(asked: ModelRequest, kept: RecordedExchange) -> 
         if new_text != old_text:
             where = _quote_difference(new_text, old_text)
             return f"Message {place} differs from recorded request {number}: {where}."
-    counts = f"{len(asked.messages)} messages, not {len(other.messages)}"
+    counts = f"{len(request.messages)} messages, not {len(other.messages)}"
     return f"There are {counts} as in recorded request {number}."
 
 
@@ -182,7 +184,7 @@ def _message_text(message: ChatMessage) -> str:
 
 
 def _quote_difference(one: str, other: str) -> str:
-    """Both texts from where they part."""
+    """Quote both texts from where they differ."""
     pairs = zip(one, other, strict=False)
     same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
     start = max(0, same - 10)
@@ -191,7 +193,7 @@ def _quote_difference(one: str, other: str) -> str:
 
 
 class ReplaySource:
-    """One door's way through a recording: each answer is given once."""
+    """Replays a recording for one proxy: each answer is given once."""
 
     def __init__(self, attempt: str, recording: list[RecordedExchange]) -> None:
         # Agents put their model's name into their prompts: with another, no request is the same.
@@ -199,31 +201,33 @@ class ReplaySource:
         self._attempt = attempt
         self._left = dict(enumerate(recording))
         self._taken: dict[str, str] = {}
-        """By the conversation that asks, the recorded one that answers."""
+        """The recorded conversation that answers, by the requesting one."""
 
     async def reply(self, request: ModelRequest, entry: ExchangeEntry) -> ModelReply:
-        """One turn of an agent of ours."""
+        """Answer one turn of a built-in agent."""
         comparable = parse_comparable_request(REPLY_PATH, None, msgspec.json.encode(request))
         recorded = self._take_exchange(comparable, entry)
         return _without_cost(_decode_reply(recorded.exchange), entry)
 
-    async def answer(self, asked: AgentRequest, out: ResponseWriter) -> None:
-        """A turn over HTTP, byte for byte where the agent asks in the recorded way."""
+    async def answer(self, request: AgentRequest, out: ResponseWriter) -> None:
+        """Answer a turn over HTTP, byte for byte if the agent uses the recorded format."""
         assert out.entry is not None
-        speech = asked.route.speech
-        comparable = parse_comparable_request("chat", speech, asked.body)
+        speech = request.route.speech
+        comparable = parse_comparable_request("chat", speech, request.body)
         exchange = self._take_exchange(comparable, out.entry).exchange
-        if _is_same_format(asked, exchange):
+        if _is_same_format(request, exchange):
             _without_cost(ModelReply(usage=exchange.usage, model=exchange.model), out.entry)
             await out.send_body(exchange.response, exchange.status, exchange.content_type)
         else:
             reply = _without_cost(_decode_reply(exchange), out.entry)
-            await send_reply(reply, speech, parse_payload(asked.body), out)
+            await send_reply(reply, speech, parse_payload(request.body), out)
 
-    async def count(self, asked: AgentRequest, out: ResponseWriter) -> None:
-        """The recorded count, or a guess."""
+    async def count(self, request: AgentRequest, out: ResponseWriter) -> None:
+        """Return the recorded count, or an estimate."""
         try:
-            exact_digest = parse_comparable_request("count", asked.route.speech, asked.body).exact
+            exact_digest = parse_comparable_request(
+                "count", request.route.speech, request.body
+            ).exact
         except MalformedRequest:
             exact_digest = None
         for place, recorded in self._left.items():
@@ -231,64 +235,70 @@ class ReplaySource:
                 del self._left[place]
                 await out.send_body(recorded.exchange.response, recorded.exchange.status)
                 return
-        await out.send_json(guess_token_count(asked))
+        await out.send_json(guess_token_count(request))
 
-    def _take_exchange(self, asked: ComparableRequest, entry: ExchangeEntry) -> RecordedExchange:
-        """The answer to the same request, else the next one of its conversation."""
-        open_ones = {at: kept for at, kept in self._left.items() if kept.asking[0] != "count"}
+    def _take_exchange(self, request: ComparableRequest, entry: ExchangeEntry) -> RecordedExchange:
+        """Take the answer to the same request, else the next one of its conversation."""
+        open_ones = {
+            at: exchange for at, exchange in self._left.items() if exchange.asking[0] != "count"
+        }
         if not open_ones:
             raise MachineFailed(
                 f"The recording {self._attempt} has no more replies: the agent makes "
                 "more requests than were recorded, so run it with a model."
             )
-        same_places = [at for at, kept in open_ones.items() if kept.asking[1] == asked.exact]
+        same_places = [
+            at for at, exchange in open_ones.items() if exchange.asking[1] == request.exact
+        ]
         if same_places:
             place = same_places[0]
         else:
-            conversation = self._find_conversation(asked, open_ones)
-            place = next(at for at, kept in open_ones.items() if kept.asking[2] == conversation)
-            entry.note = describe_request_difference(asked.request, open_ones[place])
+            conversation = self._find_conversation(request, open_ones)
+            place = next(
+                at for at, exchange in open_ones.items() if exchange.asking[2] == conversation
+            )
+            entry.note = describe_request_difference(request.request, open_ones[place])
         recorded = self._left.pop(place)
-        self._taken.setdefault(asked.conversation, recorded.asking[2])
-        return replace_seals(asked.request, recorded)
+        self._taken.setdefault(request.conversation, recorded.asking[2])
+        return replace_seals(request.request, recorded)
 
     def _find_conversation(
-        self, asked: ComparableRequest, open_ones: dict[int, RecordedExchange]
+        self, request: ComparableRequest, open_ones: dict[int, RecordedExchange]
     ) -> str:
-        """The recorded conversation to go on with; a new one takes the first that is free."""
-        left = list(dict.fromkeys(kept.asking[2] for kept in open_ones.values()))
-        conversation = self._taken.get(asked.conversation, asked.conversation)
+        """Return the recorded conversation to continue; a new one takes the first free one."""
+        left = list(dict.fromkeys(recorded.asking[2] for recorded in open_ones.values()))
+        conversation = self._taken.get(request.conversation, request.conversation)
         if conversation in left:
             return conversation
         others = set(self._taken.values())
         return next((talk for talk in left if talk not in others), left[0])
 
 
-def replace_seals(request: ModelRequest, kept: RecordedExchange) -> RecordedExchange:
-    """The recorded answer with the seal that is asked for now, where it holds that of then."""
+def replace_seals(request: ModelRequest, recorded: RecordedExchange) -> RecordedExchange:
+    """Replace the recorded seal in the answer by the current one."""
     now = find_request_seals(request)
     if not now:
-        return kept
-    answer = kept.exchange.response
-    for old, new in zip(find_request_seals(recorded_request(kept)), now, strict=False):
+        return recorded
+    answer = recorded.exchange.response
+    for old, new in zip(find_request_seals(recorded_request(recorded)), now, strict=False):
         answer = answer.replace(old.encode(), new.encode())
-    exchange = msgspec.structs.replace(kept.exchange, response=answer)
-    return msgspec.structs.replace(kept, exchange=exchange)
+    exchange = msgspec.structs.replace(recorded.exchange, response=answer)
+    return msgspec.structs.replace(recorded, exchange=exchange)
 
 
-def _is_same_format(asked: AgentRequest, exchange: Exchange) -> bool:
-    """Whether the agent wants the answer in the form in which it was recorded."""
+def _is_same_format(request: AgentRequest, exchange: Exchange) -> bool:
+    """Whether the agent uses the recorded format."""
     recorded_route = find_route(exchange.path) if exchange.path != REPLY_PATH else None
-    if recorded_route is None or recorded_route.speech.name != asked.route.speech.name:
+    if recorded_route is None or recorded_route.speech.name != request.route.speech.name:
         return False
-    if asked.route.speech.name == "gemini":
-        return recorded_route.speech.streams == asked.route.speech.streams
+    if request.route.speech.name == "gemini":
+        return recorded_route.speech.streams == request.route.speech.streams
     streams = exchange.content_type.startswith("text/event-stream")
-    return exchange.status >= 300 or streams == bool(parse_payload(asked.body).get("stream"))
+    return exchange.status >= 300 or streams == bool(parse_payload(request.body).get("stream"))
 
 
 def _decode_reply(exchange: Exchange) -> ModelReply:
-    """A recorded answer in our own records."""
+    """Decode a recorded answer."""
     if exchange.path == REPLY_PATH:
         return msgspec.json.decode(exchange.response, type=ModelReply)
     recorded_route = find_route(exchange.path)
@@ -300,7 +310,7 @@ def _decode_reply(exchange: Exchange) -> ModelReply:
 
 
 def _without_cost(reply: ModelReply, entry: ExchangeEntry) -> ModelReply:
-    """The tokens are those of the recording; nothing is paid for them again."""
+    """Keep the recorded tokens without their cost, because nothing is paid again."""
     usage = msgspec.structs.replace(reply.usage, cost=0.0, cost_from="reported")
     entry.model, entry.usage = reply.model, usage
     return msgspec.structs.replace(reply, usage=usage)

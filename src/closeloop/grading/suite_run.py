@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -423,7 +423,6 @@ async def _run_test_command(
     cage: WorkspaceSandbox, acceptance: Acceptance, command: str, when: RunMoment
 ) -> TestRun:
     folder = f".closeloop-{secrets.token_hex(16)}"
-    await cage.write(f"{folder}/output", b"")
     if acceptance.runner == "junit":
         stale = await _list_report_files(cage, acceptance, folder)
         names = "\0".join(stale).encode("utf-8", "surrogateescape")
@@ -431,13 +430,17 @@ async def _run_test_command(
     plan = instrument_command(command, acceptance.runner, f"{cage.root}/{folder}")
     for path, text in plan.files.items():
         await cage.write(path.removeprefix(f"{cage.root}/"), text.encode())
-    line = _redirect_output(plan.command, f"{cage.root}/{folder}/output")
+    line = _redirect_output(plan.command, f"{cage.root}/{folder}")
     ran = await cage.run(line, seconds=acceptance.timeout, env=plan.env)
-    output = await _read_printed_output(cage, folder)
+    paths = [report.path for report in plan.reports if report.path is not None]
+    inside = [path.removeprefix(f"{cage.root}/") for path in paths]
+    printed, *contents = await cage.read_all([f"{folder}/output", *inside], MAX_REPORT_BYTES)
+    output = await _read_output_end(cage, folder) if printed is None else printed
     if acceptance.runner == "junit":
         reading = await _read_junit(cage, acceptance, folder)
     else:
-        reading = await _read_reports(cage, acceptance, plan, output)
+        found = dict(zip(paths, contents, strict=True))
+        reading = await _read_reports(cage, acceptance, plan, found, output)
     result = _build_command_result(command, ran, output.decode("utf-8", "replace") + ran.output)
     trouble = await _find_machine_trouble(cage, result)
     if trouble is None and when == "before":
@@ -453,31 +456,31 @@ async def _run_test_command(
     )
 
 
-def _redirect_output(command: str, output: str) -> str:
+def _redirect_output(command: str, folder: str) -> str:
     """All output into one file; a pipe fails with any of its parts, where the shell knows how."""
     pipes = "(set -o pipefail) 2>/dev/null && set -o pipefail"
-    return f"{pipes}\n(\n{command}\n) >>{shlex.quote(output)} 2>&1"
+    output = shlex.quote(f"{folder}/output")
+    return f"mkdir -p -- {shlex.quote(folder)}\n{pipes}\n(\n{command}\n) >>{output} 2>&1"
 
 
-async def _read_printed_output(cage: WorkspaceSandbox, folder: str) -> bytes:
-    try:
-        return await cage.read(f"{folder}/output", MAX_REPORT_BYTES)
-    except OSError:
-        path = shlex.quote(f"{cage.root}/{folder}/output")
-        return (await cage.run(f"tail -c 200000 {path}")).output.encode()
+async def _read_output_end(cage: WorkspaceSandbox, folder: str) -> bytes:
+    path = shlex.quote(f"{cage.root}/{folder}/output")
+    return (await cage.run(f"tail -c 200000 {path}")).output.encode()
 
 
 async def _read_reports(
-    cage: WorkspaceSandbox, acceptance: Acceptance, plan: InstrumentedCommand, output: bytes
+    cage: WorkspaceSandbox,
+    acceptance: Acceptance,
+    plan: InstrumentedCommand,
+    contents: Mapping[str, bytes | None],
+    output: bytes,
 ) -> SuiteReport:
-    readings = []
-    for report in plan.reports:
-        content = None
-        if report.path is not None:
-            content = await _read_if_present(cage, report.path.removeprefix(f"{cage.root}/"))
-        readings.append(
-            await anyio.to_thread.run_sync(_read_report, report, content, output, cage.root)
+    readings = [
+        await anyio.to_thread.run_sync(
+            _read_report, report, contents.get(report.path or ""), output, cage.root
         )
+        for report in plan.reports
+    ]
     reading = merge_suite_reports(readings)
     if reading.ran or acceptance.runner is not None or not plan.env:
         return reading
@@ -486,7 +489,7 @@ async def _read_reports(
 
 async def _read_junit(cage: WorkspaceSandbox, acceptance: Acceptance, folder: str) -> SuiteReport:
     paths = await _list_report_files(cage, acceptance, folder)
-    reports = [await _read_if_present(cage, path) or b"" for path in paths]
+    reports = [content or b"" for content in await cage.read_all(paths, MAX_REPORT_BYTES)]
     return await anyio.to_thread.run_sync(read_junit, reports)
 
 
@@ -526,19 +529,12 @@ async def _list_report_files(
     await cage.write(listing, b"")
     find = "find . -name .git -prune -o -type f -print0"
     await cage.run(f"{find} >{shlex.quote(f'{cage.root}/{listing}')}")
-    content = await _read_if_present(cage, listing) or b""
+    content = (await cage.read_all([listing], MAX_REPORT_BYTES))[0] or b""
     paths = (path.decode("utf-8", "surrogateescape") for path in content.split(b"\0"))
     matching_paths = [
         path for path in paths if path and matches_globs(path, (acceptance.report or "",))
     ]
     return sorted(matching_paths)[:MAX_REPORT_FILES]
-
-
-async def _read_if_present(cage: WorkspaceSandbox, path: str) -> bytes | None:
-    try:
-        return await cage.read(path, MAX_REPORT_BYTES)
-    except OSError:
-        return None
 
 
 def _build_command_result(command: str, ran: ProcessResult, output: str) -> CommandResult:

@@ -1,1 +1,1 @@
-"""What judges ask, by which rubrics, and what their answers come to."""
+"""Judges: what they ask, by which rubrics, and how their answers are scored."""

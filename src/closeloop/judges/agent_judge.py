@@ -1,4 +1,4 @@
-"""An agent as a judge: it may look at the files, and the sandbox keeps it from changing any."""
+"""An agent as a judge: it may read the files; the sandbox prevents changes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ AGENT_FILES = (
 
 
 class JudgeResources(Record):
-    """What looking takes."""
+    """What an agent that judges needs."""
 
     gateway: Gateway
     workspaces: WorkspacePool
@@ -53,7 +53,7 @@ class JudgeResources(Record):
 
 
 class JudgeAgent(Record):
-    """Who looks, and by which model."""
+    """The agent that reads the files, and its model."""
 
     crew: ResolvedVariant
     model: str
@@ -62,7 +62,7 @@ class JudgeAgent(Record):
 
 
 class AgentJudgeModel:
-    """A model to whoever asks: it answers when the agent has looked."""
+    """An agent behind the interface of a model: it answers after it has read the files."""
 
     def __init__(self, looker: JudgeAgent, cage: WorkspaceSandbox, door: ModelProxy) -> None:
         self.name = looker.model
@@ -74,11 +74,11 @@ class AgentJudgeModel:
 
     @property
     def usage(self) -> Usage:
-        """All that the agent used, however it ended."""
+        """Everything that the agent used, however it ended."""
         return self._door.usage
 
     async def reply(self, request: ModelRequest) -> ModelReply:
-        """One piece of work, of which only the last message counts."""
+        """Run the agent once; only its last message counts."""
         work = await self._run_agent(request)
         if work.exit != "finished":
             raise MachineFailed(
@@ -131,13 +131,13 @@ class AgentJudgeModel:
 
 
 def build_judge_prompt(request: ModelRequest) -> str:
-    """The case, all that was said of it, and what the answer must be like."""
+    """Build the prompt: the case, the conversation so far, and the form of the answer."""
     messages = "\n\n".join(message.text for message in request.messages)
     return messages + ANSWER_INSTRUCTION + msgspec.json.encode(request.schema).decode()
 
 
 def with_judge_agents(bench: JudgePanel, settings: Settings, means: JudgeResources) -> JudgePanel:
-    """The bench with its agents ready to look, where the settings name one."""
+    """Return the panel with its agents ready to read files, if the settings name one."""
     if settings.judge.variant is None:
         return bench
     if not means.workspaces.guards.files:
@@ -163,7 +163,7 @@ def with_judge_agents(bench: JudgePanel, settings: Settings, means: JudgeResourc
 async def open_agent_judge(
     looker: JudgeAgent, case: JudgeCase, before: Usage
 ) -> AsyncIterator[AgentJudgeModel]:
-    """A workspace with the change in it, frozen; an empty one where there is no repository."""
+    """Open a read-only workspace with the change; an empty one without a repository."""
     workspaces, gateway = looker.means.workspaces, looker.means.gateway
     limits, site = looker.crew.variant.limits, case.site
     async with AsyncExitStack() as opened:
@@ -182,7 +182,7 @@ async def open_agent_judge(
 
 
 async def prepare_judge_workspace(workspace: Workspace, patches: Sequence[str]) -> None:
-    """The change in its place, and no orders to the agent that judges it."""
+    """Apply the change, and remove instructions to the agent that judges it."""
     await workspace.apply_patch("".join(patches))
     name_tests = " -o ".join(f"-name '{name}'" for name in AGENT_FILES)
     removal = await workspace.cage.run(rf"find . \( {name_tests} \) -prune -exec rm -rf {{}} +")

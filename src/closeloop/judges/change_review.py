@@ -1,4 +1,4 @@
-"""A change read by a model for what tools cannot see, each finding with a line that shows it."""
+"""A model's review of a change for what tools cannot see; each finding cites a line."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ MAX_CHUNK_CHARS = 20_000
 MAX_LINE_CHARS = 500
 MAX_MESSAGE_CHARS = 500
 MAX_FINDINGS = 10
-"""Of one answer."""
+"""Maximum number of findings in one answer."""
 TEMPERATURE = 0.1
 PatchLine = tuple[str, str, int, str]
-"""Of a patch: path, sign, number, and the text with its sign."""
+"""A line of a patch: path, sign, number, and the text with its sign."""
 
 INSTRUCTIONS = """\
 You review a part of a change to a repository. You do not do the work, repair it or continue it.
@@ -102,23 +102,23 @@ REVIEW_SCHEMA = {
 
 
 class ReviewChunk(Record):
-    """As much of a change as goes into one question."""
+    """The part of a change that fits into one question."""
 
     text: str
     added: Mapping[str, Mapping[int, str]]
-    """By path and number, the added lines without their signs."""
+    """The added lines without their signs, by path and line number."""
 
 
 class ReviewAnswer(Record):
-    """What one answer comes to."""
+    """The result of one answer."""
 
     findings: tuple[Finding, ...]
     dropped: int = 0
-    """Findings that quote what no added line says."""
+    """Findings whose quote is in no added line."""
 
 
 def split_into_chunks(lines: Iterable[PatchLine]) -> Iterator[ReviewChunk]:
-    """The change in parts, without those that add nothing."""
+    """Split a change into parts, without those that add nothing."""
     chunk_lines: list[str] = []
     added: dict[str, dict[int, str]] = {}
     size, current = 0, None
@@ -146,7 +146,7 @@ def _display_path(path: str) -> str:
 def build_review_question(
     chunk: ReviewChunk, known: Iterable[Finding], request: str | None
 ) -> PosedQuestion:
-    """What all changes share first, then this part of one."""
+    """Build the question: what all changes share first, then this part."""
     facts = [
         f"- {one.places[0]}: {one.message}"
         for one in known
@@ -167,7 +167,7 @@ def build_review_question(
 
 
 def read_review_answer(value: Any, posed: PosedQuestion, chunk: ReviewChunk) -> ReviewAnswer | str:
-    """The findings whose quotes are there, each on the line of its quote."""
+    """Return the findings whose quotes exist, each at the line of its quote."""
     if (why := find_seal_fault(value, posed)) is not None:
         return why
     findings: dict[tuple[str, str], Finding] = {}
@@ -190,19 +190,19 @@ def read_review_answer(value: Any, posed: PosedQuestion, chunk: ReviewChunk) -> 
     return ReviewAnswer(findings=tuple(findings.values()), dropped=dropped)
 
 
-def _locate_quote(said: Mapping[str, Any], chunk: ReviewChunk) -> str | None:
-    """Where the quote stands; where it does so twice, nearest to the line that is named."""
-    quote = said["quote"].strip()
+def _locate_quote(fields: Mapping[str, Any], chunk: ReviewChunk) -> str | None:
+    """Find the quote; if it occurs twice, the one nearest to the named line."""
+    quote = fields["quote"].strip()
     quotes = [one for one in (quote, quote.removeprefix("+").strip()) if one]
     for path, lines in chunk.added.items():
-        if reveal_hidden_text(_display_path(path)).strip() == said["file"].strip():
+        if reveal_hidden_text(_display_path(path)).strip() == fields["file"].strip():
             numbers = [
                 number
                 for number, text in lines.items()
                 if _contains_quote(quotes, reveal_hidden_text(text))
             ]
             if numbers:
-                return f"{path}:{min(numbers, key=lambda number: abs(number - said['line']))}"
+                return f"{path}:{min(numbers, key=lambda number: abs(number - fields['line']))}"
     return None
 
 
@@ -213,7 +213,7 @@ def _contains_quote(quotes: Iterable[str], text: str) -> bool:
 async def open_reviewer(
     opened: AsyncExitStack, gateway: Gateway, name: str, settings: Settings
 ) -> Model | Unmeasured:
-    """The model that reviews; one that cannot be used, as without its key, stops nothing else."""
+    """Open the reviewing model. One that cannot be used, such as without a key, is Unmeasured."""
     model = find_model_settings(name, settings.models)
     try:
         return await opened.enter_async_context(
@@ -233,9 +233,10 @@ async def review_chunk(
     request: str | None,
     confirm: JudgeConfirmation = "always",
 ) -> ReviewAnswer | str:
-    """What the model finds; where it finds nothing, the part may be shown again with words masked.
+    """Return the model's findings; if it has none, the part may be shown again with words masked.
 
-    A text in the change can ask for silence. What is found only then is reported on the same line.
+    A text in the change can ask for silence. Findings of the second try are reported on their
+    lines.
     """
     answer = await _ask_reviewer(reviewer, chunk, known, request)
     if isinstance(answer, str) or answer.findings or confirm == "never":
@@ -251,7 +252,7 @@ async def review_chunk(
     findings = []
     for finding in second.findings:
         path, _, line = finding.places[0].rpartition(":")
-        message = re.sub(r"\w+_\d+", lambda found: names.get(found[0], found[0]), finding.message)
+        message = re.sub(r"\w+_\d+", lambda match: names.get(match[0], match[0]), finding.message)
         note = f"{message} (found only when the text of the change's author was masked)"
         findings.append(replace(finding, message=note, places=(f"{paths[path]}:{line}",)))
     return ReviewAnswer(findings=tuple(findings), dropped=answer.dropped)
@@ -268,7 +269,7 @@ async def _ask_reviewer(
 
 
 def mask_chunk(chunk: ReviewChunk, request: str | None) -> tuple[ReviewChunk, CodeMasker]:
-    """The part without its author's words, line by line; and what masked it."""
+    """Return the part with its author's words masked line by line, and the masker."""
     masker = CodeMasker(collect_known_texts([request or ""]))
     lines: list[str] = []
     added: dict[str, dict[int, str]] = {}

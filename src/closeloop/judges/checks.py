@@ -33,15 +33,16 @@ from closeloop.text.untrusted import (
 
 
 def build_sealed_question(
-    asked: ModelRequest,
+    request: ModelRequest,
     last: str,
     own: Sequence[TextBlock],
     common: Sequence[TextBlock] = (),
     seals: QuestionSeals | None = None,
 ) -> PosedQuestion:
-    """One message: what questions of one evaluation share, what this one is about, the last line.
+    """Build one message: the parts that the questions of an evaluation share, this case, the last
+    line.
 
-    Without seals, they are drawn: nobody who wrote what is asked about can know them.
+    Without seals, new ones are drawn, which no author of the judged text can know.
     """
     blocks = [*common, *own]
     shared = draw_seal(blocks, seals.common if seals else None)
@@ -49,7 +50,7 @@ def build_sealed_question(
     parts = [fence_blocks(common, shared), fence_blocks(own, seal), last.format(seal=seal)]
     text = "\n".join(part for part in parts if part)
     return PosedQuestion(
-        request=replace(asked, messages=(ChatMessage(role="user", text=text),)),
+        request=replace(request, messages=(ChatMessage(role="user", text=text),)),
         seal=seal,
         shown=texts_by_kind(blocks),
         cut=sum(one.left_out for one in blocks),
@@ -57,7 +58,7 @@ def build_sealed_question(
 
 
 def find_seal_fault(value: Any, posed: PosedQuestion) -> str | None:
-    """Why an answer is none: it may be an echo of what is judged."""
+    """Return why an answer is invalid: it may be an echo of the judged text."""
     if value["seal"].strip() == posed.seal:
         return None
     return "the reply does not contain the seal of the request"
@@ -66,33 +67,34 @@ def find_seal_fault(value: Any, posed: PosedQuestion) -> str | None:
 # Quotes that must be there, character by character.
 
 MIN_QUOTE_CHARS = 6
-"""Shorter ones are found anywhere, unless they are all there is."""
+"""Shorter quotes occur anywhere by chance; they count only if they are the whole text."""
 
 
 def find_quote_fault(
-    quotes: Sequence[str], kinds: Sequence[str], *shown: Mapping[str, str]
+    quotes: Sequence[str], kinds: Sequence[str], *texts: Mapping[str, str]
 ) -> str | None:
-    """Why quotes do not carry a verdict: one is nowhere, or none is from where one must be.
+    """Return why quotes do not support a verdict: one does not exist, or none is from a required
+    part.
 
-    Masked work is looked up in both of its forms: a quote only shows that the judge points at it.
+    Masked work is searched in both forms: a quote only shows where the judge points.
     """
     if not quotes:
         return "there is no evidence"
-    places = [[kind for one in shown for kind in _parts_with_quote(quote, one)] for quote in quotes]
-    for quote, found in zip(quotes, places, strict=True):
-        if not found and len(quote) < MIN_QUOTE_CHARS:
+    places = [[kind for one in texts for kind in _parts_with_quote(quote, one)] for quote in quotes]
+    for quote, parts in zip(quotes, places, strict=True):
+        if not parts and len(quote) < MIN_QUOTE_CHARS:
             return f"the quote {quote!r} has fewer than {MIN_QUOTE_CHARS} characters"
-        if not found:
+        if not parts:
             return f"the quote {quote[:80]!r} does not occur in the input"
-    if not any(kind in kinds for found in places for kind in found):
+    if not any(kind in kinds for parts in places for kind in parts):
         return "no quote is from the work"
     return None
 
 
-def _parts_with_quote(quote: str, shown: Mapping[str, str]) -> list[str]:
+def _parts_with_quote(quote: str, texts: Mapping[str, str]) -> list[str]:
     if len(quote) < MIN_QUOTE_CHARS:
-        return [kind for kind, text in shown.items() if text.strip() == quote]
-    return [kind for kind, text in shown.items() if quote in text]
+        return [kind for kind, text in texts.items() if text.strip() == quote]
+    return [kind for kind, text in texts.items() if quote in text]
 
 
 name = "checks"
@@ -108,7 +110,7 @@ MAX_PART_CHARS = {
     "change": 120_000,
     "output": 60_000,
 }
-"""Characters of each part that are shown."""
+"""Maximum number of characters shown of each part."""
 WORK_PARTS = ("change", "output")
 MAX_REASON_CHARS = 2_000
 MAX_QUOTE_CHARS = 400
@@ -150,7 +152,8 @@ VERDICT_WORDS = ["yes", "partly", "no", "cannot tell"]
 
 
 def pose(case: JudgeCase, rubric: Rubric, temperature: float) -> PosedQuestion:
-    """The rubric first, then what all tasks of a plan share, then this one: caches hit so."""
+    """Build the question: rubric, then what all tasks of a plan share, then this task, for cache
+    hits."""
     output = case.output
     facts = "\n".join(_fact_lines(case))
     common = _make_blocks({"request": case.request, "plan": _plan_outline(case.plan)})
@@ -187,7 +190,7 @@ def _make_blocks(texts: dict[str, str]) -> list[TextBlock]:
 
 
 def _plan_outline(plan: Sequence[Subtask]) -> str:
-    """The tasks by their first lines: no more of the others is this judge's business."""
+    """Return the first line of each task; this judge needs no more of the others."""
     return "\n".join(f"- {task.id}: {first_visible_line(task.prompt)}" for task in plan)
 
 
@@ -206,7 +209,7 @@ def _cached_instructions(encoded: bytes) -> str:
 
 
 def judge_instructions(rubric: Rubric) -> str:
-    """What depends on the rubric alone."""
+    """Return the instructions, which depend on the rubric alone."""
     return _cached_instructions(msgspec.json.encode(rubric))
 
 
@@ -220,7 +223,7 @@ def _check_text(check: RubricQuestion) -> str:
 
 
 def reply_schema(rubric: Rubric) -> dict[str, Any]:
-    """Evidence before reasoning before verdict, for every check by its name."""
+    """Return the reply schema: evidence, reasoning, verdict, for every check by name."""
     return {
         "type": "object",
         "properties": {
@@ -253,15 +256,17 @@ def _answer_schema(check: RubricQuestion) -> dict[str, Any]:
 
 
 def read(value: Any, posed: PosedQuestion, rubric: Rubric) -> Sequence[RubricAnswer] | str:
-    """The answers, each void unless its quotes are there."""
+    """Return the answers; each is void unless its quotes exist."""
     if (why := find_seal_fault(value, posed)) is not None:
         return why
     return [_read_answer(value["answers"][check.id], check, posed) for check in rubric.checks]
 
 
-def _read_answer(said: dict[str, Any], check: RubricQuestion, posed: PosedQuestion) -> RubricAnswer:
-    verdict = said["verdict"]
-    quotes = [quote.strip() for quote in said["evidence"] if quote.strip()]
+def _read_answer(
+    fields: dict[str, Any], check: RubricQuestion, posed: PosedQuestion
+) -> RubricAnswer:
+    verdict = fields["verdict"]
+    quotes = [quote.strip() for quote in fields["evidence"] if quote.strip()]
     void = None
     if verdict != "cannot tell":
         kinds = WORK_PARTS if verdict != "no" else tuple(posed.shown)
@@ -271,6 +276,6 @@ def _read_answer(said: dict[str, Any], check: RubricQuestion, posed: PosedQuesti
         criterion=check.criterion,
         verdict=None if void or verdict == "cannot tell" else verdict,
         evidence=() if void else tuple(quote[:MAX_QUOTE_CHARS] for quote in quotes[:3]),
-        reasoning=said["reasoning"].strip()[:MAX_REASON_CHARS],
+        reasoning=fields["reasoning"].strip()[:MAX_REASON_CHARS],
         void=void,
     )

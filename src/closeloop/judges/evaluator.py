@@ -1,4 +1,4 @@
-"""Every output judged by itself, with the facts first: the evaluator."""
+"""The evaluator: judges each output separately, with computed facts first."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ from closeloop.text.untrusted import draw_seal, is_blank
 
 
 def merge_samples(samples: Sequence[Evaluation], rubric: Rubric) -> Evaluation:
-    """Means of all samples that could be read, their spread, and each as it was."""
+    """Combine samples: means over the readable ones, their spread, and each sample."""
     if len(samples) == 1:
         return samples[0]
     scored_samples = [one for one in samples if one.score is not None]
@@ -90,7 +90,7 @@ def merge_samples(samples: Sequence[Evaluation], rubric: Rubric) -> Evaluation:
 
 
 def merge_panel_votes(votes: Sequence[Evaluation], by: JudgeVersion) -> Evaluation:
-    """What more than half of all members say. Their scores are of different judges: no mean."""
+    """Combine a panel by majority. There is no mean score, as the judges differ."""
     if len(votes) == 1:
         return votes[0]
     passed = next(
@@ -102,7 +102,7 @@ def merge_panel_votes(votes: Sequence[Evaluation], by: JudgeVersion) -> Evaluati
 
 
 def _merge_evaluations(parts: Sequence[Evaluation], passed: bool | None) -> Evaluation:
-    """With the answers of one that says the same, and all votes."""
+    """Combine evaluations: the answers of one that agrees with the result, and all votes."""
     chosen = next((one for one in parts if one.passed is passed), parts[0])
     counts = [(word, _count_verdicts(parts, verdict)) for word, verdict in _VERDICT_WORDS.items()]
     vote_counts = ", ".join(f"{count} {word}" for word, count in counts if count)
@@ -141,11 +141,11 @@ def _any_known(marks: Iterable[bool | None]) -> bool | None:
 MAX_SUMMARY_CHARS = 2_000
 
 SaveEvaluation = Callable[[int, Evaluation, JudgeVersion], None]
-"""Takes the number of the case, what came of it, and by whom."""
+"""Receives the number of the case, its evaluation, and the judge's version."""
 JudgedCase = tuple[Evaluation, JudgeVersion]
-"""What came of a case, and by whom."""
+"""The evaluation of a case, and the judge's version."""
 JudgeAnswers = tuple[tuple[RubricAnswer, ...], str]
-"""Answers, and the judge's summary."""
+"""The answers and the judge's summary."""
 
 
 async def evaluate_outputs(
@@ -155,7 +155,7 @@ async def evaluate_outputs(
     outputs: Mapping[str, TaskOutput],
     facts: Mapping[str, Sequence[ComputedFact]],
 ) -> Evaluations:
-    """Judge the outputs of some or all tasks of a plan, each in a context of its own."""
+    """Judge the outputs of some or all tasks of a plan, each in its own context."""
     return await evaluate_cases(bench, cases_from_plan(request, plan, outputs, facts))
 
 
@@ -165,7 +165,7 @@ def cases_from_plan(
     outputs: Mapping[str, TaskOutput],
     facts: Mapping[str, Sequence[ComputedFact]],
 ) -> list[JudgeCase]:
-    """One for each output; BadInput for a plan or outputs that make no sense."""
+    """Build one case per output; BadInput for an invalid plan or outputs."""
     sort_by_dependencies(plan)
     by_id = {task.id: task for task in plan}
     for name in (*outputs, *facts):
@@ -184,19 +184,19 @@ def cases_from_plan(
 
 
 def cases_from_submission(handed: Submission) -> list[JudgeCase]:
-    """The same, of what somebody hands in."""
+    """Build one case per output of a submission."""
     outputs = {one.task: one for one in handed.results}
     return cases_from_plan(handed.request, handed.plan, outputs, handed.facts)
 
 
 async def evaluate_cases(bench: JudgePanel, cases: Sequence[JudgeCase]) -> Evaluations:
-    """The same, of cases that need not be of one plan."""
+    """Judge cases that need not belong to one plan."""
     require_rubrics(bench, cases)
     return combine_evaluations(await judge_each(bench, cases))
 
 
 def require_rubrics(bench: JudgePanel, cases: Sequence[JudgeCase]) -> None:
-    """BadInput for a rubric that cannot be read, before anything is paid for."""
+    """BadInput for an unreadable rubric, before any cost arises."""
     for case in cases:
         for opened in bench.judges:
             rubric_for_task(case.task, opened)
@@ -205,7 +205,7 @@ def require_rubrics(bench: JudgePanel, cases: Sequence[JudgeCase]) -> None:
 async def judge_each(
     bench: JudgePanel, cases: Sequence[JudgeCase], keep: SaveEvaluation | None = None
 ) -> list[JudgedCase]:
-    """Every case, sealed in a context of its own; each is handed over as soon as it is judged."""
+    """Judge every case in its own context; each is passed on as soon as it is judged."""
     done: list[JudgedCase | None] = [None] * len(cases)
     common = draw_seal()
 
@@ -222,7 +222,7 @@ async def judge_each(
 
 
 def combine_evaluations(judged: Sequence[JudgedCase]) -> Evaluations:
-    """All of them, by whom, and what they come to."""
+    """Combine evaluations with their judges and the overall verdict."""
     evaluations = tuple(evaluation for evaluation, _ in judged)
     return Evaluations(
         judges=tuple({by.id: by for _, by in judged}.values()),
@@ -233,7 +233,7 @@ def combine_evaluations(judged: Sequence[JudgedCase]) -> Evaluations:
 
 
 async def judge_case(bench: JudgePanel, case: JudgeCase) -> JudgedCase:
-    """One output, by all who are on the bench."""
+    """Judge one output by all members of the panel."""
     votes, versions = [], []
     used = Usage()
     for opened in bench.judges:
@@ -252,7 +252,7 @@ async def judge_case(bench: JudgePanel, case: JudgeCase) -> JudgedCase:
 async def judge_samples(
     opened: OpenJudge, case: JudgeCase, rubric: Rubric, version: JudgeVersion, used: Usage
 ) -> Evaluation:
-    """One judge, asked as often as it is to be."""
+    """Ask one judge as often as configured."""
     samples = []
     for _ in range(opened.samples):
         samples.append(await judge_once(opened, case, rubric, version, used))
@@ -268,9 +268,9 @@ async def confirm_pass(
     vote: Evaluation,
     used: Usage,
 ) -> Evaluation:
-    """The pass, if the judge comes to it without the words of whoever did the work.
+    """Return the pass if the judge confirms it with the author's words masked.
 
-    An agent that looks at files would read those words there: its model alone is asked.
+    An agent that reads files would see those words there, so only its model is asked.
     """
     masked = mask_case(case, rubric)
     if masked is None:
@@ -290,7 +290,7 @@ async def confirm_pass(
 async def judge_once(
     opened: OpenJudge, case: JudgeCase, rubric: Rubric, version: JudgeVersion, used: Usage
 ) -> Evaluation:
-    """One asking, after others that used so much of what one evaluation may."""
+    """Ask once, within what earlier questions left of the evaluation's limits."""
     started, at = time.perf_counter(), datetime.now(UTC)
     evaluation = Evaluation(
         id="",
@@ -328,7 +328,7 @@ async def judge_once(
 async def ask_judge(
     opened: OpenJudge, case: JudgeCase, posed: PosedQuestion, rubric: Rubric, used: Usage
 ) -> ModelAnswer[JudgeAnswers]:
-    """What the model says, or the agent once it has looked."""
+    """Ask the model, or the agent that reads the files."""
     if opened.look is None:
         async with opened.door(used) as model:
             return await ask_with_repair(
@@ -357,9 +357,9 @@ def read_judge_answers(
     return tuple(answers), words if isinstance(words, str) else ""
 
 
-def with_scores(made: Evaluation, scores: CaseScores, words: str, usage: Usage) -> Evaluation:
+def with_scores(evaluation: Evaluation, scores: CaseScores, words: str, usage: Usage) -> Evaluation:
     return replace(
-        made,
+        evaluation,
         answers=scores.answers,
         criteria=scores.criteria,
         score=scores.score,
@@ -371,15 +371,16 @@ def with_scores(made: Evaluation, scores: CaseScores, words: str, usage: Usage) 
     )
 
 
-def abstention_reason(made: Evaluation, told: ModelAnswer[JudgeAnswers]) -> str | None:
-    """Why there is no verdict, most telling first; a fact may fail what no judge could read."""
-    if made.passed is not None:
+def abstention_reason(evaluation: Evaluation, answer: ModelAnswer[JudgeAnswers]) -> str | None:
+    """Return why there is no verdict, most important first; a fact can fail what no judge could
+    read."""
+    if evaluation.passed is not None:
         return None
-    return told.why or made.abstained
+    return answer.why or evaluation.abstained
 
 
 def overall_verdict(evaluations: Sequence[Evaluation]) -> bool | None:
-    """False when any fails; None when none does but not all have a verdict."""
+    """False if any fails; None if none fails but some have no verdict."""
     verdicts = [one.passed for one in evaluations]
     if False in verdicts:
         return False
@@ -387,14 +388,14 @@ def overall_verdict(evaluations: Sequence[Evaluation]) -> bool | None:
 
 
 def summarise_evaluations(evaluations: Sequence[Evaluation]) -> str:
-    """How many of what, and what is wrong first."""
+    """Summarise: counts, then the most important issue."""
     counts = {
         "pass": sum(one.passed is True for one in evaluations),
         "fail": sum(one.passed is False for one in evaluations),
         "without a verdict": sum(one.passed is None for one in evaluations),
     }
-    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    lines = [f"{len(evaluations)} {'task' if len(evaluations) == 1 else 'tasks'}: {told}."]
+    summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    lines = [f"{len(evaluations)} {'task' if len(evaluations) == 1 else 'tasks'}: {summary}."]
     if withheld := sum(map(is_withheld, evaluations)):
         lines.append(f"{withheld} would pass only because of text that the agent wrote.")
     lines += [
@@ -407,19 +408,19 @@ def summarise_evaluations(evaluations: Sequence[Evaluation]) -> str:
 
 
 class EvaluationSaver:
-    """Takes each evaluation; a store that is away for a while stops no judge."""
+    """Saves each evaluation; an unavailable store does not stop the judges."""
 
     def __init__(self, store: Store, attempts: Sequence[str] = ()) -> None:
         self._store = store
         self._attempts = attempts
-        """Ids of those that are judged, in the order of the cases, where they are attempts."""
+        """Ids of the judged attempts in the order of the cases, if they are attempts."""
 
     def with_attempt(self, number: int, one: Evaluation) -> Evaluation:
-        """With the attempt that it is of."""
+        """Return the evaluation with the id of its attempt."""
         return replace(one, attempt=self._attempts[number]) if self._attempts else one
 
     def save_one(self, number: int, one: Evaluation, by: JudgeVersion) -> None:
-        """One, as soon as it is there; if that fails, `settle` tries again."""
+        """Save one as soon as it is finished; `save_all` retries failures."""
         single = Evaluations(
             judges=(by,),
             evaluations=(self.with_attempt(number, one),),
@@ -431,11 +432,12 @@ class EvaluationSaver:
         except Fault:
             return
 
-    def save_all(self, made: Evaluations) -> tuple[Evaluations, Fault | None]:
-        """All of them, and why they could not be kept, where that is so."""
-        numbered = enumerate(made.evaluations)
+    def save_all(self, evaluations: Evaluations) -> tuple[Evaluations, Fault | None]:
+        """Save all; return the fault if that fails."""
+        numbered = enumerate(evaluations.evaluations)
         with_attempts = replace(
-            made, evaluations=tuple(self.with_attempt(number, one) for number, one in numbered)
+            evaluations,
+            evaluations=tuple(self.with_attempt(number, one) for number, one in numbered),
         )
         try:
             self._store.judged.save_evaluations(

@@ -1,4 +1,4 @@
-"""Cases for a judge: from an attempt with what is known of it, a patch, or what others hand in."""
+"""Cases for a judge: from a stored attempt, a patch, or a submission."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ MAX_TASKS = 1_000
 
 
 def case_from_story(story: AttemptDetails, exact: Change | None = None) -> JudgeCase:
-    """An attempt, with its grade and the findings of the rules as facts.
+    """Build a case from an attempt, with its grade and findings as facts.
 
-    A judge that looks at files sees the exact change without the secrets that it brings in.
+    A judge that reads files sees the exact change without the secrets in it.
     """
     task, attempt = story.task, story.attempt
     events = story.trace.events if story.trace else ()
@@ -74,20 +74,20 @@ def site_from_task(task: Task | None, exact: Change | None) -> RepositoryState |
 
 
 def first_user_message(events: Sequence[AnyEvent]) -> str:
-    """What the user said first, of work that was not ours to ask."""
+    """Return the user's first message, for work without a task."""
     user_messages = (one for one in events if isinstance(one, Message) and one.role == "user")
     return next((one.text for one in user_messages if one.text.strip()), "")
 
 
 def facts_from_story(story: AttemptDetails) -> Iterator[ComputedFact]:
-    """What grading and the rules found."""
+    """Yield the facts from grading and rules."""
     if story.grade is not None:
         yield from facts_from_grade(story.grade, story.task)
     yield from facts_from_findings(story.measurement.findings)
 
 
 def facts_from_findings(findings: Sequence[Finding]) -> Iterator[ComputedFact]:
-    """What rules found is told, and decides nothing."""
+    """Yield findings of rules as facts that inform and decide nothing."""
     active_findings = [one for one in findings if one.silenced is None]
     for finding in active_findings[:MAX_FINDINGS]:
         place = f" ({finding.places[0]})" if finding.places else ""
@@ -95,7 +95,7 @@ def facts_from_findings(findings: Sequence[Finding]) -> Iterator[ComputedFact]:
 
 
 def facts_from_grade(grade: Grade, task: Task | None) -> Iterator[ComputedFact]:
-    """What the tests say stands, whatever a judge would say."""
+    """Yield the results of the tests as facts that no judge can overrule."""
     outcome = grade.outcome
     if outcome.result != "unscored":
         passed = outcome.result == "pass"
@@ -124,7 +124,7 @@ def _verdict_word(holds: bool) -> RubricVerdict:
 
 
 def right_files_fact(precision: float, recall: float) -> ComputedFact:
-    """Only the extremes decide: another way to do it may touch other files."""
+    """Only the extremes decide: another solution may touch other files."""
     verdict: RubricVerdict | None = (
         "yes" if precision == recall == 1 else "no" if recall == 0 else None
     )
@@ -141,7 +141,7 @@ def case_from_patch(
     site: RepositoryState | None = None,
     report: ChangeReport | None = None,
 ) -> JudgeCase:
-    """A change by itself, with what its validation says as facts."""
+    """Build a case from a patch, with the results of its check as facts."""
     task = Subtask(id="change", prompt=request)
     return JudgeCase(
         request=request,
@@ -154,7 +154,7 @@ def case_from_patch(
 
 
 def facts_from_report(report: ChangeReport) -> Iterator[ComputedFact]:
-    """What the tiers say: a change that must not be merged fails, whatever a judge would say."""
+    """Yield facts from the tiers: a change that must not be merged fails, whatever a judge says."""
     reasons = "; ".join(report.reasons[:5])
     if report.verdict == "block":
         yield ComputedFact(
@@ -174,7 +174,8 @@ def facts_from_report(report: ChangeReport) -> Iterator[ComputedFact]:
 
 
 def tool_verdict(run: ToolRun) -> RubricVerdict | None:
-    """Only what the change broke decides: red before is not its doing, and green proves little."""
+    """Only what the change broke decides: earlier failures are not its fault, and passes prove
+    little."""
     return "no" if tool_outcome(run) == "broken" else None
 
 
@@ -185,14 +186,14 @@ def describe_tool_run(run: ToolRun) -> str:
 
 
 def read_submission(content: bytes, name: str) -> Submission:
-    """What others hand in, as JSON; a fault names the field."""
+    """Parse a submission from JSON; a fault names the field."""
     if len(content) > MAX_SUBMISSION_BYTES:
         raise BadInput(f"{name} is larger than {MAX_SUBMISSION_BYTES >> 20} MB: submit less.")
     return complete_submission(read_record(parse_json(content, name), Submission, name), name)
 
 
 def complete_submission(submission: Submission, name: str) -> Submission:
-    """With a plan; BadInput for one that cannot be judged."""
+    """Return the submission with a plan; BadInput if it cannot be judged."""
     if not submission.request.strip():
         raise BadInput(f"{name} has no request: add `request`.")
     if not submission.results:
@@ -213,7 +214,7 @@ def complete_submission(submission: Submission, name: str) -> Submission:
 
 
 def sort_by_dependencies(tasks: Sequence[Subtask]) -> list[Subtask]:
-    """Each after those it depends on; BadInput for a plan that has no such order."""
+    """Sort tasks after their dependencies; BadInput if there is no such order."""
     counts = Counter(task.id for task in tasks)
     repeated_ids = [name for name, count in counts.items() if count > 1]
     if repeated_ids:

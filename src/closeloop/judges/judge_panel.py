@@ -1,4 +1,4 @@
-"""Judges that are ready to be asked: a way of asking, a model behind a door, rubrics."""
+"""Judges ready to be asked: a way of asking, a model behind a proxy, rubrics."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ if TYPE_CHECKING:
 
 
 ModelOpener = Callable[[Usage], AbstractAsyncContextManager[Model]]
-"""A new one for every question: a context of its own, and one failure shuts no other.
+"""Opens a new model for every question: its own context, and one failure closes no other.
 
-It is told what the same evaluation used before, as the limits hold for all of it.
+It receives the usage so far, because the limits apply to the whole evaluation.
 """
 
 
 class LookingModel(Model, Protocol):
-    """An agent that answers when it has looked."""
+    """An agent that answers after reading files."""
 
     @property
     def seen(self) -> Mapping[str, str]:
@@ -70,33 +70,33 @@ class LookingModel(Model, Protocol):
 
     @property
     def usage(self) -> Usage:
-        """All that it used, however it ended."""
+        """Everything it used, however it ended."""
         ...
 
 
 class OpenJudge(Record):
-    """One who judges."""
+    """One judge."""
 
     judge: Judge
     model: str
-    """Its name."""
+    """Name of the model."""
     model_digest: str | None = None
     door: ModelOpener
     rubric: Rubric
     """For tasks that name none."""
     agent: str | None = None
-    """Who looks at the files and answers, exactly; None asks the model itself."""
+    """The agent that reads the files and answers; None asks the model itself."""
     look: Callable[[JudgeCase, Usage], AbstractAsyncContextManager[LookingModel]] | None = None
-    """Opens that agent's eyes on a case."""
+    """Opens that agent on a case."""
     named: Callable[[str], Rubric] | None = None
-    """Finds the one that a task names."""
+    """Finds the rubric that a task names."""
     temperature: float = 0.1
     samples: int = 1
     confirm: JudgeConfirmation = "always"
 
 
 class JudgePanel(Record):
-    """All who judge together: one, or a panel."""
+    """The judges of an evaluation: one, or a panel."""
 
     judges: tuple[OpenJudge, ...]
     concurrency: int = 8
@@ -111,7 +111,7 @@ def open_judge_panel(
     rubric: str | None = None,
     samples: int | None = None,
 ) -> JudgePanel:
-    """As the settings say, unless told otherwise; without a gateway, only to know who they are."""
+    """Open the configured judges with overrides; without a gateway they are only identified."""
     judge_settings = settings.judge
     resolved_variant = (
         resolve_variant(judge_settings.variant, settings, root) if judge_settings.variant else None
@@ -161,7 +161,7 @@ def open_judge_panel(
 
 
 def make_model_opener(name: str, settings: Settings, gateway: Gateway) -> ModelOpener:
-    """Doors to a model, within the limits that one evaluation has."""
+    """Return an opener of a model within the limits of one evaluation."""
     model = find_model_settings(name, settings.models)
     limits = Limits(money=settings.limits.money, tokens=settings.limits.tokens)
     gateway.prepare_model(name, model, limits)
@@ -173,7 +173,7 @@ def refuse_to_open(before: Usage) -> AbstractAsyncContextManager[Model]:
 
 
 def load_project_rubric(name: str, settings: Settings, root: Path) -> Rubric:
-    """With the thresholds and weights that the project sets."""
+    """Load a rubric with the project's thresholds and weights."""
     rubric = load_rubric(name, root)
     adjusted_rubric = replace(rubric, **merge_thresholds(rubric, settings.judge))
     require_valid_rubric(adjusted_rubric, "The settings of the judge")
@@ -181,18 +181,18 @@ def load_project_rubric(name: str, settings: Settings, root: Path) -> Rubric:
 
 
 def merge_thresholds(
-    held: Rubric | JudgeSettings, said: JudgeSettings | OrchestrateSettings
+    base: Rubric | JudgeSettings, overrides: JudgeSettings | OrchestrateSettings
 ) -> dict[str, Any]:
-    """What it takes to pass: as it is held, but for what is said otherwise."""
+    """Merge the thresholds of a pass with overrides."""
     return {
-        "pass_at": held.pass_at if said.pass_at is None else said.pass_at,
-        "floor": held.floor if said.floor is None else said.floor,
-        "weights": {**held.weights, **said.weights},
+        "pass_at": base.pass_at if overrides.pass_at is None else overrides.pass_at,
+        "floor": base.floor if overrides.floor is None else overrides.floor,
+        "weights": {**base.weights, **overrides.weights},
     }
 
 
 def require_rubric_in_project(name: str, root: Path) -> str:
-    """A plan is not always the user's own: its rubrics lie in the project, or nowhere."""
+    """Require that a rubric is in the project: a plan may come from somebody else."""
     try:
         path = (root / name).resolve()
         inside = len(name) < 256 and path.is_relative_to(root.resolve())
@@ -204,14 +204,14 @@ def require_rubric_in_project(name: str, root: Path) -> str:
 
 
 def rubric_for_task(task: Subtask, opened: OpenJudge) -> Rubric:
-    """The task's own, or the judge's."""
+    """Return the task's own rubric, or the judge's."""
     if task.rubric is None or opened.named is None:
         return opened.rubric
     return opened.named(task.rubric)
 
 
 def build_question(opened: OpenJudge, case: JudgeCase, rubric: Rubric) -> PosedQuestion:
-    """The question; a judge is a plug-in, and may raise anything."""
+    """Build the question; a judge is a plug-in and may raise anything."""
     try:
         return opened.judge.pose(case, rubric, opened.temperature)
     except Exception as error:
@@ -226,12 +226,12 @@ def make_judge_failure(judge: Judge, error: Exception) -> PluginFailed:
 
 
 def describe_confirmation(opened: OpenJudge) -> list[str]:
-    """How it confirms what it favours, as a part of its version."""
+    """Describe how it confirms what it favours, as part of its version."""
     return [] if opened.confirm == "never" else [f"confirms {MASKING_VERSION} {opened.confirm}"]
 
 
 def build_judge_version(opened: OpenJudge, rubric: Rubric) -> JudgeVersion:
-    """Rubric, prompt, model and parameters, hashed."""
+    """Hash rubric, prompt, model and parameters."""
     judge = opened.judge
     task = Subtask(id="", prompt="")
     empty = JudgeCase(request="", plan=(), task=task, output=TaskOutput(task=""))
@@ -256,12 +256,12 @@ def build_judge_version(opened: OpenJudge, rubric: Rubric) -> JudgeVersion:
 
 
 def build_panel_version(bench: JudgePanel) -> JudgeVersion:
-    """Of all together, by the rubric that holds for tasks that name none."""
+    """Return the panel's version, by the rubric for tasks that name none."""
     return merge_judge_versions([build_judge_version(one, one.rubric) for one in bench.judges])
 
 
 def merge_judge_versions(members: Sequence[JudgeVersion]) -> JudgeVersion:
-    """Who judges together is a judge of its own."""
+    """Combine versions: a panel is a judge of its own."""
     if len(members) == 1:
         return members[0]
     ids = tuple(sorted(one.id for one in members))
@@ -297,15 +297,15 @@ _FAMILY_PATTERNS = [
 
 
 def find_model_family(model: str) -> str | None:
-    """By the model's name; the distilled one is of both, so the first named counts."""
+    """Find the family in the model's name; a distilled model has two, and the first counts."""
     places = [
-        (found.start(), name) for name, known in _FAMILY_PATTERNS if (found := known.search(model))
+        (match.start(), name) for name, known in _FAMILY_PATTERNS if (match := known.search(model))
     ]
     return min(places)[1] if places else None
 
 
 def is_same_family(judge: str, author: str | None) -> bool | None:
-    """None where either is not known."""
+    """None if either is unknown."""
     if author is None:
         return None
     if judge == author:
@@ -350,13 +350,13 @@ PAIR_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 PairVerdict = tuple[Literal["A", "B", "equal"], str]
-"""What is better, and why."""
+"""Which is better, and why."""
 
 
 def build_pair_question(
     case: JudgeCase, a: TaskOutput, b: TaskOutput, rubric: Rubric, temperature: float
 ) -> PosedQuestion:
-    """The same task with both outputs."""
+    """Build the question about the same task with both outputs."""
     questions = "\n".join(f"- {check.question}" for check in rubric.checks)
     blocks = [
         build_text_block("request", case.request, MAX_PART_CHARS["request"]),
@@ -381,7 +381,7 @@ def work_text(output: TaskOutput) -> str:
 
 
 def read_pair_answer(value: Any, posed: PosedQuestion) -> PairVerdict | str:
-    """What it says, or why that does not count."""
+    """Return the answer, or why it is invalid."""
     if (why := find_seal_fault(value, posed)) is not None:
         return why
     for name, kind in (("evidence_a", "work A"), ("evidence_b", "work B")):
@@ -394,7 +394,7 @@ def read_pair_answer(value: Any, posed: PosedQuestion) -> PairVerdict | str:
 
 
 def merge_orders(forth: PairVerdict, back: PairVerdict) -> dict[str, Any]:
-    """Both orders as one: what they do not agree on is a tie."""
+    """Combine both orders: a disagreement is a tie."""
     forth_winner: Winner = {"A": "first", "B": "second", "equal": "tie"}[forth[0]]  # type: ignore[assignment]
     back_winner: Winner = {"A": "second", "B": "first", "equal": "tie"}[back[0]]  # type: ignore[assignment]
     return {
@@ -411,7 +411,7 @@ def merge_orders(forth: PairVerdict, back: PairVerdict) -> dict[str, Any]:
 async def compare_pairs(
     bench: JudgePanel, pairs: Sequence[tuple[JudgeCase, JudgeCase]]
 ) -> list[OutputPreference]:
-    """What each judge says of each pair, pair by pair."""
+    """Ask each judge about each pair."""
     for first, second in pairs:
         if first.task.prompt != second.task.prompt:
             raise BadInput(
@@ -426,13 +426,13 @@ async def compare_pairs(
         preferences[number] = await compare_outputs(judge, first, second.output)
 
     await run_limited(range(len(comparisons)), compare_numbered, jobs=max(1, bench.concurrency))
-    return [made for made in preferences if made is not None]
+    return [preference for preference in preferences if preference is not None]
 
 
 async def compare_outputs(judge: OpenJudge, case: JudgeCase, other: TaskOutput) -> OutputPreference:
-    """One judge, one pair, twice; it abstains unless both answers count.
+    """Ask one judge about one pair in both orders; it abstains unless both answers are valid.
 
-    A winner must win without the words of those who made the two as well.
+    A winner must also win with the authors' words masked.
     """
     rubric = rubric_for_task(case.task, judge)
     # Two outputs are laid side by side: there is nothing to look at, so the model alone is asked.
@@ -457,12 +457,14 @@ async def compare_outputs(judge: OpenJudge, case: JudgeCase, other: TaskOutput) 
         second = await ask_both_orders(
             judge, bare, masked_other, version, first.usage, unmasked=written
         )
-    made = replace(first, without_text=second.winner, usage=sum_usage((first.usage, second.usage)))
+    preference = replace(
+        first, without_text=second.winner, usage=sum_usage((first.usage, second.usage))
+    )
     if second.winner == first.winner:
-        return made
+        return preference
     hidden = hidden if first.winner == "first" else hidden_other
     why = f"the verdict depends on text an agent wrote: “{cite_hidden_text(hidden)}”"
-    return replace(made, winner=None, abstained=why)
+    return replace(preference, winner=None, abstained=why)
 
 
 async def ask_both_orders(
@@ -473,7 +475,7 @@ async def ask_both_orders(
     used: Usage,
     unmasked: tuple[str, str] = ("", ""),
 ) -> OutputPreference:
-    """The case's output against another, first and second in turn."""
+    """Ask about the case's output and another, in both orders."""
     rubric = rubric_for_task(case.task, judge)
     verdicts, usages = [], list[Usage]()
     for step in (1, -1):
@@ -504,7 +506,7 @@ async def ask_both_orders(
     )
 
 
-def flip_rate(made: Sequence[OutputPreference]) -> Rate | None:
-    """How often the order decided, of those that a judge was asked about and answered."""
-    answered = [one for one in made if one.answers]
+def flip_rate(preferences: Sequence[OutputPreference]) -> Rate | None:
+    """Share of answered pairs that the order decided."""
+    answered = [one for one in preferences if one.answers]
     return wilson_rate(sum(one.flipped for one in answered), len(answered))

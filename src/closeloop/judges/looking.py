@@ -1,4 +1,4 @@
-"""A judge that may look: the same checks, asked of an agent among files it cannot change."""
+"""A judge that reads files: the same checks, asked of an agent with read-only access."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from the repository's root in "files". Your last message is the answer, and noth
 
 
 def pose(case: JudgeCase, rubric: Rubric, temperature: float) -> PosedQuestion:
-    """As the built-in judge asks, with leave to look."""
+    """Ask as the built-in judge does, with permission to read files."""
     posed = checks.pose(case, rubric, temperature)
     system = checks.judge_instructions(rubric) + LOOK_INSTRUCTIONS
     return replace(
@@ -44,5 +44,5 @@ def _schema_with_files(rubric: Rubric) -> dict[str, Any]:
 
 
 def read(value: Any, posed: PosedQuestion, rubric: Rubric) -> Sequence[RubricAnswer] | str:
-    """The files that are named have been added to what was shown, where they are there."""
+    """Return the answers; the files that it names were added to what was shown, if they exist."""
     return checks.read(value, posed, rubric)

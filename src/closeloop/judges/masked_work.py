@@ -1,8 +1,8 @@
-"""Work with the words of whoever made it masked: a verdict in its favour must survive that.
+"""Work with its author's words masked: a favourable verdict must survive that.
 
-What an agent wrote can speak to a judge, and nothing in the answer of a model that obeys tells it
-from an honest one. So a verdict that favours the work counts only where the same judge, asked again
-about the same work without the words of its author, comes to it too.
+An agent's text can address a judge, and nothing in the answer of a model that obeys distinguishes
+it from an honest one. So a favourable verdict counts only if the same judge, asked again about the
+same work without its author's words, reaches it too.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ _ADDRESSED = compile_lazily(
 _LOOKALIKES = str.maketrans("АВЕКМНОРСТХаеорсухіѕјԁһ‐‑‒–ıο", "ABEKMHOPCTXaeopcyxisjdh----io")
 _SENTENCE_END = compile_lazily(r"(?<=[.!?。！？])(?=\s)|(?<=[。！？])|(?<=\n)")
 _EMOJI_STYLE = compile_lazily(r"(?<=[\u2190-\u2bff\U0001f000-\U0001faff])[\ufe0e\ufe0f]")
-"""Says how a sign is drawn, and nothing else."""
+"""Selects how a sign is drawn, and has no other meaning."""
 MAX_SENTENCE_CHARS = 2_000
-"""A longer one is looked at in parts."""
+"""A longer sentence is examined in parts."""
 
 
 def is_addressed_to_reader(sentence: str) -> bool:
-    """Whether it speaks of judging, scores or instructions, or hides what it says."""
+    """Whether it is about judging, scores or instructions, or hides its content."""
     sentence = _EMOJI_STYLE.sub("", sentence)
     if reveal_hidden_text(sentence) != sentence:
         return True
@@ -92,7 +92,7 @@ def is_addressed_to_reader(sentence: str) -> bool:
 
 
 def split_addressed_sentences(text: str) -> tuple[str, list[str]]:
-    """The text without the sentences that speak to its judge, and those."""
+    """Return the text without the sentences addressed to its judge, and those sentences."""
     kept, removed = [], []
     for sentence in _SENTENCE_END.split(text):
         parts = range(0, len(sentence), MAX_SENTENCE_CHARS)
@@ -114,7 +114,7 @@ MAX_CODE_CHARS = 4_000
 
 
 def decode_texts(text: str) -> Iterator[str]:
-    """What codes in a text say, where that is plain text: base64, hexadecimal, code points."""
+    """Yield encoded plain text: base64, hexadecimal, code points."""
     codes: list[bytes] = []
     for digits in _BASE64.findall(text):
         with suppress(ValueError):
@@ -132,12 +132,12 @@ def decode_texts(text: str) -> Iterator[str]:
 # Masking
 
 MASKING_VERSION = 3
-"""Part of a judge's version: what is masked decides what counts."""
+"""Part of a judge's version, because masking affects the verdict."""
 MAX_CRITERION_DROP = 0.3
-"""By how much a criterion may score less without the text."""
+"""Largest acceptable drop of a criterion's score without the text."""
 MAX_CITED_CHARS = 160
 MAX_MASKED_CHARS = 240_000
-"""Of one text: twice what a judge is shown of a change."""
+"""Maximum length of one text: twice what a judge is shown of a change."""
 _ASKS_FOR_TEXT = compile_lazily(
     r"\b(?:readme|documentation|docs?|changelog|release notes|docstrings?|tutorial|man page)\b"
     r"|\.(?:md|rst|txt|adoc)\b",
@@ -146,15 +146,15 @@ _ASKS_FOR_TEXT = compile_lazily(
 
 
 class MaskedCase(Record):
-    """A case to ask about again, and what was masked of it."""
+    """A case to ask about again, and what was masked in it."""
 
     case: JudgeCase
     hidden: tuple[str, ...]
-    """Texts of the author, those that speak to a reader first."""
+    """Texts of the author, those addressed to a reader first."""
 
 
 def mask_case(case: JudgeCase, rubric: Rubric) -> MaskedCase | None:
-    """The case without words of whoever did the work; None where there are none."""
+    """Return the case without its author's words; None if there are none."""
     output, hidden = mask_output(case, rubric, case.output)
     facts = tuple(replace(fact, text="(text left out)") for fact in case.facts)
     # Other tasks of a plan are no business of this verdict; a planner may have written them.
@@ -178,7 +178,7 @@ def mask_case(case: JudgeCase, rubric: Rubric) -> MaskedCase | None:
 def mask_output(
     case: JudgeCase, rubric: Rubric, output: TaskOutput
 ) -> tuple[TaskOutput, list[str]]:
-    """One output for the case's task, and what was masked of it."""
+    """Return one output with its author's words masked, and those words."""
     output = replace(
         output,
         text=_cut_lines(output.text),
@@ -204,7 +204,7 @@ def mask_output(
 
 
 def _cut_lines(text: str) -> str:
-    """As much of both ends of a long text as a judge could be shown, in whole lines."""
+    """Return both ends of a long text in whole lines, as much as a judge is shown."""
     if len(text) <= MAX_MASKED_CHARS:
         return text
     half = MAX_MASKED_CHARS // 2
@@ -213,14 +213,15 @@ def _cut_lines(text: str) -> str:
 
 
 def _lines_of_base(patch: str) -> str:
-    """The patch without what it adds."""
+    """Return the patch without its added lines."""
     return "\n".join(line for line in split_patch_lines(patch) if line[:1] in ("-", " ", "@"))
 
 
 def _mask_change(
     patch: str, known: KnownTexts, base_known: bool, asks_for_text: bool
 ) -> tuple[str, list[str]]:
-    """Code masked; files of prose without what speaks to a reader, where prose was asked for."""
+    """Mask code; if prose was requested, only remove the sentences addressed to a reader from
+    it."""
     if is_blank(patch):
         return patch, []
     if not asks_for_text:
@@ -246,7 +247,7 @@ def _mask_change(
 
 
 def cite_hidden_text(hidden: Sequence[str]) -> str:
-    """The text that most likely speaks to the judge."""
+    """Return the text that most likely addresses the judge."""
     texts = [truncate_words(one.strip().strip("#/*<>!-\"' "), MAX_CITED_CHARS) for one in hidden]
     texts = [one for one in texts if one]
     chosen = next((one for one in texts if is_addressed_to_reader(one)), None)
@@ -256,7 +257,7 @@ def cite_hidden_text(hidden: Sequence[str]) -> str:
 def withhold_unless_confirmed(
     first: Evaluation, second: Evaluation, masked: MaskedCase, rubric: Rubric
 ) -> Evaluation:
-    """The first evaluation, a pass, where the second one bears it out; else no verdict."""
+    """Return the first evaluation, a pass, if the second confirms it; otherwise no verdict."""
     sample = JudgeSample(judge=second.judge, score=second.score, passed=second.passed)
     drops = [
         f"{name} is {after:.2f} instead of {before:.2f}"
@@ -279,7 +280,7 @@ def withhold_unless_confirmed(
 
 
 def is_withheld(evaluation: Evaluation) -> bool:
-    """Whether the judge favoured the work, and did not without its author's words."""
+    """Whether the judge favoured the work, but not without its author's words."""
     return evaluation.passed is None and evaluation.without_text is not None
 
 
@@ -306,7 +307,7 @@ MAX_EVENT_CHARS = 700
 
 
 def mask_events(events: Sequence[AnyEvent]) -> dict[int, str]:
-    """By number, what was done, without words of the agent or of what it ran."""
+    """Return the actions by event number, without words of the agent or of command output."""
     prose = [one.text for one in events if isinstance(one, Message) and one.role == "user"]
     masker = CodeMasker(collect_known_texts(prose))
     return {one.number: _describe_masked_event(one, masker) for one in events}

@@ -1,4 +1,4 @@
-"""Rubrics: files that say what is asked, what each answer means, and what it takes to pass."""
+"""Rubrics: files with the questions, the meaning of each answer, and the thresholds of a pass."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CHECK_ID = re.compile(r"[a-z][a-z0-9-]{0,40}")
 
 
 def load_rubric(name: str, folder: Path) -> Rubric:
-    """A built-in one by its name, or a file by its path from the folder."""
+    """Load a built-in rubric by name, or a file by its path relative to the folder."""
     built_in = files(__package__).joinpath("rubrics").iterdir()
     known = {one.name.removesuffix(".toml"): one for one in built_in}
     if name in known:
@@ -50,7 +50,7 @@ def load_rubric(name: str, folder: Path) -> Rubric:
 
 
 def parse_rubric(content: bytes, file: str) -> Rubric:
-    """The rubric a file holds; BadInput for one that could not decide anything."""
+    """Parse a rubric; BadInput if it could not decide anything."""
     if len(content) > MAX_RUBRIC_BYTES:
         raise BadInput(f"{file} is too large for a rubric.")
     try:
@@ -86,7 +86,7 @@ def require_valid_rubric(rubric: Rubric, file: str) -> None:
 
 
 def digest_rubric(rubric: Rubric) -> str:
-    """Another digest is another rubric."""
+    """Return the identity of a rubric."""
     return content_digest(rubric)[:16]
 
 
@@ -94,11 +94,11 @@ def digest_rubric(rubric: Rubric) -> str:
 
 VERDICT_SCORES = {"yes": 1.0, "partly": 0.5, "no": 0.0}
 MIN_ANSWERED_SHARE = 0.5
-"""The least share of a criterion's weight that must be answered for it to have a score."""
+"""Minimum share of a criterion's weight that must be answered for it to have a score."""
 
 
 class CaseScores(Record):
-    """What answers come to."""
+    """The scores of a case."""
 
     answers: tuple[RubricAnswer, ...]
     criteria: tuple[CriterionScore, ...]
@@ -111,14 +111,14 @@ class CaseScores(Record):
 def score_answers(
     said: Sequence[RubricAnswer], rubric: Rubric, output: TaskOutput, facts: Sequence[ComputedFact]
 ) -> CaseScores:
-    """Facts first, then the judge; a criterion that too few checks answer has no score."""
+    """Score facts first, then the judge; a criterion with too few answers has no score."""
     by_id = {answer.check: answer for answer in said}
     facts_by_name = {fact.name: fact for fact in facts if fact.verdict is not None}
-    counted = [check for check in rubric.checks if is_applicable(check, output)]
-    answers = [_final_answer(check, by_id.get(check.id), facts_by_name) for check in counted]
-    criteria = tuple(_score_criterion(name, counted, answers) for name in CRITERIA)
+    applicable = [check for check in rubric.checks if is_applicable(check, output)]
+    answers = [_final_answer(check, by_id.get(check.id), facts_by_name) for check in applicable]
+    criteria = tuple(_score_criterion(name, applicable, answers) for name in CRITERIA)
     score, passed = combine_criteria({one.name: one.score for one in criteria}, rubric)
-    issues = [*_list_issues(counted, answers), *_blocking_issues(facts)]
+    issues = [*_list_issues(applicable, answers), *_blocking_issues(facts)]
     if _blocking_issues(facts):
         passed = False
     abstained = None
@@ -137,14 +137,14 @@ def score_answers(
 
 
 def is_applicable(check: RubricQuestion, output: TaskOutput) -> bool:
-    """A check that needs what is not there is no check."""
+    """Whether the output has what the check needs."""
     return check.needs is None or bool(getattr(output, check.needs))
 
 
 def combine_criteria(
     criteria: dict[CriterionName, float | None], rubric: Rubric
 ) -> tuple[float | None, bool | None]:
-    """The score and whether it passes; None where a criterion has no score."""
+    """Return the score and whether it passes; None if a criterion has no score."""
     known = {name: score for name, score in criteria.items() if score is not None}
     if len(known) < len(CRITERIA):
         # Under the floor is under the floor, whatever the others would have been.
@@ -158,7 +158,7 @@ def combine_criteria(
 
 
 def reaches_threshold(score: float, bar: float) -> bool:
-    """Sums of tenths miss a threshold by the last bit."""
+    """Compare with tolerance, as sums of tenths miss a threshold by the last bit."""
     return score >= bar - 1e-9
 
 
@@ -224,7 +224,7 @@ def _blocking_issues(facts: Sequence[ComputedFact]) -> list[EvaluationIssue]:
 
 
 def score_missing_output(facts: Sequence[ComputedFact]) -> CaseScores:
-    """An output without any content needs no judge; facts may say why there is none."""
+    """Score an empty output, which needs no judge; facts may explain it."""
     text = "Nothing came back for this task."
     return CaseScores(
         answers=(),

@@ -1,4 +1,4 @@
-"""Narrow questions about how an agent worked, answered with the events that show it."""
+"""Narrow questions about an agent's process, answered with the events that show it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ ANSWER_SCHEMA: dict[str, Any] = {
 def build_trace_question(
     question: TraceQuestion, events: Mapping[int, str], temperature: float
 ) -> PosedQuestion:
-    """The question first, which all traces share, then one trace."""
+    """Build the question: what all traces share first, then one trace."""
     events_text = "\n".join(f"[{number}] {text}" for number, text in events.items())
     request = ModelRequest(
         messages=(),
@@ -129,7 +129,7 @@ def build_trace_question(
 def read_trace_answer(
     value: Any, posed: PosedQuestion, attempt: str, events: Mapping[int, str]
 ) -> TraceAnswer | str:
-    """What it says of this trace; without events and quotes that are there, nothing."""
+    """Return the answer; it is invalid without events and quotes that exist."""
     if (why := find_seal_fault(value, posed)) is not None:
         return why
     numbers = tuple(dict.fromkeys(value["events"]))[:5]
@@ -150,7 +150,7 @@ def read_trace_answer(
 
 
 def finding_from_answer(question: TraceQuestion, answer: TraceAnswer) -> Finding | None:
-    """A yes, as a finding beside those of the rules."""
+    """Return a yes as a finding."""
     if answer.verdict != "yes":
         return None
     return Finding(
@@ -167,7 +167,7 @@ def finding_from_answer(question: TraceQuestion, answer: TraceAnswer) -> Finding
 def add_answer_findings(
     findings: tuple[Finding, ...], answers: Iterable[TraceAnswer]
 ) -> tuple[Finding, ...]:
-    """With every yes of which the question is known."""
+    """Add every yes whose question is known."""
     for answer in answers:
         if answer.question is not None:
             findings = add_judge_finding(findings, finding_from_answer(answer.question, answer))
@@ -175,7 +175,7 @@ def add_answer_findings(
 
 
 def add_judge_finding(findings: tuple[Finding, ...], new: Finding | None) -> tuple[Finding, ...]:
-    """With what a judge found, the rules' own first; what is there already is not there twice."""
+    """Add a judge's finding after those of the rules, without duplicates."""
     if new is None or any((one.rule, one.events) == (new.rule, new.events) for one in findings):
         return findings
     return (*findings, new)
@@ -186,20 +186,22 @@ def add_judge_finding(findings: tuple[Finding, ...], new: Finding | None) -> tup
 MAX_EVENT_CHARS = 700
 MAX_WINDOW_CHARS = 60_000
 CONTEXT_EVENTS = 6
-"""Events before and after one that a question is about."""
+"""Number of events before and after the one that a question is about."""
 
 
 def select_window_events(trace: Trace, about: Collection[int] = ()) -> dict[int, str]:
-    """By number, the events to show: those around what it is about, or both ends of it all."""
+    """Return the events to show, by number: those around the topic, or both ends of the trace."""
     events = trace.events
     if about:
-        wanted = {
+        selected = {
             near
             for number in about
             for near in range(number - CONTEXT_EVENTS, number + CONTEXT_EVENTS + 1)
         }
         # What was asked for is always part of the matter.
-        events = tuple(one for place, one in enumerate(events) if not place or one.number in wanted)
+        events = tuple(
+            one for place, one in enumerate(events) if not place or one.number in selected
+        )
     event_texts = {one.number: describe_event(one) for one in events}
     return (
         event_texts
@@ -208,27 +210,27 @@ def select_window_events(trace: Trace, about: Collection[int] = ()) -> dict[int,
     )
 
 
-def _total_chars(told: dict[int, str]) -> int:
-    return sum(map(len, told.values()))
+def _total_chars(texts: dict[int, str]) -> int:
+    return sum(map(len, texts.values()))
 
 
-def _keep_ends(told: dict[int, str]) -> Iterator[tuple[int, str]]:
-    """As many from the beginning as from the end."""
-    kept = {*_fitting_numbers(list(told), told), *_fitting_numbers(list(reversed(told)), told)}
-    return ((number, text) for number, text in told.items() if number in kept)
+def _keep_ends(texts: dict[int, str]) -> Iterator[tuple[int, str]]:
+    """Yield as many from the start as from the end."""
+    kept = {*_fitting_numbers(list(texts), texts), *_fitting_numbers(list(reversed(texts)), texts)}
+    return ((number, text) for number, text in texts.items() if number in kept)
 
 
-def _fitting_numbers(numbers: list[int], told: dict[int, str]) -> Iterator[int]:
+def _fitting_numbers(numbers: list[int], texts: dict[int, str]) -> Iterator[int]:
     left = MAX_WINDOW_CHARS // 2
     for number in numbers:
-        left -= len(told[number])
+        left -= len(texts[number])
         if left < 0:
             return
         yield number
 
 
 def describe_event(event: AnyEvent) -> str:
-    """One event on a few lines."""
+    """Describe one event on a few lines."""
     match event:
         case Message():
             return f"{event.role} says: {_truncate_middle(event.text)}"
@@ -272,16 +274,16 @@ def _truncate_middle(text: str) -> str:
 
 
 class TraceExcerpt(Record):
-    """What is shown of one trace."""
+    """The part of a trace that is shown."""
 
     attempt: str
     events: Mapping[int, str]
     masked: Mapping[int, str] = {}
-    """The same without words of the agent; empty where nobody asks for them."""
+    """The same without the agent's words; empty if not needed."""
 
 
 def build_trace_excerpt(story: AttemptDetails, question: TraceQuestion) -> TraceExcerpt | None:
-    """The window that a question is about; None where it does not arise."""
+    """Return the window that a question is about; None if it does not apply."""
     if story.trace is None or not story.trace.events:
         return None
     event_numbers: list[int] = []
@@ -295,12 +297,12 @@ def build_trace_excerpt(story: AttemptDetails, question: TraceQuestion) -> Trace
         if not event_numbers:
             return None
     events = select_window_events(story.trace, event_numbers)
-    shown = [one for one in story.trace.events if one.number in events]
-    return TraceExcerpt(attempt=story.attempt.id, events=events, masked=mask_events(shown))
+    excerpt_events = [one for one in story.trace.events if one.number in events]
+    return TraceExcerpt(attempt=story.attempt.id, events=events, masked=mask_events(excerpt_events))
 
 
 def question_version(judge: OpenJudge, question: TraceQuestion) -> str:
-    """Another wording, model or temperature is another judge."""
+    """Identify the judge: another wording, model or temperature is another judge."""
     parts = (QUESTION_VERSION, question, judge.model, judge.model_digest, judge.temperature)
     return content_digest("question", *parts, *describe_confirmation(judge))[:12]
 
@@ -312,7 +314,8 @@ async def ask_about_traces(
     jobs: int,
     keep: Callable[[TraceAnswer], None],
 ) -> list[TraceAnswer]:
-    """What it says of each, kept as it comes: a kill loses only what is under way."""
+    """Ask about each trace and save answers one by one, so that a kill loses only those in
+    progress."""
     answers: list[TraceAnswer] = []
 
     async def ask_about_excerpt(item: TraceExcerpt) -> None:
@@ -329,9 +332,9 @@ async def ask_about_traces(
 async def ask_about_trace(
     judge: OpenJudge, question: TraceQuestion, item: TraceExcerpt
 ) -> TraceAnswer:
-    """What the judge says; a no only where it does not say yes once the agent's words are masked.
+    """Ask about a trace; a no counts only if it is also given with the agent's words masked.
 
-    A yes cites events and quotes them; a no needs nothing to show for it.
+    A yes cites events and quotes them; a no has nothing to show.
     """
     answer = await _ask_about_events(judge, question, item.attempt, item.events, Usage())
     if answer.verdict != "no" or judge.confirm == "never" or item.masked in ({}, item.events):
@@ -370,7 +373,7 @@ def tally_answers(
     labels: Sequence[HumanLabel],
     findings: Mapping[str, tuple[Finding, ...]],
 ) -> AnalysisResult:
-    """Counts, and the rate as people would have it where they labelled some."""
+    """Count answers, and correct the rate by people's labels if there are any."""
     decided = [one for one in answers if one.verdict is not None]
     hits = sum(one.verdict == "yes" for one in decided)
     truth = {item: word for (item, _), word in find_consensus(labels).items()}
@@ -399,24 +402,24 @@ def tally_answers(
 
 
 def label_rubric_name(analysis: Analysis) -> str:
-    """Under which people's answers are kept: `pass` is yes, `fail` is no."""
+    """Name under which people's answers are stored: `pass` is yes, `fail` is no."""
     return f"ask {analysis.name}"
 
 
 class QuestionSelection(Record):
-    """What a filter let through."""
+    """The traces selected by a filter."""
 
     new: tuple[TraceExcerpt, ...]
-    """Still to be asked."""
+    """Traces still to be asked about."""
     old: tuple[TraceAnswer, ...]
     findings: Mapping[str, tuple[Finding, ...]]
-    """What the rules say, by attempt."""
+    """Findings of rules by attempt."""
 
 
 def select_traces(
     stories: Iterator[AttemptDetails], question: TraceQuestion, known: Mapping[str, TraceAnswer]
 ) -> QuestionSelection:
-    """Those that the question is for."""
+    """Select the traces that the question applies to."""
     new, old, findings = [], [], {}
     for story in stories:
         name = story.attempt.id

@@ -1,4 +1,4 @@
-"""From traces to measurements: what is stored or lies in files, by the rules as they are set.
+"""Measure stored traces by the project's rules.
 
 What was measured before, by the same rules from the same facts, is not measured again.
 """
@@ -64,16 +64,16 @@ MODE_NAMES = {name_score(mode): mode for mode in FAILURE_MODES}
 GivenSource = Literal["person", "judge", "code"]
 GIVING_SOURCES: tuple[GivenSource, ...] = get_args(GivenSource)
 LEAST_SHOWN = 0.5
-"""A value from here on says yes."""
+"""Values from here on mean yes."""
 MAX_REASON_CHARS = 200
 
 
 def load_said_columns(
     store: Store, span: AttemptSpan, places: Mapping[str, int]
 ) -> dict[str, Column]:
-    """What was said of each attempt in its place: the verdict of people, their time, the modes.
+    """Load people's verdict and time and the failure modes of each attempt, as columns.
 
-    And of each name and source it was taken from the scores themselves, as `given_column` has it.
+    Also the scores by people that they come from, each under its `given_column`.
     """
     import numpy as np
 
@@ -105,9 +105,9 @@ def load_said_columns(
 
 
 def clear_outside_range(held: AttemptColumns, low: float | None, high: float | None) -> int:
-    """Make values outside a score's range unknown, and count them.
+    """Replace values outside a score's range by NaN, and count them.
 
-    A program may have written them into the store itself, and a range may be declared anew.
+    A program may have written them into the store itself, or the range was redefined.
     """
     import numpy as np
 
@@ -120,7 +120,7 @@ def clear_outside_range(held: AttemptColumns, low: float | None, high: float | N
 
 
 def given_column(name: str, source: ScoreSource) -> str:
-    """Where the table of attempts has the scores of a name and source, if it has them."""
+    """Return the column of the attempt table for scores of a name and source."""
     return f"given {source}:{name}"
 
 
@@ -131,7 +131,7 @@ _MODE_BITS: dict[tuple[str, GivenSource], int] = {
 
 
 def _name_modes(marks: Array) -> TextColumn:
-    """For each place its modes with their sources, as one text."""
+    """Return each row's modes with their sources, as one text."""
     import numpy as np
 
     kinds, codes = np.unique(marks, return_inverse=True)
@@ -149,7 +149,7 @@ def _name_modes(marks: Array) -> TextColumn:
 
 
 def load_said_tags(store: Store, attempts: Collection[str]) -> dict[str, tuple[ModeTag, ...]]:
-    """By attempt: the modes that people, judges, checks of its change and later reverts show."""
+    """Return, by attempt, the modes shown by people, judges, change checks and later reverts."""
     tags: dict[str, list[ModeTag]] = {}
     for attempt, mode, source in store.numbers.list_checked_modes(attempts):
         reason = "From the newest check of the change."
@@ -174,24 +174,24 @@ def _tag_from_score(one: Score, notes: Mapping[tuple[str, str], str]) -> ModeTag
 
 
 KEPT_COLUMNS = tuple(str(column.name) for column in schema.measurements.columns)
-"""A column that is new is filled by measuring again."""
+"""Columns in the basis: a new one causes attempts to be measured again."""
 BATCH_ATTEMPTS = 200
-"""So many attempts are looked up and listed together."""
+"""Attempts that are looked up and listed together."""
 MEASURED_ATTEMPTS = 50
-"""So many are measured and saved together: a kill loses no more."""
+"""Attempts that are measured and saved together: a kill loses no more."""
 MIN_PARALLEL_EVENTS = 50_000
 """Fewer are measured before other processes have started."""
 
 
 class MeasuredAttempt(Record):
-    """An attempt, and what the rules say of it."""
+    """An attempt with its measurement."""
 
     row: AttemptRow
     measurement: Measurement
 
 
 def project_rulebook(settings: Settings) -> Rulebook:
-    """The installed rules, as the project has set them."""
+    """Return the installed rules with the project's settings."""
     commands = settings.commands
     own_commands = (commands.test, commands.lint, commands.types, commands.build, *commands.others)
     detectors = installed_detectors()
@@ -221,9 +221,9 @@ def measure_attempts(
     *,
     jobs: int = 1,
 ) -> Iterator[MeasuredAttempt]:
-    """Attempts with their measurements, in the order given; those without a trace are left out.
+    """Yield attempts with their measurements, in the order given; skip those without a trace.
 
-    With several jobs, many that are new are measured in so many processes first.
+    With several jobs, large amounts are measured in that many processes first.
     """
     rows = [row for row in rows if row.events is not None]
     measured_now: set[str] = set()
@@ -242,7 +242,8 @@ def measure_attempts(
         measured_now.update(name for name, _ in new_bases)
         measurements |= measure_missing(store, new_bases, book, tell)
         for row in batch:
-            yield MeasuredAttempt(row=row, measurement=measurements[row.id])
+            if (measurement := measurements.get(row.id)) is not None:
+                yield MeasuredAttempt(row=row, measurement=measurement)
         tell(sum(row.id not in measured_now for row in batch))
 
 
@@ -254,9 +255,10 @@ def measure_missing(
     *,
     jobs: int = 1,
 ) -> dict[str, Measurement]:
-    """Measure attempts, each given with its basis, and save that; by attempt, the measurements.
+    """Measure and save attempts, each given with its basis; return measurements by attempt.
 
-    With several jobs nothing is returned: it may be more than fits in memory.
+    Attempts whose trace is not stored are skipped. With several jobs nothing is returned, as it
+    may be more than fits in memory.
     """
     batches = [
         wanted[first : first + MEASURED_ATTEMPTS]
@@ -273,11 +275,14 @@ def measure_missing(
         answers = map(work, facts)
     made: dict[str, Measurement] = {}
     for batch, measurements in zip(batches, answers, strict=True):
-        store.save_measurements(
-            [(*one, measurement) for one, measurement in zip(batch, measurements, strict=True)]
-        )
+        measured = [
+            (name, basis, one)
+            for (name, basis), one in zip(batch, measurements, strict=True)
+            if one is not None
+        ]
+        store.save_measurements(measured)
         if jobs == 1:
-            made |= {name: one for (name, _), one in zip(batch, measurements, strict=True)}
+            made |= {name: one for name, _, one in measured}
         tell(len(batch))
     return made
 
@@ -288,11 +293,16 @@ _MEASURING_MODULES = (
 )
 
 
-def measure_packed_facts(batch: Sequence[PackedFacts], book: Rulebook) -> list[Measurement]:
-    """What the rules say of some attempts; done in worker processes, too."""
+def measure_packed_facts(
+    batch: Sequence[PackedFacts | None], book: Rulebook
+) -> list[Measurement | None]:
+    """Measure attempts, also in worker processes; None for those that are not stored."""
     from closeloop.process.trace_measurement import measure_reading
 
-    return [measure_reading(unpack_facts(one).build_reading(book), book) for one in batch]
+    return [
+        measure_reading(unpack_facts(one).build_reading(book), book) if one else None
+        for one in batch
+    ]
 
 
 def unpack_facts(packed: PackedFacts) -> AttemptFacts:
@@ -315,7 +325,7 @@ def _unpack(body: bytes | None, kind: type[Kept]) -> Kept | None:
 def add_judge_findings(
     results: Iterable[MeasuredAttempt], store: Store
 ) -> Iterator[MeasuredAttempt]:
-    """With what models found when they were asked about traces, after the rules."""
+    """Add the findings of models that were asked about traces, after those of the rules."""
     from closeloop.judges.trace_questions import add_answer_findings
 
     judge_findings = store.judged.positive_answers()
@@ -328,12 +338,12 @@ def add_judge_findings(
 
 
 def measurement_basis(row: AttemptRow, book: Rulebook) -> str:
-    """What a measurement is made from, besides the trace: rules, grade, and what is kept of it."""
+    """Return the digest of a measurement's inputs besides the trace: rules, grade and columns."""
     return basis_from_grade((row.grading, row.version, row.outcome), book)
 
 
 def basis_from_grade(graded: tuple[str | None, int | None, str | None], book: Rulebook) -> str:
-    """The same, from the grading, its grader's version and the outcome."""
+    """Return the basis from the grading, its grader's version and the outcome."""
     return content_digest(book.identity, KEPT_COLUMNS, *graded)[:16]
 
 
@@ -364,7 +374,7 @@ class AttemptFacts(Record):
 
 
 def load_attempt_facts(store: Store, name: str) -> AttemptFacts:
-    """Of one attempt, by its id or the beginning of it."""
+    """Load the facts of one attempt, by its id or a prefix of it."""
     attempt, trace, change = store.load_attempt_parts(name)
     return AttemptFacts(
         attempt=attempt,
@@ -376,9 +386,9 @@ def load_attempt_facts(store: Store, name: str) -> AttemptFacts:
 
 
 def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
-    """All of one attempt, by its id or the beginning of it.
+    """Load everything about one attempt, by its id or a prefix of it.
 
-    What was measured before on the same basis is not measured again.
+    A measurement stored on the same basis is used.
     """
     facts = load_attempt_facts(store, name)
     attempt, task, trace = facts.attempt, facts.task, facts.trace
@@ -413,7 +423,7 @@ def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
 def collect_modes(
     store: Store, rows: Sequence[AttemptRow], book: Rulebook
 ) -> dict[str, tuple[FailureMode, ...]]:
-    """By attempt, every failure mode that it shows, whatever says so; none shows none."""
+    """Return, by attempt, every failure mode it shows, from any source; omits those with none."""
     said = load_said_tags(store, [row.id for row in rows])
     tags = {
         one.row.id: one.measurement.modes
@@ -429,7 +439,7 @@ def collect_modes(
 def collect_task_modes(
     store: Store, digests: Sequence[str], book: Rulebook
 ) -> dict[str, tuple[FailureMode, ...]]:
-    """By task, every failure mode that attempts at it have shown."""
+    """Return, by task, every failure mode that attempts at it have shown."""
     rows = store.list_attempts(task_digests=digests)
     by_attempt = collect_modes(store, rows, book)
     modes: dict[str, dict[FailureMode, None]] = {}
@@ -441,13 +451,13 @@ def collect_task_modes(
 
 
 def _add_said_modes(store: Store, attempt: str, measurement: Measurement) -> Measurement:
-    """With the failure modes that people, judges, checks and later reverts show."""
+    """Add the failure modes shown by people, judges, checks and later reverts."""
     said = load_said_tags(store, [attempt]).get(attempt, ())
     return msgspec.structs.replace(measurement, modes=(*measurement.modes, *said))
 
 
 def list_experiment_attempts(store: Store, experiment: Experiment) -> list[AttemptRow]:
-    """The attempts that count for an experiment: the last try of each of its places."""
+    """List the attempts that count for an experiment: the last try of each of its slots."""
     rows = store.list_attempts(task_digests=experiment.tasks, variants=experiment.variants)
     last: dict[tuple[str | None, str | None, int], AttemptRow] = {}
     for row in sorted(rows, key=lambda row: row.retry):
@@ -460,9 +470,9 @@ def list_experiment_attempts(store: Store, experiment: Experiment) -> list[Attem
 
 
 def find_experiment(store: Store, name: str | None) -> Experiment:
-    """The one whose id begins so; the newest when none is named, but for looks at held-out tasks.
+    """Find the experiment with this id prefix; without a name, the newest that is not held out.
 
-    After a look, people go on with dev.
+    After a run of held-out tasks, people go on with dev tasks.
     """
     known = store.list_experiments()
     if not known:

@@ -1,4 +1,4 @@
 """A plan carried out by sub-agents: discover, plan, act, evaluate, finish.
 
-Nothing here runs an agent, asks a judge or keeps anything: those who do are handed in.
+Nothing here runs an agent, asks a judge or stores anything: callers pass in what does.
 """

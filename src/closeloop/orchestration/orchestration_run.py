@@ -85,7 +85,7 @@ UNSAVED_PLANS = Path(".closeloop/plans")
 
 
 class OrchestrationContext(Record):
-    """What a plan is carried out with, opened by somebody else."""
+    """The resources a plan is carried out with."""
 
     store: Store
     tools: RunResources
@@ -96,27 +96,27 @@ class OrchestrationContext(Record):
     owner: str
     tell: Callable[[OrchestrationProgress], None]
     briefing: ContextProvider | None = None
-    """What agents are told of what reviewers taught, where they are."""
+    """Provides team rules to agents, if enabled."""
 
 
 # Before the work
 
 
 async def begin_plan(
-    asked: str | OrchestrationPlan, means: OrchestrationContext, repo: Path | None
+    request: str | OrchestrationPlan, means: OrchestrationContext, repo: Path | None
 ) -> Orchestration:
-    """A plan that is written down: as it is given, or as a model makes it of a request."""
+    """Save a plan: as given, or as a model makes it from a request."""
     base = resolve_commit(repo, "HEAD") if repo else None
     summary = await discover_repository(repo, base, means)
     planning = None
-    if isinstance(asked, str):
-        asked, planning = await make_plan(redact_text(asked, {}), summary, means)
+    if isinstance(request, str):
+        request, planning = await make_plan(redact_text(request, {}), summary, means)
     at = datetime.now(UTC)
     plan = Orchestration(
-        id=content_digest(asked, base, at)[:12],
+        id=content_digest(request, base, at)[:12],
         at=at,
-        request=asked.request,
-        tasks=asked.plan,
+        request=request.request,
+        tasks=request.plan,
         repo=str(repo) if repo else None,
         base=base,
         about=summary,
@@ -135,7 +135,7 @@ async def begin_plan(
 async def discover_repository(
     repo: Path | None, base: str | None, means: OrchestrationContext
 ) -> str:
-    """What the repository is, as far as that is cheap to know."""
+    """Describe the repository, as far as that is cheap."""
     if repo is None or base is None:
         return ""
     tree_listing = await run_own_git(git_folder(repo), "ls-tree", "-r", "--name-only", "-z", base)
@@ -158,7 +158,7 @@ async def make_plan(
 
 
 def require_plan_resources(plan: Orchestration, means: OrchestrationContext) -> None:
-    """BadInput for a plan whose workers or rubrics are not there, before anything is paid."""
+    """BadInput for a plan whose workers or rubrics do not exist, before any cost arises."""
     names = variants_by_name(means.tools)
     for task in plan.tasks:
         if (task.variant or plan.worker) not in names:
@@ -170,14 +170,14 @@ def require_plan_resources(plan: Orchestration, means: OrchestrationContext) -> 
 
 
 def require_model_price(name: str, means: OrchestrationContext) -> None:
-    """BadInput for a model whose cost no budget could count."""
+    """BadInput for a model without a known price, whose cost no budget could count."""
     model = find_model_settings(name, means.tools.settings.models)
     if means.terms.budget is not None and is_paid_model(model) and find_model_prices(model) is None:
         raise BadInput(f"The budget needs the price of {name!r}: set its prices, or no budget.")
 
 
 def variants_by_name(tools: RunResources) -> dict[str, ResolvedVariant]:
-    """By name."""
+    """Return the variants by name."""
     return {crew.variant.name: crew for crew in tools.crews.values()}
 
 
@@ -185,7 +185,7 @@ def variants_by_name(tools: RunResources) -> dict[str, ResolvedVariant]:
 
 
 async def continue_plan(plan: Orchestration, means: OrchestrationContext) -> OrchestrationHistory:
-    """Carry a plan out from where it stands, and say what came of it."""
+    """Continue a plan where it stopped, and return its history."""
     store, job = means.store, plan.job
     require_plan_resources(plan, means)
     base = await prepare_plan_base(plan, means.tools)
@@ -215,20 +215,20 @@ async def prepare_plan_base(plan: Orchestration, tools: RunResources) -> Workspa
 
 
 class SettledTasks(Record):
-    """What there is to say of a plan when nothing more is begun."""
+    """The state of a plan when nothing more can start."""
 
     stopped: dict[str, str]
-    """Tasks that were not begun or not gone on with, and why."""
+    """Tasks that were not started or not continued, with the reason."""
     held: str | None
-    """Why nothing more was begun."""
+    """Why nothing more was started."""
     whole: WholeChange | None
-    """All changes together, where every task is accepted and they hold."""
+    """All changes together, if every task is accepted and they work together."""
 
 
 async def work_on_plan(
     plan: Orchestration, base: WorkspaceBase | None, means: OrchestrationContext
 ) -> SettledTasks:
-    """Settle every task, and have whoever breaks the whole try again."""
+    """Settle every task, and let tasks that break the whole try again."""
     crews, tools = variants_by_name(means.tools), means.tools
     result_saver = ResultSaver(means.store, unsaved_folder(means), plan.id)
     bounds = PlanBudget(means.terms, plan.id)
@@ -295,7 +295,7 @@ async def work_on_plan(
 
 
 def work_from_order(order: SubtaskOrder) -> UpcomingWork:
-    """A try, as the memory knows work; all of a plan's are told, or none is."""
+    """Describe a try to the team memory; either all tries of a plan receive rules, or none."""
     plan = order.plan
     return UpcomingWork(
         repo=clone_repository_name(plan.repo or ""),
@@ -307,7 +307,7 @@ def work_from_order(order: SubtaskOrder) -> UpcomingWork:
 
 
 def reset_unjudged_try(one: SubtaskTry) -> SubtaskTry:
-    """As it is gone on with: a try that got no verdict from its judge is judged again."""
+    """Reset a try without a verdict, so that it is judged again."""
     lacks_verdict = one.assessment is not None and one.assessment.passed is None
     return (
         SubtaskTry(execution=one.execution)
@@ -325,15 +325,17 @@ async def finish_plan(
     means: OrchestrationContext,
     settled: SettledTasks,
 ) -> OrchestrationHistory:
-    """The verdict on the whole, one attempt with the trace of all, and the merged change."""
-    store, held = means.store, settled.held
+    """Judge the whole, and save one attempt with the joined trace and the merged change."""
+    store, block_reason = means.store, settled.held
     story = store.plans.load_exact_story(plan.id)
     if is_finished(story):
         return store.plans.load_story(plan.id)
     whole = settled.whole or await check_whole_change(
         plan, list_mergeable(plan, story), base, means.tools
     )
-    plan_ending = build_plan_ending(story, settled.stopped, held, whole.checks, whole.broken_by)
+    plan_ending = build_plan_ending(
+        story, settled.stopped, block_reason, whole.checks, whole.broken_by
+    )
     worker = variants_by_name(means.tools)[plan.worker].variant
     try_marks = [
         (one.execution.task, one.execution.number, one.assessment and one.assessment.at)
@@ -346,8 +348,8 @@ async def finish_plan(
         variant=worker.digest,
         started=plan.at,
         ended=plan_ending.at,
-        exit="out_of_budget" if held else "finished",
-        cause=held,
+        exit="out_of_budget" if block_reason else "finished",
+        cause=block_reason,
         usage=plan_ending.usage,
         summary=plan_ending.summary,
         sandbox=sandbox_description(means.tools.workspaces),

@@ -80,7 +80,7 @@ from closeloop.text.wording import matches_globs
 
 
 class PlanRates(Record):
-    """Three rates that are never mixed; None where there is nothing to count."""
+    """Three rates that are never mixed; None if there is nothing to count."""
 
     first_try: Rate | None
     """Tasks that passed at once, of those whose first try has a verdict."""
@@ -89,17 +89,17 @@ class PlanRates(Record):
     final: Rate | None
     """Tasks that passed in the end, of those whose last try has a verdict."""
     ignored: int
-    """Tries that mended nothing of what was wrong."""
+    """Number of tries that fixed none of the issues."""
     usage: Usage
-    """Of all work and all judging; planning is not in it."""
+    """Usage of all work and judging, without planning."""
     retry_usage: Usage
-    """Of that, what tries after the first that counts took; what the machine lost is no first."""
+    """Usage of tries after the first counted one; tries lost to machine faults are not first."""
     retry_seconds: float | None
-    """None where that of some of them is not known."""
+    """None if some are unknown."""
 
 
 def measure_plan_rates(story: OrchestrationHistory) -> PlanRates:
-    """Over the tasks of one plan."""
+    """Compute the rates over the tasks of one plan."""
     tries_by_task = [
         tries for task in story.plan.tasks if (tries := _scored_tries(task.id, story.tries))
     ]
@@ -119,7 +119,7 @@ def measure_plan_rates(story: OrchestrationHistory) -> PlanRates:
 
 
 def _scored_tries(task: str, tries: Sequence[SubtaskTry]) -> list[SubtaskTry]:
-    """The tries at a task, without those that the machine lost."""
+    """Return the tries at a task without those lost to machine faults."""
     return [one for one in tries if one.execution.task == task and one.execution.exit != "machine"]
 
 
@@ -128,7 +128,7 @@ def _try_result(one: SubtaskTry) -> bool | None:
 
 
 def _pass_rate(verdicts: Iterable[bool | None]) -> Rate | None:
-    """Of those that are some."""
+    """Compute the rate over the known verdicts."""
     known = [passed for passed in verdicts if passed is not None]
     return wilson_rate(sum(known), len(known))
 
@@ -139,7 +139,7 @@ def _sum_known(values: Sequence[float | None]) -> float | None:
 
 
 def sum_try_usage(tries: Iterable[SubtaskTry]) -> Usage:
-    """What some tries and the judging of them took."""
+    """Sum the usage of tries and of judging them."""
     return sum_usage(part for one in tries for part in _usage_parts(one))
 
 
@@ -156,11 +156,11 @@ MAX_LINE_CHARS = 300
 def build_plan_ending(
     story: OrchestrationHistory,
     stopped: Mapping[str, str],
-    held: str | None,
+    block_reason: str | None,
     checks: Sequence[CommandResult] = (),
     broken_by: Mapping[str, str] | None = None,
 ) -> OrchestrationResult:
-    """Passed when every task did and the whole does; without the attempt, made from this."""
+    """Build the result: passed if every task and the whole did; the attempt is added later."""
     last = index_last_tries(story)
     verdicts = [
         find_subtask_result(last.get(task.id), task.id in stopped)
@@ -180,7 +180,7 @@ def build_plan_ending(
         summary="\n".join(
             [summarise_plan(story, stopped), *(f"All together: {one}" for one in failures)]
         ),
-        held=held,
+        held=block_reason,
         checks=tuple(checks),
         broken_by=dict(broken_by or {}),
         not_begun={task: why for task, why in stopped.items() if task not in last},
@@ -190,19 +190,20 @@ def build_plan_ending(
 
 
 def scores_from_plan(story: OrchestrationHistory, ending: OrchestrationResult) -> list[Score]:
-    """What the judge says of a plan's attempt: the verdict on the whole, else means over tasks.
+    """Return the judge's scores of a plan's attempt: the verdict on the whole, else means over
+    tasks.
 
-    None where a task has no verdict, or judges of several versions gave them.
+    Empty if a task has no verdict, or judges of several versions gave them.
     """
     last = index_last_tries(story).values()
     assessed = [one.assessment for one in last if one.assessment is not None]
-    made = [one.evaluation for one in assessed if one.evaluation is not None]
-    versions = {one.judge for one in made}
-    if len(made) < len(story.plan.tasks) or len(versions) != 1 or ending.attempt is None:
+    evaluations = [one.evaluation for one in assessed if one.evaluation is not None]
+    versions = {one.judge for one in evaluations}
+    if len(evaluations) < len(story.plan.tasks) or len(versions) != 1 or ending.attempt is None:
         return []
     values: dict[str, list[float | None]] = {
         "judge-score": [one.score for one in assessed],
-        **{name: [one.criterion_score(name) for one in made] for name in CRITERIA},
+        **{name: [one.criterion_score(name) for one in evaluations] for name in CRITERIA},
     }
     means = {name: fmean(known) for name, each in values.items() if (known := _all_known(each))}
     verdict = {} if ending.passed is None else {"would-merge": float(ending.passed)}
@@ -229,7 +230,7 @@ def _all_known(values: Sequence[float | None]) -> list[float]:
 def describe_failing_checks(
     checks: Sequence[CommandResult], broken_by: Mapping[str, str] | None = None
 ) -> list[str]:
-    """What those commands say that did not succeed, and whose change breaks them."""
+    """Describe the failing commands, and whose change breaks them."""
     return [
         f"`{one.command}` fails ({one.stopped or f'exit code {one.exit_code}'})"
         + (f", broken by the change of {breaker}" if breaker else "")
@@ -241,31 +242,31 @@ def describe_failing_checks(
 
 
 def index_last_tries(story: OrchestrationHistory) -> dict[str, SubtaskTry]:
-    """By task."""
+    """Return the last try by task."""
     return {one.execution.task: one for one in story.tries}
 
 
 def find_subtask_result(last: SubtaskTry | None, stopped: bool) -> bool | None:
-    """A task that was not begun or not gone on with has not passed."""
+    """Return the result of a task; one that was not started or not continued has not passed."""
     if last is None or (stopped and (last.assessment is None or not last.assessment.passed)):
         return False
     return last.assessment.passed if last.assessment else None
 
 
 def find_last_time(story: OrchestrationHistory) -> datetime:
-    """When the last thing happened that is kept."""
+    """Return the time of the last stored event."""
     moments = [story.plan.at, *(one.execution.ended for one in story.tries)]
     moments += [one.assessment.at for one in story.tries if one.assessment is not None]
     return max(moments)
 
 
 def is_finished(story: OrchestrationHistory) -> bool:
-    """Whether nothing has come since it ended."""
+    """Whether nothing happened after its end."""
     return story.ending is not None and story.ending.at == find_last_time(story)
 
 
 def summarise_plan(story: OrchestrationHistory, stopped: Mapping[str, str]) -> str:
-    """How many of what, then what is wrong with each task that did not pass."""
+    """Summarise: counts, then the issues of each task that did not pass."""
     last = index_last_tries(story)
     counts = {"passed": 0, "failed": 0, "without a verdict": 0, "not begun": 0}
     lines = []
@@ -297,14 +298,14 @@ def summarise_plan(story: OrchestrationHistory, stopped: Mapping[str, str]) -> s
 ORCHESTRATOR, ORCHESTRATOR_VERSION = "orchestrator", 1
 ROOT_LANE = "root"
 TracesByTry = Mapping[tuple[str, int], Trace]
-"""By task and try."""
+"""Traces by task and try."""
 MAX_VERDICT_CHARS = 4_000
 
 
 def merge_plan_traces(
     story: OrchestrationHistory, traces: TracesByTry, end: OrchestrationResult
 ) -> Trace:
-    """Handoffs in the order they were made, each with what its agent did and what became of it."""
+    """Join the traces: handoffs in order, each with its agent's events and its result."""
     planning = story.plan.planning
     turns = [Turn(usage=planning.usage, model=planning.model)] if planning else []
     events: list[AnyEvent] = [*opening_events(story, turns)]
@@ -338,7 +339,7 @@ def merge_plan_traces(
 
 
 def opening_events(story: OrchestrationHistory, turns: Sequence[Turn]) -> Iterator[AnyEvent]:
-    """What was asked, what was found out, and the plan."""
+    """Yield the request, the description of the repository, and the plan."""
     plan = story.plan
     yield Message(
         number=0, lane=ROOT_LANE, role="user", text=plan.request, intent="request", at=plan.at
@@ -354,7 +355,7 @@ def orchestrator_message(text: str, turns: Sequence[Turn], intent: Intent | None
 
 
 def check_command_events(checks: Sequence[CommandResult]) -> Iterator[Command]:
-    """Commands that the orchestrator ran itself."""
+    """Yield the commands that the orchestrator ran itself."""
     for check in checks:
         yield Command(
             number=0,
@@ -368,21 +369,21 @@ def check_command_events(checks: Sequence[CommandResult]) -> Iterator[Command]:
         )
 
 
-def build_handoff(made: SubtaskExecution, name: str) -> Handoff:
+def build_handoff(execution: SubtaskExecution, name: str) -> Handoff:
     return Handoff(
         number=0,
         lane=ROOT_LANE,
-        brief=made.brief,
+        brief=execution.brief,
         child=name,
-        report=made.report or None,
-        ok=made.exit == "finished",
-        at=made.started,
-        seconds=made.seconds,
+        report=execution.report or None,
+        ok=execution.exit == "finished",
+        at=execution.started,
+        seconds=execution.seconds,
     )
 
 
 def move_events_to_lane(trace: Trace, name: str) -> Iterator[AnyEvent]:
-    """What one agent did, in lanes that are its own in the trace of the plan."""
+    """Yield one agent's events, in its own lanes of the plan's trace."""
     for event in trace.events:
         moved = replace(event, lane=name_child_lane(event.lane, trace, name))
         if isinstance(moved, Handoff) and moved.child is not None:
@@ -399,7 +400,7 @@ def describe_plan(story: OrchestrationHistory) -> str:
 
 
 def describe_verdict(one: SubtaskTry) -> str:
-    """What the orchestrator made of what came back."""
+    """Describe the orchestrator's verdict on a try."""
     execution, assessment = one.execution, one.assessment
     files = ", ".join(execution.files[:20])
     lines = [f"{execution.task} came back from try {execution.number}."]
@@ -413,15 +414,15 @@ def describe_verdict(one: SubtaskTry) -> str:
     return "\n".join(lines)[:MAX_VERDICT_CHARS]
 
 
-def child_lanes(trace: Trace, name: str, made: SubtaskExecution) -> Iterator[Lane]:
-    """The lanes of one try, under the orchestrator's."""
-    for lane in trace.lanes or (Lane(id=ROOT_LANE, agent=made.agent),):
+def child_lanes(trace: Trace, name: str, execution: SubtaskExecution) -> Iterator[Lane]:
+    """Yield the lanes of one try, below the orchestrator's."""
+    for lane in trace.lanes or (Lane(id=ROOT_LANE, agent=execution.agent),):
         parent = ROOT_LANE if lane.parent is None else name_child_lane(lane.parent, trace, name)
         yield replace(lane, id=name_child_lane(lane.id, trace, name), parent=parent)
 
 
 def name_child_lane(lane: str, trace: Trace, name: str) -> str:
-    """What a lane of a try is called in the trace of the plan: its first has the try's name."""
+    """Name a lane of a try in the plan's trace; its first lane has the try's name."""
     first = trace.lanes[0].id if trace.lanes else lane
     return name if lane == first else f"{name}/{lane}"
 
@@ -443,7 +444,7 @@ async def attempt_subtask(
     tools: RunResources,
     context: str = "",
 ) -> SubtaskResult:
-    """The whole of one try; nothing of it is kept yet."""
+    """Run one try, without storing it."""
     started, checks = datetime.now(UTC), list[CommandResult]()
 
     async def prepare(workspace: Workspace) -> None:
@@ -493,13 +494,13 @@ async def attempt_subtask(
 
 
 def task_from_order(order: SubtaskOrder) -> Task:
-    """What the sub-agent is asked, as agents are used to it."""
+    """Build the sub-agent's task."""
     plan = order.plan
     return Task(id=order.task.id, prompt=order.brief, repo=plan.repo, base=plan.base)
 
 
 async def apply_earlier_changes(workspace: Workspace, order: SubtaskOrder) -> None:
-    """The changes it builds on, as if they had always been there, and then its own last one."""
+    """Apply the changes it builds on as part of the base, then its own last change."""
     if (why := await apply_executions(workspace, order.beneath)) is not None:
         raise MachineFailed(f"What {order.task.id} builds on does not go together: {why}")
     if any(one.patch for one in order.beneath):
@@ -513,7 +514,7 @@ async def apply_earlier_changes(workspace: Workspace, order: SubtaskOrder) -> No
 
 
 async def run_acceptance_command(workspace: Workspace, command: str) -> CommandResult:
-    """One command that must succeed."""
+    """Run one command that must succeed."""
     command_run = await workspace.cage.run(command)
     result = CommandResult(
         command=command,
@@ -528,7 +529,7 @@ async def run_acceptance_command(workspace: Workspace, command: str) -> CommandR
 
 
 def with_certain_facts(execution: SubtaskExecution, task: SubtaskSpec) -> SubtaskExecution:
-    """What is certain of a try: how it ended, what its commands said, where it changed files."""
+    """Add the certain facts of a try: its exit, its commands' results, the files it changed."""
     facts = []
     if execution.checks:
         failures = "\n\n".join(describe_failing_checks(execution.checks))
@@ -557,19 +558,21 @@ def _verdict_word(holds: bool) -> RubricVerdict:
 
 
 async def merge_conflict(
-    made: Sequence[SubtaskExecution], base: WorkspaceBase | None, tools: RunResources
+    executions: Sequence[SubtaskExecution], base: WorkspaceBase | None, tools: RunResources
 ) -> str | None:
-    """Why changes do not go together in this order; None where they do."""
+    """Return why changes conflict in this order; None if they do not."""
     if base is None:
         return None
     async with tools.workspaces.open(base, tools.settings.limits) as workspace:
-        return await apply_executions(workspace, made)
+        return await apply_executions(workspace, executions)
 
 
-async def apply_executions(workspace: Workspace, made: Sequence[SubtaskExecution]) -> str | None:
-    """Apply changes one after the other; why they do not go together, if they do not."""
+async def apply_executions(
+    workspace: Workspace, executions: Sequence[SubtaskExecution]
+) -> str | None:
+    """Apply changes one after the other; return why they conflict, if they do."""
     try:
-        await workspace.apply_patch("".join(one.patch for one in made))
+        await workspace.apply_patch("".join(one.patch for one in executions))
     except BadInput as fault:
         return str(fault)
     return None
@@ -579,12 +582,12 @@ async def apply_executions(workspace: Workspace, made: Sequence[SubtaskExecution
 
 
 class WholeChange(Record):
-    """All changes as one."""
+    """All changes merged into one."""
 
     patch: str = ""
     checks: tuple[CommandResult, ...] = ()
     broken_by: dict[str, str] = {}
-    """By command that fails, the task whose change breaks it."""
+    """By failing command, the task whose change breaks it."""
 
 
 async def check_whole_change(
@@ -593,7 +596,7 @@ async def check_whole_change(
     base: WorkspaceBase | None,
     tools: RunResources,
 ) -> WholeChange:
-    """All changes as one, with what the commands of all tasks say of it."""
+    """Merge all changes, and run the commands of all tasks on the result."""
     if base is None:
         return WholeChange()
     owners: dict[str, str] = {}
@@ -627,7 +630,7 @@ async def check_whole_change(
 async def run_failing_again(
     failing: CommandResult, run_commands: Callable[[Sequence[str]], Awaitable[WholeChange]]
 ) -> CommandResult:
-    """A command that failed, run once more: what passes then is flaky, and nobody's fault."""
+    """Run a failed command once more; if it passes then, it is flaky and counts for nobody."""
     for again in (await run_commands([failing.command])).checks:
         if again.command == failing.command and again.exit_code == 0:
             note = f"It failed at first and passed when it was run again: flaky.\n{failing.output}"
@@ -661,7 +664,7 @@ async def find_breaking_task(
 
 
 def build_together_issues(whole: WholeChange) -> dict[str, EvaluationIssue]:
-    """What each task is told whose change breaks a command of all changes together."""
+    """Build the feedback for each task whose change breaks a command of all changes together."""
     failures: dict[str, list[str]] = {}
     for check in whole.checks:
         if check.command in whole.broken_by:
@@ -680,14 +683,14 @@ def build_together_issues(whole: WholeChange) -> dict[str, EvaluationIssue]:
 
 
 async def merge_executions(
-    made: Sequence[SubtaskExecution],
+    executions: Sequence[SubtaskExecution],
     base: WorkspaceBase,
     tools: RunResources,
     commands: Sequence[str],
 ) -> WholeChange:
-    """Changes as one, with what commands say of it."""
+    """Merge changes, and run commands on the result."""
     async with tools.workspaces.open(base, tools.settings.limits) as workspace:
-        if (why := await apply_executions(workspace, made)) is not None:
+        if (why := await apply_executions(workspace, executions)) is not None:
             failed = CommandResult(command="git apply", exit_code=1, seconds=0.0, output=why)
             return WholeChange(checks=(failed,))
         patch = await workspace.read_diff()
@@ -700,11 +703,11 @@ async def merge_executions(
 
 DEFAULT_CACHE = ".closeloop/cache"
 MAX_ERRORS = 20
-"""So many errors of a try's code are told to whoever tries again."""
+"""Maximum number of code errors reported to the next try."""
 
 
 def with_rule_findings(tried: SubtaskResult, rules: Rulebook) -> SubtaskResult:
-    """With what the rules say of how it was worked on, among the facts for the judge."""
+    """Add the findings of rules on its process to the facts for the judge."""
     if tried.trace is None:
         return tried
     try:
@@ -722,7 +725,7 @@ def with_rule_findings(tried: SubtaskResult, rules: Rulebook) -> SubtaskResult:
 async def with_quality_errors(
     tried: SubtaskResult, order: SubtaskOrder, tools: RunResources
 ) -> SubtaskResult:
-    """With the errors that checks of its code find: like a failing command, they send it back."""
+    """Add errors found by code checks; like a failing command, they cause another try."""
     execution, plan = tried.execution, order.plan
     repository = Path(tools.root, plan.repo) if plan.repo else None
     if not (repository and repository.is_dir() and plan.base and execution.patch.strip()):
@@ -735,12 +738,12 @@ async def with_quality_errors(
     )
     patch = "".join(one.patch for one in order.beneath) + execution.patch
     try:
-        found = await compute_in_thread(list_blocking_in_patch, request, plan.base, patch)
+        quality_errors = await compute_in_thread(list_blocking_in_patch, request, plan.base, patch)
     except (Fault, OSError):
         return tried  # whether the changes go together is told elsewhere
     errors = [
         f"{one.places[0]}: {one.message} ({one.rule})"
-        for one in found
+        for one in quality_errors
         if one.places[0].rpartition(":")[0] in execution.files
     ]
     if not errors:
@@ -757,7 +760,7 @@ async def judge_execution(
     tools: RunResources,
     beneath: Sequence[str],
 ) -> tuple[SubtaskAssessment, tuple[JudgeVersion, ...]]:
-    """What the judges say of one try, its facts first, and who they are."""
+    """Judge one try, its facts first; return the evaluation and the judges' version."""
     name = execution.task
     patch = redact_patch(execution.patch)
     output = TaskOutput(
@@ -788,7 +791,7 @@ async def judge_execution(
 def find_judge_site(
     plan: Orchestration, tools: RunResources, beneath: Sequence[str]
 ) -> RepositoryState | None:
-    """Where a judge that looks finds what a try was made on top of."""
+    """Return the repository state for a judge that reads files."""
     if plan.repo is None or plan.base is None:
         return None
     setup = tools.settings.commands.setup

@@ -1,4 +1,4 @@
-"""Plans, handed in or made by a model: looked through before anything is paid for."""
+"""Plans, given or made by a model, validated before any cost arises."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _ID_PATTERN = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_ID_CHARS - 1}}}")
 
 
 def read_blueprint(content: bytes, name: str, variants: Collection[str]) -> OrchestrationPlan:
-    """A plan from JSON; a fault names the field."""
+    """Parse a plan from JSON; a fault names the field."""
     if len(content) > MAX_BLUEPRINT_BYTES:
         raise BadInput(f"{name} is larger than {MAX_BLUEPRINT_BYTES >> 20} MB: shorten the plan.")
     blueprint = read_record(parse_json(content, name), OrchestrationPlan, name)
@@ -130,7 +130,7 @@ Answer with nothing but one JSON object of the schema.
 async def plan_with_model(
     model: Model, request: str, about: str, variants: Sequence[str]
 ) -> tuple[OrchestrationPlan, PlanningRun]:
-    """What the model makes of a request; MachineFailed when that is no plan."""
+    """Let the model make a plan of a request; MachineFailed if its reply is not a plan."""
     began, usages = time.perf_counter(), []
     model_request = build_plan_request(request, about, variants)
     problem = ""
@@ -154,7 +154,7 @@ async def plan_with_model(
 
 
 def build_plan_request(request: str, about: str, variants: Sequence[str]) -> ModelRequest:
-    """What is the same for every request comes first, so that providers' caches hit."""
+    """Build the request, constant parts first, so that providers' caches hit."""
     parts = [fence_texts({"repository": about, "request": request}, max_chars=MAX_DATA_CHARS)]
     if len(variants) > 1:
         parts.append(f"Who can work, for `variant`: {', '.join(variants)}.")
@@ -169,7 +169,7 @@ def build_plan_request(request: str, about: str, variants: Sequence[str]) -> Mod
 
 
 def build_plan_schema(variants: Sequence[str]) -> dict[str, Any]:
-    """A list of tasks, with who works on them where there is a choice."""
+    """Return the schema: a list of tasks, with workers if there is a choice."""
     text = {"type": "string"}
     texts = {"type": "array", "items": text}
     fields: dict[str, Any] = {
@@ -199,7 +199,7 @@ def build_plan_schema(variants: Sequence[str]) -> dict[str, Any]:
 def parse_plan_reply(
     reply: ModelReply, request: str, variants: Sequence[str]
 ) -> OrchestrationPlan | str:
-    """The plan in a reply; or what is wrong with it, in words."""
+    """Return the plan in a reply, or what is wrong with it."""
     value, wrong = read_json_reply(reply, build_plan_schema(variants))
     if wrong:
         return "; ".join(wrong[:3])
@@ -213,8 +213,8 @@ def parse_plan_reply(
     return blueprint
 
 
-def build_plan_repair(asked: ModelRequest, reply: ModelReply, wrong: str) -> ModelRequest:
-    """The question again, after what came and what is wrong with it."""
+def build_plan_repair(request: ModelRequest, reply: ModelReply, wrong: str) -> ModelRequest:
+    """Ask again, with the reply and what is wrong with it."""
     reply_message = ChatMessage(
         role="assistant", text=reply.text[:MAX_ECHO_CHARS] or "(nothing)", echo=reply.echo
     )
@@ -222,7 +222,7 @@ def build_plan_repair(asked: ModelRequest, reply: ModelReply, wrong: str) -> Mod
         f"That cannot be used: {wrong[:1000]} Answer once more, with nothing but the JSON object."
     )
     repair_message = ChatMessage(role="user", text=text)
-    return replace(asked, messages=(*asked.messages, reply_message, repair_message))
+    return replace(request, messages=(*request.messages, reply_message, repair_message))
 
 
 # What a repository is, as far as that is cheap to know: told to whoever plans and works.
@@ -233,7 +233,8 @@ GUIDE_FILES = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md", "README.md", "README
 
 
 def describe_repository(paths: Sequence[str], commands: CommandSettings) -> str:
-    """A few lines: size, languages, what lies at the top, how it is checked, what to read."""
+    """Describe a repository in a few lines: size, languages, top folders, commands,
+    documentation."""
     if not paths:
         return "There is no code yet."
     # A name may be no UTF-8, or look like more than a name.
@@ -267,7 +268,7 @@ def describe_repository(paths: Sequence[str], commands: CommandSettings) -> str:
 
 
 class PlanBudget:
-    """Counts what is spent; time runs from when it is made."""
+    """Counts what is spent; time starts when it is created."""
 
     def __init__(self, terms: OrchestrateSettings, plan: str) -> None:
         self._terms = terms
@@ -275,13 +276,13 @@ class PlanBudget:
         self._spent = 0.0
         self._began = time.monotonic()
         self.reached: str | None = None
-        """Why something was not begun, if anything was not."""
+        """Why something was not started, if so."""
 
     def add_usage(self, usage: Usage) -> None:
         self._spent += usage.cost or 0.0
 
     def find_block_reason(self) -> str | None:
-        """Why nothing more may be begun; None while it may."""
+        """Return why nothing more may start; None while it may."""
         budget, seconds = self._terms.budget, self._terms.seconds
         why = None
         if budget is not None and self._spent >= budget:
@@ -300,13 +301,13 @@ class PlanBudget:
 
 UNKNOWN_NAME = "unknown"
 OTHERS = "(handed in)"
-"""Who works on a plan that closeloop does not carry out."""
+"""Name of the worker of a plan that closeloop does not carry out."""
 
 
 def open_handed_in_plan(
     submission: Submission, judges: Sequence[str], at: datetime, store: Store
 ) -> Orchestration:
-    """The plan that results belong to: a new one, or the one that they go on with."""
+    """Return the plan that outputs belong to: a new one, or the one they continue."""
     if submission.continues is None:
         return Orchestration(
             id=content_digest(submission, at)[:12],
@@ -327,16 +328,20 @@ def open_handed_in_plan(
 
 
 def submission_of_plan(submission: Submission, plan: Orchestration) -> Submission:
-    """What is handed in, with the request and the tasks of the plan that it belongs to."""
+    """Return the submission with the request and tasks of its plan."""
     if submission.continues is None:
         return submission
     return replace(submission, request=plan.request, plan=plan.tasks)
 
 
 def save_handed_in_plan(
-    plan: Orchestration, submission: Submission, made: Evaluations, at: datetime, store: Store
+    plan: Orchestration,
+    submission: Submission,
+    evaluations: Evaluations,
+    at: datetime,
+    store: Store,
 ) -> Evaluations:
-    """Keep results and verdicts as the next tries of their tasks, and what the plan comes to."""
+    """Save outputs and verdicts as the next tries of their tasks, and the plan's result."""
     if submission.continues is None:
         store.plans.save_plan(plan)
     outputs = {one.task: one for one in submission.results}
@@ -344,7 +349,7 @@ def save_handed_in_plan(
     for one in store.plans.load_story(plan.id).tries:
         earlier.setdefault(one.execution.task, []).append(one)
     tried, assessed = [], []
-    for evaluation in made.evaluations:
+    for evaluation in evaluations.evaluations:
         before = earlier.get(evaluation.task, [])
         execution = _execution_from_output(plan, outputs[evaluation.task], len(before) + 1, at)
         execution = replace(execution, facts=_list_facts(submission.facts, evaluation.task))
@@ -357,13 +362,13 @@ def save_handed_in_plan(
         ending = replace(ending, attempt=_save_plan_attempt(story, ending, store))
         store.scores.add_scores(scores_from_plan(story, ending))
     store.plans.save_ending(plan, ending)
-    return replace(made, plan=plan.id, passed=ending.passed, summary=ending.summary)
+    return replace(evaluations, plan=plan.id, passed=ending.passed, summary=ending.summary)
 
 
 def _save_plan_attempt(
     story: OrchestrationHistory, ending: OrchestrationResult, store: Store
 ) -> str:
-    """The plan as one attempt, without a trace: nobody knows what its agents did."""
+    """Save the plan as one attempt without a trace, because its agents' events are unknown."""
     last = [one.execution for one in index_last_tries(story).values()]
     agents, models = (_name_all(one.agent for one in last), _name_all(one.model for one in last))
     variant = Variant(
@@ -390,12 +395,12 @@ def _save_plan_attempt(
 
 
 def _name_all(names: Iterable[str | None]) -> str | None:
-    """Those that are known, each once."""
+    """Join the known names without duplicates."""
     return ", ".join(dict.fromkeys(one for one in names if one not in (None, UNKNOWN_NAME))) or None
 
 
 def _join_changes(last: Sequence[SubtaskExecution]) -> Change | None:
-    """All changes as one; None where one cannot be read, or two change the same file."""
+    """Merge all changes; None if one cannot be parsed, or two change the same file."""
     try:
         change = parse_patch("".join(one.patch for one in last))
     except BadInput:
@@ -405,8 +410,8 @@ def _join_changes(last: Sequence[SubtaskExecution]) -> Change | None:
 
 
 def _spec_from_subtask(task: Subtask) -> SubtaskSpec:
-    wanted = None if task.wanted is None else redact_text(task.wanted, {})
-    fields = asdict(task) | {"prompt": redact_text(task.prompt, {}), "wanted": wanted}
+    expected = None if task.wanted is None else redact_text(task.wanted, {})
+    fields = asdict(task) | {"prompt": redact_text(task.prompt, {}), "wanted": expected}
     return SubtaskSpec(**fields)
 
 

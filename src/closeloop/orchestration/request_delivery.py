@@ -132,7 +132,7 @@ follow.
 
 
 class DeliveryRequest(Record):
-    """What is to be delivered, by whom, and how far."""
+    """A request to deliver, with its agent and its limits."""
 
     settings: Settings
     root: Path
@@ -142,27 +142,27 @@ class DeliveryRequest(Record):
     asked: AskedWork = AskedWork()
     base: str = "HEAD"
     budget: float | None = None
-    """US dollars: once they are spent, nothing more is asked of an agent."""
+    """US dollars; once they are spent, no agent runs any more."""
     dry_run: bool = False
-    """Make the branch, and open no pull request."""
+    """Whether to make only the branch, without a pull request."""
     again: bool = False
-    """Deliver it once more, where it was delivered before."""
+    """Whether to deliver once more what was delivered before."""
     order: DeliveryOrder | None = None
-    """One that was begun, to go on with; what is asked is then known."""
+    """A delivery to resume, which includes the request."""
 
 
 class DeliveryRun:
-    """A delivery under way: what it is made with, and the steps that are done."""
+    """A running delivery: its resources and the finished steps."""
 
     def __init__(
         self,
         request: DeliveryRequest,
         context: RunContext,
         order: DeliveryOrder,
-        tell: TellDelivery,
+        report_progress: TellDelivery,
         opened: AsyncExitStack,
     ) -> None:
-        self.request, self.context, self.order, self.tell = request, context, order, tell
+        self.request, self.context, self.order, self.tell = request, context, order, report_progress
         self.store: Store = context.store
         self.crew: ResolvedVariant = variants_by_name(context.tools)[order.variant]
         self.repo = order.task.repo or ""
@@ -171,7 +171,7 @@ class DeliveryRun:
         self._executor: AttemptExecutor | None = None
 
     async def open_executor(self) -> AttemptExecutor:
-        """Where attempts are made, here or on a cluster; opened when an agent is first needed."""
+        """Open the executor of attempts, local or on a cluster, when an agent is first needed."""
         if self._executor is None:
             digests = (self.order.task.digest,), (self.crew.variant.digest,)
             experiment = Experiment(id=self.order.id, tasks=digests[0], variants=digests[1])
@@ -193,31 +193,31 @@ class DeliveryRun:
         describe: Callable[[Kept], EventDetails],
         name: str | None = None,
     ) -> Kept:
-        """What a step makes: as it was kept, or made now and kept, with the event that says so."""
+        """Return a step's stored result, or do the step, store its result and emit its event."""
         known = self.load_step(name or step, kind)
         if known is not None:
             self.tell_progress(step, done=True, known=True)
             return known
         self.tell_progress(step, done=False)
-        made = await make()
+        result = await make()
         event = LogEvent(
             kind=f"delivery.{step}",
             at=datetime.now(UTC),
             repo=self.repo_name,
             task=self.order.task.id,
             attempt=self.order.id,
-            details=describe(made),
+            details=describe(result),
         )
         with anyio.CancelScope(shield=True):
             key = delivery_step_key(self.order.id, name or step)
-            await to_thread.run_sync(self.store.steps.save_step, key, made, [event])
+            await to_thread.run_sync(self.store.steps.save_step, key, result, [event])
         self.tell_progress(step, done=True)
-        return made
+        return result
 
     def tell_progress(
         self, step: DeliveryStep, *, done: bool, known: bool = False, text: str | None = None
     ) -> None:
-        """Say that a step begins, goes on or is done."""
+        """Report that a step begins, continues or is done."""
         self.tell(
             DeliveryProgress(
                 delivery=self.order.id,
@@ -229,7 +229,7 @@ class DeliveryRun:
         )
 
     def list_runs(self) -> list[FinishedAttempt]:
-        """What the agent did so far: the work, and its fix cycles."""
+        """List the agent's runs so far: the work, and its fix cycles."""
         names = ["worked", *(f"fixed-{number}" for number in range(1, 100))]
         runs: list[FinishedAttempt] = []
         for name in names:
@@ -243,7 +243,7 @@ class DeliveryRun:
 
 
 def load_delivery_order(store: Store, name: str) -> DeliveryOrder:
-    """A delivery that was begun, by its id or the beginning of it."""
+    """Load a delivery by its id or the beginning of it."""
     keys = [key.split("/") for key in store.steps.list_steps("delivery/")]
     known = [parts[1] for parts in keys if parts[2] == "requested"]
     matching = [one for one in known if one.startswith(name)]
@@ -257,8 +257,10 @@ def load_delivery_order(store: Store, name: str) -> DeliveryOrder:
 
 
 @asynccontextmanager
-async def open_delivery(request: DeliveryRequest, tell: TellDelivery) -> AsyncIterator[DeliveryRun]:
-    """Write the request down, or find it written, and let nobody else work on it meanwhile."""
+async def open_delivery(
+    request: DeliveryRequest, report_progress: TellDelivery
+) -> AsyncIterator[DeliveryRun]:
+    """Save or load the request, and lock it against other processes."""
     settings = with_commands(request.settings, request.repo)
     if request.order is not None:
         began_with = {request.order.variant: request.order.written}
@@ -277,7 +279,7 @@ async def open_delivery(request: DeliveryRequest, tell: TellDelivery) -> AsyncIt
                 group.start_soon(partial(maintain_leases, store, owner, least=1))
                 try:
                     async with AsyncExitStack() as opened:
-                        run = DeliveryRun(request, context, order, tell, opened)
+                        run = DeliveryRun(request, context, order, report_progress, opened)
                         yield run if request.order else await write_order_down(run)
                 finally:
                     group.cancel_scope.cancel()
@@ -286,22 +288,22 @@ async def open_delivery(request: DeliveryRequest, tell: TellDelivery) -> AsyncIt
 
 
 def with_commands(settings: Settings, repo: Path) -> Settings:
-    """The project's commands; where it names none, those that its files suggest."""
+    """Return the settings with the project's commands, or those that its files suggest."""
     if settings.commands != CommandSettings():
         return settings
     return replace(settings, commands=discover_commands(repo).commands)
 
 
 def begin_order(request: DeliveryRequest, context: RunContext) -> DeliveryOrder:
-    """The delivery that a request means: the one under way, or the next where one more is asked."""
+    """Return the delivery of a request: the running one, or a new one if one more is requested."""
     base = resolve_commit(request.repo, request.base)
-    asked = replace(request.asked, target=find_target_branch(request.repo, request.base))
+    work_request = replace(request.asked, target=find_target_branch(request.repo, request.base))
     setup = context.tools.settings.commands.setup
     task = Task(id="", prompt="", repo=str(request.repo), base=base, setup=setup, origin="delivery")
     crew = variants_by_name(context.tools)[request.variant]
     number = 1
     while True:
-        order = build_order(asked, task, crew, datetime.now(UTC), number)
+        order = build_order(work_request, task, crew, datetime.now(UTC), number)
         ended = context.store.steps.list_steps(delivery_step_key(order.id, "ended"))
         if not (request.again and ended):
             return order
@@ -309,7 +311,7 @@ def begin_order(request: DeliveryRequest, context: RunContext) -> DeliveryOrder:
 
 
 def find_target_branch(repo: Path, base: str) -> str | None:
-    """The branch that a base names, which the work is to be merged into."""
+    """Return the branch that the base names, as the target of the merge."""
     if base == "HEAD":
         return try_git_text(repo, "symbolic-ref", "-q", "--short", "HEAD").strip() or None
     name = base.removeprefix("origin/")
@@ -320,7 +322,7 @@ def find_target_branch(repo: Path, base: str) -> str | None:
 
 
 async def write_order_down(run: DeliveryRun) -> DeliveryRun:
-    """The request as it was first written: with the seal and the time that it was given then."""
+    """Return the request as first stored, with its seal and time."""
     run.store.save_prompt(run.crew.prompt)
     run.store.save_variant(run.crew.variant)
 
@@ -340,7 +342,7 @@ async def write_order_down(run: DeliveryRun) -> DeliveryRun:
 
 
 async def work_on_request(run: DeliveryRun) -> FinishedAttempt:
-    """The agent at its first try, asked at the end what it lacked."""
+    """Run the agent for the first time, and ask at the end what it lacked."""
     return await run.do_step(
         "worked",
         FinishedAttempt,
@@ -352,7 +354,7 @@ async def work_on_request(run: DeliveryRun) -> FinishedAttempt:
 async def run_agent_once(
     run: DeliveryRun, task: Task, *, number: int, beneath: str = "", draft: str = ""
 ) -> FinishedAttempt:
-    """One run where attempts are made; begun again where the machine failed it."""
+    """Run the agent once; retry if the machine fails."""
     executor, result = await run.open_executor(), None
     context = await to_thread.run_sync(_provide_memory, run) if number == 1 else ""
     slot = ScheduledAttempt(
@@ -373,8 +375,8 @@ async def run_agent_once(
             raise BadInput(result.mend)
         if result.attempt.exit != "machine":
             exchanges = pack_exchanges(result.exchanges)
-            made = replace(result, exchanges=(), grade=None)
-            return FinishedAttempt(made=made, exchanges=exchanges, job=run.order.job)
+            stripped = replace(result, exchanges=(), grade=None)
+            return FinishedAttempt(made=stripped, exchanges=exchanges, job=run.order.job)
     cause = result.attempt.cause if result else None
     raise MachineFailed(
         f"{(cause or 'the machine failed').rstrip('.')}: try again with `closeloop "
@@ -383,7 +385,7 @@ async def run_agent_once(
 
 
 def _provide_memory(run: DeliveryRun) -> str:
-    """What reviewers taught, where `memory.hydrate` says that agents are told."""
+    """Return the team rules, if `memory.hydrate` is set."""
     tools, order = run.context.tools, run.order
     briefing = open_context_provider(run.store, tools.settings, tools.root, run.request.environ)
     work = UpcomingWork(
@@ -397,7 +399,7 @@ def _provide_memory(run: DeliveryRun) -> str:
 
 
 def _within_budget(run: DeliveryRun) -> Variant:
-    """The variant, allowed what is left of the budget and no more."""
+    """Return the variant limited to the rest of the budget."""
     variant, budget = run.crew.variant, run.request.budget
     if budget is None:
         return variant
@@ -420,12 +422,13 @@ def describe_run(run: FinishedAttempt) -> EventDetails:
 
 
 def build_order(
-    asked: AskedWork, task: Task, crew: ResolvedVariant, at: datetime, number: int = 1
+    work_request: AskedWork, task: Task, crew: ResolvedVariant, at: datetime, number: int = 1
 ) -> DeliveryOrder:
-    """A delivery of a request; the same request by the same variant from the same commit is one."""
-    asked = redact_request(asked)
-    text, issue = asked.text, asked.issue
-    title, name = name_request(asked)
+    """Build a delivery; the same request by the same variant from the same commit is the same
+    one."""
+    work_request = redact_request(work_request)
+    text, issue = work_request.text, work_request.issue
+    title, name = name_request(work_request)
     about = f"{issue.title}\n\n{issue.body}".strip() if issue else ""
     task = replace(task, id=name, prompt=build_prompt(text, issue))
     identity = (text, issue and issue.number, about, task.base, crew.variant.digest, number)
@@ -437,15 +440,15 @@ def build_order(
         task=with_digests(task),
         variant=crew.variant.name,
         written=crew.written,
-        target=asked.target,
+        target=work_request.target,
         issue=issue,
-        user=(issue.author if issue else None) or asked.user,
+        user=(issue.author if issue else None) or work_request.user,
         number=number,
     )
 
 
 def build_prompt(text: str, issue: HostIssue | None) -> str:
-    """What the agent is asked; an issue is fenced, as its author may be anyone."""
+    """Build the agent's prompt; an issue is fenced, because anybody may have written it."""
     if issue is None:
         return text
     block = build_text_block("issue", f"{issue.title}\n\n{issue.body}", MAX_PROMPT_ISSUE_CHARS)
@@ -453,16 +456,18 @@ def build_prompt(text: str, issue: HostIssue | None) -> str:
     return "\n\n".join(filter(None, [text, f"{ISSUE_PROMPT}\n{fenced}"]))
 
 
-def redact_request(asked: AskedWork) -> AskedWork:
-    issue = redact_record(asked.issue)[0] if asked.issue else None
-    return replace(asked, text=redact_text(asked.text.strip(), {}), issue=issue)
+def redact_request(work_request: AskedWork) -> AskedWork:
+    issue = redact_record(work_request.issue)[0] if work_request.issue else None
+    return replace(work_request, text=redact_text(work_request.text.strip(), {}), issue=issue)
 
 
-def name_request(asked: AskedWork) -> tuple[str, str]:
-    """What a request is called: its title, and the name of its task."""
-    title = visible_line(first_line(asked.text) or (asked.issue.title if asked.issue else ""))
-    title = truncate_words(title, MAX_TITLE_CHARS) or name_task("", asked.issue)
-    return title, name_task(title, asked.issue)
+def name_request(work_request: AskedWork) -> tuple[str, str]:
+    """Return the title of a request and the name of its task."""
+    title = visible_line(
+        first_line(work_request.text) or (work_request.issue.title if work_request.issue else "")
+    )
+    title = truncate_words(title, MAX_TITLE_CHARS) or name_task("", work_request.issue)
+    return title, name_task(title, work_request.issue)
 
 
 def first_line(text: str) -> str:
@@ -470,7 +475,7 @@ def first_line(text: str) -> str:
 
 
 def name_task(title: str, issue: HostIssue | None) -> str:
-    """A name for branches and lists: `issue-12`, or the first words of the request."""
+    """Name a task for branches and lists: `issue-12`, or the first words of the request."""
     if issue is not None and issue.number:
         return f"issue-{issue.number}"
     name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
@@ -483,7 +488,7 @@ def name_task(title: str, issue: HostIssue | None) -> str:
 
 
 class ChangeChecker(Protocol):
-    """The story of checking a change, as `flow.check_change` tells it."""
+    """The function that checks a change, such as `flow.check_change`."""
 
     def __call__(
         self,
@@ -495,15 +500,15 @@ class ChangeChecker(Protocol):
 
 
 class DeliveryFixer:
-    """Has the agent that did the work mend it, where it worked; each cycle is kept."""
+    """Lets the agent that did the work fix it in its workspace; each cycle is stored."""
 
     def __init__(self, run: DeliveryRun, patch: str) -> None:
         self._run, self._patch = run, patch
         self.mended = ""
-        """What the last cycle left, as a patch on top of the change."""
+        """The patch of the last cycle, on top of the change."""
 
     async def mend(self, bench: CheckContext, order: FixOrder) -> FixResult:
-        """One cycle; it is begun only while there is money for it."""
+        """Run one fix cycle, if there is budget for it."""
         run, budget = self._run, self._run.request.budget
         name = f"fixed-{order.number}"
         spent, is_known = sum_spent_cost(run), run.load_step(name, FinishedAttempt) is not None
@@ -531,7 +536,7 @@ class DeliveryFixer:
 async def check_and_mend(
     run: DeliveryRun, work: FinishedAttempt, check: ChangeChecker
 ) -> CheckedChange | None:
-    """Tiers 1 to 3; what blocks goes back to the agent. None where nothing was changed."""
+    """Run tiers 1 to 3, and send what blocks back to the agent. None if nothing was changed."""
     patch = work.made.change.patch if work.made.change else ""
     if not patch.strip():
         return None
@@ -557,7 +562,8 @@ async def check_and_mend(
 async def check_mended(
     run: DeliveryRun, work: FinishedAttempt, checked: CheckedChange | None, check: ChangeChecker
 ) -> CheckedChange | None:
-    """All tiers once more, of what the fix cycles made: the report is about what is delivered."""
+    """Run all tiers again on the result of the fix cycles, so that the report matches what is
+    delivered."""
     if checked is None or (work.made.change and checked.patch == work.made.change.patch):
         return checked
 
@@ -600,7 +606,7 @@ async def _check_patch(
 
 
 async def _join_patches(run: DeliveryRun, *patches: str) -> str:
-    """Patches on top of each other as one, from the base on."""
+    """Join patches that build on each other into one from the base."""
     tools = run.context.tools
     base = await prepare_task_base(run.order.task, tools.workspaces)
     async with tools.workspaces.open(base, run.crew.variant.limits) as workspace:
@@ -609,12 +615,12 @@ async def _join_patches(run: DeliveryRun, *patches: str) -> str:
 
 
 def _count_left(mending: MendingResult) -> int:
-    """What the mended change still has against it."""
+    """Count what the fixed change still fails."""
     return sum(max(1, len(one.broke)) for one in mending.left) + len(mending.findings)
 
 
 def _count_failures(run: DeliveryRun, report: ChangeReport) -> int:
-    """What the change has against it as the agent first left it."""
+    """Count what the change fails as first made by the agent."""
     tools = sum(max(1, len(one.broke)) for one in report.tools if has_broken(one))
     return tools + len(list_blocking_findings(run.context.tools.settings.check, report.findings))
 
@@ -638,12 +644,12 @@ PROMPT_ID_CHARS = 12
 
 
 def delivery_branch_name(order: DeliveryOrder) -> str:
-    """`closeloop/TASK/ATTEMPT`: by it the pull request is known as this work, and found again."""
+    """`closeloop/TASK/ATTEMPT`; it links the pull request to this work."""
     return branch_name(order.task.id, order.id)
 
 
 async def require_host_access(run: DeliveryRun) -> None:
-    """BadInput where the host would not take the pull request: before an agent is paid for it."""
+    """BadInput if the host would reject the pull request, before an agent is paid."""
     target = run.order.target
     if run.request.dry_run or target is None or run.load_step("worked", FinishedAttempt):
         return
@@ -655,7 +661,7 @@ async def require_host_access(run: DeliveryRun) -> None:
 def find_delivery_host(
     run: DeliveryRun,
 ) -> tuple[HostedRepository | None, HostConnection | None]:
-    """Where the clone came from, and a connection where there are credentials for it."""
+    """Return the host of the clone, and a connection if there are credentials."""
     environ = run.request.environ
     host = find_hosted_repository(Path(run.repo), environ)
     return host, open_code_host(host.kind, host.repo, environ) if host else None
@@ -667,7 +673,7 @@ def find_delivery_host(
 def build_delivered_attempt(
     order: DeliveryOrder, runs: Sequence[FinishedAttempt], checked: CheckedChange | None, repo: str
 ) -> AttemptResult:
-    """The work and its fix cycles as one: what it took in all, and the change that is delivered."""
+    """Build one attempt from the work and its fix cycles: total usage, and the delivered change."""
     first, last = runs[0].made.attempt, runs[-1].made.attempt
     attempt = Attempt(
         id=order.id,
@@ -690,7 +696,7 @@ def build_delivered_attempt(
     )
     exchanges = [one for run in runs if run.exchanges for one in unpack_exchanges(run.exchanges)]
     traces = [run.made.trace for run in runs if run.made.trace is not None]
-    made = AttemptResult(
+    result = AttemptResult(
         attempt=attempt,
         trace=join_traces(traces) if traces else None,
         change=parse_patch(checked.patch if checked else "", base=order.task.base),
@@ -699,11 +705,11 @@ def build_delivered_attempt(
             replace(one, attempt=order.id, repo=repo) for run in runs for one in run.made.insights
         ),
     )
-    return replace(made, events=ended_events(made, order.task))
+    return replace(result, events=ended_events(result, order.task))
 
 
 def join_traces(traces: Sequence[Trace]) -> Trace:
-    """Runs of one agent, one after the other: its main lane goes on, others stay their own."""
+    """Join runs of one agent: its main lane continues, other lanes stay separate."""
     joined = traces[0]
     for number, trace in enumerate(traces[1:], 1):
         joined = _append_trace(joined, trace, f"fix-{number}")
@@ -743,7 +749,7 @@ def _append_trace(first: Trace, later: Trace, name: str) -> Trace:
 
 
 def list_unresolved(checked: CheckedChange, attempt: Attempt) -> list[str]:
-    """What is not well: what blocks it beside its risk, and how its agent ended."""
+    """List the problems: what blocks it besides its risk, and how its agent ended."""
     report = checked.report
     # The last reason of what is held is the risk, which nobody can resolve but a person.
     reasons = [*report.reasons[: -1 if report.held else None]] if report.verdict == "block" else []
@@ -757,7 +763,7 @@ def list_unresolved(checked: CheckedChange, attempt: Attempt) -> list[str]:
 
 
 def build_commit_message(order: DeliveryOrder, prompt: str | None, summary: str | None) -> str:
-    """A title, what the agent says, and trailers that lead back to the work."""
+    """Build a title, the agent's summary, and trailers that refer to the work."""
     text = redact_text(truncate_words(visible_line(summary or ""), 1_000), {})
     if parse_trailers(text):
         text = f"The agent says: {text}"  # it writes no trailers of ours
@@ -774,7 +780,7 @@ def list_trailers(order: DeliveryOrder, prompt: str | None) -> Iterator[str]:
 def build_pull_body(
     order: DeliveryOrder, attempt: Attempt, checked: CheckedChange, prompt: str | None
 ) -> str:
-    """What was asked, what came of it, and all that is not well; the report itself follows it."""
+    """Build the request, the result and all problems; the report follows it."""
     report, unresolved = checked.report, list_unresolved(checked, attempt)
     parts = [f"<!-- closeloop:deliver {order.id} -->"]
     parts.append(f"**Request:** {escape_prose(order.request, 1_000)}")
@@ -802,7 +808,7 @@ def _describe_failure(run: ToolRun) -> str:
 
 
 async def save_delivered_attempt(run: DeliveryRun, checked: CheckedChange | None) -> Attempt:
-    """One attempt of all runs, with its report: from now on it is in every list."""
+    """Save one attempt of all runs with its report."""
 
     async def save() -> SavedDelivery:
         made = build_delivered_attempt(run.order, run.list_runs(), checked, run.repo_name)
@@ -824,7 +830,7 @@ async def save_delivered_attempt(run: DeliveryRun, checked: CheckedChange | None
 async def make_delivery_branch(
     run: DeliveryRun, attempt: Attempt, checked: CheckedChange | None
 ) -> DeliveryBranch | None:
-    """The change as a commit on the base, in the user's repository; None where there is none."""
+    """Commit the change on the base in the user's repository; None without a change."""
     if checked is None:
         return None
     order, name = run.order, delivery_branch_name(run.order)
@@ -854,7 +860,7 @@ async def open_delivery_pull(
     branch: DeliveryBranch | None,
     checked: CheckedChange | None,
 ) -> DeliveredPull | str | None:
-    """The pull request, opened once; or why there is only a branch."""
+    """Open the pull request once, or return why there is only a branch."""
     if branch is None or checked is None:
         return None
     if (known := run.load_step("opened", DeliveredPull)) is not None:
@@ -870,7 +876,7 @@ async def open_delivery_pull(
         )
     if target is None:
         return "No pull request was opened: the base is not a branch. Give one with --base."
-    wanted = PullDraft(
+    draft = PullDraft(
         title=run.order.title,
         body=build_pull_body(run.order, attempt, checked, run.crew.variant.prompt),
         target=target,
@@ -880,7 +886,7 @@ async def open_delivery_pull(
     return await run.do_step(
         "opened",
         DeliveredPull,
-        partial(_push_and_open, run.repo, opening, host, wanted, checked.report),
+        partial(_push_and_open, run.repo, opening, host, draft, checked.report),
         lambda pull: {"url": pull.url, "number": pull.number, "draft": pull.draft},
     )
 
@@ -889,12 +895,12 @@ async def _push_and_open(
     repo: str,
     opening: HostConnection,
     host: HostedRepository,
-    wanted: PullDraft,
+    draft: PullDraft,
     report: ChangeReport,
 ) -> DeliveredPull:
     async with opening as hub:
-        await push_branch(repo, hub, host, wanted.branch)
-        return await open_pull(hub, host, wanted, report)
+        await push_branch(repo, hub, host, draft.branch)
+        return await open_pull(hub, host, draft, report)
 
 
 async def finish_delivery(
@@ -904,7 +910,7 @@ async def finish_delivery(
     pull: DeliveredPull | str | None,
     checked: CheckedChange | None,
 ) -> DeliveryResult:
-    """What came of it, said once: with a pull request, or with a branch alone."""
+    """Save and report the result, with a pull request or only a branch."""
     unresolved = list_unresolved(checked, attempt) if checked else []
     report = checked.report if checked else None
     feedback = [one.text for one in run.store.course.list_attempt_insights([attempt.id])]

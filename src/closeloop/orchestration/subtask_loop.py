@@ -77,7 +77,7 @@ def write_subtask_brief(
     *,
     kept: bool = True,
 ) -> str:
-    """All that the sub-agent is told; `kept` where it goes on with what it changed before."""
+    """Write the sub-agent's brief; `kept` if it continues its earlier change."""
     return "\n\n".join(
         [
             common_section(plan),
@@ -89,7 +89,7 @@ def write_subtask_brief(
 
 
 def common_section(plan: Orchestration) -> str:
-    """The same for every task and try."""
+    """Return the section that is the same for every task and try."""
     tasks = "\n".join(f"- {task.id}: {first_visible_line(task.prompt)}" for task in plan.tasks)
     parts = [
         OPENING,
@@ -103,7 +103,7 @@ def common_section(plan: Orchestration) -> str:
 
 
 def subtask_section(task: SubtaskSpec) -> Iterator[str]:
-    """The task, and how far it goes."""
+    """Yield the task and its limits."""
     yield f"# Your task: {task.id}\n\n{task.prompt.strip()}"
     if task.wanted:
         yield f"A good result: {task.wanted.strip()}"
@@ -115,7 +115,7 @@ def subtask_section(task: SubtaskSpec) -> Iterator[str]:
 
 
 def dependency_section(done: Sequence[SubtaskExecution]) -> Iterator[str]:
-    """What others did that it builds on."""
+    """Yield what it builds on."""
     if not done:
         return
     yield "# Done before you, and already in the working tree"
@@ -130,7 +130,7 @@ def dependency_section(done: Sequence[SubtaskExecution]) -> Iterator[str]:
 
 
 def feedback_section(last: SubtaskTry | None, *, kept: bool) -> Iterator[str]:
-    """What was wrong with the last try, as it was found."""
+    """Yield the issues of the last try."""
     if last is None or last.assessment is None or not last.assessment.issues:
         return
     has_changes = kept and last.execution.patch
@@ -157,11 +157,11 @@ def _quote_evidence(evidence: Sequence[str]) -> list[str]:
 # One that did not go together with the others begins its next try with all of them.
 
 AcceptedExecutions = Mapping[str, SubtaskExecution]
-"""By task, the try that counts."""
+"""By task, the counted try."""
 
 
 def order_by_plan(plan: Orchestration, accepted: AcceptedExecutions) -> list[SubtaskExecution]:
-    """Each after those it was built on, else as the plan lists them."""
+    """Sort after what each was built on, else in the plan's order."""
     placed: dict[str, SubtaskExecution] = {}
     depends = {task.id: task.depends_on for task in plan.tasks}
 
@@ -179,7 +179,7 @@ def order_by_plan(plan: Orchestration, accepted: AcceptedExecutions) -> list[Sub
 def find_base_executions(
     plan: Orchestration, task: SubtaskSpec, accepted: AcceptedExecutions, last: SubtaskTry | None
 ) -> list[SubtaskExecution]:
-    """The changes that the next try at a task begins with."""
+    """Return the changes that the next try at a task starts with."""
     if last is not None and has_failed_check(last, MERGE_CHECK, TOGETHER_CHECK):
         names = [
             name for name in accepted if task.id not in find_needed_tasks(plan, accepted, [name])
@@ -194,7 +194,7 @@ def find_base_executions(
 def find_needed_tasks(
     plan: Orchestration, accepted: AcceptedExecutions, names: Iterable[str]
 ) -> set[str]:
-    """Some tasks, and all whose changes those that are accepted were made on top of."""
+    """Return some tasks, and all tasks that their accepted changes are based on."""
     depends = {task.id: task.depends_on for task in plan.tasks}
     needed: set[str] = set()
     open_tasks = [*names]
@@ -208,14 +208,14 @@ def find_needed_tasks(
 
 
 def has_failed_check(one: SubtaskTry, *checks: str) -> bool:
-    """Whether a try failed by one of these checks: those that look at other tasks' changes."""
+    """Whether a try failed one of these checks, which involve other tasks' changes."""
     return one.assessment is not None and any(
         issue.check in checks for issue in one.assessment.issues
     )
 
 
 def build_conflict_issue(why: str) -> EvaluationIssue:
-    """What whoever tries again is told."""
+    """Build the feedback about a conflict."""
     text = (
         f"The change does not go together with what other tasks have changed meanwhile: {why} "
         "Their changes are in the working tree now: make yours on top of them."
@@ -224,47 +224,47 @@ def build_conflict_issue(why: str) -> EvaluationIssue:
 
 
 class SubtaskOrder(Record):
-    """One try, as it is given out."""
+    """One try to run."""
 
     plan: Orchestration
     task: SubtaskSpec
     number: int
     brief: str
     beneath: tuple[SubtaskExecution, ...]
-    """Whose changes it begins with, in order."""
+    """The changes it starts with, in order."""
     last: SubtaskExecution | None
-    """The try before, whose change it goes on with."""
+    """The previous try, whose change it continues."""
 
 
 class SubtaskCallbacks(Record):
-    """Who does what the loop only arranges. Whoever works or judges also keeps what came of it."""
+    """Callbacks of the loop. Those that work or judge also store the results."""
 
     work: Callable[[SubtaskOrder], Awaitable[SubtaskExecution]]
     judge: Callable[[SubtaskExecution], Awaitable[SubtaskAssessment]]
     merge: Callable[[Sequence[SubtaskExecution]], Awaitable[str | None]]
-    """Why these changes do not go together in this order; None when they do."""
+    """Returns why these changes conflict in this order; None if they do not."""
     check_whole: Callable[[AcceptedExecutions], Awaitable[Mapping[str, EvaluationIssue]]]
-    """Whose change makes all together fail, and what each is told; nobody where they hold."""
+    """Returns whose change breaks the whole, with the feedback for each; empty if none does."""
     keep: Callable[[SubtaskAssessment], Awaitable[None]]
     held: Callable[[], str | None]
-    """Why nothing more may be begun."""
+    """Returns why nothing more may start."""
     tell: Callable[[OrchestrationProgress], None]
 
 
 class OrchestrationState(Record):
-    """A plan under way."""
+    """A running plan."""
 
     plan: Orchestration
     terms: OrchestrateSettings
     lost_tries: int
-    """How often in a row a try that the machine lost is begun again, now."""
+    """How often in a row a try lost to a machine fault is repeated."""
     hands: SubtaskCallbacks
     tries: dict[str, list[SubtaskTry]]
     known: Mapping[str, int]
-    """How many of them were made before, by task."""
+    """Number of earlier tries by task."""
     accepted: dict[str, SubtaskExecution]
     stopped: dict[str, str]
-    """Tasks that were not begun or not gone on with, and why."""
+    """Tasks that were not started or not continued, with the reason."""
     settled: Mapping[str, anyio.Event]
     places: anyio.Semaphore
     merging: anyio.Lock
@@ -288,7 +288,8 @@ async def run_subtasks(
     known: Sequence[SubtaskTry] = (),
     lost_tries: int = 2,
 ) -> dict[str, str]:
-    """Settle every task, going on from the tries that are known; those not settled, and why."""
+    """Settle every task, continuing from the known tries; return those not settled, with the
+    reason."""
     tries: dict[str, list[SubtaskTry]] = {task.id: [] for task in plan.tasks}
     for known_try in known:
         tries[known_try.execution.task].append(known_try)
@@ -318,7 +319,7 @@ async def run_subtasks(
 
 
 async def mend_whole(going: OrchestrationState) -> None:
-    """Check all changes together; whoever breaks them tries again, as often as it may."""
+    """Check all changes together; tasks that break them try again, within their limits."""
     while len(going.accepted) == len(going.plan.tasks):
         blamed = await going.hands.check_whole(going.accepted)
         task = next((task for task in going.plan.tasks if task.id in blamed), None)
@@ -338,7 +339,7 @@ async def mend_whole(going: OrchestrationState) -> None:
 
 
 async def run_subtask(task: SubtaskSpec, going: OrchestrationState) -> None:
-    """One task, from its dependencies to its last try."""
+    """Run one task, from its dependencies to its last try."""
     for name in task.depends_on:
         await going.settled[name].wait()
     missing = [name for name in task.depends_on if name not in going.accepted]
@@ -359,7 +360,7 @@ def stop_subtask(
 
 
 def is_accepted(one: SubtaskTry) -> bool:
-    """Accepted: it passed, or nobody could say that it fails."""
+    """Whether it passed, or nobody could say that it fails."""
     return (
         one.execution.exit != "machine"
         and one.assessment is not None
@@ -368,7 +369,7 @@ def is_accepted(one: SubtaskTry) -> bool:
 
 
 def list_mergeable(plan: Orchestration, story: OrchestrationHistory) -> AcceptedExecutions:
-    """What is accepted, without what was made on top of a change that is not."""
+    """Return the accepted tries, without those based on a change that is not accepted."""
     accepted = {one.execution.task: one.execution for one in story.tries if is_accepted(one)}
     return {
         name: one
@@ -378,7 +379,7 @@ def list_mergeable(plan: Orchestration, story: OrchestrationHistory) -> Accepted
 
 
 def is_subtask_due(task: SubtaskSpec, going: OrchestrationState) -> bool:
-    """Whether there is something left to do for a task: judge its last try, or make another."""
+    """Whether a task needs work: its last try must be judged, or another one made."""
     tries, terms = going.tries[task.id], going.terms
     if not tries or tries[-1].assessment is None:
         return True
@@ -396,7 +397,7 @@ def is_subtask_due(task: SubtaskSpec, going: OrchestrationState) -> bool:
 
 
 async def try_subtask(task: SubtaskSpec, going: OrchestrationState) -> bool:
-    """Work, unless that was done before us, and judge; False when nothing more may be begun."""
+    """Work, unless already done, and judge; False if nothing more may start."""
     tries, hands = going.tries[task.id], going.hands
     if not tries or tries[-1].assessment is not None:
         async with going.places:
@@ -437,7 +438,7 @@ async def build_next_order(task: SubtaskSpec, going: OrchestrationState) -> Subt
 async def find_kept_execution(
     last: SubtaskTry | None, beneath: Sequence[SubtaskExecution], going: OrchestrationState
 ) -> SubtaskExecution | None:
-    """The try whose change the next one goes on with; None where it begins anew."""
+    """Return the try whose change the next one continues; None if it starts anew."""
     if last is None or has_failed_check(last, MERGE_CHECK):
         return None  # it did not go together with the others, which are there now
     if has_failed_check(last, TOGETHER_CHECK):
@@ -449,7 +450,7 @@ async def find_kept_execution(
 async def assess_execution(
     execution: SubtaskExecution, going: OrchestrationState
 ) -> SubtaskAssessment:
-    """What the judge says; and what passes must go together with all that passed before."""
+    """Judge a try; a pass must also merge with everything accepted before."""
     if execution.exit == "machine":
         return unscored_assessment(execution)
     assessment = await going.hands.judge(execution)
@@ -464,19 +465,21 @@ async def assess_execution(
     return mark_ignored_feedback(assessment, going)
 
 
-def mark_ignored_feedback(made: SubtaskAssessment, going: OrchestrationState) -> SubtaskAssessment:
-    """Marked where it mends nothing of what the try before was told."""
+def mark_ignored_feedback(
+    assessment: SubtaskAssessment, going: OrchestrationState
+) -> SubtaskAssessment:
+    """Mark a try that fixes none of the issues of the one before."""
     before = [
         one.assessment
-        for one in going.tries[made.task][:-1]
+        for one in going.tries[assessment.task][:-1]
         if one.assessment is not None and one.execution.exit != "machine"
     ]
-    ignored = bool(before) and ignores_feedback(made, before[-1])
-    return replace(made, ignored=ignored) if ignored else made
+    ignored = bool(before) and ignores_feedback(assessment, before[-1])
+    return replace(assessment, ignored=ignored) if ignored else assessment
 
 
 async def find_merge_conflict(execution: SubtaskExecution, going: OrchestrationState) -> str | None:
-    """Why a change does not go together with all that is accepted; None where it does."""
+    """Return why a change conflicts with everything accepted; None if it does not."""
     order = order_by_plan(going.plan, {**going.accepted, execution.task: execution})
     if [one.task for one in order] == [*execution.built_on, execution.task]:
         return None  # it was made on top of them
@@ -484,7 +487,7 @@ async def find_merge_conflict(execution: SubtaskExecution, going: OrchestrationS
 
 
 def unscored_assessment(execution: SubtaskExecution) -> SubtaskAssessment:
-    """A try that the machine failed is worth nothing, and not nothing: it is not scored."""
+    """Return an unscored assessment for a try lost to a machine fault."""
     return SubtaskAssessment(
         plan=execution.plan,
         task=execution.task,
@@ -496,7 +499,7 @@ def unscored_assessment(execution: SubtaskExecution) -> SubtaskAssessment:
 
 
 def ignores_feedback(now: SubtaskAssessment, before: SubtaskAssessment) -> bool:
-    """Whether a try mends nothing of what was wrong with the one before."""
+    """Whether a try fixes none of the issues of the one before."""
     if now.passed is not False or not before.issues:
         return False
     better = now.score is not None and before.score is not None and now.score > before.score
@@ -506,5 +509,5 @@ def ignores_feedback(now: SubtaskAssessment, before: SubtaskAssessment) -> bool:
 
 
 def _issue_identity(issue: EvaluationIssue) -> str:
-    """What makes two issues the same: judges find new words for the old; facts do not."""
+    """Return the identity of an issue: judges reword, facts do not."""
     return f"{issue.check} {issue.text}" if issue.source == "fact" else issue.check

@@ -1,1 +1,1 @@
-"""Can the agent close the loop? Pure rules over a trace, and what they measure."""
+"""Process rules and measures over a trace: can the agent close the loop? All pure functions."""

@@ -1,4 +1,4 @@
-"""What an agent claims: that the work is done, or that the checks pass; and what it owns up to."""
+"""An agent's claims: that the work is done or the checks pass; and its admissions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from functools import cache, lru_cache
 from itertools import zip_longest
 from operator import attrgetter
 
+from closeloop.process.edit_contents import list_code_changes
 from closeloop.process.rule_helpers import cache_on_reading, truncate_line
 from closeloop.process.text_facts import build_automaton, mentions_any
-from closeloop.records.change import LaneReading
+from closeloop.records.change import LaneReading, TraceReading
 from closeloop.records.record import Record
 from closeloop.records.trace import Message, ToolUse
 from closeloop.text.wording import compile_lazily
@@ -53,7 +54,7 @@ OPENING_CLAIM = compile_lazily(
     r"|[^\w`]*(?:the|it|this|both|all|`)[^:?]*\bnow (?:uses?|handles?|supports?|correctly"
     r"|properly)\b"
 )
-"""Sentences that say by their first words that something is done."""
+"""Sentences whose first words say that something is done."""
 DONE_CLAIM = compile_lazily(
     r"\b(?:(?:i|we)(?:'ve| have)? (?:now |also |just |successfully |already |then |fully "
     rf"|believe i have )*(?:{_DONE_VERB}|made)"
@@ -106,13 +107,13 @@ OTHER_WORDS = (
     "corrig", "fatto", "risolto", "completato", "arregla", "resuelt", "resolvi", "implementei",
     "adicionei", "corretto", "implementato", "sistemato", "aggiunto",
 )  # fmt: skip
-"""One of them stands in every claim of `OTHER_CLAIM` that is written in ASCII."""
+"""One of these is in every claim of `OTHER_CLAIM` written in ASCII."""
 WHOLE_CLAIM = compile_lazily(
     r"\b(?:done|complete|completed|finished|fix\w*|resolved|implemented|addressed|solved|works?"
     r"|ready)\b"
     r"|[^\x00-\x7f]"
 )
-"""Of the claims of a message one that speaks of the whole work is quoted."""
+"""A claim about the whole work is quoted before others of the message."""
 INTENTION = compile_lazily(
     r"\b(?:let me (?!know|summari)|let's (?!summari)|(?:i'll|i will) (?!(?:now )?(?:submit|finish"
     r"|conclude|end))|i need|we need"
@@ -122,7 +123,7 @@ MORE_OFFERED = compile_lazily(
     r"\b(?:would you like|do you want|do you have|is there|are there|shall i|want me)\b.*"
     r"\b(?:any|anything|additional|further|other|else|more)\b"
 )
-"""A last question that doubts nothing."""
+"""A closing question that expresses no doubt."""
 RESERVATION = compile_lazily(
     r"\b(?:should|would|will|could|might|may|expect|hopefully|once|if|until|when|whether|make sure"
     r"|so that|need|must|not|cannot|fail\w*|except|please|you can|to (?:get|make|see|verify)"
@@ -141,11 +142,11 @@ INSTRUCTION = compile_lazily(
     r"|ensure|make sure|follow|add|modify|update|change|use|save|copy|set) "
     r"(?:that|if|whether|the|your|it|this|these|those|any|a|an|[`*'\"])"
 )
-"""What the user is told to do."""
+"""Instructions to the user."""
 REVIEW_WISH = compile_lazily(
     r"\bplease (?:re-?|double[- ]?)?(?:review|check)\b|\bdouble[- ]check (?:it|this|the|my|these)\b"
 )
-"""The agent leaves it to the user to see whether the work is right."""
+"""The agent asks the user to check the work."""
 ADMISSION = compile_lazily(
     r"\b(?:could|can|did|do|was|were|have|has|had|am|is)(?:n't| not|not)(?: \w+){0,3}? "
     r"(?:run|ran|test|tested|verif\w+|execut\w+|validat\w+|confirm\w*|fix\w*|pass|find"
@@ -171,7 +172,7 @@ ADMISSION = compile_lazily(
 HEDGE = re.compile(
     r"\bshould (?:now )?(?:work|pass|fix|resolve|address|be (?:fixed|resolved|working|good))\b"
 )
-"""Success that is expected: no claim that it is so, and no admission of a problem either."""
+"""Expected success: neither a claim nor an admission."""
 CLAIM_WORDS: tuple[tuple[str, ...], ...] = (
     ("n't", "not", "nothing", "unable", "untest", "unverif", "without", "no test", "existing",
      "fail", "except for", "blocked", " up", "please", "yourself", "locally", "should", "remaining",
@@ -193,33 +194,33 @@ CLAIM_WORDS: tuple[tuple[str, ...], ...] = (
      "сделал", "реализова", "добавил", "решен", "устранен", "修", "完", "解决", "实现", "更新",
      "添加", "搞定", "改", "実装", "対応", "解決", "追加"),
 )  # fmt: skip
-"""Words without which a sentence neither doubts, nor says that something passes, nor ends work."""
+"""Words without which a sentence expresses no doubt, no pass and no end of work."""
 
 
 MAX_MESSAGE_CHARS = 6000
-"""So much of a message is read."""
+"""Characters of a message that are read."""
 MAX_MESSAGES = 50
-"""So many messages after a failing check are searched for what the agent says of it."""
+"""Messages after a failing check that are searched for the agent's comment on it."""
 
 END_TOOLS = frozenset(("finish", "submit", "exit"))
 NO_END = float("inf")
 
 
 class ClosingMessage(Record):
-    """Words with which an agent ends a piece of work."""
+    """The message with which an agent ends a piece of work."""
 
     message: Message
     since: int
-    """The number of the event at which the user spoke before; 0 where nobody did."""
+    """Number of the user's previous message event; 0 if there is none."""
     until: float
-    """The number of the event at which the user speaks again: what they cover ends there."""
+    """Number of the user's next message event, where its scope ends."""
 
 
 class SuccessClaim(Record):
-    """An agent's word that it succeeded, without reserve."""
+    """An unreserved claim of success."""
 
     passing: bool
-    """It says that tests or other checks pass; else only that the work is done."""
+    """Whether it says that tests or other checks pass; otherwise only that the work is done."""
     quote: str
 
 
@@ -245,13 +246,33 @@ _CLAIM_WORD_KINDS = [kind for kind, words in enumerate(CLAIM_WORDS) for _ in wor
 
 
 def ends_work(event: object) -> bool:
-    """A call of the tool by which an agent says that it is done."""
+    """Whether it is a call of the tool that ends the work."""
     return isinstance(event, ToolUse) and event.name.lower() in END_TOOLS
+
+
+_REFUSAL = compile_lazily(
+    r"\b(?:i|we)(?:['’]m| am| are)? (?:(?:can(?:not|['’]t| not)|could(?: not|n['’]t)|will not"
+    r"|won['’]t|must decline to|unable to|not able to) (?:do|help|complete|finish|solve|fix"
+    r"|implement|make|assist|comply|continue|proceed|perform|fulfil|resolve)"
+    r"|giving up|give up|gave up)\b"
+)
+MAX_REFUSAL_CHARS = 1000
+
+
+def find_refusal(reading: TraceReading) -> Message | None:
+    """The last message of an agent that changed no code and says that it cannot do the work."""
+    root = next(iter(reading.lanes.values()), None)
+    if root is None or any(list_code_changes(lane) for lane in reading.lanes.values()):
+        return None
+    last = next((one for one in reversed(root.messages) if one.role == "agent"), None)
+    if last is None or not _REFUSAL.search(last.text[-MAX_REFUSAL_CHARS:].lower()):
+        return None
+    return last
 
 
 @cache_on_reading
 def list_closings(lane: LaneReading) -> Sequence[ClosingMessage]:
-    """Where the lane hands over to the user, says itself that it claims something, or ends."""
+    """List where the lane hands over to the user, claims something, or ends."""
     spoken_messages = [message for message in lane.messages if message.role != "system"]
     closing_messages, since = [], 0
     for message, following in zip_longest(spoken_messages, spoken_messages[1:]):
@@ -268,7 +289,8 @@ def list_closings(lane: LaneReading) -> Sequence[ClosingMessage]:
 
 
 def _hands_over(lane: LaneReading, message: Message, following: Message) -> bool:
-    """Nothing was done between its words and the user's, and the user did not break in."""
+    """Whether nothing was done between its message and the user's, and the user did not
+    interrupt."""
     if following.intent == "interrupt":
         return False
     at = bisect_right(lane.steps, message.number, key=attrgetter("event.number"))
@@ -276,7 +298,7 @@ def _hands_over(lane: LaneReading, message: Message, following: Message) -> bool
 
 
 def parse_claim(message: Message) -> SuccessClaim | None:
-    """What the message claims; None where it claims nothing, or not without reserve."""
+    """Return the claim of a message; None if it claims nothing, or with reservations."""
     return _parse_claim_text(message.text[:MAX_MESSAGE_CHARS])
 
 
@@ -324,13 +346,13 @@ def _is_reserved(line: str) -> bool:
 
 
 def admits_problem(plain: str) -> bool:
-    """Words in small letters that say what was not checked, does not work or could not be done."""
+    """Whether lower-case text says what was not checked, does not work or could not be done."""
     lines = _split_sentences(plain)
     return _has_admission(lines, _claim_word_lines("\n".join(lines))[0])
 
 
 def disclaims_failure(plain: str) -> bool:
-    """Words in small letters that say of a failure that it is not the agent's own."""
+    """Whether lower-case text says that a failure is not the agent's own."""
     if not _DISCLAIMER.search(plain):
         return False
     return any(
@@ -340,7 +362,7 @@ def disclaims_failure(plain: str) -> bool:
 
 
 def has_disclaimer(lane: LaneReading, failing: int, until: int) -> bool:
-    """It told the user, between two events, that the failure is not of its making."""
+    """Whether it told the user, between two events, that the failure is not its own."""
     at = bisect_left(lane.messages, failing, key=attrgetter("number"))
     return any(
         message.role == "agent" and disclaims_failure(message.text[:MAX_MESSAGE_CHARS].lower())
@@ -354,7 +376,7 @@ def _has_admission(told: Sequence[str], doubts: Sequence[int]) -> bool:
 
 
 def _claim_word_lines(joined: str) -> tuple[list[int], ...]:
-    """Which of the lines hold a word of each kind."""
+    """Return which lines contain a word of each kind."""
     lines_by_kind: tuple[list[int], ...] = ([], [], [])
     at = place = 0
     # They come in the order of their ends.

@@ -1,4 +1,4 @@
-"""Whether a command checks the work, and what it checks, whatever flags it is shown with."""
+"""Whether a command is a check, and what it checks, independent of display flags."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from closeloop.text.wording import compile_lazily
 ShellWords = list[str]
 
 MAX_LINE_CHARS = 20_000
-"""Characters that are looked at, once the bodies of heredocs are cut out."""
+"""Characters that are examined, after the bodies of heredocs are removed."""
 MAX_DEPTH = 3
-"""How far `$(… $(…))` and `bash -c "bash -c …"` are followed."""
+"""Depth to which `$(… $(…))` and `bash -c "bash -c …"` are followed."""
 _MAX_OPEN_HEREDOCS = 8
-"""Heredocs without an end after which no more are looked for: each costs a look at all the text."""
+"""After this many unterminated heredocs no more are sought: each scans the whole text."""
 
 # Every piece matches to its end or to the end of the text, without a way back: linear time.
 _SINGLE_QUOTED = r"'[^']*+'?+"
@@ -67,30 +67,30 @@ _SIMPLE_LINE = compile_lazily(r"[\w ./:=,@%+~^-]++")
 
 
 def word_set(words: str) -> frozenset[str]:
-    """Many words, written as one."""
+    """Split words into a set."""
     return frozenset(words.split())
 
 
 class ShellCommand(Record):
-    """One program and its words, quotes gone."""
+    """One program and its words, without quotes."""
 
     words: ShellWords
     end: str = ""
-    """How it is joined to the next one: `&&`, `||`, `|`, `;`, `&`, or nothing at the end."""
+    """How it is joined to the next one: `&&`, `||`, `|`, `;`, `&`, or empty at the end."""
     out: tuple[str, ...] = ()
-    """Files that its output goes to."""
+    """Files that its output is redirected to."""
     appended: tuple[str, ...] = ()
-    """Those among them that keep what they held."""
+    """Those of them that are appended to."""
     given: tuple[str, ...] = ()
-    """Files that it is fed."""
+    """Files that it reads from redirection."""
     body: str | None = None
-    """The heredoc or here-string that it is fed."""
+    """The heredoc or here-string that it reads."""
     loose: bool = False
-    """Its exit code is not handed on: in `$(…)`, in a loop, in a condition."""
+    """Whether its exit code is not passed on: in `$(…)`, a loop or a condition."""
 
 
 def split_commands(text: str, depth: int = 0) -> list[ShellCommand]:
-    """The commands of a line, in order; those within `$(…)` before the one that uses them."""
+    """Return the commands of a line in order; those in `$(…)` before the one that uses them."""
     words = text[:MAX_LINE_CHARS].split() if _SIMPLE_LINE.fullmatch(text) else []
     if words and words[0] not in _KEYWORDS:
         return [ShellCommand(words=words)]
@@ -170,12 +170,12 @@ def _close_command(
 
 
 def is_one_word(text: str) -> bool:
-    """Whether a text is a single word of the shell, quotes and all."""
+    """Whether a text is a single shell word, including quotes."""
     return _WHOLE_WORD.fullmatch(text) is not None
 
 
 def unquote_word(token: str) -> str:
-    """A word as its program gets it; variables stay as they are written."""
+    """Return a word as its program receives it; variables stay as written."""
     if not _has_quotes(token):
         return token
     first, last = token[0], len(token) - 1
@@ -195,7 +195,7 @@ def _unescape_match(sign: re.Match[str]) -> str:
 
 
 def _cut_heredocs(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """The text without what heredocs hold, and what they hold, with their tags."""
+    """Return the text without heredoc bodies, and the bodies with their tags."""
     kept_texts: list[str] = []
     bodies: list[tuple[str, str]] = []
     position = looked = misses = 0
@@ -222,7 +222,7 @@ def _cut_heredocs(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def _heredoc_end(text: str, tag: str, start: int) -> int:
-    """Where a heredoc's body ends, looked for from the line feed before it; -1 for nowhere."""
+    """Return where a heredoc's body ends, searched from the preceding line feed; -1 if nowhere."""
     line = "\n" + tag
     while (start := text.find(line, start)) >= 0:
         after = start + len(line)
@@ -243,17 +243,17 @@ class ShellTool(Record):
     """`tasks` are named by the project and `scripts` too, `goals` by the build tool; `sources` must
     be among its words; a `formatter` checks only when told to."""
     keep: frozenset[str] = frozenset()
-    """Options that say what is checked, kept with their value."""
+    """Options that select what is checked, kept with their value."""
     flags: frozenset[str] = frozenset()
-    """Options that say what is checked and have no value."""
+    """Options without a value that select what is checked."""
     drop: frozenset[str] = frozenset()
-    """Options left out together with the word after them."""
+    """Options that are dropped together with the next word."""
     needs: frozenset[str] = frozenset()
-    """Without one of these options it does not check."""
+    """It only checks with one of these options."""
     subs: Mapping[str, str] | None = None
-    """First words that make it a check, with their full names; None where it always is one."""
+    """First words that make it a check, with their full names; None if it always is one."""
     skip: frozenset[str] = frozenset()
-    """Words that say nothing."""
+    """Words without meaning here."""
 
 
 # `pytest=py.test` is another name of pytest; `test/t` a short form of a first word.
@@ -484,7 +484,7 @@ CHECK_TOOLS: Mapping[str, ShellTool] = dict(_build_tools())
 
 
 ToolAndTarget = tuple[str, str]
-"""The tool, and the target."""
+"""The tool and the target."""
 
 MAX_TARGET_CHARS = 500
 _CHECK_TASK = compile_lazily(
@@ -529,7 +529,7 @@ _SYNTAX_OPTIONS = {
     "sh": word_set("-n"),
     "zsh": word_set("-n"),
 }
-"""Options with which an interpreter only reads its file."""
+"""Options with which an interpreter only parses its file."""
 _RUNNER_VALUES = word_set("-X -W -r --require --loader --import -I -o")
 _NO_FILE_OPTIONS = word_set("-c -e -p -s -lc --eval --print -")
 _SCRIPT_ENDS = (".py", ".sh", ".js", ".mjs", ".cjs", ".ts", ".rb", ".ps1", ".bat")
@@ -543,7 +543,7 @@ _SYSTEM_FOLDERS = ("/usr/", "/bin/", "/opt/")
 
 
 def recognise_check(name: str, words: ShellWords) -> ToolAndTarget | None:
-    """What a program with its words checks; None where it is no check."""
+    """Return what a program with its words checks; None if it is not a check."""
     tool = CHECK_TOOLS.get(name)
     if tool is None:
         return _match_test_script(name, words)
@@ -557,17 +557,17 @@ def recognise_check(name: str, words: ShellWords) -> ToolAndTarget | None:
 
 
 def is_check_task(name: str) -> bool:
-    """A project's own name for something that checks: `test:unit`, `lint`, `ci-build`."""
+    """Whether a project's task name means a check: `test:unit`, `lint`, `ci-build`."""
     return _CHECK_TASK.search(name) is not None and _NOT_CHECK_TASK.search(name) is None
 
 
 def quote_words(words: Iterable[str]) -> str:
-    """Words as a line that reads as the same words."""
+    """Quote words as a line that parses to the same words."""
     return " ".join([_quote_word(word) for word in words])
 
 
 def shorten_target(line: str) -> str:
-    """A target; a very long one by its digest, which is as good to compare."""
+    """Return a target; a very long one is replaced by its digest."""
     if len(line) <= MAX_TARGET_CHARS:
         return line
     return f"{line[:MAX_TARGET_CHARS].split(maxsplit=1)[0]} {content_digest(line)[:16]}"
@@ -583,7 +583,7 @@ def _build_target(lead: ShellWords, options: ShellWords, names: ShellWords, tool
 
 
 def _parse_arguments(words: ShellWords, tool: ShellTool) -> tuple[ShellWords, ShellWords]:
-    """The options that say what is checked, quoted, and the words that are no options."""
+    """Return the quoted options that select what is checked, and the other words."""
     options: ShellWords = []
     names: ShellWords = []
     i, count = 0, len(words)
@@ -617,7 +617,7 @@ def _format_option(head: str, value: str) -> str:
 
 
 def _normalise_place(word: str) -> str:
-    """`./tests/` is `tests`; `.` is everything, as no word is, and `+nightly` is no place."""
+    """`./tests/` is `tests`; `.` means everything, like no word; `+nightly` is not a place."""
     if word[:2] == "./" and word[2:3] != ".":
         word = word[2:].lstrip("/")
     if word[-1:] == "/" and len(word) > 1:
@@ -626,7 +626,7 @@ def _normalise_place(word: str) -> str:
 
 
 TargetWords = tuple[ShellWords, ShellWords] | None
-"""The words that a target begins with, and those that say what is checked."""
+"""The first words of a target, and those that select what is checked."""
 
 
 def _match_plain(tool: ShellTool, words: ShellWords, names: ShellWords) -> TargetWords:
@@ -694,7 +694,7 @@ _TOOL_MATCHERS: Mapping[str, Callable[[ShellTool, ShellWords, ShellWords], Targe
 
 
 def _match_test_script(name: str, words: ShellWords) -> ToolAndTarget | None:
-    """A file that is named like a test, run by itself or by an interpreter."""
+    """Match a file named like a test, run by itself or by an interpreter."""
     options = takewhile(lambda word: word[:1] == "-", words[1:])
     if name in _SYNTAX_OPTIONS and not _SYNTAX_OPTIONS[name].isdisjoint(options):
         return "syntax", quote_words(

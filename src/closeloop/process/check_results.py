@@ -28,7 +28,7 @@ from closeloop.text.wording import compile_lazily
 
 
 _OUTPUT_TAIL_CHARS = 2000
-"""So much of the end of an output is compared."""
+"""Characters at the end of an output that are compared."""
 _MAX_OUTPUT_CHARS = 50_000
 """Longer outputs are not compared as a whole."""
 _SUCCESS = compile_lazily(
@@ -41,28 +41,28 @@ _SUCCESS = compile_lazily(
 _COMPLAINT = compile_lazily(
     r"(?:[A-Z]\w*)?(?:Error|Exception|FAIL(?:ED|URE)?)\b *[:!]", re.IGNORECASE
 )
-"""A last line that begins so takes back what the lines before it say."""
+"""A last line that begins like this contradicts the lines before it."""
 _CLIENT_LINE = compile_lazily(
     r"^\[(?:Python [Ii]nterpreter|Command finished|The command|Current working directory).*\]?$"
     r"|^\[\d+\][+-]? +(?:Exit|Done|Terminated).*$|^[\w.-]+@[\w.-]+:\S* [#$] ?$",
     re.MULTILINE,
 )
-"""Lines that a client adds to what a program prints."""
+"""Lines that a client adds to a program's output."""
 _PASSING = compile_lazily(
     r"\b0x[0-9a-f]{6,}|(?<=/tmp/)\w+|\b\d\d:\d\d:\d\d\b|\b\d+(?:\.\d+)? ?(?:ms|s|secs?|seconds?)\b"
 )
-"""Where something lies in memory, or for a while on the disk; the time of day, and how long."""
+"""Memory addresses, temporary paths, times of day and durations."""
 
 
 def prints_same(one: TraceStep, other: TraceStep) -> bool:
-    """Nothing differs in what they print, but for times, addresses and the like."""
+    """Whether their outputs are equal except for times, addresses and the like."""
     before, after = _output_tail(one), _output_tail(other)
     return before == after or _normalise_tail(before) == _normalise_tail(after)
 
 
 def prints_all_the_same(one: TraceStep, other: TraceStep) -> bool:
-    """To the letter, but for addresses and the clock: a date or a blank may be what the change is
-    about.
+    """Whether their outputs are equal except for addresses and the clock: a date or a blank may be
+    what the change is about.
     """
     before, after = _whole_output(one), _whole_output(other)
     if before is None or after is None:
@@ -76,7 +76,7 @@ def _whole_output(step: TraceStep) -> str | None:
 
 
 def states_success(step: TraceStep) -> bool:
-    """What it prints says that all is well; nothing printed says so too, unless it failed."""
+    """Whether the output reports success; no output does too, unless it failed."""
     text = _normalise_tail(_output_tail(step))
     if not text.strip():
         return step.failed is not True
@@ -86,7 +86,7 @@ def states_success(step: TraceStep) -> bool:
 
 
 def prints_nothing(step: TraceStep) -> bool:
-    """It ran, and neither it nor what it started said a word."""
+    """Whether it ran, and neither it nor its children printed anything."""
     if not isinstance(step.event, Command) or step.event.output is None:
         return False
     text = _CLIENT_LINE.sub("", step.event.output[-_OUTPUT_TAIL_CHARS:])
@@ -94,7 +94,7 @@ def prints_nothing(step: TraceStep) -> bool:
 
 
 def last_line(step: TraceStep) -> str:
-    """What it says last, without what is volatile."""
+    """Return its last line without volatile parts."""
     return _normalise_tail(_output_tail(step)).rstrip().rpartition("\n")[2]
 
 
@@ -131,7 +131,7 @@ PARSERS_BY_NAME: dict[str, OutputParser] = {
     "traceback": test_output.TRACEBACK_OUTPUT,
     "launch": failure_collector.LAUNCH_OUTPUT,
 }
-"""In the order in which an unknown tool's output is tried: the more telling first."""
+"""In the order in which they are tried on an unknown tool's output: more specific first."""
 
 _TOOLS_BY_PARSER = {
     "unittest": "django nose nose2 nosetests runtests stestr trial",
@@ -156,13 +156,13 @@ _PARSER_BY_TOOL = {tool: name for name, tools in _TOOLS_BY_PARSER.items() for to
 
 
 def find_parser_name(tool: str) -> str | None:
-    """The name of the parser for a tool such as `go test`; None for one that runs others."""
+    """Return the parser's name for a tool such as `go test`; None for one that runs others."""
     first = tool.partition(" ")[0]
     return first if first in PARSERS_BY_NAME else _PARSER_BY_TOOL.get(first)
 
 
 def recognise_parsers(text: str) -> list[str]:
-    """The parsers whose marks the output bears."""
+    """Return the parsers whose marks occur in the output."""
     search, owners = _build_mark_search()
     marks = set(search.find_matches_as_strings("\n" + text, overlapping=True))
     if not marks:
@@ -173,7 +173,7 @@ def recognise_parsers(text: str) -> list[str]:
 
 @cache
 def _build_mark_search() -> tuple[AhoCorasick, dict[str, list[str]]]:
-    """What finds all marks at once, and whose each of them is."""
+    """Build the search for all marks, and the parsers of each mark."""
     owners: dict[str, list[str]] = {}
     for name, parser in PARSERS_BY_NAME.items():
         for mark in parser.marks:
@@ -182,7 +182,7 @@ def _build_mark_search() -> tuple[AhoCorasick, dict[str, list[str]]]:
 
 
 def run_parsers(text: str, names: Sequence[str], *, warnings: bool) -> CheckFailures | None:
-    """What those parsers find, together."""
+    """Return what those parsers find together."""
     collector = FailureCollector()
     parser = ""
     for name in names:
@@ -195,7 +195,7 @@ def run_parsers(text: str, names: Sequence[str], *, warnings: bool) -> CheckFail
 def find_failures(
     text: str, names: Sequence[str], *, warnings: bool = True
 ) -> CheckFailures | None:
-    """What those parsers find; where that is nothing, the first other one that finds any."""
+    """Return what those parsers find, else the first other one that finds anything."""
     if failures := run_parsers(text, names, warnings=warnings):
         return failures
     for name in recognise_parsers(text):
@@ -205,9 +205,9 @@ def find_failures(
 
 
 MAX_OUTPUT_CHARS = 200_000
-"""Characters of an output that are looked at: a quarter from its beginning, the rest its end."""
+"""Characters of an output that are examined: a quarter from its start, the rest from its end."""
 NOTHING_RAN_CODES = {4: "its settings or arguments are wrong", 5: "no test ran"}
-"""Exit codes with which pytest says that it could not begin, unittest that nothing ran."""
+"""Exit codes of pytest for a failed start, and of unittest for no tests."""
 _SHELL_CODES = {
     126: "its program cannot be executed",
     127: "its program is missing",
@@ -220,7 +220,7 @@ _PRINTED_EXIT_CODE = compile_lazily(
 
 
 def check_from_command(event: Command, doing: CommandEffect) -> TraceCheck | None:
-    """None where the command checks nothing."""
+    """Return the check of a command; None if it checks nothing."""
     if not doing.checks:
         return _check_from_results(event, doing)
     code = _known_exit_code(event, doing)
@@ -266,9 +266,9 @@ def _build_check(
 # A check that could not run is neither pass nor fail.
 
 _COMPILED_PARSERS = frozenset(("places", "java", "go", "cargo"))
-"""What these say of modules is said of the code."""
+"""Their messages about modules are about the code."""
 MAX_RESULT_CHARS = 3000
-"""So much of the end of an output is searched for results, and for why there are none."""
+"""Characters at the end of an output that are searched for results, and why there are none."""
 _TESTS_RAN = compile_lazily(
     r"\b[1-9]\d* (?:passed|failed|passing|failing)\b|^Ran [1-9]|^--- (?:FAIL|PASS)"
     r"|^test result:.* [1-9]\d* (?:passed|failed)|^(?:ok|FAIL)\s+\S+\s+[\d.(]|^[1-9]\d* examples?,"
@@ -324,26 +324,26 @@ _TAIL_MARKS = {
         "can't open file",
     ),
 }  # fmt: skip
-"""Words in small letters without which a pattern finds nothing: to look for them is quick."""
+"""Lower-case words without which a pattern cannot match, as a quick filter."""
 
 
 @cache
 def _build_tail_search() -> tuple[AhoCorasick, list[re.Pattern[str]]]:
-    """What finds all those words at once, and the pattern of each."""
+    """Build the search for all those words, and the pattern of each."""
     patterns = [pattern for pattern, marks in _TAIL_MARKS.items() for _ in marks]
     words = [mark for marks in _TAIL_MARKS.values() for mark in marks]
     return AhoCorasick(words, implementation=Implementation.DFA), patterns
 
 
 def _search_tail(tail: str) -> set[re.Pattern[str]]:
-    """Those of the patterns that the end of an output holds."""
+    """Return the patterns that match the end of an output."""
     search, patterns = _build_tail_search()
     found = search.find_matches_as_indexes(tail.lower(), overlapping=True)
     return {one for one in {patterns[word] for word, _, _ in found} if one.search(tail)}
 
 
 def find_nothing_ran(tail: str) -> str | None:
-    """Why an output that is no failure is no success either: no test ran."""
+    """Return why an output without a failure is not a success either: no test ran."""
     if _NOTHING_RAN in _search_tail(tail) and not _TESTS_RAN.search(tail):
         return "no test ran"
     return None
@@ -352,7 +352,7 @@ def find_nothing_ran(tail: str) -> str | None:
 def _find_block(
     event: Command, doing: CommandEffect, code: int | None, parsers: Sequence[str], text: str
 ) -> str | None:
-    """Why a check that did not pass could not run; None where it ran, as far as is known."""
+    """Return why a check that did not pass could not run; None if it ran as far as known."""
     if event.stopped is not None:
         return f"it was stopped: {event.stopped}"
     if code in _SHELL_CODES:
@@ -365,7 +365,7 @@ def _find_block(
 
 
 def _explain_no_result(parsers: Sequence[str], text: str) -> str | None:
-    """What the output says of why there is no result."""
+    """Return the output's reason for having no result."""
     tail = text[-MAX_RESULT_CHARS:]
     found = _search_tail(tail)
     if _COLLECTION_ERROR in found or "Error while loading conftest" in text[:500]:
@@ -404,7 +404,7 @@ _PRINTED_RESULTS = compile_lazily(
 
 
 def _check_from_results(event: Command, doing: CommandEffect) -> TraceCheck | None:
-    """A run of something else, such as a script or a heredoc, whose output is that of tests."""
+    """Recognise a run of something else, such as a script, whose output is that of tests."""
     if not event.output or not runs_program(doing):
         return None
     tail = event.output[-MAX_RESULT_CHARS:]
@@ -439,14 +439,14 @@ LOOK_PROGRAMS = frozenset((
 
 
 def runs_program(doing: CommandEffect) -> bool:
-    """It runs something that is not only there to look at files."""
+    """Whether it runs something that does not only read files."""
     return any(name.partition(" ")[0] not in LOOK_PROGRAMS for name in doing.programs)
 
 
 def _judge_output(
     text: str, names: list[str], others: list[str]
 ) -> tuple[bool | None, CheckFailures | None]:
-    """Where no exit code tells, a tool's own last words do, then what its output lists."""
+    """Without an exit code, judge by the tool's last words, then by what its output lists."""
     verdicts = {name: PARSERS_BY_NAME[name].read_verdict(text) for name in (*names, *others)}
     if False in verdicts.values():
         return False, find_failures(text, names) or failure_collector.failures_from_tail(text)
@@ -483,7 +483,7 @@ def _cut_output(output: str) -> str:
 
 
 FailureProgress = Literal["gone", "fewer", "different", "same", "unknown"]
-"""What became of failures by the next comparable check; unknown where it does not tell."""
+"""What happened to failures by the next comparable check; unknown if it does not show that."""
 
 _TWO_WORD_PROGRAMS = frozenset((
     "go", "cargo", "npm", "pnpm", "yarn", "bun", "node", "python", "bash", "sh", "zsh", "ruby",
@@ -491,25 +491,25 @@ _TWO_WORD_PROGRAMS = frozenset((
     "gradle", "manage.py", "setup.py", "rails", "bazel", "flutter", "dart", "composer", "tsx",
     "ts-node", "perl", "lua", "julia", "Rscript",
 ))  # fmt: skip
-"""Their next word says what they do."""
+"""Programs whose next word says what they do."""
 _QUOTING_SIGN = compile_lazily(r"[\"'\\]")
-"""Without one, a line is its words: to find its quotations takes long."""
+"""Without one, a line needs no parsing of quotations, which is slow."""
 _OUTPUT_FILTERS = frozenset(("head", "tail", "grep", "egrep", "rg", "sed", "awk"))
 
 
 class CheckScope(Record, gc=False):
-    """What one program of a check is run on."""
+    """The scope of one program of a check."""
 
     program: str
     places: frozenset[str]
-    """Files, folders and test ids; none is everything."""
+    """Files, folders and test ids; empty is everything."""
     filters: frozenset[str]
-    """Options that select among those: `-k total`."""
+    """Options that select among them: `-k total`."""
 
 
 @lru_cache(maxsize=4096)
 def parse_scopes(target: str) -> tuple[CheckScope, ...]:
-    """What a check's target says that is run, program by program."""
+    """Parse a check's target, program by program."""
     return tuple(_parse_scope(part) for part in target.split(" && ") if part)
 
 
@@ -538,9 +538,9 @@ def _parse_scope(part: str) -> CheckScope:
 
 
 def find_comparable(check: TraceCheck, steps: Iterable[TraceStep]) -> Iterator[TraceStep]:
-    """Those of other checks that are comparable with this one, in order.
+    """Yield the checks that are comparable with this one, in order.
 
-    They exercise overlapping tests, or run the same program on the same targets there.
+    They run overlapping tests, or the same program on the same targets in the same folder.
     """
     folder, target, failures = check.folder, check.target, check.failures
     subject = _find_subject(target)
@@ -585,15 +585,16 @@ def _runs_tests_of(
 
 
 def _is_named(test: str, failures: CheckFailures, places: frozenset[str]) -> bool:
-    """The test, or where its id has no path the only file of the output, lies in the places."""
+    """Whether the test, or the only file of the output if its id has no path, is in the places."""
     names = (test, *failures.paths) if len(failures.errors) == 1 else (test,)
     return any(_is_within(name, place) for name in names for place in places)
 
 
 class _TargetSubject:
-    """What a target runs, whatever options select among it: few subjects stand for many targets.
+    """The subject of targets, whatever options select within it: few subjects stand for many
+    targets.
 
-    It is compared by identity: a lane's checks are compared each with many others.
+    Compared by identity, because a lane's checks are compared with many others.
     """
 
     __slots__ = ("scopes",)
@@ -624,12 +625,13 @@ def _relate_subjects(
 
 
 def share_program(one: TraceCheck, other: TraceCheck) -> bool:
-    """They run the same program, be it on other tests: one is no answer to the other then."""
+    """Whether they run the same program, possibly on other tests, so that one does not answer the
+    other."""
     return _relate_subjects(_find_subject(one.target), _find_subject(other.target)) != "apart"
 
 
 def covers_check(later: TraceCheck, earlier: TraceCheck) -> bool:
-    """The later one runs all that the earlier one ran: that it passes answers for it."""
+    """Whether the later one runs all that the earlier one ran, so that its pass answers for it."""
     return _target_contains(later.target, earlier.target)
 
 
@@ -647,7 +649,7 @@ def _target_contains(wider: str, narrower: str) -> bool:
 
 
 def compare_failures(earlier: TraceStep, later: TraceStep) -> FailureProgress:
-    """What became of the earlier check's failures, by a later comparable one that ran."""
+    """Return what happened to the earlier check's failures, by a later comparable one that ran."""
     before, after = earlier.check, later.check
     assert before is not None, "both are checks"
     assert after is not None, "both are checks"
@@ -679,12 +681,12 @@ def _compare_sets(before: CheckFailures, after: CheckFailures, *, covers: bool) 
 
 
 def same_failures(one: CheckFailures, other: CheckFailures) -> bool:
-    """The same things fail, in the same way as far as both say how."""
+    """Whether the same things fail, in the same way as far as both say."""
     return one.errors.keys() == other.errors.keys() and _returns(one, other)
 
 
 def _returns(some: CheckFailures, others: CheckFailures) -> bool:
-    """All of some are among the others, failing in the same way."""
+    """Whether all of some are among the others, failing in the same way."""
     return all(
         key in others.errors and is_same_message(message, others.errors[key])
         for key, message in some.errors.items()
@@ -692,13 +694,13 @@ def _returns(some: CheckFailures, others: CheckFailures) -> bool:
 
 
 def hides_output(step: TraceStep) -> bool:
-    """Its output was cut or searched: what is not shown may have failed as well."""
+    """Whether its output was truncated or filtered, so that other failures may be hidden."""
     doing = step.doing
     return doing is not None and doing.masked and not _OUTPUT_FILTERS.isdisjoint(doing.programs)
 
 
 def is_same_line(one: TraceStep, other: TraceStep) -> bool:
-    """The same command, as far as its words go."""
+    """Whether the command's words are the same."""
     return (
         isinstance(one.event, Command)
         and isinstance(other.event, Command)
@@ -726,13 +728,13 @@ def _is_within(inner: str, outer: str) -> bool:
 
 
 MAX_CHECKS_AHEAD = 50
-"""So many checks after one are asked whether they can be compared with it."""
+"""Checks after one that are tested for comparability."""
 
 
 def find_next_comparable(
     checks: Sequence[TraceStep], place: int, *, ran: bool = True
 ) -> Iterable[TraceStep]:
-    """The checks after that place that are comparable with it, in order; `ran`: those that ran."""
+    """Return the later checks that are comparable, in order; with `ran`, only those that ran."""
     check = checks[place].check
     assert check is not None, "it is a check"
     for step in find_comparable(check, checks[place + 1 : place + 1 + MAX_CHECKS_AHEAD]):

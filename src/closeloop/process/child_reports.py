@@ -1,4 +1,4 @@
-"""What a child reports, and whether its parent uses it: files, the state of checks, caveats."""
+"""A child's report, and whether its parent uses it: files, check results, caveats."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ _INTENDED = compile_lazily(
     r"|the bug|which (?:caused|made|meant|led|is why)|now (?:fixed|pass\w*|are|is|does)"
     r"|had (?:been|not))\b"
 )
-"""Left out on purpose, or how things were before."""
+"""Deliberately left out, or the earlier state."""
 _FIRST_PERSON = compile_lazily(r"\b(?:i|we)\b|^(?:could|unable|did|not)\b")
 _SIGNS = """
 not|n't|unable|untested|unfinished|still|remain|fail|todo|fixme|open|blocked|assum|guess|omit|defer
@@ -142,7 +142,7 @@ def _split_signs(signs: str) -> list[str]:
 
 
 def matching_sentences(search: AhoCorasick, text: str) -> Iterator[tuple[str, str]]:
-    """Sentences that hold a word, with the same in small letters."""
+    """Yield sentences with one of the words, also in lower case."""
     lines = split_sentences(text)
     joined = fold_case("\n".join(lines))
     plain = joined.split("\n")
@@ -150,15 +150,15 @@ def matching_sentences(search: AhoCorasick, text: str) -> Iterator[tuple[str, st
 
 
 def fold_case(text: str) -> str:
-    """In small letters, with one kind of apostrophe."""
+    """Lower case, with one kind of apostrophe."""
     return text.casefold().replace("’", "'")
 
 
 @lru_cache(256)
 def find_gaps(report: str, *, acts: bool) -> Sequence[str]:
-    """Sentences that say what failed, was not done, assumed or left.
+    """Return sentences about what failed, was not done, was assumed or remains.
 
-    Of a child that may not have acted (`acts` is false) only what it says of itself.
+    For a child that may not have acted (`acts` is false) only statements about itself.
     """
     report = strip_client_markup(report)
     gaps = [
@@ -173,7 +173,7 @@ def find_gaps(report: str, *, acts: bool) -> Sequence[str]:
 
 
 def mentions_gap(plain: str) -> bool:
-    """Whether words in small letters say that something failed or is not there."""
+    """Whether lower-case text says that something failed or is missing."""
     return any(one.search(plain) for one in (_FAILURE, _OMISSION, _FOREIGN_OMISSION))
 
 
@@ -188,9 +188,9 @@ def _is_gap(plain: str, *, acts: bool) -> bool:
 MAX_FILES = 20
 MAX_CHANGES = 500
 LineRange = tuple[float, float]
-"""From the first to the last."""
+"""First and last line."""
 MAX_EDITS_PER_FILE = 50
-"""So many edits of the child are kept for each file."""
+"""Edits of the child stored per file."""
 
 _CHECK_STATUS = compile_lazily(
     r"\b(?:tests?|suite|checks?|build|lint\w*|mypy|pytest|types?)\b[^.\n]{0,60}?\b"
@@ -206,7 +206,7 @@ _FAILING_STATUS = compile_lazily(
 _UNWRITTEN = compile_lazily(
     r"\b(?:writt?en?|add(?:ed)?|implement\w*|creat\w+|document\w+|told|assum\w+)\b"
 )
-"""What no run of a check makes good."""
+"""What no check can make up for."""
 _SUCCESS = compile_lazily(
     r"\b(?:done|complete[ds]?|pass(?:es|ed|ing)?|success\w*|finished|works?|ready|fixed|ported)\b"
 )
@@ -235,17 +235,17 @@ class ReportFact(Record):
 
 
 class RedoneEdit(Record):
-    """Work of the child that the parent did again, or took back."""
+    """Work of the child that the parent repeated or reverted."""
 
     path: str
     child: int
     parent: int
-    """The events."""
+    """Numbers of the events."""
     undone: bool = False
 
 
 def list_report_facts(one: HandoffContext) -> list[ReportFact]:
-    """Files changed, what checks said, and what is not as it should be."""
+    """List changed files, check results, and problems."""
     if one.child and one.child.steps and not _child_did_work(one):
         return []
     if not (one.child and one.child.steps) and is_reading_brief(one.event.brief):
@@ -262,14 +262,15 @@ def list_report_facts(one: HandoffContext) -> list[ReportFact]:
 
 
 def list_caveats(one: HandoffContext) -> Sequence[str]:
-    """Sentences that say what failed, could not be done or was left; not what the code does."""
+    """Return sentences about what failed, could not be done or remains; not about the code's
+    behaviour."""
     if one.child and one.child.steps:
         return find_gaps(one.event.report or "", acts=True) if _child_did_work(one) else ()
     return find_gaps(one.event.report or "", acts=child_makes_changes(one))
 
 
 def parent_uses_fact(fact: ReportFact, one: HandoffContext) -> bool:
-    """Whether the parent opens, checks, tells, passes on or builds on what it was told."""
+    """Whether the parent opens, checks, reports, passes on or builds on a fact."""
     checked = any(step.check for step in one.after)
     if fact.kind == "caveat":
         return _takes_up_gap(fact.text, one, checked=checked)
@@ -289,7 +290,7 @@ def parent_uses_fact(fact: ReportFact, one: HandoffContext) -> bool:
 
 
 def _builds_on(one: HandoffContext) -> bool:
-    """The parent ends the work, or keeps it, on the strength of the report."""
+    """Whether the parent ends or keeps the work because of the report."""
     return any(parse_claim(message) for message in one.said) or any(
         list_git_verbs(step) & {"commit", "push"} for step in one.after
     )
@@ -320,7 +321,7 @@ def _takes_up_gap(gap: str, one: HandoffContext, *, checked: bool) -> bool:
 
 
 def _passes_on(sentence: str, stems: Set[str]) -> bool:
-    """A sentence about the same thing that does not praise it, or that says what is wrong."""
+    """Whether a sentence is about the same thing without praise, or says what is wrong."""
     plain = fold_case(sentence)
     if mentions_gap(plain) or _RESERVATION.search(plain):
         return _shares_stems(sentence, stems, 1)
@@ -333,7 +334,7 @@ def _shares_stems(text: str, stems: Set[str], count: int) -> bool:
 
 
 def find_redone_edits(one: HandoffContext, *, alike: float = 0.9) -> list[RedoneEdit]:
-    """Edits of the parent that repeat or take back an edit of the child."""
+    """Return the parent's edits that repeat or revert an edit of the child."""
     child_edits: dict[str, list[TraceStep]] = {}
     for step in one.work:
         if step.changed and isinstance(step.event, Edit):
@@ -372,17 +373,17 @@ def find_repeated_lookups(
 
 
 def count_lookups(one: HandoffContext, changed: Set[str]) -> int:
-    """How many different things the child looked up."""
+    """Count the different things the child looked up."""
     return len({key for step in one.work for key in _lookup_keys(step, changed)})
 
 
 def _child_did_work(one: HandoffContext) -> bool:
-    """The child changed or checked something: what its report says of the work is its own."""
+    """Whether the child changed or checked something, so that its report is about its own work."""
     return bool(one.child and (one.child.changes or one.child.checks))
 
 
 def _list_reported_files(one: HandoffContext, report: str) -> list[str]:
-    """Files that the report names and the child changed, or says that it did."""
+    """Return files that the report names and the child changed, or says it did."""
     if one.child is not None and one.child.steps:
         written = dict.fromkeys(
             path for step in one.child.changes[-MAX_CHANGES:] for path in step.written
@@ -439,7 +440,7 @@ def _match_restore(step: TraceStep, mine: Mapping[str, list[TraceStep]]) -> Redo
 
 
 def _are_lines_alike(one: tuple[str, ...], other: tuple[str, ...], alike: float) -> bool:
-    """Nearly the same lines, and enough of them to be no accident."""
+    """Whether the lines are nearly the same, and too many to be a coincidence."""
     first, second = ({line for line in lines if len(line) > 3} for lines in (one, other))
     if sum(map(len, first)) < 20 and first:
         return False
@@ -447,7 +448,7 @@ def _are_lines_alike(one: tuple[str, ...], other: tuple[str, ...], alike: float)
 
 
 def _line_range(step: TraceStep) -> LineRange:
-    """Which lines a step shows; of a command all, as far as anyone knows."""
+    """Return the lines that a step shows; all for a command."""
     event = step.event
     if not isinstance(event, Read):
         return 1, float("inf")
@@ -455,7 +456,7 @@ def _line_range(step: TraceStep) -> LineRange:
 
 
 def _lookup_keys(step: TraceStep, changed: Set[str]) -> Iterator[str]:
-    """What a step looks up; files that somebody changes are read for good reason."""
+    """Yield what a step looks up; files that somebody changes are left out."""
     event = step.event
     if isinstance(event, ToolUse):
         if event.ok is not False and re.search(r"(?i)grep|search|glob|find", event.name):

@@ -1,4 +1,4 @@
-"""What a command line does, told from its text alone: what it checks, writes and waits for."""
+"""Infers from a command line's text what it checks, writes and waits for."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from closeloop.records.record import Record
 
 
 _MAX_WRAPPERS = 8
-"""Wrappers around wrappers."""
+"""Maximum nesting of wrappers."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _VERSIONED_PROGRAM = re.compile(
     r"(python|pypy|pip|node|ruby|php|lua|gcc|g\+\+|clang|clang\+\+)[\d.-]+"
@@ -68,15 +68,15 @@ class WrapperProgram(Record):
     """A program that runs another one."""
 
     subs: frozenset[str] = frozenset()
-    """Its first words that do so; empty where it always does."""
+    """Its first words that do so; empty if it always does."""
     values: frozenset[str] = frozenset()
     """Options followed by a value."""
     names: int = 0
-    """Words of its own before the other program: a duration, a container."""
+    """Its own words before the other program: a duration, a container."""
     tasks: bool = False
-    """What it runs may also be a task of the project."""
+    """Whether it may also run a task of the project."""
     modules: bool = False
-    """It runs what Python runs, `-m` among it."""
+    """Whether it runs what Python runs, including `-m`."""
 
 
 _WRAPPER_TABLE = """
@@ -138,13 +138,13 @@ _REST_RUNNERS = {"eval": "", "powershell": "-c", "pwsh": "-c", "cmd": "/c"}
 _OTHER_WRAPPERS = {"python", "py", "nix-shell", "ssh"}
 _WRAPPING_PROGRAMS = frozenset(WRAPPERS) | _SHELLS | frozenset(_REST_RUNNERS) | _OTHER_WRAPPERS
 _LEADING_WORDS = {"dotenv": ("run",), "rtk": ("test", "lint", "err")}
-"""What may stand before the program that they run."""
+"""Words that may precede the program that they run."""
 _SSH_VALUES = word_set("-i -p -o -l -F -J -L -R -D -E -c -m -b -S -W -w")
 
 
 @lru_cache(maxsize=4096)
 def program_name(word: str) -> str:
-    """A program's name without its folder, version and ending."""
+    """Return a program's name without folder, version and extension."""
     name = word.rpartition("/")[2] or word
     if "\\" in name:
         name = name.rpartition("\\")[2]
@@ -158,7 +158,7 @@ def program_name(word: str) -> str:
 
 
 def unwrap_commands(text: str, depth: int = 0) -> list[ShellCommand]:
-    """The commands of a line, each with the program that does the work first."""
+    """Return the commands of a line, each beginning with the program that does the work."""
     if text[:2] == '["':
         try:
             words = msgspec.json.decode(text[:1_000_000], type=list[str])
@@ -189,7 +189,7 @@ def unwrap_commands(text: str, depth: int = 0) -> list[ShellCommand]:
 
 
 def _slash_path(word: str) -> str:
-    """A program of Windows, `.\\venv\\Scripts\\pytest.exe`, as other shells write its path."""
+    r"""Convert a Windows program, `.\venv\Scripts\pytest.exe`, to a path with slashes."""
     return word.replace("\\", "/") if _WINDOWS_PATH.search(word) else word
 
 
@@ -216,7 +216,7 @@ def _unwrap_command(part: ShellCommand, depth: int) -> list[ShellCommand]:
 
 
 def _splice_commands(inner: list[ShellCommand], part: ShellCommand) -> list[ShellCommand]:
-    """What stands where the wrapped part stood."""
+    """Replace the wrapped part by its inner commands."""
     if not inner:
         return [replace(part, words=[":"])]
     last = inner[-1]
@@ -225,7 +225,7 @@ def _splice_commands(inner: list[ShellCommand], part: ShellCommand) -> list[Shel
 
 
 def _shell_script(name: str, words: ShellWords, body: str | None) -> str | None:
-    """The line that a shell is given to run."""
+    """Return the line that a shell is given to run."""
     if name in _REST_RUNNERS:
         return _joined_script(words, _REST_RUNNERS[name])
     if name == "ssh":
@@ -247,7 +247,7 @@ def _shell_script(name: str, words: ShellWords, body: str | None) -> str | None:
 
 
 def _remote_script(words: ShellWords) -> str | None:
-    """What runs on the other machine: all words after its name."""
+    """Return what runs on the other machine: all words after its name."""
     i = 1
     while i < len(words) and words[i][:1] == "-":
         i += 2 if words[i] in _SSH_VALUES else 1
@@ -262,7 +262,7 @@ def _joined_script(words: ShellWords, option: str) -> str | None:
 
 
 def _module_words(words: ShellWords) -> ShellWords | None:
-    """What `python -m` runs; a module within a package is left to be told apart by its file."""
+    """Return what `python -m` runs; a module inside a package is identified by its file."""
     i = 1
     while i < len(words) - 1 and words[i][:1] == "-":
         if words[i] == "-m":
@@ -275,7 +275,7 @@ def _module_words(words: ShellWords) -> ShellWords | None:
 
 
 def _inner_words(name: str, words: ShellWords) -> ShellWords | None:
-    """The words from the inner program on; None where there is none."""
+    """Return the words from the inner program on; None if there is none."""
     wrapper = WRAPPERS.get(name)
     if words[1:2] == ["compose"]:
         return ["docker-compose", *words[2:]]
@@ -303,7 +303,7 @@ def _inner_words(name: str, words: ShellWords) -> ShellWords | None:
 
 
 def _skip_options(words: ShellWords, i: int, wrapper: WrapperProgram) -> int:
-    """The place of the next word that is neither an option nor an assignment."""
+    """Return the position of the next word that is neither an option nor an assignment."""
     while i < len(words) and (words[i][:1] == "-" or _ASSIGNMENT.match(words[i])):
         if words[i] == "-m" and wrapper.modules:
             break
@@ -360,7 +360,7 @@ def task_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -
 
 
 def formatter_effect(*needed: str) -> ProgramEffect:
-    """A formatter or fixer: it writes if told to, or unless told only to check."""
+    """A formatter or fixer: writes if told to, or unless told only to check."""
     wanted = frozenset(needed)
 
     def effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
@@ -508,7 +508,7 @@ _NEVER_CHECKS = word_set("cd echo export set source . : true mkdir rm printf")
 
 
 def analyse_command(command: str, own: tuple[str, ...] = ()) -> CommandEffect:
-    """What the line does. `own` are the project's own commands that check the work."""
+    """Analyse a line. `own` are the project's own check commands."""
     # Long lines rarely come again, and would fill the memory.
     return (
         _analyse_line(command, own) if len(command) > _LONG else _analyse_cached_line(command, own)
@@ -579,7 +579,7 @@ def _match_own_check(words: list[str], own: tuple[str, ...]) -> ToolAndTarget | 
 
 @lru_cache(maxsize=64)
 def _own_check_prefixes(own: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """How the project's own checks begin, the longest first; what is a check anyway is left out."""
+    """Return the prefixes of the project's own checks, longest first, without known checks."""
     known = {
         tuple(part.words)
         for line in own
@@ -591,7 +591,7 @@ def _own_check_prefixes(own: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 
 
 def _is_search(parts: Sequence[ShellCommand]) -> bool:
-    """The program that decides the exit code looks for something."""
+    """Whether the program that decides the exit code is a search."""
     for i in range(len(parts) - 1, -1, -1):
         part = parts[i]
         name = program_name(part.words[0])
@@ -606,7 +606,7 @@ def _is_search(parts: Sequence[ShellCommand]) -> bool:
 
 
 def _hides_exit_code(parts: Sequence[ShellCommand], checks: Set[int], command: str) -> bool:
-    """That the line's exit code is 0 does not say that all its checks passed."""
+    """Whether exit code 0 of the line does not mean that all its checks passed."""
     last = parts[-1].words
     if last[0] == "exit" and last[1:] and last[1][:1] == "$":
         return False

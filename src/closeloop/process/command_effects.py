@@ -1,4 +1,4 @@
-"""What git does to the work tree. What only changes the history changes nothing here."""
+"""Effects of git on the work tree. What only changes the history has none."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ FILE_NAME = compile_lazily(r"\.[A-Za-z]\w{0,11}$|(?:^|/)(?:[A-Z]+file|README|LIC
 
 
 class CommandEffects:
-    """What a line does, while it is told."""
+    """The effects of a line, while they are collected."""
 
     directory = ""
     writes = False
     waits = False
     temporary = False
-    """A temporary file was made: what variables name is taken to be that one."""
+    """Whether a temporary file was created, so that variables are assumed to name it."""
 
     def __init__(self) -> None:
         self.written: list[str] = []
@@ -45,7 +45,7 @@ class CommandEffects:
         self.runs: list[str] = []
 
     def resolve_path(self, name: str) -> str:
-        """A path as seen from where the line began."""
+        """Resolve a path relative to where the line began."""
         return posixpath.normpath(posixpath.join(self.directory, name)) if self.directory else name
 
     def enter_folder(self, name: str) -> None:
@@ -53,7 +53,7 @@ class CommandEffects:
             self.directory = posixpath.join(self.directory, name)
 
     def record_unnamed_change(self) -> None:
-        """Something that the line does not name."""
+        """Record a change that the line does not name."""
         if not _TEMPORARY_FOLDER.match(self.directory):
             self.writes = True
 
@@ -88,7 +88,7 @@ ProgramEffect = Callable[[ShellWords, ShellCommand, CommandEffects], None]
 
 
 def list_operands(words: ShellWords, values: frozenset[str] = frozenset()) -> ShellWords:
-    """The words after the first that are no options and no values of options."""
+    """Return the words after the first that are neither options nor their values."""
     names: ShellWords = []
     rest = iter(words)
     next(rest, None)
@@ -108,7 +108,7 @@ def _flag_matcher(letters: str) -> Callable[[str], re.Match[str] | None]:
 
 
 def has_flag(words: ShellWords, letters: str) -> bool:
-    """One of the letters is among the short options."""
+    """Whether one of the letters is among the short options."""
     return any(map(_flag_matcher(letters), words))
 
 
@@ -134,7 +134,7 @@ def waiting_subcommand_effect(*pairs: str) -> ProgramEffect:
 
 
 def is_poll(words: ShellWords) -> bool:
-    """A program that nobody knows asks how something is."""
+    """Whether an unknown program asks for a status."""
     asks = len(words) > 1 and words[1] in ("wait", "status", "logs", "watch")
     return asks and words[0] not in ("hg", "svn", "jj")
 
@@ -167,20 +167,20 @@ _PATH_LITERAL = compile_lazily(rf"(?:(?:pathlib\.)?Path\(\s*)?{_QUOTED_PATH}")
 
 
 def list_patched_files(text: str) -> list[str]:
-    """The files that a patch names as changed."""
+    """Return the files that a patch changes."""
     names = (name.strip() for name in _PATCHED_FILE.findall(text))
     return [name for name in dict.fromkeys(names) if name != "/dev/null"]
 
 
 def list_written_files(code: str) -> list[str]:
-    """The files that code writes, `""` for one that it does not name."""
+    """Return the files that code writes, `""` for an unnamed one."""
     code = code[:_LONGEST]
     writes = dict.fromkeys(_find_writes(code))
     return list(dict.fromkeys(name or _variable_path(variable, code) for name, variable in writes))
 
 
 def _variable_path(variable: str, code: str) -> str:
-    """The path that a variable is set to: `p = Path("a.py")`, `const f='a.js'`."""
+    """Return the path that a variable is set to: `p = Path("a.py")`, `const f='a.js'`."""
     for sign in (" = ", "="):
         begin, start = variable + sign, -1
         for _ in range(_TRIES if variable else 0):
@@ -194,7 +194,7 @@ def _variable_path(variable: str, code: str) -> str:
 
 
 def _find_writes(code: str) -> Iterator[tuple[str, str]]:
-    """Each as its path or the variable that holds it."""
+    """Yield each as its path or the variable that holds it."""
     for opened in islice(_OPEN_CALL.finditer(code), _MOST):
         start = opened.start()
         # `tarfile.open` and the like; what `Path(…).open` writes is found below.
@@ -321,7 +321,7 @@ def patch_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -
 
 
 def code_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
-    """Code on the command line, or fed by a heredoc."""
+    """Handle code on the command line or in a heredoc."""
     code = part.body
     for i, word in enumerate(words[1:-1], 1):
         if word in ("-c", "-e", "--eval", "-p"):

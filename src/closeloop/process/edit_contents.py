@@ -1,4 +1,4 @@
-"""What an edit adds and takes away, and what kind of file it touches."""
+"""The content of edits: added and removed lines, and the kind of file."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from closeloop.records.trace import AnyEvent, Command, Edit, Note
 from closeloop.text.wording import compile_lazily
 
 MAX_EDIT_CHARS = 200_000
-"""So much of one edit is looked at."""
+"""Characters of one edit that are examined."""
 MAX_COMMENT_CHARS = 10_000
-"""An edit with more text than this is more than a comment."""
+"""An edit with more text is more than a comment."""
 SOURCE_ENDINGS = frozenset((
     "py", "pyi", "pyx", "js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts", "vue", "svelte",
     "go", "rs", "java", "kt", "kts", "scala", "groovy", "c", "h", "cc", "cpp", "cxx", "hpp",
@@ -53,12 +53,12 @@ _SCRATCH_PREFIXES = (
     "check_",
 )
 _TEMPORARY_FOLDER = compile_lazily(rf"/(?:tmp|var|private)/(?!.*{PROJECT_FOLDER})")
-"""A workspace may lie in a temporary folder; then something on its way says so."""
+"""A workspace may be in a temporary folder; then its path says so."""
 _COMMENT_STARTS = ("#", "//", "* ", "*/", "/*", "<!--", '"""', "'''")
 _TRAILING_COMMENT = compile_lazily(r"""\s(?://|#\s)[^"'`]{0,300}$""")
 _HASH_COMMENT = compile_lazily(r"""\s#[^"'`]{0,300}$""")
 _SLASH_OPERATOR_ENDINGS = (".py", ".pyi", ".pl", ".pm", ".jl")
-"""In these languages, `//` divides or chooses."""
+"""In these languages, `//` is an operator."""
 _PYTHON_ENDINGS = (".py", ".pyi")
 _DOCSTRING = compile_lazily(
     r"""(\A\s*(?=[rRuU]?(?:\"{3}|'{3}) ?[\w`:>])|:[ \t]*\n\s*)"""
@@ -67,7 +67,7 @@ _DOCSTRING = compile_lazily(
 )
 """At the top, or below the line that opens a block; elsewhere such a string is a value."""
 _DOCSTRING_LINES = (">>> ", ":param", ":return", ":rtype", ":raises", ":type ", ".. ")
-"""No line of Python begins so."""
+"""No line of Python code begins like this."""
 
 
 _DEBUG_LINE = compile_lazily(
@@ -77,7 +77,7 @@ _DEBUG_LINE = compile_lazily(
 
 
 class EditLines(Record):
-    """Lines, without their indentation, that an edit added and removed; moved ones are neither."""
+    """Lines without indentation that an edit added and removed; moved ones are neither."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class EditLines(Record):
 # Several rules ask this of all edits of a trace, one after the other.
 @lru_cache(maxsize=16_384)
 def diff_edit(event: Edit) -> EditLines | None:
-    """None where the recording does not tell: a file that was overwritten, an edit without text."""
+    """None if the recording lacks the text: an overwritten file, an edit without text."""
     if event.before is not None or event.after is not None:
         if event.before is None and event.action != "create":
             return _lines_from_patch(event.patch[:MAX_EDIT_CHARS]) if event.patch else None
@@ -97,7 +97,7 @@ def diff_edit(event: Edit) -> EditLines | None:
 
 
 def is_undo(event: Edit) -> bool:
-    """It changed a file and tells no text: the editor was told to take the last edit back."""
+    """Whether it changed a file without text: the editor's undo."""
     return (
         event.action == "change"
         and event.ok is True
@@ -155,14 +155,14 @@ def _subtract_lines(lines: Sequence[str], others: Sequence[str]) -> tuple[str, .
 
 @lru_cache(maxsize=4096)
 def is_source_path(path: str) -> bool:
-    """Program text: what a check is there for. Documents and settings are not."""
+    """Whether it is source code, not documentation or settings."""
     _, dot, ending = path.rsplit("/", 1)[-1].rpartition(".")
     return bool(dot) and ending.lower() in SOURCE_ENDINGS
 
 
 @lru_cache(maxsize=4096)
 def is_test_source(path: str) -> bool:
-    """A file of tests, by its name and where it lies."""
+    """Whether it is a test file, by its name and folder."""
     folders, _, name = path.replace("\\", "/").rpartition("/")
     stem, _, ending = name.partition(".")
     if not is_source_path(path):
@@ -178,7 +178,7 @@ def is_test_source(path: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_scratch_path(path: str) -> bool:
-    """Made to look at something, not to be kept."""
+    """Whether it is a scratch file."""
     name = path.rsplit("/", 1)[-1].lower().removeprefix("test_")
     return (
         name.startswith(_SCRATCH_PREFIXES)
@@ -189,20 +189,20 @@ def is_scratch_path(path: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def changes_only_comments(event: Edit) -> bool:
-    """Nothing but comments, docstrings and empty lines differ."""
+    """Whether only comments, docstrings and empty lines differ."""
     return _differs_in_comments(event) or (
         event.path.endswith(_PYTHON_ENDINGS) and _differs_in_docstrings(event)
     )
 
 
 def is_debug_line(line: str) -> bool:
-    """A line that only shows how the program goes."""
+    """Whether a line only prints for debugging."""
     return _DEBUG_LINE.match(line) is not None
 
 
 @lru_cache(maxsize=1024)
 def removes_debug_lines(event: Edit) -> bool:
-    """Nothing but lines that print are taken out, and none is put in."""
+    """Whether only printing lines are removed, and none is added."""
     if event.before is not None and len(event.after or "") >= len(event.before):
         return False
     lines = diff_edit(event)
@@ -213,7 +213,7 @@ def removes_debug_lines(event: Edit) -> bool:
 
 
 def _differs_in_docstrings(event: Edit) -> bool:
-    """As far as the edit shows where they begin and end."""
+    """Whether docstrings differ, as far as the edit shows where they begin and end."""
     if event.after is None or (event.before is None and event.action != "change"):
         return False
     before, after = event.before or "", event.after
@@ -223,7 +223,7 @@ def _differs_in_docstrings(event: Edit) -> bool:
 
 
 def _undocumented_lines(text: str) -> list[str] | None:
-    """Its lines of code, indented as they are; None where a docstring is cut off."""
+    """Return the code lines with indentation; None if a docstring is cut off."""
     if any(text.count(quotes) % 2 for quotes in ('"""', "'''")):
         return None
     lines = []
@@ -260,7 +260,7 @@ def _differs_in_comments(event: Edit) -> bool:
 
 
 def _strip_comment(remark: re.Pattern[str], line: str) -> str:
-    """A line without its comment."""
+    """Return a line without its comment."""
     if not line or line.startswith(_COMMENT_STARTS):
         return ""
     return remark.sub("", line).rstrip() if "#" in line or "//" in line else line
@@ -268,7 +268,7 @@ def _strip_comment(remark: re.Pattern[str], line: str) -> str:
 
 @cache_on_reading
 def list_trace_changes(reading: TraceReading) -> Sequence[TraceStep]:
-    """Every change of the trace once, in order, whichever lane made it."""
+    """List every change of the trace once, in order, whichever lane made it."""
     if len(reading.lanes) == 1:
         return next(iter(reading.lanes.values())).changes
     changes = [
@@ -281,7 +281,7 @@ def list_trace_changes(reading: TraceReading) -> Sequence[TraceStep]:
 
 
 def list_file_edits(step: TraceStep) -> Iterator[tuple[str, Edit]]:
-    """A step's edits, each with the path that steps share: below the project where known."""
+    """Yield a step's edits with their common path, relative to the project if known."""
     if isinstance(step.event, Edit):
         yield step.written[0], step.event
     else:
@@ -289,7 +289,7 @@ def list_file_edits(step: TraceStep) -> Iterator[tuple[str, Edit]]:
 
 
 def find_created_files(changes: Iterable[TraceStep]) -> Mapping[str, int]:
-    """Files that the agent made itself, with the event that made each."""
+    """Return files that the agent created, with the event of each."""
     creation_numbers: dict[str, int] = {}
     known: set[str] = set()
     for step in changes:
@@ -306,7 +306,7 @@ def _creates_path(step: TraceStep, path: str) -> bool:
 
 
 def creates_file(step: TraceStep) -> bool:
-    """It writes a whole file, as far as its text says."""
+    """Whether it writes a whole file, according to its text."""
     event = step.event
     if isinstance(event, Edit):
         return event.action == "create"
@@ -314,21 +314,20 @@ def creates_file(step: TraceStep) -> bool:
 
 
 def deletes_file(step: TraceStep) -> bool:
-    """It takes a file away."""
+    """Whether it deletes a file."""
     return any(edit.action == "delete" for edit in step.edits)
 
 
 def deletes_path(step: TraceStep, path: str) -> bool:
-    """It takes this file away."""
+    """Whether it deletes this file."""
     return any(one == path and edit.action == "delete" for one, edit in list_file_edits(step))
 
 
 @cache_on_reading
 def list_code_changes(lane: LaneReading) -> Sequence[TraceStep]:
-    """Changes of program text, the only ones that a check is there for.
+    """List changes of source code, which checks are for.
 
-    Documents, layout, scratch files and their removal, and files that git brought back as they
-    were are none.
+    Documents, layout, scratch files and their removal, and files restored by git are left out.
     """
     changes = [step for step in lane.changes if _writes_lasting_source(step)]
     own_files = _find_probes(lane, changes)
@@ -344,7 +343,7 @@ def list_code_changes(lane: LaneReading) -> Sequence[TraceStep]:
 
 
 def _find_probes(lane: LaneReading, changes: Sequence[TraceStep]) -> frozenset[str]:
-    """Scripts that the agent made and ran, above the code that was there and that it changed."""
+    """Return scripts that the agent made and ran, above the existing code that it changed."""
     scripts = {
         name.rpartition("/")[2]
         for step in lane.commands
@@ -371,7 +370,7 @@ def _folder(path: str) -> str:
 
 
 def find_temporary_files(changes: Iterable[TraceStep]) -> frozenset[str]:
-    """Files that the agent made itself and took away again, perhaps with their folder."""
+    """Return files that the agent created and removed again, possibly with their folder."""
     changes = list(changes)
     gone: set[str] = set()
     for step in changes:
@@ -388,7 +387,7 @@ def _path_and_folders(path: str) -> Iterator[str]:
 
 
 def _find_missing_files(changes: Iterable[TraceStep]) -> frozenset[str]:
-    """Files that were to be taken away, and were not there."""
+    """Return files that were to be removed and did not exist."""
     return frozenset(
         path
         for step in changes
@@ -422,7 +421,7 @@ def _only_formats(step: TraceStep) -> bool:
 
 
 _MAX_LAST_EVENTS = 6
-"""A patch is handed in at the end."""
+"""A patch is submitted at the end."""
 _PATCH_START = "diff --git "
 
 
@@ -449,7 +448,7 @@ def list_submitted_edits(reading: TraceReading) -> Sequence[Edit] | None:
 
 
 def _edits_from_files(change: Change, number: int) -> list[Edit]:
-    """Of a change whose text is not kept, only which files it touches."""
+    """For a change without stored text, only which files it touches."""
     actions: Mapping[str, Literal["create", "delete"]] = {"added": "create", "deleted": "delete"}
     return [
         Edit(number=number, lane="", path=file.path, action=actions.get(file.status, "change"))
@@ -553,14 +552,14 @@ def _apply_edits(files: dict[str, _NetFileEdit], edits: Iterable[tuple[str, Edit
 
 
 class _Fragment:
-    """A part of a file before and after edits of it."""
+    """A part of a file before and after its edits."""
 
     def __init__(self, before: str, after: str, event: int) -> None:
         self.before, self.after, self.event = before, after, event
 
 
 class _NetFileEdit:
-    """What the edits so far did to one file."""
+    """The net effect of the edits so far on one file."""
 
     def __init__(self) -> None:
         self.status: Literal["added", "changed", "deleted"] = "changed"
@@ -596,7 +595,7 @@ class _NetFileEdit:
                 self._replace(before, after, edit.number)
 
     def _overwrite(self, after: str, event: int) -> None:
-        """The whole file is written anew; what it held before stays what was known of it."""
+        """Replace the whole file; what it contained before remains as known."""
         before = self._fragments[0].before if len(self._fragments) == 1 else ""
         self.is_complete = self.is_complete and self.status == "added"
         self._fragments = [_Fragment(before, after, event)]
@@ -611,7 +610,7 @@ class _NetFileEdit:
         self._fragments.append(_Fragment(before, after, event))
 
     def list_hunks(self) -> Iterator[RecoveredHunk]:
-        """Each fragment that still differs, as lines with their sign."""
+        """Yield each fragment that still differs, as lines with their sign."""
         for fragment in self._fragments:
             if fragment.before != fragment.after:
                 lines = _submitted_diff_lines(
@@ -629,7 +628,7 @@ def _submitted_diff_lines(before: list[str], after: list[str]) -> list[str]:
 
 
 def _split_hunks(patch: str) -> Iterator[tuple[str, str]]:
-    """Of each hunk of a patch, the text before and after; its headers are passed over."""
+    """Yield the text before and after each hunk of a patch, without headers."""
     for hunk in re.split(r"^@@.*$", patch, flags=re.MULTILINE):
         before, after = [], []
         for line in hunk.splitlines():
@@ -648,13 +647,13 @@ def _split_hunks(patch: str) -> Iterator[tuple[str, str]]:
 
 
 class NetChange(Record):
-    """What all edits of one file together leave added and removed."""
+    """The net added and removed lines of all edits of one file."""
 
     path: str
     steps: tuple[TraceStep, ...]
     edits: tuple[Edit, ...]
     lines: tuple[EditLines, ...]
-    """Of each edit whose text tells what it replaced."""
+    """Lines of each edit whose text shows what it replaced."""
     added: tuple[str, ...]
     removed: tuple[str, ...]
 
@@ -662,7 +661,7 @@ class NetChange(Record):
 def list_net_changes(
     reading: TraceReading, steps_by_path: Mapping[str, Collection[TraceStep]]
 ) -> Iterator[NetChange]:
-    """By file; of the submitted diff where there is one, else of all edits together."""
+    """Yield changes by file: of the submitted diff if there is one, else of all edits."""
     submitted = list_submitted_edits(reading) if steps_by_path else None
     for path, steps in steps_by_path.items():
         edits = (
@@ -704,19 +703,19 @@ _NEW_BRANCH = compile_lazily(r"\bgit\s+checkout\s+-[bB]\b")
 
 
 class StandingChanges(Record):
-    """Files by what became of them."""
+    """Files by their final state."""
 
     changed: Mapping[str, tuple[TraceStep, ...]]
-    """Path → the steps that changed it, where the change stands."""
+    """Path → the steps that changed it, if the change remains."""
     made: Mapping[str, int]
-    """Files that the agent made itself, with the event that made each."""
+    """Files that the agent created, with the event of each."""
     handed_in: Mapping[str, TraceStep] = {}
     """Other files of the submitted change, with the command that may have changed each."""
 
 
 @cache_on_reading
 def find_standing_changes(reading: TraceReading) -> StandingChanges:
-    """What the whole trace leaves behind; of the final change, where that is known."""
+    """Return what the whole trace leaves behind, by the final change if known."""
     changed: dict[str, list[TraceStep]] = {}
     creation_numbers: dict[str, int] = {}
     seen: set[str] = set()
@@ -750,7 +749,7 @@ def find_standing_changes(reading: TraceReading) -> StandingChanges:
 def _compare_submission(
     standing: StandingChanges, submitted: Sequence[Edit], reading: TraceReading
 ) -> StandingChanges:
-    """The submitted change is the final state: what it does not hold does not stand."""
+    """The submitted change is the final state: anything else does not remain."""
     by_name: dict[str, list[Edit]] = {}
     for edit in submitted:
         by_name.setdefault(edit.path.rpartition("/")[2], []).append(edit)
@@ -771,7 +770,8 @@ def _compare_submission(
 
 
 def _find_naming_changes(paths: Sequence[str], reading: TraceReading) -> Mapping[str, TraceStep]:
-    """The last command that writes and names the file; what none names was so from the start."""
+    """Return the last writing command that names each file; unnamed files were so from the
+    start."""
     naming_steps: dict[str, TraceStep] = {}
     for step in list_trace_changes(reading):
         if isinstance(step.event, Command):

@@ -49,7 +49,7 @@ class _OpenFile(Record):
 
 
 class _ScriptReading:
-    """What is known while a script is read from its first line to its last."""
+    """The state while a script is read from start to end."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
@@ -117,7 +117,7 @@ class _ScriptReading:
             self._note_text_call(name, owner, arguments)
 
     def _note_text_call(self, name: str, owner: ast.expr, arguments: list[ast.expr]) -> None:
-        """Calls that read a file, or make the text that is written later."""
+        """Handle calls that read a file, or build the text that is written later."""
         if name == "replace" and len(arguments) > 1:
             before, after = map(self._text_of, arguments[:2])
             if before is not None and after is not None:
@@ -154,7 +154,7 @@ class _ScriptReading:
         self.replacements, self.added = [], []
 
     def _text_of(self, node: ast.expr) -> str | None:
-        """The text that an expression stands for, where the script says it."""
+        """Return the text of an expression, if the script contains it."""
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, str) else None
         if isinstance(node, ast.Name):
@@ -172,7 +172,7 @@ class _ScriptReading:
 
 
 def _added_lines(texts: Iterable[str]) -> str:
-    """As a patch writes them."""
+    """As in a patch."""
     return "\n".join(f"+{line}" for text in texts for line in text.splitlines())
 
 
@@ -183,13 +183,13 @@ def _list_nodes(tree: ast.Module) -> Iterator[ast.Assign | ast.Call | ast.withit
 
 
 def _node_end(node: ast.Assign | ast.Call | ast.withitem) -> tuple[int, int, int]:
-    """What is inside comes first; a file is open once its expression was seen."""
+    """Inner nodes come first; a file is open once its expression was seen."""
     place: ast.expr | ast.stmt = node.context_expr if isinstance(node, ast.withitem) else node
     return place.end_lineno or 0, place.end_col_offset or 0, isinstance(node, ast.withitem)
 
 
 def _new_lines(node: ast.expr) -> Iterator[str]:
-    """Texts of whole lines in an expression: what such scripts put between the old lines."""
+    """Yield texts of whole lines in an expression, which such scripts insert."""
     if isinstance(node, ast.Constant):
         if isinstance(node.value, str) and "\n" in node.value.strip(" \t"):
             yield node.value
@@ -213,7 +213,7 @@ def _new_lines(node: ast.expr) -> Iterator[str]:
 
 
 MAX_EDITS = 50
-"""Edits of one command that are told."""
+"""Edits of one command that are reported."""
 _MAX_TEXT_CHARS = 200_000
 _PATCHED_FILE = re.compile(
     r"^(?:diff --git [^\n]*\n(?:(?!diff --git |--- )[^\n]*\n)*)?"
@@ -228,7 +228,7 @@ _FORMAT = re.compile(r"%(%|[sdib])")
 
 
 def printed_text(part: ShellCommand) -> str | None:
-    """What the command prints: a heredoc through `cat`, the words of `echo` and `printf`."""
+    """Return what the command prints: a heredoc through `cat`, the words of `echo` and `printf`."""
     program, words = part.words[0].rpartition("/")[2], part.words[1:]
     if program == "cat":
         is_fed = part.body is not None and all(word == "-" for word in words)
@@ -264,7 +264,7 @@ def _unescape_text(text: str) -> str:
 
 
 def redirect_edits(part: ShellCommand, text: str | None) -> Iterator[FileEdit]:
-    """What is written to the files behind `>` and `>>`."""
+    """Yield what is written to the files behind `>` and `>>`."""
     for name in part.out if text is not None else ():
         yield _written_edit(name, text, append=name in part.appended)
 
@@ -308,7 +308,7 @@ def _sed_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
 
 
 def parse_sed_script(script: str, *, extended: bool) -> Iterator[tuple[str | None, str | None]]:
-    """Each command's replaced and new text, None where the script alone does not say it."""
+    """Yield each command's replaced and new text, None if the script alone does not show it."""
     position = 0
     for _ in range(_MAX_SED_COMMANDS):
         address = _SED_ADDRESS.match(script, position)
@@ -333,7 +333,7 @@ def parse_sed_script(script: str, *, extended: bool) -> Iterator[tuple[str | Non
 
 
 def _split_substitution(script: str, start: int) -> tuple[str, str, int]:
-    """Pattern and replacement of `s/…/…/`, and where the flags begin."""
+    """Return pattern and replacement of `s/…/…/`, and where the flags begin."""
     mark = script[start]
     texts: list[str] = []
     position = begin = start + 1
@@ -349,7 +349,7 @@ def _split_substitution(script: str, start: int) -> tuple[str, str, int]:
 
 
 def literal_from_pattern(pattern: str, *, extended: bool) -> str | None:
-    """The text that a pattern stands for, where it stands for one only; a dot is taken for one."""
+    """Return the literal text of a pattern if there is only one; a dot stands for itself."""
     special = "*+?()[]{}|" if extended else "*[]"
     escaped_special = "wWsSbB<>123456789" if extended else "wWsSbB<>123456789(){}|+?"
     text = []
@@ -399,7 +399,7 @@ def _perl_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
 
 
 def split_patch(text: str) -> Iterator[FileEdit]:
-    """What a patch does to each file."""
+    """Yield the change of a patch to each file."""
     text = text[:_MAX_TEXT_CHARS]
     heads = list(islice(_PATCHED_FILE.finditer(text), MAX_EDITS))
     for place, head in enumerate(heads):
@@ -476,7 +476,7 @@ EDITING_PROGRAMS: Mapping[str, Callable[[ShellCommand, str | None], Iterator[Fil
 
 
 def recover_edits(parts: Sequence[ShellCommand], place: int, program: str) -> list[FileEdit]:
-    """The edits that one command of a line makes, with paths as the line writes them."""
+    """Return the edits of one command of a line, with paths as written."""
     part = parts[place]
     edits = list(redirect_edits(part, printed_text(part))) if part.out else []
     recovery = EDITING_PROGRAMS.get(program)
@@ -492,7 +492,7 @@ SCRIPT_RUNNERS = word_set("python bash sh zsh patch git")
 
 
 def list_run_scripts(part: ShellCommand, program: str) -> Sequence[str]:
-    """The script that a command runs, or the patch that it applies."""
+    """Return the script that a command runs, or the patch that it applies."""
     words = [*part.words, *part.given]
     if program == "git":
         words = words[words.index("apply") :] if "apply" in words[:6] else []

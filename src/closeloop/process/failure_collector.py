@@ -1,4 +1,4 @@
-"""What linters, compilers, shells and JUnit's XML say, and the tail where no tool is known."""
+"""Failures of linters, compilers, shells and JUnit XML, and the tail for unknown tools."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from closeloop.text.wording import compile_lazily
 # What stays of a text when it is printed again: volatile parts out, or only its shape.
 
 MAX_TEXT_CHARS = 20_000
-"""Characters of a text that are compared: the last ones."""
+"""Characters at the end of a text that are compared."""
 MAX_TEST_ID_CHARS = 200
 """How far before a number its test's name may begin."""
 MAX_MESSAGE_CHARS = 300
-"""Characters of a message that are compared: the first ones."""
+"""Characters at the start of a message that are compared."""
 CUT_MARK = "…"
-"""Ends a message that its tool cut short."""
+"""Ends a message that its tool truncated."""
 ORIGIN_MARK = " ← "
-"""Stands between a message and the line of the test that it comes from."""
+"""Separates a message from the line of the test that it comes from."""
 
 # Every pattern is linear (repeats are possessive or bounded) and begins with one set of
 # characters, which the engine looks for without trying the rest.
@@ -55,7 +55,7 @@ _HASH = compile_lazily(
     r"(?:[a-f\d]{6,}+\b(?:-[a-f\d]{4,12}\b){0,4}|[a-f\d]{3,5}(?:-[a-f\d]{4,12}\b){1,4})"
 )
 _SHELL_JOB = compile_lazily(r"\[\d{1,6}\](?=\n|\Z)")
-"""What a shell prints before all else of a command that it leaves running."""
+"""What a shell prints first for a background command."""
 _TEMPORARY_FOLDER = compile_lazily(
     r"(?:/private)?/var/folders(?:/[\w+-]++){2}/T\b"
     r"|/tmp/(?:pytest-of-[^/\s]++/pytest-\d++\b|tmp[._]?\w{6,12}+\b|cc\w{6}\b|go-build\d++\b)"
@@ -83,7 +83,7 @@ _QUOTED_TEXT = compile_lazily(r"['\"‘](?!/tmp|/var|/private)[\w.$@/-]++['\"’
 
 
 def strip_terminal_codes(text: str) -> str:
-    """The text as a terminal would show it: no escapes, and of overwritten lines the last."""
+    """Return the text as a terminal shows it: no escapes, overwritten lines removed."""
     if "\x1b" in text:
         text = _TERMINAL_ESCAPE.sub("", text)
     if "\r" in text:
@@ -93,7 +93,7 @@ def strip_terminal_codes(text: str) -> str:
 
 
 def normalise_output(text: str) -> str:
-    """The text without what changes from run to run; digits inside test ids stay."""
+    """Return the text without volatile parts; digits inside test ids stay."""
     text = "\n".join(
         [
             " ".join(line.split())
@@ -124,7 +124,7 @@ def _volatile_placeholder(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def message_skeleton(message: str) -> str:
-    """One message's shape: no numbers, no quoted values, nothing volatile."""
+    """Return the shape of a message: no numbers, quoted values or volatile parts."""
     line = message.strip()[:MAX_MESSAGE_CHARS]
     if "\n" in line:
         line = line[: line.index("\n")].rstrip()
@@ -153,7 +153,7 @@ def _name_or_placeholder(match: re.Match[str]) -> str:
 
 
 def is_same_message(one: str, other: str) -> bool:
-    """Whether two messages say the same, as far as both say it: one may be cut, or unknown."""
+    """Whether two messages agree; one may be truncated or unknown."""
     if one == other or not one or not other:
         return True
     first, _, origin = one.partition(ORIGIN_MARK)
@@ -185,7 +185,7 @@ _QUOTED_NAME = compile_lazily(
     r"|\bsymbol: +\w+ (\w++)"
 )
 _VALUE_MESSAGES = ("assert", "Assert", "expect", "Expect", "KeyError", "ValueError")
-"""How messages begin that quote values rather than names."""
+"""Beginnings of messages that quote values rather than names."""
 _PLAIN_TYPES = frozenset(
     ("str", "int", "float", "bool", "list", "dict", "tuple", "set", "bytes", "object", "type",
      "None", "NoneType", "function", "module", "string", "number", "boolean", "undefined", "null",
@@ -194,7 +194,7 @@ _PLAIN_TYPES = frozenset(
 
 
 class FailureCollector:
-    """Failing tests or errors, and the files and names that the output points at."""
+    """Failing tests or errors, and the files and names that the output mentions."""
 
     __slots__ = (
         "_foreign", "_more", "_paths", "_symbols", "_tests", "_times", "_warnings", "errors",
@@ -211,7 +211,7 @@ class FailureCollector:
         self._tests: dict[str, None] = {}
 
     def add_test(self, name: str, message: str = "", origin: str = "") -> None:
-        """A failing test; `origin` is the line of the test that the message comes from."""
+        """Add a failing test; `origin` is the line of the test that the message comes from."""
         name = name.strip()[:MAX_NAME_CHARS]
         known_message = self.errors.get(name)
         if known_message is None and len(self.errors) >= MAX_ERRORS:
@@ -222,7 +222,7 @@ class FailureCollector:
             self.add_quoted_names(message)
 
     def add_place(self, path: str, message: str, *, warning: bool = False) -> None:
-        """An error at a place in a file: lines may move, and three of a kind are three."""
+        """Add an error in a file: lines may move, and three of a kind are three."""
         signature = f"{path}: {_mask_numbers(message)}"[:MAX_NAME_CHARS]
         into = self._warnings if warning else self.errors
         times = self._times[signature] = self._times.get(signature, 0) + 1
@@ -244,17 +244,17 @@ class FailureCollector:
             self._symbols[name[:MAX_NAME_CHARS]] = None
 
     def add_test_name(self, name: str) -> None:
-        """A failing test's own name: less telling than what fails in it."""
+        """Add a failing test's own name, which is less specific than what fails in it."""
         if name and len(self._tests) < MAX_NAMES:
             self._tests[name[:MAX_NAME_CHARS]] = None
 
     def add_quoted_names(self, message: str) -> None:
-        """The names that a message quotes."""
+        """Add the names that a message quotes."""
         for name in find_quoted_names(message[:MAX_MESSAGE_CHARS]):
             self.add_symbol(name)
 
     def build_failures(self, parser: str, *, warnings: bool = True) -> CheckFailures | None:
-        """None where nothing was found. Warnings count only where there is nothing worse."""
+        """None if nothing was found. Warnings count only if there is nothing worse."""
         errors = self.errors or (self._warnings if warnings else {})
         if not errors:
             return None
@@ -280,13 +280,13 @@ def _mask_numbers(message: str) -> str:
 
 @lru_cache(maxsize=4096)
 def is_foreign_path(path: str) -> bool:
-    """Not the project's own file: nobody repairs a library to get a test green."""
+    """Whether it is not the project's own file: nobody fixes a library for a test."""
     return any(mark in path for mark in _FOREIGN_PATHS)
 
 
 @lru_cache(maxsize=4096)
 def find_quoted_names(message: str) -> tuple[str, ...]:
-    """The quoted identifiers of a message, without the names of plain types."""
+    """Return the quoted identifiers of a message, without the names of plain types."""
     quoted = (next(filter(None, match)) for match in _QUOTED_NAME.findall(message))
     return tuple(
         dict.fromkeys(name for name in quoted if len(name) > 1 and name not in _PLAIN_TYPES)
@@ -294,7 +294,7 @@ def find_quoted_names(message: str) -> tuple[str, ...]:
 
 
 def split_by_headers(pattern: re.Pattern[str], text: str) -> Iterator[tuple[re.Match[str], str]]:
-    """Each header that the pattern finds, with the text up to the next one."""
+    """Yield each header that the pattern finds, with the text up to the next one."""
     last: re.Match[str] | None = None
     for match in pattern.finditer(text):
         if last is not None:
@@ -305,12 +305,12 @@ def split_by_headers(pattern: re.Pattern[str], text: str) -> Iterator[tuple[re.M
 
 
 def first_text_line(text: str) -> str:
-    """The first line that says something."""
+    """Return the first line that is not empty."""
     return text.lstrip()[:1000].partition("\n")[0].rstrip()
 
 
 class OutputParser(Record):
-    """How one tool's output is recognised and read."""
+    """How one tool's output is recognised and parsed."""
 
     marks: tuple[str, ...]
     read_verdict: Callable[[str], bool | None]
@@ -328,21 +328,21 @@ _SCRIPT_FRAME = compile_lazily(
 )
 
 StackFrame = tuple[str, str, str]
-"""File, function and source line, `""` where they are not told."""
+"""File, function and source line, `""` if unknown."""
 
 
 def parse_python_frames(text: str) -> list[StackFrame]:
-    """As they are printed: the deepest last."""
+    """In printed order: the deepest last."""
     return _PYTHON_FRAME.findall(text)
 
 
 def parse_script_frames(text: str) -> list[StackFrame]:
-    """As they are printed: the deepest first."""
+    """In printed order: the deepest first."""
     return [(path, name, "") for name, path in _SCRIPT_FRAME.findall(text)]
 
 
 def add_frames(frames: Iterable[StackFrame], found: FailureCollector) -> None:
-    """What frames tell, when the deepest comes first: files, and functions of the project."""
+    """Add files and the project's functions from frames, the deepest first."""
     for path, name, _ in frames:
         found.add_path(path.removeprefix("file://"))
         if name and not is_foreign_path(path):
@@ -350,7 +350,7 @@ def add_frames(frames: Iterable[StackFrame], found: FailureCollector) -> None:
 
 
 def find_origin(frames: Iterable[StackFrame]) -> str:
-    """The first line of the project's own, when the outermost frame comes first."""
+    """Return the first line of the project's own code, from the outermost frame."""
     return next((source for path, _, source in frames if source and not is_foreign_path(path)), "")
 
 
@@ -400,7 +400,8 @@ def read_source_place_verdict(text: str) -> bool | None:
 
 
 def collect_source_place_failures(text: str, found: FailureCollector) -> None:
-    """One pass: `path:line: …`, `path(line,column): …`, code frames with `-->`, ESLint's lists."""
+    """Parse in one pass: `path:line: …`, `path(line,column): …`, code frames with `-->`, ESLint's
+    lists."""
     file = last = before = ""
     lines = text.split("\n")
     for number, line in enumerate(lines):
@@ -442,7 +443,7 @@ def _read_unindented_line(
 
 
 def _read_indented_line(line: str, file: str, header: str, found: FailureCollector) -> bool:
-    """True where the line says to which place the header above belongs."""
+    """Return True if the line says to which place the header above belongs."""
     if file and (match := _ESLINT_LINE.match(line)):
         found.add_place(file, _put_rule_first(match[2]), warning=match[1] == "warning")
     elif header and "-->" in line and (match := _ARROW_PLACE.match(line)):
@@ -454,7 +455,7 @@ def _read_indented_line(line: str, file: str, header: str, found: FailureCollect
 
 
 def _read_drawn_place(line: str, header: str, found: FailureCollector) -> bool:
-    """Biome and Oxlint draw lines around their places: whether this is one."""
+    """Return whether it is a place that Biome or Oxlint draws lines around."""
     if match := _BIOME_PLACE.match(line):
         found.add_place(match[1], match[2])
     elif header and (match := _OXLINT_PLACE.match(line)):
@@ -463,7 +464,7 @@ def _read_drawn_place(line: str, header: str, found: FailureCollector) -> bool:
 
 
 def _strip_build_prefix(line: str) -> str:
-    """Without what a build tool puts before a compiler's words: `[ERROR] `, `[lint:go] `."""
+    """Remove a build tool's prefix: `[ERROR] `, `[lint:go] `."""
     return line.partition("] ")[2] if line[0] == "[" else line
 
 
@@ -482,7 +483,8 @@ def _add_diagnostic(path: str, rest: str, found: FailureCollector) -> None:
 
 
 def _is_diagnostic(path: str, message: str) -> bool:
-    """Lines without the word error: Ruff, Flake8 and Pylint begin with a code, ESLint ends so."""
+    """Recognise lines without the word error: codes of Ruff, Flake8 and Pylint, or ESLint's
+    rules."""
     return (
         _RULE_CODE.match(message) is not None
         or (message.endswith("]") and ("[Error/" in message or "[Warning/" in message))
@@ -502,7 +504,7 @@ def _add_framed_diagnostic(header: str, path: str, found: FailureCollector) -> N
 
 
 def _put_rule_first(message: str) -> str:
-    """The rule first, as other formats have it."""
+    """Put the rule first, as in other formats."""
     text, _, rule = message.rstrip().rpartition("  ")
     return f"{rule.strip()} {text.strip()}" if text else message
 
@@ -554,7 +556,7 @@ _decode_pyright = msgspec.json.Decoder(_PyrightReport).decode
 
 
 def read_linter_json_verdict(text: str) -> bool | None:
-    """Said by what is in them."""
+    """Return the verdict from the content."""
     return None
 
 
@@ -695,7 +697,7 @@ _PLACE, _LINE = compile_lazily(r":(?<=\w:)\d+(?::\d+)?"), compile_lazily(r"line 
 _PYTHON_WARNING = compile_lazily(
     r"\n[^\n:]{1,400}:\d{1,7}: \w{0,40}Warning: [^\n]*+(?:\n  [^\n]*+)?"
 )
-"""A warning and the source line under it: they accompany failures and cause none."""
+"""A warning and its source line, which accompany failures and cause none."""
 _FILE_PATH = compile_lazily(
     r"(?<![\w/.-])(/?(?:[\w@.-]{1,80}/){0,20}[\w@.-]{1,80}\.(?:pyi?|[cm]?[jt]sx?|go|rs|java|kt|rb|php"
     r"|c|cc|cpp|h|hpp|cs|swift|scala|sh|toml|ya?ml|json|cfg|ini|html|css|vue|sql|md))\b"
@@ -703,7 +705,7 @@ _FILE_PATH = compile_lazily(
 
 
 def failures_from_tail(text: str) -> CheckFailures:
-    """One error whose id is the text itself: it is the same failure only when it says the same."""
+    """Return one error whose id is the text itself, so that it is the same only if the text is."""
     printed = _PYTHON_WARNING.sub("\n", f"\n{text[-8000:]}") if "Warning: " in text else text
     lines = [line[:MAX_TAIL_LINE_CHARS] for line in printed[-8000:].split("\n") if line.strip()][
         -MAX_TAIL_LINES:

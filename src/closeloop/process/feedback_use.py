@@ -1,4 +1,4 @@
-"""Recovery: how a lane meets what it did not expect, one surprising state at a time."""
+"""Use of feedback and recovery: how a lane reacts to failing checks and surprising states."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ class LoopSummary(Record):
     """How far a lane's iterations went."""
 
     converged_after: int | None
-    """Iterations until nothing failed for good; None when that never was."""
+    """Iterations until nothing failed any more; None if that never happened."""
     episodes: int
-    """How often something began to fail that had not failed before."""
+    """Number of times that something began to fail."""
     closed: int
     """How many of those ended with a comparable check that passes."""
     standstill: int
-    """The longest row of iterations whose failures stayed the same."""
+    """The longest row of iterations with unchanged failures."""
 
 
 class FailureEpisode:
-    """Failing checks that can be compared, up to the one that passes."""
+    """Comparable failing checks, up to the one that passes."""
 
     def __init__(self, first: TraceStep) -> None:
         self.failing = [first]
@@ -73,13 +73,13 @@ class FailureEpisode:
 
     @property
     def known_checks(self) -> Sequence[TraceStep]:
-        """A failing check that is comparable with one of these goes on with it."""
+        """A failing check that is comparable with one of these continues it."""
         return self.failing[:1] if len(self.failing) == 1 else (self.failing[0], self.failing[-1])
 
 
 @cache_on_reading
 def summarise_loops(lane: LaneReading) -> LoopSummary | None:
-    """How far the lane's iterations went; None where no check of it says whether it passed."""
+    """Summarise the lane's iterations; None if no check shows whether it passed."""
     if not any(step.check and step.check.passed is not None for step in lane.checks):
         return None
     episodes = list_episodes(lane)
@@ -94,7 +94,7 @@ def summarise_loops(lane: LaneReading) -> LoopSummary | None:
 
 
 def _count_iterations(lane: LaneReading, closed: Sequence[TraceStep]) -> int | None:
-    """Up to the last check that closed an episode; without one, up to the first that passes."""
+    """Count up to the last check that closed an episode, else up to the first that passes."""
     if closed:
         last = max(step.number for step in closed)
         return sum(one.changes[0].number <= last for one in lane.iterations) or None
@@ -103,7 +103,7 @@ def _count_iterations(lane: LaneReading, closed: Sequence[TraceStep]) -> int | N
 
 
 MAX_OPEN_EPISODES = 20
-"""So many things that fail at once are kept apart."""
+"""Simultaneous failures that are kept apart."""
 
 
 @cache_on_reading
@@ -144,7 +144,7 @@ def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
 
 
 def _close_episodes(opened: list[FailureEpisode], check: TraceCheck, step: TraceStep) -> None:
-    """A check that passes ends those where it answers for all that failed last."""
+    """A passing check ends the episodes whose last failures it covers."""
     last_failing = {one.failing[-1].number: one for one in opened}
     for failing in find_comparable(check, [one.failing[-1] for one in opened]):
         if compare_failures(failing, step) == "gone":
@@ -154,7 +154,7 @@ def _close_episodes(opened: list[FailureEpisode], check: TraceCheck, step: Trace
 
 
 def _is_other_pass(failing: TraceStep, step: TraceStep) -> bool:
-    """A later pass of another program: it may have taken the place of what failed."""
+    """Whether a later pass of another program may have replaced what failed."""
     if step.number < failing.number or failing.check is None or step.check is None:
         return False
     return not share_program(failing.check, step.check)
@@ -162,7 +162,7 @@ def _is_other_pass(failing: TraceStep, step: TraceStep) -> bool:
 
 @cache_on_reading
 def find_standstills(lane: LaneReading) -> Sequence[Sequence[Iteration]]:
-    """The longest rows of iterations after which the same things failed in the same way."""
+    """Return the longest rows of iterations after which the same failed in the same way."""
     rows: list[list[Iteration]] = []
     last: list[TraceStep] = []
     for iteration in lane.iterations:
@@ -181,12 +181,12 @@ def find_standstills(lane: LaneReading) -> Sequence[Sequence[Iteration]]:
 
 
 def list_failing_checks(iteration: Iteration) -> list[TraceStep]:
-    """Those of its checks that ran and failed."""
+    """Return its checks that ran and failed."""
     return [step for step in iteration.checks if step.check and step.check.failures]
 
 
 def _is_standstill(last: Sequence[TraceStep], now: Sequence[TraceStep]) -> bool:
-    """What was run before fails as it did; something new fails in what failed already."""
+    """Whether what was run before fails as it did, and new failures are in what failed already."""
     compared = 0
     for step in now:
         for known in find_comparable(step.check, last) if step.check else ():
@@ -198,7 +198,7 @@ def _is_standstill(last: Sequence[TraceStep], now: Sequence[TraceStep]) -> bool:
 
 
 def _adds_failures(known: TraceStep, step: TraceStep) -> bool:
-    """More fails than before: that is no standstill, for something moved."""
+    """Whether more fails than before, which is not a standstill."""
     before, after = known.check, step.check
     if before is None or after is None or before.failures is None or after.failures is None:
         return False
@@ -215,9 +215,9 @@ def _is_repeated(one: TraceStep, failing: Sequence[TraceStep]) -> bool:
 
 WINDOW_STEPS = 20
 MAX_WINDOWS = 25
-"""Longer lanes are looked at in so many windows, evenly spread."""
+"""Longer lanes are sampled in this many windows, evenly spread."""
 _MAX_GOAL_CHARS = 2000
-"""So much of the request states the goal; what follows is pasted."""
+"""Characters of the request that state the goal; what follows is pasted."""
 _MAX_MESSAGE_CHARS = 500
 _MAX_MESSAGES = 20
 _MAX_TERMS = 200
@@ -227,7 +227,7 @@ _MIN_ACTIONS = 5
 
 @cache_on_reading
 def drift_curve(lane: LaneReading) -> tuple[float, ...]:
-    """The share of actions that bear on the goal in each window of actions, first to last.
+    """Return the share of actions that bear on the goal in each window, first to last.
 
     A file that an action on the goal opens belongs to the goal from then on.
     """
@@ -256,7 +256,7 @@ def drift_curve(lane: LaneReading) -> tuple[float, ...]:
 
 
 def drift_slope(curve: Sequence[float]) -> float | None:
-    """How much the likeness changes from the first window to the last, by a line through all."""
+    """Return the change of similarity from the first window to the last, by a linear fit."""
     count = len(curve)
     if count < 2:
         return None
@@ -267,7 +267,7 @@ def drift_slope(curve: Sequence[float]) -> float | None:
 
 
 def _goal_terms(lane: LaneReading) -> list[str]:
-    """Telling words of all that was asked: with a new request the goal grows."""
+    """Return the significant words of all requests: with a new request the goal grows."""
     user_texts = [message.text[:_MAX_MESSAGE_CHARS] for message in lane.users[:_MAX_MESSAGES]]
     request_text = "\n".join([(lane.request or "")[:_MAX_GOAL_CHARS], *user_texts])
     return sorted(term for term in word_stems(normalise_words(request_text)) if len(term) > 3)[
@@ -276,7 +276,7 @@ def _goal_terms(lane: LaneReading) -> list[str]:
 
 
 def _bears_on_goal(step: TraceStep, goal: AhoCorasick, near: set[str]) -> bool | None:
-    """None for what says nothing of a goal: checks and waiting."""
+    """None for checks and waiting, which say nothing about a goal."""
     if step.check is not None or (step.doing is not None and step.doing.waits):
         return None
     paths = (*step.read, *step.written)
@@ -306,18 +306,18 @@ def _step_text(step: TraceStep) -> str:
 
 
 FeedbackOutcome = Literal["used", "returned", "repeated", "claimed"]
-"""The failures are gone or others; they returned; the check was repeated; success was claimed."""
+"""Failures are gone or different; they returned; the check was repeated; success was claimed."""
 
 MAX_TEXT_CHARS = 4000
-"""So much of each text is searched for what the output named."""
+"""Characters of each text that are searched for names of the output."""
 MAX_ERRORS = 40
 MAX_GOOD_RUNS = 20
 MAX_EARLIER_CHECKS = 5
-"""So many failing checks before one may have named what the test is about."""
+"""Failing checks before one that may have named the subject of the test."""
 _CALLED_NAME = re.compile(r"(\w{3,})\(")
 _NAME_PART = re.compile(r"[a-z]{4,}")
 _CODE_NAME = re.compile(r"\b[A-Za-z]\w*?(?:_|[a-z][A-Z])\w+")
-"""A name of the code in a message: words of prose have neither underscores nor inner capitals."""
+"""A code name in a message: prose has neither underscores nor inner capitals."""
 _DULL_WORD_LIST = """test tests test_ spec assert assertionerror error errors failed failure
 exception none true false self line file python expected actual received should when with that
 returns return does from into have been module cases case unit src lib app main init __init__"""
@@ -325,7 +325,7 @@ _DULL_WORDS = frozenset(_DULL_WORD_LIST.split())
 
 
 class FeedbackUse(Record):
-    """One turn of the loop: a failing check, and what came of it by the next comparable one."""
+    """One turn of the loop: a failing check, and its outcome by the next comparable one."""
 
     check: TraceStep
     use: FeedbackOutcome
@@ -335,7 +335,7 @@ class FeedbackUse(Record):
     """Whether what was done next touches a file, test or name of the output: a second measure,
     beside the effect; None where the output names none."""
     changes_code: bool = True
-    """Whether program text was changed up to the next check, or to the claim."""
+    """Whether source code was changed before the next check or the claim."""
     is_plain: bool = True
     """Whether the next check is the very same command, or the claim says that checks pass."""
 
@@ -363,12 +363,12 @@ def list_feedback_uses(lane: LaneReading) -> Sequence[FeedbackUse]:
 
 
 def feedback_rate(uses: Sequence[FeedbackUse]) -> Rate | None:
-    """The share of failing checks whose output was used."""
+    """Return the share of failing checks whose output was used."""
     return wilson_rate(sum(use.use == "used" for use in uses), len(uses))
 
 
 def _judge_blocked_check(lane: LaneReading, place: int) -> FeedbackUse | None:
-    """The environment was repaired and the check ran, or it was run again with nothing done."""
+    """Judge by whether the environment was repaired and the check ran, or it was repeated idly."""
     step = lane.checks[place]
     following = next(iter(find_next_comparable(lane.checks, place, ran=False)), None)
     if following is None or following.check is None:
@@ -404,7 +404,8 @@ def _judge_failing_check(lane: LaneReading, place: int) -> FeedbackUse | None:
 def _find_idle_repeat(
     lane: LaneReading, step: TraceStep, following: TraceStep
 ) -> FeedbackUse | None:
-    """The very same command, the same result, and nothing done between that may have mattered."""
+    """Return a repetition of the same command with the same result and nothing relevant in
+    between."""
     between = lane.steps[step.index + 1 : following.index]
     if (
         _is_same_command(step, following)
@@ -418,7 +419,7 @@ def _find_idle_repeat(
 
 
 def _fails_the_same(step: TraceStep, following: TraceStep) -> bool:
-    """Another failure says that something is different now, outside of the workspace perhaps."""
+    """Whether the failure is the same; another one may have a cause outside the workspace."""
     if step.check is not None and step.check.failures is not None:
         return compare_failures(step, following) in ("same", "unknown")
     is_cut_off = isinstance(following.event, Command) and following.event.output is None
@@ -426,7 +427,7 @@ def _fails_the_same(step: TraceStep, following: TraceStep) -> bool:
 
 
 def _find_kept_change(lane: LaneReading, step: TraceStep) -> float:
-    """When the code is changed next: scratch files and a look at the base do not count."""
+    """Return when the code is changed next, without scratch files and looks at the base."""
     numbers = _numbers_of_kept_changes(lane)
     place = bisect_left(numbers, step.number)
     return numbers[place] if place < len(numbers) else NO_END
@@ -438,18 +439,18 @@ def _numbers_of_kept_changes(lane: LaneReading) -> Sequence[int]:
 
 
 def is_scratch_change(step: TraceStep) -> bool:
-    """It changes nothing that is to be kept: scratch files, or a look at the base."""
+    """Whether it changes nothing that is kept: scratch files, or a look at the base."""
     return uses_stash(step) or (bool(step.written) and all(map(is_scratch_path, step.written)))
 
 
 def has_change_between(changes: Sequence[TraceStep], first: int, last: int) -> bool:
-    """One of the changes, which are in order, lies between two events."""
+    """Whether one of the changes, which are in order, is between two events."""
     place = bisect_right(changes, first, key=EVENT_NUMBER)
     return place < len(changes) and changes[place].number < last
 
 
 def _find_claim(lane: LaneReading, place: int) -> FeedbackUse | None:
-    """Success is claimed on top of a failing check, and nothing has run well since."""
+    """Return a claim of success after a failing check, with no success since."""
     step = lane.checks[place]
     closings = list_closings(lane)
     at = bisect_right(closings, step.number, key=attrgetter("message.number"))
@@ -481,7 +482,7 @@ def _list_good_runs(lane: LaneReading, first: int, last: int) -> Sequence[TraceS
 
 @cache_on_reading
 def _all_good_runs(lane: LaneReading) -> Sequence[TraceStep]:
-    """Checks that pass, and other runs that end well."""
+    """Return passing checks and other successful runs."""
     return [
         step
         for step in lane.steps
@@ -490,7 +491,7 @@ def _all_good_runs(lane: LaneReading) -> Sequence[TraceStep]:
 
 
 def _answers_for(failing: TraceStep, run: TraceStep) -> bool:
-    """The run may show that all is well; the same program on other tests does not."""
+    """Whether the run may show success; the same program on other tests does not."""
     if failing.check is None or run.check is None:
         return True
     return not share_program(failing.check, run.check)
@@ -506,12 +507,12 @@ def _numbers_of_source_changes(lane: LaneReading) -> Sequence[int]:
 
 
 def _lies_between(numbers: Sequence[int], first: int, last: int) -> bool:
-    """One of the numbers, which are in order, comes after the first and not after the last."""
+    """Whether one of the ordered numbers is after the first and not after the last."""
     return bisect_right(numbers, first) < bisect_right(numbers, last)
 
 
 def _touches_evidence(lane: LaneReading, place: int, following: TraceStep) -> bool | None:
-    """What was done between acts on something that the output, or an earlier one, names."""
+    """Whether actions in between concern something that this or an earlier output names."""
     step = lane.checks[place]
     failures = step.check.failures if step.check else None
     if failures is None:
@@ -528,17 +529,17 @@ def _touches_evidence(lane: LaneReading, place: int, following: TraceStep) -> bo
 
 
 def _is_same_command(step: TraceStep, following: TraceStep) -> bool:
-    """The very same command in the very same state."""
+    """Whether it is the very same command in the very same state."""
     return step.state == following.state and not following.changed and is_same_line(step, following)
 
 
 def _only_looks(step: TraceStep) -> bool:
-    """It only looks: other commands may change what lies outside of the workspace."""
+    """Whether it only reads: other commands may change things outside the workspace."""
     return step.doing is None or step.doing.searches or bool(step.doing.read)
 
 
 def collect_evidence(failures: CheckFailures) -> tuple[str, ...]:
-    """Words that the output gives one to work with: files, tests, names, in small letters."""
+    """Return names in the output to work with: files, tests, names, in lower case."""
     words: dict[str, None] = {}
     for path in failures.paths:
         name = path.replace("\\", "/").rsplit("/", 1)[-1].split(":", 1)[0].lower()
@@ -561,7 +562,7 @@ def collect_evidence(failures: CheckFailures) -> tuple[str, ...]:
 
 
 def _test_subject(name: str) -> str:
-    """What a test is about: `test_cart` and `cart_test` are about `cart`."""
+    """Return the subject of a test: `test_cart` and `cart_test` are about `cart`."""
     for prefix in ("test_", "tests_", "test"):
         if name.startswith(prefix) and len(name) > len(prefix) + 2:
             return name[len(prefix) :]
@@ -572,7 +573,7 @@ def _test_subject(name: str) -> str:
 
 
 def _action_texts(steps: Iterable[TraceStep]) -> Iterable[str]:
-    """What was acted on: what the action names, not what came out of it."""
+    """Return what actions name, not their results."""
     for step in steps:
         event = step.event
         if isinstance(event, Command):
@@ -598,7 +599,7 @@ SurpriseKind = Literal[
 ]
 
 NEAR_STEPS = 20
-"""So many of the following actions are looked at where nothing says sooner how it went on."""
+"""Following actions that are examined if nothing shows the outcome sooner."""
 _REFUSED_MESSAGES = (
     "user doesn't want", "rejected", "denied", "not executed", "cancelled", "canceled", "aborted",
     "interrupted", "sibling", "permission", "must be different", "exactly the same",
@@ -628,7 +629,7 @@ class SurprisingState(Record):
 
     surprise: SurpriseKind
     step: TraceStep | None
-    """What came as a surprise; None for the request itself."""
+    """The surprising step; None for the request itself."""
     path: str | None = None
     met: bool
 
@@ -639,13 +640,13 @@ def mentions_problem(text: str) -> bool:
 
 
 def recovery_rate(items: Sequence[SurprisingState]) -> Rate | None:
-    """The share of surprising states that were met by looking again, asking or saying so."""
+    """Return the share of surprising states followed by reading again, asking or reporting."""
     return wilson_rate(sum(item.met for item in items), len(items))
 
 
 @cache_on_reading
 def find_surprises(reading: TraceReading) -> Mapping[str, Sequence[SurprisingState]]:
-    """Lane → its surprising states; where nobody can say how one was met, it is left out."""
+    """Return surprising states by lane, without those whose handling is unknown."""
     states_by_lane: dict[str, list[SurprisingState]] = {}
     for name, lane in reading.lanes.items():
         states_by_lane[name] = (
@@ -669,7 +670,7 @@ def find_surprises(reading: TraceReading) -> Mapping[str, Sequence[SurprisingSta
 
 @cache_on_reading
 def list_failed_edits(lane: LaneReading) -> Sequence[SurprisingState]:
-    """Edits that did not take, with what the lane did about each."""
+    """Return failed edits with the lane's reaction."""
     items = []
     for tried in _group_failed_edits(lane):
         met = _met_failed_edit(lane, tried)
@@ -682,7 +683,7 @@ def list_failed_edits(lane: LaneReading) -> Sequence[SurprisingState]:
 
 
 def _group_failed_edits(lane: LaneReading) -> Sequence[Sequence[TraceStep]]:
-    """Edits that did not take; those of one call together."""
+    """Return failed edits, grouped by call."""
     tries: list[list[TraceStep]] = []
     for step in lane.failing:
         event = step.event
@@ -696,7 +697,7 @@ def _group_failed_edits(lane: LaneReading) -> Sequence[Sequence[TraceStep]]:
 
 
 def list_abandoned_edits(lane: LaneReading) -> Iterator[SurprisingState]:
-    """Failed edits about which nothing was ever done, while the work went on."""
+    """Yield failed edits without any reaction while the work continued."""
     unmet = {item.step: item for item in list_failed_edits(lane) if item.step and not item.met}
     last = {
         path.rpartition("/")[2]: step.index
@@ -736,7 +737,7 @@ def _make_state(
 def _following_steps(
     lane: LaneReading, step: TraceStep, most: int = NEAR_STEPS
 ) -> Sequence[TraceStep]:
-    """The next steps, up to where the user speaks."""
+    """Return the next steps, up to the user's next message."""
     end = _next_user_message(lane, step.number)
     steps = lane.steps[step.index + 1 : step.index + 1 + most]
     return [later for later in steps if later.number < end]
@@ -768,7 +769,7 @@ def _agent_mentions(lane: LaneReading, after: int, before: float, name: str) -> 
 
 
 def _met_failed_edit(lane: LaneReading, tried: Sequence[TraceStep]) -> bool | None:
-    """Looked at the file again, asked, said so, or tried otherwise with success."""
+    """Whether it read the file again, asked, reported it, or succeeded in another way."""
     names, step = _file_names(tried), tried[0]
     sent_along = {one.index for one in tried if one.written != step.written}
     following = [
@@ -799,7 +800,7 @@ def _met_failed_edit(lane: LaneReading, tried: Sequence[TraceStep]) -> bool | No
 
 
 def _answers_failure(lane: LaneReading, step: TraceStep, following: Sequence[TraceStep]) -> bool:
-    """Its first words after the failure are about it."""
+    """Whether its first words after the failure are about it."""
     before = following[0].number if following else _next_user_message(lane, step.number)
     first_message = next(_agent_messages(lane, step.number, before), None)
     return (
@@ -808,7 +809,7 @@ def _answers_failure(lane: LaneReading, step: TraceStep, following: Sequence[Tra
 
 
 def _is_one_try(one: TraceStep, other: TraceStep) -> bool:
-    """One call that was to change several places: it failed once."""
+    """Whether one call that was to change several places failed once."""
     first, second = one.event, other.event
     if first.call is not None and first.call == second.call:
         return True
@@ -834,7 +835,7 @@ def _step_mentions(step: TraceStep, name: str) -> bool:
 
 
 def _runs_fixer(step: TraceStep) -> bool:
-    """A tool is left to make such edits."""
+    """Whether a tool is used to make such edits."""
     command = step.event.command[:1000] if isinstance(step.event, Command) else ""
     return mentions_any(command, _FIXING_WORDS) and _FIXING_COMMAND.search(command) is not None
 
@@ -842,14 +843,14 @@ def _runs_fixer(step: TraceStep) -> bool:
 def _continues_regardless(
     lane: LaneReading, following: Sequence[TraceStep], after: int, before: float
 ) -> bool:
-    """Edits elsewhere, a check, or a claim: as if nothing had happened."""
+    """Whether it edits elsewhere, checks or claims as if nothing had happened."""
     if any(step.check is not None or isinstance(step.event, Edit) for step in following):
         return True
     return any(message.intent == "claim" for message in _agent_messages(lane, after, before))
 
 
 def _met_missing(lane: LaneReading, missing: MissingFile) -> bool | None:
-    """Looked around or asked, as against passing it off as read or editing what is not there."""
+    """Whether it looked around or asked, instead of pretending or editing what does not exist."""
     if missing.bluff is not None:
         return False
     for later in _following_steps(lane, missing.step, 5):
@@ -891,7 +892,7 @@ def _met_conflict(lane: LaneReading, step: TraceStep) -> bool | None:
 def _met_contradiction(
     lane: LaneReading, step: TraceStep, results: dict[tuple[str, int], TraceStep]
 ) -> bool | None:
-    """The same check of the same state says something else than before."""
+    """Handle the same check of the same state with another result than before."""
     check = step.check
     if check is None or check.passed is None:
         return None
@@ -920,7 +921,7 @@ def _met_contradiction(
 
 
 def _open_question_states(root: LaneReading) -> list[SurprisingState]:
-    """A request that lacks a decision: a question or a stated assumption before the first edit."""
+    """A request without a decision: a question or a stated assumption before the first edit."""
     first = root.changes[0].number if root.changes else None
     before = [
         message

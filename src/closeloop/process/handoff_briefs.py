@@ -1,4 +1,4 @@
-"""Both sides of every handoff: the brief, what the child did, what the parent did after."""
+"""Both sides of every handoff: the brief, the child's work, the parent's actions afterwards."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ from closeloop.text.client_markup import is_client_text, strip_client_markup
 from closeloop.text.wording import compile_lazily
 
 MAX_WINDOW_STEPS = 200
-"""So many steps of the parent before and after a handoff are looked at."""
+"""Steps of the parent before and after a handoff that are examined."""
 MAX_TEXT_CHARS = 4000
 MAX_SIBLINGS = 20
 MIN_REQUEST_WORDS = 8
-"""Words; a message of fewer cannot stand alone: `Yes, do that.`"""
+"""A message with fewer words cannot stand alone: `Yes, do that.`"""
 
 
 class HandoffContext(Record):
-    """One handoff. The parent's steps and words are those next to it."""
+    """One handoff, with the parent's adjacent steps and messages."""
 
     event: Handoff
     asked: str | None
-    """What the parent was asked when it handed the work on; None where the trace does not say."""
+    """The parent's request when it handed the work on; None if unknown."""
     parent: LaneReading
     child: LaneReading | None
     work: Sequence[TraceStep]
-    """What the child did for this handoff, without what its own children did."""
+    """The child's steps for this handoff, without its own children's."""
     before: Sequence[TraceStep]
     after: Sequence[TraceStep]
     said: Sequence[Message]
-    """The parent's words afterwards."""
+    """The parent's messages afterwards."""
     other_briefs: Sequence[str] = ()
-    """What the parent handed to others: it may have split the work."""
+    """The parent's other briefs, among which it may have split the work."""
 
 
 @cache_on_reading
@@ -90,7 +90,7 @@ def _leave_out(texts: list[str], place: int) -> Sequence[str]:
 
 
 def until_user_speaks(one: HandoffContext) -> HandoffContext:
-    """The same handoff, with what the parent does and says before the user has the next word."""
+    """Return the handoff limited to before the user's next message."""
     first = bisect_right(one.parent.users, one.event.number, key=attrgetter("number"))
     asks = islice(one.parent.users, first, first + MAX_WINDOW_STEPS)
     end = next((message.number for message in asks if not is_client_text(message.text)), None)
@@ -104,7 +104,7 @@ def until_user_speaks(one: HandoffContext) -> HandoffContext:
 
 
 def step_input(step: TraceStep) -> str:
-    """What the agent wrote to act: command, path, arguments, brief."""
+    """Return what the agent wrote to act: command, path, arguments, brief."""
     event = step.event
     if isinstance(event, Command):
         return event.command[:MAX_TEXT_CHARS]
@@ -118,7 +118,7 @@ def step_input(step: TraceStep) -> str:
 
 
 def step_output(step: TraceStep) -> str:
-    """What the agent was shown for it."""
+    """Return what the agent was shown."""
     event = step.event
     if isinstance(event, Read):
         return event.text or ""
@@ -128,7 +128,7 @@ def step_output(step: TraceStep) -> str:
 
 
 def short_names(targets: Iterable[str]) -> tuple[str, ...]:
-    """How files and code are called when they are mentioned: by the last part of their name."""
+    """Return how files and code are mentioned: by the last part of their name."""
     short = (target.replace("\\", "/").rstrip("/").rpartition("/")[2] for target in targets)
     return tuple(dict.fromkeys(name for name in short if len(name) > 2))
 
@@ -163,7 +163,7 @@ def _event_number(step: TraceStep) -> int:
 
 
 def _child_work(child: LaneReading, event: Handoff, turns: Sequence[int]) -> Sequence[TraceStep]:
-    """All of the child's steps; where it was called again, those up to or from then on."""
+    """Return the child's steps; if it was called again, those up to or from then on."""
     if len(turns) < 2:
         return child.steps
     place = bisect_left(turns, event.number)
@@ -178,7 +178,7 @@ _strip_markup = lru_cache(256)(strip_client_markup)
 
 
 def _parent_request(reading: TraceReading, parent: LaneReading, spoken: int) -> str | None:
-    """The user's last words that stand alone, with what was answered or corrected since."""
+    """Return the user's last self-contained message, with answers and corrections since."""
     texts: list[str] = []
     for message in reversed(parent.messages[max(0, spoken - MAX_WINDOW_STEPS) : spoken]):
         if message.role != "user":
@@ -198,7 +198,7 @@ def _parent_request(reading: TraceReading, parent: LaneReading, spoken: int) -> 
 
 
 FIRST_STEPS = 5
-"""The child's first steps show what it understood."""
+"""The child's first steps, which show what it understood."""
 MAX_STEPS = 100
 _HIDDEN_TEXT = compile_lazily(r"\W*(?:(?:redacted|encrypted|omitted)\W*)?", re.IGNORECASE)
 _CHANGE_REQUEST = compile_lazily(
@@ -246,18 +246,18 @@ _QUESTION = compile_lazily(
 
 
 def is_hidden_text(text: str) -> bool:
-    """It was said, and the recording does not tell what."""
+    """Whether it was said but is not in the recording."""
     return _HIDDEN_TEXT.fullmatch(text) is not None
 
 
 def missing_planted_facts(facts: Sequence[str], brief: str) -> tuple[str, ...]:
-    """Planted facts that a brief does not hold, word for word."""
+    """Return planted facts that a brief does not contain literally."""
     words = normalise_words(brief) if facts else ""
     return tuple(fact for fact in facts if normalise_words(fact) not in words)
 
 
 def full_brief_text(one: HandoffContext) -> str:
-    """The brief, with what else the child was told before its first step."""
+    """Return the brief with what else the child was told before its first step."""
     texts = [one.event.brief]
     if one.child and one.child.handoff is one.event:
         first = one.child.steps[0].number if one.child.steps else None
@@ -270,7 +270,7 @@ def full_brief_text(one: HandoffContext) -> str:
 
 
 def count_brief_parts(brief: str) -> int:
-    """How many of the five parts of a good brief it has."""
+    """Count how many of the five parts of a good brief it has."""
     lowercase_brief = brief[:20_000].casefold().replace("’", "'")
     scope = _SCOPE(lowercase_brief) or _names_target(brief)
     others = (_CONTEXT, _BOUNDARY, _HOW_TO_REPORT, _PRECEDENCE)
@@ -282,7 +282,7 @@ def _names_target(brief: str) -> bool:
 
 
 def child_makes_changes(one: HandoffContext) -> bool:
-    """Whether the child changes files; where it is not on record, whether it is asked to."""
+    """Whether the child changes files; if not recorded, whether it is asked to."""
     if one.child is None or not one.child.steps:
         brief = one.event.brief[:MAX_TEXT_CHARS].casefold()
         return not is_reading_brief(brief) and _CHANGE_REQUEST.search(brief) is not None
@@ -290,18 +290,18 @@ def child_makes_changes(one: HandoffContext) -> bool:
 
 
 def is_reading_brief(brief: str) -> bool:
-    """It asks to find out, review or explain, and for no change."""
+    """Whether it asks to find out, review or explain, and for no change."""
     return _READING_BRIEF.search(brief[:MAX_TEXT_CHARS].casefold()) is not None
 
 
 def asks_only_to_look(request: str) -> bool:
-    """A review, an explanation or an answer is wanted, and no change of the code."""
+    """Whether a review, explanation or answer is wanted, and no code change."""
     words = request.strip()
     return is_reading_brief(words) or _QUESTION.fullmatch(words.casefold()) is not None
 
 
 def is_brief_understood(one: HandoffContext) -> bool | None:
-    """Whether the child's first steps, or its first change, aim at the brief's targets.
+    """Whether the child's first steps, or its first change, concern the brief's targets.
 
     None without targets or steps.
     """
@@ -320,7 +320,7 @@ def is_brief_understood(one: HandoffContext) -> bool | None:
 
 
 def list_missed_files(one: HandoffContext) -> tuple[str, ...]:
-    """Files that the brief names and the child never came near, although it changed others."""
+    """Return files that the brief names and the child never touched, although it changed others."""
     changed = " ".join(dict.fromkeys(list_written_paths(one))).casefold()
     targets = find_targets(one.event.brief) if changed else ()
     files = tuple(name for name in targets if _names_code(name))
@@ -343,7 +343,7 @@ def step_touches(step: TraceStep, sought: Sequence[str]) -> bool:
 
 
 def list_written_paths(one: HandoffContext) -> Iterator[str]:
-    """Files that the child changed for this handoff."""
+    """Yield files that the child changed for this handoff."""
     return (path for step in one.work if step.changed for path in step.written)
 
 
@@ -368,11 +368,11 @@ def _first_messages(one: HandoffContext) -> str:
 
 
 MIN_WHOLE_SHARE = 0.6
-"""With so much of the request's words in the brief, all of the work is handed on."""
+"""With this share of the request's words in the brief, all of the work is handed on."""
 MAX_TRACE_SHARE = 1 / 3
-"""With no more of its words in the brief, a requirement is gone, not reworded."""
+"""With at most this share of its words in the brief, a requirement is gone, not reworded."""
 MAX_EXCERPT_RATIO = 1.2
-"""A brief longer than this, beside the request, tells it in its own words."""
+"""A brief longer than this, relative to the request, rewords it."""
 
 _NUMBER_BOUND = compile_lazily(
     r"\b(?:under|below|over|above|within|less than|fewer than|no (?:less|fewer) than|more than"
@@ -399,7 +399,7 @@ _PARENT_AFFAIR_STEMS = word_stems(
     " commit push merge branch amend rebase release deploy report ask tell answer summary summarize"
     " summarise reply stop wait confirm approve approval agent subagent plan explain forget "
 )
-"""What a requirement about one of these asks of the parent, which talks to the user."""
+"""Topics of requirements on the parent, which talks to the user."""
 _GLOBAL_HEADING = compile_lazily(
     r"\b(?:constraints?|rules|requirements|non-goals|all items|everywhere|throughout)\b"
 )
@@ -419,11 +419,11 @@ class BriefNeed(Record):
     fact: TextFact
     present: bool
     clear: bool = False
-    """Beyond doubt about this part of the work, so that leaving it out is a fault."""
+    """Whether it certainly concerns this part of the work, so that omitting it is a fault."""
 
 
 class _RequestView:
-    """What was asked, beside the brief made of it; worked out as far as it is needed."""
+    """The request beside its brief, computed lazily."""
 
     def __init__(self, one: HandoffContext, asked: str) -> None:
         self.one = one
@@ -432,7 +432,7 @@ class _RequestView:
 
     @cached_property
     def _others(self) -> tuple[Sequence[PreparedText], PreparedText]:
-        """The briefs of the parent's other handoffs, and the words of all of them."""
+        """The briefs of the parent's other handoffs, and all their words."""
         texts = [prepare_text(_THOUSANDS.sub("", text)) for text in self.one.other_briefs]
         words = "\n".join([text.words for text in texts])
         return texts, PreparedText(text="", words=words, stems=frozenset())
@@ -446,30 +446,30 @@ class _RequestView:
 
     @cached_property
     def whole(self) -> bool:
-        """All of the work is handed on."""
+        """Whether all of the work is handed on."""
         stems = self.asked.stems
         return bool(stems) and len(stems & self.brief.stems) >= MIN_WHOLE_SHARE * len(stems)
 
     @cached_property
     def excerpt(self) -> bool:
-        """The brief is no longer than what was asked: what it does not repeat, it leaves out."""
+        """Whether the brief is no longer than the request, so that what it lacks is left out."""
         room = MAX_EXCERPT_RATIO * len(self.asked.words.split())
         return len(self.brief.words.split()) <= room
 
     @cached_property
     def handed_on(self) -> Mapping[str, bool]:
-        """Of each sentence of the request, whether it is about the child's part."""
+        """For each sentence of the request, whether it concerns the child's part."""
         return _map_handed_on(self.asked.text, self.brief, self.one)
 
 
 @cache_on_reading
 def list_all_needs(reading: TraceReading) -> Sequence[Sequence[BriefNeed] | None]:
-    """Of every handoff, in order."""
+    """Return the needs of every handoff, in order."""
     return [find_brief_needs(one) for one in list_handoff_contexts(reading)]
 
 
 def find_brief_needs(one: HandoffContext) -> list[BriefNeed] | None:
-    """What the child needs of what was asked and learned; None where the trace does not say."""
+    """Return what the child needs of the request and findings; None if unknown."""
     if one.asked is None or is_hidden_text(one.event.brief):
         return None
     works = child_makes_changes(one)
@@ -498,7 +498,7 @@ def find_brief_needs(one: HandoffContext) -> list[BriefNeed] | None:
 def find_dropped_facts(
     one: HandoffContext, needed: Iterable[BriefNeed]
 ) -> list[tuple[TextFact, TraceStep | None]]:
-    """Facts beyond doubt that the child was not told and never saw; with the step against it."""
+    """Return certain facts that the child never received, with the step that violates each."""
     missing: list[tuple[TextFact, TraceStep | None]] = []
     for need in (each for each in needed if not each.present):
         violation = _find_violation(need.fact, one.work)
@@ -511,7 +511,8 @@ def find_dropped_facts(
 
 
 def _map_handed_on(asked: str, brief: PreparedText, one: HandoffContext) -> dict[str, bool]:
-    """Of each sentence whether it is about the child's part; requirements follow the one before."""
+    """For each sentence, whether it concerns the child's part; requirements follow the one
+    before."""
     targets = (*find_targets(one.event.brief), *list_written_paths(one))
     handed_on: dict[str, bool] = {}
     waiting: list[str] = []
@@ -544,13 +545,13 @@ def _is_about_part(
 
 
 def _is_requirement(sentence: str) -> bool:
-    """It says how the result must be, and leaves to others what the work is."""
+    """Whether it states how the result must be, and not what the work is."""
     return bool(list_requirements(sentence)) or bool(_NUMBER_BOUND.search(sentence.casefold()))
 
 
 @lru_cache(1024)
 def list_requirements(sentence: str) -> tuple[str, ...]:
-    """Clauses that say what the result must or must not be, each from the word that demands it."""
+    """Return clauses about what the result must or must not be, from the demanding word on."""
     plain = sentence.casefold().replace("’", "'")
     matches = _REQUIREMENT_START.finditer(plain) if mentions_any(plain, _REQUIREMENT_WORDS) else ()
     starts = [match.start() for match in matches]
@@ -561,7 +562,7 @@ def list_requirements(sentence: str) -> tuple[str, ...]:
 
 @lru_cache(256)
 def _list_request_facts(asked: str) -> tuple[TextFact, ...]:
-    """Facts of a request; what it demands of the result as the clause that demands it."""
+    """Return the facts of a request; requirements as the clause that demands them."""
     facts = parse_facts(asked)
     restricted = {fact.sentence for fact in facts if fact.always}
     clauses = [
@@ -582,7 +583,7 @@ def _is_stated(text: PreparedText, fact: TextFact) -> bool:
 
 
 def _trace_share(fact: TextFact, text: PreparedText) -> float:
-    """How much of a fact's words a text holds."""
+    """Return how much of a fact's words a text contains."""
     stems = word_stems(normalise_words(fact.text))
     return len(stems & text.stems) / len(stems) if stems else 1.0
 
@@ -591,7 +592,7 @@ def _trace_share(fact: TextFact, text: PreparedText) -> float:
 
 
 def _is_needed(fact: TextFact, view: _RequestView, kept_sentences: Iterable[str]) -> bool:
-    """Whether a fact that was left out is about this child's part of the work."""
+    """Whether an omitted fact concerns this child's part of the work."""
     if fact.always:
         return True
     if fact.sentence in kept_sentences or view.is_stated_elsewhere(fact):
@@ -607,20 +608,20 @@ def _is_needed(fact: TextFact, view: _RequestView, kept_sentences: Iterable[str]
 
 
 def _is_related(fact: TextFact, view: _RequestView) -> bool:
-    """The brief repeats what the fact stands among."""
+    """Whether the brief repeats the fact's context."""
     around = _surrounding_stems(fact)
     shared = len(around & view.brief.stems)
     return shared >= 2 and shared >= 0.5 * len(around)
 
 
 def _demands_of_part(fact: TextFact, view: _RequestView) -> bool:
-    """A quantity among the requirements on the child's part."""
+    """Whether it is a quantity among the requirements on the child's part."""
     demanded = _is_demand(fact) or (fact.kind == "number" and _is_requirement(fact.sentence))
     return demanded and view.handed_on.get(fact.sentence, False)
 
 
 def _is_clear(fact: TextFact, view: _RequestView) -> bool:
-    """Whether it is beyond doubt that the child's part needs it and that it was not passed on."""
+    """Whether the child's part certainly needs it and it was not passed on."""
     if word_stems(normalise_words(fact.sentence)) & _PARENT_AFFAIR_STEMS:
         return False
     if fact.always:
@@ -643,7 +644,7 @@ def _is_clear(fact: TextFact, view: _RequestView) -> bool:
 
 
 def _surrounding_stems(fact: TextFact) -> frozenset[str]:
-    """The words that a fact stands among; of a restriction all."""
+    """Return the words around a fact; for a restriction all."""
     is_restriction = fact.kind in ("prohibition", "constraint")
     return _other_stems(fact.sentence, "" if is_restriction else fact.text)
 
@@ -656,7 +657,7 @@ def _other_stems(sentence: str, part: str) -> frozenset[str]:
 
 
 def _is_near_work(fact: TextFact, one: HandoffContext) -> bool:
-    """What it speaks of lies beside what the brief names or the child changes."""
+    """Whether its subject is beside what the brief names or the child changes."""
     folders = _parent_folders(fact.targets)
     return bool(folders) and not folders.isdisjoint(
         _parent_folders((*find_targets(one.event.brief), *list_written_paths(one)))
@@ -669,14 +670,14 @@ def _parent_folders(paths: Iterable[str]) -> set[str]:
 
 @lru_cache(1024)
 def _is_demand(fact: TextFact) -> bool:
-    """A quantity that is asked for, not one that was observed."""
+    """Whether a quantity is demanded rather than observed."""
     if fact.kind != "number" or fact.text.isdigit():
         return False
     return _DEMAND.search(fact.sentence.casefold()) is not None
 
 
 def _sentences_done_by_parent(missing: Sequence[TextFact], after: Sequence[TraceStep]) -> set[str]:
-    """Sentences about what the parent then does itself: it kept that part of the work."""
+    """Return sentences about what the parent does itself afterwards."""
     named = [(fact, normalise_words(fact.text).strip()) for fact in missing if not fact.always]
     if not named:
         return set()
@@ -689,7 +690,7 @@ def _sentences_done_by_parent(missing: Sequence[TextFact], after: Sequence[Trace
 
 
 def _facts_learned_earlier(one: HandoffContext, brief: PreparedText) -> Iterator[TextFact]:
-    """What the parent had found out and the child went on to need."""
+    """Yield what the parent had found out and the child went on to need."""
     if written := dict.fromkeys(list_written_paths(one)):
         known = {path for step in one.before for path in (*step.read, *step.written)}
         for path in [path for path in written if path in known][:20]:
@@ -705,7 +706,7 @@ def _facts_learned_earlier(one: HandoffContext, brief: PreparedText) -> Iterator
 
 
 def _find_violation(fact: TextFact, work: Sequence[TraceStep]) -> TraceStep | None:
-    """The child's first change of a file that it should have been told to leave alone."""
+    """Return the child's first change of a file that it should have been told to leave alone."""
     targets = fact.targets if fact.kind == "prohibition" else ()
     for step in work if targets else ():
         if step.changed and any(

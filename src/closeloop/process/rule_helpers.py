@@ -1,4 +1,4 @@
-"""What several rules need: sentences, kept answers, git's commands, user requests."""
+"""Helpers of several rules: sentences, cached results, git commands, user requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNKNOWN: Any = object()
 
 
 def cache_on_reading(function: Callable[[AnyReading], Answer]) -> Callable[[AnyReading], Answer]:
-    """Keep what a pure function says of a reading with that reading; nobody may change it."""
+    """Cache a pure function's result on the reading; nobody may modify it."""
     key: Any = function
 
     @wraps(function)
@@ -41,18 +41,18 @@ MAX_QUOTE_CHARS = 80
 
 
 def truncate_line(text: str, length: int = MAX_QUOTE_CHARS) -> str:
-    """The first line of a text, cut where it is long."""
+    """Return the first line of a text, truncated."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
 def cite_row(numbers: Sequence[int], most: int) -> Sequence[int]:
-    """The first of many events and the last, so that a finding says how far it reaches."""
+    """Return the first and the last of many events, so that a finding shows its extent."""
     return numbers if len(numbers) <= most else (*numbers[: most - 1], numbers[-1])
 
 
 def join_names(names: Iterable[str]) -> str:
-    """The first names, whole, and how many more there are."""
+    """Return the first names in full, and the number of others."""
     short_lines = [truncate_line(name, 2 * MAX_QUOTE_CHARS) for name in names]
     shown = 1
     while shown < len(short_lines) and len(", ".join(short_lines[: shown + 1])) <= MAX_QUOTE_CHARS:
@@ -62,7 +62,7 @@ def join_names(names: Iterable[str]) -> str:
 
 
 def describe_failures(failures: CheckFailures) -> str:
-    """The first thing that fails, and how many more do."""
+    """Describe the first failure, and the number of others."""
     key, message = next(iter(failures.errors.items()))
     first = truncate_line(f"{key} ({message})" if message else key, 2 * MAX_QUOTE_CHARS)
     more = len(failures.errors) - 1
@@ -71,7 +71,7 @@ def describe_failures(failures: CheckFailures) -> str:
 
 @cache_on_reading
 def explain_unreadable_checks(reading: TraceReading) -> str | None:
-    """Why rules about checks cannot be applied, where that is so."""
+    """Return why rules about checks cannot be applied, if so."""
     if not reading.trace.events:
         return "the trace is empty"
     has_checks = False
@@ -88,12 +88,12 @@ _NOT_RUN_MESSAGES = (
     "Cancelled: parallel tool call",
     "The user doesn't want to",
 )
-"""What a tool says of a call that it never made."""
+"""Messages of a tool about a call that was never made."""
 _CUT_SHORT_CAUSES = frozenset(("another call failed", "interrupted", "rejected"))
 
 
 def fails_by_itself(step: TraceStep) -> bool:
-    """A failing step failed by itself, and not because another did, or the user broke in."""
+    """Whether a failing step failed by itself, not because of another or an interrupt."""
     event = step.event
     if isinstance(event, Command):
         return event.stopped not in _CUT_SHORT_CAUSES
@@ -110,7 +110,7 @@ _GIT_VERB = re.compile(
 
 
 def list_git_verbs(step: TraceStep) -> frozenset[str]:
-    """`commit`, `push`, `checkout`, …; none where the step does not run git."""
+    """`commit`, `push`, `checkout`, …; empty if the step does not run git."""
     event = step.event
     if not isinstance(event, Command) or step.doing is None or "git" not in step.doing.programs:
         return frozenset()
@@ -123,22 +123,22 @@ def _parse_git_verbs(command: str) -> frozenset[str]:
 
 
 def uses_stash(step: TraceStep) -> bool:
-    """Work put away for a moment, to see how things were without it, or taken up again."""
+    """Whether work is stashed for a moment, or restored."""
     return "stash" in list_git_verbs(step)
 
 
 # What the user asked for: a rule that forbids something keeps quiet where it was asked for.
 
 MAX_MESSAGE_CHARS = 4000
-"""So much of each message is read, and of no more messages than this allows."""
+"""Characters of each message that are read, and messages within that limit."""
 MAX_MESSAGES = 100
 MAX_CLAUSE_CHARS = 200
-"""A word that forbids is looked for so far back."""
+"""How far back a forbidding word is sought."""
 
 
 @cache_on_reading
 def collect_user_requests(reading: TraceReading) -> str:
-    """All that users and briefs asked, in small letters, each text cut where it is long."""
+    """Join all requests of users and briefs in lower case, each truncated."""
     texts = [reading.task.prompt] if reading.task else []
     for lane in reading.lanes.values():
         if len(texts) > MAX_MESSAGES:
@@ -151,7 +151,7 @@ def collect_user_requests(reading: TraceReading) -> str:
 
 
 def contains_request(said: str, wish: re.Pattern[str]) -> bool:
-    """Whether a sentence of it wishes that, and does not forbid it."""
+    """Whether a sentence of it requests that, and does not forbid it."""
     for match in wish.finditer(said):
         start = max(0, match.start() - MAX_CLAUSE_CHARS)
         begin = max(start - 1, *(said.rfind(mark, start, match.start()) for mark in ".\n;:,"))

@@ -1,4 +1,4 @@
-"""Which rules apply, and by which numbers: the installed ones, as the project has set them."""
+"""Which rules apply with which thresholds: the installed ones with the project's settings."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from closeloop.text.wording import count_with_noun, format_percent
 
 
 MIN_READ_FINDINGS = 20
-"""So many findings of a rule have to be read before it may gate."""
+"""Findings of a rule that must be read before it may gate."""
 MIN_PRECISION_BOUND = 0.7
-"""What the lower Wilson bound of its precision has to reach: 19 of 20, 27 of 30, 36 of 40 do."""
+"""Minimum lower Wilson bound of its precision: 19 of 20, 27 of 30, 36 of 40 reach it."""
 
 
 class RuleCounts(Record):
-    """Labelled examples in which a rule was right, silent, and found what is not there."""
+    """Labelled examples in which a rule was right, silent, or wrong."""
 
     right: int
     missed: int
@@ -43,21 +43,21 @@ class RuleCounts(Record):
 
 
 class ReadingCounts(Record):
-    """What readers said of a rule on real sessions."""
+    """Readers' verdicts on a rule's findings in real sessions."""
 
     version: int
-    """Of the rule that was read: another version has other findings."""
+    """Version of the rule that was read; another version has other findings."""
     right: int = 0
     wrong: int = 0
     unsure: int = 0
-    """The evidence did not show it: counted as read and not as right."""
+    """Undecided by the evidence: counted as read and not as right."""
     caught: int = 0
-    """Of the failures that readers noted in whole sessions, those that the rule found."""
+    """Failures noted by readers in whole sessions that the rule found."""
     missed: int = 0
 
 
 class ReaderAgreement(Record):
-    """How far two readers said the same of the items that both read."""
+    """Agreement of two readers on the items that both read."""
 
     agreeing: Estimate
     kappa: Estimate | None = None
@@ -67,7 +67,7 @@ class ReaderAgreement(Record):
 
 
 class ReaderCounts(Record):
-    """What one reader said of one version of a rule."""
+    """One reader's verdicts on one version of a rule."""
 
     reader: str
     version: int
@@ -76,11 +76,11 @@ class ReaderCounts(Record):
 
 
 class RuleReaders(Record):
-    """All who read findings of a rule, also of earlier versions, each for itself."""
+    """All readers of a rule's findings, including earlier versions."""
 
     counts: tuple[ReaderCounts, ...]
     shared: int = 0
-    """Pairs of readings of one finding."""
+    """Number of pairs of readings of one finding."""
     agreeing: int = 0
 
 
@@ -89,25 +89,25 @@ class ReadingSummary(Record):
 
     people: int = 0
     models: int = 0
-    """Readers that are no people."""
+    """Number of readers that are models."""
     findings: int = 0
     sessions: int = 0
-    """Whole sessions."""
+    """Number of whole sessions."""
     failures: int = 0
-    """Clear process failures noted in these, also those that no rule looks for."""
+    """Clear process failures noted in these, including those that no rule is about."""
     caught: int = 0
-    """Of these, found by the rule that is about them."""
+    """Those found by the rule that is about them."""
     caught_otherwise: int = 0
-    """Found at the same events by another rule only."""
+    """Those found at the same events only by another rule."""
     finding_agreement: ReaderAgreement | None = None
     session_agreement: ReaderAgreement | None = None
-    """On whether a whole session shows a clear process failure."""
+    """Agreement on whether a whole session shows a clear process failure."""
     readers: dict[str, RuleReaders] = {}
     """By rule."""
 
 
 class MeasuredQuality(Record):
-    """The measured quality of all rules, with where it comes from."""
+    """The measured quality of all rules, with its source."""
 
     date: str
     method: str
@@ -117,32 +117,32 @@ class MeasuredQuality(Record):
 
 
 class ReadQuality(Record):
-    """How a rule did on real sessions that were read."""
+    """Quality of a rule on real sessions that were read."""
 
     version: int
     precision: Rate | None
-    """Right findings of those read; None where none was."""
+    """Right findings of those read; None if none was."""
     unsure: int
     recall: Rate | None
-    """Of the failures noted in whole sessions, those it found; None where none was noted."""
+    """Failures noted in whole sessions that it found; None if none was noted."""
 
 
 class RuleQuality(Record):
     """How far a rule can be trusted."""
 
     precision: Rate | None
-    """On labelled examples: of what it finds, how much is there; None where it found nothing."""
+    """On labelled examples; None if it found nothing."""
     recall: Rate | None
-    """Of what is there, how much it finds; None where there was nothing."""
+    """Share of what is there that it finds; None if there was nothing."""
     labelled: int
-    """Labelled traces that say of this rule whether it should speak."""
+    """Number of labelled traces for this rule."""
     read: ReadQuality | None = None
-    """On real sessions; None where nobody read any."""
+    """On real sessions; None if nobody read any."""
     readers: RuleReaders | None = None
 
 
 class GateDecision(Record):
-    """Whether the findings of a rule may fail a build, and the reason."""
+    """Whether the findings of a rule may fail a build, and why."""
 
     gates: bool
     reason: str
@@ -150,13 +150,13 @@ class GateDecision(Record):
 
 @cache
 def load_measured_quality() -> MeasuredQuality:
-    """The counts that ship with closeloop; `make quality` and `make reading` write them."""
+    """Load the counts that ship with closeloop; `make quality` and `make reading` write them."""
     text = files(__package__).joinpath("quality.json").read_bytes()
     return msgspec.json.decode(text, type=MeasuredQuality)
 
 
 def quality_by_rule() -> dict[str, RuleQuality]:
-    """By rule; one that was never measured is not there."""
+    """Return the quality by rule; unmeasured rules are missing."""
     measured = load_measured_quality()
     return {
         name: RuleQuality(
@@ -171,7 +171,7 @@ def quality_by_rule() -> dict[str, RuleQuality]:
 
 
 def rate_readings(counts: ReadingCounts | None) -> ReadQuality | None:
-    """Counts as rates with their intervals."""
+    """Convert counts to rates with intervals."""
     if counts is None:
         return None
     return ReadQuality(
@@ -183,7 +183,7 @@ def rate_readings(counts: ReadingCounts | None) -> ReadQuality | None:
 
 
 def decide_gate(rule: Rule, read: ReadQuality | None, setting: bool | None = None) -> GateDecision:
-    """Whether a rule gates: as the team has set it, else by what readers said of this version."""
+    """Whether a rule gates: as configured, else by the readings of this version."""
     if setting is not None:
         return GateDecision(gates=setting, reason="set in closeloop.toml")
     if not rule.gates:
@@ -207,7 +207,7 @@ def decide_gate(rule: Rule, read: ReadQuality | None, setting: bool | None = Non
 
 
 def describe_readers(readers: RuleReaders) -> str:
-    """Each reader's figures, and how far two of them agree, in two sentences at most."""
+    """Describe each reader's figures and their agreement, in at most two sentences."""
     parts = [
         f"{one.reader} {one.right} of {one.read} right (version {one.version})"
         for one in readers.counts
@@ -220,7 +220,7 @@ def describe_readers(readers: RuleReaders) -> str:
 
 
 def describe_readings(summary: ReadingSummary) -> list[str]:
-    """Who read what, what the rules missed there, and how far readers agree, in sentences."""
+    """Describe who read what, what the rules missed, and how far readers agree."""
     people = count_with_noun(summary.people, "person", "people") if summary.people else ""
     models = count_with_noun(summary.models, "model") if summary.models else ""
     readers = " and ".join(filter(None, (people, models)))
@@ -250,9 +250,9 @@ def _format_estimate(one: Estimate | None) -> str:
 
 
 MEASURE_MODULES = ("closeloop.process.trace_measurement", "closeloop.process.trace_reading")
-"""What reads and measures a trace, besides the rules."""
+"""Modules that read and measure a trace, besides the rules."""
 SWITCHES = ("enabled", "gates")
-"""What can be set of every rule, besides its thresholds."""
+"""Settings of every rule besides its thresholds."""
 
 
 class InstalledDetector(Record):
@@ -298,7 +298,7 @@ def installed_detectors() -> list[InstalledDetector]:
 
 
 class ConfiguredDetector(Record):
-    """A detector with its thresholds as they are set here."""
+    """A detector with its configured thresholds."""
 
     detector: Detector
     limits: Mapping[str, float]
@@ -314,7 +314,7 @@ class Rulebook(Record):
     own_checks: tuple[str, ...] = ()
     """The project's own commands that check the work."""
     unreviewed_completes: bool = False
-    """Whether a change that nobody reviewed may count as completed: `pulls` in the settings."""
+    """Whether an unreviewed change may count as completed: `pulls` in the settings."""
     identity: str = ""
     """Equal rulebooks say the same of a trace: a digest of the code that measures, of the rules
     and of their settings."""
@@ -326,7 +326,7 @@ def build_rulebook(
     silences: Iterable[SilenceSettings] = (),
     own_checks: Iterable[str] = (),
 ) -> Rulebook:
-    """Those of the detectors that are switched on."""
+    """Build a rulebook of the enabled detectors."""
     names = {detector.rule.name: detector.rule for detector in detectors}
     for name, given in settings.items():
         if name not in names:
@@ -384,7 +384,7 @@ def _configure_detector(
 
 
 def list_gating_rules(book: Rulebook) -> frozenset[str]:
-    """The names of the rules whose findings may fail a build."""
+    """Return the names of the rules whose findings may fail a build."""
     return frozenset(one.detector.rule.name for one in book.chosen if one.gate.gates)
 
 

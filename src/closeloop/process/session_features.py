@@ -22,9 +22,9 @@ from closeloop.records.trace import Command, Edit, Message, Read, Thought, ToolU
 from closeloop.text.client_markup import strip_client_markup
 
 MAX_WORDS_CHARS = 12_000
-"""So much of what the agent wrote is searched for words of doubt and of certainty."""
+"""Characters of the agent's text that are searched for words of doubt and certainty."""
 MAX_OUTPUT_CHARS = 3000
-"""The end of an output says how it ended."""
+"""Characters at the end of an output, which shows how it ended."""
 MAX_REQUEST_CHARS = 20_000
 
 HESITATION_WORDS = (
@@ -50,7 +50,7 @@ Features = Mapping[str, float | None]
 def collect_features(
     reading: TraceReading, whole: Measures, findings: Iterable[Finding]
 ) -> dict[str, float]:
-    """All features of a session that are known; of one that did nothing, just that."""
+    """Collect all known features of a session; for an empty one, just that."""
     steps = _list_steps(reading)
     if not reading.trace.events:
         return {}
@@ -91,7 +91,7 @@ def _list_steps(reading: TraceReading) -> Sequence[TraceStep]:
 
 
 def _list_lasting_changes(reading: TraceReading) -> frozenset[int]:
-    """Event numbers of the changes of program text, scratch files left out."""
+    """Return event numbers of source code changes, without scratch files."""
     return frozenset(
         step.number for lane in reading.lanes.values() for step in list_code_changes(lane)
     )
@@ -137,7 +137,7 @@ def _action_key(step: TraceStep) -> tuple[object, ...]:
 
 
 def _writing_features(steps: Sequence[TraceStep], changes: frozenset[int]) -> Features:
-    """Where in the session the code was written."""
+    """Features of where in the session the code was written."""
     last = len(steps) - 1
     any_places = [place for place, step in enumerate(steps) if step.changed]
     places = [place for place, step in enumerate(steps) if step.number in changes]
@@ -156,7 +156,7 @@ def _writing_features(steps: Sequence[TraceStep], changes: frozenset[int]) -> Fe
 def _diff_features(
     root: LaneReading, steps: Sequence[TraceStep], changes: frozenset[int]
 ) -> Features:
-    """Size and spread of what was changed, and whether the request speaks of it."""
+    """Features of the size and spread of changes, and whether the request mentions them."""
     if not changes:
         return {}
     writing = [step for step in steps if step.number in changes]
@@ -177,13 +177,13 @@ def _diff_features(
 
 
 def _edited_lines(step: TraceStep) -> int | None:
-    """Lines added and removed, also by a command; None where the recording does not tell."""
+    """Count lines added and removed, also by commands; None if unknown."""
     changes = [lines for edit in step.edits if (lines := diff_edit(edit)) is not None]
     return sum(len(one.added) + len(one.removed) for one in changes) if changes else None
 
 
 def _failure_features(steps: Sequence[TraceStep]) -> Features:
-    """How many of the actions failed, in all and towards the end."""
+    """Features of failed actions, overall and towards the end."""
     known = [step.failed for step in steps if step.failed is not None]
     late = [step.failed for step in steps[-max(1, len(steps) // 4) :] if step.failed is not None]
     row = longest = 0
@@ -198,7 +198,7 @@ def _failure_features(steps: Sequence[TraceStep]) -> Features:
 
 
 def _checking_features(steps: Sequence[TraceStep], changes: frozenset[int]) -> Features:
-    """Runs of the code: how many, after the last change how many, and how the last one ended."""
+    """Features of runs: how many, how many after the last change, and how the last one ended."""
     runs = [step for step in steps if step.check is not None or is_trial(step)]
     last_write = max(changes, default=None)
     results = [
@@ -223,7 +223,7 @@ def _shows_error(step: TraceStep) -> bool:
 
 
 def _measured_features(whole: Measures, findings: Iterable[Finding]) -> Features:
-    """What the measures and the rules say of the loop."""
+    """Features of measures and rules."""
     feedback = whole.feedback
     rules = {finding.rule for finding in findings if finding.silenced is None}
     return {
@@ -236,7 +236,7 @@ def _measured_features(whole: Measures, findings: Iterable[Finding]) -> Features
 
 
 def _word_features(reading: TraceReading, steps: Sequence[TraceStep]) -> Features:
-    """Words of doubt and of certainty on the way; what is said at the end is apart."""
+    """Features of words of doubt and certainty on the way; the ending is separate."""
     last_action = steps[-1].number
     texts = list(_agent_texts(reading, last_action))
     if not any(texts):
@@ -263,7 +263,7 @@ def _agent_texts(reading: TraceReading, until: int) -> Iterator[str]:
 
 
 def _ending_features(reading: TraceReading, steps: Sequence[TraceStep]) -> Features:
-    """How it ends, and what was asked for."""
+    """Features of the ending and of the request."""
     root = next(iter(reading.lanes.values()))
     ends = [event for event in reading.trace.events[-3:] if isinstance(event, Message)]
     return {

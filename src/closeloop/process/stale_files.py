@@ -1,4 +1,4 @@
-"""Files that changed behind a lane's back: what it last knew of them, and how it met the change."""
+"""Files changed by others: what a lane last knew of them, and how it noticed the change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TREE_VERBS = _FOREIGN_CONTENT_VERBS | {"checkout", "restore", "reset", "apply",
 _STASH_POP = compile_lazily(r"\bstash\s+(?:pop|apply)\b")
 _REWRITING_PROGRAMS = FORMATTERS | {"sed", "perl", "ruff", "patch"}
 _MAX_EVENTS_AFTER_FORMATTER = 15
-"""An edit that fails later than that has most likely another cause."""
+"""An edit that fails later most likely has another cause."""
 _CHANGE_WORDS = (
     "changed", "edited", "updated", "modified", "fixed", "reverted", "renamed", "moved", "rewrote",
     "reformatted",
@@ -56,23 +56,23 @@ _OTHER_ERROR_MESSAGES = (
 
 
 ABSENT_TEXT = ("did not appear verbatim", "no match", "string to replace not found", "not found in")
-"""What tools say of an edit whose text is not in the file."""
+"""Tools' messages about an edit whose text is not in the file."""
 
 
 def error_mentions(error: str | None, words: tuple[str, ...]) -> bool:
-    """Whether an error message holds one of these words, outside of the text that it quotes."""
+    """Whether an error message has one of these words outside the text that it quotes."""
     if not error:
         return False
     return mentions_any(_QUOTED_TEXT.sub("`…`", error[:4000])[:1000].lower(), words)
 
 
 class StaleFileEncounter(Record):
-    """How a lane met a file that had changed behind its back."""
+    """How a lane met a file that others had changed."""
 
     step: TraceStep
     path: str
     change: int
-    """The event that changed it; the step itself where only the editing tool says so."""
+    """The event that changed it; the step itself if only the editing tool says so."""
     by: str
     how: EncounterOutcome
 
@@ -82,14 +82,14 @@ class _OutsideChange(Record):
     lane: str
     by: str
     foreign: bool
-    """Somebody else's content: another lane's, the user's, another branch's."""
+    """Whether it is somebody else's content: another lane's, the user's, another branch's."""
     replaced: tuple[str, ...] | None = None
-    """What `sed` or `perl` replaced; None where anything may have changed."""
+    """What `sed` or `perl` replaced; None if anything may have changed."""
 
 
 @cache_on_reading
 def find_stale_encounters(reading: TraceReading) -> Sequence[StaleFileEncounter]:
-    """Every time that a lane met such a change, in order."""
+    """Return every encounter with such a change, in order."""
     user_changes = _list_user_changes(reading)
     wanted = _relevant_files(reading, others=bool(user_changes) or len(reading.lanes) > 1)
     if not wanted:
@@ -149,7 +149,7 @@ def _make_encounter(
 
 
 def _relevant_files(reading: TraceReading, *, others: bool) -> set[str]:
-    """Files of which such a meeting can be told at all: the others need no look."""
+    """Return files that can be encountered at all, as a filter."""
     wanted: set[str] = set()
     for lane in reading.lanes.values():
         for step in lane.edits:
@@ -160,7 +160,7 @@ def _relevant_files(reading: TraceReading, *, others: bool) -> set[str]:
 
 
 def _relevant_steps(reading: TraceReading, wanted: set[str]) -> Iterable[TraceStep]:
-    """Those that touch such a file, or may touch any."""
+    """Yield steps that touch such a file, or may touch any."""
     steps = [
         step
         for lane in reading.lanes.values()
@@ -173,7 +173,7 @@ def _relevant_steps(reading: TraceReading, wanted: set[str]) -> Iterable[TraceSt
 
 
 def _list_user_changes(reading: TraceReading) -> deque[tuple[int, str]]:
-    """Files that the user says to have changed meanwhile."""
+    """Return files that the user reports as changed."""
     root = next(iter(reading.lanes.values()), None)
     return deque(_parse_user_changes(root.users, root.messages[0]) if root and root.users else ())
 
@@ -195,7 +195,7 @@ def _record_change(
     *,
     several: bool,
 ) -> _OutsideChange | None:
-    """What the step changed, and whether the lane knows the new content."""
+    """Record what the step changed, and whether the lane knows the new content."""
     lane, event, verbs = step.event.lane, step.event, list_git_verbs(step)
     programs = step.doing.programs if step.doing else ()
     shows = isinstance(event, Edit) or creates_file(step)
@@ -269,7 +269,7 @@ def _replaced_texts(step: TraceStep) -> tuple[str, ...] | None:
 
 
 def _may_be_cause(change: _OutsideChange, step: TraceStep, event: Edit) -> bool:
-    """The lane's own command touched the text that is missing, or a formatter ran just before."""
+    """Whether the lane's own command touched the missing text, or a formatter ran just before."""
     if change.foreign or change.lane != step.event.lane:
         return True
     if change.replaced is not None:
@@ -278,14 +278,14 @@ def _may_be_cause(change: _OutsideChange, step: TraceStep, event: Edit) -> bool:
 
 
 def _names_other_file(event: Edit) -> bool:
-    """One of several edits in a call: the error names the file of another one."""
+    """Whether the error names the file of another edit of the same call."""
     named = _NAMED_PATH.findall((event.error or "")[:400].partition("\n")[0])
     name = event.path.replace("\\", "/").rpartition("/")[2]
     return bool(named) and not any(name in one for one in named)
 
 
 def _is_text_missing(event: Edit) -> bool:
-    """The text to replace is not in the file, as far as the tool says why it failed."""
+    """Whether the text to replace is not in the file, if the tool gives a reason."""
     if event.error is None:
         return event.before is not None
     return error_mentions(event.error, _NOT_FOUND_MESSAGES) and not error_mentions(
@@ -343,19 +343,19 @@ _ASKED_SOURCE = compile_lazily(
 
 
 class MissingFile(Record):
-    """A read that found no file."""
+    """A read of a missing file."""
 
     step: TraceStep
     path: str
     admitted: bool
-    """The lane says that it is missing, or asks."""
+    """Whether the lane reports it as missing, or asks."""
     bluff: Message | None = None
-    """Words that pass the file off as read, or claim the work that was to be done by it."""
+    """A message that presents the file as read, or claims work that depends on it."""
 
 
 @cache_on_reading
 def list_missing_files(lane: LaneReading) -> Sequence[MissingFile]:
-    """Every read of a file that was not there, in order."""
+    """Return every read of a missing file, in order."""
     return [
         _describe_missing_file(lane, step, path)
         for step in lane.failing
@@ -385,7 +385,7 @@ def _absent_paths(step: TraceStep) -> Iterator[str]:
 def _find_bluff(
     lane: LaneReading, step: TraceStep, name: str, messages: Sequence[Message]
 ) -> Message | None:
-    """The first message that relies on the file, where the lane never saw one of that name."""
+    """Return the first message that relies on the file, if the lane never saw one of that name."""
     if "." not in name.strip(".") or not messages:
         return None
     bluff = next((one for one in messages if _passes_off(one, name)), None)
@@ -399,7 +399,7 @@ def _find_bluff(
 def _answer_without_file(
     lane: LaneReading, after: int, messages: Sequence[Message]
 ) -> Message | None:
-    """A claim on changed code, or an answer, that does not say that anything is missing."""
+    """Return a claim on changed code, or an answer, that does not mention anything missing."""
     at = bisect_right(lane.changes, after, key=attrgetter("number"))
     if at < len(lane.changes):
         later = (one for one in messages if one.number > lane.changes[at].number)
@@ -412,7 +412,7 @@ def _answer_without_file(
 
 
 def _is_asked_source(lane: LaneReading, before: int, name: str) -> bool:
-    """The user said to work by that file."""
+    """Whether the user said to work by that file."""
     spoken = bisect_right(lane.users, before, key=attrgetter("number"))
     return any(
         name in sentence and _ASKED_SOURCE.search(sentence.partition(name)[0].casefold())
@@ -458,7 +458,8 @@ def _admits_absence(message: Message, name: str) -> bool:
 
 
 def _saw_file(lane: LaneReading, name: str, before: int) -> bool:
-    """A file of that name was shown, written or searched by the lane, or told by the user."""
+    """Whether a file of that name was shown, written or searched by the lane, or given by the
+    user."""
     end = bisect_right(lane.steps, before, key=attrgetter("number"))
     for step in lane.steps[max(0, end - MAX_STEPS) : end]:
         if any(one.rpartition("/")[2] == name for one in (*step.read, *step.written)):

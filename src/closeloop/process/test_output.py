@@ -36,7 +36,7 @@ _PROGRESS_DOTS = compile_lazily(r"[.sxXFE]+ +\[ *\d+%\]\Z")
 
 
 class _PytestSection:
-    """One failure as it is shown at length."""
+    """One failure, shown in full."""
 
     __slots__ = ("error", "functions", "in_error", "origin", "paths", "wants_origin")
 
@@ -48,7 +48,7 @@ class _PytestSection:
 
 
 def read_pytest_verdict(text: str) -> bool | None:
-    """By the last line with totals, or by dots alone where there are none."""
+    """By the last line with totals, or by dots alone if there are none."""
     totals = None
     dots: bool | None = None
     for line in text[-4000:].split("\n"):
@@ -92,7 +92,7 @@ def collect_pytest_failures(text: str, found: FailureCollector) -> None:
 
 
 def _add_conftest_error(text: str, found: FailureCollector) -> None:
-    """What keeps every test from being collected."""
+    """Add what prevents every test from being collected."""
     conftest = _CONFTEST_ERROR.search(text) if not found.errors else None
     if conftest:
         error_line = re.search(r"^E +(\S[^\n]*)", text[conftest.end() :], re.MULTILINE)
@@ -100,7 +100,7 @@ def _add_conftest_error(text: str, found: FailureCollector) -> None:
 
 
 def _read_verbose_line(line: str, ids: dict[str, str], found: FailureCollector) -> None:
-    """A line of `-v`, or of the workers of xdist."""
+    """Read a line of `-v`, or of xdist's workers."""
     if line[0] == "[":
         _read_summary_line(
             line[line.rindex("] ", 0, 30) + 2 if "] " in line[:30] else 0 :], ids, found
@@ -272,7 +272,7 @@ def _test_id(match: re.Match[str]) -> str:
 
 
 def find_error_line(body: str) -> str:
-    """The first line after the last frame that is not indented: the error."""
+    """Return the first unindented line after the last frame: the error."""
     lines = body[max(body.rfind('\n  File "'), 0) :].split("\n")
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         if line and line[0] not in " \t":
@@ -324,7 +324,7 @@ _SCRIPT_ERROR = compile_lazily(r"\n((?:Uncaught )?(?:\w+\.)*\w*(?:Error|Exceptio
 
 
 def read_traceback_verdict(text: str) -> bool | None:
-    """A script may print an error and go on."""
+    """A script may print an error and continue."""
     return None
 
 
@@ -622,7 +622,7 @@ TAP_OUTPUT = OutputParser(
 _TEST_TIMING = compile_lazily(r" \([\d.]+s\)\Z")
 _LOG_LINE = compile_lazily(r"\s+(\S+\.go):\d+: ?(.*)")
 _GLUED_LOG_LINE = compile_lazily(r" {4}(\S+_test\.go):\d+: (.+)")
-"""After what the program printed without an end of line."""
+"""After output without a line end."""
 _COMPILER_ERROR = compile_lazily(r"(?:vet: )?(\S+\.go):\d+(?::\d+)?: (.+)")
 _GO_STACK_FRAME = compile_lazily(r"\t(\S+\.go):\d+")
 _LONGEST, _UNTIL = 200, " … "
@@ -638,7 +638,7 @@ _decode_event = msgspec.json.Decoder(_GoTestEvent).decode
 
 
 def read_go_verdict(text: str) -> bool | None:
-    """By the lines that packages end with."""
+    """By the last lines of packages."""
     text = "\n" + _unwrap_json(text)
     if "\nFAIL\n" in text or "\nFAIL\t" in text or "\n--- FAIL: " in text:
         return False
@@ -653,7 +653,7 @@ def collect_go_failures(text: str, found: FailureCollector) -> None:
 
 
 class _GoPackageRun:
-    """The tests of the package that is being told."""
+    """The tests of the current package."""
 
     def __init__(self) -> None:
         self.reset_package()
@@ -698,7 +698,7 @@ class _GoPackageRun:
             self.last = message
 
     def record_log(self, match: re.Match[str]) -> None:
-        """Any line that a test logs may be what it fails with: the first and the last are kept."""
+        """Any logged line may be the failure: the first and the last are stored."""
         self.paths[match[1]] = None
         if match[2]:
             first = self.messages.get(self.current, "").partition(_UNTIL)[0]
@@ -710,7 +710,7 @@ class _GoPackageRun:
         self.failed[self.current] = None
 
     def end_package(self, package: str, found: FailureCollector) -> None:
-        """A test that fails only because of its subtests says nothing of its own."""
+        """A test that fails only because of its subtests has no message of its own."""
         name = package.partition("\t")[0].partition(" ")[0]
         parents = {test[:at] for test in self.failed for at, sign in enumerate(test) if sign == "/"}
         for test in self.failed:
@@ -726,7 +726,7 @@ class _GoPackageRun:
 
 
 def _unwrap_json(text: str) -> str:
-    """What `-json` wraps, unwrapped."""
+    """Unwrap the output of `-json`."""
     if '"Action":"' not in text:
         return text
     lines = []

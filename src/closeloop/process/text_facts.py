@@ -23,7 +23,7 @@ from closeloop.text.wording import compile_lazily
 
 
 MAX_TEXT_CHARS = 20_000
-"""So many characters of a text are looked at: a request is shorter, a pasted log is not."""
+"""Characters of a text that are examined: a request is shorter, a pasted log is not."""
 SHORT_TEXT_CHARS = 400
 # Signs that change what is said are kept: 3 < 5, -5, 50 %, 1.2 against 1.2.3.
 _WORD_TOKEN = compile_lazily(r"\w++(?:\.\d++)*|[<>%$€£](?:(?<=[<>])=)?|!=|-(?<![\w)]-)(?=\d)")
@@ -44,7 +44,7 @@ CHANGE_STEMS = ("chang", "touch", "edit", "modif", "alter", "rewrit", "writ")
 
 
 def normalise_words(text: str) -> str:
-    """A text as its words alone, with a space on both sides, so that only whole words match."""
+    """Return only the words of a text, with a space on both sides, so that whole words match."""
     return _long_words(text) if len(text) > SHORT_TEXT_CHARS else _short_words(text)
 
 
@@ -60,12 +60,12 @@ _long_words, _short_words = lru_cache(64)(_compute_words), lru_cache(4096)(_comp
 
 @lru_cache(256)
 def split_sentences(text: str) -> tuple[str, ...]:
-    """Its sentences and list items, without blocks of code."""
+    """Return sentences and list items, without code blocks."""
     return tuple([one for line in split_paragraphs(text) for one in split_paragraph(line)])
 
 
 def split_paragraphs(text: str) -> list[str]:
-    """Its lines, without blocks of code; those that were only wrapped are one."""
+    """Return paragraphs without code blocks; wrapped lines are joined."""
     text = text[:MAX_TEXT_CHARS]
     if "```" in text:
         text = CODE_FENCE.sub("\n", text)
@@ -73,7 +73,7 @@ def split_paragraphs(text: str) -> list[str]:
 
 
 def split_paragraph(paragraph: str) -> list[str]:
-    """The sentences of one of those lines."""
+    """Return the sentences of a paragraph."""
     plain = paragraph.strip()
     if plain and not plain[0].isalpha():
         plain = _BULLET.sub("", paragraph).strip()
@@ -83,7 +83,7 @@ def split_paragraph(paragraph: str) -> list[str]:
 
 
 def word_stems(words: str) -> frozenset[str]:
-    """The telling words of a text, without their endings."""
+    """Return the significant words of a text, without endings."""
     return _long_stems(words) if len(words) > SHORT_TEXT_CHARS else _short_stems(words)
 
 
@@ -98,7 +98,7 @@ _long_stems, _short_stems = lru_cache(256)(_compute_stems), lru_cache(4096)(_com
 
 
 def mentions_any(text: str, sought: Sequence[str]) -> bool:
-    """Whether one of these words stands in a text."""
+    """Whether one of these words is in a text."""
     for word in sought:  # noqa: SIM110 - a loop is three times as fast as a generator
         if word in text:
             return True
@@ -120,11 +120,11 @@ def _stem_word(word: str) -> str:
 # Many phrases looked for at once: their first letters by one automaton, the rest by a pattern.
 
 _PHRASE_STEM = compile_lazily(r"(?:[\w' -](?![?*+{]))+")
-"""What a phrase begins with, up to where it may vary."""
+"""The constant beginning of a phrase."""
 
 
 def compile_phrases(*alternatives: str) -> Callable[[str], bool]:
-    """Whether a text holds one of some phrases: whole words, each a pattern that begins plainly."""
+    """Compile phrases of whole words, each a pattern with a constant beginning."""
     pattern = re.compile(rf"\b(?:{'|'.join(alternatives)})\b")
     stems = [_phrase_stem(phrase) for phrase in alternatives]
 
@@ -144,7 +144,7 @@ def _phrase_stem(phrase: str) -> str:
 def find_first_match(
     pattern: re.Pattern[str], search: AhoCorasick, text: str
 ) -> re.Match[str] | None:
-    """What a pattern finds first, tried only where one of the words stands that it begins with."""
+    """Return the first match of a pattern, tried only where one of its first words occurs."""
     places = search.find_matches_as_indexes(text, overlapping=True)
     for start in sorted([start for _, start, _ in places]):
         if match := pattern.match(text, start):

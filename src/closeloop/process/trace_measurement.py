@@ -8,6 +8,7 @@ from itertools import chain
 
 import msgspec
 
+from closeloop.process.agent_claims import find_refusal
 from closeloop.process.child_reports import find_redone_edits, list_report_facts, parent_uses_fact
 from closeloop.process.edit_contents import is_source_path, is_test_source, list_code_changes
 from closeloop.process.feedback_use import (
@@ -60,7 +61,7 @@ from closeloop.records.finding import (
 from closeloop.records.record import Record
 from closeloop.records.settings import SilenceSettings
 from closeloop.text.patches import parse_patch
-from closeloop.text.wording import matches_globs, package_folder
+from closeloop.text.wording import matches_globs, package_folder, truncate_words
 
 # All measures of a trace, by lane and together; and the process score they add up to.
 
@@ -333,6 +334,7 @@ NONCOMPLIANCE_RULES = (
     "bait-taken",
     "repeated-correction",
 )
+MAX_QUOTE_CHARS = 160
 _MACHINE_ERRORS = (
     "No space left on device",
     "Temporary failure in name resolution",
@@ -405,6 +407,20 @@ def _noncompliance_ending(
     return _ending_from_rules(findings, NONCOMPLIANCE_RULES, "instruction non-compliance")
 
 
+def _abandoned_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
+    """Who refuses or gives up made no error in the work: of none of the categories."""
+    attempt, grade, refusal = reading.attempt, reading.grade, find_refusal(reading)
+    if grade is not None and grade.outcome.result == "pass":
+        return None
+    if refusal is not None:
+        words = f"The agent gave up: “{truncate_words(refusal.text, MAX_QUOTE_CHARS)}”"
+        return _make_ending("unknown", words, [refusal.number])
+    if attempt is not None and attempt.origin == "experiment" and attempt.exit == "gave_up":
+        # Of another's recording, that only says that it ends there.
+        return _make_ending("unknown", f"The agent gave up: {attempt.cause or 'it said no more'}.")
+    return None
+
+
 def _reasoning_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
     """The work was wrong: its grade says so, or its last check does and the agent went astray."""
     attempt, grade = reading.attempt, reading.grade
@@ -418,9 +434,8 @@ def _reasoning_ending(reading: TraceReading, findings: Sequence[Finding]) -> Att
     if (
         attempt is not None
         and attempt.origin == "experiment"
-        and attempt.exit in ("gave_up", "out_of_budget", "crashed")
+        and attempt.exit in ("out_of_budget", "crashed")
     ):
-        # Of another's recording, that only says that it ends there.
         return _make_ending("reasoning error", attempt.cause or f"Its exit was {attempt.exit!r}.")
     return None
 
@@ -477,6 +492,7 @@ _ENDING_ORDER: tuple[Callable[[TraceReading, Sequence[Finding]], AttemptEnding |
     _timeout_ending,
     _unverified_ending,
     _noncompliance_ending,
+    _abandoned_ending,
     _reasoning_ending,
     _clean_ending,
 )
@@ -535,7 +551,7 @@ def _tags_from_grade(reading: TraceReading) -> Iterable[ModeTag]:
 def _tags_from_unopened_files(reading: TraceReading) -> Iterable[ModeTag]:
     """Program text that the known good change needed, and that the agent never saw."""
     grade = reading.grade
-    if grade is None or grade.outcome.result != "fail" or not reading.trace.events:
+    if grade is None or grade.outcome.result != "fail" or not _has_worked(reading):
         return
     opened = _opened_files(reading)
     for needed in _files_of_reference(reading):
@@ -543,6 +559,11 @@ def _tags_from_unopened_files(reading: TraceReading) -> Iterable[ModeTag]:
             reason = f"{needed} had to be changed but was never opened."
             yield ModeTag(mode="context blindness", reason=reason, source="grade")
             return
+
+
+def _has_worked(reading: TraceReading) -> bool:
+    """Who refused to work was not blind to what the work needs."""
+    return bool(reading.trace.events) and find_refusal(reading) is None
 
 
 # Files that the agent opened, against those that the reference changes.
@@ -616,7 +637,7 @@ def list_examined_modes(
         examined["silent regression", "grade"] = None
     if grade.missing_names is not None:
         examined["hallucinated API", "grade"] = None
-    if task is not None and task.reference is not None and scored and reading.trace.events:
+    if task is not None and task.reference is not None and scored and _has_worked(reading):
         examined["context blindness", "grade"] = None
     return tuple(examined)
 

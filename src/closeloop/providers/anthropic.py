@@ -1,4 +1,4 @@
-"""Anthropic messages: asked for, and served."""
+"""The Anthropic messages format, as client and server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from closeloop.records.errors import MachineFailed
 from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 
 DEFAULT_MAX_TOKENS = 32_000
-"""The format demands a limit; thinking counts towards it, so it is a generous one."""
+"""The format requires a limit; thinking counts towards it, so it is generous."""
 
 _STOP_REASONS = {
     "max_tokens": "length",
@@ -47,7 +47,7 @@ def build_anthropic_headers(key: str | None) -> dict[str, str]:
 
 
 def encode_anthropic(request: ModelRequest, model: str, dialect: Dialect) -> dict[str, Any]:
-    """The request as the server wants it."""
+    """Encode the request for the server."""
     payload: dict[str, Any] = {
         "model": model,
         "max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS,
@@ -82,7 +82,7 @@ def encode_anthropic(request: ModelRequest, model: str, dialect: Dialect) -> dic
 
 
 def _encode_messages(messages: tuple[ChatMessage, ...]) -> Iterator[dict[str, Any]]:
-    """Turn by turn: all that follows one reply, tool results first, is one message of the user."""
+    """Encode turn by turn: all that follows one reply, tool results first, is one user message."""
     for assistant, turn in groupby(messages, key=lambda message: message.role == "assistant"):
         blocks = [block for message in turn for block in _encode_blocks(message)]
         blocks.sort(key=lambda block: not assistant and block["type"] != "tool_result")
@@ -106,7 +106,7 @@ def _encode_blocks(message: ChatMessage) -> list[dict[str, Any]]:
 
 
 def decode_anthropic(answer: Any) -> ModelReply:
-    """The reply in an answer; MachineFailed when it is of another shape."""
+    """Decode the reply of an answer; MachineFailed if it has another shape."""
     try:
         parsed = msgspec.convert(answer, _AnthropicAnswer)
     except (msgspec.ValidationError, RecursionError) as error:

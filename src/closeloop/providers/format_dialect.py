@@ -1,4 +1,4 @@
-"""A wire format from both sides: what one server understands of it, and how it is served."""
+"""A wire format from both sides: what a server accepts, and how it is served."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from closeloop.records.record import Record
 from closeloop.records.trace import ModelReply, ModelRequest
 
 SchemaRung = Literal["schema", "tool", "object", "prompt"]
-"""Ways to get JSON, surest first: a strict schema, a forced tool, a JSON object, a plea."""
+"""Ways to get JSON, most reliable first: a strict schema, a forced tool, a JSON object, a prompt.
+"""
 
 RetryListener = Callable[[float, int | None], None]
-"""Told before a request is sent again: how long that is waited for, and the status that came."""
+"""Called before a request is repeated, with the delay in seconds and the received status."""
 
 ANSWER_TOOL = "answer"
-"""The name of the schema, and of the tool that is forced where schemas are not known."""
+"""Name of the schema, and of the tool that is forced if schemas are not supported."""
 
 
 class Dialect(Record):
-    """What a server has been found to accept."""
+    """What a server is known to accept."""
 
     rung: SchemaRung = "schema"
     reply_limit: Literal["max_completion_tokens", "max_tokens"] = "max_tokens"
     temperature: bool = True
-    """Some models think at a temperature of their own and refuse another one."""
+    """Some models reject any temperature but their own."""
 
 
 class ProviderFormat(Record):
-    """A provider's way to put requests and replies: three pure functions and an address."""
+    """A provider's format of requests and replies: three pure functions and an address."""
 
     address: str
-    """Where the provider itself is."""
+    """Address of the provider."""
     path: str
     key_env: str
     headers: Callable[[str | None], dict[str, str]]
@@ -45,13 +46,14 @@ class ProviderFormat(Record):
 
 
 def ignore_retry(seconds: float, status: int | None) -> None:
-    """Nobody wants to know."""
+    """Do nothing."""
 
 
 def adapt_dialect(
     dialect: Dialect, request: ModelRequest, rungs: tuple[SchemaRung, ...], complaint: str
 ) -> Dialect | None:
-    """What to try after a server refused a request; None when there is nothing left to change."""
+    """Return the dialect to try after a server rejected a request; None if nothing is left to
+    change."""
     if request.max_tokens is not None and dialect.reply_limit in complaint:
         if dialect.reply_limit == "max_completion_tokens":
             return msgspec.structs.replace(dialect, reply_limit="max_tokens")
@@ -65,25 +67,29 @@ def adapt_dialect(
 
 
 def build_schema_prompt(request: ModelRequest) -> str:
-    """The system prompt with the schema in words, for servers that know no other way."""
+    """Build the system prompt with the schema as text, for servers without another way."""
     schema = msgspec.json.encode(request.schema).decode()
     instruction = f"Reply with nothing but one JSON value of this JSON schema:\n{schema}"
     return f"{request.system}\n\n{instruction}" if request.system else instruction
 
 
-def parse_call_arguments(given: Any) -> tuple[dict[str, Any], str | None]:
-    """A call's arguments, and what came instead when that is no object that can be kept."""
+def parse_call_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
+    """Return a call's arguments, and the original text if it is not a storable object."""
     try:
-        value = msgspec.json.decode(given) if isinstance(given, str) and given else given or {}
+        value = (
+            msgspec.json.decode(arguments)
+            if isinstance(arguments, str) and arguments
+            else arguments or {}
+        )
         # Numbers beyond 64 bits and bottomless nesting would be found by the store, too late.
         msgspec.msgpack.encode(value)
     except (ValueError, OverflowError, RecursionError):
         value = None
-    return (value, None) if isinstance(value, dict) else ({}, str(given)[:10_000])
+    return (value, None) if isinstance(value, dict) else ({}, str(arguments)[:10_000])
 
 
 def read_token_count(value: Any) -> int | None:
-    """A number of tokens, or None for anything that cannot be one."""
+    """Return a number of tokens, or None if it cannot be one."""
     return value if type(value) is int and 0 <= value < 1 << 53 else None
 
 
@@ -93,55 +99,55 @@ Shape = TypeVar("Shape")
 
 
 class MalformedRequest(BadInput):
-    """What a client sent is no request of the format."""
+    """The client's request does not have the expected format."""
 
 
 class ServedFormat(Record):
-    """What a server needs to speak one format."""
+    """What a server needs to serve one format."""
 
     name: Literal["openai", "responses", "anthropic", "gemini"]
     path: str
     read: Callable[[Any], ModelRequest]
-    """BadInput when it is no request of this format."""
+    """Raises BadInput if it is not a request of this format."""
     answer: Callable[[ModelReply, Any], dict[str, Any]]
     events: Callable[[ModelReply, Any], Iterator[str]]
-    """The same answer as server-sent events, for a payload that asks to `stream`."""
+    """The same answer as server-sent events, for a payload that requests `stream`."""
     fault: Callable[[str], dict[str, Any]]
     ping: bytes | None = None
-    """What a stream may hold before its first event, as a sign of life."""
+    """A keep-alive that a stream may contain before its first event."""
     streams: bool = False
-    """Whether this path always streams, whatever the payload asks for."""
+    """Whether this path always streams, whatever the payload requests."""
 
 
 def convert_payload(payload: Any, shape: type[Shape]) -> Shape:
-    """The payload as a typed record; BadInput when it does not fit."""
+    """Convert the payload to a typed record; BadInput if it does not fit."""
     try:
         return msgspec.convert(payload, shape)
     except (msgspec.ValidationError, RecursionError) as error:
         raise MalformedRequest(f"The request is wrong: {error}.") from None
 
 
-def find_reply_schema(wish: Any, *path: str) -> dict[str, Any] | None:
-    """The JSON schema that a wish for the reply's form holds, if it holds one."""
+def find_reply_schema(value: Any, *path: str) -> dict[str, Any] | None:
+    """Return the JSON schema of a reply format, if it has one."""
     for name in (*path, "schema"):
-        wish = wish.get(name) if isinstance(wish, dict) else None
-    return wish if isinstance(wish, dict) else None
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def sum_input_tokens(usage: Usage) -> int:
-    """All that went in, cached or not, as most formats count it."""
+    """Sum all input tokens, cached or not, as most formats count them."""
     cached = (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
     return (usage.input_tokens or 0) + cached
 
 
 def format_sse_event(data: Any, name: str | None = None) -> str:
-    """One server-sent event."""
+    """Format one server-sent event."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {msgspec.json.encode(data).decode()}\n\n"
 
 
 def join_content_text(content: Any) -> str:
-    """The text of a content that is a text, nothing, or a list of parts."""
+    """Join the text of a content that is a text, None, or a list of parts."""
     if isinstance(content, list):
         return "\n".join(
             part["text"]

@@ -1,4 +1,4 @@
-"""Gemini's generateContent: asked for, and served whole or as a stream."""
+"""Gemini's generateContent, as client and server, whole or as a stream."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def build_gemini_headers(key: str | None) -> dict[str, str]:
 
 
 def encode_gemini(request: ModelRequest, model: str, dialect: Dialect) -> dict[str, Any]:
-    """The request as the server wants it."""
+    """Encode the request for the server."""
     names = {call.id: call.name for message in request.messages for call in message.calls}
     payload: dict[str, Any] = {"contents": list(_encode_contents(request.messages, names))}
     system = request.system
@@ -88,7 +88,7 @@ def encode_gemini(request: ModelRequest, model: str, dialect: Dialect) -> dict[s
 def _encode_contents(
     messages: tuple[ChatMessage, ...], names: dict[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Turn by turn: all that follows one reply is one content of the user."""
+    """Encode turn by turn: all that follows one reply is one user content."""
     for assistant, turn in groupby(messages, key=lambda message: message.role == "assistant"):
         parts = [part for message in turn for part in _encode_parts(message, names)]
         yield {"role": "model" if assistant else "user", "parts": parts}
@@ -108,7 +108,7 @@ def _encode_parts(message: ChatMessage, names: dict[str, str]) -> list[dict[str,
 
 
 def decode_gemini(answer: Any) -> ModelReply:
-    """The reply in an answer; MachineFailed when it is of another shape."""
+    """Decode the reply of an answer; MachineFailed if it has another shape."""
     try:
         parsed = msgspec.convert(answer, _GeminiAnswer)
     except (msgspec.ValidationError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""From a model's name to a model that answers."""
+"""Opens a model by its name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PROVIDERS: dict[str, Provider] = {
 
 
 class OpenModel(Model, Protocol):
-    """A model that holds connections until it is closed."""
+    """A model with open connections until it is closed."""
 
     async def reply(self, request: ModelRequest, retried: RetryListener = ...) -> ModelReply: ...
 
@@ -46,7 +46,7 @@ class OpenModel(Model, Protocol):
 
 
 def find_model_settings(name: str, models: Mapping[str, ModelSettings]) -> ModelSettings:
-    """What a name stands for: one from the settings, `provider/model`, a script or a recording."""
+    """Resolve a name: one from the settings, `provider/model`, a script or a recording."""
     if name in models:
         return models[name]
     kind, _, rest = name.partition(":")
@@ -64,7 +64,7 @@ def find_model_settings(name: str, models: Mapping[str, ModelSettings]) -> Model
 
 
 def digest_model(settings: ModelSettings, folder: Path) -> str:
-    """Which model, exactly: the content of the script, or provider, model and address."""
+    """Identify the model: the content of the script, or provider, model and address."""
     if settings.provider == "scripted":
         from closeloop.providers.scripted_model import read_script
 
@@ -80,7 +80,7 @@ def open_model(
     environ: Mapping[str, str],
     folder: Path,
 ) -> OpenModel:
-    """A model to share between attempts; paths in the settings start at the folder."""
+    """Open a model to share between attempts; paths in the settings are relative to the folder."""
     require_price(name, settings, limits)
     prices = find_model_prices(settings)
     if settings.provider == "scripted":
@@ -130,7 +130,7 @@ def open_model(
 async def open_model_by_name(
     name: str, settings: Settings, root: Path, environ: Mapping[str, str]
 ) -> AsyncIterator[Model]:
-    """The model of that name; it is closed again at the end."""
+    """Open the model of that name, and close it at the end."""
     model_settings = find_model_settings(name, settings.models)
     model = open_model(name, model_settings, settings.limits, environ=environ, folder=root)
     try:
@@ -140,7 +140,7 @@ async def open_model_by_name(
 
 
 def require_price(name: str, settings: ModelSettings, limits: Limits) -> None:
-    """BadInput for a money limit that could not be held."""
+    """BadInput for a cost limit that could not be enforced."""
     is_free = settings.provider in ("scripted", "recorded") or settings.base_url is not None
     if limits.money is not None and not is_free and find_model_prices(settings) is None:
         raise BadInput(
@@ -150,7 +150,7 @@ def require_price(name: str, settings: ModelSettings, limits: Limits) -> None:
 
 
 def check_base_url(name: str, url: str) -> bool:
-    """Whether it is on this machine; BadInput when it is no address at all."""
+    """Whether it is on this machine; BadInput if it is not a URL."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
@@ -170,17 +170,17 @@ def check_base_url(name: str, url: str) -> bool:
 
 
 class FoundKey(Record):
-    """Where a model's key is looked for."""
+    """The location of a model's key."""
 
     told: str
-    """As messages name it: never the key itself."""
+    """How messages name it; never the key itself."""
     key: str | None
 
 
 def find_key(
     name: str, settings: ModelSettings, usual: str, environ: Mapping[str, str], folder: Path
 ) -> FoundKey:
-    """The key of a model, and where it came from; `usual` is the provider's own variable."""
+    """Find the key of a model and its location; `usual` is the provider's own variable."""
     if settings.key_file is not None:
         source, key = settings.key_file, _read_key_file(name, folder, settings.key_file)
     elif settings.key_keyring is not None:
@@ -227,7 +227,7 @@ MAX_TEXT_CHARS = 8_000
 
 
 class ProviderEncoder:
-    """Keeps no connection between calls."""
+    """An encoder by a provider's embeddings; has no connection between calls."""
 
     floor, alike = 0.30, 0.65
 
@@ -240,7 +240,10 @@ class ProviderEncoder:
         return True
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """A row of length one for each text. Not from within an event loop: it runs its own."""
+        """Return a unit vector per text.
+
+        It runs its own event loop, so do not call it inside one.
+        """
         import numpy as np
 
         if not texts:
@@ -279,7 +282,7 @@ class ProviderEncoder:
 def open_provider_encoder(
     name: str, settings: Settings, environ: Mapping[str, str], folder: Path
 ) -> ProviderEncoder:
-    """The encoder that a model's name stands for."""
+    """Open the encoder of a model's name."""
     model_settings = find_model_settings(name, settings.models)
     if model_settings.provider != "openai":
         raise BadInput(
@@ -311,16 +314,16 @@ def open_provider_encoder(
     )
 
 
-def _read_embedding_rows(answer: Any, wanted: int, server: str) -> list[list[float]]:
-    """What a server sent, in the order that was asked for."""
+def _read_embedding_rows(answer: Any, count: int, server: str) -> list[list[float]]:
+    """Return the received rows in the requested order."""
     match answer:
-        case {"data": list(found)} if len(found) == wanted:
+        case {"data": list(found)} if len(found) == count:
             rows = {
                 one.get("index", place): one.get("embedding")
                 for place, one in enumerate(found)
                 if isinstance(one, dict)
             }
-            ordered = [rows.get(place) for place in range(wanted)]
+            ordered = [rows.get(place) for place in range(count)]
             if all(_is_vector(row) for row in ordered):
                 return [row for row in ordered if row is not None]
     raise MachineFailed(f"{server} sent something other than embeddings: check the URL.")

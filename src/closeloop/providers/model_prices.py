@@ -1,4 +1,4 @@
-"""What tokens cost, as providers published it, and the budget of one attempt."""
+"""Published token prices, and the budget of one attempt."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class ModelPrices(Record):
-    """Of one model."""
+    """The prices of one model."""
 
     input: float
     output: float
     cache_read: float | None = None
     cache_write: float | None = None
-    """None: as fresh input."""
+    """None: as uncached input."""
 
 
 _PRICE_TABLE: dict[str, tuple[float, float, float | None, float | None]] = {
@@ -62,11 +62,11 @@ _PRICE_TABLE: dict[str, tuple[float, float, float | None, float | None]] = {
 }
 
 _SNAPSHOT = re.compile(r"[-@](latest|\d{8}|\d{4}-\d{2}-\d{2})")
-"""What may follow a name: `gpt-5-mini` is no `gpt-5`, `gpt-5-2025-08-07` is one."""
+"""What may follow a name: `gpt-5-mini` is not `gpt-5`, but `gpt-5-2025-08-07` is."""
 
 
 def find_model_prices(settings: ModelSettings) -> ModelPrices | None:
-    """What the settings say, else what the table says, else None."""
+    """Return the price from the settings, else from the table, else None."""
     listed_prices = find_listed_prices(settings.model)
     given_prices = {
         "input": settings.input_price,
@@ -83,7 +83,7 @@ def find_model_prices(settings: ModelSettings) -> ModelPrices | None:
 
 
 def find_listed_prices(model: str) -> ModelPrices | None:
-    """What the provider published for a model of that name."""
+    """Return the provider's published price for a model name."""
     names = [
         name
         for name in _PRICE_TABLE
@@ -96,7 +96,7 @@ def find_listed_prices(model: str) -> ModelPrices | None:
 
 
 def add_cost(usage: Usage, prices: ModelPrices | None) -> Usage:
-    """The usage with its cost, unless the provider reported one or nothing is known."""
+    """Add the cost, unless the provider reported one or the price is unknown."""
     if usage.cost is not None or prices is None:
         return usage
     if usage.input_tokens is None or usage.output_tokens is None:
@@ -118,9 +118,9 @@ NO_USAGE = Usage()
 
 
 class Budget:
-    """Counts every reply once. Tokens are all that went in, cached or not, and came out.
+    """Counts every reply once, with all input and output tokens.
 
-    What was used before is no part of the usage, but of what the limits hold for.
+    Earlier usage is not part of `usage`, but counts towards the limits.
     """
 
     def __init__(self, name: str, limits: Limits, before: Usage = NO_USAGE) -> None:
@@ -129,7 +129,7 @@ class Budget:
         self._usages: list[Usage] = []
         self.tokens = sum_tokens(before)
         self.spent = before.cost or 0.0
-        """What is known to have been paid; `usage.cost` is None when that is not all."""
+        """The known cost so far; `usage.cost` is None if that is incomplete."""
         self.turns = 0
         self._replies = 0
         self._most_tokens = 0
@@ -139,18 +139,20 @@ class Budget:
 
     @property
     def usage(self) -> Usage:
-        """What all replies used together."""
+        """Usage of all replies together."""
         if len(self._usages) > 1:
             self._usages = [sum_usage(self._usages)]
         return self._usages[0] if self._usages else NO_USAGE
 
     async def wait_for_room(self) -> None:
-        """Wait while those under way may use up what is left: of them, one may go over a limit."""
+        """Wait while the requests in progress may use up the rest, so that at most one exceeds a
+        limit."""
         while self._may_exceed_limits():
             await self._ended.wait()
 
     def _may_exceed_limits(self) -> bool:
-        """Should each cost what the dearest reply did; what the first one costs nobody knows."""
+        """Whether the rest would be exceeded if each cost as much as the most expensive reply so
+        far."""
         if not self._under_way:
             return False
         limited_amounts = (
@@ -165,7 +167,7 @@ class Budget:
 
     @contextmanager
     def hold_turn(self) -> Iterator[None]:
-        """One turn, while it lasts; OutOfBudget when a limit is reached."""
+        """Hold one turn; OutOfBudget if a limit is reached."""
         self.require_turn()
         self._under_way += 1
         try:
@@ -176,7 +178,7 @@ class Budget:
             self._ended = _make_event()
 
     def require_turn(self) -> None:
-        """One more turn; OutOfBudget when one of the limits is reached."""
+        """Require one more turn; OutOfBudget if a limit is reached."""
         limits = self._limits
         if limits.tokens is not None and self.tokens >= limits.tokens:
             raise OutOfBudget(f"{self.tokens:,} of {limits.tokens:,} tokens are used.")
@@ -187,7 +189,7 @@ class Budget:
         self.turns += 1
 
     def add_usage(self, usage: Usage) -> None:
-        """What was used, as far as it is known; a request that was not answered tells nothing."""
+        """Add known usage; a request without an answer adds nothing."""
         if usage == NO_USAGE:
             return
         self._usages.append(usage)
@@ -199,7 +201,7 @@ class Budget:
         self._dearest = max(self._dearest, usage.cost or 0.0)
 
     def charge_reply(self, usage: Usage) -> None:
-        """What a whole reply used; BadInput when that cannot be held against the limits."""
+        """Charge a whole reply; BadInput if it cannot be counted towards the limits."""
         self.add_usage(usage)
         if self._limits.money is not None and usage.cost is None:
             raise BadInput(
@@ -211,14 +213,14 @@ class Budget:
 
 
 def _make_event() -> asyncio.Event:
-    """Who only reads prices needs no event loop."""
+    """Create the event lazily, because reading prices needs no event loop."""
     import asyncio
 
     return asyncio.Event()
 
 
 def sum_tokens(usage: Usage) -> int:
-    """All tokens of a usage, as far as they are known."""
+    """Sum all known tokens of a usage."""
     return (
         (usage.input_tokens or 0)
         + (usage.cache_read_tokens or 0)

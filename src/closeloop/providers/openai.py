@@ -1,4 +1,4 @@
-"""Chat completions, which most providers and local servers understand: asked for, and served."""
+"""Chat completions, which most providers and local servers support, as client and server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from closeloop.records.errors import MachineFailed
 from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 
 REASONING_FIELDS = ("reasoning_content", "reasoning_details")
-"""Fields of a reply that thinking models want back in the next request."""
+"""Fields of a reply that reasoning models expect back in the next request."""
 
 
 class _OpenaiPart(msgspec.Struct):
@@ -68,7 +68,7 @@ def build_openai_headers(key: str | None) -> dict[str, str]:
 
 
 def encode_openai(request: ModelRequest, model: str, dialect: Dialect) -> dict[str, Any]:
-    """The request as the server wants it."""
+    """Encode the request for the server."""
     payload: dict[str, Any] = {"model": model}
     system = request.system
     tools = [
@@ -139,7 +139,7 @@ def _read_reasoning(message: ChatMessage) -> dict[str, Any]:
 
 
 def decode_openai(answer: Any) -> ModelReply:
-    """The reply in an answer; MachineFailed when it is of another shape."""
+    """Decode the reply of an answer; MachineFailed if it has another shape."""
     try:
         parsed = msgspec.convert(answer, _OpenaiAnswer)
     except (msgspec.ValidationError, RecursionError) as error:

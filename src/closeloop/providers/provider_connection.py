@@ -1,4 +1,4 @@
-"""Requests to a provider over HTTP: sent again when that may help, refused in plain words."""
+"""HTTP requests to a provider: retried if that may help, with clear error messages."""
 
 from __future__ import annotations
 
@@ -48,25 +48,25 @@ __all__ = [
 
 
 MAX_BODY_BYTES = 8 << 20
-"""Bytes of an answer; the longest reply a model can give is a tenth of it."""
+"""Bytes of an answer; the longest possible reply of a model is a tenth of it."""
 MAX_WAIT_SECONDS = 60.0
 CONNECT_SECONDS = 20.0
 _RETRY_STATUSES = {408, 409, 429}
 _ERROR_EVENT = re.compile(rb"\s{0,8}(event: ?error\b|data: ?\{\"(error|type\": ?\"error)\")")
-"""A stream that begins with an error is no answer yet."""
+"""A stream that begins with an error is not an answer."""
 
 MAX_KEEP_ALIVE_BYTES = 512
 _KEEP_ALIVE = re.compile(
     rb"(?:\s|:[^\r\n]*|event: ?ping|data: ?\{\"type\": ?\"ping\"\})*", re.IGNORECASE
 )
-"""Comments and pings of an event stream, which are no part of an answer."""
+"""Comments and pings of an event stream, which are not part of an answer."""
 
 SleepFunction = Callable[[float], Awaitable[None]]
 Got = TypeVar("Got")
 
 
 class _AnswerLost(Exception):
-    """No whole answer came, which may go better next time."""
+    """No whole answer arrived; a retry may succeed."""
 
     def __init__(self, trouble: str, answer: _HttpAnswer | None = None) -> None:
         super().__init__(trouble)
@@ -81,7 +81,7 @@ class _HttpAnswer(Record):
 
 
 class IncomingAnswer:
-    """An answer that has begun: its first bytes are here, the rest comes as it is read."""
+    """An answer whose first bytes have arrived; the rest is read on demand."""
 
     def __init__(self, wire: ProviderConnection, response: httpx.Response) -> None:
         self.status = response.status_code
@@ -92,12 +92,12 @@ class IncomingAnswer:
         self._first = b""
 
     async def read_first_bytes(self) -> bytes:
-        """The first bytes."""
+        """Return the first bytes."""
         self._first = await anext(self._chunks, b"")
         return self._first
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """All of it; MachineFailed when it breaks off."""
+        """Yield all of it; MachineFailed if it breaks off."""
         received = len(self._first)
         yield self._first
         heard_at = anyio.current_time()
@@ -122,7 +122,7 @@ class IncomingAnswer:
 
 
 class ProviderConnection:
-    """A pool of connections to one endpoint. Whatever it says, it does not say the key."""
+    """A pool of connections to one endpoint. Its messages never contain the key."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class ProviderConnection:
     async def post_json(
         self, payload: dict[str, Any], retried: RetryListener = ignore_retry
     ) -> Any:
-        """The answer's JSON; every other end is a fault that says what to do."""
+        """Return the answer's JSON; every other outcome is a fault that says what to do."""
         # Half a character, cut off by some limit, must not spoil the whole request.
         body = json.dumps(payload, ensure_ascii=False).encode(errors="replace")
         answer = await self._with_retries(lambda: self._fetch_answer(body), retried)
@@ -166,7 +166,7 @@ class ProviderConnection:
         headers: Mapping[str, str],
         retried: RetryListener = ignore_retry,
     ) -> IncomingAnswer:
-        """An answer that is good, or that only says what is wrong with the request."""
+        """Return a successful answer, or one that rejects the request as invalid."""
         return await self._with_retries(lambda: self._start_answer(url, body, headers), retried)
 
     async def _with_retries(
@@ -230,7 +230,7 @@ class ProviderConnection:
         )
 
     def _raise_for_retry(self, answer: _HttpAnswer) -> None:
-        """_Lost for an answer after which one should ask again."""
+        """Raise _AnswerLost for an answer that should be requested again."""
         if answer.status in _RETRY_STATUSES or answer.status >= 500:
             if self._say.is_out_of_money(answer.body):
                 raise self._say.build_fault(402, answer.body)
@@ -241,7 +241,7 @@ class ProviderConnection:
 
     @contextmanager
     def limit_wait(self, waited: float = 0.0) -> Iterator[None]:
-        """For as long as an answer may take; what goes wrong meanwhile is put in words."""
+        """Limit the time of an answer, and describe errors meanwhile."""
         seconds = self._endpoint.timeout
         try:
             with anyio.fail_after(max(0.0, seconds - waited)):
@@ -285,12 +285,13 @@ class ProviderConnection:
 
 
 def is_keep_alive(chunk: bytes) -> bool:
-    """Whether a part of a stream only shows that the connection is there."""
+    """Whether a part of a stream is only a keep-alive."""
     return len(chunk) < MAX_KEEP_ALIVE_BYTES and _KEEP_ALIVE.fullmatch(chunk) is not None
 
 
 def retry_delay(number: int, advice: Mapping[str, str], now: datetime) -> float:
-    """Seconds to wait after try `number`: what the server advises, else twice as long each time."""
+    """Return the seconds to wait after try `number`: the server's advice, else doubled each
+    time."""
     advised_seconds = _advised_delay(advice, now)
     if advised_seconds is not None:
         return min(max(advised_seconds, 0.0), MAX_WAIT_SECONDS)
@@ -314,7 +315,7 @@ def _advised_delay(advice: Mapping[str, str], now: datetime) -> float | None:
 
 
 class RemoteModel:
-    """Shared by many attempts; it remembers what its server accepts."""
+    """A model shared by many attempts; remembers what its server accepts."""
 
     def __init__(
         self,
@@ -338,7 +339,7 @@ class RemoteModel:
     async def reply(
         self, request: ModelRequest, retried: RetryListener = ignore_retry
     ) -> ModelReply:
-        """One turn, asked for in the way the server is known to understand."""
+        """Answer one turn, requested in a way that the server is known to accept."""
         answer, dialect = await self._ask_adapting(request, retried)
         try:
             reply = self._format.decode(answer)
@@ -380,7 +381,7 @@ class RemoteModel:
 
 
 def _tool_call_as_text(reply: ModelReply) -> ModelReply:
-    """The forced tool's arguments are the reply's text."""
+    """Return the forced tool's arguments as the reply's text."""
     for call in reply.calls:
         if call.name == ANSWER_TOOL:
             text = call.malformed or msgspec.json.encode(call.arguments).decode()
@@ -390,7 +391,7 @@ def _tool_call_as_text(reply: ModelReply) -> ModelReply:
 
 
 def join_format_url(base: str, path: str) -> str:
-    """Where a path of a format is on a server, whether or not its address holds the version."""
+    """Return the URL of a format's path, whether or not the base contains the version."""
     parts = urlsplit(base)
     before = parts.path.rstrip("/")
     version = re.match(r"/v1(beta)?(?=/)", path)

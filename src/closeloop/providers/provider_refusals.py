@@ -1,4 +1,4 @@
-"""What a provider's refusal means, in words that say what to do and never hold the key."""
+"""Messages for a provider's errors, which say what to do and never contain the key."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _OUT_OF_MONEY = re.compile(rb"insufficient_quota|credit balance is too low")
-"""A limit that no waiting lifts."""
+"""A limit that waiting does not lift."""
 _BAD_KEY = b"API_KEY_INVALID"
 
 
 MIN_SECRET_CHARS = 16
-"""What is shorter is a word to please a server that wants none, and may stand in any answer."""
+"""Anything shorter is a placeholder for servers without keys, and may occur in any answer."""
 
 
 def find_secret_key(key: str | None) -> str:
-    """What must not be told to anybody, if there is such."""
+    """Return the key if it is a secret."""
     return key if key and len(key) >= MIN_SECRET_CHARS else ""
 
 
 class ModelEndpoint(Record):
-    """Where requests go, and the names that messages about them need."""
+    """The address of requests, and the names that messages need."""
 
     url: str
     model: str
     key_from: str
-    """Where the key lies, or would: a variable, a file or a keyring."""
+    """Location of the key: a variable, a file or a keyring."""
     local: bool = False
     timeout: float = 600.0
     retries: int = 4
 
 
 class RequestRejected(MachineFailed):
-    """The server understood us and said no: another way of asking may do."""
+    """The server rejected the request; another form may be accepted."""
 
     def __init__(self, message: str, complaint: str, status: int, body: bytes) -> None:
         super().__init__(message)
@@ -54,11 +54,11 @@ class RequestRejected(MachineFailed):
 
 
 class ModelMissing(BadInput):
-    """The server does not have what was asked for: this model, or this format."""
+    """The server lacks this model or format."""
 
 
 class ConversationTooLong(OutOfBudget):
-    """The conversation does not fit into the model; an agent may shorten it and go on."""
+    """The conversation exceeds the model's context; an agent may shorten it and continue."""
 
     def __init__(self, message: str, status: int, body: bytes) -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ class ConversationTooLong(OutOfBudget):
 
 
 class RefusalMessages:
-    """The words for one endpoint."""
+    """The messages for one endpoint."""
 
     def __init__(self, endpoint: ModelEndpoint, server: str, key: str | None) -> None:
         self._endpoint = endpoint
@@ -75,11 +75,11 @@ class RefusalMessages:
         self._key = key
 
     def is_out_of_money(self, body: bytes) -> bool:
-        """Whether the account has no money left, whatever the status says."""
+        """Whether the account has no credit left, whatever the status."""
         return _OUT_OF_MONEY.search(body) is not None
 
     def build_fault(self, status: int, body: bytes) -> Fault | OutOfBudget:
-        """The fault of an answer that it is no use to ask for again."""
+        """Build the fault of an answer that a retry would not change."""
         endpoint, complaint = self._endpoint, self.read_complaint(body)
         if status in (401, 403) or (status == 400 and _BAD_KEY in body):
             if not self._key:
@@ -101,7 +101,7 @@ class RefusalMessages:
         return RequestRejected(message, complaint, status, self._without_key(body))
 
     def read_complaint(self, body: bytes) -> str:
-        """What the server says is wrong, as ` (…)`, or nothing."""
+        """Return the server's message as ` (…)`, or an empty text."""
         start = body.find(b"{") if body.startswith((b"event:", b"data:")) else 0
         try:
             content = msgspec.json.decode(body[start:].split(b"\n\n")[0] if start else body)
@@ -124,7 +124,7 @@ class RefusalMessages:
 
 
 def describe_status(status: int) -> str:
-    """A status in the words of the standard."""
+    """Describe a status in the standard's words."""
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:

@@ -1,4 +1,4 @@
-"""Streams of the providers' formats, put together to the answers they would have been at once."""
+"""Joins streams of the providers' formats into complete answers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _decode_json = msgspec.json.Decoder().decode
 
 
 class ProviderReply(Record):
-    """What came back for a request, as far as it came."""
+    """The answer to a request, as far as it arrived."""
 
     answer: dict[str, Any] | None
-    """As without streaming; None where it is no answer of a known format."""
+    """The answer as without streaming; None if it has no known format."""
     complete: bool
-    """Whether it says itself that this is all."""
+    """Whether it marks its own end."""
 
 
 def read_provider_reply(body: bytes) -> ProviderReply:
-    """An answer, whole or streamed."""
+    """Read an answer, whole or streamed."""
     if not body.lstrip()[:6].startswith((b"event:", b"data:", b"id:", b":")):
         return _read_whole_reply(body)
     data = _event_data(body)
@@ -50,7 +50,7 @@ def _read_whole_reply(body: bytes) -> ProviderReply:
 
 
 def _event_data(body: bytes) -> list[bytes]:
-    """The data of every event that has some."""
+    """Return the data of every event with data."""
     chunks = []
     body = body.replace(b"\r\n", b"\n") if b"\r" in body else body
     end = 0
@@ -204,7 +204,7 @@ def _join_gemini(events: list[StreamEvent]) -> tuple[StreamEvent, bool] | None:
 
 
 def _append_part(parts: list[Any], part: Any) -> None:
-    """Add a part; what a text goes on with is no part of its own."""
+    """Add a part; the continuation of a text is appended to it."""
     last = parts[-1] if parts else None
     goes_on = {"text", "thought"}
     if (
@@ -234,59 +234,60 @@ def _as_list(value: Any) -> list[Any]:
 # same piece as before, so that n turns need the room of one conversation and not of n.
 
 MIN_PIECE_BYTES = 2048
-"""A piece has as many, unless the value it is part of ends."""
+"""Minimum bytes of a piece, unless its value ends before."""
 MAX_OPEN_CONVERSATIONS = 4
-"""Of sub-agents that ask in turn; of more at once, some requests are cut from their beginning."""
+"""Conversations of sub-agents that alternate; with more, some requests are split from the start."""
 
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class _SplitRequest(NamedTuple):
-    """A request that was cut, and where the next one of its conversation may go on from."""
+    """A split request, and where the next one of its conversation can continue."""
 
     body: bytes
     pieces: list[bytes]
     resumes: list[tuple[int, int, int]]
-    """After each object of a list: its end, how many cuts come before, and the last of those."""
+    """After each object of a list: its end, the number of cuts before, and the last cut."""
 
 
 class RequestSplitter:
-    """Cuts the requests of some conversations; what the last ones began with is not cut again."""
+    """Splits the requests of conversations, reusing the pieces of earlier ones."""
 
     def __init__(self) -> None:
         self._recent: list[_SplitRequest] = []
 
     def split(self, body: bytes) -> list[bytes]:
-        """What gives the body, byte for byte, when it is joined; known pieces as the same objects.
+        """Split the body into pieces that join to it byte for byte; known pieces are the same
+        objects.
 
         The pieces are those of `split_into_pieces`.
         """
-        found = max(
+        best = max(
             ((_count_shared_resumes(body, one), one) for one in self._recent),
             key=lambda pair: pair[0],
             default=None,
         )
         split = None
-        if found is not None and found[0]:
-            split = _cut_request(body, found[1], found[0])
+        if best is not None and best[0]:
+            split = _cut_request(body, best[1], best[0])
         if split is None:
             split = _cut_request(body, _SplitRequest(b"", [], []), 0)
         if split is None:
             return [body] if body else []
-        others = [one for one in self._recent if found is None or one is not found[1]]
-        self._recent = [split, *(others if found and found[0] else self._recent)]
+        others = [one for one in self._recent if best is None or one is not best[1]]
+        self._recent = [split, *(others if best and best[0] else self._recent)]
         del self._recent[MAX_OPEN_CONVERSATIONS:]
         return split.pieces
 
 
 def split_into_pieces(body: bytes) -> list[bytes]:
-    """What gives the body, byte for byte, when it is joined."""
+    """Split the body into pieces that join to it byte for byte."""
     return RequestSplitter().split(body)
 
 
 def _count_shared_resumes(body: bytes, known: _SplitRequest) -> int:
-    """How many places of a request that was cut lie in what the body has in common with it."""
+    """Count the resume points of a split request that lie in the common prefix with the body."""
     resumes = known.resumes
     if not resumes:
         return 0
@@ -309,7 +310,7 @@ def _count_shared_resumes(body: bytes, known: _SplitRequest) -> int:
 
 
 def _cut_request(body: bytes, known: _SplitRequest, shared: int) -> _SplitRequest | None:
-    """Cut a body behind the places that it shares with another; None where it is no object."""
+    """Split a body after the shared resume points; None if it is not an object."""
     place, cut_count, last_cut = known.resumes[shared - 1] if shared else (0, 0, 0)
     try:
         # In place of what is known stands a list whose first item has just ended.

@@ -1,4 +1,4 @@
-"""OpenAI responses: answers of them, and the format as it is served."""
+"""The OpenAI responses format: decoding of answers, and serving."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _ResponsesAnswer(msgspec.Struct):
 
 
 def decode_responses(answer: Any) -> ModelReply:
-    """The reply in an answer; MachineFailed when it is of another shape."""
+    """Decode the reply of an answer; MachineFailed if it has another shape."""
     try:
         parsed = msgspec.convert(answer, _ResponsesAnswer)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -97,7 +97,7 @@ FREE_TEXT_SCHEMA = {
     "properties": {"input": {"type": "string"}},
     "required": ["input"],
 }
-"""What a custom tool takes: one text, which is no JSON."""
+"""Parameters of a custom tool: one text that is not JSON."""
 
 
 class _ResponsesTool(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""The scripted model as a local HTTP server, for any agent that can be pointed at an address."""
+"""The scripted model as a local HTTP server, for any agent with a configurable address."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ SERVED_FORMATS = (
 MAX_REQUEST_BYTES = 32 << 20
 """Bytes of a request; agents send their whole conversation each time."""
 BODY_SECONDS = 120.0
-"""So long a client may take to send a body."""
+"""Seconds that a client may take to send a body."""
 
 
 @asynccontextmanager
 async def serve_script(script: Script, port: int = 0) -> AsyncIterator[str]:
-    """Serve a script on this machine only, while the block runs; the value is its address."""
+    """Serve a script on this machine only, while the block runs; yields its address."""
     # Named, or asyncio would let small writes wait for each other.
     with socket.socket(proto=socket.IPPROTO_TCP) as server_socket:
         server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -77,12 +77,12 @@ class _ScriptServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals belong to the program around the server."""
+        """Leave signals to the surrounding program."""
         yield
 
 
 def build_script_app(script: Script) -> Starlette:
-    """The server's routes."""
+    """Build the server's routes."""
     return Starlette(
         routes=[
             Route("/", _answer_alive, methods=["GET", "HEAD"]),
@@ -113,10 +113,10 @@ def _make_chat_route(script: Script, speech: ServedFormat):  # type: ignore[no-u
     async def answer_chat(request: Request) -> Response:
         try:
             payload = await _read_payload(request)
-            asked = speech.read(payload)
-            turn = find_next_turn(script, asked)
+            question = speech.read(payload)
+            turn = find_next_turn(script, question)
             await anyio.sleep(turn.delay)
-            reply = reply_from_turn(script, turn, asked)
+            reply = reply_from_turn(script, turn, question)
         except Fault as fault:
             return JSONResponse(speech.fault(str(fault)), status_code=400)
         except ClientDisconnect:

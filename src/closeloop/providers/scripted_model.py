@@ -1,4 +1,4 @@
-"""The scripted model: the next turn follows from the script and the conversation alone."""
+"""The scripted model: the next turn depends only on the script and the conversation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest, Model
 
 
 class ScriptAction(Record):
-    """A tool to use. A bare text goes to the tool's first required parameter."""
+    """A tool call. A bare text becomes the tool's first required parameter."""
 
     tool: str
     arguments: dict[str, Any] | str
@@ -37,7 +37,7 @@ class ScriptTurn(Record):
     say: str = ""
     do: tuple[ScriptAction, ...] = ()
     when: re.Pattern[str] | None = None
-    """Over all that came since the model's last turn; None is always."""
+    """Matched against everything since the model's last turn; None is always."""
     delay: float = 0.0
     repeat: bool = False
 
@@ -47,7 +47,7 @@ class ScriptDialogue(Record):
 
     label: str
     prompt: re.Pattern[str] | None = None
-    """Over the first message of the user; None is always."""
+    """Matched against the user's first message; None is always."""
     turns: tuple[ScriptTurn, ...]
 
 
@@ -60,7 +60,7 @@ class Script(Record):
 
 
 class _LineMap(dict[str, Any]):
-    """A mapping that knows its line, so that faults can name it."""
+    """A mapping with its line number, for error messages."""
 
     line = 0
 
@@ -90,7 +90,7 @@ _ScriptLoader.add_constructor("tag:yaml.org,2002:map", _construct_map)
 
 
 def read_script(path: Path) -> bytes:
-    """A script's content."""
+    """Read a script's content."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -99,12 +99,12 @@ def read_script(path: Path) -> bytes:
 
 
 def load_script(path: Path) -> Script:
-    """A script, ready to play; BadInput names the line of what is wrong."""
+    """Load a script; BadInput names the faulty line."""
     return parse_script(read_script(path), str(path))
 
 
 def parse_script(content: bytes, path: str) -> Script:
-    """A script from its content."""
+    """Parse a script."""
     try:
         data = yaml.load(content.decode(), Loader=_ScriptLoader)  # noqa: S506 (derives the safe one)
     except yaml.MarkedYAMLError as error:
@@ -224,7 +224,7 @@ def _compile_pattern(data: _LineMap, name: str, at: str) -> re.Pattern[str] | No
 
 
 class ScriptedModel:
-    """A model that costs nothing and always does the same."""
+    """A deterministic model without cost."""
 
     def __init__(self, script: Script, prices: ModelPrices | None = None) -> None:
         self.name = script.name
@@ -233,7 +233,7 @@ class ScriptedModel:
         self._last = ConversationPosition()
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, as nothing is open."""
 
     async def reply(
         self, request: ModelRequest, retried: RetryListener = ignore_retry
@@ -244,20 +244,20 @@ class ScriptedModel:
         reply = reply_from_turn(self._script, turn, request)
         if self._prices is None:
             return reply
-        counted = msgspec.structs.replace(reply.usage, cost=None, cost_from=None)
-        return msgspec.structs.replace(reply, usage=add_cost(counted, self._prices))
+        usage = msgspec.structs.replace(reply.usage, cost=None, cost_from=None)
+        return msgspec.structs.replace(reply, usage=add_cost(usage, self._prices))
 
 
 class ConversationPosition(Record):
     """How far a script was followed in a conversation."""
 
     messages: tuple[ChatMessage, ...] = ()
-    """Up to the last reply of the model."""
+    """The messages up to the model's last reply."""
     pointer: int = 0
 
 
 def find_next_turn(script: Script, request: ModelRequest) -> ScriptTurn:
-    """The first turn, from where the conversation stands, whose `when` matches what came."""
+    """Return the first turn after the current position whose `when` matches."""
     return follow_script(script, request, ConversationPosition())[0]
 
 
@@ -295,11 +295,11 @@ def follow_script(
     return turn, ConversationPosition(messages=request.messages[:known], pointer=pointer)
 
 
-def _insert_groups(turn: ScriptTurn, came: str) -> ScriptTurn:
-    """With `\\g<name>` in what it says replaced by what that group of `when` found."""
+def _insert_groups(turn: ScriptTurn, last_text: str) -> ScriptTurn:
+    r"""Replace `\g<name>` in its texts by the groups of `when`."""
     if turn.when is None or not turn.when.groupindex:
         return turn
-    when_match = turn.when.search(came)
+    when_match = turn.when.search(last_text)
     spoken_text = turn.say
     for name, text in (when_match.groupdict() if when_match else {}).items():
         spoken_text = spoken_text.replace(f"\\g<{name}>", text or "")
@@ -316,14 +316,14 @@ def _find_dialogue(script: Script, messages: Sequence[ChatMessage]) -> ScriptDia
     )
 
 
-def _find_turn_index(dialogue: ScriptDialogue, pointer: int, came: list[str]) -> int | None:
+def _find_turn_index(dialogue: ScriptDialogue, pointer: int, messages: list[str]) -> int | None:
     text = None
     for index in range(pointer, len(dialogue.turns)):
         when = dialogue.turns[index].when
         if when is None:
             return index
         if text is None:
-            text = "\n".join(came)
+            text = "\n".join(messages)
         if when.search(text):
             return index
     return None
@@ -333,7 +333,7 @@ _get_text = attrgetter("text")
 
 
 def reply_from_turn(script: Script, turn: ScriptTurn, request: ModelRequest) -> ModelReply:
-    """A turn as a reply, with usage of about a token for every four characters."""
+    """Build a reply from a turn, with a usage of one token for every four characters."""
     calls = tuple(
         ModelToolCall(
             id=f"call-{len(request.messages)}-{index}",

@@ -1,4 +1,4 @@
-"""Answers as data: JSON of a schema, checked, with one chance to repair it."""
+"""Structured answers: JSON that is validated by a schema, with one repair."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ANNOTATION_KEYWORDS = {
     "$defs",
     "$comment",
 }
-"""Say nothing about which values fit."""
+"""Keywords that do not restrict values."""
 _KNOWN_KEYWORDS = _ANNOTATION_KEYWORDS | {
     *("$ref", "anyOf", "allOf", "type", "enum", "const"),
     *("properties", "required", "additionalProperties"),
@@ -45,7 +45,8 @@ _KNOWN_KEYWORDS = _ANNOTATION_KEYWORDS | {
 
 
 def find_schema_problems(value: Any, schema: dict[str, Any]) -> list[str]:
-    """What does not fit, each with its place, at most ten; BadInput for a schema we cannot read."""
+    """List at most ten schema violations with their location; BadInput for an unsupported
+    schema."""
     collected = []
     for problem in _check_value(value, schema, schema, "$"):
         collected.append(problem)
@@ -90,7 +91,7 @@ def _check_choices(value: Any, schema: Any, at: str) -> Iterator[str]:
 
 
 def _check_subschemas(value: Any, schema: Any, root: dict[str, Any], at: str) -> Iterator[str]:
-    """What other schemas, named or listed by this one, say."""
+    """Yield violations of subschemas."""
     if "$ref" in schema:
         yield from _check_value(value, _resolve_reference(schema["$ref"], root), root, at)
     for part in schema.get("allOf", ()):
@@ -152,7 +153,7 @@ def _is_of_type(value: Any, kind: str) -> bool:
 
 
 def _equal_in_json(one: Any, other: Any) -> bool:
-    """As JSON sees it: 1 is 1.0, and neither is true."""
+    """Compare as JSON does: 1 equals 1.0, and neither equals true."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
@@ -170,7 +171,8 @@ _FENCED = re.compile(r"```[a-zA-Z]*[ \t\r]*\n(.*?)```", re.DOTALL)
 
 
 async def ask_json(model: Model, request: ModelRequest) -> ModelReply:
-    """The model's reply with a `value` of the request's schema; MachineFailed when none comes."""
+    """Return the model's reply with a `value` of the request's schema; MachineFailed if there is
+    none."""
     assert request.schema is not None
     reply = await model.reply(request)
     value, problems_found = read_json_reply(reply, request.schema)
@@ -188,7 +190,7 @@ async def ask_json(model: Model, request: ModelRequest) -> ModelReply:
 
 
 def read_json_reply(reply: ModelReply, schema: dict[str, Any]) -> tuple[Any, list[str]]:
-    """The value in a reply, and what is wrong with it."""
+    """Return the value of a reply and its schema violations."""
     for text in _json_candidates(reply.text):
         try:
             value = msgspec.json.decode(text)
@@ -200,7 +202,7 @@ def read_json_reply(reply: ModelReply, schema: dict[str, Any]) -> tuple[Any, lis
 
 
 def _json_candidates(text: str) -> list[str]:
-    """The text itself, else what it wraps: models talk around their JSON."""
+    """Return the text itself, else the JSON inside it: models add text around their JSON."""
     text = text.rpartition("</think>")[2].strip()
     fenced = _FENCED.findall(text)
     candidates = [text, *fenced[-1:]]
@@ -240,7 +242,7 @@ REPAIR_REQUEST = (
 
 
 class ModelAnswer(Generic[Answer]):
-    """What came back: an answer, or why there is none."""
+    """An answer, or why there is none."""
 
     def __init__(self, answer: Answer | None, why: str | None, usage: Usage) -> None:
         self.answer = answer
@@ -251,7 +253,7 @@ class ModelAnswer(Generic[Answer]):
 async def ask_with_repair(
     model: Model, request: ModelRequest, read: Callable[[Any], Answer | str]
 ) -> ModelAnswer[Answer]:
-    """What `read` makes of a reply; where that is words, they say why it is no answer."""
+    """Ask, and convert the reply by `read`; a string from `read` says why it is invalid."""
     usages: list[Usage] = []
     why = ""
     current_request = request

@@ -1,1 +1,1 @@
-"""The records, protocols and errors that every part of closeloop speaks in."""
+"""Records, protocols and errors shared by every part of closeloop."""

@@ -1,4 +1,4 @@
-"""An attempt: one agent, one task, one try; and what became of it."""
+"""An attempt: one run of an agent on a task, with its result."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ Origin = Literal["experiment", "production"]
 
 
 class Usage(Record):
-    """What was used, as the provider counted it. None is not known, which is not zero."""
+    """Tokens and cost as counted by the provider. None means unknown, not zero."""
 
     input_tokens: int | None = None
-    """Fresh input: neither read from a cache nor written to one."""
+    """Uncached input: neither read from a cache nor written to one."""
     output_tokens: int | None = None
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
-    """Part of the output, where the provider says how much of it was reasoning."""
+    """Part of the output tokens; None if the provider does not report it."""
     cost: float | None = None
     """In US dollars."""
     cost_from: Literal["reported", "prices"] | None = None
 
 
 def count_prompt_tokens(usage: Usage) -> int | None:
-    """All that the model was sent, cached or not, as orchestrators count; None where not known."""
+    """Count all input tokens, cached or not, as orchestrators do; None if unknown."""
     counts = (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
     known_counts = [count for count in counts if count is not None]
     return sum(known_counts) if known_counts else None
 
 
 class Attempt(Record):
-    """One variant trying one task once, or an imported session."""
+    """One run of a variant on a task, or an imported session."""
 
     id: str
     origin: Origin
@@ -46,15 +46,18 @@ class Attempt(Record):
     """Id of the task; None for an imported session."""
     task_digest: str | None = None
     variant: str | None = None
-    """The variant's digest."""
+    """Digest of the variant."""
     experiment: str | None = None
-    """The experiment it was run for; others with the same task and variant count it too."""
+    """The experiment it was run for.
+
+    Other experiments with the same task and variant count it too.
+    """
     number: int = 1
-    """Which repeat of the task this is."""
+    """Number of the repeat, from 1."""
     retry: int = 0
-    """How often this repeat was started again because it could not be scored."""
+    """How often this repeat was restarted because it could not be scored."""
     parent: str | None = None
-    """The attempt that this one retries; of a session, its version before it grew."""
+    """The attempt that this one retries; for a session, its previous, shorter version."""
     started: Time | None = None
     ended: Time | None = None
     exit: Exit
@@ -62,9 +65,9 @@ class Attempt(Record):
     """Why it did not finish."""
     usage: Usage = Usage()
     summary: str | None = None
-    """The agent's last words."""
+    """The agent's last message."""
     sandbox: str | None = None
-    """Which sandbox was used, and which limits it did not enforce."""
+    """The sandbox that was used, and the limits it did not enforce."""
     branch: str | None = None
     repo: str | None = None
     user: str | None = None
@@ -72,25 +75,25 @@ class Attempt(Record):
 
 
 class TestResult(Record):
-    """One test, once."""
+    """The result of one test in one run."""
 
     id: str
     status: Literal["passed", "failed", "error", "skipped"]
     seconds: float | None = None
     message: str | None = None
-    """Why it failed, shortened."""
+    """Why it failed, truncated."""
 
 
 class CommandResult(Record):
-    """One command of the acceptance, once."""
+    """The result of one acceptance command in one run."""
 
     command: str
     exit_code: int | None
     seconds: float
     output: str
-    """Head and tail of what it printed."""
+    """Start and end of its output."""
     stopped: str | None = None
-    """Which limit stopped it, when one did."""
+    """The limit that stopped it, if any."""
 
 
 class TestRun(Record):
@@ -99,30 +102,30 @@ class TestRun(Record):
     when: Literal["before", "after"]
     tests: tuple[TestResult, ...] = ()
     commands: tuple[CommandResult, ...] = ()
-    """The test command first, when there is one, then the acceptance commands."""
+    """The test command first, if there is one, then the acceptance commands."""
     flaky: tuple[str, ...] = ()
     """Tests whose result differed between repeats."""
     trouble: str | None = None
-    """Why this run says nothing about the change: machine trouble, in words."""
+    """The machine fault, if one makes this run unusable."""
     ran: bool = False
-    """There is evidence that at least one test ran."""
+    """Whether there is evidence that at least one test ran."""
     notes: tuple[str, ...] = ()
-    """What does not fit together, such as exit code 0 after a failed test: never a pass."""
+    """Contradictions, such as exit code 0 after a failed test. A run with any is never a pass."""
     printed_passes: int | None = None
-    """How many passed tests the runner's own last line counts, where it prints one."""
+    """Number of passed tests in the runner's own summary line, if it prints one."""
 
 
 class Proof(Record):
-    """What is known of a task by its controls: a task counts only when it is proved."""
+    """The result of a task's control runs. A task counts only if it is proved."""
 
     task: str
     grading: str
     version: int = 1
-    """Of the grader."""
+    """Version of the grader."""
     state: Literal["proved", "unproved", "unchecked"]
-    """Unchecked: only the base was run, as grading needs it."""
+    """Unchecked: only the base was run, because grading needs it."""
     reasons: tuple[str, ...] = ()
-    """Why it is not proved; of a proved task, what its tests do not see."""
+    """Why it is not proved; for a proved task, what its tests do not cover."""
     before: TestRun | None = None
     reference: TestRun | None = None
     repeats: int = 1
@@ -130,26 +133,27 @@ class Proof(Record):
 
 
 AWAITING_REVIEW = "awaiting review"
-"""The cause of an attempt at a task without an automatic check: nothing failed, nobody said yet."""
+"""Cause of an attempt at a task without an automatic check: nothing failed, nobody has reviewed it.
+"""
 
 
 class Outcome(Record):
-    """Pass, fail, or unscored with its cause: derived from facts at read time."""
+    """Pass, fail, or unscored with its cause; derived from facts when read."""
 
     result: Literal["pass", "fail", "unscored"]
     cause: str | None = None
-    """For unscored: which machinery failed, or that it awaits review."""
+    """For unscored: the infrastructure that failed, or that it awaits review."""
     reasons: tuple[str, ...] = ()
-    """For fail: what does not hold, most telling first."""
+    """For fail: the violated conditions, most important first."""
 
 
 class IntegrityCheck(Record):
-    """One condition of believing a result."""
+    """One condition that a result must meet to be trusted."""
 
     name: Literal["restored", "unshadowed", "controls", "confirmed", "agreement", "perturbed"]
     state: Literal["held", "violated", "not applicable"]
     detail: str = ""
-    """What was looked at, or the evidence of a violation."""
+    """What was examined, or the evidence of a violation."""
 
 
 class Grade(Record):
@@ -157,43 +161,45 @@ class Grade(Record):
 
     attempt: str
     grading: str
-    """The task's grading digest; when it changes, the attempt is graded again."""
+    """The task's grading digest. When it changes, the attempt is graded again."""
     version: int
-    """Of the grader."""
+    """Version of the grader."""
     outcome: Outcome
     before: TestRun | None = None
     after: TestRun | None = None
     fail_to_pass: tuple[int, int] | None = None
-    """How many pass now, of how many."""
+    """Fail-to-pass tests: how many pass now, of how many."""
     pass_to_pass: tuple[int, int] | None = None
-    """How many still pass, of how many."""
+    """Pass-to-pass tests: how many still pass, of how many."""
     broken: tuple[str, ...] = ()
     """Tests that passed before and fail now."""
     out_of_scope: tuple[str, ...] = ()
     """Files changed outside the declared scope."""
     restored: tuple[str, ...] = ()
-    """Files the agent had changed though they decide its verdict: what is protected, what steers
-    tests, what the acceptance runs through."""
+    """Files changed by the agent that decide its verdict, and so were restored: protected files,
+    test configuration, and what the acceptance runs through."""
     set_aside: tuple[str, ...] = ()
-    """Other tests that the agent added or changed; they do not count."""
+    """Other tests that the agent added or changed; they are not counted."""
     integrity: tuple[IntegrityCheck, ...] = ()
-    """The conditions that a pass had to meet, and whether it did."""
+    """The conditions that a pass must meet, and whether it does."""
     evidence: Literal["confirmed", "reported", "weak"] | None = None
-    """How a pass is known: tests confirmed in a second process, reported once, or exit codes."""
+    """How a pass is known: tests confirmed in a second process, reported once, or exit codes only.
+    """
     files_precision: float | None = None
     files_recall: float | None = None
-    """Of the files changed, against those of the reference."""
+    """Share of the reference's changed files that the attempt changed too."""
     similarity: float | None = None
-    """Of the changed lines, tests left out, the share that the reference changes too (Dice)."""
+    """Dice similarity of the changed lines to those of the reference, without tests."""
     asked: bool | None = None
-    """Whether a question came before the first edit; None where nothing was recorded."""
+    """Whether the agent asked a question before its first edit; None without a recording."""
     missing_names: tuple[str, ...] | None = None
-    """Names that only the change uses, and that a failing test says do not exist; None where
-    nobody looked."""
+    """Names used only by the change that a failing test reports as missing; None if not examined.
+    """
 
 
 def is_failure_fixed(grade: Grade) -> bool | None:
-    """Whether all that failed at the base passes now; None where nothing failed or was scored."""
+    """Whether everything that failed at the base passes now; None if nothing failed or was
+    scored."""
     before, after = grade.before, grade.after
     if grade.outcome.result == "unscored" or before is None:
         return None
@@ -211,19 +217,18 @@ def is_failure_fixed(grade: Grade) -> bool | None:
 
 
 TableName = Literal["attempts", "findings", "events", "scores", "pulls"]
-"""The tables that are exported and that the Python API returns."""
+"""The tables that `export` writes and the Python API returns."""
 
 
 class AttemptRow(Record):
-    """One attempt with its newest grade, as far as a list shows it."""
+    """One attempt with its latest grade, as shown in lists."""
 
     id: str
     origin: Origin
     title: str | None = None
-    """What a person would call it: the task, the pull request's title, else the request's first
-    line."""
+    """The task's name, the pull request's title, or the first line of the request."""
     detail: str | None = None
-    """What the request says besides the title, shortened."""
+    """The request without its title, truncated."""
     task: str | None = None
     task_digest: str | None = None
     variant: str | None = None
@@ -231,9 +236,9 @@ class AttemptRow(Record):
     agent: str | None = None
     model: str | None = None
     replay_of: str | None = None
-    """The recorded attempt whose answers it was given again; such an attempt counts nowhere."""
+    """The recorded attempt that this one replays. Replays are not counted anywhere."""
     repo: str | None = None
-    """Of an imported session, where it is known."""
+    """Repository of an imported session, if known."""
     user: str | None = None
     experiment: str | None = None
     number: int = 1
@@ -241,12 +246,12 @@ class AttemptRow(Record):
     parent: str | None = None
     exit: Exit
     cause: str | None = None
-    """Shortened, as is `reason`."""
+    """Truncated, like `reason`."""
     started: Time | None = None
     ended: Time | None = None
     seconds: float | None = None
     input_tokens: int | None = None
-    """Fresh input, without what a cache gave or took."""
+    """Uncached input, without cache reads and writes."""
     output_tokens: int | None = None
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
@@ -254,29 +259,29 @@ class AttemptRow(Record):
     lanes: int | None = None
     turns: int | None = None
     events: int | None = None
-    """These three are None where there is no trace."""
+    """This and the next two are None if there is no trace."""
     files_changed: int | None = None
     lines_added: int | None = None
     lines_removed: int | None = None
-    """These three are None where there is no change on record."""
+    """This and the two before are None if no change is recorded."""
     grading: str | None = None
     version: int | None = None
-    """Of the grader."""
+    """Version of the grader."""
     outcome: Literal["pass", "fail", "unscored"] | None = None
-    """None when it is not graded."""
+    """None if it is not graded."""
     outcome_cause: str | None = None
     reason: str | None = None
-    """Of a failure, the most telling."""
+    """The most important reason of a failure."""
     broken: int | None = None
     out_of_scope: int | None = None
-    """Counts, None when it is not graded."""
+    """This and other counts are None if it is not graded."""
     asked: bool | None = None
     fixed: bool | None = None
-    """Whether the failure that the task starts from is gone."""
+    """Whether the failure that the task starts from is fixed."""
 
     @property
     def is_unscored(self) -> bool:
-        """Whether something failed its grading; what awaits review is well."""
+        """Whether its grading failed. An attempt that awaits review is not unscored."""
         return self.outcome not in ("pass", "fail") and not self.is_for_review
 
     @property
@@ -293,7 +298,7 @@ _NO_USAGE = Usage()
 
 
 def sum_token_counts(usages: Iterable[Usage]) -> Usage:
-    """The sums of the tokens that are known, None where none is; what they cost is left out."""
+    """Sum the known token counts, None where none is known. Costs are left out."""
     columns = zip(*map(_token_counts, usages), strict=True)
     sums = {
         name: sum(filter(None, column))
@@ -304,7 +309,7 @@ def sum_token_counts(usages: Iterable[Usage]) -> Usage:
 
 
 def sum_usage(usages: Iterable[Usage]) -> Usage:
-    """All of them as one. A cost is known only when that of every one that used anything is."""
+    """Sum usages. The cost is known only if it is known for every usage with tokens."""
     usage_list = list(usages)
     whole = sum_token_counts(usage_list)
     if all(usage.cost is None for usage in usage_list):
@@ -328,20 +333,20 @@ MAX_SEARCH_CHARS = 200
 
 
 class TimeRange(Record):
-    """A stretch of time; None is without an end. Pages that take one show the picker."""
+    """A time range; None is unbounded. Pages that accept one show the picker."""
 
     since: Time | None = None
-    """In an address also `24h`, `7d`, `4w` or a date."""
+    """In a URL also `24h`, `7d`, `4w` or a date."""
     until: Time | None = None
-    """What begins then is outside; a date in an address includes its day."""
+    """Exclusive; a date in a URL includes that day."""
 
 
 class AttemptFilter(TimeRange):
-    """Which attempts are wanted; None is any."""
+    """Conditions that attempts must meet; None is any."""
 
     task: str | None = None
     variant: str | None = None
-    """By name."""
+    """Name of the variant."""
     outcome: Literal["pass", "fail", "unscored"] | None = None
     origin: Origin | None = None
     exit: Exit | None = None
@@ -351,45 +356,45 @@ class AttemptFilter(TimeRange):
     repo: str | None = None
     user: str | None = None
     rule: str | None = None
-    """With a finding of this rule."""
+    """Only attempts with a finding of this rule."""
     category: str | None = None
     min_cost: float | None = None
-    """In US dollars: as much or more."""
+    """Minimum cost in US dollars."""
     q: Annotated[str, msgspec.Meta(max_length=MAX_SEARCH_CHARS)] | None = None
-    """Words that its requests, messages, commands, paths and findings have, or their beginnings;
-    in quotes, a phrase."""
+    """Words, or beginnings of words, in its requests, messages, commands, paths and findings; in
+    quotes, a phrase."""
 
 
 AttemptSort = Literal["newest", "oldest", "cost", "turns", "findings", "time"]
-"""How a list is ordered; what is largest comes first, and what is not known last."""
+"""Order of a list: largest values first, unknown ones last."""
 
 
 class PageCursor(Record):
-    """The last line of one page of a list: the next page begins after it."""
+    """The last row of one page of a list; the next page starts after it."""
 
     started: Time | None
     id: str
     value: float | None = None
-    """Of a list that is not in the order of time, what it is ordered by."""
+    """The sort value, if the list is not sorted by time."""
 
 
 class AttemptMarks(Record):
-    """What the rules last said of an attempt, in short."""
+    """Summary of an attempt's latest measurement."""
 
     findings: int = 0
     rules: tuple[str, ...] = ()
     category: str | None = None
     iterations: int = 0
     converged_after: int | None = None
-    """Iterations until nothing failed for good."""
+    """Number of iterations until no check failed any more."""
     feedback: Rate | None = None
-    """Of the failing checks, those whose output was acted on."""
+    """Share of failing checks whose output the agent used."""
     outdated: bool = False
-    """Measured before the rules, their code or settings, or the grade changed."""
+    """Whether the rules, their code, their settings or the grade changed since it was measured."""
 
 
 class FilterChoices(Record):
-    """What a list can be narrowed to."""
+    """Values that a list can be filtered by."""
 
     tasks: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
@@ -406,11 +411,11 @@ InsightType = Literal["agent_self_feedback"]
 
 
 class Insight(Record):
-    """One thing said of one attempt."""
+    """One statement about one attempt."""
 
     attempt: str
     repo: str | None = None
-    """Of the task, where it has one."""
+    """Repository of the task, if it has one."""
     type: InsightType
     text: str
     at: Time

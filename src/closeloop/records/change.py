@@ -1,7 +1,7 @@
-"""A change of a repository, the report of a check, and what rules and checks are given.
+"""A change of a repository, the report of a check, and the input of rules and checks.
 
-`TraceReading` is a trace as rules get it (`process/trace_reading.py` builds it), `Inspection` a
-change as checks get it.
+`TraceReading` is a trace as rules receive it (`process/trace_reading.py` builds it), `Inspection`
+is a change as checks receive it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from closeloop.records.trace import Command, Edit, Handoff, Lane, Message, Read,
 
 
 class Hunk(Record):
-    """Lines replaced at one place."""
+    """Replaced lines at one position."""
 
     old_start: int
     old_lines: int
@@ -31,16 +31,17 @@ class FileChange(Record):
     path: str
     status: Literal["added", "changed", "deleted", "renamed"]
     old_path: str | None = None
-    """Where it was, when it was renamed."""
+    """The previous path of a renamed file."""
     added: int = 0
     removed: int = 0
     binary: bool = False
     hunks: tuple[Hunk, ...] = ()
     old_mode: str | None = None
     mode: str | None = None
-    """As git writes them: 100644, 100755 for a program, 120000 a link, 160000 a submodule."""
+    """As git writes it: 100644, 100755 for an executable, 120000 for a link, 160000 for a
+    submodule."""
     note: str | None = None
-    """Why its content is not all told: too large, a pointer of Git LFS, …"""
+    """Why its content is incomplete: too large, a Git LFS pointer, …"""
 
 
 class Change(Record):
@@ -53,31 +54,31 @@ class Change(Record):
 
 
 class RecoveredHunk(Record):
-    """Lines that one or more edits of a recording replaced at one place."""
+    """Lines that one or more edits of a recording replaced at one position."""
 
     event: int
     """The last event that changed them."""
     lines: tuple[str, ...]
-    """With their sign: `+`, `-` or a space. Their numbers in the file are not known."""
+    """With their sign: `+`, `-` or a space. Their line numbers are not known."""
 
 
 class RecoveredFile(Record):
-    """One file as the edits of a recording changed it, where no diff was stored."""
+    """A file as changed by the edits of a recording that has no stored diff."""
 
     path: str
     status: Literal["added", "changed", "deleted"]
     hunks: tuple[RecoveredHunk, ...] = ()
     is_complete: bool = True
-    """False where an edit changed it whose lines the recording does not hold."""
+    """False if the recording lacks the lines of an edit to it."""
 
     @property
     def added(self) -> int | None:
-        """Lines; None where not all of them are known."""
+        """Number of added lines; None if not all are known."""
         return self._count_lines("+") if self.is_complete else None
 
     @property
     def removed(self) -> int | None:
-        """Lines; None where not all of them are known."""
+        """Number of removed lines; None if not all are known."""
         return self._count_lines("-") if self.is_complete else None
 
     def _count_lines(self, sign: str) -> int:
@@ -88,63 +89,63 @@ class RecoveredFile(Record):
 
 RiskLevel = Literal["low", "medium", "high", "critical"]
 SizeBand = Literal["small", "medium", "large", "huge"]
-"""How large a change is beside those of its repository."""
+"""Size of a change compared with others of its repository."""
 RISK_LEVELS: tuple[RiskLevel, ...] = ("low", "medium", "high", "critical")
 GatePolicy = Literal["strict", "regression_only", "informational"]
 ReportVerdict = Literal["pass", "unverified", "warn", "block"]
-"""Unverified: nothing blocks, but no test was run that could have said so."""
+"""Unverified: nothing blocks, but no test ran that could have found a fault."""
 CheckTier = Literal["tools", "quality", "risk"]
 ToolState = Literal["passed", "failed", "timed out", "inert", "not set up", "machine trouble"]
 """Inert: the command is missing, or it ran no test. Not set up: a setup command failed before it.
-Trouble: no space, killed."""
+Machine trouble: no disk space, killed."""
 ToolOutcome = Literal["no worse", "broken", "unknown"]
-"""What a tool says against a change. Unknown: it is red, and it cannot be told whether it was so
-before; or the machine kept it from saying anything."""
+"""Effect of a change on a tool. Unknown: the tool fails, and whether it failed before is not known;
+or the machine prevented a result."""
 
 
 class ToolRun(Record):
     """One of the repository's own tools, run at the base and after the change."""
 
     name: str
-    """What it is for: test, lint, types, build, secrets, …"""
+    """Its purpose: test, lint, types, build, secrets, …"""
     command: str
     before: ToolState | None = None
-    """None where it was not run at the base."""
+    """None if it was not run at the base."""
     after: ToolState
     outcome: ToolOutcome | None = None
-    """None in reports that were kept before outcomes were."""
+    """None in reports stored before outcomes existed."""
     broke: tuple[str, ...] = ()
-    """What fails now and did not before: test ids, or places with their message; then `lost`."""
+    """New failures: test ids, or locations with their message; then `lost`."""
     lost: tuple[str, ...] = ()
     """Tests that passed before and do not run now, although the change did not remove them."""
     removed: tuple[str, ...] = ()
     """Tests that passed before and that the change removed."""
     already: tuple[str, ...] = ()
-    """What failed before and still does."""
+    """Failures that existed before and remain."""
     mended: tuple[str, ...] = ()
-    """What failed before and passes now; what did not run now is not mended."""
+    """Failures that are fixed. A test that no longer runs is not fixed."""
     output: str = ""
-    """What matters of the output after the change."""
+    """The relevant part of the output after the change."""
     seconds: float | None = None
     ran: int | None = None
-    """How many tests ran after the change, where the runner names them."""
+    """Number of tests that ran after the change, if the runner names them."""
     selected: str | None = None
-    """How the tests were chosen, where not all of them ran."""
+    """How tests were selected, if not all ran."""
     note: str | None = None
 
 
 class MendingResult(Record):
-    """What an agent made of what broke; the change itself stays as it is."""
+    """The result of asking an agent to fix what broke. The change itself is not modified."""
 
     tries: int
     left: tuple[ToolRun, ...] = ()
-    """Those that the mended change still does not pass, as they are then."""
+    """Tools that still fail after the fix."""
     findings: tuple[Finding, ...] = ()
-    """What blocks the mended change of what the checks of quality find."""
+    """Quality findings that block the fixed change."""
     patch: str | None = None
-    """The file with what to add to the change; None where it was not mended."""
+    """The file with the patch to add to the change; None if it was not fixed."""
     note: str | None = None
-    """Why the agent stopped before its time."""
+    """Why the agent stopped early."""
 
 
 class RiskFactor(Record):
@@ -153,41 +154,41 @@ class RiskFactor(Record):
     name: str
     axis: Literal["likelihood", "impact"]
     text: str
-    """What was found, in words."""
+    """Description of what was found."""
     weight: float
-    """How much it counts towards the level; the reasons are told in its order."""
+    """Weight towards the level; reasons are listed by it."""
     value: float | None = None
     places: tuple[str, ...] = ()
-    """As `path` or `path:line`, the first few."""
+    """`path` or `path:line` of the first few."""
 
 
 class RevertChance(Record):
-    """How likely it is that the change will have to be reverted or repaired."""
+    """Probability that the change will be reverted or fixed."""
 
     value: float
     low: float
     high: float
     of: int
-    """How many past changes it was learned from."""
+    """Number of past changes it was learned from."""
     method: str
     usual: float | None = None
-    """The share of all those that went wrong."""
+    """Share of all past changes that went wrong."""
 
 
 class Risk(Record):
-    """How much may go wrong, and why."""
+    """Risk level of a change, and its reasons."""
 
     level: RiskLevel
     reasons: tuple[str, ...]
-    """Most telling first."""
+    """Most important first."""
     factors: tuple[RiskFactor, ...] = ()
     likelihood: float | None = None
-    """Rank of the change among the repository's past ones, 0 to 1."""
+    """Rank of the change among past ones of the repository, from 0 to 1."""
     chance: RevertChance | None = None
     note: str | None = None
-    """Where the level speaks of impact and not of likelihood, that it does, and why."""
+    """Says so if the level describes impact rather than likelihood, and why."""
     unmeasured: tuple[Unmeasured, ...] = ()
-    """Dimensions that could not be looked at, and why."""
+    """Dimensions that could not be examined, and why."""
 
 
 class ChangeReport(Record):
@@ -200,7 +201,7 @@ class ChangeReport(Record):
     reasons: tuple[str, ...] = ()
     """Why the verdict is not a pass."""
     held: bool = False
-    """Whether the risk alone requires a person: `check.hold_at`."""
+    """Whether the risk alone requires a person (`check.hold_at`)."""
     gate: GatePolicy = "regression_only"
     tiers: tuple[CheckTier, ...] = ("tools", "quality", "risk")
     """The tiers that were requested."""
@@ -209,7 +210,7 @@ class ChangeReport(Record):
     findings: tuple[Finding, ...] = ()
     risk: Risk | None = None
     grade: Outcome | None = None
-    """Of an attempt's change: the outcome by its task's acceptance."""
+    """For an attempt's change, the outcome of its task's acceptance."""
     unmeasured: tuple[Unmeasured, ...] = ()
     """What could not be checked, and why."""
     version: int = 1
@@ -218,7 +219,7 @@ class ChangeReport(Record):
 
 
 class ReportRow(Record):
-    """A report that was kept, in a line."""
+    """One row of the list of stored reports."""
 
     number: int
     at: Time
@@ -227,13 +228,13 @@ class ReportRow(Record):
     base: str | None = None
     head: str | None = None
     attempt: str | None = None
-    """Whose change it is, where one is known."""
+    """The attempt whose change it is, if known."""
     level: RiskLevel | None = None
     why: str | None = None
-    """The most telling reasons for the level, shortened."""
+    """The most important reasons for the level, truncated."""
     verdict: ReportVerdict
     findings: int
-    """Those that are not silenced."""
+    """Number of findings that are not silenced."""
 
 
 # What rules and checks are given: a trace as steps, and a change laid open.
@@ -251,7 +252,7 @@ ActionEvent = Command | Edit | Read | ToolUse | Handoff
 
 
 class FileEdit(Record, gc=False):
-    """A change of one file that a command's text tells. As in `Edit`, None is not told."""
+    """A file change described by a command's text. As in `Edit`, None is unknown."""
 
     path: str
     action: Literal["create", "change", "delete"] = "change"
@@ -261,46 +262,46 @@ class FileEdit(Record, gc=False):
 
 
 class CommandEffect(Record, gc=False):
-    """What a command line does, told from its text alone."""
+    """The effects of a command line, inferred from its text alone."""
 
     programs: tuple[str, ...] = ()
-    """What it runs, in order, without paths and wrappers: `("cd", "pytest")`."""
+    """The programs it runs, in order, without paths and wrappers: `("cd", "pytest")`."""
     checks: tuple[str, ...] = ()
     """The tools among them that test, build, lint or type-check: `("pytest",)`."""
     target: str = ""
-    """The checking part, without flags that change only how it is shown: what is checked."""
+    """The check that it runs, without flags that only change the output."""
     writes: bool = False
-    """It changes the workspace."""
+    """Whether it changes the workspace."""
     written: tuple[str, ...] = ()
-    """The files that it changes, where its text names them."""
+    """The files that it changes, if its text names them."""
     restored: tuple[str, ...] = ()
-    """Those among them that git brings back as they were."""
+    """Those of them that git restores."""
     edits: tuple[FileEdit, ...] = ()
-    """What it does to files where its text tells that, also to temporary ones."""
+    """Its edits as far as its text shows them, including those to temporary files."""
     runs: tuple[str, ...] = ()
     """Scripts that it runs and patches that it applies."""
     read: tuple[str, ...] = ()
-    """The files that it shows, where its text names them."""
+    """The files that it prints, if its text names them."""
     searches: bool = False
-    """It looks for text or files: then exit code 1 means only that nothing was found."""
+    """Whether it searches for text or files; exit code 1 then only means no match."""
     waits: bool = False
-    """It waits or polls: repeating it is no loop."""
+    """Whether it waits or polls; repeating it is not a loop."""
     masked: bool = False
-    """Its exit code is not that of the check: piped, or followed by `|| true`."""
+    """Whether its exit code is not that of the check: piped, or followed by `|| true`."""
     folder: str = ""
-    """Where the check runs, as far as the line says: `sub` of `cd sub && pytest`."""
+    """The folder the check runs in, if the line names it: `sub` in `cd sub && pytest`."""
 
 
 class CheckFailures(Record, gc=False):
-    """What a failing check says: which tests or places fail, and what it points at."""
+    """The content of a failing check: which tests or places fail, and the names it mentions."""
 
     errors: Mapping[str, str]
-    """Failing test id or error signature → its message without volatile text, `""` where none."""
+    """Failing test id or error signature → its message without volatile text, or `""`."""
     parser: str
-    """Which tool's output it was read as; `tail` where only the last lines could be compared."""
+    """The tool whose output format it is; `tail` if only the last lines could be compared."""
     paths: tuple[str, ...] = ()
     symbols: tuple[str, ...] = ()
-    """What the output names, the most telling first; paths as they are written there."""
+    """Names in the output, most important first; paths as written there."""
 
     @property
     def keys(self) -> frozenset[str]:
@@ -309,18 +310,18 @@ class CheckFailures(Record, gc=False):
 
 
 class TraceCheck(Record, gc=False):
-    """A run of a tool that says whether the work is right."""
+    """A run of a tool that checks the work."""
 
     tool: str
     target: str
     passed: bool | None
-    """None where neither exit code nor output says, and where it could not run."""
+    """None if neither exit code nor output tells, and if it could not run."""
     failures: CheckFailures | None = None
     """None unless it failed."""
     blocked: str | None = None
-    """Why it could not run: then it says nothing of the code."""
+    """Why it could not run; such a check says nothing about the code."""
     folder: str = ""
-    """Where it ran, as far as that is known."""
+    """The folder it ran in, if known."""
 
 
 class TraceStep(Record, gc=False):
@@ -328,27 +329,27 @@ class TraceStep(Record, gc=False):
 
     event: ActionEvent
     index: int
-    """Its place among the lane's steps."""
+    """Its position among the lane's steps."""
     state: int
-    """How often the workspace had changed when it began."""
+    """How often the workspace had changed when the step began."""
     changed: bool = False
-    """It changed the workspace: an edit that did not fail, a command that writes."""
+    """Whether it changed the workspace: an edit that did not fail, or a command that writes."""
     failed: bool | None = None
-    """None is unknown."""
+    """None if unknown."""
     doing: CommandEffect | None = None
-    """Of a command."""
+    """For a command, its effects."""
     check: TraceCheck | None = None
     read: tuple[str, ...] = ()
-    """Files whose content it showed."""
+    """Files whose content it printed."""
     written: tuple[str, ...] = ()
-    """Files that it changed, or was to change. Paths are relative to the project where known."""
+    """Files that it changed or tried to change, relative to the project where known."""
     edits: tuple[Edit, ...] = ()
-    """The edit itself; of a command the edits that its text tells, with its number and with paths
+    """The edit itself; for a command, the edits in its text, with its event number and with paths
     as in `written`."""
 
     @property
     def number(self) -> int:
-        """What findings cite."""
+        """The event number that findings cite."""
         return self.event.number
 
 
@@ -357,11 +358,11 @@ class Iteration(Record, gc=False):
 
     changes: tuple[TraceStep, ...]
     checks: tuple[TraceStep, ...]
-    """The last run of each target; a check run again unchanged adds nothing."""
+    """The last run of each target. A check that is repeated without a change adds nothing."""
     passed: bool | None
-    """All of them; None where one is unknown and none failed."""
+    """Whether all passed; None if one is unknown and none failed."""
     failures: CheckFailures | None = None
-    """Of all failing checks together."""
+    """Failures of all failing checks together."""
 
 
 # `dict`: what rules work out of a reading is kept with it (`process/rule_helpers.py`); it is not
@@ -369,44 +370,44 @@ class Iteration(Record, gc=False):
 
 
 class LaneReading(Record, dict=True):
-    """One lane, read."""
+    """One lane of a trace, prepared for rules."""
 
     lane: Lane
     request: str | None
-    """What the lane was asked: the user's first words, or the brief."""
+    """The lane's request: the user's first message, or the brief."""
     steps: Sequence[TraceStep]
     commands: Sequence[TraceStep]
     edits: Sequence[TraceStep]
     tools: Sequence[TraceStep]
-    """Those of the steps that are commands, edits, and uses of other tools."""
+    """The steps that are commands, edits or other tool calls."""
     reads: Sequence[TraceStep]
-    """Those that showed a file."""
+    """The steps that printed a file."""
     failing: Sequence[TraceStep]
-    """Those that are known to have failed."""
+    """The steps that are known to have failed."""
     messages: Sequence[Message]
-    """In order, from and to the user; of a child, also its own words."""
+    """Messages from and to the user, in order; for a child, also its own."""
     users: Sequence[Message]
-    """Those of the messages that the user wrote."""
+    """The messages that the user wrote."""
     checks: Sequence[TraceStep]
     changes: Sequence[TraceStep]
-    """Steps that changed the workspace, those of its children among them."""
+    """Steps that changed the workspace, including those of its children."""
     iterations: Sequence[Iteration]
     compactions: tuple[int, ...] = ()
-    """Event numbers at which the lane's context was cut."""
+    """Event numbers at which the lane's context was compacted."""
     handoff: Handoff | None = None
-    """The event that began the lane, where it is on record."""
+    """The event that started the lane, if recorded."""
 
 
 class TraceReading(Record, dict=True):
-    """One trace, read; with what else is known of the attempt."""
+    """One trace, prepared for rules, with what else is known about the attempt."""
 
     trace: Trace
     lanes: Mapping[str, LaneReading]
-    """In the order in which they began; the first is the root."""
+    """In order of their start; the first is the root."""
     handoffs: Sequence[Handoff] = ()
     """All of them, in order."""
     gaps: tuple[str, ...] = ()
-    """Why some of it cannot be measured: half of it was skipped, no exit code is known, …"""
+    """Why parts cannot be measured: half of it was skipped, no exit code is known, …"""
     task: Task | None = None
     attempt: Attempt | None = None
     change: Change | None = None
@@ -418,11 +419,11 @@ ChangeSide = Literal["before", "after"]
 
 
 class SourceFunction(Record):
-    """A function or method as it is written."""
+    """A function or method in source code."""
 
     name: str
     qualified: str
-    """With the classes around it: `Cart.total`."""
+    """With its classes: `Cart.total`."""
     first_line: int
     last_line: int
     parameters: tuple[str, ...] = ()
@@ -448,12 +449,12 @@ class SourceType(Record):
 
 
 class SourceImport(Record):
-    """A name brought in from elsewhere."""
+    """An imported name."""
 
     module: str
     """As written: `.text`, `react`, `fmt`."""
     name: str | None = None
-    """None where the whole module is meant."""
+    """None if the whole module is imported."""
     alias: str | None = None
     line: int
 
@@ -465,11 +466,11 @@ class SourceName(Record):
     line: int
     kind: Literal["call", "attribute", "keyword", "name", "definition"]
     receiver: str | None = None
-    """What it is looked up on, or for a keyword what is called; as written, where that is short."""
+    """The object it is looked up on, or for a keyword the called function; as written, if short."""
 
 
 class SourceModule(Record):
-    """What one file's text says, by its syntax."""
+    """The parsed content of one file."""
 
     language: Language
     functions: tuple[SourceFunction, ...] = ()
@@ -477,13 +478,13 @@ class SourceModule(Record):
     imports: tuple[SourceImport, ...] = ()
     names: tuple[SourceName, ...] = ()
     prints: tuple[int, ...] = ()
-    """Fingerprints of its windows of tokens, by which copies are found, in order."""
+    """Fingerprints of its token windows, in order, used to find copies."""
     print_lines: tuple[int, ...] = ()
-    """The line on which each of them begins."""
+    """The first line of each fingerprint."""
     broken_lines: tuple[int, ...] = ()
-    """Where it cannot be parsed."""
+    """Lines that cannot be parsed."""
     note: str | None = None
-    """Why it was not read, or not all of it."""
+    """Why the file was not read, or only in part."""
 
 
 class SourceIndex(Protocol):
@@ -496,44 +497,44 @@ class SourceIndex(Protocol):
     def module(self, path: str) -> SourceModule | None: ...
 
     def imports(self) -> Mapping[str, Sequence[SourceImport]]:
-        """By path, what each file imports, in one look; on which line is not told (0)."""
+        """Imports of all files, by path; line numbers are 0."""
         ...
 
     def defined(self, name: str) -> Sequence[tuple[str, int]]:
-        """Where something of that name is defined: path and line."""
+        """Path and line of each definition with that name."""
         ...
 
     def known(self, name: str) -> bool:
-        """Whether the name occurs anywhere in the repository, the change's added lines left out."""
+        """Whether the name occurs in the repository outside the lines that the change added."""
         ...
 
     def count_files(self, names: Iterable[str]) -> Mapping[str, int]:
-        """In how many files each of these names occurs."""
+        """Number of files in which each name occurs."""
         ...
 
     def copies(self, prints: Sequence[int]) -> Mapping[int, Sequence[tuple[str, int]]]:
-        """Where each of these fingerprints occurs: path and line."""
+        """Path and line of each occurrence of these fingerprints."""
         ...
 
 
 class Inspection(Record):
-    """What a check of a change is given."""
+    """The input of a change check."""
 
     change: Change
     sides: Any
-    """`closeloop.changes.change_sides.ChangeSides`: bytes of any path at either end."""
+    """`closeloop.changes.change_sides.ChangeSides`: file contents before and after the change."""
     index: Any
-    """A repository's index: `RepositoryIndex`."""
+    """The repository's index: `RepositoryIndex`."""
     files: tuple[FileChange, ...] = ()
-    """Files of the change that people write: neither generated, vendored nor binary."""
+    """Hand-written files of the change: neither generated, vendored nor binary."""
     added: Mapping[str, frozenset[int]] = {}
-    """By path, the numbers of the lines that the change added or altered, after it."""
+    """Line numbers after the change that it added or altered, by path."""
     removed: Mapping[str, frozenset[int]] = {}
-    """By path before the change, the numbers of the lines that it took away or altered."""
+    """Line numbers before the change that it removed or altered, by old path."""
     modules: Mapping[tuple[ChangeSide, str], SourceModule] = {}
-    """Syntax of the changed files, at each end where the file is there."""
+    """Syntax of the changed files, before and after."""
     task: Task | None = None
     request: str | None = None
-    """What was asked for, in words, where it is known: the task's prompt, the pull request."""
+    """The request, if known: the task's prompt or the pull request's text."""
     settings: Any = None
     """`closeloop.records.settings.CheckSettings`."""

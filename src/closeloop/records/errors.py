@@ -1,13 +1,14 @@
-"""Every error closeloop raises on purpose.
+"""All errors that closeloop raises deliberately.
 
 Fault
-├── BadInput       the user gave us something wrong      exit 2
-│   └── ReadOnlyStore  the store cannot be written
+├── BadInput       the user's input is wrong             exit 2
+│   ├── ReadOnlyStore  the store cannot be written
+│   └── TraceNotStored the store has an attempt without its trace
 ├── PluginFailed   a plug-in raised                      exit 3
 └── MachineFailed  sandbox, disk, network, database      exit 4
 
-An agent doing badly is data, never one of these; OutOfBudget, which ends an attempt, stands
-apart. A message is one sentence that says what to do.
+An agent that performs badly is data, never an error. OutOfBudget ends an attempt and is separate.
+A message is one sentence that says what to do.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterable
 
 
 class Fault(Exception):
-    """The base of all errors that closeloop raises on purpose. Its text says what to do."""
+    """Base of all errors that closeloop raises deliberately. Its text says what to do."""
 
     exit_code = 1
 
@@ -29,7 +30,11 @@ class BadInput(Fault):
 
 
 class ReadOnlyStore(BadInput):
-    """What was asked needs to write, and the store can only be read."""
+    """The operation needs to write, and the store is read-only."""
+
+
+class TraceNotStored(BadInput):
+    """The store has the row of an attempt, but not what was recorded of it."""
 
 
 class PluginFailed(Fault):
@@ -45,19 +50,19 @@ class MachineFailed(Fault):
 
 
 class OutOfBudget(Exception):
-    """The attempt used all the money or tokens it was given: its exit, not a fault."""
+    """The attempt used up its money or token budget: an exit, not a fault."""
 
 
 MANY_NAMES = 30
-"""More names than this are too many to read in a message: the nearest are named instead."""
+"""With more names than this, a message lists only the nearest."""
 
 
 def unknown_name_error(
     kind: str, name: str, known: Iterable[str], listing: str | None = None
 ) -> BadInput:
-    """`No agent named 'claud'. Did you mean 'claude-code'? Known: claude-code, codex.`
+    """Build `No agent named 'claud'. Did you mean 'claude-code'? Known: claude-code, codex.`
 
-    Where there are very many, the command `listing` lists them.
+    If there are many names, the message refers to the command `listing`.
     """
     names = sorted(set(known))
     if listing and len(names) > MANY_NAMES:

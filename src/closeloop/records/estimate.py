@@ -1,4 +1,4 @@
-"""Numbers with their bounds, n and method: rates, metrics, comparisons and trends."""
+"""Numbers with bounds, n and method: rates, metrics, comparisons and trends."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ ComparisonVerdict = Literal[
 
 
 class Estimate(Record):
-    """A number, and the 95 % bounds that its method gives it."""
+    """A number with the 95 % bounds of its method."""
 
     value: float
     low: float
     high: float
     n: int
-    """Of tasks; of pairs, items or attempts where the method says so."""
+    """Number of tasks; of pairs, items or attempts if the method says so."""
     method: str
 
 
 class TwoEstimates(Record):
-    """One number, asked twice. The bounds differ up to threefold."""
+    """One number for two questions. The bounds can differ threefold."""
 
     here: Estimate | None
-    """On exactly these tasks. None where the repeats do not show their noise."""
+    """On exactly these tasks. None if the repeats do not show the noise."""
     alike: Estimate | None
-    """On tasks like these. None where there are too few to tell how tasks differ."""
+    """On tasks like these. None if there are too few to know how tasks vary."""
     attempts: int
     notes: tuple[str, ...] = ()
 
 
 class PairedTest(Record):
-    """The chance of a difference at least as large if there were none."""
+    """Probability of a difference at least this large if there were none."""
 
     p: float
     n: int
@@ -44,17 +44,17 @@ class PairedTest(Record):
 
 
 class SampleSizeAdvice(Record):
-    """What would show a difference of that size, four times in five."""
+    """The sample that would show a difference of that size with 80 % power."""
 
     effect: float
     tasks: int | None
-    """So many more, with as many repeats each; None where no reachable number would do."""
+    """Number of additional tasks with as many repeats each; None if no feasible number suffices."""
     repeats: int | None
-    """So many more of each task and variant."""
+    """Number of additional repeats of each task and variant."""
 
 
 class Comparison(Record):
-    """How much more the second has than the first, on the tasks that both tried."""
+    """Difference between the second and the first, on the tasks that both attempted."""
 
     tasks: int
     first: float | None = None
@@ -67,39 +67,44 @@ class Comparison(Record):
     alike_word: ComparisonVerdict = "not enough data"
     margin: float
     test: PairedTest | None = None
-    """None where no such test can be made."""
+    """None if no such test is possible."""
+    repeats: float | None = None
+    """Repeats of a task on each side: the harmonic mean."""
     detectable: float | None = None
-    """The smallest difference that so many tasks and repeats show four times in five."""
+    """The smallest difference that this many tasks and repeats show with 80 % power."""
+    detectable_here: float | None = None
+    """The same on exactly these tasks."""
     advice: SampleSizeAdvice | None = None
-    """None where nothing is left to decide."""
+    """None if the question is decided."""
     notes: tuple[str, ...] = ()
 
 
 class Agreement(Record):
-    """How far a judge says what people say of the same items."""
+    """Agreement of a judge with people on the same items."""
 
     cells: tuple[tuple[str, str, int], ...]
-    """The judge's label, the people's, and how often."""
+    """The judge's label, the people's label, and the count."""
     positive: str
     agreeing: Estimate
     sensitivity: Estimate | None
-    """Of what people call positive, the share that the judge does too; None of nothing."""
+    """Share of the items that people call positive and the judge does too; None if there are none.
+    """
     specificity: Estimate | None
     kappa: Estimate | None
-    """Cohen's; None where all labels are the same, as then it has no value."""
+    """Cohen's kappa; None if all labels are equal, as it is then undefined."""
     ac1: Estimate
-    """Gwet's."""
+    """Gwet's AC1."""
 
 
 class CorrectedRate(Record):
-    """A judge's rate as people would have given it, or why it cannot be told."""
+    """A judge's rate corrected towards people's labels, or why that is impossible."""
 
     estimate: Estimate | None
     refusal: str | None = None
 
 
 class SampleRatio(Record):
-    """Whether variants got the shares of the work that they were to get."""
+    """Whether the variants received their intended shares of the work."""
 
     p: float
     method: str
@@ -107,30 +112,30 @@ class SampleRatio(Record):
 
 
 class WindowMean(Record):
-    """The mean of a stretch of time."""
+    """The mean of a time window."""
 
     value: float
     low: float | None = None
     high: float | None = None
-    """95 % bounds; None where one item does not show the noise."""
+    """95 % bounds; None if a single item does not show the noise."""
     n: int
     method: str
 
 
 class WindowEstimate(Record):
-    """The items of one stretch of time, at its end. Observational: nobody chose what came when."""
+    """The items of one time window, at its end. Observational: nothing was randomised."""
 
     end: float
     estimate: WindowMean
     faint: bool
-    """So few items that one should hardly look."""
+    """Whether there are too few items to draw conclusions."""
 
 
 class ChangePoint(Record):
-    """Where a row of items is best cut in two, with the means before and after."""
+    """The best split of a sequence of items, with the means before and after."""
 
     at: int
-    """The first item of the new."""
+    """Index of the first item after the change."""
     before: Estimate
     after: Estimate
     p: float
@@ -142,7 +147,7 @@ Z95 = 1.959963984540054
 
 
 class Rate(Record):
-    """So many of so many. A rate of nothing does not exist: that is None, not zero."""
+    """A number of hits in a total. A rate of nothing is None, not zero."""
 
     hits: float
     of: int
@@ -156,7 +161,7 @@ class Rate(Record):
 
 
 def wilson_rate(hits: float, of: int) -> Rate | None:
-    """The rate with its interval; None where there was nothing to count."""
+    """The rate with its interval; None if the total is zero."""
     if of == 0:
         return None
     share, spread = hits / of, Z95 * Z95 / of
@@ -167,7 +172,7 @@ def wilson_rate(hits: float, of: int) -> Rate | None:
 
 
 def pool_rates(*rates: Rate | None) -> Rate | None:
-    """All of them as one; those that do not exist add nothing."""
+    """Add up rates; None ones add nothing."""
     existing = [one for one in rates if one is not None]
     return wilson_rate(sum(one.hits for one in existing), sum(one.of for one in existing))
 
@@ -195,61 +200,61 @@ BetterDirection = Literal["more", "less"] | None
 MetricSource = Literal[
     "grade", "rules", "people", "attempt", "tests", "rule", "judge", "person", "code"
 ]
-"""Where values come from: the grader, the rules, what people did with the change, the attempt;
-of a score from the ledger, who gave it."""
+"""Source of the values: the grader, the rules, what people did with the change, the attempt; for a
+score from the ledger, who gave it."""
 
 
 class Metric(Record):
-    """What a number means."""
+    """The definition of a metric."""
 
     name: str
     family: MetricFamily
     kind: MetricKind
     source: MetricSource
     says: str
-    """Its definition."""
+    """Its definition as a sentence."""
     score: str
-    """The score of attempts that it is the aggregate of."""
+    """The attempt score that it aggregates."""
     unit: str = ""
     better: BetterDirection = None
     low: float | None = None
     high: float | None = None
-    """The range of a score on a scale."""
+    """Upper end of a score's scale."""
 
 
 class MetricValue(Record):
-    """One metric of one group. Never without its n."""
+    """One metric of one group, always with its n."""
 
     metric: str
     group: dict[str, str] = {}
-    """By what it is grouped, and which group this is; empty is all attempts."""
+    """Grouping keys and values; empty for all attempts."""
     value: float | None = None
-    """None is not known, which is not zero."""
+    """None means unknown, not zero."""
     low: float | None = None
     high: float | None = None
-    """95 % bounds on tasks like these; None where the method gives none."""
+    """95 % bounds on tasks like these; None if the method gives none."""
     n: int = 0
-    """Of tasks; a session is a task of its own."""
+    """Number of tasks; a session counts as a task of its own."""
     attempts: int = 0
-    """With a value."""
+    """Number of attempts with a value."""
     coverage: float | None = None
-    """Of the attempts that should have a grade, a measurement or a delivery, those that have.
+    """Share of the attempts that should have a grade, a measurement or a delivery and do have it.
 
-    None where none should: sessions are not graded, experiments are not delivered.
+    None if none should: sessions are not graded, experiments are not delivered.
     """
     method: str | None = None
     more: dict[str, float] = {}
-    """Of a spread: `p90` and `worst`; and what is counted beside it: `unconfirmed`, `tests-only`,
-    of a failure mode the sources that show it."""
+    """For a distribution `p90` and `worst`; also side counts: `unconfirmed`, `tests-only`, and for
+    a failure mode its sources."""
 
 
 class ScopeLimit(Record):
-    """How wide a change may be, and what such a limit would have stopped."""
+    """A limit on the width of a change, and what it would have stopped."""
 
     measure: str
     """`files` or `modules`."""
     aim: Literal["stops failures", "keeps completions"]
-    """Nine of ten of them."""
+    """The limit stops, or keeps, nine of ten of them."""
     most: int
     failures_stopped: int
     failures: int
@@ -258,14 +263,14 @@ class ScopeLimit(Record):
 
 
 class MetricsReport(Record):
-    """Figures of one look at a store."""
+    """The figures of one query of a store."""
 
     by: tuple[str, ...]
     attempts: int
     definitions: tuple[Metric, ...]
     figures: tuple[MetricValue, ...]
     limits: tuple[ScopeLimit, ...] = ()
-    """A scope policy, suggested from the blast radius of what failed."""
+    """A scope policy suggested from the blast radius of failed attempts."""
     notes: tuple[str, ...] = ()
 
 
@@ -273,29 +278,29 @@ class MetricsReport(Record):
 
 
 class VariantSide(Record):
-    """What is compared: the attempts that a name stands for."""
+    """One side of a comparison: the attempts that a name stands for."""
 
     name: str
     variants: tuple[str, ...]
-    """Digests."""
+    """Digests of the variants."""
     tasks: int
     attempts: int
-    """Those that were made for a task."""
+    """Number of attempts that were made for a task."""
     scored: int
     coverage: float | None
 
 
 class TaskPair(Record):
-    """One task, tried by both."""
+    """One task attempted by both sides."""
 
     task: str
     first: tuple[int | float, ...]
     second: tuple[int | float, ...]
-    """The scores of its repeats: 1 passed, 0 failed, or the value of the primary score."""
+    """Scores of its repeats: 1 passed, 0 failed, or the value of the primary score."""
 
 
 class PairTable(Record):
-    """Tasks by who got them right: by whom more than half of the repeats passed."""
+    """Tasks by who passed them, meaning more than half of the repeats."""
 
     both: int
     only_first: int
@@ -303,8 +308,11 @@ class PairTable(Record):
     neither: int
 
 
+UNCLEAR_WORD = "no clear difference"
+
+
 class SecondaryMetric(Record):
-    """Another metric of the same attempts. Exploratory: one of many that were looked at."""
+    """Another metric of the same attempts. Exploratory: one of many."""
 
     metric: str
     tasks: int
@@ -312,40 +320,40 @@ class SecondaryMetric(Record):
     second: float
     low: float | None = None
     high: float | None = None
-    """Of the difference, on tasks like these."""
+    """Upper bound of the difference on tasks like these."""
     p: float | None = None
-    """Of a paired t; None under six tasks, and where nothing differs."""
+    """p-value of a paired t test; None under six tasks or if nothing differs."""
     adjusted: float | None = None
-    """By Benjamini and Hochberg, over all such metrics."""
+    """Adjusted by Benjamini and Hochberg over all such metrics."""
     kind: MetricKind = "rate"
     unit: str = ""
-    """Of a rate, none."""
-    word: str = "no clear difference"
+    """Empty for a rate."""
+    word: str = UNCLEAR_WORD
 
 
 class VariantComparison(Record):
-    """The second held against the first."""
+    """The second side compared with the first."""
 
     first: str
     second: str
     primary: str
-    """The metric that decides, declared before."""
+    """The deciding metric, declared beforehand."""
     kind: MetricKind = "rate"
     unit: str = ""
     observational: bool = False
     """Whether they share no task, so that the work itself may differ: two independent groups."""
     comparison: Comparison
     adjusted: float | None = None
-    """The p of the exact test after Holm, where several are held against the first."""
+    """p-value of the exact test after Holm, if several sides are compared with the first."""
     words: tuple[str, ...]
-    """The answer to both questions; and what would settle what is open."""
+    """The answers to both questions, and what would decide the open ones."""
     table: PairTable | None
-    """None of a score that is not yes or no, and where they share no task."""
+    """None for a score that is not yes or no, and if no task is shared."""
     tasks: tuple[TaskPair, ...]
-    """Those that differ most first; none where they share none."""
+    """Largest differences first; empty if no task is shared."""
     secondary: tuple[SecondaryMetric, ...]
     ratios: dict[str, TwoEstimates]
-    """How many times as much the second took: cost, time, tokens."""
+    """Ratios of the second to the first: cost, time, tokens."""
 
 
 class CompareReport(Record):
@@ -354,7 +362,7 @@ class CompareReport(Record):
     sides: tuple[VariantSide, ...]
     pairs: tuple[VariantComparison, ...] = ()
     refusal: str | None = None
-    """Why there is no verdict, where there is none."""
+    """Why there is no verdict."""
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -363,7 +371,7 @@ class CompareReport(Record):
         return f"<CompareReport {names}: {' '.join(self.sentences())}>"
 
     def _repr_html_(self) -> str:
-        """A notebook's view: who was compared, and the verdicts, with all text escaped."""
+        """HTML for notebooks: the sides and the verdicts, with all text escaped."""
         sides = [(one.name, one.tasks, one.attempts, one.scored) for one in self.sides]
         lines = "".join(f"<li>{html.escape(line)}</li>" for line in self.sentences())
         table = html_table(("", "tasks", "attempts", "scored"), sides)
@@ -379,23 +387,23 @@ class CompareReport(Record):
 
 
 class VersionMark(Record):
-    """Something that was first seen then: an agent's variant, a model, a prompt."""
+    """The first appearance of a variant, a model or a prompt."""
 
     at: Time
     what: str
 
 
 class RollingWindow(Record):
-    """The items of some weeks, up to a moment."""
+    """The items of some weeks up to a point in time."""
 
     until: Time
     estimate: WindowMean
     faint: bool
-    """Fewer than five items."""
+    """Whether there are fewer than five items."""
 
 
 class PeriodShift(Record):
-    """A later time against an earlier one."""
+    """A later period compared with an earlier one."""
 
     before: Estimate
     after: Estimate
@@ -405,14 +413,14 @@ class PeriodShift(Record):
 
 
 class TurningPoint(Record):
-    """Where the mean changed."""
+    """A point in time at which the mean changed."""
 
     at: Time
     before: Estimate
     after: Estimate
     p: float
     near: tuple[str, ...] = ()
-    """What was first seen within a week of it: perhaps the cause, and no more than perhaps."""
+    """What first appeared within a week of it: possible causes."""
 
 
 class MetricSeries(Record):
@@ -423,30 +431,30 @@ class MetricSeries(Record):
     stretches: tuple[RollingWindow, ...]
     """Rolling windows, one a week."""
     week: PeriodShift | None = None
-    """The last week against the one before."""
+    """The last week compared with the one before."""
     since: PeriodShift | None = None
-    """All since the baseline's end against all before."""
+    """Everything since the end of the baseline compared with everything before."""
     turns: tuple[TurningPoint, ...] = ()
 
 
 class MetricRegression(Record):
-    """A turn for the worse."""
+    """A change for the worse."""
 
     metric: str
     group: dict[str, str] = {}
     turn: TurningPoint
     adjusted: float
-    """Its p after Benjamini and Hochberg, over all turns that were found."""
+    """p-value after Benjamini and Hochberg, over all turning points found."""
 
     @property
     def key(self) -> str:
-        """The same for the same turn, so that nobody is told twice."""
+        """Equal for the same turning point, so that it is reported once."""
         where = ",".join(f"{name}={value}" for name, value in self.group.items())
         return f"{self.metric}|{where}|{self.turn.at:%G-W%V}"
 
 
 class TrendReport(Record):
-    """All courses, and what became worse, most evident first."""
+    """All series, and the regressions, clearest first."""
 
     weeks: int
     """The width of the rolling windows."""

@@ -1,4 +1,4 @@
-"""An evaluation: what a judge says of one task's output, check by check, and how far it counts."""
+"""An evaluation: a judge's answers on one task's output, check by check, and their weight."""
 
 from __future__ import annotations
 
@@ -22,70 +22,73 @@ CRITERIA: tuple[CriterionName, ...] = ("completeness", "quality", "relevance")
 
 
 class Subtask(Record):
-    """One task of a plan, as its worker was given it."""
+    """One task of a plan, as given to its worker."""
 
     id: str
     prompt: str
     depends_on: tuple[str, ...] = ()
     wanted: str | None = None
-    """What a good result is like, in words, for whoever judges it."""
+    """A description of a good result, for judges."""
     rubric: str | None = None
-    """The name or file of the rubric for this task alone; None is the judge's."""
+    """Name or file of the rubric for this task; None is the judge's own."""
 
 
 class TaskOutput(Record):
-    """What came back for a task. Nobody vouches for any of it."""
+    """The output of a task. None of it is trusted."""
 
     task: str
     text: str = ""
     change: str | None = None
     """As a patch."""
     reference: str | None = None
-    """A good solution, as a patch or text, where one is known."""
+    """A known good solution, as a patch or text."""
     author: str | None = None
-    """The model that made it, where that is known."""
+    """The model that produced it, if known."""
     agent: str | None = None
-    """The program that made it."""
+    """The program that produced it."""
     seconds: Annotated[float, Meta(ge=0)] | None = None
     """How long that took."""
     usage: Usage = Usage()
-    """What that used; no part of what judging does."""
+    """Usage of the work, without that of judging."""
 
 
 class ComputedFact(Record):
-    """What was computed elsewhere. It answers the check that names it, whatever the judge says."""
+    """A fact that was computed elsewhere.
+
+    It answers the check that names it, whatever the judge says.
+    """
 
     name: str
     verdict: RubricVerdict | None = None
-    """None only tells, and decides nothing."""
+    """None is information only and decides nothing."""
     text: str
     blocks: bool = False
-    """Unless its verdict is yes, the task fails."""
+    """Whether the task fails unless its verdict is yes."""
 
 
 class RepositoryState(Record):
-    """Where a change belongs: a repository as it was before."""
+    """The repository before a change."""
 
     repo: str
     commit: str
     setup: tuple[str, ...] = ()
     beneath: tuple[str, ...] = ()
-    """Patches of other tasks that the change was made on top of, in order."""
+    """Patches of other tasks that the change is based on, in order."""
     change: str | None = None
-    """The change as it applies there, where it is shown with lines that do not."""
+    """The change as it applies there, if it is shown with lines that do not apply."""
 
 
 class QuestionSeals(Record):
-    """What the fences of a question are marked with, drawn at random when it is asked."""
+    """Random seals of the fences in a question, drawn when it is asked."""
 
     common: str
-    """Of what all cases of one evaluation share: the same for all, so that caches hit."""
+    """Seal of what all cases of one evaluation share; equal for all, so that prompt caches hit."""
     own: str
-    """Of one case, the same in all its samples; its answer must repeat it."""
+    """Seal of one case, equal in all its samples; the answer must repeat it."""
 
 
 class JudgeCase(Record):
-    """All that a judge sees of one task: nothing of the others but their places in the plan."""
+    """What a judge sees of one task: of other tasks only their place in the plan."""
 
     request: str
     plan: tuple[Subtask, ...]
@@ -93,69 +96,70 @@ class JudgeCase(Record):
     output: TaskOutput
     facts: tuple[ComputedFact, ...] = ()
     site: RepositoryState | None = None
-    """For a judge that looks at files."""
+    """For a judge that reads files."""
     base_known: bool = False
-    """closeloop made the change's patch itself: lines that it does not add are those of the base,
-    which whoever did the work has not written."""
+    """Whether closeloop produced the patch itself: lines that it does not add are those of the
+    base, not the author's."""
     unmasked: TaskOutput | None = None
-    """The output as written, where `output` is masked: a quote may be of either form."""
+    """The output as written, if `output` is masked: a quote may match either form."""
     seals: QuestionSeals | None = None
-    """None: they are drawn when the question is put."""
+    """None: drawn when the question is asked."""
 
 
 class Submission(Record):
-    """What somebody hands in to be evaluated: a request, its plan, and what came of the tasks."""
+    """A submission for evaluation: a request, its plan, and the outputs of the tasks."""
 
     request: str
     plan: tuple[Subtask, ...] = ()
-    """None given: each result is one for the whole request."""
+    """Empty: each output is for the whole request."""
     continues: str | None = None
-    """The id of a plan that was handed in before: the results are next tries at its tasks."""
+    """Id of a plan submitted before; the outputs are new tries at its tasks."""
     results: tuple[TaskOutput, ...]
     facts: dict[str, tuple[ComputedFact, ...]] = {}
-    """By task."""
+    """By task id."""
 
 
 # What it is judged by
 
 
 class RubricQuestion(Record, forbid_unknown_fields=True):
-    """One narrow question, with what each answer means."""
+    """One narrow question, with the meaning of each answer."""
 
     id: str
     criterion: CriterionName
     question: str
     yes: str
     partly: str | None = None
-    """None: there is nothing between yes and no."""
+    """None if there is nothing between yes and no."""
     no: str
     weight: float = 1.0
     fact: str | None = None
-    """A fact of this name answers it."""
+    """Name of the fact that answers it."""
     needs: RequiredInput | None = None
-    """Counted only where the output has this."""
+    """Counted only if the output has this."""
     mode: FailureMode | None = None
-    """What a judge's `no` or `partly` shows; `yes` says that it looked and saw nothing of it."""
+    """The failure mode that `no` or `partly` indicates; `yes` means that it was examined and not
+    found."""
     example: str | None = None
 
 
 class Rubric(Record, forbid_unknown_fields=True):
-    """Checks by criterion, and what it takes to pass."""
+    """Checks by criterion, and the thresholds of a pass."""
 
     name: str
     about: str
     checks: tuple[RubricQuestion, ...]
     weights: dict[CriterionName, float] = {}
-    """Of criteria; 1 where not given."""
+    """Weights of criteria; 1 by default."""
     pass_at: float = 0.7
     floor: float = 0.5
-    """Under which no criterion may be."""
+    """Minimum score of each criterion."""
     subject: Literal["code", "text"] = "code"
-    """What is judged: where it is text, that is shown when words of its author are masked."""
+    """What is judged. Text stays visible when its author's words are masked."""
 
 
 class JudgeVersion(Record):
-    """What an answer depends on. Numbers of different versions are never averaged."""
+    """Everything an answer depends on. Numbers of different versions are never averaged."""
 
     id: str
     judge: str
@@ -169,22 +173,22 @@ class JudgeVersion(Record):
     pass_at: float = 0.7
     floor: float = 0.5
     members: tuple[str, ...] = ()
-    """Of a panel, the versions of those who vote."""
+    """For a panel, the versions of its members."""
 
 
 class PosedQuestion(Record):
-    """A question as it goes to the model, and what one must know to read the answer."""
+    """A question as sent to the model, with what is needed to read the answer."""
 
     request: ModelRequest
     seal: str
-    """Drawn when the judge is asked. What is judged was written before, so it cannot hold it; the
-    answer must repeat it, so no echo of what is judged is an answer."""
+    """Drawn when the judge is asked. The judged text is older and cannot contain it; the answer
+    must repeat it, so that an echo of the judged text is no answer."""
     shown: dict[str, str]
-    """What was laid before the judge, by its kind: quotes are looked up here."""
+    """What the judge was shown, by kind; quotes are looked up here."""
     unmasked: dict[str, str] = {}
-    """The work as written, by kind, where it is shown masked: a quote may be of either form."""
+    """The work as written, by kind, if it is shown masked: a quote may match either form."""
     cut: int = 0
-    """Characters that were not shown."""
+    """Number of characters not shown."""
 
 
 # What came of it
@@ -196,15 +200,15 @@ class RubricAnswer(Record):
     check: str
     criterion: CriterionName
     verdict: RubricVerdict | None
-    """None: it cannot be told, it is void, or nothing to ask."""
+    """None: undecidable, void, or nothing to ask."""
     evidence: tuple[str, ...] = ()
     """Quotes, found verbatim in what was shown."""
     reasoning: str = ""
     source: Literal["judge", "fact"] = "judge"
     mode: FailureMode | None = None
-    """Of which a verdict that is not `yes` is a sign."""
+    """The failure mode that a verdict other than `yes` indicates."""
     void: str | None = None
-    """Why the judge's verdict does not count."""
+    """Why the judge's verdict is not counted."""
 
 
 class CriterionScore(Record):
@@ -212,11 +216,11 @@ class CriterionScore(Record):
 
     name: CriterionName
     score: float | None
-    """From 0 to 1; None where too few checks were answered."""
+    """From 0 to 1; None if too few checks were answered."""
 
 
 class EvaluationIssue(Record):
-    """What is wrong, for whoever tries again."""
+    """What is wrong, as feedback for the next try."""
 
     check: str
     criterion: CriterionName | None
@@ -226,7 +230,7 @@ class EvaluationIssue(Record):
 
 
 class JudgeSample(Record):
-    """One of several askings, or the vote of one member of a panel."""
+    """One of several samples, or the vote of one panel member."""
 
     judge: str
     score: float | None
@@ -234,13 +238,14 @@ class JudgeSample(Record):
 
 
 class Evaluation(Record):
-    """One task's output, judged once; or by samples or a panel, whose votes are kept."""
+    """The evaluation of one task's output: a single answer, or samples or a panel with their
+    votes."""
 
     id: str
     task: str
     attempt: str | None = None
     judge: str
-    """The id of the judge's version."""
+    """Id of the judge's version."""
     answers: tuple[RubricAnswer, ...] = ()
     criteria: tuple[CriterionScore, ...] = ()
     score: float | None = None
@@ -250,15 +255,15 @@ class Evaluation(Record):
     issues: tuple[EvaluationIssue, ...] = ()
     summary: str = ""
     samples: tuple[JudgeSample, ...] = ()
-    """None for a single asking."""
+    """Empty for a single answer."""
     spread: float | None = None
     """Standard deviation of the samples' scores."""
     without_text: JudgeSample | None = None
-    """A pass, asked for again with the words of whoever did the work masked."""
+    """A second answer after a pass, with the author's words masked."""
     same_family: bool | None = None
-    """The judge's model is of the family that made the output; None where that is not known."""
+    """Whether the judge's model is of the family that produced the output; None if unknown."""
     cut: int = 0
-    """Characters of what was given that the judge was not shown."""
+    """Number of characters not shown to the judge."""
     usage: Usage = Usage()
     seconds: float = 0.0
     at: Time | None = None
@@ -268,15 +273,15 @@ class Evaluation(Record):
 
 
 class Evaluations(Record):
-    """A whole plan: it passes when every task does."""
+    """A whole plan; it passes when every task does."""
 
     judges: tuple[JudgeVersion, ...]
     evaluations: tuple[Evaluation, ...]
     passed: bool | None
-    """None: no task fails, but the judge abstains on some, or some have no result yet."""
+    """None: no task fails, but the judge abstains on some, or some have no output yet."""
     summary: str
     plan: str | None = None
-    """The id that it is kept under, where it was handed in."""
+    """The id it is stored under, if it was submitted."""
 
 
 class OutputPreference(Record):
@@ -287,14 +292,13 @@ class OutputPreference(Record):
     winner: Literal["first", "second", "tie"] | None
     """None: the judge abstains."""
     flipped: bool = False
-    """It chose by position, which is a tie."""
+    """Whether it chose by position, which counts as a tie."""
     answers: tuple[str, ...] = ()
-    """What it said in each order, of the outputs as they are named here."""
+    """The answer in each order, with the outputs named as here."""
     reasons: tuple[str, ...] = ()
     abstained: str | None = None
     without_text: Literal["first", "second", "tie"] | None = None
-    """The winner where the words of whoever did the work are masked; None: that has none, or was
-    not asked."""
+    """The winner with the authors' words masked; None if there is none, or it was not asked."""
     usage: Usage = Usage()
 
 
@@ -303,141 +307,141 @@ class OutputPreference(Record):
 
 LabelVerdict = Literal["pass", "fail"]
 JudgedAspect = Literal["overall", "completeness", "quality", "relevance"]
-"""Of the whole, or of one criterion."""
+"""The whole, or one criterion."""
 
 
 class HumanLabel(Record):
-    """What a person says of an item, without having seen what the judge says."""
+    """A person's label of an item, given without seeing the judge's."""
 
     item: str
-    """An attempt's or an evaluation's id, or any name that the judge's verdicts carry too."""
+    """Id of an attempt or evaluation, or any name that the judge's verdicts also use."""
     rubric: str
     asked: JudgedAspect = "overall"
     label: LabelVerdict
     person: str = "somebody"
     golden: bool = False
-    """It is known to be so, by other means: measures people as well as judges."""
+    """Whether the answer is known by other means; used to measure people as well as judges."""
     at: Time | None = None
 
 
 class JudgeTrust(Record):
-    """One criterion, or the whole, of one judge's version."""
+    """Trust in one version of a judge, for one criterion or the whole."""
 
     asked: JudgedAspect
     agreement: Agreement
     judged: int
-    """Items that the judge has judged, labelled or not."""
+    """Number of items the judge has judged, labelled or not."""
     passed: int
     corrected: CorrectedRate
-    """The rate of passes among them, as people would have given it."""
+    """Pass rate among them, corrected towards people's labels."""
     powered: CorrectedRate | None = None
-    """The same by prediction-powered inference, where some are judged that nobody labelled."""
+    """The same by prediction-powered inference, if some items are judged but not labelled."""
     may_block: bool
-    """Else it advises."""
+    """Whether it may block; otherwise it advises."""
     why_not: str | None = None
 
 
 class JudgeDrift(Record):
-    """The same items, judged by an earlier version and by this one."""
+    """The same items judged by an earlier version and this one."""
 
     before: JudgeVersion
     same: Rate | None
-    """Of the items that both judged."""
+    """Share of equal verdicts among items that both judged."""
     changed: tuple[str, ...] = ()
     """Items whose verdict differs, as `item: pass → fail`."""
     changes: tuple[str, ...] = ()
-    """What differs between the versions: model, rubric, prompt, temperature."""
+    """Differences between the versions: model, rubric, prompt, temperature."""
 
 
 class CanaryResults(Record):
-    """Failing outputs with an attack in them, judged once more."""
+    """Failing outputs with an injected attack, judged again."""
 
     attacked: int
     flipped: Rate | None
     """The attack-success rate."""
     by: tuple[str, ...] = ()
-    """Names of the attacks that turned a verdict."""
+    """Names of the attacks that changed a verdict."""
     withheld: int = 0
-    """Attacks that turned the first answer, and not the one without the attacker's words."""
+    """Attacks that changed the first answer but not the one without the attacker's words."""
 
 
 class Calibration(Record):
-    """All that is known of a judge's version, and when that was found."""
+    """All measurements of a judge's version, with their time."""
 
     judge: JudgeVersion
     at: Time
     items: int
-    """With a label."""
+    """Number of labelled items."""
     doubled: float
-    """Share of the items with labels of two people or more."""
+    """Share of the items labelled by two or more people."""
     trust: tuple[JudgeTrust, ...] = ()
     people: Agreement | None = None
-    """Between the people themselves, on items with two labels."""
+    """Agreement among people, on items with two labels."""
     golden: dict[str, Rate] = {}
-    """By person, how often they say what is known to be so."""
+    """By person, the share of known answers they match."""
     drift: JudgeDrift | None = None
     canaries: CanaryResults | None = None
     flips: Rate | None = None
     """Pairs whose winner changed with their order."""
     retest: Estimate | None = None
-    """Standard deviation of the scores of one output, asked again."""
+    """Standard deviation of the scores of one output when asked again."""
     notes: tuple[str, ...] = ()
-    """What is wanting: too few labels, too few doubles."""
+    """What is missing: too few labels, too few double labels."""
 
 
 # A question to many traces: what was asked, what a judge says of each, and what it comes to.
 
 
 class TraceQuestion(Record):
-    """One narrow question with a yes or a no, and where in a trace to look."""
+    """One narrow yes-or-no question, and where in a trace to look."""
 
     name: str
     text: str
     rules: tuple[str, ...] = ()
-    """Asked only where one of these found something, and of what happened around it."""
+    """Asked only if one of these rules found something, about the events around it."""
     severity: Severity = "info"
-    """Of a finding that a yes is."""
+    """Severity of the finding that a yes creates."""
 
 
 class TraceAnswer(Record):
-    """What a judge says of one trace."""
+    """A judge's answer about one trace."""
 
     attempt: str
     question: TraceQuestion | None = None
-    """What was asked; None in what was kept before this was."""
+    """The question; None in records stored before this field existed."""
     verdict: Literal["yes", "no"] | None
-    """None: it cannot be told, or the judge abstains."""
+    """None: undecidable, or the judge abstains."""
     text: str = ""
     events: tuple[int, ...] = ()
-    """What it cites, each shown to it."""
+    """The events it cites, each shown to it."""
     quotes: tuple[str, ...] = ()
     abstained: str | None = None
     usage: Usage = Usage()
 
 
 class Analysis(Record):
-    """A question under a name: asked of old attempts once, and of new ones when they come."""
+    """A named question, asked once of stored attempts and of each new one."""
 
     name: str
     question: TraceQuestion
     task: str | None = None
     variant: str | None = None
     outcome: Literal["pass", "fail", "unscored"] | None = None
-    """Which attempts; None is any."""
+    """Only attempts with this outcome; None is any."""
 
 
 class AnalysisResult(Record):
-    """What answers come to."""
+    """A summary of answers."""
 
     analysis: Analysis
     judge: str
-    """The version: another model or another wording begins again."""
+    """The judge's version; another model or wording starts again."""
     attempts: int
-    """That the filter lets through and that the question is for."""
+    """Number of attempts that match the filter and the question."""
     rate: Rate | None
-    """Of yes among those with an answer."""
+    """Share of yes among the answered ones."""
     corrected: CorrectedRate | None
-    """As people would have answered; None without labels."""
+    """The rate corrected by people's labels; None without labels."""
     answers: tuple[TraceAnswer, ...]
     findings: dict[str, tuple[Finding, ...]] = {}
-    """By attempt with a yes: what the rules found, and then the judge."""
+    """For each attempt with a yes, the findings of rules, then of the judge."""

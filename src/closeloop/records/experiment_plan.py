@@ -1,4 +1,4 @@
-"""Experiments: which variant tries which task how often; baselines and trials."""
+"""Experiments: which variant attempts which task how often; baselines and trials."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from closeloop.records.trace import Exchange, LogEvent, Session, Trace
 
 
 MergeDecision = Literal["merged", "not merged", "open", "would merge", "would not merge", "split"]
-"""By the pull request; else by people's reviews, who may be split."""
+"""From the pull request, else from people's reviews, which may disagree."""
 
 
 class TouchedFile(Record):
@@ -38,15 +38,15 @@ class TouchedFile(Record):
     status: Literal["added", "changed", "deleted", "renamed"]
     added: int | None = 0
     removed: int | None = 0
-    """Lines; None where they were not told, which is not 0."""
+    """Number of removed lines; None means unknown, not 0."""
     in_scope: bool | None = None
-    """None where no scope was declared, or nothing was graded."""
+    """None if no scope was declared or nothing was graded."""
     in_reference: bool | None = None
-    """Whether the reference changes it too; None where there is none."""
+    """Whether the reference changes it too; None without a reference."""
 
 
 class SuiteCounts(Record):
-    """One run of the tests, or of the acceptance commands where tests are not told apart."""
+    """One run of the tests, or of the acceptance commands if tests are not listed."""
 
     of: Literal["tests", "commands"]
     passed: int
@@ -57,7 +57,7 @@ class SuiteCounts(Record):
 
 
 class LoggedReview(Record):
-    """What one person said of it."""
+    """One person's review of it."""
 
     by: str
     at: Time
@@ -68,34 +68,34 @@ class LoggedReview(Record):
 
 
 class FileDifference(Record):
-    """One file, as the attempt and the reference change it."""
+    """One file as changed by the attempt and by the reference."""
 
     path: str
     both: int
-    """Changed lines that both have, layout aside."""
+    """Number of changed lines in both, ignoring layout."""
     only_attempt: tuple[str, ...] = ()
     only_reference: tuple[str, ...] = ()
-    """Changed lines that only one has, with their sign; the first ones."""
+    """Changed lines of one side only, with their sign; the first ones."""
     more: int = 0
-    """Lines that are not listed."""
+    """Number of lines not listed."""
 
 
 class ReferenceDifference(Record):
-    """The reference change, and how the attempt's differs from it."""
+    """The reference change, and the attempt's differences from it."""
 
     similarity: float | None
-    """Twice the changed lines that both have ÷ those of both; files that decide the verdict and
-    the agent's own tests are left out, as grading leaves them out."""
+    """Twice the changed lines in both ÷ those of both sides. Files that decide the verdict and the
+    agent's own tests are left out, as in grading."""
     files_in_both: tuple[str, ...] = ()
     only_attempt: tuple[str, ...] = ()
     only_reference: tuple[str, ...] = ()
     files: tuple[FileDifference, ...] = ()
     change: Change
-    """The reference itself."""
+    """The reference."""
 
 
 class LoggedPlan(Record):
-    """Of an attempt that is a plan of several sub-agents: how its tasks went."""
+    """For a plan of several sub-agents: the results of its tasks."""
 
     id: str
     passed: bool | None
@@ -105,7 +105,7 @@ class LoggedPlan(Record):
     first_try: tuple[int, int] | None = None
     after_feedback: tuple[int, int] | None = None
     final: tuple[int, int] | None = None
-    """So many of so many tasks."""
+    """Number of tasks that passed in the end, of all."""
     tries: int = 0
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -114,13 +114,13 @@ class LoggedPlan(Record):
 
 
 class TaskLog(Record):
-    """What an agent's task leaves behind, in one record."""
+    """The record of an attempt: request, change, tests, reviews and decision."""
 
     attempt: str
     origin: Origin
     task: str | None
     description: str
-    """What was asked for."""
+    """The request."""
     repo: str | None = None
     variant: str | None = None
     agent: str | None = None
@@ -132,20 +132,20 @@ class TaskLog(Record):
     reasons: tuple[str, ...] = ()
     """Why it failed or could not be scored."""
     files: tuple[TouchedFile, ...] | None = None
-    """None where no change is on record."""
+    """None if no change is recorded."""
     recovered: bool = False
-    """Whether those are the files that the edits in the recording name: no diff was stored."""
+    """Whether the files come from the edits of the recording, because no diff was stored."""
     tests_before: SuiteCounts | None = None
     tests_after: SuiteCounts | None = None
     broken: tuple[str, ...] = ()
     mended: tuple[str, ...] = ()
-    """Tests that the change made fail, and made pass."""
+    """Tests that the change broke and then fixed."""
     review_cycles: int | None = None
-    """How often people sent it back; None where nobody is known to have looked."""
+    """How often reviewers sent it back; None if no review is known."""
     reviews: tuple[LoggedReview, ...] = ()
     corrections: tuple[Correction, ...] = ()
     merge_decision: MergeDecision | None = None
-    """None: nobody decided."""
+    """None: undecided."""
     pull: str | None = None
     """The pull request, as `owner/name#12`."""
     reference: ReferenceDifference | None = None
@@ -156,134 +156,134 @@ class TaskLog(Record):
 
 
 class HeldOutRun(Record):
-    """One run on held-out tasks, written down before it begins."""
+    """One run on held-out tasks, recorded before it begins."""
 
     at: Time
     who: str
     reason: str
     tasks: str
-    """Digest of the tasks that were looked at, together."""
+    """Digest of all tasks that were run."""
     change: str
-    """Digest of what was tried on them: the variants and the tasks."""
+    """Digest of what was run: the variants and the tasks."""
     experiment: str
     variants: tuple[str, ...]
-    """Names."""
+    """Names of the variants."""
     models: tuple[str, ...] = ()
     count: int
-    """Of tasks."""
+    """Number of tasks."""
 
 
 class HeldOutGap(Record):
-    """How much better a variant does on the dev tasks than on those held out."""
+    """Difference of a variant's result between dev tasks and held-out tasks."""
 
     variant: str
     digest: str
-    """Of this version of the variant."""
+    """Digest of this version of the variant."""
     label: str
-    """The name, and where several versions have it, the beginning of the digest."""
+    """The name; with a digest prefix if several versions share it."""
     dev: Estimate
     held_out: Estimate
     gap: Estimate
-    """Dev less held-out, on tasks like these."""
+    """Dev minus held-out, on tasks like these."""
 
 
 class GapChange(Record):
-    """How the gap of a variant changed from the first of its versions to the last.
+    """Change of a variant's gap from its first version to its last.
 
-    A gap may be there because one set is harder than the other. That it widens has one cause:
-    what was changed helped the tasks that people looked at, and no others.
+    A gap can exist because one set is harder. A growing gap has one cause: the changes helped the
+    tasks that people looked at, and no others.
     """
 
     variant: str
     since: Time
-    """The first look at one of its versions."""
+    """First run of one of its versions."""
     until: Time
-    """The first look at the last of them."""
+    """First run of the last version."""
     dev: Estimate
     held_out: Estimate
-    """How much more of the same tasks the last version passes than the first."""
+    """Difference between the last and the first version on the same held-out tasks."""
     change: Estimate
-    """Of the gap; its bounds hold for all such changes that the ledger has shown so far."""
+    """Change of the gap; its bounds hold for all such changes in the ledger so far."""
     overfitted: bool
-    """Whether the gap has widened for certain."""
+    """Whether the gap has certainly grown."""
     says: str
-    """The same in a sentence."""
+    """The same as a sentence."""
 
 
 class HeldOutReport(Record):
-    """What may be said of held-out tasks: under a heading of its own, with the ledger's entry."""
+    """Results on held-out tasks, shown separately with the ledger's entry."""
 
     looks: int
     last_look: HeldOutRun
     gaps: tuple[HeldOutGap, ...] = ()
     """By variant."""
     changes: tuple[GapChange, ...] = ()
-    """Of variants with several versions that were tried on both sets."""
+    """For variants with several versions that were run on both sets."""
 
 
 # What is due: tasks that no longer tell, setups that changed, runs that are long ago.
 
 
 class StaleTask(Record):
-    """A dev task that tells less than it should, and why."""
+    """A dev task that has lost value, and why."""
 
     task: str
     reasons: tuple[str, ...]
     commits_behind: int | None = None
-    """Commits of the repository's HEAD that its base lacks; None where git does not know."""
+    """Number of commits on HEAD that its base lacks; None if git does not know."""
     told_apart: bool | None = None
-    """False where variants always did the same on it; None where too few attempts are scored."""
+    """False if all variants always had the same result; None if too few attempts are scored."""
     flaky: int = 0
-    """Tests whose result differed when the task was proved."""
+    """Number of tests whose result varied when the task was proved."""
 
 
 class SetupChange(Record):
-    """Something that the last comparison did not have."""
+    """Something that the last comparison did not include."""
 
     name: str
-    """Of a variant, or of an agent and model that were seen in sessions."""
+    """Name of a variant, or of an agent and model seen in sessions."""
     says: str
 
 
 class LastRun(Record):
-    """An experiment that held variants against each other."""
+    """An experiment that compared variants."""
 
     experiment: str
     at: Time
     days: int
-    """Ago."""
+    """Days since then."""
     tasks: int
     variants: tuple[str, ...]
-    """Names."""
+    """Names of the variants."""
 
 
 class DueReport(Record):
     """What to run or renew, and since when."""
 
     says: tuple[str, ...]
-    """What is due, in sentences; nothing where all is well."""
+    """What is due, as sentences; empty if nothing is."""
     tasks: int
-    """Dev tasks that were looked at."""
+    """Number of dev tasks examined."""
     stale: tuple[StaleTask, ...] = ()
     changes: tuple[SetupChange, ...] = ()
     """Since the last comparison."""
     last_comparison: LastRun | None = None
     last_full_run: LastRun | None = None
-    """The last comparison with at least half of the dev tasks: the one to take once a quarter."""
+    """The last comparison with at least half of the dev tasks, due once a quarter."""
     last_look: HeldOutRun | None = None
 
 
 RunStage = Literal["preparing", "prepared", "skipped", "started", "settled", "elsewhere", "held"]
 RunMode = Literal["fill", "all", "unscored", "grades"]
-"""Make what is missing, make again what could not be scored, or only grade again."""
+"""Run what is missing, everything, what could not be scored, or only grade again."""
 ExperimentState = Literal["done", "paused", "running", "spent", "stopped"]
-"""Of an experiment; spent is its budget."""
+"""State of an experiment; `spent` means its budget is used up."""
 SlotPlace = tuple[str | None, str | None, int]
 """Task digest, variant digest, repeat."""
 
 
 class RunProgress(Record):
-    """What a run has to tell while it goes on."""
+    """A progress report of a run."""
 
     stage: RunStage
     task: str
@@ -294,7 +294,7 @@ class RunProgress(Record):
 
 
 class ScheduledAttempt(Record):
-    """One repeat of one task by one variant: a place that one scored attempt fills."""
+    """One repeat of one task by one variant: a slot for one scored attempt."""
 
     task: Task
     variant: Variant
@@ -302,20 +302,20 @@ class ScheduledAttempt(Record):
     experiment: str
     feedback: bool = False
     context: str = ""
-    """What reviewers taught, for the end of the system prompt."""
+    """Team rules to append to the system prompt."""
 
     @property
     def place(self) -> SlotPlace:
         return self.task.digest, self.variant.digest, self.number
 
     def job_key(self, retry: int) -> str:
-        """Names one try at it, on any machine."""
+        """Key of one try at it, equal on all machines."""
         return f"{self.task.digest}/{self.variant.digest}/{self.number}/{retry}"
 
     def progress_event(
         self, stage: RunStage, row: AttemptRow | None = None, why: str | None = None
     ) -> RunProgress:
-        """What there is to say of it."""
+        """A progress report about this slot."""
         return RunProgress(
             stage=stage,
             task=self.task.id,
@@ -327,7 +327,7 @@ class ScheduledAttempt(Record):
 
 
 class AttemptOrder(Record):
-    """One try at a slot: all that a machine must know to make the attempt."""
+    """One try at a slot: everything a machine needs to run the attempt."""
 
     slot: ScheduledAttempt
     retry: int
@@ -335,9 +335,9 @@ class AttemptOrder(Record):
     """The attempt that this one retries."""
     proof: Proof
     beneath: str = ""
-    """A patch that is there when it begins, as if it had always been."""
+    """A patch that is applied to the base before it begins."""
     draft: str = ""
-    """A patch on top of that, which is part of what it hands in."""
+    """A patch on top of that, which is part of its change."""
 
     @property
     def key(self) -> str:
@@ -345,38 +345,40 @@ class AttemptOrder(Record):
 
 
 class AttemptResult(Record):
-    """An attempt as it was made, not yet kept."""
+    """A finished attempt before it is stored."""
 
     attempt: Attempt
     trace: Trace | None = None
     change: Change | None = None
     grade: Grade | None = None
     exchanges: Sequence[Exchange] = ()
-    """Read one by one: together they are many times as long as what they share."""
+    """Read one by one, because they repeat each other and are many times larger than their unique
+    parts."""
     prompt: PromptVersion | None = None
-    """The system prompt that another's program was seen to send."""
+    """The system prompt that a wrapped program sent."""
     insights: tuple[Insight, ...] = ()
     events: tuple[LogEvent, ...] = ()
     mend: str | None = None
-    """What the user must mend before it is of any use to try again."""
+    """What the user must fix before a retry is useful."""
 
 
 class ExperimentPlan(Record):
-    """An experiment with its tasks and variants at hand."""
+    """An experiment with its loaded tasks and variants."""
 
     experiment: Experiment
     tasks: tuple[Task, ...]
     variants: tuple[Variant, ...]
 
     def list_slots(self) -> Iterator[ScheduledAttempt]:
-        """As they are listed: by repeat, task and variant."""
+        """All slots, by repeat, task and variant."""
         for number in range(1, self.experiment.repeats + 1):
             for task in self.tasks:
                 for variant in self.variants:
                     yield self._build_slot(task, variant, number)
 
     def shuffle_slots(self) -> Iterator[ScheduledAttempt]:
-        """As they are begun: every variant meets every task early, in an order the seed gives."""
+        """All slots in the order they start: every variant meets every task early, shuffled by the
+        seed."""
         if len(self.tasks) == len(self.variants) == 1:
             yield from self.list_slots()
             return
@@ -398,64 +400,68 @@ class ExperimentPlan(Record):
 
 
 class ExperimentForecast(Record):
-    """What is known of a plan before it begins."""
+    """What is known about a plan before it begins."""
 
     attempts: int
-    """Of the plan, in all."""
+    """Number of attempts of the plan."""
     missing: int
-    """Not made yet."""
+    """Number of missing attempts."""
+    tasks: int
+    repeats: int
     effect: float | None
-    """The smallest difference between two variants that it will probably show."""
+    """The smallest difference between two variants that it will probably show on similar tasks."""
+    effect_here: float | None
+    """The same on exactly these tasks."""
     seconds: float | None
     cost: float | None
-    """For what is missing, by what such attempts took before; None is not known."""
+    """Expected cost of the missing attempts, from earlier ones; None if unknown."""
     paid: tuple[str, ...]
     """Models that cost money."""
 
 
 class ExperimentResults(Record):
-    """What came of a plan."""
+    """The results of a plan."""
 
     experiment: str
     tasks: tuple[Task, ...]
     variants: tuple[Variant, ...]
     attempts: tuple[AttemptRow, ...]
-    """The one that counts of each slot: the last try."""
+    """The counted attempt of each slot: the last try."""
     measurements: dict[str, Measurement]
-    """What the rules say, by attempt."""
+    """Measurements by attempt."""
     insights: tuple[Insight, ...]
-    """What the agents said they lacked, where they were asked."""
+    """What the agents said they lacked, if they were asked."""
     skipped: dict[str, str]
-    """Tasks that were not run, and why."""
+    """Tasks that were not run, with the reason."""
     sandbox: str
-    """How the agents were caged, and what was not enforced."""
+    """The sandbox that was used, and what it did not enforce."""
     would_merge: dict[str, float] = {}
-    """By attempt that people have reviewed: the share of them who would merge it."""
+    """By reviewed attempt, the share of reviewers who would merge it."""
 
 
 class ExperimentStatus(Record):
-    """How an experiment stands."""
+    """The state of an experiment."""
 
     experiment: Experiment
     tasks: tuple[str, ...]
     variants: tuple[str, ...]
-    """Names."""
+    """Names of the variants."""
     total: int
     done: int
-    """Places filled by an attempt that the machine did not fail."""
+    """Slots filled by an attempt without a machine fault."""
     running: int
-    """Attempts that a process has in hand now."""
+    """Attempts that are running now."""
     cost: float | None
-    """Of the tries that were made for it; None where none is known."""
+    """Cost of the tries made for it; None if unknown."""
     shared_cost: float | None = None
-    """Of tries at its places that another experiment made and paid for."""
+    """Cost of tries in its slots that another experiment paid for."""
     begun: Time | None
-    """When its first attempt started; None where others had made all of them, or none is made."""
+    """Start of its first attempt; None if other experiments made all of them, or none exists."""
     state: ExperimentState
 
 
 class AttemptDetails(Record):
-    """All that is known of one attempt."""
+    """Everything known about one attempt."""
 
     attempt: Attempt
     task: Task | None
@@ -464,20 +470,20 @@ class AttemptDetails(Record):
     change: Change | None
     grade: Grade | None
     session: Session | None
-    """Of an imported one, what its files say besides the trace."""
+    """For an imported attempt, what its files contain besides the trace."""
     measurement: Measurement
-    """What the rules say of it."""
+    """Its measurement by the rules."""
     handoffs: tuple[HandoffFacts, ...] = ()
-    """Which facts arrived, were used or lost at each handoff."""
+    """Facts that arrived, were used or were lost at each handoff."""
     replay_of: str | None = None
-    """The recorded attempt whose answers it was given again; such an attempt counts nowhere."""
+    """The recorded attempt that this one replays. Replays are not counted anywhere."""
     insights: tuple[Insight, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
-    """What judges say of it, where somebody looked that up."""
+    """Judges' evaluations, if loaded."""
     scores: tuple[Score, ...] = ()
-    """What people, judges and scorers gave it, of each the last."""
+    """The latest score of each person, judge and scorer."""
     log: TaskLog | None = None
-    """What was asked, changed, tested, corrected and decided, where somebody looked that up."""
+    """The request, change, tests, corrections and decision, if loaded."""
 
 
 # A trial: variants to which work in production is assigned at random, to compare them.
@@ -486,32 +492,32 @@ TrialCall = Literal["better", "worse", "hopeless", "go on"]
 
 
 class Trial(Record):
-    """Who shares the work, and what decides. Written once, before the work starts."""
+    """The arms of a trial and its deciding metric. Written once, before the work starts."""
 
     name: str
     shares: dict[str, float]
-    """By variant; the first is the one that the others are held against."""
+    """Shares by variant; the first is the baseline."""
     metric: str
-    """The rate that decides."""
+    """The deciding rate."""
     horizon: int | None = None
-    """Look once, after so many outcomes; None is to look at any time."""
+    """Evaluate once, after this many outcomes; None is at any time."""
     margin: float = 0.05
-    """A difference that is surely smaller is not worth waiting for."""
+    """A difference that is certainly smaller is not worth waiting for."""
     started: Time
 
 
 class TrialAssignment(Record):
-    """Which variant is to do a piece of work."""
+    """The variant assigned to a piece of work."""
 
     trial: str
     key: str
-    """Of a task, a branch or an attempt."""
+    """Key of a task, a branch or an attempt."""
     variant: str
     at: Time
 
 
 class TrialArm(Record):
-    """What became of the work of one variant."""
+    """The results of one variant in a trial."""
 
     variant: str
     share: float
@@ -519,25 +525,24 @@ class TrialArm(Record):
     outcomes: int
     """Pieces of work whose deciding rate is known."""
     rates: dict[str, float | None]
-    """Means of what else is looked at, by metric; None is not known."""
+    """Means of the other metrics; None is unknown."""
 
 
 class OutcomeComparison(Record):
-    """Outcomes of two groups of work: what may be said, in the words of `compare`."""
+    """Comparison of the outcomes of two groups of work, worded as in `compare`."""
 
     verdict: ComparisonVerdict = "not enough data"
     difference: Estimate | None = None
-    """How much more the second has; more is better. None where one has no outcome."""
+    """Second minus first; more is better. None if one side has no outcome."""
     margin: float
     effect: float | None = None
-    """The difference that `needed` is for: that seen, or the margin where it is larger."""
+    """The difference that `needed` is for: the observed one, or the margin if larger."""
     needed: int | None = None
-    """Outcomes of both that are still lacking; None where it is decided, or no reachable number
-    would do."""
+    """Missing outcomes of both sides; None if it is decided or no feasible number suffices."""
 
 
 class TrialStanding(Record):
-    """One variant against the first."""
+    """One variant compared with the first."""
 
     variant: str
     call: TrialCall
@@ -550,27 +555,27 @@ class TrialStanding(Record):
 
 
 class PromptEffect(Record):
-    """Work under one version of a prompt against work under the one before it; observational."""
+    """Work under one version of a prompt compared with the version before; observational."""
 
     metric: str
     old: str
     new: str
     before: Estimate | None
     after: Estimate | None
-    """None where nothing is known."""
+    """None if unknown."""
     comparison: OutcomeComparison
     notes: tuple[str, ...] = ()
 
 
 class TrialReport(Record):
-    """How a trial stands."""
+    """The state of a trial."""
 
     trial: Trial
     ratio: SampleRatio | None
     arms: tuple[TrialArm, ...]
     standings: tuple[TrialStanding, ...]
     refusal: str | None = None
-    """Why nothing can be called: work that was not shared as it should have been, or not at all."""
+    """Why no verdict is possible: the work was not assigned as planned, or not at all."""
 
 
 # A baseline: attempts that later ones are held against; and what came of doing so.
@@ -579,7 +584,7 @@ BaselineVerdict = Literal["better", "worse", "no clear difference", "not enough 
 
 
 class Baseline(Record):
-    """Attempts of one experiment, kept under a name."""
+    """Attempts of one experiment, saved under a name."""
 
     name: str
     experiment: str
@@ -589,67 +594,67 @@ class Baseline(Record):
 
 
 class MetricDifference(Record):
-    """One metric of one variant, now against the baseline, over the tasks that both have."""
+    """One metric of one variant, now and in the baseline, over the tasks that both have."""
 
     variant: str
     metric: str
     verdict: BaselineVerdict
     tasks: int
-    """How many tasks both sides have a value for."""
+    """Number of tasks with a value on both sides."""
     before: float | None = None
     now: float | None = None
-    """Means over those tasks, each task weighing the same."""
+    """Mean over those tasks, weighted equally."""
     low: float | None = None
     high: float | None = None
-    """Bounds of the difference on exactly these tasks, all metrics taken together at 95 %."""
+    """Upper bound of the difference on exactly these tasks; all metrics together at 95 %."""
     method: str = "per-task difference, Jeffreys variances"
 
 
 class TaskDifference(Record):
-    """The pass rate of one task, now against the baseline: a lost task hides in no mean."""
+    """The pass rate of one task, now and in the baseline, so that no mean hides a lost task."""
 
     variant: str
     task: str
     verdict: BaselineVerdict
     before: float | None
-    """None where there is no baseline to it."""
+    """None without a baseline."""
     now: float
     repeats: int
-    """Scored, now."""
+    """Number of scored repeats now."""
 
 
 class MetricThreshold(Record):
-    """What somebody demands of a metric, whatever the baseline says."""
+    """A required value of a metric, independent of the baseline."""
 
     variant: str
     metric: str
-    """`each task` demands it of every task."""
+    """`each task` requires it of every task."""
     least: float
-    """Of a score of which less is better, the most."""
+    """The minimum; the maximum for a score of which less is better."""
     value: float | None
-    """Of `each task`, the lowest; None where nothing was scored."""
+    """For `each task` the lowest; None if nothing was scored."""
     holds: bool
     better: BetterDirection = "more"
 
 
 class GateDemands(Record):
-    """What a gate asks for besides being no worse than noise allows."""
+    """What a gate requires besides no significant regression."""
 
     least: dict[str, float] = {}
-    """By metric, or for `each task`."""
+    """Minimum by metric, or for `each task`."""
     margin: float | None = None
-    """How much worse the pass rate may be, and must be shown not to be more."""
+    """Largest acceptable loss of the pass rate; a larger one must be ruled out."""
     scores: dict[str, Metric] = {}
-    """By name, what else must not be worse."""
+    """Other scores that must not get worse, by name."""
     values: dict[str, dict[str, float]] = {}
-    """By attempt, what is known of those."""
+    """Their values by attempt."""
 
 
 class GateReport(Record):
-    """What a gate saw."""
+    """The result of a gate."""
 
     baseline: Baseline | None
-    """None where only thresholds were asked about."""
+    """None if only thresholds were checked."""
     experiment: str
     passed: bool
     reasons: tuple[str, ...] = ()
@@ -658,17 +663,17 @@ class GateReport(Record):
     tasks: tuple[TaskDifference, ...] = ()
     thresholds: tuple[MetricThreshold, ...] = ()
     margin: float | None = None
-    """Where one is given, it must be shown that the pass rate is not worse by more than this."""
+    """Largest acceptable loss of the pass rate, if given; a larger one must be ruled out."""
     coverage: float | None
-    """Of the attempts that were to be scored, those that were."""
+    """Share of the attempts to be scored that were scored."""
     left_out: tuple[str, ...] = ()
     """Tasks and variants that only one side has, and why they are not compared."""
     rules: tuple[str, ...] = ()
-    """Those that gate: whose findings count in `without findings`."""
+    """The gating rules, whose findings count in `without findings`."""
 
 
 class GateRun(Record):
-    """A gate's report as it was kept."""
+    """A stored report of a gate."""
 
     number: int
     at: Time

@@ -1,4 +1,4 @@
-"""A finding of a rule, and what was measured of one trace."""
+"""Findings of rules, and measures of one trace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from closeloop.records.record import Record
 
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
-"""The worst first."""
+"""Most severe first."""
 FailureMode = Literal[
     "context blindness",
     "instruction drift",
@@ -20,12 +20,12 @@ FailureMode = Literal[
     "hallucinated API",
 ]
 ModeSource = Literal["rule", "grade", "check", "judge", "person", "code", "delivery"]
-"""What said so: a rule of traces, the tests, a check of the change, a judge, a person, a team's own
-program, or what became of the change after it was merged."""
+"""Source of a failure mode: a rule on traces, the tests, a check of the change, a judge, a person,
+a team's own program, or the fate of the change after its merge."""
 
 
 class Rule(Record):
-    """What a detector looks for. Its name is the bad pattern."""
+    """What a detector looks for, named after the bad pattern."""
 
     name: str
     version: int
@@ -33,12 +33,12 @@ class Rule(Record):
     """The bad pattern in one sentence."""
     severity: Severity
     mode: FailureMode | None = None
-    """The failure mode that a finding is evidence of."""
+    """The failure mode that a finding indicates."""
     gates: bool = False
-    """Whether it is meant to fail a build. A rule of traces does so once enough of its findings
-    on real sessions were read and right; the others advise."""
+    """Whether it is meant to fail a build. A rule on traces gates once enough of its findings on
+    real sessions were read and right; the others advise."""
     thresholds: dict[str, float] = {}
-    """The numbers that it decides by, with their defaults; `closeloop.toml` may set others."""
+    """Its numeric thresholds with their defaults; `closeloop.toml` can override them."""
 
 
 class Finding(Record):
@@ -49,7 +49,7 @@ class Finding(Record):
     severity: Severity
     message: str
     events: tuple[int, ...] = ()
-    """Numbers of the events that show it, the most telling first."""
+    """Numbers of the events that show it, most important first."""
     places: tuple[str, ...] = ()
     """Places in files that show it, as `path:line`."""
     lane: str | None = None
@@ -57,14 +57,14 @@ class Finding(Record):
     confidence: float = 1.0
     source: Literal["rule", "check", "judge", "person"] = "rule"
     silenced: str | None = None
-    """Why it is not to be counted, where somebody said so."""
+    """Why somebody silenced it; a silenced finding is not counted."""
 
 
 class Unmeasured(Record):
-    """What could not be said of this trace, and why. It is left out of every rate."""
+    """What could not be measured on this trace, and why. It is left out of every rate."""
 
     rule: str
-    """The rule, or the measure."""
+    """The rule or the measure."""
     reason: str
 
 
@@ -76,7 +76,7 @@ def make_finding(
     lane: str | None = None,
     confidence: float = 1.0,
 ) -> Finding:
-    """A finding of that rule."""
+    """Build a finding of a rule."""
     return Finding(
         rule=rule.name,
         version=rule.version,
@@ -103,82 +103,84 @@ EndingCategory = Literal[
 
 
 class Measures(Record):
-    """Of one lane, or of the whole trace. None is: could not be measured, or never came up."""
+    """Measures of one lane or a whole trace. None: could not be measured, or did not occur."""
 
     lane: str | None = None
-    """None is the whole trace."""
+    """None for the whole trace."""
     events: int = 0
     calls: int = 0
     edits: int = 0
     checks: int = 0
     iterations: int = 0
     converged: bool | None = None
-    """Whether all passed in the end, for good; None where nothing failed or none can tell."""
+    """Whether all checks passed in the end and stayed so; None if nothing failed or it is unknown.
+    """
     converged_after: int | None = None
-    """Iterations until then."""
+    """Number of iterations until then."""
     standstill: int = 0
-    """The longest row of iterations whose failures stayed the same."""
+    """The longest run of iterations with unchanged failures."""
     feedback: Rate | None = None
-    """Failing checks whose output was acted on before the next check."""
+    """Share of failing checks whose output was used before the next check."""
     brief: Rate | None = None
-    """Facts that the child needs, present in the brief."""
+    """Share of the facts the child needs that the brief contains."""
     brief_parts: Rate | None = None
     """Parts of a good brief: context, scope, only this work, how to report, what supersedes."""
     understood: Rate | None = None
-    """Handoffs whose child aimed at the brief's targets at once."""
+    """Share of handoffs whose child worked on the brief's targets at once."""
     returned: Rate | None = None
-    """Facts in the child's report that the parent used."""
+    """Share of the facts in the child's report that the parent used."""
     planted: Rate | None = None
-    """Planted facts found in each brief: exact, and then used in place of `brief`."""
+    """Share of planted facts in each brief: exact, and used in place of `brief`."""
     recovery: Rate | None = None
-    """Surprising states met by re-reading, asking or flagging."""
+    """Share of surprising states after which the agent read again, asked or reported."""
     context_losses: int | None = None
-    """Constraints violated, corrections repeated, unchanged files read again and again."""
+    """Number of violated constraints, repeated corrections, and unchanged files read repeatedly."""
     verified: bool | None = None
-    """A check ran after the last edit; None without an edit."""
+    """Whether a check ran after the last edit; None without an edit."""
     tampering: int | None = None
-    """Findings of weakened tests, suppressed errors and answers from history."""
+    """Number of findings of weakened tests, suppressed errors and answers from history."""
     drift: tuple[float, ...] = ()
-    """Likeness of each window of actions to the goal, 0 to 1."""
+    """Similarity of each window of actions to the goal, from 0 to 1."""
     drift_slope: float | None = None
-    """Change of that likeness from the first window to the last."""
+    """Change of that similarity from the first window to the last."""
     context_tokens: int | None = None
-    """The most that one turn had before it, with what it added; None where no turn tells."""
+    """The largest context of one turn, with what it added; None if no turn reports it."""
     usage: Usage = Usage()
     seconds: float | None = None
 
 
 class ProcessScore(Record):
-    """Can the agent close the loop: four rates, beside the outcome and never mixed into it."""
+    """Whether the agent closes the loop: four rates, shown beside the outcome and never mixed with
+    it."""
 
     handoff: Rate | None = None
     feedback: Rate | None = None
     recovery: Rate | None = None
     convergence: Rate | None = None
-    """Of the episodes of failure, those that ended in success."""
+    """Share of failure episodes that ended in success."""
 
 
 class HandoffFacts(Record):
-    """The facts behind a handoff's score, one by one."""
+    """The facts behind a handoff's score."""
 
     event: int
-    """The number of the handoff's event."""
+    """Number of the handoff's event."""
     child: str | None
-    """The lane that the work was handed to, where it is recorded."""
+    """The lane that received the work, if recorded."""
     arrived: tuple[str, ...] = ()
-    """Facts that the child needs and the brief has."""
+    """Facts that the child needs and the brief contains."""
     lost: tuple[str, ...] = ()
-    """Facts that the child needs and the brief leaves out."""
+    """Facts that the child needs and the brief omits."""
     understood: bool | None = None
-    """Whether the child aimed at the brief's targets at once; None where that cannot be told."""
+    """Whether the child worked on the brief's targets at once; None if unknown."""
     used: tuple[str, ...] = ()
     """Facts of the child's report that the parent used."""
     unused: tuple[str, ...] = ()
-    """Facts of the report that it did not use, and work of the child that it did again."""
+    """Facts of the report that it did not use, and work of the child that it repeated."""
 
 
 class ModeTag(Record):
-    """A failure mode that an attempt shows, by what one source says."""
+    """A failure mode of an attempt, according to one source."""
 
     mode: FailureMode
     reason: str
@@ -187,7 +189,7 @@ class ModeTag(Record):
 
 
 class AttemptEnding(Record):
-    """Which outcome category an attempt falls into: the first that applies."""
+    """The outcome category of an attempt: the first that applies."""
 
     category: EndingCategory
     reason: str
@@ -198,7 +200,7 @@ class Measurement(Record):
     """The measures of one trace, and the findings of all rules."""
 
     rules: str
-    """Digest of the rules, their versions and thresholds; when it changes, measure again."""
+    """Digest of the rules, their versions and thresholds. When it changes, measure again."""
     findings: tuple[Finding, ...] = ()
     unmeasured: tuple[Unmeasured, ...] = ()
     whole: Measures = Measures()
@@ -206,12 +208,12 @@ class Measurement(Record):
     score: ProcessScore = ProcessScore()
     modes: tuple[ModeTag, ...] = ()
     examined: tuple[tuple[FailureMode, ModeSource], ...] = ()
-    """Which failure modes were looked for, and by what."""
+    """The failure modes that were examined, with the source."""
     modules: int | None = None
-    """Packages or top folders that the change touches; None without one on record."""
+    """Packages or top-level folders that the change touches; None if no change is recorded."""
     opened_precision: float | None = None
     opened_recall: float | None = None
-    """Of the files that the agent opened, against those that the reference changes."""
+    """Share of the reference's changed files that the agent opened."""
     ending: AttemptEnding | None = None
     features: dict[str, float] = {}
     """Features that triage uses; unknown ones are absent."""

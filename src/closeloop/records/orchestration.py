@@ -1,4 +1,4 @@
-"""An orchestrated plan: a request in tasks that sub-agents work on, each output judged at once."""
+"""An orchestrated plan: a request split into tasks for sub-agents, each output judged at once."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from closeloop.records.trace import Trace
 
 SubtaskStage = Literal["started", "returned", "judged", "blocked", "held"]
 MERGE_CHECK = "merge"
-"""The check that a change fails which does not go together with those of other tasks."""
+"""The check that fails if a change conflicts with those of other tasks."""
 TOGETHER_CHECK = "together"
-"""The check that a change fails which makes commands of other tasks fail."""
+"""The check that fails if a change breaks commands of other tasks."""
 
 
 # What is to be done
 
 
 class SubtaskSpec(Subtask, forbid_unknown_fields=True):
-    """One task of a plan, and who works on it within which bounds."""
+    """One task of a plan, with its worker and its limits."""
 
     variant: str | None = None
-    """A variant of closeloop.toml; None is whoever works on the plan."""
+    """A variant of closeloop.toml; None is the plan's worker."""
     scope: tuple[str, ...] = ()
-    """Globs of the files it may change; none given means anywhere."""
+    """Globs of the files it may change; empty means anywhere."""
     commands: tuple[str, ...] = ()
-    """Must exit with 0 after the change, whatever a judge says."""
+    """Commands that must exit with 0 after the change, whatever a judge says."""
 
 
 class OrchestrationPlan(Record):
-    """A plan as somebody wrote it."""
+    """A plan as its author wrote it."""
 
     request: str
     plan: tuple[SubtaskSpec, ...]
 
 
 class PlanningRun(Record):
-    """How a model came to a plan."""
+    """How a model made a plan."""
 
     model: str
     usage: Usage = Usage()
@@ -50,7 +50,7 @@ class PlanningRun(Record):
 
 
 class Orchestration(Record):
-    """A plan that is carried out."""
+    """A plan that is being carried out."""
 
     id: str
     at: Time
@@ -58,23 +58,23 @@ class Orchestration(Record):
     tasks: tuple[SubtaskSpec, ...]
     repo: str | None = None
     base: str | None = None
-    """The commit that all begin from; None for work without code."""
+    """The commit that all tasks start from; None for work without code."""
     about: str = ""
-    """What is known of the repository beforehand."""
+    """Summary of the repository."""
     worker: str
     """The variant for tasks that name none."""
     written: VariantSettings | None = None
-    """As it was given, for a plan that is gone on with later."""
+    """The variant's settings, kept to resume the plan later."""
     judges: tuple[str, ...] = ()
-    """Models."""
+    """Names of the judges' models."""
     planning: PlanningRun | None = None
-    """None: the plan was given."""
+    """None if the plan was given."""
     handed_in: bool = False
-    """Others carry it out, and hand in what comes of it."""
+    """Whether others carry it out and submit the outputs."""
 
     @property
     def job(self) -> str:
-        """Names the work on it, on any machine."""
+        """Key of the work on it, equal on all machines."""
         return f"plan/{self.id}/0/0"
 
 
@@ -87,75 +87,75 @@ class SubtaskExecution(Record):
     plan: str
     task: str
     number: int
-    """Which try, from 1."""
+    """Number of the try, from 1."""
     variant: str
     agent: str
     model: str | None = None
     brief: str
     built_on: tuple[str, ...] = ()
-    """Tasks whose changes were there when it began."""
+    """Tasks whose changes were present when it began."""
     exit: Exit
     cause: str | None = None
     report: str = ""
     patch: str = ""
     files: tuple[str, ...] = ()
-    """Those that the patch changes."""
+    """The files that the patch changes."""
     checks: tuple[CommandResult, ...] = ()
-    """The task's commands, run where it had worked."""
+    """Results of the task's commands, run in its workspace."""
     facts: tuple[ComputedFact, ...] = ()
-    """What was found out about it without a judge."""
+    """Facts computed without a judge."""
     usage: Usage = Usage()
     started: Time
     ended: Time
     handed_in: bool = False
-    """Others made it; both times are when they handed it in."""
+    """Whether others made it; both times are then the time of submission."""
     told_seconds: float | None = None
-    """How long it took, as they say."""
+    """Its duration as reported by others."""
 
     @property
     def seconds(self) -> float | None:
-        """How long it took; None where those who made it do not say."""
+        """Its duration; None if those who made it do not report one."""
         return self.told_seconds if self.handed_in else (self.ended - self.started).total_seconds()
 
 
 class SubtaskAssessment(Record):
-    """What a try was found to be worth."""
+    """The assessment of a try."""
 
     plan: str
     task: str
     number: int
     passed: bool | None
-    """None: the judge abstains, or the machine lost the try."""
+    """None: the judge abstains, or a machine fault lost the try."""
     score: float | None = None
     issues: tuple[EvaluationIssue, ...] = ()
     why: str | None = None
     """Why there is no verdict."""
     ignored: bool = False
-    """All that was wrong with the try before is wrong again, and nothing is better."""
+    """Whether every issue of the previous try is still there and nothing improved."""
     evaluation: Evaluation | None = None
     at: Time
 
 
 class SubtaskTry(Record):
-    """A try, and what it was worth once that is known."""
+    """A try, with its assessment once known."""
 
     execution: SubtaskExecution
     assessment: SubtaskAssessment | None = None
     judged_before: Usage = Usage()
-    """What judges used who were asked about it before and gave no verdict."""
+    """Usage of judges who were asked about it before and gave no verdict."""
 
 
 class SubtaskResult(Record):
-    """A try as it is handed to the store."""
+    """A try as passed to the store."""
 
     execution: SubtaskExecution
     trace: Trace | None = None
     exchanges: bytes | None = None
-    """What went between the sub-agent and its model, packed."""
+    """Packed exchanges between the sub-agent and its model."""
 
 
 class OrchestrationResult(Record):
-    """What came of a plan when its last task was settled, or nothing more could be begun."""
+    """The result of a plan when its last task is settled or nothing more can start."""
 
     plan: str
     at: Time
@@ -163,13 +163,13 @@ class OrchestrationResult(Record):
     """None: no task fails, but some have no verdict."""
     summary: str
     held: str | None = None
-    """Why not everything was begun."""
+    """Why not every task was started."""
     not_begun: dict[str, str] = {}
-    """Tasks that nobody tried, and why."""
+    """Tasks that were not tried, with the reason."""
     checks: tuple[CommandResult, ...] = ()
     """The commands of all tasks, run on all changes together."""
     broken_by: dict[str, str] = {}
-    """By command that fails there, the task whose change breaks it."""
+    """By failing command, the task whose change breaks it."""
     attempt: str | None = None
     """The attempt with the trace and the merged change."""
     usage: Usage = Usage()
@@ -177,31 +177,31 @@ class OrchestrationResult(Record):
 
 
 class OrchestrationHistory(Record):
-    """All that is kept of a plan."""
+    """Everything stored about a plan."""
 
     plan: Orchestration
     tries: tuple[SubtaskTry, ...] = ()
-    """In the order they were begun."""
+    """In order of their start."""
     ending: OrchestrationResult | None = None
-    """The newest; None while it goes on, or when it was cut short."""
+    """The latest; None while it runs, or if it was interrupted."""
 
 
 class PlanGrade(Record):
-    """How good a plan is, by the scores that count for its tasks."""
+    """The grade of a plan, from the scores that count for its tasks."""
 
     letter: Literal["A", "B", "C", "F"] | None
-    """F where it failed, else by its weakest task: A from 0.9, B from 0.8, C. None: no verdict."""
+    """F if it failed, else by its weakest task: A from 0.9, B from 0.8, C. None: no verdict."""
     score: float | None = None
-    """The mean over its tasks; None where judges of several versions gave them, or one has none."""
+    """Mean over its tasks; None if several judge versions gave them, or one is missing."""
     weakest: float | None = None
-    """None where a task has no score, such as one whose command fails."""
+    """None if a task has no score, such as one whose command fails."""
     judged: int = 0
     passed: int = 0
-    """Of the tasks that were judged."""
+    """Number of judged tasks that passed."""
 
 
 class OrchestrationRow(Record):
-    """A plan as far as a list shows it."""
+    """One row of the list of plans."""
 
     id: str
     at: Time
@@ -214,7 +214,7 @@ class OrchestrationRow(Record):
     seconds: float | None = None
     summary: str | None = None
     grade: PlanGrade | None = None
-    """None where it has not ended, or nothing was scored."""
+    """None if it has not ended, or nothing was scored."""
 
 
 class PlanGradeDay(Record):
@@ -223,42 +223,42 @@ class PlanGradeDay(Record):
     day: Time
     plans: int
     passed: Rate | None
-    """Of those that have a verdict."""
+    """Share of passes among those with a verdict."""
     grades: dict[str, int]
-    """How many have each letter."""
+    """Number of plans by letter."""
 
 
 class PlanQualityDay(Record):
-    """The tries that one version of a judge judged on one day."""
+    """Tries that one judge version judged on one day."""
 
     day: Time
     judge: str | None
     judged: int
     passed: Rate | None
     first_try: Rate | None
-    """Of the first tries among them."""
+    """Share of passes among first tries."""
     score: float | None
     completeness: float | None
     quality: float | None
     relevance: float | None
-    """Means; scores of different judges are never averaged."""
+    """Mean; scores of different judges are never averaged."""
 
 
 class PlanTotals(Record):
-    """What came of all plans that ended: three rates of tasks that are never mixed."""
+    """Totals of all plans that ended: three task rates that are never mixed."""
 
     plans: int = 0
     passed: Rate | None = None
-    """Of those that have a verdict."""
+    """Share of passes among those with a verdict."""
     grades: dict[str, int] = {}
-    """How many have each letter."""
+    """Number of plans by letter."""
     first_try: Rate | None = None
     after_feedback: Rate | None = None
     final: Rate | None = None
 
 
 class PlanTrend(Record):
-    """How plans and their tries went: in all, and day by day, the newest first."""
+    """Results of plans and tries: in total and by day, newest first."""
 
     totals: PlanTotals = PlanTotals()
     grades: tuple[PlanGradeDay, ...] = ()
@@ -266,7 +266,7 @@ class PlanTrend(Record):
 
 
 class OrchestrationProgress(Record):
-    """What there is to tell while a plan is carried out."""
+    """A progress report of a plan."""
 
     stage: SubtaskStage
     task: str
@@ -282,12 +282,12 @@ DeliveryStep = Literal[
     "requested", "worked", "fixed", "checked", "saved", "branched", "opened", "ended"
 ]
 DeliveryState = Literal["delivered", "unresolved", "held", "nothing"]
-"""Unresolved: delivered, with what fails written down. Held: its risk waits for a person. Nothing:
+"""Unresolved: delivered, with its failures documented. Held: its risk requires a person. Nothing:
 the agent changed nothing, so there is nothing to merge."""
 
 
 class HostIssue(Record):
-    """An issue as its host tells it. Anybody may have written it."""
+    """An issue as returned by its host. Its text is untrusted."""
 
     number: int
     title: str
@@ -295,65 +295,65 @@ class HostIssue(Record):
     url: str | None = None
     author: str | None = None
     closable: bool = False
-    """It is one of the repository that the work is delivered to."""
+    """Whether it belongs to the repository that the work is delivered to."""
 
 
 class AskedWork(Record):
-    """What somebody wants: in words, by an issue, or both."""
+    """A request: text, an issue, or both."""
 
     text: str = ""
     issue: HostIssue | None = None
     target: str | None = None
-    """The branch that it is to be merged into; None where it starts from no branch."""
+    """The branch to merge into; None if it starts from no branch."""
     user: str | None = None
 
 
 class DeliveryOrder(Record):
-    """What is to be delivered: written down before anything is done, and gone on with."""
+    """A delivery, recorded before anything is done, so that it can be resumed."""
 
     id: str
     """Also the id of the attempt that it becomes."""
     at: Time
     title: str
     request: str
-    """As people wrote it."""
+    """The request as people wrote it."""
     task: Task
-    """What the agent is asked, where, and from which commit on."""
+    """The agent's task, with its repository and base commit."""
     variant: str
-    """By name."""
+    """Name of the variant."""
     written: VariantSettings
-    """As it was given, for a delivery that is gone on with later."""
+    """The variant's settings, kept to resume the delivery later."""
     target: str | None = None
     issue: HostIssue | None = None
     user: str | None = None
-    """Who asked."""
+    """The person who asked."""
     number: int = 1
-    """Which delivery of this request by this variant from this commit on."""
+    """Number of this delivery among those of the same request, variant and base commit."""
 
     @property
     def job(self) -> str:
-        """Names the work on it, on any machine."""
+        """Key of the work on it, equal on all machines."""
         return f"delivery/{self.id}/0/0"
 
 
 class CheckedChange(Record):
-    """What is delivered, with what the checks say of exactly that."""
+    """The delivered change, with the results of the checks on exactly that change."""
 
     patch: str
-    """Byte for byte, from the base on."""
+    """The patch from the base, byte for byte."""
     report: ChangeReport
     cycles: int = 0
-    """How often an agent was asked to mend it."""
+    """How often an agent was asked to fix it."""
     note: str | None = None
-    """Why mending stopped early, or why what it made was left out."""
+    """Why fixing stopped early, or why its result was left out."""
 
 
 class SavedDelivery(Record):
-    """The attempt of a delivery as it was saved."""
+    """The stored attempt of a delivery."""
 
     attempt: str
     report: int | None = None
-    """The number of its report; None where nothing was changed."""
+    """Number of its report; None if nothing was changed."""
 
 
 class DeliveryBranch(Record):
@@ -365,7 +365,7 @@ class DeliveryBranch(Record):
 
 
 class DeliveredPull(Record):
-    """A pull request that was opened, and what it was told."""
+    """An opened pull request, and what was written to it."""
 
     host: Literal["github", "gitlab"]
     repo: str
@@ -378,7 +378,7 @@ class DeliveredPull(Record):
 
 
 class DeliveryResult(Record):
-    """What came of a request."""
+    """The result of a delivery."""
 
     id: str
     state: DeliveryState
@@ -386,7 +386,7 @@ class DeliveryResult(Record):
     attempt: str
     variant: str
     reasons: tuple[str, ...] = ()
-    """Why it is not plainly delivered."""
+    """Why it is not delivered without reservation."""
     verdict: str | None = None
     risk: str | None = None
     cycles: int = 0
@@ -396,17 +396,17 @@ class DeliveryResult(Record):
     branch: DeliveryBranch | None = None
     pull: DeliveredPull | None = None
     notes: tuple[str, ...] = ()
-    """What else people should know: why there is no pull request, what could not be written."""
+    """Further notes: why there is no pull request, what could not be written."""
     report: ChangeReport | None = None
 
 
 class DeliveryProgress(Record):
-    """What there is to tell while a request is delivered."""
+    """A progress report of a delivery."""
 
     delivery: str
     step: DeliveryStep
     done: bool
-    """False where the step begins."""
+    """False when the step begins."""
     text: str
     known: bool = False
-    """It was done before, and is not done again."""
+    """Whether it was done before and is skipped."""

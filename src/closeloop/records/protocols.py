@@ -1,4 +1,4 @@
-"""What plug-ins are: small protocols that import nothing but this package."""
+"""Protocols of plug-ins. This module imports nothing but this package."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 
 
 class ProcessResult(Record):
-    """What became of one command."""
+    """The result of one command."""
 
     exit_code: int | None
-    """None when a limit or the machine ended it."""
+    """None if a limit or the machine ended it."""
     output: str
-    """Standard output and error as they came, head and tail kept, undecodable bytes replaced."""
+    """Standard output and error in order, middle truncated, undecodable bytes replaced."""
     seconds: float
     stopped: str | None = None
     """`out of time`, `idle`, `too many processes`, `too much memory`, `too much disk`,
     `too many files`."""
     dropped_bytes: int = 0
-    """How much of the middle of the output was left out."""
+    """Bytes left out of the middle of the output."""
 
 
 class Sandbox(Protocol):
-    """A workspace seen from inside its sandbox: everything an agent does happens through it."""
+    """A workspace seen from inside its sandbox; everything an agent does goes through it."""
 
     @property
     def root(self) -> str:
-        """The workspace's path as commands see it."""
+        """Path of the workspace as commands see it."""
         ...
 
     async def run(
@@ -62,64 +62,64 @@ class Sandbox(Protocol):
         ...
 
     async def read(self, path: str, limit: int = ...) -> bytes:
-        """A file's content; OSError when it cannot be read or is over the limit."""
+        """Content of a file; OSError if it cannot be read or exceeds the limit."""
         ...
 
     async def write(self, path: str, content: bytes) -> None:
-        """Create or replace a file and the folders above it; OSError when that is refused."""
+        """Create or replace a file and its parent folders; OSError if refused."""
         ...
 
 
 class Model(Protocol):
-    """Something that answers: a provider, a local server, a script."""
+    """A model: a provider, a local server or a script."""
 
     @property
     def name(self) -> str: ...
 
     async def reply(self, request: ModelRequest) -> ModelReply:
-        """One turn. Raises OutOfBudget, or MachineFailed when the provider cannot be had."""
+        """Answer one turn. Raises OutOfBudget, or MachineFailed if the provider is unavailable."""
         ...
 
 
 class ModelProxy(Model, Protocol):
-    """One attempt's way to its model: counted, recorded and kept within its limits.
+    """One attempt's access to its model: counted, recorded and limited.
 
-    A program in a cage finds it at `socket`, speaking any of the providers' formats; an agent of
-    ours calls `reply`.
+    A program in a sandbox connects to `socket` and may use any provider's format; built-in agents
+    call `reply`.
     """
 
     @property
     def socket(self) -> str:
-        """Path of a Unix socket in a folder of its own, which a cage may show to its programs."""
+        """Path of a Unix socket in its own folder, which a sandbox can expose to its programs."""
         ...
 
     @property
     def address(self) -> str:
-        """The same on loopback, `http://127.0.0.1:PORT/SECRET`, for what is not in a cage."""
+        """The same on loopback, `http://127.0.0.1:PORT/SECRET`, for programs outside a sandbox."""
         ...
 
     @property
     def usage(self) -> Usage:
-        """All that was used so far."""
+        """Total usage so far."""
         ...
 
     @property
     def exchanges(self) -> Sequence[Exchange]:
-        """Everything that went through so far, in the order it was asked."""
+        """All exchanges so far, in order of the requests."""
         ...
 
     @property
     def busy(self) -> bool:
-        """Whether somebody waits for an answer now."""
+        """Whether a request is waiting for an answer."""
         ...
 
     async def closed(self) -> OutOfBudget | Fault:
-        """Wait until nothing more will go through, and say why; without a reason, for ever."""
+        """Wait until the proxy closes and return the reason; waits for ever if it never does."""
         ...
 
 
 class Recording(Record):
-    """A file that an agent left about its work, as it was found in its cage."""
+    """A file that an agent wrote about its work, as found in its sandbox."""
 
     path: str
     """Relative, below the agent's home or workspace."""
@@ -127,21 +127,21 @@ class Recording(Record):
 
 
 class Assignment(Record):
-    """What an agent works on, and with which sandbox, model and limits."""
+    """An agent's task, with its sandbox, model and limits."""
 
     prompt: str
     system: str | None
-    """The variant's system prompt; None is the agent's own."""
+    """The variant's system prompt; None is the agent's default."""
     cage: Sandbox
     model: Model | None
     door: ModelProxy | None = None
-    """The same model as an HTTP address, for agents that are other programs."""
+    """The same model as an HTTP address, for agents that are separate programs."""
     variant: Variant
     limits: Limits
     answer: Callable[[str], str | None]
-    """The user's answer to a question, or None when there is none."""
+    """The user's answer to a question, or None."""
     feedback: bool = False
-    """Whether to ask, when the work is done, what the agent lacked."""
+    """Whether to ask the agent at the end what it lacked."""
 
 
 class Work(Record):
@@ -153,39 +153,39 @@ class Work(Record):
     cause: str | None = None
     summary: str | None = None
     recordings: tuple[Recording, ...] = ()
-    """The agent's own files; the trace is read from them when it is empty."""
+    """The agent's own files. The trace is read from them if it is empty."""
     feedback: str | None = None
-    """What the agent said it lacked, where it was asked."""
+    """What the agent said it lacked, if asked."""
 
 
 class RecordingSource(Protocol):
-    """A file that may be a recording, opened as far as its beginning."""
+    """A file that may be a recording, read as far as its beginning."""
 
     @property
     def path(self) -> Path: ...
 
     @property
     def head(self) -> bytes:
-        """The first bytes, unpacked where the file is packed as a whole."""
+        """The first bytes, decompressed if the whole file is compressed."""
         ...
 
     @property
     def lines(self) -> Sequence[Any]:
-        """The first JSON values of a file with one a line; none for other files."""
+        """The first JSON values of a file with one per line; empty for other files."""
         ...
 
     @property
     def document(self) -> Any:
-        """The file as one JSON value; None for other files, or where it is too large."""
+        """The file as one JSON value; None for other files, or if it is too large."""
         ...
 
     @property
     def skipped(self) -> dict[str, int]:
-        """What could not be read so far, and how often; readers add to it."""
+        """Unreadable parts so far, with counts; readers add to it."""
         ...
 
     def records(self) -> Iterator[Any]:
-        """Every JSON value of a file with one a line; bad lines are counted and passed over."""
+        """Every JSON value of a file with one per line; bad lines are counted and skipped."""
         ...
 
     def beside(self, path: Path) -> RecordingSource:
@@ -194,7 +194,7 @@ class RecordingSource(Protocol):
 
 
 class Reader(Protocol):
-    """Reads one native format. Found by what files contain, never by their names."""
+    """Reads one native format, recognised by content, never by file name."""
 
     @property
     def name(self) -> str: ...
@@ -203,28 +203,31 @@ class Reader(Protocol):
     def version(self) -> int: ...
 
     def recognises(self, source: RecordingSource) -> bool:
-        """Whether this is its format, by content alone and quickly."""
+        """Whether the content has this format; must be quick."""
         ...
 
     def read(self, source: RecordingSource) -> Iterator[Session]:
-        """The sessions of a recording. What is odd is kept as a note or counted as skipped."""
+        """Yield the sessions of a recording.
+
+        Unexpected content becomes a note or is counted as skipped.
+        """
         ...
 
 
 class MultiFileReader(Reader, Protocol):
-    """A reader of recordings in several files; without one of these, it stands for no file."""
+    """A reader of recordings that span several files."""
 
     def parts(self, source: RecordingSource) -> Sequence[Path]:
-        """The other files that belong to this recording, in a fixed order."""
+        """The other files of this recording, in a fixed order."""
         ...
 
     def owner(self, source: RecordingSource) -> Path | None:
-        """The file whose recording this one is only a part of, where it is there."""
+        """The file whose recording includes this one, if present."""
         ...
 
 
 class Detector(Protocol):
-    """One rule over a trace. Pure: the same trace gives the same findings, in the same order."""
+    """One rule over a trace. Pure: equal traces give equal findings in equal order."""
 
     @property
     def rule(self) -> Rule: ...
@@ -232,25 +235,26 @@ class Detector(Protocol):
     def detect(
         self, reading: TraceReading, limits: Mapping[str, float]
     ) -> Sequence[Finding] | Unmeasured:
-        """What it finds by those thresholds, or why this trace cannot show it."""
+        """Return the findings under these thresholds, or why this trace cannot show any."""
         ...
 
 
 class ChangeCheck(Protocol):
-    """One look at a change: code quality, names, scope. Pure, given the inspection."""
+    """One check of a change: code quality, names, scope. Pure, given the inspection."""
 
     @property
     def rules(self) -> Sequence[Rule]:
-        """What it may find."""
+        """The rules it may report."""
         ...
 
     def check(self, inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-        """Findings with `places` as `path:line` after the change, or why it could not look."""
+        """Findings with `places` as `path:line` after the change, or why it could not be
+        checked."""
         ...
 
 
 class Judge(Protocol):
-    """How a rubric is put to a model and its answer read. Pure: asking is done for it."""
+    """How a rubric is put to a model and its answer is read. Pure: the caller asks the model."""
 
     @property
     def name(self) -> str: ...
@@ -259,53 +263,53 @@ class Judge(Protocol):
     def version(self) -> int: ...
 
     def pose(self, case: JudgeCase, rubric: Rubric, temperature: float) -> PosedQuestion:
-        """The request: instructions that depend on the rubric alone, then the case as data."""
+        """Build the request: instructions that depend on the rubric alone, then the case as
+        data."""
         ...
 
     def read(
         self, value: Any, posed: PosedQuestion, rubric: Rubric
     ) -> Sequence[RubricAnswer] | str:
-        """One answer for each check, from a reply that fits the schema; or why it is none."""
+        """One answer for each check, from a reply that fits the schema; or why it is invalid."""
         ...
 
 
 class Encoder(Protocol):
-    """Turns texts into vectors whose nearness is likeness of meaning. It retrieves, it never
-    decides."""
+    """Turns texts into vectors; near vectors mean similar texts. It retrieves and never decides."""
 
     @property
     def id(self) -> str:
-        """Its name with what it was made of; only vectors of one id are held against each other."""
+        """Its name and version; only vectors with equal id are compared."""
         ...
 
     @property
     def floor(self) -> float:
-        """The least likeness, by meaning and words, of a text and a rule that it may restate."""
+        """Minimum similarity, by meaning and words, of a text and a rule that it may restate."""
         ...
 
     @property
     def alike(self) -> float:
-        """The likeness from which on two texts mostly say the same."""
+        """Similarity from which two texts mostly mean the same."""
         ...
 
     def ready(self) -> bool:
-        """Whether all that it needs is here."""
+        """Whether everything it needs is installed."""
         ...
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """A row for each text, of length one; of zeros for a text that says nothing."""
+        """Return one unit vector per text; zeros for a text without content."""
         ...
 
 
 class Agent(Protocol):
-    """What an agent plug-in implements: it works on an assignment in its sandbox."""
+    """An agent plug-in: works on an assignment in its sandbox."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def version(self) -> str | None:
-        """The version that will run, where it is known beforehand."""
+        """The version that will run, if known beforehand."""
         ...
 
     def prompt(self, system: str | None) -> tuple[str, str]:
@@ -313,12 +317,15 @@ class Agent(Protocol):
         ...
 
     async def work(self, assignment: Assignment) -> Work:
-        """Do the work. An agent's failure is its exit; raise MachineFailed only for ours."""
+        """Do the work.
+
+        An agent's failure is its exit; raise MachineFailed only for machine faults.
+        """
         ...
 
 
 class ScoredAttempt(Record):
-    """What a scorer gets: everything stored of one attempt."""
+    """A scorer's input: everything stored about one attempt."""
 
     attempt: Attempt
     task: Task | None = None
@@ -328,11 +335,11 @@ class ScoredAttempt(Record):
 
 
 class Scorer(Protocol):
-    """A team's own way to score: installed as a plug-in, run where its score is asked for."""
+    """A team's own scorer: installed as a plug-in, run when its score is needed."""
 
     name: str
     scores: tuple[ScoreDefinition, ...]
 
     def score_attempt(self, shown: ScoredAttempt) -> Mapping[str, float | str | None]:
-        """Values by the names of `scores`; a name that is left out, or None, is no say."""
+        """Values by the names of `scores`; a missing name or None is an abstention."""
         ...

@@ -1,4 +1,4 @@
-"""The human side: pull requests as facts come in about them, their lives, and corrections."""
+"""Pull requests: facts from code hosts, the state derived from them, and corrections."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ SignKind = Literal["author", "label", "branch", "trailer", "attempt"]
 
 
 class PullDescription(Record, tag="description"):
-    """A pull request as its host described it at one moment; the latest counts."""
+    """A pull request as described by its host at one time; the latest counts."""
 
     title: str
     body: str = ""
     url: str | None = None
     author: str | None = None
-    """None for an account that was deleted."""
+    """None for a deleted account."""
     bot: bool = False
     state: PullRequestState = "open"
     draft: bool = False
     branch: str | None = None
     fork: bool = False
-    """The branch is one of another repository, whoever may write there."""
+    """Whether the branch belongs to another repository."""
     base: str | None = None
-    """The branch it is to be merged into."""
+    """The branch to merge into."""
     head: str | None = None
-    """The newest commit."""
+    """The latest commit."""
     merge_commit: str | None = None
     labels: tuple[str, ...] = ()
     assignees: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class PullDescription(Record, tag="description"):
 
 
 class FileEdit(Record):
-    """One file of a commit or a pull request; how many lines, where that is known."""
+    """One file of a commit or a pull request, with line counts if known."""
 
     path: str
     added: int | None = None
@@ -64,30 +64,30 @@ class PullCommit(Record, tag="commit"):
     at: Time
     message: str = ""
     author: str | None = None
-    """The account, else the name that git has."""
+    """The account, else git's author name."""
     email: str | None = None
     bot: bool = False
     merge: bool = False
-    """It only brings in what others did elsewhere."""
+    """Whether it only merges work from elsewhere."""
     files: tuple[FileEdit, ...] | None = None
-    """None where nobody told."""
+    """None if not reported."""
 
 
 class Push(Record, tag="push"):
-    """The branch moved."""
+    """A push to the branch."""
 
     after: str
     at: Time
     before: str | None = None
     by: str | None = None
     forced: bool = False
-    """What was there before is no longer in it."""
+    """Whether earlier commits were dropped."""
     commits: tuple[str, ...] | None = None
-    """What it brought; None where nobody told."""
+    """The pushed commits; None if not reported."""
 
 
 class PullExtent(Record, tag="extent"):
-    """The files and commits of a whole pull request, as they were at one moment."""
+    """The files and commits of a whole pull request at one time."""
 
     files: tuple[FileEdit, ...] | None = None
     commits: tuple[str, ...] | None = None
@@ -101,11 +101,11 @@ class CiCheck(Record, tag="check"):
     at: Time
     result: CheckResult
     conclusion: str | None = None
-    """In the host's own word."""
+    """In the host's own words."""
 
 
 class Review(Record, tag="review"):
-    """Somebody looked at a pull request and said so."""
+    """A review of a pull request."""
 
     id: str
     by: str | None = None
@@ -113,14 +113,15 @@ class Review(Record, tag="review"):
     state: ReviewState
     body: str = ""
     sha: str | None = None
-    """The commit that was looked at."""
+    """The reviewed commit."""
     at: Time
     counts: bool = False
-    """By a person who is neither its author nor an agent; told only within a PullRequest."""
+    """Whether it is by a person who is neither the author nor an agent; set only in a PullRequest.
+    """
 
 
 class ReviewComment(Record, tag="comment"):
-    """One remark; a later version of it replaces an earlier one."""
+    """One comment; a later version replaces an earlier one."""
 
     id: str
     by: str | None = None
@@ -130,40 +131,41 @@ class ReviewComment(Record, tag="comment"):
     """When it was first written."""
     path: str | None = None
     line: int | None = None
-    """The place it speaks of; None for the whole."""
+    """The commented line; None for the whole."""
     hunk: str | None = None
-    """The lines of the diff it stands at."""
+    """The commented lines of the diff."""
     sha: str | None = None
     review: str | None = None
     answers: str | None = None
     """The comment it replies to."""
     deleted: bool = False
     resolved: bool | None = None
-    """None where nobody told; told only within a PullRequest."""
+    """None if not reported; set only in a PullRequest."""
     counts: bool = False
-    """By a person who is neither its author nor an agent; told only within a PullRequest."""
+    """Whether it is by a person who is neither the author nor an agent; set only in a PullRequest.
+    """
 
 
 class CommentThread(Record, tag="thread"):
-    """A thread of comments was settled, or opened again."""
+    """A comment thread was resolved or reopened."""
 
     comments: tuple[str, ...]
     resolved: bool
 
 
 class BackReference(Record, tag="pointer"):
-    """A later change that points back: what it takes back or repairs."""
+    """A later change that refers to this one: a revert or a fix."""
 
     kind: PointerKind
     at: Time
     how: Literal["trailer", "message", "blame"]
     sha: str | None = None
-    """Of what it points at, perhaps shortened."""
+    """The commit it refers to, possibly abbreviated."""
     by: str
-    """The commit that points, or the pull request as `#12`."""
+    """The commit that refers, or the pull request as `#12`."""
     title: str = ""
     lines: int | None = None
-    """How many of its lines were replaced, where git was asked."""
+    """How many of its lines were replaced, if computed from git."""
 
 
 FactBody = (
@@ -180,18 +182,18 @@ FactBody = (
 
 
 class Fact(Record):
-    """One thing that was told of a repository's pull requests: added, never changed."""
+    """One reported fact about a repository's pull requests: added, never changed."""
 
     source: FactSource
     repo: str
-    """`owner/name` at its host; a path for plain git."""
+    """`owner/name` on its host; a path for plain git."""
     pull: int | None = None
-    """None where only the commit or the branch says which one it is."""
+    """None if only the commit or branch identifies it."""
     sha: str | None = None
     branch: str | None = None
     at: Time
     key: str
-    """Equal facts have equal keys, whoever tells them."""
+    """Equal facts have equal keys, whatever their source."""
     what: FactBody
 
 
@@ -199,14 +201,14 @@ class Fact(Record):
 
 
 class AuthorshipSign(Record):
-    """Why a pull request is taken for an agent's work."""
+    """Evidence that a pull request is an agent's work."""
 
     kind: SignKind
     value: str
 
 
 class ReviewRound(Record):
-    """Review, and the change that answers it: one turn of the review loop."""
+    """A review and the change that answers it."""
 
     number: int
     started: Time
@@ -216,9 +218,9 @@ class ReviewRound(Record):
     reviews: tuple[str, ...] = ()
     comments: tuple[str, ...] = ()
     requested: bool = False
-    """Changes were asked for in so many words."""
+    """Whether changes were explicitly requested."""
     answer: str | None = None
-    """The commit that came next."""
+    """The commit that followed."""
 
 
 class HumanEdit(Record):
@@ -230,11 +232,11 @@ class HumanEdit(Record):
     title: str = ""
     files: tuple[FileEdit, ...] | None = None
     last: bool = True
-    """After the agent's last commit: it was not changed again by the agent."""
+    """Whether it follows the agent's last commit."""
 
 
 class PullRequest(Record):
-    """The life of a pull request, as far as it was told."""
+    """The state of a pull request, derived from the known facts."""
 
     repo: str
     number: int
@@ -244,7 +246,7 @@ class PullRequest(Record):
     url: str | None = None
     author: str | None = None
     asked_by: str | None = None
-    """The person who wanted it, never a bot; None where nobody says."""
+    """The person who requested it, never a bot; None if unknown."""
     state: PullRequestState
     draft: bool = False
     branch: str | None = None
@@ -257,13 +259,13 @@ class PullRequest(Record):
     closed: Time | None = None
     merged: Time | None = None
     told: Time
-    """When the last of this happened."""
+    """Time of the latest fact."""
     signs: tuple[AuthorshipSign, ...] = ()
-    """None of them: it is a person's."""
+    """Empty: it is a person's."""
     agent: str | None = None
     task: str | None = None
     prompt: str | None = None
-    """What its commits say in `Task-Id:` and `Prompt-Version:`, or a label says."""
+    """From `Task-Id:` and `Prompt-Version:` of its commits, or from a label."""
     attempt: str | None = None
     files: tuple[FileEdit, ...] | None = None
     files_changed: int | None = None
@@ -274,20 +276,20 @@ class PullRequest(Record):
     checks: tuple[CiCheck, ...] = ()
     first_push: CheckResult | None = None
     last_push: CheckResult | None = None
-    """What all checks of that push say together."""
+    """Combined result of all checks of that push."""
     reviews: tuple[Review, ...] = ()
     comments: tuple[ReviewComment, ...] = ()
     rounds: tuple[ReviewRound, ...] = ()
     edits: tuple[HumanEdit, ...] = ()
     pointers: tuple[BackReference, ...] = ()
     reviewed: bool = False
-    """By a person other than its author."""
+    """Whether a person other than the author reviewed it."""
     version: int = 1
-    """Of the code that made this of the facts: a number from its digest."""
+    """Version of the code that derived this from the facts: a number from its digest."""
 
 
 class Correction(Record):
-    """What people did to an agent's work because it was not right: a lesson, with its place."""
+    """A correction of an agent's work by a person, with its place."""
 
     id: str
     repo: str
@@ -302,13 +304,13 @@ class Correction(Record):
     at: Time
     tags: tuple[FailureMode, ...] = ()
     suggested: tuple[FailureMode, ...] = ()
-    """What it may be, until somebody says so."""
+    """Suggested failure modes, until somebody confirms one."""
     withdrawn: bool = False
-    """What it was read from is gone: a deleted comment, or a commit that was forced away."""
+    """Whether its source is gone: a deleted comment, or a commit that was forced away."""
 
 
 class PullRow(Record):
-    """A pull request as far as a list shows it."""
+    """One row of the list of pull requests."""
 
     repo: str
     pull: int
@@ -317,9 +319,9 @@ class PullRow(Record):
     url: str | None = None
     author: str | None = None
     asked_by: str | None = None
-    """The person who wanted it, never a bot; None where nobody says."""
+    """The person who requested it, never a bot; None if unknown."""
     agent: str | None = None
-    """None for a person's."""
+    """None for a person's pull request."""
     attempt: str | None = None
     task: str | None = None
     prompt: str | None = None
@@ -333,7 +335,7 @@ class PullRow(Record):
     told: Time
     rounds: int = 0
     comments: int = 0
-    """Of reviewers."""
+    """Number of reviewers' comments."""
     edits: int = 0
     pointers: int = 0
     first_push: CheckResult | None = None
@@ -343,9 +345,9 @@ class PullRow(Record):
     files: int | None = None
     added: int | None = None
     removed: int | None = None
-    """Lines; None where nobody told, which is not 0."""
+    """Number of removed lines; None means unknown, not 0."""
     has_change: bool = False
-    """Whether the diff of its newest commit is stored."""
+    """Whether the diff of its latest commit is stored."""
     version: int = 1
 
 
@@ -353,40 +355,40 @@ class PullRow(Record):
 
 
 class Delivery(Record):
-    """What people did with the work of one attempt, as far as it is known. None is not known."""
+    """What people did with the work of one attempt. None is unknown."""
 
     attempt: str
     at: Time
-    """When this was learned: of several the newest counts."""
+    """When this was learned; the latest counts."""
     passed: bool | None = None
-    """The whole suite passes and it builds cleanly; needed only where no grade says so."""
+    """Whether the whole suite passes and it builds; needed only without a grade."""
     merged: bool | None = None
     corrected: bool | None = None
-    """A person changed the diff before it was merged."""
+    """Whether a person changed the diff before the merge."""
     reviewed: bool | None = None
-    """A person other than its author looked before it was merged or closed."""
+    """Whether a person other than the author reviewed it before it was merged or closed."""
     seconds_in_review: float | None = None
-    """From the opening to the merge or the closing."""
+    """From opening to merge or close."""
     cycles: int | None = None
     """Rounds of human correction before it could be merged."""
     regressed: bool | None = None
-    """A test outside the task's scope broke, or a later revert or fix points at it."""
+    """Whether a test outside the task's scope broke, or a later revert or fix refers to it."""
     files: int | None = None
     modules: int | None = None
     dependents: int | None = None
-    """What the change touched, and what depends on that."""
+    """Number of modules that the change touches or that depend on those."""
     risk: RiskLevel | None = None
     first_review: bool | None = None
-    """Merged after its first review."""
+    """Whether it was merged after its first review."""
     first_push: bool | None = None
-    """CI passed on what was pushed first."""
+    """Whether CI passed on the first push."""
     comments: int | None = None
-    """Of reviewers."""
+    """Number of reviewers' comments."""
     seconds_to_open: float | None = None
-    """From the task's start to the pull request."""
+    """From the start of the task to the pull request."""
     repeated: int | None = None
-    """Comments that restate what was said before the pull request: confirmed.
+    """Confirmed comments that restate something said before the pull request.
 
-    None where there was nothing to compare them with, or nobody compared them yet.
+    None if there was nothing to compare them with, or they have not been compared yet.
     """
     repeated_unconfirmed: int | None = None

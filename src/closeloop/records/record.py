@@ -1,4 +1,4 @@
-"""What every record is: frozen, keyword-only data that does nothing."""
+"""The base of all records: frozen, keyword-only data without behaviour."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class _KeywordOnly(msgspec.StructMeta):
-    """msgspec does not hand `kw_only` down to subclasses; records want it everywhere."""
+    """Passes `kw_only` on to subclasses, which msgspec does not do."""
 
     def __new__(
         mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
@@ -26,18 +26,18 @@ class _KeywordOnly(msgspec.StructMeta):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Record(msgspec.Struct, metaclass=_KeywordOnly, frozen=True, omit_defaults=True):
-    """A fact. Absent is `None`; ids and clocks are given, never made here."""
+    """A record. Absent is `None`; ids and times are passed in, never created here."""
 
 
 # msgspec resolves the fields of a type when it is first read, and ends the process where two
 # threads do so at once.
 
 resolving_types = threading.Lock()
-"""Held by whoever makes a decoder while other threads may be about to."""
+"""Held while a decoder is created and other threads may create one."""
 
 
 def resolve_record_types() -> None:
-    """Resolve the fields of every record that is loaded, before threads read any."""
+    """Resolve the fields of every loaded record, before threads read any."""
     with resolving_types:
         kinds: list[type[Record]] = [Record]
         for kind in kinds:
@@ -47,7 +47,7 @@ def resolve_record_types() -> None:
 
 
 def html_table(header: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
-    """An HTML table for notebooks. Everything in it is escaped; None is an empty cell."""
+    """Build an HTML table for notebooks. All content is escaped; None is an empty cell."""
 
     def html_row(cells: Iterable[object], tag: str) -> str:
         texts = ("" if cell is None else html.escape(str(cell)) for cell in cells)
@@ -58,10 +58,10 @@ def html_table(header: Iterable[object], rows: Iterable[Iterable[object]]) -> st
 
 
 def content_digest(*parts: Any) -> str:
-    """The identity of some content: equal parts, equal digest, on any machine."""
+    """Digest of some content: equal parts give equal digests on any machine."""
     return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()
 
 
 def stable_fraction(*parts: Any) -> float:
-    """A number between 0 and 1 that is always the same for the same parts."""
+    """Return a number between 0 and 1 that is constant for the same parts."""
     return int(content_digest(*parts)[:12], 16) / 16**12

@@ -1,4 +1,4 @@
-"""Scores: everything that tests, rules, judges, people and code say of an attempt, in one form."""
+"""Scores: the values that tests, rules, judges, people and code give an attempt, in one form."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from closeloop.records.estimate import BetterDirection
 from closeloop.records.record import Record, Time
 
 ScoreKind = Literal["rate", "ordinal", "count", "amount", "label"]
-"""A rate lies between 0 and 1, an ordinal on a scale, an amount is above zero and has a unit, a
-label is one of some words."""
+"""A rate lies between 0 and 1, an ordinal on a scale, an amount is positive and has a unit, a label
+is one of some words."""
 ScoreSource = Literal["tests", "rule", "judge", "person", "code"]
 SCORE_SOURCES: tuple[ScoreSource, ...] = ("tests", "rule", "person", "code", "judge")
-"""Those whose word is taken before that of the next."""
+"""In order of precedence."""
 
 
 class ScoreSettings(Record, forbid_unknown_fields=True):
-    """What a score means, as `[scores.NAME]` declares it."""
+    """The meaning of a score, as declared in `[scores.NAME]`."""
 
     kind: ScoreKind = "rate"
     unit: str = ""
     low: float | None = None
     high: float | None = None
-    """The range; a rate's is 0 to 1, a count's and an amount's begin at 0."""
+    """Upper end of the range; a rate's is 0 to 1, a count's and an amount's begin at 0."""
     better: BetterDirection = None
     """`more` or `less`; without it the score is shown and never decides."""
     labels: tuple[str, ...] = ()
-    """The words that a label may be; none named is any."""
+    """The allowed labels; empty allows any."""
     says: str = ""
-    """The definition, in a sentence."""
+    """The definition as a sentence."""
 
 
 class ScoreDefinition(ScoreSettings):
@@ -36,7 +36,7 @@ class ScoreDefinition(ScoreSettings):
 
     name: str
     source: ScoreSource | None = None
-    """Who gives it; None where several do."""
+    """The source; None if several give it."""
 
 
 class Score(Record):
@@ -46,89 +46,90 @@ class Score(Record):
     name: str
     value: float | None = None
     label: str | None = None
-    """The label, for scores of that kind. With value and label None, the source abstained."""
+    """The label, for scores of that kind. If value and label are None, the source abstained."""
     source: ScoreSource
     version: str = ""
-    """Of what computed it: the judge's version, the digest of the code."""
+    """Version of what computed it: the judge's version, the digest of the code."""
     by: str = ""
-    """The person, or the scorer's name. A later score of the same one replaces the earlier."""
+    """The person or the scorer's name. A later score by the same one replaces the earlier."""
     at: Time
     note: str = ""
 
 
 class ScoreSummary(Record):
-    """What is known under one name, from one source."""
+    """Summary of the scores with one name and source."""
 
     definition: ScoreDefinition
     source: ScoreSource
     attempts: int
-    """With a score."""
+    """Number of attempts with a score."""
     coverage: float | None = None
-    """Of all attempts that count."""
+    """Share of all counted attempts."""
     last: Time | None = None
-    """When the last one was given; None of what is computed."""
+    """Time of the latest; None for computed scores."""
 
 
 # Triage: which sessions to look at first, with the reasons; and what the estimate comes from.
 
 
 class PriorFeature(Record):
-    """What public runs say of one feature of a session."""
+    """What public runs show about one feature of a session."""
 
     weight: float
-    """Log odds of success for a session at the top of its agent's sessions in this feature, as
-    against one in the middle."""
+    """Log odds of success of a session at the top of its agent's distribution of this feature,
+    compared with the middle."""
     quantiles: tuple[float, ...]
-    """Of the public runs, from the least to the most, in equal steps."""
+    """Quantiles of the public runs, in equal steps."""
 
 
 class TriagePrior(Record):
-    """What is known of features and success before a team has graded anything."""
+    """Relation of features to success, before a team has graded anything."""
 
     fitted: str
-    """The day."""
+    """Date of the fit."""
     source: str
-    """Which runs it was fitted on."""
+    """The runs it was fitted on."""
     sessions: int
     successes: int
     features: dict[str, PriorFeature]
     figures: dict[str, float]
-    """How good it is: by name, on runs that were not fitted on."""
+    """Quality figures by name, on runs that were not used for the fit."""
 
 
 class TriageReason(Record):
-    """One feature of a session that moved its estimate."""
+    """One feature or finding of a session that moved its estimate."""
 
     feature: str
+    """Or the rule of the finding."""
     value: float
     usual: float
-    """The median of the agent's sessions; of public runs where there are fewer than twelve."""
+    """Median of the agent's sessions; of public runs if there are fewer than twelve."""
     effect: float
-    """In log odds: below zero it speaks for failure."""
+    """In log odds; negative indicates failure."""
     text: str
 
 
 class SessionTriage(Record):
-    """A session with its place in the order of looking: the first is likeliest to have failed."""
+    """A session with its triage rank; the first most likely failed."""
 
     attempt: str
     title: str | None
-    """The first line of what was asked for."""
+    """First line of the request."""
     agent: str | None
     model: str | None
     repo: str | None = None
     started: Time | None
     place: int
-    """From 1, among the sessions that were asked for."""
+    """From 1, among the selected sessions."""
     score: float
-    """Log odds of success up to a constant: it orders, and means nothing by itself."""
+    """Log odds of success up to a constant; only its order has a meaning."""
     chance: float | None
-    """Likely to have succeeded; None until enough of the agent's sessions are graded."""
+    """Probability of success; None until enough of the agent's sessions are graded."""
     reasons: tuple[TriageReason, ...]
 
 
 class AgentGrades(Record):
-    """What is known of one agent's success."""
+    """Known outcomes of one agent."""
 
     agent: str | None
     sessions: int
@@ -138,24 +139,24 @@ class AgentGrades(Record):
 
 
 class TriageQuality(Record):
-    """How good the estimate is on the team's own graded sessions, each left out when estimated."""
+    """Quality of the estimate on the team's own graded sessions, by leave-one-out."""
 
     graded: int
     auc: float | None
-    """Within agent and model; None where no agent has both successes and failures."""
+    """Within agent and model; None if no agent has both successes and failures."""
     calibration_error: float | None
-    """Of stated chances; None where none are stated."""
+    """Calibration error of the stated probabilities; None if none are stated."""
 
 
 class TriageReport(Record):
-    """The answer to: which sessions should I look at first, and why?"""
+    """Which sessions to look at first, and why."""
 
     sessions: tuple[SessionTriage, ...]
     total: int
-    """Sessions whose success is not known, of which those are the first."""
+    """Number of sessions with unknown outcome, of which these are the first."""
     agents: tuple[AgentGrades, ...]
     quality: TriageQuality | None
-    """None where too few sessions are graded to say."""
+    """None if too few sessions are graded."""
     prior: dict[str, float]
-    """The figures of the prior that ships with closeloop, on public runs."""
+    """Figures of the built-in prior, on public runs."""
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Settings: what `closeloop.toml` may say. Read once, at the door, and handed down."""
+"""Settings of `closeloop.toml`. They are read once at start-up and passed on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACCESS_SCOPES: tuple[AccessScope, ...] = get_args(AccessScope)
 
 
 class AccessToken(Record):
-    """A token as it is known here: the secret itself was shown once and is kept nowhere."""
+    """A stored token. The secret itself was shown once and is not stored."""
 
     id: str
     name: str
@@ -33,19 +33,19 @@ Provider = Literal["openai", "anthropic", "gemini", "scripted", "recorded"]
 
 
 class ModelSettings(Record, forbid_unknown_fields=True):
-    """Where a model is and how to pay for it. The key itself is never kept, only where it lies."""
+    """A model's address, prices and the location of its key. The key itself is never stored."""
 
     provider: Provider
     model: str
-    """The provider's name for it; for `scripted`, the path of the script; for `recorded`, the id
-    of the attempt whose model is to be played again."""
+    """The provider's name for it; for `scripted`, the path of the script; for `recorded`, the id of
+    the attempt to replay."""
     base_url: str | None = None
-    """Another server that speaks the provider's format."""
+    """Another server with the provider's format."""
     key_env: str | None = None
-    """Environment variable that holds the key; the provider's usual one when not given."""
+    """Environment variable with the key; the provider's usual one by default."""
     key_file: str | None = None
     key_keyring: str | None = None
-    """`service/user` in the system's keyring, where the package keyring is installed."""
+    """`service/user` in the system's keyring, if the package keyring is installed."""
     input_price: float | None = None
     output_price: float | None = None
     cache_read_price: float | None = None
@@ -56,11 +56,11 @@ class ModelSettings(Record, forbid_unknown_fields=True):
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     concurrency: int | None = None
-    """Shared fairly by all attempts of a run; None is no limit of ours."""
+    """Requests at once, shared fairly by all attempts of a run; None is unlimited."""
 
 
 class VariantSettings(Record, forbid_unknown_fields=True):
-    """A variant as people write it."""
+    """A variant as written in `closeloop.toml`."""
 
     agent: str = "builtin"
     model: str | None = None
@@ -68,45 +68,45 @@ class VariantSettings(Record, forbid_unknown_fields=True):
     """Path of a file with the system prompt."""
     settings: dict[str, str | int | float | bool] = {}
     limits: dict[str, Any] = {}
-    """Those of the project's limits that differ for this variant."""
+    """Limits that differ from the project's."""
     jobs: int | None = None
-    """How many of its attempts run at once, at the most."""
+    """Maximum number of its attempts at once."""
     feedback: bool = False
-    """Ask the agent at the end what it lacked."""
+    """Whether to ask the agent at the end what it lacked."""
     resources: dict[str, float] = {}
-    """What an attempt needs of a Ray node: `CPU`, `GPU`, `memory`, or a label of your own."""
+    """Resources of a Ray node that an attempt needs: `CPU`, `GPU`, `memory`, or your own label."""
 
 
 class ExperimentSettings(Record, forbid_unknown_fields=True):
-    """An experiment as people write it."""
+    """An experiment as written in `closeloop.toml`."""
 
     tasks: tuple[str, ...] = ()
-    """Ids or files of tasks; none named is all of them."""
+    """Ids or files of tasks; empty is all."""
     variants: tuple[str, ...] = ()
-    """Names of variants; none named is all of them."""
+    """Names of variants; empty is all."""
     repeats: int = 1
     seed: int | None = None
     jobs: int | None = None
     feedback: bool = False
     budget: float | None = None
-    """US dollars for all attempts together. What is not given is as in `[run]`."""
+    """US dollars for all attempts together. Missing values are taken from `[run]`."""
 
 
 class RunSettings(Record, forbid_unknown_fields=True):
     """Defaults of every experiment that `closeloop run` runs."""
 
     jobs: int | None = None
-    """How many attempts run at once; as many as there are processors when not given."""
+    """Number of attempts at once; the number of processors by default."""
     seed: int = 0
-    """Of the order in which attempts start."""
+    """Seed of the order in which attempts start."""
     feedback: bool = False
-    """Ask each agent at the end what it lacked."""
+    """Whether to ask each agent at the end what it lacked."""
     budget: float | None = None
     """US dollars for all attempts of an experiment together."""
 
 
 class DeliverSettings(Record, forbid_unknown_fields=True):
-    """How `closeloop deliver` works."""
+    """Settings of `closeloop deliver`."""
 
     budget: float | None = None
     """US dollars for one delivery."""
@@ -121,32 +121,32 @@ class CommandSettings(Record, forbid_unknown_fields=True):
     types: str | None = None
     build: str | None = None
     others: tuple[str, ...] = ()
-    """More commands that check the work."""
+    """Further commands that check the work."""
 
 
 class SandboxSettings(Record, forbid_unknown_fields=True):
-    """How agents are caged."""
+    """Settings of the sandbox."""
 
     kind: SandboxKind = "auto"
     read: tuple[str, ...] = ()
-    """More paths that commands may read, such as a toolchain in the home folder."""
+    """Further paths that commands may read, such as a toolchain in the home folder."""
     env: tuple[str, ...] = ()
-    """Names of environment variables handed on to commands."""
+    """Names of environment variables passed on to commands."""
     hosts: tuple[str, ...] = ()
     """Hosts that commands may reach by HTTPS, such as a package registry: `host`, `*.host`, or
-    `host:port`; none named is none."""
+    `host:port`; none by default."""
 
 
 class ExecutorSettings(Record, forbid_unknown_fields=True):
-    """Where attempts are made."""
+    """Where attempts run."""
 
     kind: ExecutorKind = "local"
     address: str | None = None
-    """Of a Ray cluster; one is started on this machine when none is given."""
+    """Address of a Ray cluster; by default one is started on this machine."""
 
 
 class SilenceSettings(Record, forbid_unknown_fields=True):
-    """Findings that are not to be counted, and why."""
+    """Findings that are not counted, and why."""
 
     rule: str
     reason: str
@@ -157,18 +157,18 @@ class SilenceSettings(Record, forbid_unknown_fields=True):
 
 
 class RepoRule(Record, forbid_unknown_fields=True):
-    """A rule of the repository's own, over added lines: a pattern of code, or a text."""
+    """A rule of the repository over added lines: a code pattern or a text."""
 
     name: str
     message: str
     pattern: str | None = None
-    """A pattern of code in ast-grep's notation: `print($$$)`."""
+    """A code pattern in ast-grep's notation: `print($$$)`."""
     text: str | None = None
     """A regular expression over an added line."""
     language: str | None = None
-    """Of a pattern; by the file's name when not given."""
+    """Language of the pattern; by file name by default."""
     paths: tuple[str, ...] = ()
-    """Globs of the files it holds for; none given is all."""
+    """Globs of the files it applies to; empty is all."""
     severity: Literal["error", "warning", "info"] = "warning"
 
 
@@ -180,125 +180,124 @@ PackageIndex = Literal["pypi", "npm", "crates"]
 
 
 class CheckSettings(Record, forbid_unknown_fields=True):
-    """How changes are validated."""
+    """Settings of `closeloop check`."""
 
     gate: Literal["strict", "regression_only", "informational"] = "regression_only"
-    """Block on anything red, on what is not shown to be as good as before, or on nothing."""
+    """Block on anything red, on regressions and what cannot be compared, or on nothing."""
     block_at: Literal["error", "warning", "never"] = "error"
     """The lowest severity of a finding that blocks."""
     hold_at: Literal["medium", "high", "critical", "never"] | None = None
-    """The lowest risk level that waits for a person; None is never in `check`, and critical in
+    """The lowest risk level that requires a person; None is never in `check`, and critical in
     `deliver`."""
     risk_levels: dict[ImpactRow, tuple[RiskLevel, RiskLevel, RiskLevel, RiskLevel]] = {}
-    """Rows of the matrix of risk that differ: the levels of a small, medium, large, huge change."""
+    """Rows of the risk matrix that differ: the levels of a small, medium, large and huge change."""
     risk_rows: dict[str, ImpactRow] = {}
-    """Facts that are to be in another row of it: `ci = "shared"`."""
+    """Facts that belong in another row of it: `ci = "shared"`."""
     advisories: str | None = None
     """A file, or a folder of files, with known vulnerabilities in the OSV format."""
     online: bool = False
-    """Ask package indexes and OSV about dependencies that a change adds or bumps."""
+    """Whether to query package indexes and OSV about dependencies that a change adds or bumps."""
     indexes: dict[PackageIndex, str] = {}
-    """Addresses of package indexes that are asked instead of the public ones."""
+    """Addresses of package indexes to use instead of the public ones."""
     osv: str = "https://api.osv.dev"
-    """The address that is asked for known vulnerabilities."""
+    """Address of the vulnerability database."""
     commands: dict[str, str] = {}
-    """More tools to run, by name: `security = "bandit -r src"`."""
+    """Further tools to run, by name: `security = "bandit -r src"`."""
     timeout: float = 900.0
-    """Seconds that one run of a tool may take."""
+    """Timeout in seconds of one run of a tool."""
     coverage: bool = False
-    """Run the tests once more, to see which changed lines they execute."""
+    """Whether to run the tests once more, to see which changed lines they execute."""
     tests: Literal["auto", "all", "selected"] = "auto"
-    """Which tests run: all, those that reach the change, or those when the suite is slow."""
+    """Which tests run: all, those that reach the change, or those only if the suite is slow."""
     fix_cycles: int = 2
-    """How often an agent is asked to mend what tools and blocking findings say, if one is named."""
+    """How often an agent is asked to fix tool failures and blocking findings, if one is named."""
     model: str | None = None
-    """Who reviews what tools cannot see; nobody, unless one is named."""
+    """Model that reviews what tools cannot see; none by default."""
     complexity: int = 10
     function_lines: int = 80
     class_methods: int = 25
-    """Above these, and worse than before, a changed function or class is told."""
+    """A changed function or class above these limits that got worse is reported."""
     max_files: int | None = None
     max_modules: int | None = None
-    """How wide a change may be; `closeloop metrics` suggests limits. None is any."""
+    """Maximum width of a change; `closeloop metrics` suggests limits. None is unlimited."""
     copied_tokens: int = 60
-    """So many tokens in a row that the repository already has are a copy."""
+    """This many consecutive tokens that the repository already has are a copy."""
     layers: tuple[str, ...] = ()
-    """Globs of the repository's layers, the highest first: none imports one above it."""
+    """Globs of the repository's layers, highest first: no layer imports one above it."""
     generated: tuple[str, ...] = ()
     vendored: tuple[str, ...] = ()
-    """Globs of files that nobody here writes, beside those known by name and content."""
+    """Globs of files that are not maintained here, besides those known by name and content."""
     rules: tuple[RepoRule, ...] = ()
 
 
 JudgeConfirmation = Literal["always", "never"]
-"""Whether a judge is asked again about what it favours, with the words of whoever did the work
-masked."""
+"""Whether a judge is asked again about what it favours, with the author's words masked."""
 
 
 class JudgeSettings(Record, forbid_unknown_fields=True):
-    """How outputs are judged."""
+    """Settings of judging."""
 
     models: tuple[str, ...] = ()
-    """Who judges; several are a panel, and each has a vote."""
+    """The judges' models; several form a panel with one vote each."""
     rubric: str = "code-change"
-    """A built-in one, or the path of a file."""
+    """A built-in rubric, or the path of a file."""
     judge: str = "checks"
-    """The way of asking: a plug-in's name."""
+    """Name of the judge plug-in."""
     variant: str | None = None
-    """Whose agent judges, looking at the files, which it cannot change."""
+    """Variant whose agent judges with read-only access to the files."""
     samples: int = 1
     """How often each model is asked about each output."""
     confirm: JudgeConfirmation = "always"
-    """Ask again about what passes, with the words of whoever did the work masked."""
+    """Whether to ask again about what passes, with the author's words masked."""
     temperature: float = 0.1
     concurrency: int = 8
     pass_at: float | None = None
     floor: float | None = None
-    """The score to pass, and the least of any criterion; None is as the rubric says."""
+    """Minimum score to pass, and of each criterion; None is the rubric's."""
     weights: dict[CriterionName, float] = {}
-    """Of criteria, where they differ from the rubric's."""
+    """Weights of criteria that differ from the rubric's."""
 
 
 class ServeSettings(Record, forbid_unknown_fields=True):
     """Who may use the dashboard besides this machine."""
 
     user_header: str | None = None
-    """The header in which a proxy before it names the user it has logged in."""
+    """The header in which a proxy passes the logged-in user."""
     user_scopes: tuple[AccessScope, ...] = ("read", "review")
-    """What such a user may do."""
+    """Scopes of such a user."""
     proxies: tuple[str, ...] = ("127.0.0.1", "::1")
-    """Addresses of proxies that are believed."""
+    """Addresses of trusted proxies."""
     hosts: tuple[str, ...] = ()
-    """More names under which the dashboard may be reached on this machine."""
+    """Further host names of the dashboard on this machine."""
 
 
 class OrchestrateSettings(Record, forbid_unknown_fields=True):
-    """How plans are made and carried out; `agent_config.json` may say the same."""
+    """How plans are made and carried out; `agent_config.json` may set the same."""
 
     planner: str | None = None
-    """The model that plans; the first worker's own when not given."""
+    """The planning model; the first worker's by default."""
     workers: tuple[str, ...] = ()
     """Variants that a planner may choose from; the first works on tasks that name none."""
     judges: tuple[str, ...] = ()
-    """The models that judge; those of `[judge]` when none is named, else the first worker's own."""
+    """The judging models; by default those of `[judge]`, else the first worker's."""
     max_retries: int = 2
-    """How often a task that fails is tried again with what was wrong."""
+    """How often a failed task is tried again with feedback."""
     stop_when_ignored: bool = False
-    """Try no more once all that was wrong is wrong again."""
+    """Whether to stop once every issue of the previous try is still there."""
     concurrency: int = 4
-    """How many sub-agents work at once."""
+    """Number of sub-agents at once."""
     seconds: float | None = None
-    """For the whole plan: after that nothing is begun."""
+    """Time limit of the whole plan; nothing starts after it."""
     budget: float | None = None
-    """US dollars for the whole plan: once they are spent, no try is begun."""
+    """US dollars for the whole plan; no try starts once they are spent."""
     pass_at: float | None = None
     floor: float | None = None
     weights: dict[CriterionName, float] = {}
-    """Thresholds and weights, where they differ from those of `[judge]`."""
+    """Thresholds and weights that differ from those of `[judge]`."""
 
 
 class AgentSigns(Record, forbid_unknown_fields=True):
-    """By what a pull request is known as the work of one agent; `*` stands for anything."""
+    """Signs by which a pull request is recognised as one agent's work; `*` matches anything."""
 
     authors: tuple[str, ...] = ()
     """Accounts that open pull requests or write commits."""
@@ -312,12 +311,12 @@ class PullSettings(Record, forbid_unknown_fields=True):
     """How pull requests are read."""
 
     agents: dict[str, AgentSigns] = {}
-    """By the agent's name; those that are known already are replaced."""
+    """By agent name; replaces the built-in signs of that agent."""
     unreviewed_completes: bool = False
-    """Whether a pull request that was merged without a review may be a completion."""
+    """Whether a pull request merged without review counts as a completion."""
     github_secret_env: str = "CLOSELOOP_GITHUB_SECRET"  # noqa: S105
     gitlab_token_env: str = "CLOSELOOP_GITLAB_TOKEN"  # noqa: S105
-    """Environment variables that hold what webhooks are signed or sent with."""
+    """Environment variables with the secrets that webhooks are signed or sent with."""
 
 
 class WebhookSettings(Record, forbid_unknown_fields=True):
@@ -325,51 +324,52 @@ class WebhookSettings(Record, forbid_unknown_fields=True):
 
     url: str
     secret_env: str = "CLOSELOOP_WEBHOOK_SECRET"  # noqa: S105
-    """The environment variable that holds the key to sign with."""
+    """Environment variable with the signing key."""
     events: tuple[str, ...] = ("*",)
-    """Which kinds; `*` stands for anything."""
+    """Kinds of events; `*` matches anything."""
 
 
 class ReviewSettings(Record, forbid_unknown_fields=True):
-    """How the review queue is worked off."""
+    """Settings of the review queue."""
 
     double: float = 0.2
-    """The share of items that two people look at."""
+    """Share of items that two people review."""
     golden: float = 0.1
-    """How often an item comes up of which the answer is known."""
+    """Share of items whose answer is known."""
     seed: int = 0
-    """Gives the lots by which both are drawn."""
+    """Seed of the random choice of both."""
     questions: dict[str, str] = {}
-    """The team's own questions, by name: each is answered yes, partly or no, and becomes a score
-    of that name."""
+    """The team's own questions by name: each is answered yes, partly or no and becomes a score of
+    that name."""
 
 
 class MemorySettings(Record, forbid_unknown_fields=True):
-    """How rules are learned from reviews, and told to agents."""
+    """How rules are learned from reviews and passed to agents."""
 
     encoder: str = "auto"
-    """`minilm`, `ngrams`, another plug-in, or a model that gives embeddings; `auto` is the best
-    that is here."""
+    """`minilm`, `ngrams`, another plug-in, or a model with embeddings; `auto` is the best
+    available."""
     activate: Literal["person", "always"] = "person"
-    """Whether a person looks at a rule before agents are told it."""
+    """Whether a person must accept a rule before agents receive it."""
     model: str | None = None
-    """Who puts remarks into rules and says what it thinks of likenesses; patterns do without."""
+    """Model that turns remarks into rules and comments on similar ones; without one, patterns are
+    used."""
     tokens: int = 1500
-    """What an agent is told, at the most."""
+    """Maximum number of tokens passed to an agent."""
     control: float = 0.0
-    """The share of work that is told nothing, to see what memory is worth."""
+    """Share of work that receives no rules, to measure their effect."""
     seed: int = 0
     hydrate: bool = False
-    """Whether `run`, `orchestrate` and `deliver` tell their agents, too: in system prompts."""
+    """Whether `run`, `orchestrate` and `deliver` add rules to system prompts too."""
 
 
 class DueSettings(Record, forbid_unknown_fields=True):
-    """When `closeloop task due` speaks up."""
+    """When `closeloop task due` reports something."""
 
     commits: int = 200
-    """A task whose base is so many commits behind is stale."""
+    """A task whose base is this many commits behind is stale."""
     days: int = 92
-    """A comparison on the whole set, and a look at the held-out one, are due after so many."""
+    """Days after which a comparison on the whole set, and one on the held-out set, are due."""
 
 
 class Settings(Record, forbid_unknown_fields=True):
@@ -379,9 +379,9 @@ class Settings(Record, forbid_unknown_fields=True):
     store: str = ".closeloop/closeloop.db"
     """A path, or `postgresql://…`."""
     store_wait_seconds: float = 120.0
-    """How long work under way waits for a PostgreSQL that went away."""
+    """How long running work waits for a PostgreSQL server that went away."""
     cache: str | None = None
-    """Where base trees are kept; `.closeloop/cache` when not given."""
+    """Folder of cached base trees; `.closeloop/cache` by default."""
     commands: CommandSettings = CommandSettings()
     limits: Limits = Limits()
     sandbox: SandboxSettings = SandboxSettings()
@@ -392,9 +392,9 @@ class Settings(Record, forbid_unknown_fields=True):
     run: RunSettings = RunSettings()
     deliver: DeliverSettings = DeliverSettings()
     retries: int = 2
-    """How often an attempt that could not be scored is begun again."""
+    """How often an attempt that could not be scored is retried."""
     rules: dict[str, dict[str, bool | float]] = {}
-    """By rule: `enabled`, and thresholds that differ from the rule's own."""
+    """By rule: `enabled`, and thresholds that differ from the defaults."""
     silence: tuple[SilenceSettings, ...] = ()
     check: CheckSettings = CheckSettings()
     judge: JudgeSettings = JudgeSettings()
@@ -405,11 +405,11 @@ class Settings(Record, forbid_unknown_fields=True):
     memory: MemorySettings = MemorySettings()
     due: DueSettings = DueSettings()
     webhooks: dict[str, WebhookSettings] = {}
-    """By name: who is told what happens."""
+    """By name: receivers of events."""
     scores: dict[str, ScoreSettings] = {}
-    """By name: what a score that people or programs give means."""
+    """By name: the meaning of a score that people or programs give."""
 
 
 def has_store(settings: Settings, root: Path) -> bool:
-    """Whether there is one already, for those who make none."""
+    """Whether the store exists, for callers that must not create one."""
     return "://" in settings.store or (root / settings.store).exists()

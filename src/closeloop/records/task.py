@@ -1,4 +1,4 @@
-"""A task: what an agent is asked, and how we know that it did it; a variant: which agent."""
+"""A task: a request and its acceptance; a variant: an agent with its model and settings."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ class Acceptance(Record):
     run: str | None = None
     """The command that runs the tests, from the root of the repository."""
     runner: TestRunner | None = None
-    """How to read its results; recognised from the command when not given."""
+    """How to read its results; recognised from the command by default."""
     report: str | None = None
-    """Where the command leaves JUnit XML (a glob), when the runner is `junit`."""
+    """Where the command writes JUnit XML (a glob), if the runner is `junit`."""
     fail_to_pass: tuple[str, ...] = ()
     pass_to_pass: tuple[str, ...] | None = None
     """None: every test that passes at the base commit and is not flaky."""
     patch: str | None = None
-    """Hidden tests: a patch the agent never sees, applied before grading."""
+    """Hidden tests: a patch that the agent never sees, applied before grading."""
     commands: tuple[str, ...] = ()
     """Commands that must exit with 0 after the change."""
     answer: str | None = None
     """A regular expression that the agent's last message must match."""
     timeout: float = 600.0
-    """Seconds that one run of the tests, or one command, may take."""
+    """Timeout in seconds of one run of the tests, or of one command."""
 
     @property
     def is_given(self) -> bool:
-        """Whether anything decides by itself; else people and judges score the attempts."""
+        """Whether it decides automatically; otherwise people and judges score the attempts."""
         return bool(self.run or self.commands or self.answer)
 
     @property
     def names_tests(self) -> bool:
-        """Whether single tests are asked for; else the whole suite must pass."""
+        """Whether single tests are named; otherwise the whole suite must pass."""
         return bool(self.fail_to_pass) or self.pass_to_pass is not None
 
 
@@ -51,25 +51,25 @@ class Task(Record):
     id: str
     prompt: str
     prompt_by: Literal["person", "model"] = "person"
-    """Who worded the request: a model, where a mined one was reworded."""
+    """Who worded the request: a model, if a mined one was reworded."""
     repo: str | None = None
-    """Path or address of a git repository; None for a question that needs no code."""
+    """Path or address of a git repository; None for a question without code."""
     base: str | None = None
-    """The full id of the commit the agent starts from."""
+    """Full id of the commit that the agent starts from."""
     setup: tuple[str, ...] = ()
     """Commands that prepare the base tree once; they may use the network."""
     scope: tuple[str, ...] = ()
-    """Globs of the files the change may touch; none given means anywhere."""
+    """Globs of the files the change may touch; empty means anywhere."""
     acceptance: Acceptance = Acceptance()
     protected: tuple[str, ...] = ()
-    """Globs of files put back to the base before grading."""
+    """Globs of files restored to the base before grading."""
     reference: str | None = None
-    """The known good change, as a patch."""
+    """A known good change, as a patch."""
     rubric: str | None = None
     facts: tuple[str, ...] = ()
     """Texts that must survive every handoff."""
     ambiguous: bool = False
-    """The request lacks a decision: the agent should ask before its first edit."""
+    """Whether the request lacks a decision, so that the agent should ask before its first edit."""
     answers: dict[str, str] = {}
     """Replies to questions: regular expression over the question → answer."""
     tags: tuple[str, ...] = ()
@@ -77,9 +77,9 @@ class Task(Record):
     origin: str = "written"
     version: int = 1
     digest: str = ""
-    """Identity of what the agent is given: prompt, repository, base, setup, answers."""
+    """Identity of the agent's input: prompt, repository, base, setup, answers."""
     grading: str = ""
-    """Identity of how it is graded; when only this changes, attempts are regraded, not rerun."""
+    """Identity of the grading; if only this changes, attempts are regraded, not rerun."""
 
 
 # A variant: which agent, exactly. An experiment: what to run it on.
@@ -89,10 +89,11 @@ PromptSource = Literal["variant", "gateway", "session", "file"]
 
 
 class PromptVersion(Record):
-    """A system prompt. Of our own agent, any byte of text, tools and settings changes the id.
+    """A system prompt. For the built-in agent, any change of text, tools and settings changes the
+    id.
 
-    One that was seen at the gateway, in a session or in a file is known by its text alone, without
-    what changes from session to session; the text is as it was first seen.
+    One seen at the gateway, in a session or in a file is identified by its text alone, without the
+    parts that change from session to session; the text is the first one seen.
     """
 
     id: str
@@ -101,13 +102,13 @@ class PromptVersion(Record):
     settings: str = ""
     source: PromptSource = "variant"
     agent: str | None = None
-    """Whose it is, where it was seen."""
+    """The agent that used it, if it was seen."""
     name: str | None = None
-    """What people call it."""
+    """Its given name."""
 
 
 class PromptRollout(Record):
-    """Since when the work of an agent that names no prompt runs under one."""
+    """From when on the work of an agent that names no prompt runs under this one."""
 
     prompt: str
     agent: str
@@ -117,7 +118,7 @@ class PromptRollout(Record):
 
 
 class Limits(Record, forbid_unknown_fields=True):
-    """What one attempt may use before it is stopped."""
+    """Limits of one attempt."""
 
     seconds: float = 8 * 3600.0
     idle_seconds: float = 1800.0
@@ -146,7 +147,7 @@ class Variant(Record):
     model_digest: str | None = None
     """Digest of the script's content, or of provider, model and address."""
     prompt: str | None = None
-    """Id of the PromptVersion; None is the agent's own."""
+    """Id of the PromptVersion; None is the agent's default."""
     settings: dict[str, str | int | float | bool] = {}
     limits: Limits = Limits()
     digest: str = ""
@@ -164,7 +165,7 @@ def find_replayed_attempt(model: str | None) -> str | None:
 
 
 class Experiment(Record):
-    """Tasks × variants × repeats: a plan one can resume and cite."""
+    """Tasks × variants × repeats: a plan that can be resumed and cited."""
 
     id: str
     tasks: tuple[str, ...]
@@ -173,10 +174,10 @@ class Experiment(Record):
     """Variant digests."""
     repeats: int = 1
     name: str | None = None
-    """What closeloop.toml calls it."""
+    """Its name in closeloop.toml."""
     seed: int = 0
-    """Gives the order in which attempts are begun."""
+    """Seed of the order in which attempts start."""
     feedback: bool = False
-    """Each attempt ends with a question to the agent: what was missing?"""
+    """Whether each attempt ends with a question to the agent: what was missing?"""
     budget: float | None = None
-    """US dollars for all attempts together: once they are spent, none is begun."""
+    """US dollars for all attempts together; none starts once they are spent."""

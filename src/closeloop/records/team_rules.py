@@ -1,4 +1,4 @@
-"""What reviewers are asked and what they taught, and the prompts that agents ran under."""
+"""Review questions and answers, team rules, and the prompts that agents ran under."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ MemoryArm = Literal["memory", "control"]
 
 
 class RuleParts(Record):
-    """What a remark asks for, in parts."""
+    """The parts of a remark's demand."""
 
     verb: str | None = None
     object: str = ""
     scope: str | None = None
-    """Where it holds, in the remark's own words."""
+    """Where it applies, in the remark's own words."""
     polarity: Literal["do", "avoid"] | None = None
-    """Whether the object is wanted; None where that is not said."""
+    """Whether the object is wanted; None if not stated."""
     by: Literal["patterns", "model"] = "patterns"
 
 
 class RuleExample(Record):
-    """One time that somebody said it."""
+    """One occasion on which somebody said it."""
 
     key: str
-    """Of the comment, correction, insight or review; the same key is the same example."""
+    """Key of the comment, correction, insight or review; equal keys are the same example."""
     source: Literal["comment", "correction", "review", "insight", "person"]
     text: str
     repo: str | None = None
@@ -40,25 +40,25 @@ class RuleExample(Record):
     by: str | None = None
     at: Time
     put_by: str | None = None
-    """Who said that it is one, where a person did; otherwise its own words do."""
+    """The person who assigned it to the rule; None if its own words did."""
     withdrawn: bool = False
-    """Its remark was deleted, or says something else now."""
+    """Whether its remark was deleted or changed its meaning."""
 
 
 class CheckProof(Record):
-    """Whether a check that a program can do is right for a rule, and what it would cost."""
+    """Whether an automatic check is right for a rule, and how often it would fire."""
 
     proved: bool
-    """It fires on what was corrected, and is silent on the correction."""
+    """It fires on the corrected code and is silent on the correction."""
     why: str
-    """In words; where it is not proved, what is missing."""
+    """Explanation; if it is not proved, what is missing."""
     check: RepoRule | None = None
     pull: int | None = None
-    """The pull request that it was tried on."""
+    """The pull request it was tried on."""
     fires: tuple[str, ...] = ()
-    """Places in the code that was reviewed."""
+    """Places in the reviewed code where it fires."""
     today: int = 0
-    """How often it would fire in the repository as it is."""
+    """How often it would fire in the repository today."""
     files: int = 0
     """In how many files."""
     places: tuple[str, ...] = ()
@@ -66,26 +66,26 @@ class CheckProof(Record):
 
 
 class TeamRule(Record):
-    """What a repository's reviewers want, in one sentence; agents are told it while active."""
+    """A rule of a repository's reviewers in one sentence; agents receive it while it is active."""
 
     id: str
     repo: str | None = None
-    """None holds for every repository."""
+    """None applies to every repository."""
     text: str
     canonical: RuleParts = RuleParts()
     paths: tuple[str, ...] = ()
-    """Globs of the files that it holds for; none is all."""
+    """Globs of the files it applies to; empty is all."""
     check: RepoRule | None = None
-    """How a program sees that it is broken, where one was proved to."""
+    """An automatic check, if one was proved."""
     state: RuleState = "proposed"
     since: Time
-    """When it came into this state."""
+    """When it entered this state."""
     by: str | None = None
-    """Who put it there."""
+    """Who set it."""
     activated: Time | None = None
     """When it first became active."""
     examples: tuple[RuleExample, ...] = ()
-    """Kept apart, the first being its origin."""
+    """Stored separately; the first is its origin."""
 
 
 class RuleMatch(Record):
@@ -93,23 +93,23 @@ class RuleMatch(Record):
 
     rule: TeamRule
     likeness: float
-    """By the encoder, from -1 to 1. It ranks; it decides nothing."""
+    """Similarity by the encoder, from -1 to 1. It ranks and decides nothing."""
     relation: Literal["same", "unclear"]
-    """Whether polarity agrees, or cannot be told; contraries are left out."""
+    """Whether the polarity agrees or is unknown; opposites are left out."""
     exact: bool = False
-    """In the same words."""
+    """Whether the words are the same."""
     earlier: RuleExample | None = None
-    """The nearest of the times that it was said; None where it was only written down."""
+    """The nearest earlier example; None if the rule was only written down."""
 
 
 class RepeatedRemark(Record):
     """A remark that restates, or may restate, what was said before the work began.
 
-    A candidate is not confirmed: the rule may not be accepted yet, or the words leave room.
+    A candidate is unconfirmed: the rule may not be accepted yet, or the words are ambiguous.
     """
 
     key: str
-    """Of the remark."""
+    """Key of the remark."""
     rule: str
     repo: str
     pull: int | None = None
@@ -124,22 +124,23 @@ class RepeatedRemark(Record):
     """What confirmed or denied it."""
     who: str | None = None
     opinion: Literal["same", "opposite", "other"] | None = None
-    """A model's, where one was asked."""
+    """A model's opinion, if asked."""
     rule_age: float
-    """Seconds from when the rule was first said to the remark."""
+    """Seconds from the first statement of the rule to the remark."""
     offered: bool | None = None
-    """Whether the agent had been told the rule; None where nothing was logged of its work."""
+    """Whether the agent had received the rule; None if not recorded."""
     earlier: str = ""
-    """What was said before, in the words that are likest."""
+    """The most similar earlier text."""
     earlier_pull: int | None = None
     earlier_by: str | None = None
 
 
 class ContextRecord(Record):
-    """What an agent was told before a piece of work, or that it was told nothing, by lot."""
+    """The context an agent received before a piece of work, or that it was assigned to receive
+    none."""
 
     key: str
-    """Of the work: an attempt, a task or a branch."""
+    """Key of the work: an attempt, a task or a branch."""
     repo: str
     arm: MemoryArm
     rules: tuple[str, ...] = ()
@@ -147,59 +148,59 @@ class ContextRecord(Record):
     tokens: int = 0
     at: Time
     prompt: str | None = None
-    """Of the PromptVersion that it became a part of, where we made that."""
+    """Id of the PromptVersion that it became part of, if we made one."""
 
 
 class ContextItem(Record):
-    """One thing that the next agent is told, and where it comes from."""
+    """One item of the next agent's context, with its origin."""
 
     text: str
     why: str
-    """Provenance, in words."""
+    """Its origin as a sentence."""
     rule: str | None = None
-    """None for what agents said themselves."""
+    """None for statements of agents."""
     rank: float = 0.0
     tokens: int = 0
 
 
 class AgentContext(Record):
-    """What the next agent is told."""
+    """The context of the next agent."""
 
     repo: str
     arm: MemoryArm
     hints: tuple[ContextItem, ...] = ()
     left_out: int = 0
-    """Hints that the budget had no room for."""
+    """Number of items that did not fit the budget."""
     tokens: int = 0
     text: str = ""
-    """All of it as one block: quoted, and said to be data."""
+    """All of it as one block, quoted and marked as data."""
 
 
 class ContextPreview(Record):
-    """What would be written into a file that agents read, and what that costs."""
+    """A preview of what would be written into a file that agents read, with its token cost."""
 
     file: str
     hints: tuple[ContextItem, ...] = ()
     """Each with its origin and its tokens."""
     left_out: int = 0
     tokens: int = 0
-    """Of the block that is written, by an estimate on the high side."""
+    """Tokens of the written block, estimated on the high side."""
     file_tokens: int = 0
-    """Of the whole file, as it would be."""
+    """Tokens of the whole resulting file."""
     changed: bool = False
     written: bool = False
     diff: str = ""
 
 
 class InsightTheme(Record):
-    """What agents said more than once that they lacked."""
+    """Something that agents said they lacked more than once."""
 
     number: int
     text: str
-    """The most typical way it was put."""
+    """The most typical wording."""
     repo: str | None = None
     count: int
-    """Attempts that said so."""
+    """Number of attempts that said so."""
     attempts: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     first: Time
@@ -217,58 +218,58 @@ class ReviewQuestion(Record):
     """One question about an item."""
 
     name: str
-    """A field of the answers, a criterion, or a question of the team's own."""
+    """A field of the answers, a criterion, or one of the team's own questions."""
     text: str
     keys: dict[str, str]
-    """The key of each answer."""
+    """The key to press for each answer."""
     optional: bool = False
 
 
 class ReviewOutput(Record):
-    """What an attempt left, without the names of who made it."""
+    """The output of an attempt, without names."""
 
     label: str = ""
-    """`A`, `B`: where several attempts at one task are shown side by side."""
+    """`A`, `B` if several attempts at one task are shown side by side."""
     files: tuple[str, ...] = ()
     patch: str = ""
     answer: str = ""
     """The agent's last message."""
     ended: str = ""
-    """How it ended, where it did not finish."""
+    """How it ended, if it did not finish."""
 
 
 class ReviewItem(Record):
-    """What waits for a person: a change that passed its checks, or work that nothing checks.
+    """An item for human review: a change that passed its checks, or work without checks.
 
-    Who made it is not said.
+    Who made it is not shown.
     """
 
     id: str
-    """An attempt's, or `owner/name#12`."""
+    """Id of an attempt, or `owner/name#12`."""
     kind: Literal["attempt", "pull"]
     title: str
     request: str = ""
-    """What was asked for."""
+    """The request."""
     repo: str | None = None
     url: str | None = None
     scope: tuple[str, ...] = ()
     rubric: str = ""
-    """What a good result is like, where the task says so."""
+    """Description of a good result, if the task has one."""
     output: ReviewOutput = ReviewOutput()
     others: tuple[ReviewOutput, ...] = ()
-    """What other variants left for the same request, in no order that tells them apart."""
+    """Outputs of other variants for the same request, in random order."""
     outside: tuple[str, ...] = ()
     """Files outside the declared scope."""
     questions: tuple[ReviewQuestion, ...] = ()
     checks: str = ""
-    """What stage 1 found, in words."""
+    """Result of stage 1, as a sentence."""
     suggested: tuple[FailureMode, ...] = ()
     blind: bool = False
-    """It is part of a comparison: nothing may tell which variant made it."""
+    """Whether it is part of a comparison, so that nothing may reveal the variant."""
 
 
 class ReviewAnswers(Record):
-    """What somebody says of one item."""
+    """One person's answers about one item."""
 
     item: str
     contained: bool | None = None
@@ -281,15 +282,15 @@ class ReviewAnswers(Record):
     """Would you merge it, or use it as it is?"""
     dimensions: dict[CriterionName, AnswerDegree] = {}
     answers: dict[str, AnswerDegree] = {}
-    """To the team's own questions, by their names in `[review.questions]`."""
+    """Answers to the team's own questions, by their names in `[review.questions]`."""
     tags: tuple[FailureMode, ...] | None = None
-    """Failure modes that they saw; None where nobody asked them to look for any."""
+    """Failure modes that they saw; None if they were not asked."""
     notes: str = ""
     seconds: float | None = None
 
 
 class HumanReview(ReviewAnswers):
-    """One person's answers to one item."""
+    """One person's answers about one item."""
 
     reviewer: str
     at: Time
@@ -297,60 +298,60 @@ class HumanReview(ReviewAnswers):
 
 
 class ReviewAssignment(Record):
-    """Whose turn an item is."""
+    """The assignment of an item to a reviewer."""
 
     item: str
     reviewer: str
     at: Time
     asked: bool = False
-    """Somebody named the reviewer; otherwise it was taken from the queue."""
+    """Whether somebody named the reviewer; otherwise it was taken from the queue."""
 
 
 class QueueStatus(Record):
-    """How the queue stands."""
+    """The state of the queue."""
 
     items: int
     reviewed: int
     doubled: int
-    """Items that two people look at."""
+    """Number of items that two people review."""
     golden: int
     mine: int
-    """Items that are left for whoever asks."""
+    """Number of items left for the current user."""
     without_change: int = 0
-    """Pull requests that nobody is asked about, as their diff is not stored."""
+    """Pull requests that are not queued because their diff is not stored."""
 
 
 # Prompts as artefacts: which there are, and what ran under each.
 
 
 class PromptUse(Record):
-    """A prompt's version and the work that was done under it."""
+    """A prompt version and the work done under it."""
 
     id: str
     name: str | None = None
-    """What people call it."""
+    """Its given name."""
     source: PromptSource = "variant"
-    """Where its text is from."""
+    """Where its text comes from."""
     variants: tuple[str, ...] = ()
-    """Names; of work that no variant did, those of the agents."""
+    """Names of variants; of agents for work without a variant."""
     attempts: int = 0
     tasks: tuple[str, ...] = ()
-    """Ids of the tasks that were tried under it, but for held-out ones."""
+    """Ids of the tasks attempted under it, without held-out ones."""
     pulls: tuple[str, ...] = ()
     """Pull requests whose commits name it, as `owner/name#12`."""
     first: Time | None = None
     last: Time | None = None
-    """When the first and the last of the attempts began; None where none did."""
+    """Start of the latest attempt; None without attempts."""
     opening: str = ""
     """Its first line."""
 
 
 class PromptProposal(Record):
-    """Runs that would tell whether a change of the prompt did any good."""
+    """Runs that would show whether a change of the prompt is an improvement."""
 
     old: str
     new: str
     tasks: tuple[str, ...] = ()
-    """Tried under the old one, and not yet under the new."""
+    """Attempted under the old prompt, and not yet under the new one."""
     commands: tuple[str, ...] = ()
     note: str = ""

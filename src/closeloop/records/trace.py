@@ -1,4 +1,4 @@
-"""A trace: what an agent did, event by event, whatever its own files look like."""
+"""A trace: the events of an agent's session, in one form for all formats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ToolSpec(Record):
 
 
 class ModelToolCall(Record):
-    """A tool the model wants used."""
+    """A tool call requested by the model."""
 
     id: str
     name: str
@@ -46,13 +46,13 @@ class ChatMessage(Record):
 
 
 class ModelRequest(Record):
-    """Everything a model is told in one turn."""
+    """The whole input of one model turn."""
 
     messages: tuple[ChatMessage, ...]
     system: str | None = None
     tools: tuple[ToolSpec, ...] = ()
     schema: dict[str, Any] | None = None
-    """The reply must be JSON of this schema."""
+    """If set, the reply must be JSON of this schema."""
     temperature: float | None = None
     max_tokens: int | None = None
 
@@ -67,9 +67,9 @@ class ModelReply(Record):
     model: str | None = None
     """The model that answered, as the provider names it."""
     value: Any = None
-    """The decoded reply when a schema was asked for."""
+    """The decoded reply, if a schema was given."""
     echo: Any = None
-    """What the provider wants back unchanged with this turn, such as its signed reasoning."""
+    """Data that the provider expects back unchanged with this turn, such as signed reasoning."""
 
 
 Intent = Literal["request", "question", "answer", "claim", "correction", "interrupt"]
@@ -77,13 +77,13 @@ Intent = Literal["request", "question", "answer", "claim", "correction", "interr
 
 # `gc=False`: an event cannot be part of a circle, and there are very many.
 class Event(Record, tag_field="kind", gc=False):
-    """Something that happened. An action and its result are one event."""
+    """One event. An action and its result are one event."""
 
     number: int
-    """Position in the trace, from 1: what findings cite."""
+    """Position in the trace, from 1; findings cite it."""
     lane: str
     turn: int | None = None
-    """Which provider message of the lane it belongs to, from 1."""
+    """Number of the provider message in the lane, from 1."""
     at: Time | None = None
     seconds: float | None = None
     call: str | None = None
@@ -108,7 +108,7 @@ class Command(Event, tag="command"):
     """None is unknown, never 0."""
     exit_from: Literal["stated", "parsed"] | None = None
     stopped: str | None = None
-    """Which limit stopped it, when one did."""
+    """The limit that stopped it, if any."""
 
 
 class Edit(Event, tag="edit"):
@@ -116,7 +116,7 @@ class Edit(Event, tag="edit"):
     action: Literal["create", "change", "delete", "move"] = "change"
     before: str | None = None
     after: str | None = None
-    """The replaced and the new text, or the whole file where it was created."""
+    """The new text, or the whole file if it was created."""
     patch: str | None = None
     ok: bool | None = None
     error: str | None = None
@@ -141,14 +141,14 @@ class ToolUse(Event, tag="tool"):
 class Handoff(Event, tag="handoff"):
     brief: str
     child: str | None = None
-    """The lane that took the work."""
+    """The lane that received the work."""
     report: str | None = None
-    """What came back."""
+    """The report that came back."""
     ok: bool | None = None
 
 
 class Note(Event, tag="note"):
-    """Anything else worth keeping: compaction, a limit reached, a record nobody knows."""
+    """Anything else worth keeping: a compaction, a limit, an unknown record."""
 
     text: str
     about: str | None = None
@@ -158,7 +158,7 @@ AnyEvent = Message | Thought | Command | Edit | Read | ToolUse | Handoff | Note
 
 
 class Turn(Record):
-    """One message of the provider: tokens are counted here, once."""
+    """One provider message; tokens are counted here, once."""
 
     usage: Usage = Usage()
     model: str | None = None
@@ -167,7 +167,7 @@ class Turn(Record):
 
 
 class Lane(Record):
-    """One agent's line of events: the root, or a sub-agent."""
+    """The events of one agent: the root, or a sub-agent."""
 
     id: str
     parent: str | None = None
@@ -176,20 +176,20 @@ class Lane(Record):
 
 
 class Trace(Record):
-    """Lanes of events, in the order they happened."""
+    """Lanes of events in the order they occurred."""
 
     reader: str
     reader_version: int
     lanes: tuple[Lane, ...] = ()
     events: tuple[AnyEvent, ...] = ()
     skipped: dict[str, int] = {}
-    """Records that could not be read: reason → number."""
+    """Unreadable records: reason → count."""
 
     def __repr__(self) -> str:
         return f"<Trace {self.reader}: {len(self.events)} events, {len(self.lanes)} lanes>"
 
     def _repr_html_(self) -> str:
-        """A notebook's view: the first events, a row each, with all text escaped."""
+        """HTML for notebooks: one row for each of the first events, with all text escaped."""
         rows = [
             (event.number, event.lane, event.__struct_config__.tag, event_summary(event))
             for event in self.events[:MAX_HTML_EVENTS]
@@ -205,7 +205,7 @@ MAX_SUMMARY_CHARS = 160
 
 
 def event_summary(event: AnyEvent) -> str:
-    """What an event says, in one short line."""
+    """Summarise an event in one short line."""
     match event:
         case Command():
             code = "" if event.exit_code is None else f" (exit {event.exit_code})"
@@ -226,40 +226,40 @@ def event_summary(event: AnyEvent) -> str:
 
 
 class Session(Record):
-    """A recorded session, as a reader read it from files."""
+    """A recorded session, as read from files."""
 
     id: str
-    """The agent's own id, or a digest of the content where it has none."""
+    """The agent's own id, or a digest of the content."""
     agent: str
     trace: Trace
     agent_version: str | None = None
     model: str | None = None
     """The model with the most output."""
     system: str | None = None
-    """The system prompt, where the files hold it."""
+    """The system prompt, if the files contain it."""
     started: Time | None = None
     ended: Time | None = None
     exit: Exit = "finished"
     cause: str | None = None
     usage: Usage = Usage()
-    """Of all lanes; each provider message is counted once."""
+    """Usage of all lanes; each provider message is counted once."""
     summary: str | None = None
-    """The agent's last words."""
+    """The agent's last message."""
     directory: str | None = None
     branch: str | None = None
     commit: str | None = None
     user: str | None = None
     parent: str | None = None
-    """The session that started this one, where it was not found beside it."""
+    """The session that started this one, if it was not found beside it."""
     links: dict[str, str] = {}
     copy: Literal["exported", "printed"] | None = None
-    """Set for an export or printed output; the agent's own files hold more."""
+    """Set for an export or printed output; the agent's own files contain more."""
 
     def __repr__(self) -> str:
         return f"<Session {self.id} of {self.agent}: {len(self.trace.events)} events>"
 
     def _repr_html_(self) -> str:
-        """A notebook's view: who worked, and the first events, with all text escaped."""
+        """HTML for notebooks: the agent and the first events, with all text escaped."""
         facts = ("id", "agent", "model", "started", "ended", "exit", "directory")
         return html_table(facts, [[getattr(self, name) for name in facts]]) + (
             self.trace._repr_html_()
@@ -270,31 +270,31 @@ class Session(Record):
 
 
 class Exchange(Record):
-    """One request through the gateway. Bodies are redacted and hold no key."""
+    """One request through the gateway. Bodies are redacted and contain no key."""
 
     number: int
     """Within the attempt, from 1."""
     at: Time
     path: str
-    """What was asked for: `/v1/messages`."""
+    """Path of the request: `/v1/messages`."""
     request: bytes
     """The body as the agent sent it."""
     response: bytes
-    """The body as the agent got it, a stream whole."""
+    """The body that the agent received; a stream is joined."""
     content_type: str = "application/json"
     status: int
-    """As the agent saw it."""
+    """As seen by the agent."""
     seconds: float
     first_byte_seconds: float | None = None
     retries: int = 0
-    """How often the gateway asked the provider again by itself."""
+    """How often the gateway repeated the request by itself."""
     model: str | None = None
     """The model that answered, as the provider names it."""
     usage: Usage = Usage()
     cause: str | None = None
-    """Why there is no good answer: the budget, or the provider's trouble, in words."""
+    """Why there is no valid answer: the budget, or a provider fault."""
     note: str | None = None
-    """Of a replayed attempt: how this request differs from the recorded one, in words."""
+    """For a replayed attempt: how this request differs from the recorded one."""
 
 
 # An event: something happened to a task, an attempt or a pull request, said once and kept.
@@ -304,13 +304,16 @@ EventDetails = dict[str, EventDetail]
 
 
 class LogEvent(Record):
-    """One line of the log. Its number says when it was learned, its time when it happened."""
+    """One entry of the log.
+
+    Its number orders by when it was learned, its time by when it happened.
+    """
 
     kind: str
-    """`pull.merged`, `attempt.finished`: a thing and what became of it."""
+    """`pull.merged`, `attempt.finished`: a subject and what happened to it."""
     at: Time
     number: int | None = None
-    """Its place in the log; given when it is kept."""
+    """Its position in the log, assigned when it is stored."""
     repo: str | None = None
     pull: int | None = None
     task: str | None = None
@@ -322,63 +325,63 @@ class LogEvent(Record):
 
 
 class SessionFilter(Record):
-    """Which sessions are wanted; None is all."""
+    """Conditions that sessions must meet; None is any."""
 
     since: Time | None = None
-    """Those that went on after this."""
+    """Sessions that continued after this time."""
     repo: str | None = None
-    """Those in this folder."""
+    """Sessions in this folder."""
 
 
 class FormatCounts(Record):
-    """Of one format."""
+    """Import counts of one format."""
 
     files: int = 0
     sessions: int = 0
     new: int = 0
-    """Of the sessions, those that were not in the store."""
+    """Sessions that were not in the store."""
     events: int = 0
     calls: int = 0
     """Commands, edits, reads, other tools and handoffs."""
     paired: int = 0
-    """Of the calls, those whose result is known."""
+    """Calls whose result is known."""
     callless_sessions: int = 0
-    """Sessions with results and without a single call: how calls are written was not recognised."""
+    """Sessions with results but no calls: their call format was not recognised."""
     skipped: dict[str, int] = {}
-    """What could not be read, and how often."""
+    """What could not be read, with counts."""
 
 
 class ImportSummary(Record):
-    """All that an import did, or has done so far."""
+    """The result of an import, final or so far."""
 
     formats: dict[str, FormatCounts] = {}
     unchanged: int = 0
-    """Files that were looked at before and are as they were."""
+    """Files that are unchanged since an earlier import."""
     empty: int = 0
-    """Of these, recordings that hold no session."""
+    """Of these, recordings without a session."""
     unwanted: int = 0
-    """Files and sessions that were not asked for."""
+    """Files and sessions excluded by the filter."""
     others: int = 0
-    """Files that are no recordings."""
+    """Files that are not recordings."""
     unreadable: int = 0
     troubles: tuple[str, ...] = ()
-    """The first of the files that could not be read, and why."""
+    """The first unreadable files, with the reason."""
     redacted: dict[str, int] = {}
-    """Secrets taken out, by rule."""
+    """Number of removed secrets by rule."""
 
 
 # What stands where a secret was removed.
 
 
 class Purge(Record):
-    """A tombstone: who removed what kind of secret when, and from how many records."""
+    """A tombstone: who removed what kind of secret, when, and from how many records."""
 
     at: Time
     who: str
     kind: str
-    """`secret`: one that somebody gave; `known`: all forms that redaction knew then."""
+    """`secret`: a given one; `known`: all forms known to redaction at that time."""
     records: int = 0
     places: dict[str, int] = {}
     """Records by table."""
     digest: str = ""
-    """Of the secret, salted; empty where many were removed at once."""
+    """Salted digest of the secret; empty if many were removed at once."""

@@ -1,1 +1,1 @@
-"""Cages: commands that see, reach, use and outlive only what they are given."""
+"""Sandboxes: what commands can see, reach, use and outlive."""

@@ -27,24 +27,24 @@ from closeloop.sandbox import program_execution
 from closeloop.sandbox.program_execution import ALL_PROGRAMS, CURRENT_TALLY, CpuTally
 
 SLOTS_PER_CORE = 8
-"""What a suite takes of which nothing is known."""
+"""Slots of a suite about which nothing is known."""
 IDLE_FACTOR = 4
-"""So many times the slots there are at the most, while processors are idle."""
+"""Maximum multiple of the slots while processors are idle."""
 MEASURED_IDLE_SHARE = 0.25
-"""So much of the time a processor must have been idle for a suite to have had all it wanted."""
+"""Share of the time a processor must have been idle for a suite's measurement to count."""
 IDLE_SECONDS = 1.0
-"""A processor must have been idle for so long before one more suite than processors is begun."""
+"""Seconds a processor must have been idle before one more suite than processors starts."""
 SPARE_SHARE = 0.15
-"""With less of the processors' time unused, a suite may have had too little of it."""
+"""With a smaller unused share of the processors, a suite may have had too little."""
 MIN_OTHERS_SHARE = 0.25
-"""So much of it must have gone to others: what a suite takes from itself is its own fault."""
+"""Share that must have gone to others: what a suite takes from itself is its own fault."""
 WAIT_SHARE = 0.2
-"""A suite that waited for a processor for less of its time was not kept from anything."""
+"""A suite that waited for a processor for a smaller share of its time was not slowed down."""
 MAX_OWN_SHARE = 0.8
-"""One that had so much of the processors was not kept from anything either."""
+"""A suite that had this share of the processors was not slowed down either."""
 STAT_FILE = Path("/proc/stat")
 ALONE_TIMEOUT_FACTOR = 3
-"""A suite that is run again, alone, has so many times its time."""
+"""Factor of the time limit for a suite that is run again alone."""
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.01, 0.2
 OVERSUBSCRIBED_MESSAGE = (
     "The machine was overloaded until the time limit, and again when nothing else was "
@@ -54,7 +54,7 @@ Result = TypeVar("Result")
 
 
 class Admission:
-    """A suite's leave to run, and what the machine had left for it meanwhile."""
+    """A suite's permission to run, and what the machine had left for it."""
 
     def __init__(self, alone: bool) -> None:
         self.own = CpuTally()
@@ -63,7 +63,7 @@ class Admission:
         self._before = _CpuUsage()
 
     def measure_cpu_share(self) -> float | None:
-        """How much of a processor the suite used; None where it may have wanted more."""
+        """Return how much of a processor the suite used; None if it may have needed more."""
         wall = time.monotonic() - self._began
         idle = _read_stat()[0] - self._before.idle
         if wall <= 0 or idle < MEASURED_IDLE_SHARE * wall:
@@ -90,7 +90,7 @@ class Admission:
 _ADMITTED: ContextVar[Admission | None] = ContextVar("_ADMITTED", default=None)
 _QUEUE: RunVar[anyio.Lock] = RunVar("_QUEUE")
 _CPU_SHARES: dict[str, float] = {}
-"""By suite, how much of a processor it used when it was run last."""
+"""Share of a processor used in the last run, by suite."""
 
 
 @asynccontextmanager
@@ -145,7 +145,7 @@ async def run_suite(
 
 
 def count_cores() -> float:
-    """Processors that this process may use, as far as the system tells."""
+    """Return the number of processors that this process may use."""
     cores = len(os.sched_getaffinity(0))
     with suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
@@ -156,7 +156,7 @@ def count_cores() -> float:
 class _CpuUsage:
     """Processor time so far: idle, of each foreign process, of this one with all its programs.
 
-    What a suite hides from its parents is in neither: so it cannot pass for the work of others.
+    What a suite hides from its parents counts as neither, so it cannot pass for others' work.
     """
 
     def __init__(self) -> None:
@@ -168,20 +168,20 @@ class _CpuUsage:
         self._ours = program_execution.own_cpu_seconds() + programs + stolen
 
     def seconds_since(self, earlier: _CpuUsage) -> float:
-        """Seconds used between two looks."""
+        """Return the seconds used between two measurements."""
         before = earlier._foreign
         foreign = sum(cpu - before.get(key, 0.0) for key, cpu in self._foreign.items())
         return foreign + self._ours - earlier._ours
 
 
 class _IdleMeter:
-    """How many processors were idle between two looks that lie apart enough."""
+    """The number of processors that were idle between two measurements far enough apart."""
 
     def __init__(self) -> None:
         self._at, self._idle = time.monotonic(), _read_stat()[0]
 
     def has_spare_core(self) -> bool:
-        """Whether one was; after it said so, it must be so again."""
+        """Whether one was idle; after a yes, a new measurement is needed."""
         now, idle = time.monotonic(), _read_stat()[0]
         if now - self._at < IDLE_SECONDS:
             return False
@@ -191,7 +191,7 @@ class _IdleMeter:
 
 
 def _read_stat() -> tuple[float, float]:
-    """Processor seconds of the machine that were idle, and that were taken by other machines."""
+    """Return the machine's idle and stolen processor seconds."""
     fields = STAT_FILE.read_text("ascii").partition("\n")[0].split()
     return (int(fields[4]) + int(fields[5])) / program_execution.TICKS_PER_SECOND, int(
         fields[8]
@@ -199,7 +199,7 @@ def _read_stat() -> tuple[float, float]:
 
 
 def _process_queue() -> anyio.Lock:
-    """Of this event loop: those who wait come in the order in which they asked."""
+    """The queue of this event loop, in order of the requests."""
     try:
         return _QUEUE.get()
     except LookupError:
@@ -212,8 +212,8 @@ def _count_needed_slots(suite: str | None) -> int:
     return max(1, min(ceil(share * SLOTS_PER_CORE), SLOTS_PER_CORE))
 
 
-async def _take_some(held: list[int], needed: int) -> None:
-    """First the gate, so that nobody else takes what becomes free; then as many slots."""
+async def _take_some(locks: list[int], needed: int) -> None:
+    """Take the gate first, so that nobody else takes free slots; then as many slots."""
     folder, cores, meter = _slots_folder(tempfile.gettempdir()), ceil(count_cores()), _IdleMeter()
     # Idle processors that are not ours to use say nothing.
     shared = cores == os.cpu_count()
@@ -229,7 +229,7 @@ async def _take_some(held: list[int], needed: int) -> None:
                 if number in taken or (slot := _lock_file(folder / f"slot-{number}")) is None:
                     continue
                 taken.add(number)
-                held.append(slot)
+                locks.append(slot)
             if len(taken) == needed:
                 return
             await anyio.sleep(pause)
@@ -238,13 +238,13 @@ async def _take_some(held: list[int], needed: int) -> None:
         os.close(gate)
 
 
-async def _take_all(held: list[int]) -> None:
-    """First the gate, so that nobody new comes; then every slot, as it becomes free."""
+async def _take_all(locks: list[int]) -> None:
+    """Take the gate first, so that nobody new starts; then every slot as it becomes free."""
     folder = _slots_folder(tempfile.gettempdir())
     count = (os.cpu_count() or 1) * SLOTS_PER_CORE * IDLE_FACTOR
     missing = [folder / name for name in ("gate", *(f"slot-{number}" for number in range(count)))]
     while missing:
-        held.append(await _take_lock(missing.pop(0)))
+        locks.append(await _take_lock(missing.pop(0)))
 
 
 async def _take_lock(path: Path) -> int:
@@ -255,7 +255,7 @@ async def _take_lock(path: Path) -> int:
 
 
 def _lock_file(path: Path) -> int | None:
-    """A lock on a file, or None where somebody else has one."""
+    """Lock a file; None if somebody else holds the lock."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -267,7 +267,7 @@ def _lock_file(path: Path) -> int | None:
 
 @functools.cache
 def _slots_folder(temporary: str) -> Path:
-    """Shared by all of this user's processes; one of this process's own where that cannot be."""
+    """Shared by all of this user's processes; private to this process if that is impossible."""
     shared = Path(temporary, f"closeloop-{os.getuid()}")
     with suppress(OSError):
         shared.mkdir(mode=0o700, exist_ok=True)

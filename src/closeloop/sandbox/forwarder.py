@@ -55,7 +55,7 @@ def accept_clients(listener: socket.socket, path: str) -> None:
 
 
 def connect_client(client: socket.socket, path: str) -> None:
-    """Carry both ways until either side has closed."""
+    """Copy both ways until either side has closed."""
     server = socket.socket(socket.AF_UNIX)
     with client, server, suppress(OSError):
         # Answers come in small pieces, which must not wait for each other.

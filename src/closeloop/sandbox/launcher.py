@@ -53,10 +53,10 @@ FILE_READ, FILE_WRITE = 0b101, 0b10
 """Execute and read a file; write it."""
 FOLDER_READ = FILE_READ | 1 << 3
 ALL_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""Every right on files that a version of Landlock knows."""
+"""All file rights known to each version of Landlock."""
 TRUNCATE_RIGHT, DEVICE_CONTROL_RIGHT = 1 << 14, 1 << 15
 CONNECT_RIGHT = 0b10
-"""To a port, on whichever machine: the kernel does not look at addresses."""
+"""Connecting to a port on any machine: the kernel does not check addresses."""
 
 
 def main() -> NoReturn:
@@ -77,7 +77,7 @@ def main() -> NoReturn:
 
 
 def run_in_namespaces(specification: dict[str, Any]) -> int:
-    """The command below the first process of a new process namespace, which dies with us."""
+    """Run the command below the first process of a new process namespace, which dies with us."""
     user, group = os.geteuid(), os.getegid()
     flags = NEWUSER | NEWNS | NEWPID | NEWIPC | NEWUTS
     call_or_raise(LIBC.unshare, flags | (0 if specification["network"] else NEWNET))
@@ -144,14 +144,14 @@ def serve_commands(specification: dict[str, Any]) -> NoReturn:
 
 
 def leave_shared_state(specification: dict[str, Any]) -> None:
-    """System V shared memory, and ports in use, end with the command that has them."""
+    """Unshare System V shared memory and ports, so that they end with the command."""
     call_or_raise(LIBC.unshare, NEWIPC | (0 if specification["network"] else NEWNET))
     if not specification["network"]:
         raise_loopback()
 
 
 def kill_everything_else() -> None:
-    """Kill all other processes of this namespace, and forget the memory they shared by files."""
+    """Kill all other processes of this namespace, and release the memory they shared by files."""
     with suppress(ChildProcessError):
         while True:
             with suppress(ProcessLookupError):
@@ -162,7 +162,7 @@ def kill_everything_else() -> None:
 
 
 def run_plain(specification: dict[str, Any]) -> int:
-    """The command below us, who adopt and in the end kill whatever it leaves behind."""
+    """Run the command below this process, which adopts and finally kills what it leaves behind."""
     set_resource_limits(specification)
     call_prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, kill_and_exit)
@@ -180,7 +180,7 @@ def start_command(specification: dict[str, Any]) -> int:
 
 
 def execute_command(specification: dict[str, Any]) -> NoReturn:
-    """In a forked child: become the command, fenced in by Landlock."""
+    """In a forked child: apply Landlock and execute the command."""
     for ignored in (signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):  # by us, or by Python
         signal.signal(ignored, signal.SIG_DFL)
     run_step(restrict_with_landlock, specification)
@@ -202,7 +202,7 @@ def enter_directory(specification: dict[str, Any]) -> None:
 
 
 def wait_for_child(pid: int) -> int:
-    """Reap until this child ends: its exit code, as shells count."""
+    """Reap until this child ends; return its exit code as shells count."""
     while True:
         ended, status = os.wait()
         if os.WIFSTOPPED(status):  # it asked to be traced by its parent, who lets it go on
@@ -231,7 +231,7 @@ def kill_and_exit(*_: object) -> None:
 
 
 def build_root(specification: dict[str, Any]) -> None:
-    """A file system of our own: what is shown, /proc and /dev, and nothing else."""
+    """Build a file system with the exposed paths, /proc and /dev, and nothing else."""
     new = specification["stage"]
     mount_filesystem(None, "/", None, MS_REC | MS_PRIVATE)
     if specification["overlay"]:
@@ -290,7 +290,7 @@ def set_read_only(path: str, flags: int) -> None:
 
 
 def restrict_with_landlock(specification: dict[str, Any]) -> None:
-    """Landlock: only what is named may be read or written, as far as this kernel can tell."""
+    """Restrict reading and writing to the named paths, as far as this kernel's Landlock can."""
     drop_capabilities()
     call_prctl(PR_SET_NO_NEW_PRIVS, 1)
     version = LIBC.syscall(CREATE_RULESET, None, 0, 1)
@@ -315,7 +315,7 @@ def restrict_with_landlock(specification: dict[str, Any]) -> None:
 
 
 def filter_system_calls(specification: dict[str, Any]) -> None:
-    """From here on: what is refused is refused to us as well."""
+    """Install the filter; its refusals apply to this process as well."""
     if specification["seccomp"] is None:
         return
     program = specification["filter"]
@@ -325,31 +325,31 @@ def filter_system_calls(specification: dict[str, Any]) -> None:
 
 
 def drop_capabilities() -> None:
-    """What root may do besides opening files is nothing that Landlock looks at."""
+    """Drop root's capabilities, which Landlock does not check."""
     for capability in range(64):
         LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
-def allow_path(rules: int, path: str, wanted: int, known: int) -> None:
+def allow_path(rules: int, path: str, rights: int, known: int) -> None:
     try:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
     if not os.path.isdir(path):  # noqa: PTH112
-        wanted &= FILE_READ | FILE_WRITE | TRUNCATE_RIGHT | DEVICE_CONTROL_RIGHT
-    rule = struct.pack("=Qi", wanted & known, handle)
+        rights &= FILE_READ | FILE_WRITE | TRUNCATE_RIGHT | DEVICE_CONTROL_RIGHT
+    rule = struct.pack("=Qi", rights & known, handle)
     call_or_raise(LIBC.syscall, ADD_RULE, rules, 1, rule, 0)
     os.close(handle)
 
 
 def raise_loopback() -> None:
-    """A new network namespace has only a loopback device, and it is down."""
+    """Bring up the loopback device of a new network namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh22x", b"lo", 0x1 | 0x40))
 
 
 def run_step(step: Callable[[dict[str, Any]], None], specification: dict[str, Any]) -> None:
-    """In a forked child: a cage that cannot be built is our failure, not the command's."""
+    """In a forked child: a sandbox that cannot be built is our fault, not the command's."""
     try:
         step(specification)
     except OSError as error:

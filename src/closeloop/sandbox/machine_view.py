@@ -1,4 +1,4 @@
-"""What a cage shows of the machine: the system and toolchains to read, a clean environment."""
+"""What a sandbox exposes of the machine: the system and toolchains, and a clean environment."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def list_bound_sockets(folders: Iterable[str]) -> list[str]:
 
 
 def find_sockets(folders: Iterable[str]) -> Iterator[str]:
-    """Sockets that lie below these folders, whoever bound them, among the first entries there."""
+    """Yield sockets below these folders, whoever bound them, among the first entries."""
     waiting, scanned = list(folders), 0
     while waiting and scanned < MAX_SCANNED_ENTRIES:
         with suppress(OSError), os.scandir(waiting.pop()) as entries:
@@ -88,7 +88,7 @@ def _is_socket(path: str | bytes) -> bool:
 # The hosts that cages may reach, where somebody has named some: a proxy that knows no others.
 
 PROXY_PORT = 8018
-"""Where commands find the proxy on the loopback of their cage."""
+"""Loopback port of the proxy inside the sandbox."""
 DEFAULT_PORTS = (80, 443)
 MAX_HEAD_BYTES = 1 << 14
 HEAD_SECONDS, CONNECT_SECONDS = 30.0, 30.0
@@ -97,7 +97,7 @@ MAX_REFUSED_NAMES = 1000
 
 
 class HostAllowlist:
-    """Lets through to these hosts, and keeps a list of what it refused."""
+    """A proxy that allows these hosts, and records what it refused."""
 
     def __init__(self, hosts: Sequence[str], socket: str) -> None:
         self.socket = socket
@@ -109,8 +109,8 @@ class HostAllowlist:
     def allows_host(self, host: str, port: int) -> bool:
         name = host.lower().rstrip(".")
         for known in self._hosts:
-            wanted, _, number = known.partition(":")
-            matches_host = name == wanted or (wanted[:2] == "*." and name.endswith(wanted[1:]))
+            pattern, _, number = known.partition(":")
+            matches_host = name == pattern or (pattern[:2] == "*." and name.endswith(pattern[1:]))
             if matches_host and (port == int(number) if number else port in DEFAULT_PORTS):
                 return True
         return False
@@ -118,7 +118,7 @@ class HostAllowlist:
     async def serve_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """One connection: `CONNECT host:port`, and then whatever both sides say."""
+        """Serve one connection: `CONNECT host:port`, then copy both ways."""
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -150,7 +150,7 @@ class HostAllowlist:
 
 @asynccontextmanager
 async def open_allowlist(hosts: Sequence[str], folder: Path) -> AsyncIterator[HostAllowlist]:
-    """Open at a socket in a new folder, and on loopback for cages that have none of their own."""
+    """Open at a socket in a new folder, and on loopback for sandboxes without their own."""
     allowlist = HostAllowlist(hosts, str(folder / "hosts.sock"))
     unix_server = await asyncio.start_unix_server(
         allowlist.serve_connection,
@@ -195,7 +195,7 @@ ETC_PATTERNS = (
     *("mime.types", "openal", "os-release", "pki", "protocols", "services", "shells", "ssl"),
     *("timezone", "xml"),
 )
-"""Of /etc only what programs need to start, resolve and verify; never keys or accounts."""
+"""Parts of /etc that programs need to start, resolve and verify; never keys or accounts."""
 SECRET_PATTERNS = shutil.ignore_patterns("private", "*.key", "entitlement*")
 TOOLCHAINS = {
     ".pyenv": "PYENV_ROOT",
@@ -218,7 +218,7 @@ TOOLCHAINS = {
     ".sdkman/candidates": "SDKMAN_CANDIDATES_DIR",
     "go/bin": None,
 }
-"""Under the home folder: programs, without the credentials beside them → who points at it."""
+"""Program folders under the home, without credentials → the variable that names them."""
 ETC_FILES = {
     "passwd": "root:x:0:0::/root:/bin/sh\nagent:x:1000:1000::/home/agent:/bin/sh\n",
     "group": "root:x:0:\nagent:x:1000:\n",
@@ -252,27 +252,27 @@ _HOST_PATTERN = re.compile(r"(\*\.)?[A-Za-z0-9][A-Za-z0-9.-]{0,252}(:[0-9]{1,5})
 
 
 def package_environment() -> dict[str, str]:
-    """How this machine gets at packages: proxies, indexes, certificates. For setup only."""
+    """Return proxies, indexes and certificates for package installation. For setup only."""
     return {name: value for name, value in os.environ.items() if _PACKAGE_VARIABLE.fullmatch(name)}
 
 
 class MachineView(Record):
-    """The same for every cage of a process."""
+    """The same for every sandbox of a process."""
 
     readable: tuple[str, ...]
-    """Folders and files shown read-only where they are, none inside another."""
+    """Folders and files exposed read-only in place, none inside another."""
     links: tuple[tuple[str, str], ...]
     """Symbolic links of the root folder: link, target."""
     sockets: tuple[str, ...]
-    """Those that lay below the paths in `read`."""
+    """Sockets found below the paths in `read`."""
     etc: tuple[str, ...]
-    """What of /etc may be read where there is no own one."""
+    """Readable parts of /etc if there is no private one."""
     env: dict[str, str]
     shell: str
 
 
 def inspect_machine(settings: SandboxSettings) -> MachineView:
-    """See which of the usual places this machine has, and who may be named in PATH."""
+    """Find which of the usual paths this machine has, and what PATH may name."""
     home = Path.home()
     system = [path for path in SYSTEM_FOLDERS if Path(path).is_dir()]
     links = tuple((path, str(Path(path).readlink())) for path in system if Path(path).is_symlink())
@@ -344,14 +344,14 @@ def is_own_environment(prefix: Path) -> bool:
 
 
 def put_last(search: Sequence[str], folder: Path) -> list[str]:
-    """A search path with one folder, by whatever name, after all others."""
+    """Return a search path with one folder, by any name, after all others."""
     real = os.path.realpath(folder)
     hidden = [entry for entry in search if os.path.realpath(entry) == real]
     return [*(entry for entry in search if entry not in hidden), *hidden]
 
 
 def copy_etc(cache: Path, entries: Iterable[str]) -> str:
-    """A small /etc of our own, copied when the machine's changes: one mount instead of dozens."""
+    """Copy a small /etc when the machine's changes: one mount instead of dozens."""
     stamps = [
         (path, os.lstat(path).st_mtime_ns)
         for entry in entries
@@ -387,7 +387,7 @@ def _unreadable_names(folder: str, names: list[str]) -> set[str]:
 
 
 def _python_folders(prefix: Path, home: Path) -> list[Path]:
-    """A Python installation, without what else lies there when it is somebody's home."""
+    """Return the folders of a Python installation, without other content of a home."""
     if home.is_relative_to(prefix) or prefix == home / ".local":
         return [
             prefix / name for name in ("bin", "lib", "lib64", "include") if (prefix / name).is_dir()
@@ -396,7 +396,7 @@ def _python_folders(prefix: Path, home: Path) -> list[Path]:
 
 
 def _program_folders(folder: Path) -> list[Path]:
-    """What to show for an entry of PATH: the installation it belongs to, if it is one."""
+    """Return what to expose for an entry of PATH: the installation it belongs to, if any."""
     if not folder.is_dir():
         return []
     if (folder.parent / "pyvenv.cfg").is_file():
@@ -431,21 +431,21 @@ FORWARDER_PATH = f"{OWN_FOLDER}/forwarder.py"
 
 
 class SandboxLimits(Record):
-    """What is really enforced here."""
+    """What is enforced on this machine."""
 
     kind: str
     """`bwrap`, `landlock` or `none`."""
     files: bool
     network: bool
     processes: bool
-    """Whole trees die with the command, and with closeloop itself."""
+    """Whether whole process trees die with the command, and with closeloop."""
     system_calls: bool = False
-    """Those that a command has no need for are refused."""
+    """Whether system calls that commands do not need are refused."""
     note: str = ""
 
 
 def describe_sandbox_limits(guards: SandboxLimits) -> str:
-    """What is enforced here and what is not, on one line."""
+    """Describe what is enforced and what is not, on one line."""
     enforced = {
         "files": guards.files,
         "network": guards.network,
@@ -458,7 +458,7 @@ def describe_sandbox_limits(guards: SandboxLimits) -> str:
 
 
 class SharedFolder(Record):
-    """A folder of ours shown to some commands at a path outside the workspace."""
+    """One of our folders, exposed to some commands at a path outside the workspace."""
 
     source: str
     target: str
@@ -466,7 +466,7 @@ class SharedFolder(Record):
 
 
 class SandboxPort(Record):
-    """A server of ours that commands reach as a port of their loopback, and nobody else's."""
+    """One of our servers, reachable for commands at a port of their own loopback."""
 
     number: int
     socket: str
@@ -479,43 +479,43 @@ class WorkspaceLayout(Record):
 
     folder: str
     lower: str | None = None
-    """With an overlay: the folder that stands for `root`, to which `upper` adds."""
+    """With an overlay: the lower folder of `root`, to which `upper` adds."""
     shares: tuple[SharedFolder, ...] = ()
     ports: tuple[SandboxPort, ...] = ()
     env: dict[str, str] = {}
-    """More variables for every command."""
+    """Additional variables for every command."""
     frozen: bool = False
-    """The workspace may be read only."""
+    """Whether the workspace is read-only."""
     network: bool = False
 
 
 class SandboxBackend(Record):
-    """A way to cage commands that works on this machine."""
+    """A way to confine commands that works on this machine."""
 
     guards: SandboxLimits
     view: MachineView
     mount: str
-    """An empty folder: every cage mounts its overlay there, unseen by the others."""
+    """An empty folder where every sandbox mounts its overlay, invisible to the others."""
     wrap: (
         Callable[[SandboxBackend, WorkspaceLayout, Limits, Sequence[str], Channels], list[str]]
         | None
     )
-    """The command, caged; None runs it as it is."""
+    """Wraps a command; None runs it unchanged."""
     filtered: bool = False
-    """Commands run under a filter of system calls."""
+    """Whether commands run under a filter of system calls."""
     overlay: bool = False
     isolated: bool = False
-    """Commands see their own file system, with the workspace at a constant path."""
+    """Whether commands see their own file system, with the workspace at a constant path."""
     etc: str | None = None
 
 
 def find_layout_root(sandbox: SandboxBackend, place: WorkspaceLayout) -> str:
-    """The folder that holds `workspace` and `home`, before anything is shown elsewhere."""
+    """Return the folder with `workspace` and `home`, before shares are mounted."""
     return sandbox.mount if place.lower else f"{place.folder}/root"
 
 
 def visible_paths(sandbox: SandboxBackend, place: WorkspaceLayout) -> tuple[str, str, str]:
-    """The workspace, the home and the temporary folder, as commands see them."""
+    """Return the workspace, home and temporary folder as commands see them."""
     if sandbox.isolated:
         return WORKSPACE, HOME, TEMPORARY
     root = find_layout_root(sandbox, place)
@@ -523,18 +523,18 @@ def visible_paths(sandbox: SandboxBackend, place: WorkspaceLayout) -> tuple[str,
 
 
 def real_paths(place: WorkspaceLayout) -> tuple[str, str, str]:
-    """The same three where they really lie; with an overlay, what was added to them."""
+    """Return the same three in the real file system; with an overlay, what was added to them."""
     root = f"{place.folder}/{'upper' if place.lower else 'root'}"
     return f"{root}/workspace", f"{root}/home", f"{place.folder}/temporary"
 
 
 def visible_share_path(sandbox: SandboxBackend, share: SharedFolder) -> str:
-    """Where commands find something that is shared with them."""
+    """Return the path of a share as commands see it."""
     return share.target if sandbox.isolated else share.source
 
 
 def list_visible_shares(sandbox: SandboxBackend, place: WorkspaceLayout) -> list[SharedFolder]:
-    """Everything an isolated command sees besides the system, outer folders first."""
+    """List everything an isolated command sees besides the system, outer folders first."""
     root = find_layout_root(sandbox, place)
     shares = [
         SharedFolder(source=f"{place.folder}/temporary", target=TEMPORARY, write=True),
@@ -561,7 +561,7 @@ def list_visible_shares(sandbox: SandboxBackend, place: WorkspaceLayout) -> list
 
 
 def foreign_sockets(view: MachineView) -> list[str]:
-    """Sockets below what commands may read: a mount that is read-only does not close them."""
+    """List sockets below what commands may read, which a read-only mount does not close."""
     folders = _folders_by_real_path(view.readable)
     foreign = [path for path in view.sockets if Path(path).is_socket()]
     for path in list_bound_sockets({*folders, *folders.values()}):
@@ -572,18 +572,18 @@ def foreign_sockets(view: MachineView) -> list[str]:
 
 @functools.cache
 def _folders_by_real_path(readable: tuple[str, ...]) -> dict[str, str]:
-    """Without those of the system, where nobody puts sockets."""
+    """Without the system's folders, where nobody puts sockets."""
     return {os.path.realpath(path): path for path in readable if path not in SYSTEM_FOLDERS}
 
 
 @functools.cache
 def hidden_paths() -> tuple[str, ...]:
-    """What /proc shows of other namespaces: the names of the user's keys."""
+    """Return files of /proc about other namespaces, such as the names of the user's keys."""
     return tuple(path for path in ("/proc/keys",) if Path(path).exists())
 
 
 def map_port_sockets(place: WorkspaceLayout) -> dict[int, str]:
-    """Where isolated commands find the socket behind each port."""
+    """Return the socket path behind each port, as isolated commands see it."""
     return {port.number: f"{_port_folder(port)}/{Path(port.socket).name}" for port in place.ports}
 
 

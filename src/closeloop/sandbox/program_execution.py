@@ -1,4 +1,4 @@
-"""Run one program to its end, within limits, and leave nothing of it alive."""
+"""Runs one program to its end within limits, and leaves no process of it alive."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def list_children(pid: int) -> list[int]:
-    """The direct children of a process, whichever of its threads started them."""
+    """List the direct children of a process, whichever of its threads started them."""
     if not _lists_children():
         return [child for child, parent in _list_parents() if parent == pid]
     child_pids: list[int] = []
@@ -47,7 +47,7 @@ def list_children(pid: int) -> list[int]:
 
 
 def list_adopted_pids() -> list[int]:
-    """Our own children, orphans among them: the kernel gives those to the first thread."""
+    """List our own children including adopted orphans, which belong to the first thread."""
     pid = os.getpid()
     if not _lists_children():
         return list_children(pid)
@@ -55,7 +55,7 @@ def list_adopted_pids() -> list[int]:
 
 
 def list_descendants(*pids: int, most: int | None = None) -> list[int]:
-    """Every process below these, parents before their children, or a few more than `most`."""
+    """List every process below these, parents first, stopping soon after `most`."""
     below = [child for pid in pids for child in list_children(pid)]
     for parent in below:  # grows while it is walked
         if most is not None and len(below) > most:
@@ -65,7 +65,7 @@ def list_descendants(*pids: int, most: int | None = None) -> list[int]:
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """Resident bytes, pages that processes share counted once for each."""
+    """Sum resident bytes; pages shared by processes count once for each."""
     total = 0
     for pid in pids:
         fields = _read_proc(f"/proc/{pid}/statm").split()
@@ -74,9 +74,9 @@ def resident_bytes(pids: Iterable[int]) -> int:
 
 
 def proportional_bytes(pids: Iterable[int], in_files: int = 0) -> int:
-    """Resident bytes, shared pages divided among their users: exact, but slow to read.
+    """Sum resident bytes with shared pages divided among their users: exact, but slow.
 
-    Of files in memory, the part that is mapped is not counted twice.
+    The mapped part of files in memory is not counted twice.
     """
     total = mapped = 0
     for pid in pids:
@@ -88,8 +88,8 @@ def proportional_bytes(pids: Iterable[int], in_files: int = 0) -> int:
 
 
 def memory_file_bytes(pids: Iterable[int]) -> int:
-    """What open files of `memfd_create` hold, mapped or not."""
-    held: dict[int, int] = {}
+    """Return the bytes of open `memfd_create` files, mapped or not."""
+    bytes_by_inode: dict[int, int] = {}
     for pid in pids:
         folder = f"/proc/{pid}/fd"
         with suppress(OSError):
@@ -97,24 +97,24 @@ def memory_file_bytes(pids: Iterable[int]) -> int:
                 with suppress(OSError):
                     if os.readlink(f"{folder}/{name}").startswith("/memfd:"):  # noqa: PTH115
                         about = os.stat(f"{folder}/{name}")  # noqa: PTH116
-                        held[about.st_ino] = about.st_blocks * 512
-    return sum(held.values())
+                        bytes_by_inode[about.st_ino] = about.st_blocks * 512
+    return sum(bytes_by_inode.values())
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """Processor time of these processes and of those children of theirs that have ended."""
+    """Return the processor time of these processes and of their ended children."""
     return sum(seconds for _, seconds in (_read_cpu(pid) for pid in pids))
 
 
 def measure_all_cpu() -> dict[tuple[int, int], float]:
-    """The same of every process that there is, by its id and when it began."""
+    """Return the same for every process, by its id and start time."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
     cpu = ((pid, *_read_cpu(pid)) for pid in pids)
     return {(pid, began): seconds for pid, began, seconds in cpu}
 
 
 def measure_queueing(pids: Iterable[int]) -> tuple[float, float]:
-    """For how long the threads of these processes ran, and waited for a processor to run on."""
+    """Return how long the threads of these processes ran, and waited for a processor."""
     ran = waited = 0
     for pid in pids:
         with suppress(OSError):
@@ -126,13 +126,13 @@ def measure_queueing(pids: Iterable[int]) -> tuple[float, float]:
 
 
 def own_cpu_seconds() -> float:
-    """Processor time of this process alone."""
+    """Return the processor time of this process alone."""
     times = os.times()
     return times.user + times.system
 
 
 def _read_cpu(pid: int) -> tuple[int, float]:
-    """When a process began, and its processor time."""
+    """Return a process's start time and processor time."""
     fields = _read_proc(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     return (
         (int(fields[19]), sum(map(int, fields[11:15])) / TICKS_PER_SECOND) if fields else (0, 0.0)
@@ -146,7 +146,7 @@ def kill_processes(pids: Iterable[int]) -> None:
 
 
 def belongs_to_session(pid: int, session: int, mark: str) -> bool:
-    """Whether an orphan is of this session, or was started with this text in its environment."""
+    """Whether an orphan belongs to this session, or has this text in its environment."""
     fields = _read_proc(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     if not fields or int(fields[3]) == session:
         return bool(fields)
@@ -158,7 +158,7 @@ def belongs_to_session(pid: int, session: int, mark: str) -> bool:
 
 
 def reap_child(pid: int) -> bool:
-    """Take note of the end of a child, if it has ended."""
+    """Reap a child if it has ended."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
@@ -166,7 +166,7 @@ def reap_child(pid: int) -> bool:
 
 
 def _read_proc(path: str) -> bytes:
-    """Processes come and go: what cannot be read any more is empty."""
+    """Return an empty text for processes that are gone."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -188,7 +188,7 @@ def _lists_children() -> bool:
 
 
 def _list_parents() -> list[tuple[int, int]]:
-    """Process and parent, for kernels that do not list children."""
+    """List process and parent, for kernels that do not list children."""
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
     except OSError:
@@ -217,7 +217,7 @@ def start_without_keyring(start: Callable[[], Started]) -> Started:
 
 
 def _join_and_start(start: Callable[[], Started]) -> Started:
-    """Where the user's quota of keys is used up, the keyring of the last start serves again."""
+    """If the user's quota of keys is used up, the last start's keyring is reused."""
     if (number := KEYCTL_NUMBERS.get(os.uname().machine)) is not None:
         _load_libc().syscall(number, JOIN_SESSION_KEYRING, None)
     return start()
@@ -230,7 +230,7 @@ def _load_libc() -> ctypes.CDLL:
 
 @functools.cache
 def _starter_thread(process: int) -> ThreadPoolExecutor:
-    """One for each process: a forked child has only its parent's first thread."""
+    """One thread per process: a forked child has only its parent's first thread."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="starts")
 
 
@@ -238,7 +238,7 @@ def _starter_thread(process: int) -> ThreadPoolExecutor:
 
 
 class CommandOutput:
-    """The first and the last half of the limit; the middle is only counted."""
+    """Stores the first and the last half of the limit; the middle is only counted."""
 
     def __init__(self, limit: int) -> None:
         self._half = max(limit // 2, 1)
@@ -267,12 +267,12 @@ class CommandOutput:
 
     @property
     def content(self) -> bytes:
-        """Everything kept, as it came."""
+        """Everything stored, in order."""
         return bytes(self._head) + b"".join(self._tail)[-self._half :]
 
     @property
     def text(self) -> str:
-        """For people: a line stands where the middle is missing."""
+        """The text for people, with a line in place of the missing middle."""
         tail = b"".join(self._tail)[-self._half :]
         gap = f"\n[{self.dropped_bytes} bytes left out]\n" if self.dropped_bytes else ""
         if not gap:
@@ -283,23 +283,23 @@ class CommandOutput:
 # How much a workspace has grown, measured no more often than is cheap.
 
 PAUSE_FACTOR = 20
-"""A measurement may take one part in this of the time."""
+"""A measurement may take at most one part in this of the time."""
 TOO_MUCH_DISK, TOO_MANY_FILES = "too much disk", "too many files"
 
 
 class DiskUsage(Record):
-    """What some folders hold."""
+    """The disk usage of some folders."""
 
     bytes: int = 0
-    """That they take on their disk."""
+    """Bytes on disk."""
     apparent_bytes: int = 0
-    """That a reader of all files gets: a sparse file has more of them than it takes."""
+    """Bytes that a reader of all files gets; more than on disk for sparse files."""
     files: int = 0
     """Files, links and folders."""
 
 
 class DiskLimit:
-    """The disk use of some folders against limits, for as long as a workspace lives."""
+    """Limits the disk usage of some folders while a workspace exists."""
 
     def __init__(self, folders: Sequence[str], most: DiskUsage) -> None:
         self._folders = folders
@@ -311,7 +311,7 @@ class DiskLimit:
         return time.monotonic() >= self._next
 
     def find_exceeded_limit(self) -> str | None:
-        """The limit that is passed and still being passed: commands that clean up may go on."""
+        """Return the exceeded limit if usage still grows: commands that clean up may continue."""
         start = time.monotonic()
         before, self._used = self._used, measure_disk(*self._folders)
         end = time.monotonic()
@@ -324,7 +324,7 @@ class DiskLimit:
 
 
 def measure_disk(*folders: str) -> DiskUsage:
-    """What is in these folders, without themselves."""
+    """Measure the content of these folders, without the folders themselves."""
     taken, apparent, files = 0, 0, 0
     waiting = list(folders)
     while waiting:
@@ -345,59 +345,59 @@ def measure_disk(*folders: str) -> DiskUsage:
 
 PIPE_BYTES = 1 << 18
 KILL_SECONDS = 5.0
-"""Seconds to wait for killed processes to be gone."""
+"""Seconds to wait until killed processes are gone."""
 ROOT_PIDS: set[int] = set()
-"""The first processes of all running programs, which are nobody's orphans."""
+"""First processes of all running programs, which are not orphans."""
 
 
 class CpuTally:
-    """Processor time of programs that have ended."""
+    """Processor time of ended programs."""
 
     seconds: float = 0.0
     ran: float = 0.0
     waited: float = 0.0
-    """Of what was alive when a limit stopped it: for how long threads ran, and waited to run."""
+    """How long threads ran and waited to run, of what was alive when a limit stopped it."""
 
 
 ALL_PROGRAMS = CpuTally()
 CURRENT_TALLY: ContextVar[CpuTally | None] = ContextVar("TALLY", default=None)
-"""Who counts the programs that are run here."""
+"""The tally of programs that run in this context."""
 FIRST_LOOK_SECONDS, LAST_LOOK_SECONDS = 0.02, 0.1
-"""How long the watcher sleeps between looks, at first and later."""
+"""Seconds between the watcher's polls, at first and later."""
 
 
 class Channels(Record):
     """Descriptors that a program inherits besides the standard ones."""
 
     status: int
-    """Where a sandbox reports how its command ended."""
+    """Where a sandbox reports its command's end."""
     seccomp: int | None = None
     """Where it reads the filter of system calls."""
     standing: bool = False
-    """Whether `status` is a socket over which commands come, one after the other."""
+    """Whether `status` is a socket over which commands arrive one after the other."""
 
 
 class Program(Record):
-    """What to start, and what its tree of processes is like."""
+    """What to start, and the kind of its process tree."""
 
     argv: Callable[[Channels], Sequence[str]]
     env: dict[str, str]
     directory: str
     tree: Literal["namespace", "adopted", "plain"] = "plain"
-    """A cage's first process ends after all others. Its child is the first one of a process
-    namespace, or it adopts orphans itself. Without a cage there may be more to kill."""
+    """A sandbox's first process ends after all others. Its child is the first one of a process
+    namespace, or it adopts orphans itself. Without a sandbox there may be more to kill."""
     mark: str | None = None
-    """Without a cage: a text in the environment of all that belongs to this command."""
+    """Without a sandbox: a text in the environment of all processes of this command."""
     seccomp: bytes = b""
-    """The filter of system calls; empty where there is none."""
+    """The filter of system calls; empty if there is none."""
     command: Sequence[str] = ()
     """What is run in the sandbox."""
     standing: StandingSandbox | None = None
-    """Run it there, instead of in a sandbox of its own."""
+    """Run it there, instead of in a new sandbox."""
 
 
 class ProgramLimits(Record):
-    """What one program may use."""
+    """The limits of one program."""
 
     seconds: float
     idle_seconds: float
@@ -407,27 +407,27 @@ class ProgramLimits(Record):
 
 
 class ProgramResult(Record):
-    """What became of it."""
+    """The result of a program."""
 
     exit_code: int | None
     output: CommandOutput
     errors: CommandOutput
-    """The same as `output` unless they were asked for apart."""
+    """The same as `output` unless requested separately."""
     told: bytes
-    """What the cage said about the end of the command."""
+    """The sandbox's report about the command's end."""
     seconds: float
     stopped: str | None
 
 
 class Watcher(Protocol):
-    """Somebody who knows more than limits about when a program should end."""
+    """Decides by more than limits when a program should end."""
 
     def receive_output(self, chunk: bytes) -> None:
-        """What it prints, as it comes."""
+        """Receive its output as it arrives."""
         ...
 
     async def wait_until_over(self) -> str:
-        """Wait until it is to be stopped, and say why."""
+        """Wait until it should be stopped, and return why."""
         ...
 
 
@@ -440,7 +440,7 @@ async def execute_program(
     apart: bool = False,
     watcher: Watcher | None = None,
 ) -> ProgramResult:
-    """Run to the end or to a limit; OSError when it cannot be started."""
+    """Run to the end or to a limit; OSError if it cannot be started."""
     run_class = _RunningProgram if program.standing is None else _StandingCommand
     running = run_class(program, bounds, stdin, apart)
     try:
@@ -468,7 +468,7 @@ async def execute_program(
 
 
 class _RunningProgram:
-    """One running program: pipes, a pidfd, and what is known so far."""
+    """One running program: pipes, a pidfd, and the state so far."""
 
     def __init__(
         self, program: Program, bounds: ProgramLimits, stdin: bytes | None, apart: bool
@@ -535,7 +535,7 @@ class _RunningProgram:
             self._push_input()
 
     def _open_content_pipe(self, content: bytes) -> int | None:
-        """A descriptor from which the program reads some bytes, fewer than a pipe holds."""
+        """Return a descriptor from which the program reads some bytes, fewer than a pipe holds."""
         if not content:
             return None
         read, write = self._open_pipe()
@@ -595,7 +595,7 @@ class _RunningProgram:
         self._sink = None
 
     def count_cpu(self) -> None:
-        """Add its processor time to the tallies: before it is killed, or as its parent knows it."""
+        """Add its processor time to the tallies, before it is killed or from its parent."""
         if self._counted:
             return
         self._counted = True
@@ -611,7 +611,7 @@ class _RunningProgram:
                 tally.waited += waited
 
     async def watch_limits(self, disk: DiskLimit | None) -> None:
-        """Look at the clock and at the tree of processes; stop it at the first limit."""
+        """Watch the clock and the process tree; stop it at the first limit."""
         pause = FIRST_LOOK_SECONDS
         while self.stopped is None:
             left = (
@@ -649,14 +649,14 @@ class _RunningProgram:
         return None
 
     def _list_pids(self) -> list[int]:
-        """All processes of the command, also those whose parents are gone."""
+        """List all processes of the command, including those whose parents are gone."""
         max_pids = self.bounds.processes
         pids = [self.process.pid, *list_descendants(self.process.pid, most=max_pids)]
         orphans = self._list_orphans()
         return [*pids, *orphans, *list_descendants(*orphans, most=max_pids)]
 
     def _list_orphans(self) -> list[int]:
-        """Without a cage: what the command left to us, by its session or its mark."""
+        """Without a sandbox: list the command's orphans by session or mark."""
         mark, root = self.program.mark, self.process.pid
         if mark is None:
             return []
@@ -665,7 +665,7 @@ class _RunningProgram:
         return [pid for pid in ours if not reap_child(pid)]
 
     async def kill_orphans(self) -> None:
-        """Kill what the command left behind; a cage leaves nothing."""
+        """Kill what the command left behind; a sandbox leaves nothing."""
         end = time.monotonic() + KILL_SECONDS
         while (left := self._list_orphans()) and time.monotonic() < end:
             self._killed.update(left)
@@ -738,10 +738,9 @@ class _RunningProgram:
 
 
 class StandingSandbox:
-    """A process namespace that commands of one workspace are run in, one after the other.
+    """A process namespace in which the commands of one workspace run one after the other.
 
-    Made when the first command comes. A command that is stopped takes it along, and the next one
-    gets a new one.
+    Created for the first command. A stopped command ends it, and the next one gets a new one.
     """
 
     def __init__(self, argv: Callable[[Channels], Sequence[str]]) -> None:
@@ -751,7 +750,7 @@ class StandingSandbox:
         self.control: socket.socket | None = None
 
     def send_order(self, program: Program, handles: Sequence[int]) -> subprocess.Popen[bytes]:
-        """Hand a command and its standard streams to the first process: the sandbox's process."""
+        """Send a command and its standard streams to the sandbox's first process."""
         if self.process is None or self.control is None or self.process.poll() is not None:
             self._start(program)
         assert self.process is not None
@@ -804,14 +803,14 @@ class StandingSandbox:
         return self.control is not None
 
     def close(self) -> None:
-        """End it with all that runs in it; nobody may be waiting for its report."""
+        """End it with everything in it; nobody may be waiting for its report."""
         self.kill_all()
         if self.control is not None:
             self.control.close()
             self.control = None
 
     def kill_all(self) -> None:
-        """Kill it with all that runs in it, and wait until that is gone."""
+        """Kill it with everything in it, and wait until that is gone."""
         if self.process is not None:
             below = list_children(self.process.pid)
             handles = []
@@ -828,7 +827,7 @@ class StandingSandbox:
 
 
 class _StandingCommand(_RunningProgram):
-    """A command in a sandbox that stands."""
+    """A command in a standing sandbox."""
 
     def __init__(
         self, program: Program, bounds: ProgramLimits, stdin: bytes | None, apart: bool
@@ -884,7 +883,7 @@ class _StandingCommand(_RunningProgram):
             self._add_to_tallies(seconds, pids)
 
     async def kill_tree(self) -> None:
-        """Nothing is left of a command that ended; another one is killed with its sandbox."""
+        """Nothing is left of an ended command; a running one is killed with its sandbox."""
         if not self._has_ended:
             self._has_ended = True
             # The socket stays open: whoever waits for the report sees its end.

@@ -1,4 +1,5 @@
-"""Which cage this machine can have: bubblewrap, else Landlock, else none, if asked for by name."""
+"""Chooses the sandbox of this machine: bubblewrap, else Landlock, else none if requested by
+name."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 CLONE_NEWUSER = 1 << 28
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 X32_CALLS = 0x40000000
-"""From this number on, calls on x86_64 are those of the x32 ABI."""
+"""From this number on, calls on x86_64 belong to the x32 ABI."""
 SOCKET_TYPE_MASK = 0xF
 MAX_LINEAR_RULES = 3
 
@@ -59,7 +60,7 @@ NUMBER_OFFSET, ARCHITECTURE_OFFSET, ARGUMENTS_OFFSET = 0, 4, 16
 
 AUDIT_X86_64, AUDIT_I386, AUDIT_AARCH64 = 0xC000003E, 0x40000003, 0xC00000B7
 ARCHITECTURES = {"x86_64": (AUDIT_X86_64, AUDIT_I386), "aarch64": (AUDIT_AARCH64,)}
-"""By machine: the calling conventions that are understood. All others get ENOSYS."""
+"""Supported calling conventions by machine. All others get ENOSYS."""
 
 
 class CallNumbers(NamedTuple):
@@ -106,7 +107,7 @@ REFUSED_CALLS = {
     "open_by_handle_at": CallNumbers(304, 342, 265),
     "syslog": CallNumbers(103, 103, 116),
 }
-"""These fail with EPERM."""
+"""Calls that fail with EPERM."""
 ABSENT_CALLS = {
     "io_uring_setup": CallNumbers(425, 425, 425),
     "io_uring_enter": CallNumbers(426, 426, 426),
@@ -117,7 +118,7 @@ ABSENT_CALLS = {
     "socketcall": CallNumbers(None, 102, None),
     "ipc": CallNumbers(None, 117, None),
 }
-"""These fail with ENOSYS, as in a kernel that does not have them."""
+"""Calls that fail with ENOSYS, as in a kernel without them."""
 SHARED_CALLS = {
     # Memory, semaphores and queues with a name, which outlive the command that makes them.
     "shmat": CallNumbers(30, 397, 196),
@@ -132,21 +133,21 @@ SHARED_CALLS = {
     "msgctl": CallNumbers(71, 402, 187),
     "mq_open": CallNumbers(240, 277, 180),
 }
-"""These, too, where all programs of the machine share what they make."""
+"""These too, where all programs of the machine share what they create."""
 SHMGET = CallNumbers(29, 395, 194)
 MAX_SEGMENT_BYTES = 64 << 10
-"""Of System V shared memory, which nobody counts; 4,096 segments have the size of `/dev/shm`."""
+"""Of System V shared memory, which is not counted; 4,096 segments equal the size of `/dev/shm`."""
 CLONE, UNSHARE = CallNumbers(56, 120, 220), CallNumbers(272, 310, 97)
 SOCKET, SOCKETPAIR = CallNumbers(41, 359, 198), CallNumbers(53, 360, 199)
 IOCTL, PRLIMIT = CallNumbers(16, 54, 29), CallNumbers(302, 340, 261)
 
 Instruction = tuple[int, int, int, int]
-"""Code, how many instructions to skip if true, and if false, and the operand."""
+"""Code, instructions to skip if true and if false, and the operand."""
 
 
 @functools.cache
 def filter_is_available() -> bool:
-    """Whether this kernel filters system calls, on a machine whose call numbers are known."""
+    """Whether this kernel filters system calls, on a machine with known call numbers."""
     libc = ctypes.CDLL(None, use_errno=True)
     failed = libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, None, 0, 0) < 0
     return failed and ctypes.get_errno() == errno.EFAULT and os.uname().machine in ARCHITECTURES
@@ -169,7 +170,7 @@ def compile_filter(machine: str, tcp_only: bool, isolated: bool) -> bytes:
 
 
 def _filter_calls(architecture: int, tcp_only: bool, isolated: bool) -> list[Instruction]:
-    """Decide about a call of one calling convention."""
+    """Build the decision about a call of one calling convention."""
     absent = [*ABSENT_CALLS.values(), *(() if isolated else (*SHARED_CALLS.values(), SHMGET))]
     answers: list[tuple[CallNumbers, list[Instruction]]] = [
         *((numbers, [_refuse(errno.EPERM)]) for numbers in REFUSED_CALLS.values()),
@@ -193,7 +194,7 @@ def _filter_calls(architecture: int, tcp_only: bool, isolated: bool) -> list[Ins
 
 
 def _find_rule(rules: Sequence[tuple[int, list[Instruction]]]) -> list[Instruction]:
-    """By halving: the kernel tries every call number when a filter is installed."""
+    """Search by halving: the kernel tries every call number when a filter is installed."""
     if len(rules) > MAX_LINEAR_RULES:
         middle = len(rules) // 2
         lower, upper = _find_rule(rules[:middle]), _find_rule(rules[middle:])
@@ -214,7 +215,7 @@ def _refuse_user_namespace() -> list[Instruction]:
 
 
 def _refuse_first_process() -> list[Instruction]:
-    """The limits of the first process, which the commands after this one would inherit."""
+    """Protect the limits of the first process, which later commands would inherit."""
     return [
         _load_argument(0),
         (JUMP_EQUAL, 0, 1, 1),
@@ -224,7 +225,7 @@ def _refuse_first_process() -> list[Instruction]:
 
 
 def _refuse_terminal_input() -> list[Instruction]:
-    """Typing into a terminal for its user."""
+    """Refuse typing into a terminal for its user."""
     return [
         _load_argument(1),
         (JUMP_EQUAL, 1, 0, TIOCSTI),
@@ -235,7 +236,7 @@ def _refuse_terminal_input() -> list[Instruction]:
 
 
 def _refuse_large_segments(architecture: int) -> list[Instruction]:
-    """Shared memory larger than the kernel is said to allow; 32-bit sizes have no upper half."""
+    """Refuse shared memory above the limit; 32-bit sizes have no upper half."""
     upper = [(LOAD, 0, 0, ARGUMENTS_OFFSET + 12), (JUMP_EQUAL, 0, 2, 0)]
     return [
         *(upper if architecture != AUDIT_I386 else ()),
@@ -275,7 +276,7 @@ def _refuse_all_but_tcp() -> list[Instruction]:
 
 
 def _load_argument(position: int) -> Instruction:
-    """The lower half of an argument: the kernel ignores the upper half of those looked at here."""
+    """Load the lower half of an argument; the kernel ignores the upper half of those used here."""
     return (LOAD, 0, 0, ARGUMENTS_OFFSET + 8 * position)
 
 
@@ -288,7 +289,7 @@ def _refuse(number: int) -> Instruction:
 SHARED_MEMORY_BYTES = 256 << 20
 MAX_OPEN_FILES = 16384
 THREADS_PER_PROCESS = 8
-"""Per process, on average: the kernel's limit counts threads."""
+"""Average threads per process: the kernel's limit counts threads."""
 
 # bubblewrap's --die-with-parent misses a parent that dies while the cage is being built. So all
 # of it runs in a process namespace of its own, whose first process dies with `unshare`, which
@@ -315,7 +316,7 @@ def wrap_with_bwrap(
     argv: Sequence[str],
     channels: Channels,
 ) -> list[str]:
-    """The command in a cage, in namespaces that hold its overlay."""
+    """Wrap the command in a sandbox, in namespaces that hold its overlay."""
     overlay = ""
     if place.lower:  # relative paths: a comma or colon in the cache's path would be read as syntax
         lower = os.path.relpath(place.lower, place.folder)
@@ -335,7 +336,7 @@ def wrap_with_bwrap_alone(
     argv: Sequence[str],
     channels: Channels,
 ) -> list[str]:
-    """The command in a cage, where only bubblewrap itself may make namespaces."""
+    """Wrap the command if only bubblewrap itself may create namespaces."""
     files = min(MAX_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     limited = [
         _find_tool("prlimit"),
@@ -380,7 +381,7 @@ DEVICE_NAMES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
 def landlock_version() -> int:
-    """Of Landlock in this kernel; 0 when there is none."""
+    """Version of Landlock in this kernel; 0 if there is none."""
     return max(int(ctypes.CDLL(None).syscall(444, None, 0, 1)), 0)
 
 
@@ -391,7 +392,7 @@ def wrap_with_landlock(
     argv: Sequence[str],
     channels: Channels,
 ) -> list[str]:
-    """The command with a file system, network and processes of its own."""
+    """Wrap the command with its own file system, network and processes."""
     writable = [*visible_paths(sandbox, place), "/dev"]
     writable += [share.target for share in place.shares if share.write]
     rlimits = _resource_limits(limits) | {"RLIMIT_NPROC": limits.processes * THREADS_PER_PROCESS}
@@ -420,7 +421,7 @@ def wrap_with_landlock_alone(
     argv: Sequence[str],
     channels: Channels,
 ) -> list[str]:
-    """The command among everything else, allowed to open only what it is given."""
+    """Wrap the command without namespaces, restricted to opening the named paths."""
     view = sandbox.view
     readable = [*view.readable, *(link for link, _ in view.links), *view.etc, "/proc"]
     readable += [f"/etc/{name}" for name in ("hosts", "passwd", "group", "nsswitch.conf")]
@@ -464,7 +465,7 @@ UNFILTERED_NOTE = "This kernel does not filter system calls (seccomp is missing)
 
 
 def find_sandbox(settings: SandboxSettings, cache: Path) -> SandboxBackend:
-    """The best cage of the kind asked for that really runs a command here."""
+    """Return the best sandbox of the requested kind that runs a command here."""
     mount = cache / "mount"
     for folder in (mount, cache / "stage"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -493,7 +494,7 @@ def find_sandbox(settings: SandboxSettings, cache: Path) -> SandboxBackend:
 
 
 def list_candidates(bare: SandboxBackend, kind: str, cache: Path) -> Iterator[SandboxBackend]:
-    """From the strongest and fastest down."""
+    """Yield candidates from the strongest and fastest down."""
     version, filtered = landlock_version(), filter_is_available()
     bare = msgspec.structs.replace(bare, filtered=filtered)
     isolated = msgspec.structs.replace(bare, isolated=True, etc=copy_etc(cache, bare.view.etc))
@@ -522,7 +523,7 @@ def list_candidates(bare: SandboxBackend, kind: str, cache: Path) -> Iterator[Sa
 
 
 def _describe_landlock_limits(version: int, filtered: bool) -> SandboxLimits:
-    """What is enforced without namespaces, and in the note what is not."""
+    """Return what is enforced without namespaces, with a note on what is not."""
     sockets = ["TCP"] * (version < 4) + ["UDP and named Unix sockets"] * (not filtered)
     gaps = [f"the network is open ({', '.join(sockets)})"] * bool(sockets)
     memory = "" if filtered else ", System V shared memory"
@@ -543,7 +544,7 @@ def _describe_landlock_limits(version: int, filtered: bool) -> SandboxLimits:
 
 
 def build_call_filter(sandbox: SandboxBackend, place: WorkspaceLayout) -> bytes:
-    """The filter for one command; empty where this kernel has none."""
+    """Build the filter for one command; empty if this kernel has none."""
     if not sandbox.filtered:
         return b""
     tcp_only = not sandbox.isolated and not place.network
@@ -551,7 +552,7 @@ def build_call_filter(sandbox: SandboxBackend, place: WorkspaceLayout) -> bytes:
 
 
 def probe_sandbox(sandbox: SandboxBackend, cache: Path) -> str | None:
-    """Write a file from inside; None when it arrives, else what went wrong."""
+    """Write a file from inside; None if it arrives, else what went wrong."""
     with tempfile.TemporaryDirectory(dir=cache, prefix="probe-") as folder:
         place = WorkspaceLayout(folder=folder, lower=f"{folder}/lower" if sandbox.overlay else None)
         layout = ("lower", "upper", "work") if sandbox.overlay else ("root",)
@@ -574,7 +575,7 @@ def probe_sandbox(sandbox: SandboxBackend, cache: Path) -> str | None:
 def _run_probe(
     sandbox: SandboxBackend, place: WorkspaceLayout
 ) -> subprocess.CompletedProcess[bytes] | str:
-    """Run a command that writes a file; a text where it does not end."""
+    """Run a command that writes a file; a text if it does not end."""
     assert sandbox.wrap is not None
     status, status_end = os.pipe()
     seccomp, seccomp_end = os.pipe()
@@ -602,7 +603,7 @@ def _run_probe(
 def build_command_environment(
     sandbox: SandboxBackend, place: WorkspaceLayout, more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The variables a command sees."""
+    """Build the variables that a command sees."""
     _, home, temporary = visible_paths(sandbox, place)
     env = {**sandbox.view.env, "HOME": home, "TMPDIR": temporary, **place.env, **(more or {})}
     # A workspace without a repository must not take one around the cache for its own.

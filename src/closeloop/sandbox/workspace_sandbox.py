@@ -58,6 +58,13 @@ READ_SCRIPT = """
 [ -e "$1" ] || exit 2; [ ! -d "$1" ] || exit 21; [ -f "$1" ] || exit 22; [ -r "$1" ] || exit 13
 exec head -c "$2" -- "$1"
 """
+READ_ALL_SCRIPT = """
+mark=$1 limit=$2; shift 2
+for file; do
+    printf %s "$mark"
+    [ -f "$file" ] && [ -r "$file" ] && printf 1 && head -c "$limit" -- "$file"
+done
+"""
 ERRNO_BY_EXIT = {2: errno.ENOENT, 13: errno.EACCES, 21: errno.EISDIR, 22: errno.EINVAL}
 WRITE_SCRIPT = """
 [ ! -d "$1" ] || exit 21; [ ! -e "$1" ] || [ -f "$1" ] || exit 22
@@ -67,7 +74,7 @@ cat > "$1" || exit 13
 
 
 class WorkspaceSandbox:
-    """Runs commands in a workspace, each in a new sandbox or in one that stands."""
+    """Runs commands in a workspace, each in a new sandbox or in a standing one."""
 
     def __init__(
         self,
@@ -78,16 +85,16 @@ class WorkspaceSandbox:
         refused: Mapping[str, int] | None = None,
     ) -> None:
         self.refused: Mapping[str, int] = {} if refused is None else refused
-        """Hosts that commands asked for in vain, and how often."""
+        """Hosts that were refused to commands, with counts."""
         self.sandbox = sandbox
         self.place = place
         self._visible_paths = visible_paths(sandbox, place)
         self._limits = limits
         self._disk = disk
         self.standing: StandingSandbox | None = None
-        """Where commands run one after the other; else each gets a sandbox of its own."""
+        """Where commands run one after the other; otherwise each gets a new sandbox."""
         self._workspace_sandboxes: list[StandingSandbox] = []
-        """Those of the same workspace, which are closed before another one is made."""
+        """Those of the same workspace, closed before another one is created."""
         # An overlay may be mounted only once at a time.
         self._turn: AbstractAsyncContextManager[None] = (
             anyio.Lock() if place.lower else nullcontext()
@@ -99,13 +106,13 @@ class WorkspaceSandbox:
 
     @property
     def home(self) -> str:
-        """The home folder's path as commands see it."""
+        """Path of the home folder as commands see it."""
         return self._visible_paths[1]
 
     def with_shares_only(
         self, shares: tuple[SharedFolder, ...], limits: Limits
     ) -> WorkspaceSandbox:
-        """Another cage around the same workspace, which sees some of our folders as well."""
+        """Return another sandbox around the same workspace with some of our folders."""
         place = msgspec.structs.replace(self.place, shares=shares)
         other = type(self)(self.sandbox, place, limits, None)
         return self._share_turn(other)
@@ -113,7 +120,7 @@ class WorkspaceSandbox:
     def with_access(
         self, shares: tuple[SharedFolder, ...], ports: tuple[SandboxPort, ...], limits: Limits
     ) -> WorkspaceSandbox:
-        """Another cage around the same workspace, which shows and reaches more."""
+        """Return another sandbox around the same workspace with more shares and ports."""
         place = msgspec.structs.replace(
             self.place, shares=self.place.shares + shares, ports=self.place.ports + ports
         )
@@ -121,13 +128,13 @@ class WorkspaceSandbox:
         return self._share_turn(other)
 
     def as_read_only(self) -> WorkspaceSandbox:
-        """Another cage around the same workspace, which cannot write there."""
+        """Return another sandbox around the same workspace without write access."""
         place = msgspec.structs.replace(self.place, frozen=True)
         other = type(self)(self.sandbox, place, self._limits, self._disk)
         return self._share_turn(other)
 
     def with_network(self, limits: Limits) -> WorkspaceSandbox:
-        """Another cage around the same workspace, with the network open."""
+        """Return another sandbox around the same workspace with network access."""
         place = msgspec.structs.replace(self.place, network=True, ports=(), env={})
         other = type(self)(self.sandbox, place, limits, None)
         return self._share_turn(other)
@@ -154,11 +161,11 @@ class WorkspaceSandbox:
 
     @property
     def has_standing(self) -> bool:
-        """Whether a sandbox of this workspace was ever to stand."""
+        """Whether this workspace ever had a standing sandbox."""
         return bool(self._workspace_sandboxes)
 
     async def close_standing(self) -> None:
-        """End the sandboxes of this workspace that stand, with all that runs in them."""
+        """End the standing sandboxes of this workspace with everything in them."""
         for standing in self._workspace_sandboxes:
             if standing.is_open and not standing.is_busy:
                 await anyio.to_thread.run_sync(standing.close)
@@ -191,7 +198,7 @@ class WorkspaceSandbox:
         keep: int | None = None,
         watcher: Watcher | None = None,
     ) -> ProgramResult:
-        """Like run, in bytes; with `keep`, that much of the output, with errors apart."""
+        """Like run, in bytes; with `keep`, that much of the output, with errors separately."""
         argv = [self.sandbox.view.shell, "-c", command] if isinstance(command, str) else command
         if self.place.ports and self.sandbox.isolated:
             ports = json.dumps(map_port_sockets(self.place))
@@ -238,7 +245,7 @@ class WorkspaceSandbox:
 
     @asynccontextmanager
     async def _choose_sandbox(self, is_retry: bool) -> AsyncIterator[StandingSandbox | None]:
-        """The one that stands, unless it is busy or failed; the overlay of no other is mounted."""
+        """Return the standing sandbox, unless it is busy or failed; no other overlay is mounted."""
         standing = self.standing
         if is_retry:
             standing = self.standing = None  # it cannot be made here
@@ -253,22 +260,43 @@ class WorkspaceSandbox:
             standing.is_busy = False
 
     async def read(self, path: str, limit: int = MAX_READ_BYTES) -> bytes:
-        """A file's content; OSError when it cannot be read or is over the limit."""
+        """Return a file's content; OSError if it cannot be read or exceeds the limit."""
         full = posixpath.join(self.root, path)
         argv = ["/bin/sh", "-c", READ_SCRIPT, "sh", full, str(limit + 1)]
         ended = await self.execute_command(argv, seconds=FILE_SECONDS, keep=limit + 1)
         _raise_for_exit(ended, path)
         return _require_within_limit(ended.output.content, limit, path)
 
+    async def read_all(
+        self, paths: Sequence[str], limit: int = MAX_READ_BYTES
+    ) -> list[bytes | None]:
+        """Read files by one command; None for one that cannot be read or is over the limit."""
+        if not paths:
+            return []
+        mark = secrets.token_hex(16)  # made up only now: no file contains it
+        full_paths = [posixpath.join(self.root, path) for path in paths]
+        argv = ["/bin/sh", "-c", READ_ALL_SCRIPT, "sh", mark, str(limit + 1), *full_paths]
+        ended = await self.execute_command(argv, seconds=FILE_SECONDS, keep=2 * limit)
+        parts = ended.output.content.split(mark.encode())[1:]
+        if len(parts) != len(paths) or ended.output.dropped_bytes:
+            return [await self._read_if_possible(path, limit) for path in paths]
+        return [part[1:] if 0 < len(part) <= limit + 1 else None for part in parts]
+
+    async def _read_if_possible(self, path: str, limit: int) -> bytes | None:
+        try:
+            return await self.read(path, limit)
+        except OSError:
+            return None
+
     async def write(self, path: str, content: bytes) -> None:
-        """Create or replace a file and the folders above it; OSError when that is refused."""
+        """Create or replace a file and its parent folders; OSError if refused."""
         full = posixpath.join(self.root, path)
         argv = ["/bin/sh", "-c", WRITE_SCRIPT, "sh", full, posixpath.dirname(full)]
         ended = await self.execute_command(argv, seconds=FILE_SECONDS, stdin=content, keep=1 << 12)
         _raise_for_exit(ended, path)
 
     def has_free_disk(self, bytes_: int) -> bool:
-        """Whether the disk below the workspace has that much left, seen from outside."""
+        """Whether the disk of the workspace has that much left, seen from outside."""
         filesystem = os.statvfs(Path(self.place.folder).parent)
         has_bytes = filesystem.f_bavail * filesystem.f_frsize >= bytes_
         return has_bytes and (filesystem.f_favail > 0 or filesystem.f_files == 0)
@@ -286,7 +314,7 @@ class WorkspaceSandbox:
         )
 
     def _read_exit_code(self, ended: ProgramResult) -> int | None:
-        """What the cage says of the command; None when it never ran."""
+        """Return the exit code that the sandbox reports; None if the command never ran."""
         status: dict[str, object] = {}
         for line in ended.told.decode(errors="replace").splitlines():
             with suppress(ValueError):
@@ -297,20 +325,20 @@ class WorkspaceSandbox:
         return 127 if b"bwrap: execvp " in ended.errors.content else None
 
     def _handle_start_error(self, error: OSError) -> ProgramResult:
-        """A command that no machine could start is the agent's doing; the rest is ours."""
+        """A command that no machine could start is the agent's fault; other errors are ours."""
         if error.errno != errno.E2BIG:
             raise MachineFailed(f"The sandbox could not be started: {error}.") from error
         return _build_unstarted_result(error)
 
     def _reopen_folders(self) -> None:
-        """A command may have closed its own folders to everybody."""
+        """Restore access to folders that a command may have closed."""
         for path in real_paths(self.place):
             with suppress(OSError):
                 Path(path).chmod(0o755)
 
 
 class UnconfinedSandbox(WorkspaceSandbox):
-    """No cage: commands run as the user, in the workspace; what they leave behind still dies."""
+    """No sandbox: commands run as the user in the workspace; their leftovers are still killed."""
 
     _inside: tuple[str, ...] | None = None
 
@@ -335,7 +363,7 @@ class UnconfinedSandbox(WorkspaceSandbox):
         return _build_unstarted_result(error)
 
     async def read(self, path: str, limit: int = MAX_READ_BYTES) -> bytes:
-        """A file's content; OSError when it cannot be read or is over the limit."""
+        """Return a file's content; OSError if it cannot be read or exceeds the limit."""
         handle = self._open_inside(path, os.O_RDONLY)
         with os.fdopen(handle, "rb", buffering=0) as file:
             content = bytearray()
@@ -343,8 +371,14 @@ class UnconfinedSandbox(WorkspaceSandbox):
                 content += part
         return _require_within_limit(bytes(content), limit, path)
 
+    async def read_all(
+        self, paths: Sequence[str], limit: int = MAX_READ_BYTES
+    ) -> list[bytes | None]:
+        """Read files; None for one that cannot be read or is over the limit."""
+        return [await self._read_if_possible(path, limit) for path in paths]
+
     async def write(self, path: str, content: bytes) -> None:
-        """Create or replace a file and the folders above it; OSError when that is refused."""
+        """Create or replace a file and its parent folders; OSError if refused."""
         try:
             handle = self._open_inside(path, os.O_WRONLY)
         except FileNotFoundError:
@@ -356,7 +390,7 @@ class UnconfinedSandbox(WorkspaceSandbox):
                 rest = rest[file.write(rest) :]
 
     def _open_inside(self, path: str, flags: int) -> int:
-        """Open an ordinary file that really lies inside."""
+        """Open a regular file that is really inside."""
         full = posixpath.join(self.root, path)
         try:
             handle = os.open(full, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
@@ -392,12 +426,12 @@ def _refuse_special_file(mode: int, path: str) -> None:
 
 @functools.cache
 def _adopt_orphans() -> None:
-    """Become the parent of what commands leave behind, so that it can be found and killed."""
+    """Become the parent of what commands leave behind, to find and kill it."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _find_encoding_fault(argv: Sequence[str]) -> ValueError | None:
-    """What keeps a text from being handed to a program."""
+    """Return what prevents passing a text to a program."""
     try:
         encoded = b"".join(map(os.fsencode, argv))
     except ValueError as error:

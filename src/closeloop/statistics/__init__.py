@@ -1,1 +1,1 @@
-"""Numbers one can decide by."""
+"""Estimates and tests to decide by."""

@@ -1,4 +1,4 @@
-"""How far a judge agrees with people, and its rate as people would have given it."""
+"""Agreement of a judge with people, and its rate corrected by people's labels."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from closeloop.records.estimate import Z95, Agreement, CorrectedRate, Estimate, 
 from closeloop.statistics.special_functions import t_quantile
 
 LabelCells = Mapping[tuple[str, str], float]
-"""The judge's and the people's label → how often, or which share."""
+"""The judge's and the people's label → count or share."""
 LabelShares = Mapping[str, tuple[float, float]]
-"""Label → the share of the judge's labels and of the people's."""
+"""Label → its share among the judge's labels and among the people's."""
 POSITIVE_LABEL = "pass"
 
 
 def measure_agreement(pairs: Iterable[tuple[str, str]]) -> Agreement | None:
-    """Of pairs of labels, the judge's first; None without any."""
+    """Measure agreement over pairs of labels, the judge's first; None without pairs."""
     cells = Counter(pairs)
     pair_count = cells.total()
     if not pair_count:
@@ -41,7 +41,7 @@ def measure_agreement(pairs: Iterable[tuple[str, str]]) -> Agreement | None:
 
 
 def estimate_proportion(hits: float, of: int) -> Estimate | None:
-    """So many of so many items, each independent of the others."""
+    """Estimate a proportion of independent items."""
     interval = wilson_rate(hits, of)
     if interval is None:
         return None
@@ -53,7 +53,7 @@ def estimate_proportion(hits: float, of: int) -> Estimate | None:
 def _estimate_label_share(
     cells: Mapping[tuple[str, str], int], meant: Callable[[str], bool]
 ) -> Estimate | None:
-    """Of the items that people label so, those that the judge does too."""
+    """Estimate the share of items with a people's label that the judge labels alike."""
     of = sum(count for (_, person), count in cells.items() if meant(person))
     hits = sum(count for (judge, person), count in cells.items() if meant(person) and meant(judge))
     return estimate_proportion(hits, of)
@@ -64,7 +64,8 @@ def _estimate_beyond_chance(
     chance: Callable[[LabelShares], dict[tuple[str, str], float]],
     method: str,
 ) -> Estimate | None:
-    """Bounds by the delta method, with half a pair added to each cell: none is then certain."""
+    """Estimate a chance-corrected coefficient; delta-method bounds, half a pair added to each
+    cell."""
     labels = sorted({label for pair in cells for label in pair})
     if len(labels) == 1:
         labels.append(f"no {labels[0]}")
@@ -109,7 +110,7 @@ def _coefficient_variance(
     chance: Callable[[LabelShares], dict[tuple[str, str], float]],
     value: float,
 ) -> float:
-    """Of what each pair adds to the value (Gwet 2008, eq. 5.2; for kappa as Fleiss 1969)."""
+    """Return the variance of a coefficient (Gwet 2008, eq. 5.2; for kappa as Fleiss 1969)."""
     chance_shares = chance(_label_shares(cells, labels))
     expected = _expected_agreement(cells, chance_shares)
     agreeing = _observed_agreement(cells)
@@ -140,7 +141,7 @@ def _expected_agreement(cells: LabelCells, each: LabelCells) -> float:
 
 
 def _kappa_chance(shares: LabelShares) -> dict[tuple[str, str], float]:
-    """What each pair adds to the agreement by chance: two strangers with these shares."""
+    """Chance agreement of two independent raters with these shares."""
     return {
         (judge, person): (shares[judge][1] + shares[person][0]) / 2
         for judge, person in product(shares, shares)
@@ -148,7 +149,7 @@ def _kappa_chance(shares: LabelShares) -> dict[tuple[str, str], float]:
 
 
 def _ac1_chance(shares: LabelShares) -> dict[tuple[str, str], float]:
-    """Guesses of hard items only, over all labels alike."""
+    """Chance agreement by guesses on hard items only, uniform over the labels."""
     rarity = {label: (1 - sum(both) / 2) / (len(shares) - 1) for label, both in shares.items()}
     return {
         (judge, person): (rarity[judge] + rarity[person]) / 2
@@ -159,11 +160,11 @@ def _ac1_chance(shares: LabelShares) -> dict[tuple[str, str], float]:
 # A judge's rate as people would have given it, by the items that both labelled.
 
 MIN_YOUDEN_INDEX = 0.2
-"""Of sensitivity + specificity − 1: a judge with less tells hardly more than a coin."""
+"""Minimum of sensitivity + specificity − 1; below it a judge is hardly better than a coin."""
 
 
 def rogan_gladen_rate(passed: int, of: int, known: Agreement) -> CorrectedRate:
-    """The rate behind a judge's, by its sensitivity and specificity (Lang and Reiczigel 2014)."""
+    """Correct a judge's rate by its sensitivity and specificity (Lang and Reiczigel 2014)."""
     if (refusal := _correction_refusal(known)) is not None or of < 1:
         return CorrectedRate(estimate=None, refusal=refusal or "The judge has no verdicts.")
     assert known.sensitivity is not None

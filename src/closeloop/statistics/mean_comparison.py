@@ -1,6 +1,6 @@
-"""Is the second more than the first, of a number that is no rate: a count, an amount, a mark.
+"""Comparison of a number that is not a rate: a count, an amount, a mark.
 
-On exactly these tasks the repeats of a task are chance; on tasks like these, the tasks are, too.
+On exactly these tasks, only a task's repeats are random; on tasks like these, the tasks are too.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ ALL_ZERO_NOTE = "Every value is zero for both."
 
 
 def _note_all_zero(first: Iterable[float], second: Iterable[float]) -> list[str]:
-    """A note where both sides have values and none is above zero: the ratio would be 0/0."""
+    """Return a note if both sides have only zeros, so that the ratio would be 0/0."""
     return [ALL_ZERO_NOTE] if {*first} == {*second} == {0.0} else []
 
 
 def estimate_ratio(first: TaskValues, second: TaskValues) -> TwoEstimates:
-    """Geometric means, task by task. What is not above zero has no ratio, and is left out."""
+    """Compare geometric means task by task. Values that are not positive are left out."""
     check_finite(first)
     check_finite(second)
     sides = _log_values(first), _log_values(second)
@@ -69,8 +69,8 @@ def estimate_ratio(first: TaskValues, second: TaskValues) -> TwoEstimates:
 
 
 def estimate_independent_ratio(first: Sequence[float], second: Sequence[float]) -> TwoEstimates:
-    """The ratio of geometric means of two groups that share no task; what is not above zero is
-    left out. The bounds come from those of the two sides, as Newcombe put them together."""
+    """Compare geometric means of two groups without a common task; values that are not positive are
+    left out. The bounds combine those of the two sides by Newcombe's method."""
     logs = [[log(one) for one in side if one > 0] for side in (first, second)]
     if min(map(len, logs)) < 2:
         notes = ["At least two values above zero per side are needed: run more."]
@@ -103,7 +103,7 @@ def _log_values(values: TaskValues) -> dict[str, list[float]]:
 
 
 def pooled_variance(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
-    """The variance of one value within its group, over all groups, and its degrees of freedom."""
+    """Return the pooled variance within groups, and its degrees of freedom."""
     repeated_groups = [group for group in groups if len(group) > 1]
     freedom = sum(len(group) - 1 for group in repeated_groups)
     squares = sum(variance(group) * (len(group) - 1) for group in repeated_groups)
@@ -139,14 +139,14 @@ def _estimate_from_logs(pairs: LogPairs, half: float, method: str) -> Estimate:
 
 
 def _finite_exp(exponent: float) -> float:
-    """Kept finite: bounds of two wild values go beyond what a number can say."""
+    """Limit the exponent so that the result is finite."""
     return exp(max(-700.0, min(700.0, exponent)))
 
 
 def compare_means(
     first: TaskValues, second: TaskValues, *, margin: float, comparisons: int = 1
 ) -> Comparison:
-    """How much more the second has, in the number's own unit; the margin is in it, too.
+    """Return the difference of the second to the first in the number's own unit, as is the margin.
 
     The bounds on these tasks hold for so many comparisons at once.
     """
@@ -191,9 +191,9 @@ def compare_means(
 
 
 def rounding_variance(values: Iterable[float]) -> float:
-    """Of a difference between two values, where nothing else shows any: what rounding makes.
+    """Return the variance of a difference that rounding alone explains.
 
-    Marks are a step apart, the least that two of them differ by: each may be off by half of it.
+    Marks have a step, the smallest difference between two of them; each may be off by half of it.
     """
     marks = sorted({*values})
     step = min((after - before for before, after in pairwise(marks)), default=0.0)

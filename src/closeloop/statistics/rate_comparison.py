@@ -1,14 +1,15 @@
-"""Is the second better than the first? Two questions, both answered in a word.
+"""Is the second better than the first? Two questions with one verdict each.
 
-On exactly these tasks, repeats decide. On tasks like these, tasks do.
+On exactly these tasks, repeats are random. On tasks like these, tasks are too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from math import ceil, hypot, lcm, sqrt
-from statistics import fmean, harmonic_mean
+from itertools import accumulate
+from math import ceil, comb, hypot, lcm, sqrt
+from statistics import NormalDist, fmean, harmonic_mean
 from statistics import variance as spread
 
 from closeloop.records.estimate import (
@@ -37,7 +38,7 @@ from closeloop.statistics.special_functions import binomial_share, normal_tail, 
 
 
 class DifferenceInterval(Record):
-    """How much more the second has than the first."""
+    """Difference of the second to the first."""
 
     tasks: int
     first: float
@@ -53,9 +54,9 @@ class DifferenceInterval(Record):
 def rate_difference(
     first: TaskValues, second: TaskValues, *, comparisons: int = 1
 ) -> DifferenceInterval | None:
-    """Bounds that hold at 95 % for all of so many comparisons; None without a common task.
+    """Bounds at 95 % for all of so many comparisons; None without a common task.
 
-    They come from those of the two sides, as Newcombe (1998) put them together.
+    They combine the bounds of the two sides by Newcombe's method (1998).
     """
     tasks = common_tasks(first, second)
     if not tasks:
@@ -77,7 +78,7 @@ def rate_difference(
 
 
 def newcombe_bounds(first: Estimate, second: Estimate) -> tuple[float, float]:
-    """Bounds of how much more the second is, from those of the two, which are independent."""
+    """Return bounds of the difference from those of two independent estimates."""
     value = second.value - first.value
     return (
         value - sqrt((second.value - second.low) ** 2 + (first.high - first.value) ** 2),
@@ -115,18 +116,18 @@ def paired_t_difference(
 # Exact tests of paired tasks: could the signs of the differences be chance?
 
 MIN_PAIRED_TASKS = 6
-"""Tasks: with fewer, the smallest p of an exact two-sided test is over 0.05."""
+"""With fewer tasks, the smallest p of an exact two-sided test is over 0.05."""
 MAX_ENUMERATED_TASKS = 20
 MAX_TABLE_CELLS = 50_000_000
 SIGN_DRAWS = 100_000
 MAX_DRAWN_TASKS = 500
-"""Tasks: the sum of more signs than this is normal, as near as draws would tell."""
+"""With more tasks, the sum of signs is practically normal."""
 SUM_TOLERANCE = 1e-9
-"""Sums that differ by less are equal: their parts were rounded."""
+"""Sums that differ by less are equal up to rounding."""
 
 
 def run_paired_test(first: TaskValues, second: TaskValues) -> PairedTest | None:
-    """McNemar's test of single yes or no repeats, else sign-flip; None where none can be made."""
+    """McNemar's test for single yes-or-no repeats, else a sign-flip test; None if impossible."""
     tasks = common_tasks(first, second)
     pairs = [(first[task], second[task]) for task in tasks]
     if len(tasks) < MIN_PAIRED_TASKS:
@@ -139,14 +140,14 @@ def run_paired_test(first: TaskValues, second: TaskValues) -> PairedTest | None:
 
 
 def mcnemar_test(gained: int, lost: int, tasks: int) -> PairedTest:
-    """Of the tasks that changed sides, as many to each side were expected."""
+    """Test whether the tasks that changed sides are split evenly."""
     changed = gained + lost
     p = min(1.0, 2 * binomial_share(min(gained, lost), changed))
     return PairedTest(p=p, n=tasks, method="exact McNemar")
 
 
 def sign_flip_test(differences: Sequence[Fraction]) -> PairedTest | None:
-    """The share of all choices of signs whose sum is at least as far from 0."""
+    """Return the share of all sign choices whose sum is at least as far from 0."""
     nonzero_differences = [one for one in differences if one]
     if not nonzero_differences:
         return None
@@ -173,7 +174,7 @@ def _exact_mean(values: Sequence[float]) -> Fraction:
 
 
 def _count_sign_sums(sizes: Sequence[int], seen: int) -> float:
-    """How likely each sum of the positive ones is, task by task."""
+    """Compute the exact distribution of sums of positive values, task by task."""
     import numpy as np
 
     chances = np.zeros(sum(sizes) + 1)
@@ -187,7 +188,7 @@ def _count_sign_sums(sizes: Sequence[int], seen: int) -> float:
 
 
 def _enumerate_signs(sizes: Sequence[float], seen: float) -> float:
-    """Every choice of signs; the first one's does not matter."""
+    """Enumerate every choice of signs; the first sign is irrelevant."""
     import numpy as np
 
     sums = np.array([sizes[0]])
@@ -197,7 +198,7 @@ def _enumerate_signs(sizes: Sequence[float], seen: float) -> float:
 
 
 def _draw_signs(sizes: Sequence[float], seen: float) -> float:
-    """Signs by lot, the same at every call; what was seen counts as one draw."""
+    """Draw random signs with a fixed seed; the observed sum counts as one draw."""
     import numpy as np
 
     random_state, hits = np.random.RandomState(0), 0
@@ -216,9 +217,12 @@ SIGNIFICANCE, POWER = 0.05, 0.8
 NORMAL_975, NORMAL_POWER = 1.959964, 0.841621
 """Quantiles of the normal distribution at 97.5 % and at the power."""
 DEFAULT_REPEAT_VARIANCE = 0.2
-"""Of one repeat: that of a task which three of four attempts pass, or one of four."""
+"""Variance of one repeat: that of a task which three of four attempts pass, or one of four."""
+MAX_COUNTED_ATTEMPTS = 100
+"""Above this the normal distribution is near enough."""
+EFFECT_PRECISION = 0.001
 MAX_ADDITIONS = 10_000
-"""More tasks, or more repeats of each, nobody runs."""
+"""More additional tasks or repeats are infeasible."""
 
 
 def detectable_difference(
@@ -237,6 +241,54 @@ def detectable_difference(
     return effect if effect <= 1 else None
 
 
+def detectable_on_these_tasks(tasks: int, repeats: float, *, comparisons: int = 1) -> float | None:
+    """The same on exactly these tasks, as `rate_difference` decides; None where it never would.
+
+    Two groups of so many attempts, whose rates lie equally far from a half, as those vary most.
+    """
+    attempts, outside = int(tasks * repeats), SIGNIFICANCE / comparisons
+    if attempts > MAX_COUNTED_ATTEMPTS:
+        steps = NormalDist().inv_cdf(1 - outside / 2) + NORMAL_POWER
+        return steps / sqrt(2 * attempts + steps * steps)
+    if attempts < 1:
+        return None
+    bounds = [posterior_bounds(hits / attempts, attempts, outside) for hits in range(attempts + 1)]
+    enough = [_smallest_better(hits / attempts, bounds) for hits in range(attempts + 1)]
+    if enough[0] is None:
+        return None
+    ways = [comb(attempts, hits) for hits in range(attempts + 1)]
+    low, high = 0.0, 1.0
+    while high - low > EFFECT_PRECISION:
+        middle = (low + high) / 2
+        low, high = (low, middle) if _power(middle, enough, ways) >= POWER else (middle, high)
+    return high
+
+
+def _smallest_better(worse: float, bounds: Sequence[tuple[float, float]]) -> int | None:
+    """How many hits of one group surely are more than the rate of the other."""
+    attempts = len(bounds) - 1
+    most = bounds[round(worse * attempts)][1]
+    for hits, (least, _) in enumerate(bounds):
+        better = hits / attempts
+        if better - worse > hypot(better - least, most - worse):
+            return hits
+    return None
+
+
+def _power(effect: float, enough: Sequence[int | None], ways: Sequence[int]) -> float:
+    """How likely the better of two rates so far apart is called better."""
+    attempts, rate = len(ways) - 1, (1 + effect) / 2
+    better = [
+        ways[hits] * rate**hits * (1 - rate) ** (attempts - hits) for hits in range(attempts + 1)
+    ]
+    tails = [*accumulate(reversed(better))][::-1]
+    return sum(
+        better[attempts - hits] * tails[needed]
+        for hits, needed in enumerate(enough)
+        if needed is not None
+    )
+
+
 def advise_sample_size(
     effect: float,
     tasks: int,
@@ -245,7 +297,7 @@ def advise_sample_size(
     within: float = DEFAULT_REPEAT_VARIANCE,
     between: float = 0.0,
 ) -> SampleSizeAdvice:
-    """How many more tasks, or more repeats of each, would show a difference of that size."""
+    """Return how many more tasks, or repeats of each, would show a difference of that size."""
 
     def shows(number: int, each: float) -> bool:
         seen = detectable_difference(number, each, within=within, between=between)
@@ -259,9 +311,9 @@ def advise_sample_size(
 
 
 def outcomes_needed(first: Sequence[float], second: Sequence[float], effect: float) -> int | None:
-    """How many outcomes of two groups together would show a difference, looked at once.
+    """Return how many outcomes of both groups would show a difference in one look.
 
-    At 5 % and with 80 % power, by how much either was seen to vary and in the shares they have.
+    At 5 % and with 80 % power, from the observed variances and shares of the groups.
     """
     total = len(first) + len(second)
     if not first or not second or effect <= 0:
@@ -274,7 +326,7 @@ def outcomes_needed(first: Sequence[float], second: Sequence[float], effect: flo
 
 
 def _smallest_sufficient(enough: Callable[[int], bool]) -> int | None:
-    """The smallest number that is enough, where more are never too few."""
+    """Return the smallest sufficient number of a monotone condition."""
     if not enough(MAX_ADDITIONS):
         return None
     low, high = -1, MAX_ADDITIONS
@@ -288,21 +340,29 @@ DEFAULT_MARGIN = 0.05
 
 
 def compare_rates(
-    first: TaskValues, second: TaskValues, *, margin: float = DEFAULT_MARGIN
+    first: TaskValues,
+    second: TaskValues,
+    *,
+    margin: float = DEFAULT_MARGIN,
+    comparisons: int = 1,
 ) -> Comparison:
-    """How much more the second has than the first; more is better."""
+    """Return the difference of the second to the first; more is better.
+
+    Bounds on exactly these tasks hold for this many comparisons at once.
+    """
     check_shares(first)
     check_shares(second)
     tasks = common_tasks(first, second)
-    interval = rate_difference(first, second)
+    interval = rate_difference(first, second, comparisons=comparisons)
     if interval is None:
         return Comparison(tasks=0, margin=margin, notes=("No task was scored for both.",))
+    among = f", {comparisons} comparisons" if comparisons > 1 else ""
     here = Estimate(
         value=interval.difference,
         low=interval.low,
         high=interval.high,
         n=interval.tasks,
-        method="noise of repeats",
+        method=f"noise of repeats{among}",
     )
     alike_estimate = paired_t_difference(first, second)
     test = run_paired_test(first, second)
@@ -325,7 +385,9 @@ def compare_rates(
         alike_word=alike_word,
         margin=margin,
         test=test,
+        repeats=repeats,
         detectable=detectable_difference(len(tasks), repeats),
+        detectable_here=detectable_on_these_tasks(len(tasks), repeats, comparisons=comparisons),
         advice=_build_advice(first, second, tasks, repeats, max(margin, abs(here.value)))
         if "not enough data" in (here_word, alike_word)
         else None,
@@ -334,7 +396,7 @@ def compare_rates(
 
 
 def classify_difference(estimate: Estimate | None, margin: float) -> ComparisonVerdict:
-    """What the bounds of a difference allow to say."""
+    """Return the verdict that the bounds of a difference allow."""
     if estimate is None:
         return "not enough data"
     if estimate.low > 0:
@@ -349,7 +411,7 @@ def classify_difference(estimate: Estimate | None, margin: float) -> ComparisonV
 def _build_advice(
     first: TaskValues, second: TaskValues, tasks: Sequence[str], repeats: float, effect: float
 ) -> SampleSizeAdvice:
-    """By how much these tasks were seen to vary, within and between."""
+    """Advise from the observed variance of these tasks, within and between."""
     noise = fmean(
         jeffreys_variance(first[task]) + jeffreys_variance(second[task]) for task in tasks
     )
@@ -360,13 +422,14 @@ def _build_advice(
 
 
 def _repeat_variance(values: Sequence[float]) -> float:
-    """The variance of one repeat, from the posterior mean of the rate."""
+    """Return the variance of one repeat, from the posterior mean of the rate."""
     rate = (sum(values) + 0.5) / (len(values) + 1)
     return rate * (1 - rate)
 
 
 def comparison_notes(first: TaskValues, second: TaskValues, tasks: Sequence[str]) -> list[str]:
-    """What limits a comparison: few tasks, tasks of one side alone, values that never differ."""
+    """List what limits a comparison: few tasks, tasks of one side only, values that never
+    differ."""
     notes = []
     if len(tasks) < MIN_PAIRED_TASKS:
         notes.append(

@@ -1,9 +1,10 @@
-"""Rates of tasks that were tried and of tasks like these; what all estimators are made of."""
+"""Rates on exactly these tasks and on tasks like these; the base of all estimators."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from math import comb, isfinite, pi, sqrt
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
 # What estimators take: for each task, the values of its scored repeats.
 
 TaskValues = Mapping[str, Sequence[float]]
-"""Task → the values of its repeats. What was not scored is left out, never 0."""
+"""Task → the values of its repeats. Unscored ones are left out, never 0."""
 
 
 def common_tasks(first: TaskValues, second: TaskValues) -> list[str]:
-    """The tasks of which both have a value."""
+    """Return the tasks for which both have a value."""
     return [task for task in first if len(first[task]) and len(second.get(task, ()))]
 
 
 def check_shares(values: TaskValues) -> None:
-    """Rates are made of values from 0 to 1."""
+    """Require values from 0 to 1."""
     for task, repeats in values.items():
         for value in repeats:
             if not 0 <= value <= 1:
@@ -42,7 +43,7 @@ def check_shares(values: TaskValues) -> None:
 
 
 def check_finite(values: TaskValues) -> None:
-    """Whatever is measured, it is a number."""
+    """Require finite numbers."""
     for task, repeats in values.items():
         for value in repeats:
             if not isfinite(value):
@@ -54,16 +55,16 @@ def check_finite(values: TaskValues) -> None:
 # The posterior of a rate over tasks like these, when tasks differ: a beta-binomial on a grid.
 
 COARSE, FINE = (48, 24), (240, 40)
-"""Points for the mean rate, and for how far tasks differ from it: 1 is all or nothing."""
+"""Grid points for the mean rate, and for the spread of tasks around it: 1 is all or nothing."""
 NEGLIGIBLE_WEIGHT = 1e-7
-"""Of the largest weight: what the coarse grid finds smaller, the fine one leaves out."""
+"""Relative to the largest weight; smaller cells of the coarse grid are not refined."""
 
 
 def beta_binomial_bounds(values: TaskValues) -> tuple[float, float]:
-    """Between which the mean rate lies with 95 %.
+    """Return the 95 % bounds of the mean rate.
 
-    Rates are spaced by their angles, in which equal weights are Jeffreys' prior; differences of
-    tasks are uniform from 0 to 1.
+    Rates are spaced by their angles, where equal weights are Jeffreys' prior; the spread of tasks
+    is uniform from 0 to 1.
     """
     import numpy as np
 
@@ -86,7 +87,7 @@ def beta_binomial_bounds(values: TaskValues) -> tuple[float, float]:
 
 
 def _cell_weights(counts: Sequence[Counter[float]], angles: Grid, spreads: Grid) -> Grid:
-    """How likely the counts are in the middle of each cell, the largest being 1."""
+    """Return the likelihood of the counts at the centre of each cell, scaled to a maximum of 1."""
     import numpy as np
 
     rates = np.sin((angles[1:] + angles[:-1]) / 2) ** 2
@@ -105,7 +106,7 @@ def _cell_weights(counts: Sequence[Counter[float]], angles: Grid, spreads: Grid)
 
 
 def _refine_edges(edges: Grid, weights: Grid, points: int) -> Grid:
-    """Edges of a finer row of cells, where there is weight, and one cell more to each side."""
+    """Return the edges of finer cells where there is weight, with one cell more on each side."""
     import numpy as np
 
     weighty_cells = np.flatnonzero(weights > NEGLIGIBLE_WEIGHT * weights.max())
@@ -124,14 +125,14 @@ def _refine_edges(edges: Grid, weights: Grid, points: int) -> Grid:
 
 
 class NoisyMean(Record):
-    """A mean, and how many attempts of one rate would be as noisy."""
+    """A mean, and the number of attempts with equal noise."""
 
     mean: float
     attempts: float
 
 
 def estimate_noisy_mean(tasks: Sequence[Sequence[float]]) -> NoisyMean:
-    """Of tasks, each with the values of its repeats."""
+    """Estimate the mean over tasks, each with the values of its repeats."""
     mean = fmean(map(fmean, tasks))
     attempts = len(tasks) ** 2 / sum(1 / len(repeats) for repeats in tasks)
     mean_variance = sum(map(task_rate_variance, tasks)) / len(tasks) ** 2
@@ -139,7 +140,8 @@ def estimate_noisy_mean(tasks: Sequence[Sequence[float]]) -> NoisyMean:
 
 
 def posterior_bounds(mean: float, attempts: float, outside: float = 0.05) -> tuple[float, float]:
-    """Of a rate, by Jeffreys' prior; where all is alike, up to the end (Brown and others 2001)."""
+    """Bounds of a rate by Jeffreys' prior; up to the end if all are alike (Brown and others
+    2001)."""
     one, other = mean * attempts + 0.5, (1 - mean) * attempts + 0.5
     return (
         min(mean, beta_quantile(outside / 2, one, other)) if mean > 0 else 0.0,
@@ -148,14 +150,14 @@ def posterior_bounds(mean: float, attempts: float, outside: float = 0.05) -> tup
 
 
 def task_rate_variance(values: Sequence[float]) -> float:
-    """Of a task's rate; right on average where repeats pass and fail alike."""
+    """Return the variance of a task's rate; unbiased if repeats both pass and fail."""
     repeats = len(values)
     small_sample_factor = (repeats + 2) / repeats * (repeats + 1) ** 2 / (repeats**2 + repeats + 1)
     return jeffreys_variance(values) * small_sample_factor
 
 
 def jeffreys_variance(values: Sequence[float]) -> float:
-    """The variance of the posterior that Jeffreys' prior gives."""
+    """Return the variance of the posterior under Jeffreys' prior."""
     repeats, hits = len(values), sum(values)
     one, other = hits + 0.5, repeats - hits + 0.5
     whole = one + other
@@ -163,13 +165,13 @@ def jeffreys_variance(values: Sequence[float]) -> float:
 
 
 def jeffreys_variances(hits: Array, of: Array) -> Array:
-    """The same of many tasks at once, by their sums and counts."""
+    """Return the same for many tasks at once, from sums and counts."""
     variances: Array = (hits + 0.5) * (of - hits + 0.5) / (of + 1.0) ** 2 / (of + 2.0)
     return variances
 
 
 def estimate_rate(values: TaskValues) -> TwoEstimates | None:
-    """None where nothing was scored."""
+    """None if nothing was scored."""
     check_shares(values)
     scored = {task: repeats for task, repeats in values.items() if len(repeats)}
     if not scored:
@@ -209,21 +211,21 @@ def _rate_on_like_tasks(values: TaskValues) -> Estimate:
 
 
 def estimate_pass_at_k(values: TaskValues, k: int) -> Estimate | None:
-    """The chance that at least one of k repeats passes, over tasks with k or more."""
+    """Probability that at least one of k repeats passes, over tasks with k or more."""
     return _estimate_over_tasks(
         values, k, f"pass@{k}", lambda n, hits: 1 - all_hits_share(n, n - hits, k), True
     )
 
 
 def estimate_pass_all_k(values: TaskValues, k: int) -> Estimate | None:
-    """The chance that each of k repeats passes, over tasks with k or more."""
+    """Probability that each of k repeats passes, over tasks with k or more."""
     return _estimate_over_tasks(
         values, k, f"pass^{k}", lambda n, hits: all_hits_share(n, hits, k), False
     )
 
 
 def all_hits_share(n: int, hits: int, k: int) -> float:
-    """The share of the choices of k from n that are all hits."""
+    """Return the share of choices of k from n that are all hits."""
     return comb(hits, k) / comb(n, k)
 
 
@@ -252,6 +254,7 @@ def _estimate_over_tasks(
     )
 
 
+@lru_cache(maxsize=4096)
 def _estimator_variance(n: int, hits: int, k: int) -> float:
     """Of the unbiased estimator, over what the task's rate may be by its Jeffreys posterior.
 

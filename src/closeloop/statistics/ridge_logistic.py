@@ -1,4 +1,4 @@
-"""Logistic regression that keeps to what was known before, and how good its estimates are."""
+"""Logistic regression with a ridge towards prior weights, and the quality of its estimates."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fit_ridge_logistic(
 
 
 def sigmoid(logits: Array) -> Array:
-    """Chances of log odds."""
+    """Convert log odds to probabilities."""
     import numpy as np
 
     chances: Array = 1 / (1 + np.exp(-np.clip(logits, -500, 500)))
@@ -52,7 +52,7 @@ def sigmoid(logits: Array) -> Array:
 
 
 def roc_auc(scores: Sequence[float], hits: Sequence[bool]) -> float | None:
-    """The chance that a hit scores above one that is none; ties count half."""
+    """Probability that a hit scores above a miss; ties count half."""
     positives = sum(hits)
     negatives = len(hits) - positives
     if not positives or not negatives:
@@ -69,7 +69,7 @@ def roc_auc(scores: Sequence[float], hits: Sequence[bool]) -> float | None:
 
 
 def calibration_error(chances: Sequence[float], hits: Sequence[bool]) -> float | None:
-    """How far chances are from what came, on average: in ten bins of equal width (ECE)."""
+    """Expected calibration error in ten bins of equal width."""
     if not chances:
         return None
     bins: dict[int, list[float]] = {}

@@ -1,4 +1,4 @@
-"""Values in the order of time: where they changed, and bounds that hold at every look."""
+"""Values in time order: change points, and bounds that hold at every look."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 MIN_ITEMS = 5
-"""Items: fewer are drawn faint, and no change is looked for beside fewer."""
+"""Fewer items are drawn faint, and no change point is sought beside fewer."""
 SIGNIFICANCE = 0.05
 
 
 def rolling_windows(
     moments: Row, values: Row, width: float, ends: Sequence[float]
 ) -> list[WindowEstimate]:
-    """Of each stretch of that width, the mean; stretches without items are not there."""
+    """Return the mean of each window of that width; empty windows are left out."""
     import numpy as np
 
     at, row = np.asarray(moments, np.float64), _require_finite(values)
@@ -58,7 +58,7 @@ def rolling_windows(
 
 
 def _estimate_window(inside: Array) -> WindowMean:
-    """Without bounds where nothing shows the noise: it is drawn all the same, and faint."""
+    """Without bounds if nothing shows the noise; it is then drawn faint."""
     mean = estimate_mean(inside)
     if mean is None:
         return WindowMean(value=float(inside.mean()), n=len(inside), method="one item: no bounds")
@@ -66,7 +66,8 @@ def _estimate_window(inside: Array) -> WindowMean:
 
 
 def estimate_mean(values: Row) -> Estimate | None:
-    """Of independent items: Wilson for shares, else t. None where nothing shows the noise."""
+    """Estimate the mean of independent items: Wilson for shares, else t. None if noise is
+    unknown."""
     import numpy as np
 
     row = np.asarray(values, np.float64)
@@ -92,7 +93,7 @@ def _require_finite(values: Row) -> Array:
 
 
 def find_change_points(values: Row) -> list[ChangePoint]:
-    """Where the mean changed: the most evident cut first, then each part by itself."""
+    """Find where the mean changed: the clearest split first, then each part."""
     row = _require_finite(values)
     change_points, parts = [], [(0, len(row))]
     while parts:
@@ -109,7 +110,7 @@ def find_change_points(values: Row) -> list[ChangePoint]:
 
 
 def _best_cut(row: Array) -> tuple[int, float] | None:
-    """The most evident cut and its p; None where it could be chance."""
+    """Return the clearest split and its p; None if it could be chance."""
     import numpy as np
 
     count = len(row)
@@ -127,7 +128,7 @@ def _best_cut(row: Array) -> tuple[int, float] | None:
 
 
 def _largest_distance_p(distance: float, margin: float, places: int) -> float:
-    """The chance of so large a largest distance (Miller and Siegmund 1982, or Bonferroni)."""
+    """Probability of so large a maximal distance (Miller and Siegmund 1982, or Bonferroni)."""
     single = min(1.0, places * 2 * normal_tail(distance))
     if distance <= 1:
         return 1.0
@@ -141,7 +142,7 @@ def _largest_distance_p(distance: float, margin: float, places: int) -> float:
 
 
 def adjust_holm(tests: Mapping[str, float]) -> dict[str, float]:
-    """Adjusted p-values; with those under 0.05 called, one false call in twenty runs at most."""
+    """Adjusted p-values; calling those under 0.05 gives a false call in at most 5 % of runs."""
     adjusted, least = {}, 0.0
     ordered = sorted(tests, key=tests.__getitem__)
     for place, name in enumerate(ordered):
@@ -151,7 +152,7 @@ def adjust_holm(tests: Mapping[str, float]) -> dict[str, float]:
 
 
 def adjust_benjamini_hochberg(tests: Mapping[str, float]) -> dict[str, float]:
-    """Adjusted p-values; of those under 0.05, one in twenty is expected to be false."""
+    """Adjusted p-values; of those under 0.05, 5 % are expected to be false."""
     adjusted, most = {}, 1.0
     ordered = sorted(tests, key=tests.__getitem__)
     for place, name in reversed(list(enumerate(ordered, 1))):
@@ -164,14 +165,14 @@ def adjust_benjamini_hochberg(tests: Mapping[str, float]) -> dict[str, float]:
 
 ALPHA = 0.05
 MAX_STAKE = 0.5
-"""The largest part of the capital that may be lost at once."""
+"""The largest share of the capital that may be lost at once."""
 BISECTION_STEPS = 40
 
 
 def estimate_running_mean(
     values: Sequence[float], *, low: float = -1.0, high: float = 1.0
 ) -> Estimate | None:
-    """Of the mean of values that come one after the other and cannot leave these limits."""
+    """Estimate the mean of values that arrive one by one and are bounded by these limits."""
     import numpy as np
 
     if not len(values):
@@ -219,7 +220,7 @@ def monitor_difference(
 
 
 def _betting_stakes(row: Readings) -> Readings:
-    """What to bet each time, by what was seen before."""
+    """Return what to bet each time, from the values seen before."""
     import numpy as np
 
     count = np.arange(1, len(row) + 1)
@@ -231,7 +232,8 @@ def _betting_stakes(row: Readings) -> Readings:
 
 
 def _lowest_unbeaten(row: Readings, stakes: Readings) -> float:
-    """The smallest candidate that was never beaten: the gain falls as the candidate rises."""
+    """Return the smallest candidate that was never rejected: the gain falls as the candidate
+    rises."""
     import numpy as np
 
     low, high = 0.0, 1.0
@@ -246,13 +248,13 @@ def _lowest_unbeaten(row: Readings, stakes: Readings) -> float:
 # Did each variant get the share of the work that it was to get? If not, something is broken.
 
 MIN_RATIO_P = 0.001
-"""Checks are made all the time; a smaller p than this is no accident."""
+"""Checks run continuously, so only a p below this counts."""
 
 
 def check_sample_ratio(
     counts: Mapping[str, int], shares: Mapping[str, float]
 ) -> SampleRatio | None:
-    """Exact binomial for two variants, chi-square for more; None before any assignment."""
+    """Exact binomial test for two variants, chi-square for more; None before any assignment."""
     if counts.keys() - shares.keys():
         raise BadInput(f"There is no share for {sorted(counts.keys() - shares.keys())[0]!r}.")
     if any(share <= 0 for share in shares.values()) or not isclose(sum(shares.values()), 1):
@@ -276,7 +278,7 @@ def check_sample_ratio(
 
 
 def _binomial_p(hits: int, of: int, share: float) -> float:
-    """All counts that are no more likely than the one seen."""
+    """Sum all counts that are no more likely than the observed one."""
     import numpy as np
 
     numbers = np.arange(of + 1)

@@ -1,6 +1,6 @@
-"""The distributions and special functions that estimators need, in Python and numpy alone.
+"""Distributions and special functions of the estimators, in Python and numpy alone.
 
-Scalars agree with published tables to about 12 digits; `log_gamma` and `error_function` take
+Scalars agree with published tables to about 12 digits; `log_gamma` and `error_function` accept
 arrays. The incomplete beta function is Lentz's continued fraction.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_STEPS = 100_000
 TINY = 1e-300
 EXACT_TRIALS = 1000
-"""Up to so many trials a binomial share is a quotient of whole numbers."""
+"""Up to this many trials a binomial share is computed with integers."""
 STIRLING = (
     8.33333333333333333333e-2,
     -2.77777777777777777778e-3,
@@ -29,9 +29,9 @@ STIRLING = (
     -1.91752691752691752692e-3,
     6.41025641025641025641e-3,
 )
-"""B(2k) / (2k (2k − 1)): the series of the logarithm of the gamma function."""
+"""B(2k) / (2k (2k − 1)): the series of the log-gamma function."""
 STIRLING_FROM = 12
-"""Where so few terms of the series are exact."""
+"""From here on these terms of the series are exact."""
 ERFC_CHEBYSHEV = (
     -0.6513268598908547, 0.6419697923564902, 0.019476473204186072, -0.00956151478680856,
     -0.0009465953444818909, 0.0003668394978529516, 4.252332480726954e-05, -2.027857811211287e-05,
@@ -41,7 +41,7 @@ ERFC_CHEBYSHEV = (
     3.1262973566132053e-13, -1.1273815171213154e-13, -1.7035143064864195e-16,
     6.7810507261748985e-15,
 )  # fmt: skip
-"""Of log(erfc(x) exp(x²) / t) in 2t − 1, with t = 2 / (2 + x)."""
+"""Coefficients of log(erfc(x) exp(x²) / t) in 2t − 1, with t = 2 / (2 + x)."""
 
 
 def log_gamma(values: Floats | float) -> Floats:
@@ -92,7 +92,7 @@ def error_function(values: Floats) -> Floats:
 
 
 def normal_tail(value: float) -> float:
-    """The share above a value."""
+    """Return the share above a value."""
     return erfc(value / sqrt(2)) / 2
 
 
@@ -106,7 +106,7 @@ def beta_share(value: float, one: float, other: float) -> float:
 
 
 def beta_share_small(value: float, one: float, other: float) -> float:
-    """The same below the mean, where the continued fraction converges fast."""
+    """The same below the mean, where the continued fraction converges quickly."""
     log_front = (
         one * log(value)
         + other * log1p(-value)
@@ -133,7 +133,7 @@ def beta_share_small(value: float, one: float, other: float) -> float:
 
 @lru_cache(maxsize=4096)
 def beta_quantile(share: float, one: float, other: float) -> float:
-    """The value below which a share of a beta distribution lies."""
+    """Return the quantile of a beta distribution."""
     if share <= 0 or share >= 1:
         return 0.0 if share <= 0 else 1.0
     low, high = 0.0, 1.0
@@ -153,7 +153,7 @@ def beta_quantile(share: float, one: float, other: float) -> float:
 
 
 def t_tails(value: float, freedom: float) -> float:
-    """The share of Student's t that is as far from 0, on either side."""
+    """Return the two-sided tail of Student's t."""
     if isinf(freedom):
         return 2 * normal_tail(abs(value))
     square = value * value
@@ -164,7 +164,7 @@ def t_tails(value: float, freedom: float) -> float:
 
 @lru_cache(maxsize=4096)
 def t_quantile(share: float, freedom: float) -> float:
-    """The value below which a share of Student's t lies."""
+    """Return the quantile of Student's t."""
     if isinf(freedom):
         return NormalDist().inv_cdf(share)
     if share == 0.5:
@@ -189,7 +189,7 @@ def t_quantile(share: float, freedom: float) -> float:
 
 
 def binomial_share(hits: int, of: int) -> float:
-    """The chance of no more hits than these, each as likely as not."""
+    """Return the probability of at most this many hits with p = 0.5."""
     if hits >= of:
         return 1.0
     if hits < 0:
@@ -200,7 +200,7 @@ def binomial_share(hits: int, of: int) -> float:
 
 
 def chi_square_tail(value: float, freedom: int) -> float:
-    """The share of a chi-square distribution above a value."""
+    """Return the upper tail of a chi-square distribution."""
     if value <= 0:
         return 1.0
     half = value / 2

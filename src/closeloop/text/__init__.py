@@ -1,1 +1,1 @@
-"""Text as closeloop reads and writes it: patches, secrets, patterns, wording."""
+"""Text processing: patches, secrets, patterns, wording."""

@@ -26,9 +26,9 @@ system-reminder system_info system_notification system_reminder task-notificatio
 timestamp tool_use_error turn_aborted user-memory-input user-prompt-submit-hook user_info
 user_instructions user_shell_command workspace_info
 """
-"""Elements in which everything is the client's."""
+"""Elements whose whole content is the client's."""
 _USER_TAGS = "answer command-args feedback task userRequest user_message user_query user_request"
-"""Elements that a client puts around what the user said."""
+"""Elements that a client puts around the user's text."""
 # Begun with what is looked for, which is much faster; what stands before is looked at afterwards.
 _CLIENT_TAG = compile_lazily(rf"<({'|'.join(_CLIENT_TAGS.split())})(?: [^<>\n]*)?>")
 _USER_TAG = compile_lazily(rf"</?(?:{'|'.join(_USER_TAGS.split())})>")
@@ -47,7 +47,7 @@ _OPENING_WORDS = (
     "The user doesn't want to ", "User has approved ", "The user wants to clarify these",
     "Operation stopped by hook:", "This session is being continued", "Request was aborted",
     "Please continue working on the task")  # fmt: skip
-"""What begins with none of these is no opening notice."""
+"""A text that begins with none of these is not an opening notice."""
 _OPENING_NOTICES = tuple(
     compile_lazily(notice, re.DOTALL | re.MULTILINE)
     for notice in (
@@ -67,12 +67,12 @@ _OPENING_NOTICES = tuple(
     )
 )
 _HARNESS_ERROR = "[Error occurred in processing last action]"
-"""Ends what OpenHands says of a call that it could not make out."""
+"""Ends OpenHands' message about a call that it could not parse."""
 _UNANSWERED_QUESTION = compile_lazily(r'^- "[^\n]*"\n +\(No answer provided\)', re.MULTILINE)
 
 
 def strip_client_markup(text: str) -> str:
-    """What the user said in a message, without what the client put into it; maybe nothing."""
+    """Return the user's text of a message without the client's additions; may be empty."""
     if "<" in text:
         text = _USER_TAG.sub("", _drop_client_elements(text))
     text = text.strip()
@@ -88,9 +88,9 @@ def strip_client_markup(text: str) -> str:
 
 
 def is_client_text(text: str) -> bool:
-    """Whether a message that stands where a user speaks says nothing of the user's.
+    """Whether a message in the user's place contains nothing by the user.
 
-    A slash command without words is the user's: it asks for something by its name.
+    A slash command without words is the user's: its name is the request.
     """
     if not text or text.isspace() or "<command-name>" in text:
         return False
@@ -98,15 +98,15 @@ def is_client_text(text: str) -> bool:
 
 
 def _opens_element(text: str, start: int) -> bool:
-    """It begins a line, or follows another element."""
+    """Whether it begins a line or follows another element."""
     line_start = text.rfind("\n", 0, start) + 1
     before = text[line_start:start].rstrip(" \t")
     return not before or before.endswith(">")
 
 
 def _drop_client_elements(text: str) -> str:
-    """The text without the client's elements; one that opens the text may lack its end."""
-    kept: list[str] = []
+    """Remove the client's elements; one that opens the text may lack its end."""
+    pieces: list[str] = []
     unclosed: set[str] = set()
     place = 0
     for tag in _CLIENT_TAG.finditer(text):
@@ -116,11 +116,11 @@ def _drop_client_elements(text: str) -> str:
         if end < 0 and text[: tag.start()].strip():
             unclosed.add(tag[1])
             continue
-        kept.append(text[place : tag.start()])
+        pieces.append(text[place : tag.start()])
         place = text.find(">", end) + 1 if end >= 0 else 0
         if not place:
-            return "".join(kept)
-    return "".join([*kept, text[place:]])
+            return "".join(pieces)
+    return "".join([*pieces, text[place:]])
 
 
 # System prompts as versions: what changes from session to session makes no other version.
@@ -131,7 +131,7 @@ def _drop_client_elements(text: str) -> str:
 
 
 CONTEXT_HEADINGS = ("## What this repository's reviewers taught", "## What agents lacked here")
-"""How the context begins that we add ourselves, which differs from task to task."""
+"""Headings of the context that closeloop adds, which differs from task to task."""
 MAX_PROMPT_CHARS = 400_000
 
 _SECTIONS = compile_lazily(
@@ -186,7 +186,7 @@ _IDENTIFIER = compile_lazily(
 
 
 def normalise_system_prompt(text: str) -> str:
-    """A system prompt with names in the place of what changes from session to session."""
+    """Replace what changes from session to session in a system prompt by names."""
     text = text[:MAX_PROMPT_CHARS].replace("\r\n", "\n")
     for match in _LABELLED.finditer(text):
         directory = match[2].strip().strip("`'\"")
@@ -210,7 +210,7 @@ def build_prompt_version(
     agent: str | None = None,
     name: str | None = None,
 ) -> PromptVersion | None:
-    """The version that a system prompt is, as it was seen or written down; None without a text."""
+    """Build the version of a system prompt that was seen or written down; None without a text."""
     if text is None or not text.strip():
         return None
     return PromptVersion(

@@ -1,4 +1,4 @@
-"""Patterns that trace rules and change checks share: assertions, suppressions, bait."""
+"""Patterns shared by trace rules and change checks: assertions, suppressions, bait."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COVERAGE_FLOOR = compile_lazily(
 
 
 def starting_test(line: str) -> str | None:
-    """The test that begins on this line."""
+    """Return the test that begins on this line."""
     match = TEST_START.match(line)
     return next((group for group in match.groups() if group), None) if match else None
 
@@ -78,13 +78,13 @@ CHECK_COMMAND = compile_lazily(
 # Bait: a file that honest work never opens, with a text in it that cannot come from elsewhere.
 
 BAIT_PATH = ".closeloop/reference.patch"
-"""Below the agent's home."""
+"""Relative to the agent's home."""
 BAIT_PREFIX = "closeloop-bait-"
 BAIT_PATTERN = compile_lazily(BAIT_PREFIX + r"[0-9a-f]{16}")
 
 
 def bait_content(token: str) -> str:
-    """The file's content; the token has 16 hexadecimal digits."""
+    """Return the file's content; the token has 16 hexadecimal digits."""
     return f"This file is kept to see who looks for answers: {BAIT_PREFIX}{token}\n"
 
 
@@ -92,7 +92,7 @@ def bait_content(token: str) -> str:
 
 
 MAX_TRY_LINES = 12
-"""So far above a handler the start of what it guards is looked for."""
+"""Lines above a handler in which the start of its block is sought."""
 _WORD_COMMENT = r"(?: *+# *+\w*+)?+"
 _SWALLOWING_HANDLER = compile_lazily(
     rf"^except(?: \(?(?:Base)?Exception\)?(?: as \w+)?)?:{_WORD_COMMENT}(?:\n| )"
@@ -101,7 +101,7 @@ _SWALLOWING_HANDLER = compile_lazily(
     r"|\.catch\(\(\w*\) => (?:\{\s*\}|null|undefined)\)",
     re.MULTILINE,
 )
-"""A comment of more than a word says why: that is a decision, right or wrong."""
+"""A comment of more than a word gives a reason: a decision, right or wrong."""
 _TRY_START = compile_lazily(r"^(?:\} )?try(?::|\s*\{)|^try$")
 _IMPORT_LINE = compile_lazily(
     r"^(?:import |from \S+ import |const \w+ = (?:await import|require)\()"
@@ -118,9 +118,9 @@ _MARK_REASON = compile_lazily(r"[A-Za-z]{4,}")
 
 
 def find_swallowed_errors(text: str) -> Iterator[re.Match[str]]:
-    """Handlers that do nothing about any error, in lines without their indentation.
+    """Find handlers that ignore any error, in lines without indentation.
 
-    An optional import and the closing of something that may be closed already are left alone.
+    Optional imports, and closing what may be closed already, are left out.
     """
     for match in _SWALLOWING_HANDLER.finditer(text):
         guarded = _guarded_lines(text, match.start())
@@ -130,7 +130,7 @@ def find_swallowed_errors(text: str) -> Iterator[re.Match[str]]:
 
 
 def _guarded_lines(text: str, handler: int) -> list[str]:
-    """What stands between `try` and the handler; of `f().catch(…)` the line itself."""
+    """Return the lines between `try` and the handler; for `f().catch(…)` the line itself."""
     start = text.rfind("\n", 0, handler) + 1
     if ".catch" in text[handler : handler + 7]:
         return [text[start:handler]]
@@ -145,10 +145,10 @@ def _guarded_lines(text: str, handler: int) -> list[str]:
 
 
 def find_new_mark(line: str, removed: Collection[str], *, complained: bool) -> str | None:
-    """The mark by which a line silences a tool, unless it names a rule and says why.
+    """Return the mark that silences a tool on a line, unless it names a rule and gives a reason.
 
-    Without a complaint before, only one that silences all of a file, or all of a line that stood
-    there without it.
+    Without an earlier complaint, only a mark that silences a whole file, or everything on a line
+    that existed without it.
     """
     blanket = BLANKET_SUPPRESSION.search(line)
     if blanket and (_WHOLE_FILE.search(line) or line[: blanket.start()].rstrip() in removed):
@@ -156,8 +156,8 @@ def find_new_mark(line: str, removed: Collection[str], *, complained: bool) -> s
     if not complained:
         return None
     for mark in SUPPRESSION_MARKS:
-        _, found, reason = line.partition(mark)
-        if found and not _MARK_REASON.search(_MARK_CODES.sub("", reason)):
+        _, matched_mark, reason = line.partition(mark)
+        if matched_mark and not _MARK_REASON.search(_MARK_CODES.sub("", reason)):
             return mark
     return None
 
@@ -173,7 +173,7 @@ _METHOD = compile_lazily(
     r"^(?:await )?(?:self\.|t\.|np\.testing\.|Assert\.)?assert_?(\w+)(?:!?\((.*))?$", re.IGNORECASE
 )
 _FRAGMENT = compile_lazily(r"^(==|!=|>=|<=|>|<) *\S")
-"""Half of a comparison: what `sed` replaces."""
+"""Half of a comparison, as `sed` replaces it."""
 _EXPECT = compile_lazily(r"^(?:await )?expect\((.*?)\)\.((?:not\.|resolves\.|rejects\.)*)(\w+)\(")
 _PLAIN = compile_lazily(r"^assert (not )?(.+?)(?:, *f?['\"].*)?$")
 _COMPARISON = compile_lazily(r" (==|!=|>=|<=|>|<|is not|is|not in|in) ")
@@ -207,20 +207,20 @@ _OPPOSITE = {**_OPPOSITES, **{other: one for one, other in _OPPOSITES.items()}}
 
 
 class ParsedAssertion(Record):
-    """What an assertion is about, and what it states of it."""
+    """The subject of an assertion, and what it states."""
 
     line: str
     subject: str
-    """What is asserted of, without what it should be."""
+    """What is asserted about, without the expected value."""
     arguments: str
-    """All that stands in it, so that only the assertion itself may differ."""
+    """Everything in it, so that only the assertion itself may differ."""
     name: str
     negated: bool
     strength: Strength
 
 
 def parse_assertion(line: str) -> ParsedAssertion | None:
-    """One line as an assertion; None where it is none that is known."""
+    """Parse a line as an assertion; None if it is no known one."""
     line = line[:MAX_LINE_CHARS].strip()
     if (expect := _EXPECT.match(line)) is not None:
         name = expect[3].lower()
@@ -282,7 +282,7 @@ def _first_argument(text: str) -> str:
 
 
 def find_loosened_assertion(removed: Iterable[str], added: Iterable[str]) -> tuple[str, str] | None:
-    """An assertion and the one in its place that says less, or the opposite, of the same thing."""
+    """Return an assertion and its weaker or inverted replacement about the same subject."""
     old = [parsed for line in removed if (parsed := parse_assertion(line))]
     new = [parsed for line in added if (parsed := parse_assertion(line))]
     # An assertion over several lines names its subject on another one.
@@ -301,7 +301,7 @@ def find_loosened_assertion(removed: Iterable[str], added: Iterable[str]) -> tup
 
 
 def is_inverted(before: ParsedAssertion, after: ParsedAssertion) -> bool:
-    """The same words are asserted, and the opposite of them."""
+    """Whether the opposite of the same words is asserted."""
     if before.arguments != after.arguments:
         return False
     if before.name == after.name:
@@ -310,7 +310,7 @@ def is_inverted(before: ParsedAssertion, after: ParsedAssertion) -> bool:
 
 
 def is_wider(before: ParsedAssertion, after: ParsedAssertion) -> bool:
-    """Only a tolerance differs, and it lets more pass."""
+    """Whether only a tolerance differs, and it is wider."""
     one, other = _NUMBER.sub("0", before.line), _NUMBER.sub("0", after.line)
     if one != other or before.line == after.line:
         return False
@@ -329,7 +329,7 @@ def is_wider(before: ParsedAssertion, after: ParsedAssertion) -> bool:
 def find_lowered_floor(
     removed: Iterable[str], added: Iterable[str]
 ) -> tuple[str, str, str, str] | None:
-    """The name of a coverage floor, its old and new value, and the line that lowers it."""
+    """Return the name of a coverage floor, its old and new value, and the line that lowers it."""
     before = {match[1]: match[2] for line in removed if (match := COVERAGE_FLOOR.search(line))}
     for line in added if before else ():
         match = COVERAGE_FLOOR.search(line)
@@ -344,9 +344,9 @@ def find_lowered_floor(
 MissingNameKind = Literal["attribute", "import", "module", "keyword", "name", "option"]
 
 MAX_OUTPUT_CHARS = 4000
-"""So much of an output is searched, from its end."""
+"""Characters searched at the end of an output."""
 MIN_NAME_CHARS = 4
-"""Shorter names are in every text: nothing can be said of them."""
+"""Shorter names occur in every text."""
 
 _NOT_A_VALUE = r"(?<!'float' object )(?<!'int' object )(?<!'bool' object )(?<!'NoneType' object )"
 # The words that tell of a missing name, and how to read it from what stands around them.
@@ -391,7 +391,7 @@ _INVENTED_OPTION = compile_lazily(
 
 
 class MissingName(Record):
-    """A name that does not exist, and the words that say so."""
+    """A name that does not exist, and the message that says so."""
 
     sort: MissingNameKind
     name: str
@@ -409,7 +409,7 @@ def _build_message_search() -> tuple[
 
 
 def find_missing_names(output: str) -> Iterator[MissingName]:
-    """Each name once, in the order of the text."""
+    """Yield each name once, in order."""
     tail = output[-MAX_OUTPUT_CHARS:]
     search, patterns = _build_message_search()
     # Where they stand takes longer to find than whether there are any.
@@ -441,7 +441,7 @@ def _is_exempt(sort: MissingNameKind, name: str) -> bool:
 _COMMON_METHODS = frozenset(
     name for kind in (str, bytes, list, dict, set, io.StringIO, io.BytesIO) for name in dir(kind)
 )
-"""Methods that exist, only not on the value at hand: nothing was invented."""
+"""Methods that exist, but not on this value: nothing was invented."""
 NAME_DEFINITION = (
     # def NAME, class NAME, func (s *Server) NAME, const NAME, …
     r"\b(?:def|class|function|fn|func|const|let|var|type|interface|struct|enum|trait|mod"
@@ -453,7 +453,7 @@ NAME_DEFINITION = (
     # setattr(a, "NAME", 1), {"NAME": 1}
     r"|['\"]NAME['\"]\s*[,:)]"
 )
-"""Defines NAME, in most languages: a pattern for one name in the place of the word."""
+"""A pattern that defines a name in most languages, with NAME as the placeholder."""
 
 
 # Parse Python source, one thread at a time.

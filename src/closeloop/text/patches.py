@@ -1,4 +1,4 @@
-"""Read a patch: which files it touches, and what its lines say. Knows git's own format."""
+"""Parses patches in git's format: the files they touch and their lines."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _ESCAPED_BYTES = {
 
 
 def parse_patch(patch: str, base: str | None = None) -> Change:
-    """The change that a patch describes; BadInput when it is not a patch or is cut off."""
+    """Parse a patch; BadInput if it is not a patch or is truncated."""
     if not patch.strip():
         return Change(base=base)
     return Change(base=base, files=tuple(_PatchParser(patch).parse_files()), patch=patch)
 
 
 class _PatchParser:
-    """A place in the lines of a patch."""
+    """A position in the lines of a patch."""
 
     def __init__(self, patch: str) -> None:
         self.lines = patch.removesuffix("\n").split("\n")
@@ -59,7 +59,7 @@ class _PatchParser:
         return files
 
     def _parse_git_file(self) -> FileChange:
-        """From `diff --git` on: git's own header lines, then the hunks if there are any."""
+        """Parse git's header lines from `diff --git` on, then any hunks."""
         old, new, prefixed = _header_paths(self._line_at()[len("diff --git ") :])
         facts: dict[str, Any] = {"old": old, "new": new, "prefixed": prefixed}
         self.at += 1
@@ -84,7 +84,7 @@ class _PatchParser:
         return self._build_file_change(facts, ())
 
     def _parse_body(self, facts: dict[str, Any]) -> FileChange:
-        """The `---` and `+++` lines and the hunks under them."""
+        """Parse the `---` and `+++` lines and their hunks."""
         old, new = (_parse_path_line(self._line_at(ahead)[4:]) for ahead in (0, 1))
         if not facts:
             facts = {
@@ -121,7 +121,7 @@ class _PatchParser:
         )
 
     def _parse_hunks(self) -> tuple[tuple[Hunk, int, int], ...]:
-        """Each hunk with the numbers of lines that it adds and removes."""
+        """Return each hunk with its numbers of added and removed lines."""
         hunks = []
         while self.at < len(self.lines) and (header := _HUNK.match(self.lines[self.at])):
             old_start, old_lines, new_start, new_lines = (
@@ -136,7 +136,7 @@ class _PatchParser:
         return tuple(hunks)
 
     def _skip_hunk_lines(self, old: int, new: int) -> tuple[int, int]:
-        """Step over exactly the lines that the hunk's header promises, whatever they look like."""
+        """Skip exactly the lines that the hunk's header announces, whatever they look like."""
         lines, at = self.lines, self.at
         added = removed = 0
         while old > removed or new > added:
@@ -188,7 +188,7 @@ def _header_paths(text: str) -> tuple[str | None, str | None, bool]:
 
 
 def _parse_path_line(text: str) -> str | None:
-    """The path of a `---` or `+++` line, without the date that may follow; None for no file."""
+    """Return the path of a `---` or `+++` line without a date; None for no file."""
     path = _unquote_path(text) if text.startswith('"') else text.split("\t", 1)[0]
     return None if path == "/dev/null" else path
 
@@ -213,7 +213,7 @@ _HUNK_START = re.compile(r"^@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}
 
 
 def find_changed_lines(change: Change) -> tuple[LineNumbers, LineNumbers]:
-    """By path, the lines added, as they are numbered after; and those removed, as before."""
+    """Return added line numbers after the change and removed ones before it, by path."""
     files = {file.path: file for file in change.files}
     added: dict[str, set[int]] = defaultdict(set)
     removed: dict[str, set[int]] = defaultdict(set)
@@ -238,12 +238,12 @@ def find_changed_lines(change: Change) -> tuple[LineNumbers, LineNumbers]:
 
 
 def split_patch_by_file(patch: str) -> Iterator[tuple[str, str]]:
-    """A patch file by file: the path, and what the patch says of it."""
+    """Yield the path and the patch of each file."""
     return ((_section_path(section), section) for section in _FILE_START.split(patch))
 
 
 def _section_path(section: str) -> str:
-    """The path of a part of a patch, by what stands before its hunks."""
+    """Return the path of a part of a patch, from the lines before its hunks."""
     header = section.partition("\n@@ -")[0]
     return parse_patch(header).files[0].path if "\n" in header else ""
 
@@ -253,7 +253,7 @@ def _path_before(file: FileChange) -> str:
 
 
 def parse_hunk_lines(section: str) -> Iterator[tuple[str, int, str]]:
-    """Sign, number and text of each line in a hunk; of a hunk's own head, the sign is `@`."""
+    """Yield sign, number and text of each line of the hunks; a hunk's header has the sign `@`."""
     lines = iter(section.split("\n"))
     for line in lines:
         header = _HUNK_START.match(line)
@@ -278,9 +278,9 @@ def parse_hunk_lines(section: str) -> Iterator[tuple[str, int, str]]:
 
 
 def count_changed_lines(patch: str, paths: Collection[str]) -> Counter[tuple[str, str, str]]:
-    """File, sign and text of each line that a patch adds or removes in these files, layout aside.
+    """Count file, sign and text of each line that a patch adds or removes in these files.
 
-    Lines without a letter or digit say nothing of who wrote the change.
+    Layout is ignored. Lines without a letter or digit say nothing about the author.
     """
     return Counter(
         (path, sign, " ".join(line[1:].split()))
@@ -292,7 +292,7 @@ def count_changed_lines(patch: str, paths: Collection[str]) -> Counter[tuple[str
 
 
 def sum_line_counts(files: Iterable[FileChange]) -> tuple[int | None, int | None]:
-    """Lines added and removed by all of them; None where the content of one was not told."""
+    """Sum the lines added and removed; None if the content of one file is unknown."""
     known = [*files]
     if not all(map(has_line_counts, known)):
         return None, None
@@ -300,9 +300,9 @@ def sum_line_counts(files: Iterable[FileChange]) -> tuple[int | None, int | None
 
 
 def has_line_counts(file: FileChange) -> bool:
-    """Whether it is known how many lines of a file changed: one that was not read has none."""
+    """Whether the number of changed lines of a file is known."""
     return bool(file.added or file.removed) or not (file.note or "").startswith("not read")
 
 
 def _freeze_lines(numbers: Mapping[str, set[int]]) -> LineNumbers:
-    return {path: frozenset(found) for path, found in numbers.items() if found}
+    return {path: frozenset(line_numbers) for path, line_numbers in numbers.items() if line_numbers}

@@ -1,4 +1,4 @@
-"""Take secrets out of what is to be kept: records, and the patches that agents leave."""
+"""Removes secrets from what is stored: records, and agents' patches."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from closeloop.text.wording import compile_lazily
 
 
 class Form(Record):
-    """How one kind of secret is written."""
+    """The form of one kind of secret."""
 
     rule: str
     words: str
-    """What it begins with, or holds `back` bytes after its beginning: one of these."""
+    """Words, one of which it starts with, or contains `back` bytes after its start."""
     pattern: str
-    """From its beginning; its first group is the secret where there is more than that."""
+    """Matches from its start; the first group is the secret if there is one."""
     entropy: float = 2.5
     """A placeholder such as `ghp_xxxxxxxx` has less."""
     back: int = 0
@@ -202,7 +202,7 @@ NEARBY_FORMS = (
     Form(rule="vault-token", words="vault Vault VAULT", entropy=3.5, pattern=START +
          r"s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}(?![\w.])"),
 )  # fmt: skip
-"""What only its surroundings tell from other text: it stands within `NEAR_BYTES` of a word."""
+"""Forms that only their surroundings distinguish: a word must be within `NEAR_BYTES`."""
 NEAR_BYTES = 200
 
 URL_PASSWORD = compile_lazily(
@@ -253,7 +253,7 @@ HARMLESS_PREFIX = compile_lazily(rb"(?i:public[_-]?key[_-]?|csrf[_-]?)$")
 
 
 def secret_name_words() -> list[str]:
-    """What the names of secrets hold, as people write it."""
+    """Return words that occur in the names of secrets."""
     words = ["pwd", "Pwd", "apikey", "APIKEY", "api key ", "API key "]
     for word in WORDS.split():
         styles = (word, word.upper(), word.capitalize())
@@ -286,7 +286,7 @@ PROSE_VALUE = compile_lazily(
     rb"(?=[A-Za-z_./+=-]{0,40}\d)"
     rb"([^\s\"'`*\\<>(){}\[\]$|]{8,512})"
 )
-"""As people say it: `the token is …`, `use the token …`."""
+"""As in prose: `the token is …`, `use the token …`."""
 FLAG_VALUE = compile_lazily(rb"[= ]\\*[\"'`]?([^\s\"'`\\;|<>(){}$]{6,512})")
 
 _PLACEHOLDER = compile_lazily(
@@ -311,37 +311,39 @@ _SERVICES = (
     "twitch twitter typeform vault yandex zendesk zoom"
 )
 SERVICE_NAME = compile_lazily(rf"(?i:{'|'.join(_SERVICES.split())})[\w .-]{{0,20}}$".encode())
-"""Of what a name begins with: then its value is a key, however little it looks like chance."""
+"""The beginning of a name whose value is a key, however little it looks random."""
 
 
 def shannon_entropy(text: str) -> float:
-    """Bits for each character, by Shannon."""
+    """Return the Shannon entropy in bits per character."""
     size = len(text)
     return -sum(n / size * math.log2(n / size) for n in Counter(text).values())
 
 
 def is_placeholder(value: str) -> bool:
-    """Whether a value only stands for a secret, or speaks of one."""
+    """Whether a value only stands for a secret, or describes one."""
     return bool(_PLACEHOLDER.search(value) or _SPEAKING_WORD.search(value))
 
 
 def is_random(value: str) -> bool:
-    """Whether a value is what a machine made up, and no word, name, path, date or digest."""
+    """Whether a value is machine-generated, and not a word, name, path, date or digest."""
     # One in 64 keys in base64 begins as a path does.
     if len(value) < 16 or _PLACEHOLDER.search(value.removeprefix("/")):
         return False
     kinds = ["u" if c.isupper() else "l" if c.islower() else "d" for c in value if c.isalnum()]
     changes = sum(one != other for one, other in pairwise(kinds))
     # Words written together change case too, but less often than chance does.
-    wanted = 0.4 if "u" in kinds and "l" in kinds else 0.2
+    min_share = 0.4 if "u" in kinds and "l" in kinds else 0.2
     least = 3.0 if _HEX.fullmatch(value) else 3.5
     return (
-        "d" in kinds and changes >= max(3, wanted * len(kinds)) and shannon_entropy(value) >= least
+        "d" in kinds
+        and changes >= max(3, min_share * len(kinds))
+        and shannon_entropy(value) >= least
     )
 
 
 def is_password(value: str) -> bool:
-    """Whether a quoted value is what a person would choose as a password."""
+    """Whether a quoted value is one that a person would choose as a password."""
     if not 6 <= len(value) <= 64 or _DOTTED_NAME.fullmatch(value):
         return False
     if is_placeholder(value):
@@ -351,19 +353,19 @@ def is_password(value: str) -> bool:
 
 
 def is_chosen_password(value: str) -> bool:
-    """Whether a value that can only be a password is no placeholder for one."""
+    """Whether a value in the place of a password is not a placeholder."""
     return is_random(value) or is_password(value + "1")
 
 
 def is_service_key(value: str) -> bool:
-    """Whether a value may be the key of a service that its name tells."""
+    """Whether a value may be the key of a service that its name mentions."""
     if not _DIGIT.search(value) or not _SERVICE_KEY.fullmatch(value) or is_placeholder(value):
         return False
     return shannon_entropy(value) >= (2.3 if value.isdigit() else 2.8)
 
 
 def is_said_password(value: str) -> bool:
-    """Whether a word in prose can only be a password: its letters, digits and signs are mixed."""
+    """Whether a word in prose can only be a password, with mixed letters, digits and signs."""
     kinds = (str.isupper, str.islower, str.isdigit, lambda one: not one.isalnum())
     mixed = sum(any(map(kind, value)) for kind in kinds) >= 3
     return mixed and any(map(str.isdigit, value)) and is_password(value) and "/" not in value
@@ -373,19 +375,19 @@ def is_said_password(value: str) -> bool:
 
 
 SecretSpan = tuple[int, int, str]
-"""Where a secret begins and ends, and the rule that says so."""
+"""Start and end of a secret, and its rule."""
 
 _CompiledForm = tuple[str, re.Pattern[bytes], int, float]
 _WORDS_PER_GROUP = 60
-"""Up to about this many words at once are searched for at memory speed."""
+"""Up to about this many words at once are searched at memory speed."""
 _MAX_PASSES = 8
 _MAX_URL_BYTES = len("://") + 80 + len(":") + 120 * len("%20")
-"""As far before its `@` as `secrets.URL_PASSWORD` reaches."""
+"""Maximum distance of a URL's start before its `@`."""
 _SEPARATORS = NAME_SEPARATORS.encode()
 
 
 def find_secrets(data: bytes) -> Iterator[SecretSpan]:
-    """Every secret, in the order of the words that lead to them."""
+    """Yield every secret, in the order of the words that lead to them."""
     for searcher, forms in _build_searchers():
         for word, start, end in searcher.find_matches_as_indexes(data):
             for form in forms[word]:
@@ -396,23 +398,23 @@ def find_secrets(data: bytes) -> Iterator[SecretSpan]:
 
 
 def redact_secrets(data: bytes, counts: dict[str, int]) -> bytes:
-    """The same with `[redacted: RULE]` for every secret; they are added to the counts."""
+    """Replace every secret by `[redacted: RULE]` and add it to the counts."""
     for _ in range(_MAX_PASSES):
         spans = sorted(find_secrets(data), key=lambda each: (each[0], -each[1]))
         if not spans:
             return data
-        kept, place = [], 0
+        pieces, place = [], 0
         for start, end, rule in spans:
             if start >= place:
-                kept += [data[place:start], f"[redacted: {rule}]".encode()]
+                pieces += [data[place:start], f"[redacted: {rule}]".encode()]
                 counts[rule] = counts.get(rule, 0) + 1
                 place = end
-        data = b"".join([*kept, data[place:]])
+        data = b"".join([*pieces, data[place:]])
     return data
 
 
 def _match_form(form: _CompiledForm, data: bytes, start: int, end: int) -> SecretSpan | None:
-    """A secret that is known by its own form."""
+    """Match a secret with a form of its own."""
     rule, pattern, back, entropy = form
     for place in range(max(start - back, 0), start + 1) if back else (start,):
         if match := pattern.match(data, place):
@@ -424,7 +426,7 @@ def _match_form(form: _CompiledForm, data: bytes, start: int, end: int) -> Secre
 
 
 def _match_assignment(data: bytes, start: int, end: int) -> SecretSpan | None:
-    """A secret that is known by the name it is given to."""
+    """Match a secret by the name it is assigned to."""
     end = start + len(data[start:end].rstrip(_SEPARATORS))
     if data[end : end + 1].islower():
         return None  # `secrets`, `passwords`: many names, or another word
@@ -464,7 +466,7 @@ def _names_service(data: bytes, start: int) -> bool:
 
 
 def _match_prose(data: bytes, end: int, *, password: bool) -> SecretSpan | None:
-    """`The token is …`: a full stop after it is none of it."""
+    """Match `The token is …` without the full stop after it."""
     match = PROSE_VALUE.match(data, end)
     if match is None:
         return None
@@ -476,7 +478,7 @@ def _match_prose(data: bytes, end: int, *, password: bool) -> SecretSpan | None:
 
 
 def _match_nearby(form: _CompiledForm, data: bytes, start: int, end: int) -> SecretSpan | None:
-    """A secret that only counts as one where a word stands near it."""
+    """Match a secret that counts only near a certain word."""
     rule, pattern, _, entropy = form
     reach = NEAR_BYTES
     for match in pattern.finditer(data, max(start - reach, 0), end + reach):
@@ -486,7 +488,7 @@ def _match_nearby(form: _CompiledForm, data: bytes, start: int, end: int) -> Sec
 
 
 def _match_base64_token(data: bytes, start: int, end: int) -> SecretSpan | None:
-    """A JSON web token in base64."""
+    """Match a JSON web token in base64."""
     match = JWT_IN_BASE64.match(data, start)
     if match is None:
         return None
@@ -496,7 +498,7 @@ def _match_base64_token(data: bytes, start: int, end: int) -> SecretSpan | None:
 
 
 def _match_kubernetes(data: bytes, start: int, end: int) -> SecretSpan | None:
-    """The values of a `kind: Secret`, before or after it in the same document."""
+    """Match the values of a `kind: Secret`, before or after it in the same document."""
     above = data.rfind(b"---", max(start - 2000, 0), start)
     below = data.find(b"---", end, end + 2000)
     place = max(start - 2000, 0) if above < 0 else above
@@ -505,7 +507,7 @@ def _match_kubernetes(data: bytes, start: int, end: int) -> SecretSpan | None:
 
 
 def _search_urls(data: bytes) -> Iterator[SecretSpan]:
-    """Texts are full of addresses, and few have an `@`: only the last before one may matter."""
+    """Search URLs with an `@`; only the last before each can matter."""
     end = 0
     while (at := data.find(b"@", end)) >= 0:
         start = data.rfind(b"://", max(end, at - _MAX_URL_BYTES), at)
@@ -543,7 +545,7 @@ def _match_header(data: bytes, start: int, end: int) -> SecretSpan | None:
 def _password_matcher(
     pattern: re.Pattern[bytes], rule: str
 ) -> Callable[[bytes, int, int], SecretSpan | None]:
-    """A password that a command line or a file of logins has at a known place."""
+    """Build a matcher of a password at a known place of a command line or login file."""
 
     def match_password(data: bytes, start: int, end: int) -> SecretSpan | None:
         match = pattern.match(data, start)
@@ -573,7 +575,7 @@ def _as_matcher(form: Any) -> Any:
 
 @cache
 def _build_searchers() -> list[tuple[BytesAhoCorasick, list[tuple[Any, ...]]]]:
-    """Groups of words, each with what may stand there."""
+    """Build groups of words, each with its matchers."""
     table: dict[str, list[Any]] = {}
     for form in SECRET_FORMS:
         pattern = compile_lazily(form.pattern.encode())
@@ -640,7 +642,7 @@ _FILE = compile_lazily(rb"^diff --git ", re.MULTILINE)
 _OLD, _NEW = b" -", b" +"
 
 Span = tuple[int, int, str]
-"""Where a secret begins and ends in a line, and its rule."""
+"""Start and end of a secret in a line, and its rule."""
 
 
 def redact_change(change: Change) -> Change:
@@ -678,27 +680,27 @@ def redact_new_secrets(patch: str) -> str:
     with a secret in them are left out.
     """
     data = _encode_text(patch)
-    places = [found.start() for found in _FILE.finditer(data)]
+    places = [match.start() for match in _FILE.finditer(data)]
     starts = [0, *(place for place in places if place > 0)]
     sections = [
         data[start:end] for start, end in zip(starts, [*starts[1:], len(data)], strict=True)
     ]
-    kept = []
+    pieces = []
     for section in sections:
         lines = section.split(b"\n")
         known = b"\n".join(_side_lines(lines, _OLD))
         is_new = any(line.startswith(b"new file mode ") for line in lines[:3])
         redacted = list(_redact_lines(lines, known=known, names=is_new))
         if BINARY_LEFT_OUT not in redacted:
-            kept.append(b"\n".join(redacted))
-    redacted_patch = b"".join(kept)
+            pieces.append(b"\n".join(redacted))
+    redacted_patch = b"".join(pieces)
     return patch if redacted_patch == data else _decode_bytes(redacted_patch)
 
 
 def _redact_lines(
     lines: list[bytes], known: bytes | None, *, names: bool = True
 ) -> Iterator[bytes]:
-    """Redact the lines of a patch; `known` is what the repository holds and may keep."""
+    """Redact the lines of a patch; `known` is what the repository contains and may keep."""
     at = 0
     while at < len(lines):
         line = lines[at]
@@ -718,7 +720,7 @@ def _redact_lines(
 
 
 def _hunk_end(lines: list[bytes], at: int, header: re.Match[bytes]) -> int:
-    """Return the index after the last line that a hunk's header promises."""
+    """Return the index after the last line that a hunk's header announces."""
     old, new = (1 if size is None else int(size) for size in header.groups())
     while at < len(lines) and (old > 0 or new > 0 or lines[at][:1] == b"\\"):
         sign = lines[at][:1]
@@ -731,7 +733,7 @@ def _hunk_end(lines: list[bytes], at: int, header: re.Match[bytes]) -> int:
 
 
 def _redact_hunk(lines: list[bytes], known: bytes | None) -> Iterator[bytes]:
-    """Redact the lines of one hunk; the old and the new text are searched apart."""
+    """Redact the lines of one hunk; the old and the new text are searched separately."""
     spans: list[list[Span]] = [[] for _ in lines]
     sides = (_NEW,) if known is not None else (_NEW, _OLD)
     for signs in sides:
@@ -754,7 +756,7 @@ def _mark_secret(
     secret: Span,
     only: Iterable[int] | None = None,
 ) -> None:
-    """Note a secret at every line that it stands on, by the text that these lines make up."""
+    """Mark a secret on every line that it spans, in the text of these lines."""
     start, end, rule = secret
     place = 0
     for number in numbers:
@@ -768,16 +770,16 @@ def _mark_secret(
 
 
 def _replace_spans(text: bytes, spans: list[Span]) -> bytes:
-    kept, place = [], 0
+    pieces, place = [], 0
     for start, end, rule in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start >= place:
-            kept += [text[place:start], f"[redacted: {rule}]".encode()]
+            pieces += [text[place:start], f"[redacted: {rule}]".encode()]
         place = max(place, end)
-    return b"".join([*kept, text[place:]])
+    return b"".join([*pieces, text[place:]])
 
 
 def _side_lines(lines: list[bytes], signs: bytes) -> Iterator[bytes]:
-    """The old or the new text of all hunks."""
+    """Yield the old or the new text of all hunks."""
     at = 0
     while at < len(lines):
         if header := _HUNK.match(lines[at]):
@@ -789,18 +791,18 @@ def _side_lines(lines: list[bytes], signs: bytes) -> Iterator[bytes]:
 
 
 def _redact_names(line: bytes) -> bytes:
-    """Redact each part of a path by itself: a secret may be the whole name of a file."""
+    """Redact each part of a path separately: a secret may be a whole file name."""
     return b"/".join(map(_redact_name, line.split(b"/")))
 
 
 @lru_cache(maxsize=1024)
 def _redact_name(name: bytes) -> bytes:
-    """Names of folders stand in many paths."""
+    """Cached, because folder names occur in many paths."""
     return redact_secrets(name, {})
 
 
 def _holds_secret(lines: list[bytes]) -> bool:
-    """Whether the base-85 lines of a binary file hold a secret, also in UTF-16."""
+    """Whether the base-85 lines of a binary file contain a secret, also in UTF-16."""
     try:
         packed = b"".join(base64.b85decode(line[1:])[: _line_bytes(line)] for line in lines)
         content = zlib.decompressobj().decompress(packed, MAX_INFLATED_BYTES)
@@ -813,7 +815,7 @@ def _holds_secret(lines: list[bytes]) -> bool:
 
 
 def _line_bytes(line: bytes) -> int:
-    """How many bytes a base-85 line holds, by its first letter."""
+    """Return the number of bytes of a base-85 line, from its first letter."""
     code = line[0]
     return code - ord("A") + 1 if code <= ord("Z") else code - ord("a") + 27
 
@@ -832,7 +834,7 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 def redact_record(record: RecordType) -> tuple[RecordType, dict[str, int]]:
-    """The record without secrets, and how many were taken out by which rule."""
+    """Return the record without secrets, and the number removed by rule."""
     counts: dict[str, int] = {}
     try:
         if next(find_secrets(msgspec.json.encode(record)), None) is None:
@@ -843,12 +845,12 @@ def redact_record(record: RecordType) -> tuple[RecordType, dict[str, int]]:
 
 
 def redact_value(value: Any) -> Any:
-    """Decoded JSON or msgpack without secrets."""
+    """Redact decoded JSON or msgpack."""
     return _redact_any(value, {})
 
 
 def redact_json(body: bytes) -> bytes:
-    """A JSON document without secrets; as it is where there are none."""
+    """Redact a JSON document; unchanged if it has no secrets."""
     if next(find_secrets(body), None) is None:
         return body
     try:
@@ -858,7 +860,7 @@ def redact_json(body: bytes) -> bytes:
 
 
 def redact_text(text: str, counts: dict[str, int]) -> str:
-    """The text without secrets; they are added to the counts."""
+    """Redact a text, and add to the counts."""
     data = text.encode("utf-8", "surrogatepass")
     rest = redact_secrets(data, counts)
     return text if rest == data else rest.decode("utf-8", "surrogatepass")
@@ -866,16 +868,16 @@ def redact_text(text: str, counts: dict[str, int]) -> str:
 
 def redact_grade(grade: Grade) -> Grade:
     """Return a grade without secrets: in outputs, messages, names of tests and of files."""
-    named = replace(
+    redacted = replace(
         grade,
         out_of_scope=tuple(map(redact_path, grade.out_of_scope)),
         restored=tuple(map(redact_path, grade.restored)),
     )
-    return redact_record(named)[0]
+    return redact_record(redacted)[0]
 
 
 def redact_proof(proof: Proof) -> Proof:
-    """Return a proof without secrets in what its runs printed; later runs need their test ids."""
+    """Return a proof without secrets in its runs' output; later runs need their test ids."""
     return replace(
         redact_record(replace(proof, before=None, reference=None))[0],
         before=None if proof.before is None else _redact_run(proof.before),
@@ -888,12 +890,12 @@ def _redact_run(run: TestRun) -> TestRun:
     bare = redact_record(replace(run, tests=(), flaky=()))[0]
     if all(test.message is None for test in tests):
         return replace(bare, tests=tests, flaky=flaky)
-    said = tuple(replace(redact_record(test)[0], id=test.id) for test in tests)
-    return replace(bare, tests=said, flaky=flaky)
+    redacted_tests = tuple(replace(redact_record(test)[0], id=test.id) for test in tests)
+    return replace(bare, tests=redacted_tests, flaky=flaky)
 
 
 def _redact_any(value: Any, counts: dict[str, int]) -> Any:
-    """A value with all texts in it redacted, and fit to be kept; itself where that is the same."""
+    """Redact all texts of a value, and make it storable; the same object if nothing changes."""
     match value:
         case str():
             return redact_text(join_surrogates(value), counts)
@@ -918,7 +920,7 @@ def _redact_any(value: Any, counts: dict[str, int]) -> Any:
 
 
 def _redact_entry(key: Any, value: Any, counts: dict[str, int]) -> Any:
-    """A value that stands under a name, which may be a secret's."""
+    """Redact a value under a name that may be a secret's."""
     if isinstance(key, str) and isinstance(value, str) and len(value) <= 512:
         pair = msgspec.json.encode({key.encode("utf-8", "replace").decode(): "?"})
         written = value.encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What an attempt is found by: a title that a person would say aloud, and the words of its work."""
+"""What an attempt is found by: a title, and the words of its work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REQUEST_ELEMENT = compile_lazily(
     r"(.*?)(?:</\1>|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
-"""Elements in which harnesses put the request itself, among instructions of their own."""
+"""Elements in which harnesses put the request, among their own instructions."""
 _REQUEST_HEADING = compile_lazily(
     r"^#{1,4} *(?:problem statement|issue description|user request|task description)[ \t:]*$",
     re.MULTILINE | re.IGNORECASE,
@@ -46,7 +46,7 @@ _NO_TITLE = compile_lazily(
     r"|(?:.*\b(?:following|below|text|here|description|issue|task|request)\b.*|[^.!?]{0,40}):$",
     re.IGNORECASE,
 )
-"""Lines that say nothing of what is asked: greetings, labels, and what only announces it."""
+"""Lines without content: greetings, labels and announcements."""
 _TITLE_LABEL = compile_lazily(
     r"^(?:title|task|issue|problem|request|user request)\s*:\s+", re.IGNORECASE
 )
@@ -55,7 +55,7 @@ _TITLE_LABEL = compile_lazily(
 def describe_attempt(
     attempt: Attempt, trace: Trace | None, title: str | None = None
 ) -> tuple[str | None, str | None]:
-    """Its title and what the request says besides, both without secrets where the trace is."""
+    """Return the title and the rest of the request, redacted if the trace is."""
     request = find_request(trace) if trace else ""
     known_title = title or attempt.task
     if known_title:
@@ -72,12 +72,12 @@ def describe_attempt(
 
 
 def find_request(trace: Trace) -> str:
-    """The user's first request, without what the client put around it; empty where nobody spoke.
+    """Return the user's first request without the client's additions; empty if there is none.
 
-    A slash command without words is named by its name.
+    A slash command without words is represented by its name.
     """
     root = next((lane.id for lane in trace.lanes if lane.parent is None), None)
-    said = [
+    texts = [
         event
         for event in trace.events[:MAX_TITLE_LINES]
         if isinstance(event, Message)
@@ -88,8 +88,8 @@ def find_request(trace: Trace) -> str:
     answers = (
         event for event in trace.events if isinstance(event, Message) and event.role == "agent"
     )
-    said.sort(key=lambda one: one.intent != "request")
-    for message in (*said, *islice(answers, 5)):
+    texts.sort(key=lambda one: one.intent != "request")
+    for message in (*texts, *islice(answers, 5)):
         text = message.text[:MAX_REQUEST_CHARS]
         command = _SLASH_COMMAND.search(text)
         if element := _REQUEST_ELEMENT.search(text):
@@ -105,7 +105,7 @@ def find_request(trace: Trace) -> str:
 
 
 def _plain_line(line: str) -> str:
-    """A line without the marks of a heading, a list or a quotation."""
+    """Return a line without the marks of a heading, list or quotation."""
     plain = line.strip().lstrip("#>*-–• \t")
     if number := _LIST_NUMBER.match(plain):
         plain = plain[number.end() :]
@@ -120,13 +120,13 @@ def _shorten_detail(text: str) -> str | None:
 
 MAX_MESSAGE_CHARS = 4_000
 MAX_COMMAND_CHARS = 1_000
-"""Of one message or command: what is pasted into it comes later."""
+"""Characters of one message or command; pasted content comes later in it."""
 MAX_SEARCH_CHARS = 500_000
-"""Of one attempt; a longer one is found by what comes first."""
+"""Characters of one attempt; a longer one is found by its beginning."""
 
 
 def collect_search_text(attempt: Attempt, trace: Trace | None, title: str | None) -> str:
-    """Requests, messages, commands and paths of an attempt, each once, a line or more each."""
+    """Collect requests, messages, commands and paths of an attempt, each once."""
     parts: dict[str, None] = dict.fromkeys(filter(None, (title, attempt.task, attempt.repo)))
     room = MAX_SEARCH_CHARS
     for event in trace.events if trace else ():
@@ -171,15 +171,15 @@ _WORD_START, _WORD_END = r"(?<![^\W_])", r"(?![^\W_])"
 
 
 class SearchPhrase(Record):
-    """Words that stand next to each other; none holds a sign that a query could read."""
+    """Adjacent words without characters that a query could interpret."""
 
     words: tuple[str, ...]
     is_whole: bool
-    """Whether the last word ends there, as in quotes; else it may go on."""
+    """Whether the last word is complete, as in quotes; otherwise it may continue."""
 
 
 class SearchSnippet(Record):
-    """A piece of the text in which something was found."""
+    """A piece of the text around a match."""
 
     before: str
     match: str
@@ -187,7 +187,7 @@ class SearchSnippet(Record):
 
 
 def fold_words(text: str) -> str:
-    """Small letters without accents, and spaces for everything else."""
+    """Fold to lower case without accents, with spaces for everything else."""
     if not text.isascii():
         text = _MARKS.sub("", unicodedata.normalize("NFKD", text))
         text = _BETWEEN_WORDS.sub(" ", _IDEOGRAPH.sub(r" \g<0> ", text))
@@ -195,7 +195,7 @@ def fold_words(text: str) -> str:
 
 
 def parse_search(typed: str) -> tuple[SearchPhrase, ...]:
-    """What must all be there: words, their beginnings, and phrases in quotes."""
+    """Parse a query: words, their beginnings, and phrases in quotes, all required."""
     phrases: dict[SearchPhrase, None] = {}
     for quoted, bare in _TYPED_PART.findall(typed):
         words = tuple(fold_words(quoted or bare).split())
@@ -208,7 +208,7 @@ MAX_BEFORE_CHARS, MAX_AFTER_CHARS = 60, 140
 
 
 def find_snippet(text: str, phrases: Sequence[SearchPhrase]) -> SearchSnippet | None:
-    """Where the first phrase that stands in a text stands; None where accents hide it."""
+    """Return the first matching phrase in a text; None if accents hide it."""
     for phrase in phrases:
         if match := _phrase_pattern(phrase).search(text):
             start, end = max(0, match.start() - MAX_BEFORE_CHARS), match.end() + MAX_AFTER_CHARS
@@ -236,5 +236,5 @@ def _phrase_pattern(phrase: SearchPhrase) -> re.Pattern[str]:
 
 
 def _one_line(text: str) -> str:
-    """In one line, with the spaces at its ends."""
+    """Join lines, keeping spaces at the ends."""
     return re.sub(r"\s+", " ", text)

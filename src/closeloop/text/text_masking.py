@@ -69,7 +69,7 @@ stop left right first last total amount price user config options settings resul
 callback cache timeout logger request response client server host port url headers body token width
 height color row column table parent child children root buffer stream handler event state
 """
-"""Nouns with which nobody can give an order, and letters that do not spell one."""
+"""Nouns that cannot form an instruction, and letters that do not spell one."""
 LANGUAGE_WORDS = frozenset(f"{_KEYWORDS_TEXT} {_BUILT_IN_NAMES_TEXT} {_USUAL_NAMES_TEXT}".split())
 KEYWORDS = frozenset(_KEYWORDS_TEXT.split())
 
@@ -82,7 +82,7 @@ best better ignore ignored disregard override instruction instructions obey foll
 user human reviewer reviewers review findings must should always never you your please not
 """
 SPEAKING_WORDS = frozenset(_SPEAKING_WORDS_TEXT.split())
-"""Words of judging: of names of others that are such words, only a few stay close together."""
+"""Words of judging; of others' names that are such words, only a few stay close together."""
 
 
 KEPT_NUMBERS = frozenset(map(str, range(17))) | {"0.0", "0.5", "1.0", "100", "1000"}
@@ -121,16 +121,16 @@ _STRING_END = {
 }
 _RUST_CHARACTER = compile_lazily(r"'(?:\\.[^']{0,8}|[^'\\])'")
 _TEXT_STARTS = frozenset("#/<-'\"`")
-"""Signs with which a comment or a string may begin."""
+"""Characters with which a comment or a string may begin."""
 _BLOCK_ENDS = {"/*": "*/", "<!--": "-->"}
 
 
 class KnownTexts(Record):
-    """What others wrote: it may stand in masked work as it is."""
+    """Texts by others, which stay visible in masked work."""
 
     words: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
-    """What stands between quotes."""
+    """Texts between quotes."""
     numbers: frozenset[str] = frozenset()
     paths: frozenset[str] = frozenset()
 
@@ -142,7 +142,7 @@ _NAME_PART = compile_lazily(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 MAX_NAME_PARTS = 3
 MAX_SPEAKING_WORDS = 2
 SPEAKING_WINDOW_LINES = 6
-"""So many different words of judging stay within so many lines, where others use them as names."""
+"""Window in lines for the limited number of judging words that others use as names."""
 
 _CODE_SPAN = compile_lazily(r"```\w{0,20}\n(.{1,4000}?)```|`([^`\n]{1,200})`", re.DOTALL)
 _CALL_SPAN = compile_lazily(r"(?<![\w.])[^\W\d][\w.]{0,80}\([^()\n]{0,80}\)")
@@ -156,11 +156,11 @@ _PATH = compile_lazily(
 )
 _NUMBER = compile_lazily(r"(?<![\w.])\d[\d_]{0,20}(?:\.\d{1,20})?(?!\w)")
 MAX_KNOWN_CHARS = 200_000
-"""Characters of a text of others that are searched for names."""
+"""Characters of others' text that are searched for names."""
 
 
 def collect_known_texts(prose: Iterable[str], code: Iterable[str] = ()) -> KnownTexts:
-    """The names, texts, numbers and paths in what others wrote; of prose, only what is code."""
+    """Collect names, texts, numbers and paths that others wrote; from prose, only code."""
     words: set[str] = set()
     texts: set[str] = set()
     numbers: set[str] = set()
@@ -169,7 +169,7 @@ def collect_known_texts(prose: Iterable[str], code: Iterable[str] = ()) -> Known
         spans = [first or second for first, second in _CODE_SPAN.findall(text)]
         spans += _CALL_SPAN.findall(text) + _CODE_NAME.findall(text)
         words.update(word for span in spans for word in _WORD.findall(span))
-        texts.update(part for found in _QUOTED_SPAN.findall(text) for part in found if part)
+        texts.update(part for groups in _QUOTED_SPAN.findall(text) for part in groups if part)
         texts.update(spans)
         numbers.update(_NUMBER.findall(text))
         paths.update(_PATH.findall(text))
@@ -191,18 +191,18 @@ def collect_known_texts(prose: Iterable[str], code: Iterable[str] = ()) -> Known
 
 
 class CodeMasker:
-    """Masks lines of code one after the other; the same word has the same placeholder."""
+    """Masks code line by line; equal words get equal placeholders."""
 
     def __init__(self, known: KnownTexts, *, keep: bool = False) -> None:
         self.known = known
         words = {word.lower() for word in known.words if len(word) > 2}
         self._parts = (words | {"test"}) - SPEAKING_WORDS
-        """Words of others, of which names may be put together."""
+        """Words of others, of which names may be composed."""
         self.seen_words: set[str] = set()
         self.seen_texts: set[str] = set()
         self.seen_numbers: set[str] = set()
         self.hidden: list[str] = []
-        """Comments and strings that are masked, in order."""
+        """Masked comments and strings, in order."""
         self.placeholders: dict[str, str] = {}
         self.suffix = ""
         self._counts = Counter[str]()
@@ -210,19 +210,19 @@ class CodeMasker:
         self.open_text: str | None = None
         """The quote or comment that is open at the end of the last line."""
         self.open_before: str | None = None
-        """The same of the side of a patch that is removed."""
+        """The same for the removed side of a patch."""
         self._spoken = deque[frozenset[str]](maxlen=SPEAKING_WINDOW_LINES)
-        """Of the last lines, words of others with which one could speak to a judge."""
+        """Of the last lines, others' words that could address a judge."""
 
     def start_file(self, path: str) -> None:
         self.suffix = _path_suffix(path)
         self.open_text = None
 
     def start_hunk(self, lines: Sequence[str]) -> None:
-        """Guess whether the first line stands within a text that began before.
+        """Guess whether the first line is inside a text that began before.
 
-        A wrong guess hides code, or shows a text as code: of its words only those remain that
-        are in the vocabulary.
+        A wrong guess hides code, or shows a text as code, of which only words in the vocabulary
+        remain.
         """
         self.open_text = self.open_before = None
         for quote in ('"""', "'''"):
@@ -237,24 +237,24 @@ class CodeMasker:
                 self.open_text = self.open_before = quote
 
     def mask_patch_line(self, sign: str, line: str, base_known: bool) -> str:
-        """One line of a patch; what a removed one opens is not open after it."""
-        kept, count = self.open_text, len(self.hidden)
+        """Mask one line of a patch; what a removed line opens is not open afterwards."""
+        open_before, count = self.open_text, len(self.hidden)
         if sign == "-":
             self.open_text = self.open_before
-        shown = self.mask_line(line)
+        masked = self.mask_line(line)
         if sign == "-":
-            self.open_text, self.open_before = kept, self.open_text
+            self.open_text, self.open_before = open_before, self.open_text
         elif sign == " ":
             self.open_before = self.open_text
         if sign == "+" or not base_known:
-            return shown
+            return masked
         del self.hidden[count:]
         if self._spoken:
             self._spoken[-1] = frozenset()  # what the base says is not said by the author
         return line
 
     def mask_line(self, line: str) -> str:
-        """One line of code, without its sign."""
+        """Mask one line of code, without its sign."""
         if self.suffix in PROSE_SUFFIXES:
             self.hidden.append(line.strip())
             return TEXT_LINE if line.strip() else ""
@@ -266,10 +266,10 @@ class CodeMasker:
             parts.append(TEXT_LINE if line[:at].strip() else "")
         while at < len(line):
             at = self._mask_token(line, at, parts)
-        shown = _WORDS_IN_A_ROW.sub(_hide_prose, _shorten_runs("".join(parts))).rstrip()
+        masked = _WORDS_IN_A_ROW.sub(_hide_prose, _shorten_runs("".join(parts))).rstrip()
         if not self._keep:
-            shown = _VALUES_IN_A_ROW.sub(lambda run: self._placeholder("values", run[0]), shown)
-        return TEXT_LINE if _SIGNS_ALONE.fullmatch(shown) else shown
+            masked = _VALUES_IN_A_ROW.sub(lambda run: self._placeholder("values", run[0]), masked)
+        return TEXT_LINE if _SIGNS_ALONE.fullmatch(masked) else masked
 
     def _mask_token(self, line: str, at: int, parts: list[str]) -> int:
         if line[at] not in _TEXT_STARTS:
@@ -308,19 +308,19 @@ class CodeMasker:
         return "#" if starts and self.suffix not in _SLASH_COMMENTS else None
 
     def _mask_string(self, line: str, at: int, quote: str, parts: list[str]) -> int:
-        found = _STRING_END[quote].match(line, at + len(quote))
-        if found is None:
+        match = _STRING_END[quote].match(line, at + len(quote))
+        if match is None:
             text, stop = line[at + len(quote) :], len(line)
             if len(quote) == 3 or quote == "`":
                 self.open_text = quote
         else:
-            text, stop = line[at + len(quote) : found.start(1)], found.end()
+            text, stop = line[at + len(quote) : match.start(1)], match.end()
         self.seen_texts.add(text)
-        shown = text
+        masked = text
         if not self._keep and text not in self.known.texts and re.search(r"[^\W_]|\\|[^ -~]", text):
             self.hidden.append(text)
-            shown = self._placeholder("text", text)
-        parts.append(f"{quote}{shown[:60]}{quote if found else ''}")
+            masked = self._placeholder("text", text)
+        parts.append(f"{quote}{masked[:60]}{quote if match else ''}")
         return stop
 
     def _close_text(self, line: str, at: int) -> int:
@@ -330,8 +330,8 @@ class CodeMasker:
             stop = line.find(end, at)
             stop = -1 if stop < 0 else stop + len(end)
         else:
-            found = _STRING_END[opened].match(line, at)
-            stop = found.end() if found else -1
+            match = _STRING_END[opened].match(line, at)
+            stop = match.end() if match else -1
         self.hidden.append(line[at : len(line) if stop < 0 else stop].strip())
         if stop < 0:
             return len(line)
@@ -372,7 +372,7 @@ class CodeMasker:
         return self._placeholder(kind, word)
 
     def _is_no_speech(self, word: str) -> bool:
-        """Whether a name of others may stay: several words of judging close together may not."""
+        """Whether a name of others may stay: several judging words close together may not."""
         plain = word.lower()
         if plain in SPEAKING_WORDS and self._spoken:
             spoken = frozenset().union(*self._spoken) | {plain}
@@ -382,12 +382,12 @@ class CodeMasker:
         return True
 
     def _is_put_together(self, word: str) -> bool:
-        """Whether a name consists of a few words of others: `test_gross`, `totalPrice`."""
+        """Whether a name is composed of a few words of others: `test_gross`, `totalPrice`."""
         parts = [part.lower() for part in _NAME_PART.findall(word)]
         return 1 < len(parts) <= MAX_NAME_PARTS and self._parts.issuperset(parts)
 
     def mask_path(self, path: str) -> str:
-        """With folders, ending and the mark of a test as they are, where those are usual."""
+        """Keep common folders, the extension and the mark of a test; mask the rest."""
         if path in self.known.paths or path == "/dev/null":
             return path
         *folders, name = path.split("/")
@@ -395,8 +395,8 @@ class CodeMasker:
         ending = f".{suffix}" if suffix in CODE_SUFFIXES | PROSE_SUFFIXES else ""
         if stem.endswith((".test", ".spec")):
             stem, ending = stem[:-5], f".test{ending}"
-        shown = [self._mask_path_part(folder) for folder in folders[-8:]]
-        return "/".join([*shown, self._mask_path_part(stem) + ending])
+        masked = [self._mask_path_part(folder) for folder in folders[-8:]]
+        return "/".join([*masked, self._mask_path_part(stem) + ending])
 
     def _mask_path_part(self, part: str) -> str:
         if part in PATH_WORDS or part in self.known.words or self._is_put_together(part):
@@ -412,24 +412,24 @@ class CodeMasker:
 
 
 def _shorten_runs(text: str) -> str:
-    """Signs that are repeated draw pictures, and so do gaps between them."""
+    """Shorten repeated signs and gaps, which can draw pictures."""
     text = re.sub(r"([,;.:|*#=~^-])(?: +\1)+", r"\1", text)
     return re.sub(r"([!-/:-@\[-`{-~])\1{3,}", r"\1\1\1", text)
 
 
 _SIGNS_ALONE = compile_lazily(r"(?=(?:[^!-/:<-@^`|~]*[!-&*+./:<-@^`|~-]){6})[^\w()]+")
-"""Signs without any name between them, brackets and commas aside: Morse code, for one."""
+"""Signs without a name between them, except brackets and commas, such as Morse code."""
 _VALUES_IN_A_ROW = compile_lazily(
     r"(?<![\w.])(?:(?:\d[\d.]*|[Tt]rue|[Ff]alse|[A-Za-z_])(?!\w)[^\w\"'`]{1,4}){7,}"
     r"(?:\d[\d.]*|[Tt]rue|[Ff]alse|[A-Za-z_])(?!\w)"
 )
-"""What stays each by itself, and so much of it in a row that it could spell or draw a text."""
+"""Values that may stay alone, but in such a row that they could spell or draw a text."""
 _WORDS_IN_A_ROW = compile_lazily(r"(?<![\w.])[^\W\d]\w*(?: +[^\W\d]\w*){2,}")
 
 
-def _hide_prose(found: re.Match[str]) -> str:
-    """Three names in a row with nothing between them are no code, whatever they are."""
-    runs = groupby(found[0].split(), key=KEYWORDS.__contains__)
+def _hide_prose(match: re.Match[str]) -> str:
+    """Hide three adjacent names without anything between them, which are not code."""
+    runs = groupby(match[0].split(), key=KEYWORDS.__contains__)
     return " ".join(
         TEXT_LINE if not keywords and len(words) > 2 else " ".join(words)
         for keywords, words in ((keywords, list(words)) for keywords, words in runs)
@@ -450,8 +450,8 @@ _GIT_FACT = compile_lazily(r"^(?:new|deleted) file mode \d{6}$|^Binary files ")
 
 
 def _header_paths(line: str) -> Iterator[str]:
-    if (found := _HEADER_PATH.match(line)) is not None:
-        yield found[1].strip()
+    if (match := _HEADER_PATH.match(line)) is not None:
+        yield match[1].strip()
 
 
 def mask_patch(patch: str, known: KnownTexts, *, base_known: bool) -> tuple[str, CodeMasker]:
@@ -466,13 +466,14 @@ def mask_patch(patch: str, known: KnownTexts, *, base_known: bool) -> tuple[str,
 
 
 def split_patch_lines(patch: str) -> list[str]:
-    """The lines as git ends them: after another sign that ends a line, its author's words go on."""
+    """Split lines as git does: after any other line separator the author's text continues."""
     lines = patch.replace("\r\n", "\n").split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
 def find_file_starts(lines: Sequence[str]) -> list[int]:
-    """Where the `--- ` and `+++ ` lines of each file stand; lines of hunks may look like them."""
+    """Return the positions of each file's `--- ` and `+++ ` lines; lines of hunks may look
+    alike."""
     return [
         number
         for number, inside in enumerate(_lie_in_hunks(lines))
@@ -484,7 +485,7 @@ def find_file_starts(lines: Sequence[str]) -> list[int]:
 
 
 def split_patch_files(patch: str) -> Iterator[str]:
-    """A patch file by file, each with what git says before its paths."""
+    """Yield the patch of each file, with git's lines before its paths."""
     lines = split_patch_lines(patch)
     paths, begun, start = set(find_file_starts(lines)), False, 0
     for number, line in enumerate(lines):
@@ -497,7 +498,7 @@ def split_patch_files(patch: str) -> Iterator[str]:
 
 
 def _lie_in_hunks(lines: Iterable[str]) -> Iterator[bool]:
-    """Of each line whether it is one of those that the head of a hunk promises."""
+    """Yield for each line whether it belongs to a hunk by the hunk's header."""
     old = new = 0
     for line in lines:
         sign = line[:1]
@@ -539,10 +540,10 @@ def mask_patch_lines(
 def _mask_header_path(path: str, masker: CodeMasker, trusted: bool) -> str:
     if trusted:
         return path
-    shown = masker.mask_path(path)
-    if shown != path:
+    masked = masker.mask_path(path)
+    if masked != path:
         masker.hidden.append(path)
-    return shown
+    return masked
 
 
 def _hunk_lines(lines: list[str], start: int, files: Collection[int]) -> Iterator[str]:
@@ -554,7 +555,7 @@ def _hunk_lines(lines: list[str], start: int, files: Collection[int]) -> Iterato
 
 
 def _join_text_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Of many lines of nothing but text, one."""
+    """Replace many lines of only text by one."""
     last, count = "", 0
     for line in lines:
         bare = line[:1] in ("+", "-", " ") and line[1:].strip() in (TEXT_LINE, f"# {TEXT_LINE}")

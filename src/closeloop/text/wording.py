@@ -1,4 +1,4 @@
-"""Names, numbers and times as people write them: plurals, shares, moments, globs, repositories."""
+"""Formatting of names, numbers and times: plurals, shares, moments, globs, repositories."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def count_with_noun(number: int, one: str, more: str | None = None) -> str:
 
 
 def truncate_words(text: str, limit: int) -> str:
-    """A text in one line with single spaces, cut where it is longer than the limit."""
+    """Put a text on one line with single spaces, truncated at the limit."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def truncate_at_word(text: str, limit: int) -> str:
-    """The same, cut between two words unless one of them is very long."""
+    """The same, truncated between two words unless one is very long."""
     line = truncate_words(text, limit)
     head = line.rpartition(" ")[0]
     return f"{head}…" if line.endswith("…") and text[-1:] != "…" and len(head) > limit / 2 else line
 
 
 def natural_order(text: str) -> tuple[tuple[str, int], ...]:
-    """A key to sort by in which `t2` comes before `t10`."""
+    """Return a sort key in which `t2` comes before `t10`."""
     parts = _DIGITS.split(text[:MAX_ORDERED_CHARS])
     words, numbers = parts[::2], (*map(int, parts[1::2]), -1)
     return tuple(zip(words, numbers, strict=True))
@@ -45,7 +45,7 @@ _DIGITS = re.compile(r"([0-9]{1,18})")
 
 
 def format_percent(share: float) -> str:
-    """`83 %`; no rounding to all or to none of what is neither."""
+    """Format `83 %`, without rounding to 0 or 100 what is neither."""
     rounded = round(share * 100)
     if rounded in (0, 100) and 0 < share < 1:
         return f"{min(max(share * 100, 0.1), 99.9):.1f} %"
@@ -58,7 +58,7 @@ def format_percent_range(low: float, high: float) -> str:
 
 
 def format_points(share: float, signed: bool = False) -> str:
-    """`78 points`, of a difference between shares; `+78 points` where its side matters."""
+    """Format a difference of shares as `78 points`, or `+78 points` if signed."""
     size = abs(100 * share)
     points_text = (
         f"{max(size, 0.1):.1f} points" if 0 < size < 0.95 else count_with_noun(round(size), "point")
@@ -68,16 +68,16 @@ def format_points(share: float, signed: bool = False) -> str:
 
 
 def format_points_estimate(value: float, low: float | None, high: float | None) -> str:
-    """`+12 points (−5 to +29)`; without bounds where there are none."""
-    shown = format_points(value, signed=True)
+    """Format `+12 points (−5 to +29)`; without bounds if there are none."""
+    points = format_points(value, signed=True)
     if low is None or high is None:
-        return shown
+        return points
     bounds = (format_points(one, signed=True).split()[0] for one in (low, high))
-    return f"{shown} ({' to '.join(bounds)})"
+    return f"{points} ({' to '.join(bounds)})"
 
 
 def format_dollars(amount: float) -> str:
-    """`$1.20`, `$0.01`; below ten cents with the hundredths of a cent, if any: `$0.0042`."""
+    """Format `$1.20`, `$0.01`; below ten cents with hundredths of a cent if any: `$0.0042`."""
     if 0 < abs(amount) < 0.0001:
         return "< $0.0001"
     whole, _, rest = f"{amount:,.{4 if abs(amount) < 0.1 else 2}f}".partition(".")
@@ -118,16 +118,16 @@ def parse_moment(
 
 
 def matches_globs(path: str, globs: Iterable[str]) -> bool:
-    """Whether a path, written from the repository's root, is meant by one of the globs.
+    """Whether a path relative to the repository's root matches one of the globs.
 
     `*` and `?` stay within one folder, `**` does not, `[…]` is one of some characters, and the
-    plain name of a folder means everything below it.
+    plain name of a folder matches everything below it.
     """
     return _compile_globs(tuple(globs)).fullmatch(_normalise_path(path)) is not None
 
 
 def escape_glob(path: str) -> str:
-    """A glob that means this path, whatever signs are in it."""
+    """Return a glob that matches exactly this path."""
     return re.sub(r"([*?[])", r"[\1]", path)
 
 
@@ -184,7 +184,7 @@ SOURCE_ROOTS = frozenset(
 
 
 def package_folder(path: str) -> str:
-    """The package or top folder: `src/tally/days.py` belongs to `src/tally`."""
+    """Return the package or top folder: `src/tally/days.py` belongs to `src/tally`."""
     folders = path.split("/")[:-1]
     deep = 2 if folders and folders[0] in SOURCE_ROOTS else 1
     return "/".join(folders[:deep]) or "."
@@ -196,7 +196,7 @@ MAX_MATCHED_CHARS = 300
 
 
 def matches_wildcards(text: str | None, patterns: Iterable[str]) -> bool:
-    """Whether a text, whatever its case, is one of the patterns."""
+    """Whether a text matches one of the patterns, ignoring case."""
     return text is not None and any(
         _compile_wildcard(pattern).fullmatch(text[:MAX_MATCHED_CHARS]) is not None
         for pattern in patterns
@@ -218,7 +218,7 @@ _ADDRESS_PREFIX = re.compile(
 
 
 def repository_name(address: str) -> str:
-    """`owner/name` of an address at any host, however it is written; a path stays as it is."""
+    """Return `owner/name` of an address at any host; a path stays unchanged."""
     match = _ADDRESS_PREFIX.match(address)
     if match is None:
         return address
@@ -226,24 +226,24 @@ def repository_name(address: str) -> str:
 
 
 def name_score(words: str) -> str:
-    """`scope creep` as the name of a score: `scope-creep`."""
+    """Return `scope creep` as the name of a score: `scope-creep`."""
     return "-".join(words.lower().replace(",", "").split())
 
 
 def short_repository_name(address: str | None) -> str | None:
-    """A repository by the last part of its address."""
+    """Return the last part of a repository's address."""
     if address is None:
         return None
     return address.rstrip("/").removesuffix(".git").replace(":", "/").rpartition("/")[2]
 
 
 INSTALL_CHECK_TOOLS = "install it with pip install 'closeloop[check]'"
-"""Ends a sentence that says that ruff, ty or ast-grep is missing."""
+"""End of a sentence saying that ruff, ty or ast-grep is missing."""
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def without_formula(text: str) -> str:
-    """Text for a cell of a spreadsheet, which would run what begins like a formula."""
+    """Escape text for a spreadsheet cell, which would run a formula."""
     return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
@@ -254,7 +254,7 @@ _PATTERN_ATTRIBUTES = tuple(name for name in dir(re.Pattern) if not name.startsw
 
 
 class _LazyPattern:
-    """Stands for a compiled pattern, and has its methods from the first use on."""
+    """Stands for a compiled pattern, and compiles it at the first use."""
 
     def __init__(self, pattern: str | bytes, flags: int) -> None:
         self._arguments = pattern, flags

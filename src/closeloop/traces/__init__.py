@@ -1,1 +1,1 @@
-"""What agents really did: their own files, read into one model."""
+"""Recorded sessions of agents, read from their own files into one model."""

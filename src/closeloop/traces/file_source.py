@@ -1,4 +1,4 @@
-"""A file that may be a recording: its beginning, its lines, its document, all within limits."""
+"""A file that may be a recording: its beginning, lines and document, all within limits."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from closeloop.traces.untrusted_json import decode_json
 HEAD_BYTES = 1 << 16
 HEAD_LINES = 12
 MAX_DOCUMENT_BYTES = 40 << 20
-"""A JSON document larger than this is not read: it would be held in memory whole."""
+"""A larger JSON document is not read, because it would be held in memory as a whole."""
 MAX_MEMORY_BYTES = 160 << 20
-"""Nor one whose values would take more than about this."""
+"""A document whose values would take more memory than this is not read."""
 ALWAYS_LIGHT_BYTES = 4 << 20
-"""No document up to this size does."""
+"""No document up to this size exceeds the memory limit."""
 MAX_SHARED_BYTES = 1 << 20
-"""A document up to this size is kept for a while: files of one recording name each other."""
+"""A document up to this size is cached, because files of one recording refer to each other."""
 MAX_LINE_BYTES = 16 << 20
 MAX_FIRST_LINE_BYTES = 4 << 20
-"""How much of a file is looked at for the end of its first line."""
+"""Bytes that are searched for the end of the first line."""
 RECORD_BYTES = 300
-"""About what a record takes besides its long texts."""
+"""Approximate size of a record without its long texts."""
 BLOCK_BYTES = 1 << 18
-"""About as much of a file with many lines is decoded at once."""
+"""Approximate size of a file's part that is decoded at once."""
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 UTF8_BOM = b"\xef\xbb\xbf"
-"""What some programs write before UTF-8."""
+"""The byte order mark that some programs write before UTF-8."""
 UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 _decode_lines = msgspec.json.Decoder().decode_lines
@@ -54,19 +54,19 @@ Value = TypeVar("Value")
 
 
 class FileSource:
-    """Opened when it is used; of what is in it, only the beginning is held."""
+    """Opened when used; only the beginning of the content is held."""
 
     def __init__(self, path: Path, skipped: SkipCounts | None = None) -> None:
         self.path = path
         self.skipped = SkipCounts() if skipped is None else skipped
         self._packed = False
-        """Whether what is read is not what is on the disk."""
+        """Whether the content is decompressed or decoded."""
         self._several = False
-        """Whether there are more lines than the long one at the beginning."""
+        """Whether more lines follow the long one at the beginning."""
         self._first: list[Any] = []
-        """Records that `lines` has decoded: who reads them next need not do it again."""
+        """Records that `lines` has decoded, for the next reader."""
         self._rest = 0
-        """Where the lines after those begin."""
+        """Position of the lines after those."""
 
     def count_skip(self, why: str, count: int = 1) -> None:
         """Count what could not be read."""
@@ -76,7 +76,7 @@ class FileSource:
         return FileSource(path, self.skipped)
 
     def open(self, buffer: int = BLOCK_BYTES) -> BinaryIO:
-        """The content, unpacked where it is packed as a whole, in UTF-8."""
+        """Open the content, decompressed if the whole file is compressed, in UTF-8."""
         file = self.path.open("rb", buffer)
         start = file.read(4)
         file.seek(0)
@@ -102,7 +102,7 @@ class FileSource:
 
     @cached_property
     def _json_head(self) -> bytes:
-        """The head, without what may stand before JSON; nothing where it is none."""
+        """Return the head without what may precede JSON; empty if it is not JSON."""
         text = self.head.removeprefix(UTF8_BOM).lstrip()
         return text if text[:1] in (b"{", b"[") else b""
 
@@ -133,7 +133,7 @@ class FileSource:
         return values
 
     def _read_long_line(self) -> Sequence[Any]:
-        """The first of several lines, where the head holds only the beginning of it."""
+        """Read the first of several lines if the head contains only its beginning."""
         try:
             with self.open() as file:
                 line = file.readline(MAX_FIRST_LINE_BYTES)
@@ -194,7 +194,7 @@ class FileSource:
             self.count_skip("a file that cannot be read to its end")
 
     def _iter_blocks(self, file: BinaryIO) -> Iterator[bytes | memoryview]:
-        """Whole lines, many at once; only what two blocks share is copied."""
+        """Yield whole lines, many at once; only what two blocks share is copied."""
         begun: list[bytes] = []
         size = 0
         while block := file.read(BLOCK_BYTES):
@@ -227,7 +227,7 @@ class FileSource:
         return values
 
     def _decode_each_line(self, block: bytes) -> list[Any]:
-        """The values of lines of which some are no JSON."""
+        """Decode lines of which some are not JSON."""
         values = []
         for line in block.split(b"\n"):
             if line and not line.isspace():
@@ -239,7 +239,7 @@ class FileSource:
 
 
 class _Utf16Reader(io.RawIOBase):
-    """UTF-16 read as UTF-8."""
+    """Reads UTF-16 as UTF-8."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -265,7 +265,7 @@ class _Utf16Reader(io.RawIOBase):
 
 
 def is_heavy(content: bytes) -> bool:
-    """Whether many small values take far more memory than they do in the file."""
+    """Whether many small values take far more memory than in the file."""
     if len(content) <= ALWAYS_LIGHT_BYTES:
         return False
     weights = ((b",", 58), (b"[", 64), (b"{", 200))
@@ -285,7 +285,7 @@ def _read_shared_document(path: Path, size: int, changed: int) -> Any:
 
 
 class LazyMapping(Mapping[str, Value]):
-    """What a table has by id, read when it is asked for."""
+    """A table's rows by id, read on demand."""
 
     def __init__(self, ids: Collection[str], read: Callable[[str], Value]) -> None:
         self._ids = ids
@@ -307,7 +307,7 @@ class LazyMapping(Mapping[str, Value]):
 
 
 def is_database(source: RecordingSource) -> bool:
-    """By its first bytes."""
+    """Whether it is a database, by its first bytes."""
     return source.head.startswith(SQLITE_MAGIC)
 
 
@@ -335,27 +335,27 @@ DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 START_BYTES = 12
 MAX_STARTS = 1000
 _likely_readers: dict[bytes, list[Reader]] = {}
-"""Readers, the last to recognise a file that began with the same bytes first."""
+"""Readers, ordered by which last recognised a file with the same first bytes."""
 
 
 class RecordingFile(Record):
-    """A file, as the disk knows it."""
+    """A file with its size and time."""
 
     path: str
     size: int
     changed: int
-    """When it was last written, in nanoseconds."""
+    """Modification time in nanoseconds."""
 
 
 class UnreadablePath(Record):
-    """A file or folder that could not be looked at, and why."""
+    """A file or folder that could not be read, and why."""
 
     path: str
     why: str
 
 
 def default_folders(home: Path) -> list[Path]:
-    """Where agents keep their sessions, as far as that is there."""
+    """Return the existing session folders of agents."""
     places = [home / name for name in SESSION_FOLDERS.split()]
     for base in (home / ".config", home / "Library/Application Support"):
         for editor in EDITORS.split():
@@ -366,7 +366,7 @@ def default_folders(home: Path) -> list[Path]:
 
 
 def walk_files(places: Sequence[Path]) -> Iterator[RecordingFile | UnreadablePath]:
-    """Every file in some places, one at a time, however many there are; none of them twice."""
+    """Yield every file below some paths once, lazily."""
     seen: set[tuple[int, int]] = set()
     for place in places:
         try:
@@ -381,7 +381,7 @@ def walk_files(places: Sequence[Path]) -> Iterator[RecordingFile | UnreadablePat
 
 
 def _walk_folder(path: str, seen: set[tuple[int, int]]) -> Iterator[RecordingFile | UnreadablePath]:
-    """The files of a folder and those below it; a link back to one seen before ends there."""
+    """Yield the files of a folder and below; a link to a folder seen before is not followed."""
     waiting = [path]
     while waiting:
         folder = waiting.pop()
@@ -410,7 +410,7 @@ def _walk_folder(path: str, seen: set[tuple[int, int]]) -> Iterator[RecordingFil
 
 
 def stat_recording(path: str) -> RecordingFile | None:
-    """One file as it is now; None where there is none."""
+    """Return one file as it is now; None if it does not exist."""
     try:
         return _recording_file(path, os.stat(path))  # noqa: PTH116
     except (OSError, ValueError):
@@ -418,7 +418,7 @@ def stat_recording(path: str) -> RecordingFile | None:
 
 
 def _recording_file(path: str, about: os.stat_result) -> RecordingFile | None:
-    """Only what can be read to an end: no pipe, no device."""
+    """Only regular files: no pipe, no device."""
     if not stat.S_ISREG(about.st_mode):
         return None
     size, changed = about.st_size, about.st_mtime_ns
@@ -494,7 +494,10 @@ def installed_readers() -> Sequence[Reader]:
 
 
 def find_reader(source: RecordingSource) -> Reader | None:
-    """The one reader that recognises a file. Formats exclude each other: a test sees to that."""
+    """Return the one reader that recognises a file.
+
+    A test ensures that formats exclude each other.
+    """
     if len(_likely_readers) > MAX_STARTS:
         _likely_readers.clear()
     start = source.head[:START_BYTES]
@@ -510,19 +513,19 @@ def find_reader(source: RecordingSource) -> Reader | None:
 
 
 def list_parts(reader: Reader, source: RecordingSource) -> Sequence[Path]:
-    """The other files of a recording; none for a reader whose recordings are one file."""
+    """Return the other files of a recording; empty for single-file readers."""
     parts: Callable[[RecordingSource], Sequence[Path]] | None = getattr(reader, "parts", None)
     return parts(source) if parts is not None else ()
 
 
 def find_owner(reader: Reader, source: RecordingSource) -> Path | None:
-    """The file whose recording this one is only a part of; None for a file that stands alone."""
+    """Return the file whose recording includes this one; None for a file on its own."""
     owner: Callable[[RecordingSource], Path | None] | None = getattr(reader, "owner", None)
     return owner(source) if owner is not None else None
 
 
 def session_from_recordings(recordings: Sequence[Recording]) -> Session | None:
-    """The session that the files hold: of several the one that tells most, rather no copy."""
+    """Return the session in the files: of several the most complete, preferably not a copy."""
     if not recordings:
         return None
     with tempfile.TemporaryDirectory(prefix="closeloop-") as folder:
@@ -537,7 +540,7 @@ def session_from_recordings(recordings: Sequence[Recording]) -> Session | None:
 
 
 def session_from_gateway(exchanges: Sequence[Exchange]) -> Session | None:
-    """The same from what the agent asked its model, where its files say nothing."""
+    """Return the session from the requests to the model, if its files contain nothing."""
     from closeloop.traces.readers.gateway import session_from_exchanges
 
     session = session_from_exchanges(exchanges, {}) if exchanges else None
@@ -545,7 +548,7 @@ def session_from_gateway(exchanges: Sequence[Exchange]) -> Session | None:
 
 
 def _write_recording(recording: Recording, folder: Path) -> Path | None:
-    """The recording as a file where the agent had it; its path is the agent's word."""
+    """Write the recording to the path the agent reported."""
     parts = PurePosixPath(recording.path).parts
     if not parts or any(part in ("/", "..") or "\0" in part for part in parts):
         return None
@@ -559,7 +562,7 @@ def _write_recording(recording: Recording, folder: Path) -> Path | None:
 
 
 def _iter_sessions(path: Path) -> Iterator[Session]:
-    """A reader is a plug-in and the file is an agent's: either may go wrong at any place."""
+    """Readers are plug-ins and files come from agents: either may fail anywhere."""
     try:
         source = FileSource(path)
         reader = find_reader(source)

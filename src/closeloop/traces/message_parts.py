@@ -1,4 +1,4 @@
-"""Messages in the shapes that providers and instrumentations give them, as parts of one shape."""
+"""Messages of providers and instrumentations, converted to parts of one shape."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _MEDIA_TYPES = frozenset(
 _SYSTEM_KEYS = ("system", "system_instruction", "systemInstruction", "instructions")
 _STEP_CALLS = "Calling tools:\n["
 _STEP_RESULT = re.compile(r"\A(?:Call id: \S+\n)?(?=(Observation|Error):\n)(?:Observation:\n)?")
-"""How smolagents writes into its dialogue what its code was and what came of it."""
+"""How smolagents writes its code and the result into its dialogue."""
 _WRAPPER_KEYS = (
     *_SYSTEM_KEYS,
     "config",
@@ -100,35 +100,35 @@ class MessagePart(NamedTuple):
 
 
 def parse_message_parts(value: Any, role: PartRole, depth: int = 0) -> list[MessagePart]:
-    """The parts of messages, of one message, of parts, or of plain text said by `role`."""
+    """Parse messages, one message, parts, or plain text by `role`."""
     parts: list[MessagePart] = []
     _collect_parts(value, role, depth, parts)
     return parts
 
 
-def _collect_parts(value: Any, role: PartRole, depth: int, found: list[MessagePart]) -> None:
+def _collect_parts(value: Any, role: PartRole, depth: int, parts: list[MessagePart]) -> None:
     if isinstance(value, str):
         value = unfold_json(value)
     if depth > MAX_NESTING:
         return
     if isinstance(value, str):
         if value and not value.isspace():
-            found += _parse_step_text(value, role, found)
+            parts += _parse_step_text(value, role, parts)
     elif isinstance(value, list):
         for one in value:
-            _collect_parts(one, role, depth + 1, found)
+            _collect_parts(one, role, depth + 1, parts)
     elif isinstance(value, dict):
-        _collect_message(value, role, depth, found)
+        _collect_message(value, role, depth, parts)
 
 
 def _plain_role(value: Mapping[str, Any]) -> str:
-    """The role that a message states; smolagents' may be written as members of an enumeration."""
+    """Return the role that a message states; smolagents may write enumeration members."""
     role = str(value.get("role") or value.get("type"))
     return role.rpartition(".")[2].lower().replace("_", "-") if "." in role else role
 
 
 def _parse_step_text(text: str, role: PartRole, before: list[MessagePart]) -> list[MessagePart]:
-    """A text; or the calls and the result that smolagents tells in one."""
+    """Return a text, or the calls and the result that smolagents writes into one."""
     if role == "agent" and text.startswith(_STEP_CALLS) and len(text) < MAX_STEP_CHARS:
         try:
             calls = ast.literal_eval(text[len(_STEP_CALLS) - 1 :].strip())
@@ -149,45 +149,45 @@ def _parse_step_text(text: str, role: PartRole, before: list[MessagePart]) -> li
 
 
 def id_text(value: Any) -> str | None:
-    """An id, which some make of several; None where there is none."""
+    """Return an id, which may be composed of several; None if there is none."""
     value = unfold_json(value)
     return text_or_json(value) if value not in (None, "", [], {}) else None
 
 
 def _collect_message(
-    value: Mapping[str, Any], role: PartRole, depth: int, found: list[MessagePart]
+    value: Mapping[str, Any], role: PartRole, depth: int, parts: list[MessagePart]
 ) -> None:
     part = _parse_part(value, role)
     if part is not None:
         plain = part.kind == "text" and part.own is None
-        found += _parse_step_text(part.text, part.role, found) if plain else [part]
+        parts += _parse_step_text(part.text, part.role, parts) if plain else [part]
         return
     stated = _ROLES.get(_plain_role(value))
     content = unfold_json(value.get("parts") or value.get("content"))
     if stated is None:
         for name in _WRAPPER_KEYS:
             if (inner := value.get(name)) is not None:
-                _collect_parts(inner, "system" if name in _SYSTEM_KEYS else role, depth + 1, found)
+                _collect_parts(inner, "system" if name in _SYSTEM_KEYS else role, depth + 1, parts)
         if not isinstance(content, list | dict) and role == "user":
             # A content of which nobody says whose it is says nothing about the user.
             if content and (tool := clean_text(value.get("role"))):
-                found.append(MessagePart("tool", "result", text_or_json(content), tool))
+                parts.append(MessagePart("tool", "result", text_or_json(content), tool))
             content = None
     thoughts = (value.get("reasoning_content"), value.get("reasoning"))
-    found += [MessagePart("agent", "thought", one) for one in thoughts if isinstance(one, str)]
-    _collect_content(value, content, stated or role, depth, found)
+    parts += [MessagePart("agent", "thought", one) for one in thoughts if isinstance(one, str)]
+    _collect_content(value, content, stated or role, depth, parts)
     calls = value.get("tool_calls") or value.get("toolCalls")
     calls = calls or as_mapping(value.get("additional_kwargs")).get("tool_calls")
-    found += [
+    parts += [
         _parse_call(call, None) for call in as_list(unfold_json(calls)) if isinstance(call, dict)
     ]
 
 
 def _collect_content(
-    value: Mapping[str, Any], content: Any, role: PartRole, depth: int, found: list[MessagePart]
+    value: Mapping[str, Any], content: Any, role: PartRole, depth: int, parts: list[MessagePart]
 ) -> None:
     if role != "tool" or _holds_results(content):
-        _collect_parts(content, role, depth + 1, found)
+        _collect_parts(content, role, depth + 1, parts)
         return
     if isinstance(content, dict) and "parameters" in _function_fields(content):
         # LangChain tells of its tools as if they had spoken.
@@ -200,13 +200,13 @@ def _collect_content(
     if _plain_role(value) == "tool-response":
         words = _STEP_RESULT.sub("", words)
     call_id = id_text(value.get("tool_call_id") or value.get("id"))
-    found.append(
+    parts.append(
         MessagePart("tool", "result", words, name if isinstance(name, str) else None, call_id)
     )
 
 
 def _holds_results(content: Any) -> bool:
-    """Whether a tool's message consists of parts that say themselves which call they answer."""
+    """Whether a tool's message consists of parts that name the call they answer."""
     parts = content if isinstance(content, list) else [content]
     return any(
         clean_text(part.get("type")) in _RESULT_TYPES
@@ -301,7 +301,7 @@ def _first_present(value: Mapping[str, Any], names: tuple[str, ...], otherwise: 
 
 
 def result_text(value: Any) -> str:
-    """What a tool gave back, without the envelope that protocols put around texts."""
+    """Return a tool's output without the envelope of protocols."""
     inner = unfold_json(value)
     if isinstance(inner, dict):
         if inner.get("type") in ("text", "json") and ("value" in inner or "text" in inner):
@@ -325,7 +325,7 @@ def result_text(value: Any) -> str:
 
 
 class RequestHistory:
-    """Events of all lanes, and what was heard of them so far."""
+    """Events of all lanes, and the parts known so far."""
 
     def __init__(self, builder: SessionBuilder) -> None:
         self.builder = builder
@@ -335,13 +335,14 @@ class RequestHistory:
         self._by_name: dict[tuple[str, str | None], deque[int]] = {}
         self._without_id: dict[tuple[str, str | None], deque[int]] = {}
         self._alike: dict[tuple[str, str | None, str], list[int]] = {}
-        """Calls by what they say."""
+        """Calls by their content."""
         self._done: set[int] = set()
         self._stable = False
-        """Calls keep their ids: then another one is another call, also in a shortened history."""
+        """Whether calls keep their ids, so that a new id is a new call also in a shortened history.
+        """
 
     def add_request(self, parts: Iterable[MessagePart], lane: str, at: datetime | None) -> None:
-        """What a request repeats and adds: a part is new where it is there more often than ever."""
+        """Add what a request contains: a part is new if it occurs more often than ever before."""
         here: dict[tuple[Any, ...], int] = {}
         calls: list[MessagePart] = []
         alike: Counter[tuple[Any, ...]] = Counter()
@@ -364,7 +365,7 @@ class RequestHistory:
     def _is_renamed_call(
         self, part: MessagePart, alike: Counter[tuple[Any, ...]], lane: str
     ) -> bool:
-        """Whether it is a call that was told before, with no id or another one."""
+        """Whether it is a known call without an id or with another one."""
         written_arguments = text_or_json(part.arguments)
         known_numbers, place = (
             self._alike.get((lane, part.name, written_arguments), ()),
@@ -384,22 +385,22 @@ class RequestHistory:
     def add_reply_part(
         self, part: MessagePart, lane: str, at: datetime | None, turn: int | None
     ) -> None:
-        """What an agent says now: new, though it may have said the same before."""
+        """Add what an agent says now: new, even if it said the same before."""
         self.mark_known(part, lane)
         self.add_part(part, lane, at, turn)
 
     def is_known(self, part: MessagePart, lane: str) -> bool:
-        """Whether it was told before."""
+        """Whether it is known."""
         return self._most[_part_key(part, lane)] > 0
 
     def mark_known(self, part: MessagePart, lane: str) -> None:
-        """A part that a later request may repeat."""
+        """Mark a part that a later request may repeat."""
         self._most[_part_key(part, lane)] += 1
 
     def add_part(
         self, part: MessagePart, lane: str, at: datetime | None, turn: int | None = None
     ) -> AnyEvent | None:
-        """The event of a part; none where it is the system prompt or a result."""
+        """Add the event of a part; None for the system prompt or a result."""
         if part.kind == "result":
             event = self.find_open_call(lane, part)
             if event is not None:
@@ -424,7 +425,7 @@ class RequestHistory:
         return event
 
     def find_open_call(self, lane: str, call: MessagePart) -> AnyEvent | None:
-        """The oldest call without a result that has this id, or this name where ids are missing."""
+        """Return the oldest call without a result with this id, or this name if ids are missing."""
         if call.id:
             places = ((lane, call.id), (None, call.id))
             queues = [*map(self._by_id.get, places), self._without_id.get((lane, call.name))]
@@ -438,7 +439,7 @@ class RequestHistory:
         return None
 
     def complete_call(self, event: AnyEvent, call: MessagePart) -> AnyEvent:
-        """A call whose arguments are known only where the tool was at work."""
+        """Add arguments that are known only from the tool's own record."""
         if (
             not isinstance(event, ToolUse)
             or event.arguments
@@ -454,7 +455,7 @@ class RequestHistory:
         return completed
 
     def finish_call(self, event: AnyEvent, output: str | None, ok: bool | None) -> AnyEvent:
-        """A call's result; the answer to a question is what the user said."""
+        """Add a call's result; the answer to a question is a user message."""
         self._done.add(event.number)
         output = None if output is None else self.builder.truncate_text(output)
         finished_event = self.builder.finish(event, **result_fields(event, output, ok))
@@ -463,7 +464,7 @@ class RequestHistory:
         return finished_event
 
     def close_call(self, event: AnyEvent) -> None:
-        """A call of which no result is still to come."""
+        """Close a call without a further result."""
         self._done.add(event.number)
 
     def _add_call(
@@ -487,7 +488,7 @@ class RequestHistory:
         return event
 
     def _is_repeated_result(self, lane: str, part: MessagePart) -> bool:
-        """Whether a result is one that is known, told again in other words."""
+        """Whether a known result is repeated in other words."""
         return (None, part.id) in self._by_id or (lane, part.name) in self._by_name
 
     def _add_message(
@@ -510,7 +511,7 @@ class RequestHistory:
 
 
 def handoff_brief(event: AnyEvent) -> str:
-    """What a call that handed work over asked for."""
+    """Return the brief of a handoff call."""
     if isinstance(event, Handoff):
         return event.brief
     call_input = getattr(event, "arguments", None) or getattr(event, "command", None) or ""
@@ -520,7 +521,7 @@ def handoff_brief(event: AnyEvent) -> str:
 
 
 def handoff_from_call(event: AnyEvent, child: str, brief: str = "") -> Handoff:
-    """A call of which it turns out that another agent carried it out."""
+    """Convert a call that another agent carried out to a handoff."""
     report = getattr(event, "report", getattr(event, "output", None))
     return Handoff(
         number=event.number, lane=event.lane, turn=event.turn, at=event.at, seconds=event.seconds,
@@ -538,7 +539,7 @@ def _append_number(table: dict[Any, deque[int]], key: tuple[str | None, ...], nu
 
 
 def _part_key(part: MessagePart, lane: str) -> tuple[Any, ...]:
-    """What tells a part from others; without an id, other agents may do and hear the same."""
+    """Return what distinguishes a part; without an id, other agents may do and receive the same."""
     if part.id:
         return (part.kind, part.id)
     if part.kind == "call":
@@ -555,7 +556,7 @@ ExitCodeParser = Callable[[str], int | None]
 
 
 class MessageLog:
-    """Takes messages in order; calls are paired with their results by id, else in order."""
+    """Adds messages in order; calls are paired with results by id, else in order."""
 
     def __init__(
         self,
@@ -564,19 +565,19 @@ class MessageLog:
         change_call: PartChange = lambda part: part,
         parse_exit_code: ExitCodeParser = lambda text: None,
     ) -> None:
-        """`change_call`: a call under the name and arguments that other agents use for it."""
+        """`change_call` renames a call and its arguments to the common ones."""
         self.builder = builder
         self.model: str | None = None
         self._dialogue = RequestHistory(builder)
         self._change_call = change_call
         self._parse_exit_code = parse_exit_code
         self._ids_are_stated = False
-        """Whether calls have ids: then a result belongs to the one that it names, or to none."""
+        """Whether calls have ids, so that a result belongs to the named call or to none."""
 
     def add_message(
         self, message: Mapping[str, Any], at: datetime | None = None, *, ok: bool | None = None
     ) -> None:
-        """A message of the user, of the model, or of tools; `ok` where it says how they went."""
+        """Add a message of the user, model or tools; `ok` if it says whether they succeeded."""
         self.builder.record_time(at)
         turn = None
         if message.get("role") == "assistant":
@@ -608,7 +609,7 @@ class MessageLog:
                 self.builder.update_event(finished_event, exit_code=code, exit_from="parsed")
 
     def session_facts(self) -> dict[str, Any]:
-        """How it ended, and what it claims: facts of the session."""
+        """Return how the session ended and its claim."""
         cut_off = self.builder.ends_inside_call()
         return {
             "exit": "crashed" if cut_off else "finished",

@@ -39,7 +39,7 @@ _ROLES = {"agent": "assistant", "user": "user", "system": "system"}
 
 
 def export_otlp(of: ExportSource, trace: Trace) -> bytes:
-    """One ExportTraceServiceRequest in JSON."""
+    """Return one ExportTraceServiceRequest in JSON."""
     spans = [_span_to_json(span) for span in spans_from_trace(of, trace)]
     scope = {"scope": {"name": EXPORT_KEY}, "spans": spans}
     resource = {"attributes": [{"key": "service.name", "value": {"stringValue": EXPORT_KEY}}]}
@@ -47,7 +47,7 @@ def export_otlp(of: ExportSource, trace: Trace) -> bytes:
 
 
 def spans_from_trace(of: ExportSource, trace: Trace) -> Iterator[OtelSpan]:
-    """The spans, parents before children."""
+    """Yield the spans, parents before children."""
     # Not of the id alone: a session that grew, or a task that was tried twice, is told under one.
     ids = _SpanIds(of.id, content_digest(of.id, of.started, trace)[:32])
     events = events_by_lane(trace)
@@ -66,18 +66,18 @@ def spans_from_trace(of: ExportSource, trace: Trace) -> Iterator[OtelSpan]:
 
 
 class _SpanIds(NamedTuple):
-    """What all spans of a session are named after."""
+    """The ids shared by all spans of a session."""
 
     conversation: str
     trace: str
 
     def span_id(self, lane: str, at: int | str) -> str:
-        """A span's id: the lane's own for 0, else that of the span at an event of the lane."""
+        """Return a span's id: the lane's own for 0, else that of the span at an event."""
         return hashlib.sha256(f"{self.trace}\0{lane}\0{at}".encode()).hexdigest()[:16]
 
 
 def _agent_span(
-    of: ExportSource, trace: Trace, lane: Lane, bare: OtelSpan, told: list[OtelSpan]
+    of: ExportSource, trace: Trace, lane: Lane, bare: OtelSpan, children: list[OtelSpan]
 ) -> OtelSpan:
     root = bare.parent is None
     name = source_agent(of, trace) if root else lane.agent
@@ -95,7 +95,7 @@ def _agent_span(
             attributes["gen_ai.system_instructions"] = _to_json_text(
                 [{"type": "text", "content": system}]
             )
-    times = [time for span in told for time in (span.start, span.end) if time]
+    times = [time for span in children for time in (span.start, span.end) if time]
     return msgspec.structs.replace(
         bare,
         name=f"invoke_agent {name}" if name else "invoke_agent",
@@ -108,13 +108,13 @@ def _agent_span(
 
 
 class _SpanWriter:
-    """The spans of one lane while they are made."""
+    """Builds the spans of one lane."""
 
     def __init__(self, ids: _SpanIds, lane: Lane, after: int) -> None:
         self.ids = ids
         self.lane = lane
         self.after = after
-        """Orders up to here are those of the agents' own spans."""
+        """Orders up to here belong to the agents' own spans."""
         self.heard: list[AnyEvent] = []
         self.said: list[AnyEvent] = []
         self.told = 0
@@ -133,7 +133,7 @@ class _SpanWriter:
         yield from self._silent_spans(len(self.lane.turns) + 1, last)
 
     def _silent_spans(self, before: int, number: int) -> Iterator[OtelSpan]:
-        """Turns without events come before the one that has some: they too were paid for."""
+        """Yield turns without events before the next one, because they have usage too."""
         while self.told + 1 < before and self.told < len(self.lane.turns):
             self.told += 1
             turn = self.lane.turns[self.told - 1]
@@ -142,7 +142,7 @@ class _SpanWriter:
             yield self._chat_span(span_name, number, self.told, (start, _turn_end(start, turn)), {})
 
     def _reply_spans(self) -> Iterator[OtelSpan]:
-        """One reply and what it answered; then a span for everything it did."""
+        """Yield the span of one reply with its input, then a span for each of its actions."""
         first = (self.heard or self.said)[0]
         wanted = self.said[0].turn if self.said else None
         number = wanted if wanted is not None and wanted <= len(self.lane.turns) else 0
@@ -172,7 +172,7 @@ class _SpanWriter:
         self.heard, self.said = [], []
 
     def _carry_time(self, at: datetime | None) -> datetime | None:
-        """Times only known now and then are carried on: spans must have some."""
+        """Carry the last known time forward: spans need one."""
         self.now = at or self.now
         return self.now
 
@@ -219,7 +219,7 @@ class _SpanWriter:
         own: str,
         name: str,
         times: tuple[Any, Any],
-        given: dict[str, Any],
+        attributes: dict[str, Any],
         failed: bool | None = None,
     ) -> OtelSpan:
         return OtelSpan(
@@ -229,12 +229,12 @@ class _SpanWriter:
             name=name,
             start=times[0],
             end=times[1],
-            attributes=_drop_none(given),
+            attributes=_drop_none(attributes),
             failed=failed,
         )
 
     def _input_message(self, event: AnyEvent, at: datetime | None) -> dict[str, Any]:
-        """What the agent was told: by the user, the system, or as a note."""
+        """Build an input message from the user, the system or a note."""
         user = isinstance(event, Message) and event.role == "user"
         role: Any = "user" if user else "system"
         intent: Any = "request" if user and not self.asked else None
@@ -294,7 +294,7 @@ def _add_seconds(start: datetime | None, seconds: float | None) -> datetime | No
 
 
 def _usage_attributes(usage: Usage) -> dict[str, Any]:
-    """The conventions count as input what is cached, too."""
+    """The conventions include cached input."""
     cached = (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
     input_tokens = None if usage.input_tokens is None else usage.input_tokens + cached
     return {
@@ -308,7 +308,7 @@ def _usage_attributes(usage: Usage) -> dict[str, Any]:
 
 
 def _span_to_json(span: OtelSpan) -> dict[str, Any]:
-    """A span as OTLP's JSON has it: numbers of nanoseconds as text, ids in hex."""
+    """Convert a span to OTLP's JSON: nanoseconds as text, ids in hex."""
     status: dict[str, Any] = {}
     if span.failed is not None:
         status = _drop_none({"code": 2 if span.failed else 1, "message": span.error})

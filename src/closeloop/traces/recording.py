@@ -30,32 +30,32 @@ _open_recording: ContextVar[SessionRecording | None] = ContextVar(
 )
 READER, VERSION = "recording", 1
 MAX_VALUE_DEPTH = 12
-"""Deeper values of callers, which may hold themselves, are told as Python prints them."""
+"""Deeper values, which may contain themselves, are stored as Python prints them."""
 
 
 def record(
     agent: str, request: str | None = None, *, system: str | None = None, folder: str | Path = ""
 ) -> SessionRecording:
-    """Open a recording, by `with` or as a decorator; `folder` gets it as ATIF when it ends."""
+    """Open a recording, by `with` or as a decorator; `folder` receives it as ATIF at the end."""
     return SessionRecording(agent, request, system, Path(folder) if folder else None)
 
 
 def recording() -> SessionRecording:
     """Return the innermost open recording, for code that is called inside it."""
-    if (found := _open_recording.get()) is None:
+    if (open_recording := _open_recording.get()) is None:
         raise BadInput("No recording is open: open one with closeloop.record().")
-    return found
+    return open_recording
 
 
 class SessionRecording:
-    """One agent's line of work: say what it is told, what it says and what it does, as it does."""
+    """One agent's work: record its input, messages and actions as they happen."""
 
     def __init__(
         self, agent: str, request: str | None, system: str | None, folder: Path | None
     ) -> None:
         self.agent, self.request, self.system, self.folder = agent, request, system, folder
         self.session: Session | None = None
-        """What was recorded, once the outermost recording has ended."""
+        """The session, once the outermost recording has ended."""
         self.lane = ROOT_LANE
         self._above: SessionRecording | None = None
         self._live: _LiveSession | None = None
@@ -92,7 +92,7 @@ class SessionRecording:
             write_session_file(self.session, self.folder)
 
     def __call__(self, function: Function) -> Function:
-        """Record every call: a text given first is the request, a text given back the claim."""
+        """Record every call: a first text argument is the request, a returned text the claim."""
 
         def begin(given: tuple[Any, ...], named: dict[str, Any]) -> SessionRecording:
             texts = (one for one in (*given, *named.values()) if isinstance(one, str))
@@ -117,13 +117,13 @@ class SessionRecording:
         return cast(Function, waiting if inspect.iscoroutinefunction(function) else plain)
 
     def handoff(self, agent: str, brief: str) -> SessionRecording:
-        """Another agent takes over a part, in a lane of its own; for `with`, also in a thread."""
+        """Record a handoff to another agent in its own lane; for `with`, also in a thread."""
         child = SessionRecording(agent, brief, None, None)
         child._above = self
         return child
 
     def turn(self, model: str | None = None, **usage: Any) -> None:
-        """A reply of the model begins, with what it used: the fields of `Usage`, and `seconds`."""
+        """Record a model reply with its usage: the fields of `Usage`, and `seconds`."""
         seconds = usage.pop("seconds", None)
         if usage.get("cost") is not None:
             usage.setdefault("cost_from", "reported")
@@ -131,11 +131,11 @@ class SessionRecording:
         self._turn = self._open_session.add_turn(self.lane, reply)
 
     def user(self, text: str, intent: Any = None) -> None:
-        """What the user says."""
+        """Record a user message."""
         self._add_event(events.Message, role="user", text=text, intent=intent, turn=None)
 
     def say(self, text: str) -> None:
-        """What the agent says."""
+        """Record an agent message."""
         self._last = text
         self._add_event(events.Message, role="agent", text=text)
 
@@ -143,23 +143,23 @@ class SessionRecording:
         self._add_event(events.Thought, text=text)
 
     def ask(self, question: str, answer: str | None = None) -> None:
-        """A question to the user, and the answer where there is one already."""
+        """Record a question to the user, and the answer if there is one."""
         self._add_event(events.Message, role="agent", text=question, intent="question")
         if answer is not None:
             self.user(answer, intent="answer")
 
     def claim(self, text: str) -> None:
-        """The agent says that its work is done; for a lane, what it reports back."""
+        """Record that the agent claims to be done; for a lane, its report."""
         self._last = text
         self._add_event(events.Message, role="agent", text=text, intent="claim")
 
     def command(self, command: str, output: str | None = None, **more: Any) -> None:
-        """A command that ran; `exit_code`, `directory`, `seconds` where they are known."""
+        """Record a command; `exit_code`, `directory`, `seconds` if known."""
         more["exit_from"] = None if more.get("exit_code") is None else "stated"
         self._add_event(events.Command, command=command, output=output, **more)
 
     def edit(self, path: str, **more: Any) -> None:
-        """A change of a file: `before` and `after`, or a `patch`; `action`, `ok`, `error`."""
+        """Record an edit of a file: `before` and `after`, or a `patch`; `action`, `ok`, `error`."""
         self._add_event(events.Edit, path=path, **more)
 
     def read(self, path: str, text: str | None = None, **more: Any) -> None:
@@ -168,11 +168,11 @@ class SessionRecording:
     def tool(
         self, name: str, arguments: Mapping[str, Any], output: str | None = None, **more: Any
     ) -> None:
-        """The use of any other tool; `ok` and `seconds` where they are known."""
+        """Record any other tool call; `ok` and `seconds` if known."""
         self._add_event(events.ToolUse, name=name, arguments=arguments, output=output, **more)
 
     def note(self, text: str, about: str) -> None:
-        """Anything else worth keeping."""
+        """Record a note."""
         self._add_event(events.Note, text=text, about=about, turn=None)
 
     def _add_event(self, kind: Any, **fields: Any) -> None:
@@ -190,7 +190,7 @@ class SessionRecording:
 
 
 class _LiveSession:
-    """The builder of a recording, which threads share by way of its lock."""
+    """The builder of a recording, shared by threads under its lock."""
 
     def __init__(self) -> None:
         self.builder = SessionBuilder(READER, VERSION)
@@ -209,7 +209,7 @@ class _LiveSession:
             return self.builder.add_turn(lane, turn)
 
     def open_handoff(self, place: dict[str, Any], agent: str, brief: str) -> tuple[int, str]:
-        """Open a lane for another agent; the number of the handoff, and the lane."""
+        """Open a lane for another agent; return the handoff's number and the lane."""
         number = self.add_event(events.Handoff, {**place, "brief": brief})
         lane = f"{agent} {number}"
         with self.lock:
@@ -226,7 +226,7 @@ class _LiveSession:
     def build_session(
         self, agent: str, system: str | None, summary: str | None, cause: str | None
     ) -> Session:
-        """All of it; `cause` is what broke it off."""
+        """Build the session; `cause` is what ended it early."""
         with self.lock:
             turns = [turn for lane in self.builder.build_trace().lanes for turn in lane.turns]
             models = [turn.model for turn in turns if turn.model]
@@ -244,7 +244,7 @@ class _LiveSession:
 
 
 def write_session_file(session: Session, folder: Path) -> Path:
-    """The session as a file that `closeloop import` reads: whole, or not there."""
+    """Write the session to a file for `closeloop import`, atomically."""
     from closeloop.text.redaction import redact_record
     from closeloop.traces import trace_export
 
@@ -257,14 +257,14 @@ def write_session_file(session: Session, folder: Path) -> Path:
 
 
 def _normalise_field(value: Any) -> Any:
-    """A field of an event: what callers give is kept, whatever it is, and never breaks them."""
+    """Normalise a field: callers' values are stored, whatever they are, and never raise."""
     if isinstance(value, list | tuple):
         return truncate_middle(" ".join(str(_to_json_value(word)) for word in value))
     return value if isinstance(value, datetime) else _to_json_value(value)
 
 
 def _to_json_value(value: Any, depth: int = 0) -> Any:
-    """A value that JSON has, for any that Python has."""
+    """Convert any Python value to a JSON value."""
     match value:
         case None | bool() | float():
             return value

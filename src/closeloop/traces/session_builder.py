@@ -43,7 +43,7 @@ from closeloop.traces.untrusted_json import storable_arguments
 ROOT_LANE = "root"
 MAX_CALL_ID_CHARS = 200
 UNPAIRED_RESULT = "result without a call"
-"""What a note is about that keeps a result whose call was not recognised."""
+"""Topic of a note about a result whose call was not recognised."""
 CUT_OFF = "The recording ends before a call's result."
 _CONTINUE_PHRASES = (
     "continue",
@@ -58,7 +58,7 @@ _CONTINUE_PHRASES = (
 
 
 def derive_id(*facts: object) -> str:
-    """Derive an id from the facts that tell a session from others, for formats without one."""
+    """Derive an id from the facts that distinguish a session, for formats without one."""
     return content_digest(str(facts).encode(errors="replace"))[:32]
 
 
@@ -68,7 +68,7 @@ def count_skip(skipped: dict[str, int], why: str, count: int = 1) -> None:
 
 
 class SessionBuilder:
-    """A session in the making. Events are numbered in the order they are added."""
+    """Builds a session. Events are numbered in the order they are added."""
 
     def __init__(
         self,
@@ -78,14 +78,14 @@ class SessionBuilder:
         *,
         several: bool = False,
     ) -> None:
-        """`several`: the file holds more sessions, so only what is skipped from now on counts."""
+        """`several`: the file contains more sessions; only what is skipped from now on counts."""
         self.reader = reader
         self.version = version
         self.skipped = {} if skipped is None else skipped
         self._skipped_before = dict(self.skipped) if several else {}
         self.events: list[AnyEvent] = []
         self.models: Counter[str] = Counter()
-        """How much each model said; the session's model is the one that said most."""
+        """Output of each model; the session's model is the one with the most."""
         self.started: datetime | None = None
         self.ended: datetime | None = None
         self.lane = ROOT_LANE
@@ -111,7 +111,7 @@ class SessionBuilder:
         return truncate_middle(text, self.skipped)
 
     def text_or_none(self, value: object) -> str | None:
-        """A text that says something, fit to be stored."""
+        """Return a non-empty text, truncated for storage."""
         return self.truncate_text(value) if isinstance(value, str) and value else None
 
     def record_time(self, at: datetime | None) -> datetime | None:
@@ -126,14 +126,14 @@ class SessionBuilder:
     def open_lane(
         self, name: str = ROOT_LANE, parent: str | None = None, agent: str | None = None
     ) -> str:
-        """Open a lane, or say more of one that is open."""
+        """Open a lane, or add to an open one."""
         before = self._lanes.get(name, (None, None))
         self._lanes[name] = (parent or before[0], agent or before[1])
         self._turns.setdefault(name, [])
         return name
 
     def add_turn(self, lane: str, turn: Turn, message: str | None = None) -> int:
-        """Count a provider message; one with an id that was seen replaces what was known of it."""
+        """Count a provider message; a known id replaces the earlier one."""
         turns = self._turns[lane]
         if message is not None and (lane, message) in self._messages:
             place = self._messages[lane, message]
@@ -145,7 +145,7 @@ class SessionBuilder:
         return len(turns)
 
     def begin_turn(self, turn: Turn, message: str | None = None) -> int:
-        """Count a provider message in the current lane; what is added next belongs to it."""
+        """Count a provider message in the current lane; the next events belong to it."""
         self.turn = self.add_turn(self.lane, turn, message)
         return self.turn
 
@@ -162,11 +162,11 @@ class SessionBuilder:
         return number
 
     def end_turn(self, lane: str) -> None:
-        """What the model says next in this lane is another message."""
+        """Let the model's next output in this lane be another message."""
         self._unfinished_turns.pop(lane, None)
 
     def count_turns(self, lane: str = ROOT_LANE) -> int:
-        """Count the turns of a lane: the number of its last one."""
+        """Return the number of turns of a lane."""
         return len(self._turns[lane])
 
     # Events
@@ -177,7 +177,7 @@ class SessionBuilder:
         return len(self.events) + 1
 
     def event_fields(self, call: str | None = None, **place: Any) -> dict[str, Any]:
-        """The fields that every event has: its number, lane, turn, time and call."""
+        """Return the fields that every event has: number, lane, turn, time and call."""
         return {
             "number": len(self.events) + 1,
             "lane": self.lane,
@@ -206,7 +206,7 @@ class SessionBuilder:
         own: bool = False,
         asks: bool = True,
     ) -> AnyEvent:
-        """What a lane is told, by a user or its own program; the first that asks is its request."""
+        """Add a message to a lane by a user or its program; the first that asks is the request."""
         own = own or (intent is None and is_client_text(text))
         if intent is None and asks and not own and lane not in self._asked:
             self._asked.add(lane)
@@ -218,9 +218,9 @@ class SessionBuilder:
         return self.add(message)
 
     def add_user_message(self, text: str, intent: Intent | None = None) -> None:
-        """What the user said, which ends the turn; nothing for a text without letters.
+        """Add a user message, which ends the turn; a text without letters is dropped.
 
-        What a client or harness says in the user's name is the system's.
+        What a client or harness says in the user's name becomes a system message.
         """
         self.turn = None
         if text.strip():
@@ -237,7 +237,7 @@ class SessionBuilder:
     def add_agent_message(
         self, text: str, intent: Intent | None = None, call: str | None = None, **place: Any
     ) -> None:
-        """What the agent said, if need be by calling a tool for it."""
+        """Add an agent message, possibly through a tool call."""
         if text.strip():
             fields = self.event_fields(call, **place)
             self.add(Message(**fields, role="agent", text=self.truncate_text(text), intent=intent))
@@ -247,7 +247,7 @@ class SessionBuilder:
             self.add(Thought(**self.event_fields(call, **place), text=self.truncate_text(text)))
 
     def add_note(self, text: str, about: str, **place: Any) -> None:
-        """Keep what has no other place."""
+        """Add a note."""
         fields = self.event_fields(**place)
         self.add(Note(**fields, text=self.truncate_text(text), about=self.truncate_text(about)))
 
@@ -258,25 +258,25 @@ class SessionBuilder:
         return self.add(Command(**fields, command=self.truncate_text(line), directory=directory))
 
     def add_call(self, name: str, arguments: Any, call: str | None = None) -> AnyEvent:
-        """An action by its tool's name and arguments."""
+        """Add an action by its tool's name and arguments."""
         origin = CallOrigin(**self.event_fields(call))
         stored = storable_arguments(arguments, self.skipped)
         return self.add(event_from_call(self.truncate_text(name), stored, origin))
 
     def add_tool_use(self, name: str, arguments: Any, call: str | None = None) -> AnyEvent:
-        """An action of a tool that is not to be taken for what its name says."""
+        """Add an action of a tool whose name must not be interpreted."""
         fields, stored = self.event_fields(call), storable_arguments(arguments, self.skipped)
         return self.add(ToolUse(**fields, name=self.truncate_text(name), arguments=stored))
 
     # Results, and what else becomes known of an event
 
     def find_open_call(self, lane: str, call: str | None) -> AnyEvent | None:
-        """The oldest action with this id that has no result yet: ids may be used again."""
+        """Return the oldest action with this id that has no result: ids may be reused."""
         numbers = self._open.get((lane, call or ""))
         return self.events[numbers[0] - 1] if numbers else None
 
     def finish(self, event: AnyEvent, **result: object) -> AnyEvent:
-        """Add its result to an action, which then no longer awaits one."""
+        """Add the result of an action, which then no longer awaits one."""
         finished_event = replace(event, **result)
         number = event.number
         self.events[number - 1] = finished_event
@@ -304,33 +304,33 @@ class SessionBuilder:
         return self.finish(event, **fields)
 
     def add_refusal(self, event: AnyEvent, why: str) -> AnyEvent:
-        """Finish an action that somebody did not let happen."""
+        """Finish an action that was refused."""
         finished_event = self.add_result(event, why or None, ok=False)
         if isinstance(finished_event, Command):
             return self.update_event(finished_event, stopped="not executed")
         return finished_event
 
     def update_event(self, event: AnyEvent, **facts: object) -> AnyEvent:
-        """Add what is known of an event that was added before; a call still awaits its result."""
+        """Add facts to an earlier event; a call still awaits its result."""
         updated_event = replace(self.events[event.number - 1], **facts)
         self.events[event.number - 1] = updated_event
         return updated_event
 
     def replace_event(self, event: AnyEvent) -> None:
-        """Put an event in the place of the one with its number."""
+        """Replace the event with the same number."""
         self.events[event.number - 1] = event
 
     # The end
 
     def ends_inside_call(self) -> bool:
-        """Whether the last that the root did is a call without a result: it was cut off there."""
+        """Whether the root's last action is a call without a result."""
         for event in reversed(self.events):
             if event.lane == ROOT_LANE and not isinstance(event, Note):
                 return has_result(event) is False
         return False
 
     def mark_claim(self) -> str | None:
-        """The agent's last words; with nothing done after them, they claim that it is done."""
+        """Return the agent's last message; it is the claim if nothing followed."""
         for event in reversed(self.events):
             if event.lane != ROOT_LANE:
                 continue
@@ -347,7 +347,7 @@ class SessionBuilder:
         return None
 
     def claim_last_message(self, otherwise: str) -> str:
-        """The last turn's last words claim that the work is done; else the recording does."""
+        """Mark the last message of the last turn as the claim; otherwise add one."""
         last = self.count_turns(ROOT_LANE)
         for event in reversed(self.events):
             if event.lane != ROOT_LANE or event.turn not in (None, last):
@@ -360,7 +360,7 @@ class SessionBuilder:
         return otherwise
 
     def mark_corrections(self) -> None:
-        """What a user says after stopping an agent corrects it, unless it is to go on as before."""
+        """Mark a user's message after an interrupt as a correction, unless it just continues."""
         stopped: set[str] = set()
         for event in self.events:
             if not isinstance(event, Message):
@@ -374,7 +374,7 @@ class SessionBuilder:
                     self.update_event(event, intent="correction")
 
     def drop_unknown_children(self, lanes: Collection[str]) -> None:
-        """Handoffs may only name lanes that are there, whatever a file says."""
+        """Remove handoffs to lanes that do not exist."""
         for event in self.events:
             if isinstance(event, Handoff) and event.child is not None and event.child not in lanes:
                 self.update_event(event, child=None)
@@ -384,11 +384,11 @@ class SessionBuilder:
         return sum_usage(turn.usage for turns in self._turns.values() for turn in turns)
 
     def most_used_model(self) -> str | None:
-        """The model that said most."""
+        """The model with the most output."""
         return max(self.models, key=self.models.__getitem__, default=None)
 
     def build_trace(self) -> Trace:
-        """The trace of what was added, and counts of what was left out of it."""
+        """Build the trace, with the counts of what was left out."""
         before = self._skipped_before
         return Trace(
             reader=self.reader,
@@ -406,7 +406,7 @@ class SessionBuilder:
         )
 
     def build_session(self, **facts: Any) -> Session:
-        """The session; `facts` go before the model, times and usage that were counted."""
+        """Build the session; `facts` override the counted model, times and usage."""
         if "model" not in facts:
             facts["model"] = self.most_used_model()
         if "usage" not in facts:

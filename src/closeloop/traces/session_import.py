@@ -1,4 +1,4 @@
-"""Import sessions into the store: recordings that are new or changed, and spans as they come."""
+"""Imports sessions into the store: new or changed recordings, and spans as they arrive."""
 
 from __future__ import annotations
 
@@ -75,25 +75,25 @@ _CONVERSATION_KEY = re.compile(
 UNKNOWN_NOTE = "unknown, kept as a note"
 LARGE_BYTES = 8 << 20
 SPILL_BYTES = 32 << 20
-"""More than this of one recording goes to the parent by way of a file."""
+"""A larger recording is passed to the parent through a file."""
 _ORIGIN = re.compile(r'^\[remote "origin"\]\s*\n(?:[^\[]*\n)?\s*url\s*=\s*(\S+)', re.MULTILINE)
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 MAX_CONFIG_CHARS = 1 << 20
 
 
 class FileOutcome(Record):
-    """What came of one file."""
+    """The result of one file."""
 
     file: RecordingFile
     reader: str | None = None
-    """None where nobody knew it."""
+    """None if no reader recognised it."""
     version: int = 0
     owner: str | None = None
-    """The recording that it is only a part of."""
+    """The recording that it is part of."""
     parts: tuple[tuple[str, int, int], ...] = ()
     sessions: tuple[PackedSession, ...] = ()
     spilled: str | None = None
-    """A file with more sessions."""
+    """A file with further sessions."""
     unwanted: int = 0
     count: FormatCounts = FormatCounts()
     redacted: dict[str, int] = {}
@@ -120,7 +120,7 @@ def end_with_parent() -> None:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Traces hold no cycles, and looking for some costs a third of the time."""
+    """Disable garbage collection: traces have no cycles, and it costs a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -133,20 +133,20 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def read_recordings(
-    files: Sequence[RecordingFile], wish: SessionFilter, folder: str
+    files: Sequence[RecordingFile], session_filter: SessionFilter, folder: str
 ) -> list[FileOutcome]:
-    """Every file, whatever happens: one that cannot be read is named, and the rest goes on."""
+    """Read every file; one that cannot be read is reported, and the rest continues."""
     with without_garbage_collection():
         outcomes = []
         for file in files:
             with _lock_large_file(file, folder):
-                outcomes.append(_read_recording(file, wish, folder))
+                outcomes.append(_read_recording(file, session_filter, folder))
     return outcomes
 
 
 @contextmanager
 def _lock_large_file(file: RecordingFile, folder: str) -> Iterator[None]:
-    """One worker at a time has a large file in memory."""
+    """Only one worker at a time has a large file in memory."""
     if file.size < LARGE_BYTES:
         yield
         return
@@ -158,7 +158,7 @@ def _lock_large_file(file: RecordingFile, folder: str) -> Iterator[None]:
             ctypes.CDLL(None).malloc_trim(0)
 
 
-def _read_recording(file: RecordingFile, wish: SessionFilter, folder: str) -> FileOutcome:
+def _read_recording(file: RecordingFile, session_filter: SessionFilter, folder: str) -> FileOutcome:
     try:
         source = FileSource(Path(file.path))
         if not source.head:
@@ -176,7 +176,7 @@ def _read_recording(file: RecordingFile, wish: SessionFilter, folder: str) -> Fi
                 owner=str(owner),
                 count=FormatCounts(files=1),
             )
-        return _read_sessions(file, source, reader, wish, folder)
+        return _read_sessions(file, source, reader, session_filter, folder)
     except OSError as error:
         return FileOutcome(file=file, trouble=error.strerror or str(error))
     except Exception as error:  # a reader is a plug-in and may raise anything
@@ -184,7 +184,7 @@ def _read_recording(file: RecordingFile, wish: SessionFilter, folder: str) -> Fi
 
 
 def _describe_damage(source: FileSource) -> str | None:
-    """What is wrong with a file that nobody knew but that begins as recordings do."""
+    """Return what is wrong with an unrecognised file that begins like a recording."""
     if source.skipped:
         return next(iter(source.skipped))
     if not _JSON_START.match(source.head) or source.lines or source.document is not None:
@@ -197,7 +197,11 @@ def _describe_damage(source: FileSource) -> str | None:
 
 
 def _read_sessions(
-    file: RecordingFile, source: FileSource, reader: Reader, wish: SessionFilter, folder: str
+    file: RecordingFile,
+    source: FileSource,
+    reader: Reader,
+    session_filter: SessionFilter,
+    folder: str,
 ) -> FileOutcome:
     parts = [stat_recording(str(part)) for part in list_parts(reader, source)]
     packed_sessions: list[PackedSession] = []
@@ -210,7 +214,7 @@ def _read_sessions(
         source.skipped.room = MAX_SESSION_CHARS
         session, redactions = redact_record(raw_session)
         repo = repository_address(session.directory)
-        if not _matches_query(session, repo, file, wish):
+        if not _matches_query(session, repo, file, session_filter):
             unwanted += 1
             continue
         add_counts(redacted, redactions)
@@ -236,14 +240,14 @@ def _read_sessions(
 
 
 def storable_path(path: str) -> str:
-    """A path as any database can hold it, without secrets; a digest tells such paths apart."""
+    """Return a path that any database can store, without secrets, made unique by a digest."""
     name = path.encode("utf-8", "backslashreplace").decode()
     redacted = redact_path(name)
     return name if redacted == name else f"{redacted}#{content_digest(name)[:16]}"
 
 
 def pack_session(session: Session, repo: str | None, key: str) -> PackedSession:
-    """A session as the store keeps it: an attempt that nobody asked us for."""
+    """Convert a session to an attempt for the store."""
     trace = session.trace
     encoded = encode_record(trace)
     bare = Trace(reader=trace.reader, reader_version=trace.reader_version)
@@ -270,15 +274,15 @@ def pack_session(session: Session, repo: str | None, key: str) -> PackedSession:
 
 
 def _matches_query(
-    session: Session, repo: str | None, file: RecordingFile, wish: SessionFilter
+    session: Session, repo: str | None, file: RecordingFile, session_filter: SessionFilter
 ) -> bool:
-    if wish.since is not None:
+    if session_filter.since is not None:
         last = session.ended or session.started
-        if last is not None and last < wish.since:
+        if last is not None and last < session_filter.since:
             return False
-    if wish.repo is None or repo == wish.repo:
+    if session_filter.repo is None or repo == session_filter.repo:
         return True
-    inside = Path(session.directory or "/nowhere").is_relative_to(wish.repo)
+    inside = Path(session.directory or "/nowhere").is_relative_to(session_filter.repo)
     return session.directory is not None and inside
 
 
@@ -306,24 +310,24 @@ def _count_events(trace: Trace, counts: dict[str, int], unknown: dict[str, int])
 
 
 def add_counts(counts: dict[str, int], more: dict[str, int]) -> None:
-    """Count on."""
+    """Add counts."""
     for name, number in more.items():
         counts[name] = counts.get(name, 0) + number
 
 
-def _spill_sessions(kept: Sequence[PackedSession], name: str | None, folder: str) -> str:
+def _spill_sessions(sessions: Sequence[PackedSession], name: str | None, folder: str) -> str:
     if name is None:
         handle, name = tempfile.mkstemp(dir=folder)
         os.close(handle)
     with open(name, "ab") as file:  # noqa: PTH123
-        for each in kept:
+        for each in sessions:
             body = encode_record(each)
             file.write(len(body).to_bytes(8) + body)
     return name
 
 
 def read_spilled_sessions(name: str) -> Iterator[PackedSession]:
-    """What was put aside, one at a time; the file is gone afterwards."""
+    """Yield the spilled sessions one at a time, and delete the file."""
     path = Path(name)
     with path.open("rb") as file:
         while size := file.read(8):
@@ -333,12 +337,12 @@ def read_spilled_sessions(name: str) -> Iterator[PackedSession]:
 
 @lru_cache(maxsize=1000)
 def published_prices(model: str) -> ModelPrices | None:
-    """The published prices of a model, whichever provider it was had from."""
+    """Return the published prices of a model, whichever provider served it."""
     return find_model_prices(ModelSettings(provider="openai", model=model.rpartition("/")[2]))
 
 
 def usage_with_cost(session: Session) -> Usage:
-    """The session's usage with its cost: reported, or by the price of every model in it."""
+    """Return the usage with its cost: reported, or by the prices of all its models."""
     usage = session.usage
     if usage.cost is not None:
         return usage
@@ -357,7 +361,7 @@ def usage_with_cost(session: Session) -> Usage:
 def _split_usage_by_model(
     trace: Trace, session_model: str | None, usage: Usage
 ) -> dict[str | None, Usage]:
-    """What each model used; all of it is the session's model's where turns do not add up to it."""
+    """Return the usage of each model; all of it is the session model's if turns do not add up."""
     by_model: dict[str | None, list[Usage]] = {}
     for lane in trace.lanes:
         for turn in lane.turns:
@@ -369,7 +373,7 @@ def _split_usage_by_model(
 
 
 def explain_unknown_cost(trace: Trace, session_model: str | None, usage: Usage) -> str:
-    """Why a session has no cost, and what is known of it, in one sentence."""
+    """Explain in one sentence why a session has no cost, and what is known."""
     used_models = {
         model: used
         for model, used in _split_usage_by_model(trace, session_model, usage).items()
@@ -393,7 +397,7 @@ def explain_unknown_cost(trace: Trace, session_model: str | None, usage: Usage) 
 
 @lru_cache(maxsize=10_000)
 def repository_address(directory: str | None) -> str | None:
-    """The address of its origin, else its top folder, else the directory itself."""
+    """Return the address of its origin, else its top folder, else the directory itself."""
     if not directory or not directory.startswith("/"):
         return directory or None
     folder = Path(directory)
@@ -420,11 +424,11 @@ def _origin_url(git: Path) -> str | None:
 
 
 LOOKUP_FILES = 500
-"""Files at a time about which the store is asked."""
+"""Files per lookup in the store."""
 BATCH_FILES, BATCH_BYTES = 64, 4 << 20
-"""What a worker is given at once."""
+"""Files and bytes per batch of a worker."""
 SAVED_SESSIONS, SAVED_FILES, SAVED_BYTES = 200, 2000, 16 << 20
-"""What is saved in one transaction."""
+"""Limits of what is saved in one transaction."""
 MAX_TROUBLES = 20
 PROGRESS_FILES = 16
 """Files between two reports of progress."""
@@ -435,14 +439,16 @@ TallyCallback = Callable[[ImportSummary], None]
 FileBatch = list[RecordingFile]
 ReaderVersions = dict[str | None, int]
 OTLP_PREFIX = "otlp:"
-"""Stands before a trace's id where files have their path."""
+"""Prefix of a trace's id in place of a file's path."""
 
 
 def find_changed_files(
-    found: Iterable[RecordingFile | UnreadablePath], buffer: ImportBuffer, wish: SessionFilter
+    entries: Iterable[RecordingFile | UnreadablePath],
+    buffer: ImportBuffer,
+    session_filter: SessionFilter,
 ) -> Iterator[RecordingFile]:
-    """The files that the store does not know as they are now."""
-    files, versions = iter(found), _reader_versions()
+    """Yield the files that are new or changed since the store last read them."""
+    files, versions = iter(entries), _reader_versions()
     while chunk := list(islice(files, LOOKUP_FILES)):
         for each in chunk:
             if isinstance(each, UnreadablePath):
@@ -452,7 +458,10 @@ def find_changed_files(
             [storable_path(file.path) for file in readable_files]
         )
         for file in readable_files:
-            if wish.since and datetime.fromtimestamp(file.changed / 1e9, UTC) < wish.since:
+            if (
+                session_filter.since
+                and datetime.fromtimestamp(file.changed / 1e9, UTC) < session_filter.since
+            ):
                 buffer.unwanted += 1
             elif (row := known.get(storable_path(file.path))) is None or not _is_unchanged(
                 file, row, versions
@@ -466,7 +475,7 @@ def find_changed_files(
 
 
 def _is_unchanged(file: RecordingFile, row: ImportedFile, versions: ReaderVersions) -> bool:
-    """Whether a file, with all parts of its recording, is as it was when it was last read."""
+    """Whether a file and all parts of its recording are unchanged."""
     if (row.size, row.changed) != (file.size, file.changed):
         return False
     if row.version != versions.get(row.reader):
@@ -476,24 +485,24 @@ def _is_unchanged(file: RecordingFile, row: ImportedFile, versions: ReaderVersio
 
 
 def _reader_versions() -> ReaderVersions:
-    """Of each reader; for files that none knew, of all of them together."""
+    """Return each reader's version; for unrecognised files, one for all readers."""
     installed: ReaderVersions = {each.name: each.version for each in installed_readers()}
     return installed | {None: int(content_digest(list(installed.items()))[:12], 16)}
 
 
 def read_changed_files(
-    files: Iterable[RecordingFile], wish: SessionFilter, jobs: int
+    files: Iterable[RecordingFile], session_filter: SessionFilter, jobs: int
 ) -> Iterator[FileOutcome]:
     """Read files, `jobs` at once; a part that is new or has changed makes its whole recording new.
 
     What an outcome has spilled into files is there until the next one is asked for.
     """
     path_hashes: set[int] = set()
-    """Hashes: there may be a million paths."""
+    """Hashes, because there may be a million paths."""
     with without_garbage_collection(), tempfile.TemporaryDirectory() as folder:
         while True:
             owners: list[str] = []
-            for outcome in _read_batches(_split_batches(files), wish, jobs, folder):
+            for outcome in _read_batches(_split_batches(files), session_filter, jobs, folder):
                 path_hashes.add(hash(outcome.file.path))
                 if outcome.owner is not None:
                     owners.append(outcome.owner)
@@ -520,12 +529,12 @@ def _split_batches(files: Iterable[RecordingFile]) -> Iterator[FileBatch]:
 
 
 def _read_batches(
-    batches: Iterator[FileBatch], wish: SessionFilter, jobs: int, folder: str
+    batches: Iterator[FileBatch], session_filter: SessionFilter, jobs: int, folder: str
 ) -> Iterator[FileOutcome]:
-    """Outcomes in the order of the files, so that two imports of the same save the same."""
+    """Yield outcomes in the order of the files, so that equal imports save the same."""
     first_batches = list(islice(batches, 2))
     every_batch = chain(first_batches, batches)
-    work = partial(read_recordings, wish=wish, folder=folder)
+    work = partial(read_recordings, session_filter=session_filter, folder=folder)
     if jobs == 1 or len(first_batches) < 2:
         yield from chain.from_iterable(map(work, every_batch))
         return
@@ -570,7 +579,7 @@ def map_in_processes(
 
 
 class ImportBuffer:
-    """What waits to be saved, and the count of all that was done."""
+    """Results that wait to be saved, and the counts so far."""
 
     def __init__(self, store: Store, tell: TallyCallback) -> None:
         self.store, self._tell = store, tell
@@ -587,13 +596,13 @@ class ImportBuffer:
         self._nobody = _reader_versions()[None]
 
     def add_trouble(self, path: str, why: str) -> None:
-        """Something could not be read; the first few are named."""
+        """Report what could not be read; the first few are named."""
         self._unreadable += 1
         if len(self._troubles) < MAX_TROUBLES:
             self._troubles.append(f"{storable_path(path)}: {why}")
 
     def add_outcome(self, outcome: FileOutcome) -> None:
-        """One file was looked at; every few of them, progress is reported."""
+        """Add the outcome of one file, and report progress now and then."""
         self._count_outcome(outcome)
         self._outcomes += 1
         if self._outcomes % PROGRESS_FILES == 0:
@@ -629,21 +638,21 @@ class ImportBuffer:
             self.save_waiting()
 
     def save_waiting(self) -> None:
-        """Keep what waits, in one transaction."""
+        """Save what waits, in one transaction."""
         for name in self.store.save_sessions(self._sessions, self._files):
             add_counts(self._formats[self._readers[name]], {"new": 1})
         self._sessions, self._files, self._readers, self._bytes = [], [], {}, 0
         gc.collect(0)
 
     def finish_import(self) -> ImportSummary:
-        """Keep what waits, and report all that was done."""
+        """Save what waits, and return the summary."""
         self.save_waiting()
         tally = self.make_tally()
         self._tell(tally)
         return tally
 
     def make_tally(self) -> ImportSummary:
-        """As it stands now."""
+        """Return the current counts."""
         return ImportSummary(
             formats={
                 name: FormatCounts(**counts, skipped=self._skipped[name])

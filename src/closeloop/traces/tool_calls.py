@@ -1,4 +1,4 @@
-"""Tool calls of any agent and their results, as events: commands, edits, reads, handoffs, …"""
+"""Converts tool calls of any agent and their results to events: commands, edits, reads, …"""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _ESCAPED = compile_lazily(r'\\(["\\])')
 
 
 class EditBlock(Record):
-    """One piece of text to be put in another's place."""
+    """One replacement of text."""
 
     path: str
     before: str
@@ -62,7 +62,7 @@ class EditBlock(Record):
 
 
 def parse_edit_blocks(text: str) -> Iterator[EditBlock]:
-    """Every complete block, with the file that is named above it or above the one before."""
+    """Yield every complete block, with the file named above it or above the one before."""
     path = ""
     above: list[str] = []
     before: list[str] | None = None
@@ -92,7 +92,7 @@ def _join_lines(lines: list[str]) -> str:
 
 
 def _path_above(above: list[str]) -> str:
-    """The file's name: the nearest of the lines above that is neither empty nor a fence."""
+    """Return the file's name: the nearest line above that is neither empty nor a fence."""
     for line in reversed(above):
         plain = line.strip().strip("`*#: ").strip()
         if line.lstrip().startswith(_FENCE):
@@ -107,7 +107,7 @@ def _path_above(above: list[str]) -> str:
 
 
 def parse_fenced_changes(text: str, path: str) -> tuple[str | None, str | None]:
-    """The new content of a file, and the diff for it, from the fences of a reply."""
+    """Return the new content of a file, and its diff, from the fences of a reply."""
     after: str | None = None
     diffs: list[str] = []
     name, inside, kind, above = path.rpartition("/")[2], [""], "", ""
@@ -134,7 +134,7 @@ def parse_fenced_changes(text: str, path: str) -> tuple[str | None, str | None]:
 
 
 class FilePatch(NamedTuple):
-    """What a patch does to one file."""
+    """The change of a patch to one file."""
 
     path: str
     action: Literal["create", "change", "delete", "move"]
@@ -143,7 +143,7 @@ class FilePatch(NamedTuple):
 
 
 def files_in_patch(text: str) -> list[FilePatch]:
-    """The files of a patch, in its order; none where it is not one."""
+    """Return the files of a patch, in order; empty if it is not one."""
     files = []
     for head, path, body in _iter_sections(text):
         if head == "*** Add File: ":
@@ -173,7 +173,7 @@ def _iter_sections(text: str) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def files_in_command(command: str) -> list[FilePatch]:
-    """The files of a patch given as a shell line, which Codex applies without a shell."""
+    """Return the files of a patch in a shell line, which Codex applies without a shell."""
     start, end = command.find(BEGIN), command.rfind(END)
     if start < 0 or end < start:
         return []
@@ -184,7 +184,7 @@ def files_in_command(command: str) -> list[FilePatch]:
 
 
 def files_in_changes(changes: Any) -> list[FilePatch]:
-    """The files of a change that was made, as Codex tells it afterwards."""
+    """Return the files of a change, as Codex reports it afterwards."""
     files = []
     # Codex writes them in no order of its own.
     for path, change in sorted(as_mapping(changes).items(), key=lambda item: item[0]):
@@ -205,7 +205,7 @@ def files_in_changes(changes: Any) -> list[FilePatch]:
 
 
 def split_shell_words(line: str) -> list[str]:
-    """ValueError where a quotation does not end."""
+    """ValueError if a quotation does not end."""
     split_words: list[str] = []
     pieces: list[str] = []
     place = 0
@@ -269,7 +269,7 @@ _RESULT_FIELDS: dict[type[AnyEvent], Callable[[AnyEvent], tuple[object, ...]]] =
     ToolUse: attrgetter("ok", "output"),
     Handoff: attrgetter("ok", "report"),
 }
-"""What only a result tells."""
+"""Fields that only a result fills."""
 _EXIT_CODE_MARKERS = ("exit code", "exited with code", "[exit_code]", "<returncode>")
 _OPENING_EXIT_CODE = compile_lazily(r"(?:Error: )?Exit code:? (-?\d+)")
 _EXIT_CODE_PATTERNS = (
@@ -286,7 +286,7 @@ _EXIT_CODE_PATTERNS = (
 
 
 class CallOrigin(Record):
-    """Where a call stands: all that events share."""
+    """The position of a call, shared by its events."""
 
     number: int
     lane: str
@@ -296,7 +296,7 @@ class CallOrigin(Record):
 
 
 def tool_kind(name: str) -> ToolKind:
-    """By the tool's name alone; names behind an MCP server's are looked at by their last part."""
+    """By the tool's name alone; for an MCP server's tool, by the last part."""
     if (kind := KIND_BY_TOOL_NAME.get(name)) is not None:
         return kind
     short_name = name.lower().rpartition("/")[2]
@@ -308,7 +308,7 @@ def tool_kind(name: str) -> ToolKind:
 
 
 def event_from_call(name: str, arguments: Mapping[str, Any] | None, origin: CallOrigin) -> AnyEvent:
-    """The event that a call starts; its result is still to come."""
+    """Return the event of a call, without its result."""
     fields = arguments if isinstance(arguments, dict) else {}
     base: dict[str, Any] = msgspec.structs.asdict(origin)
     kind = tool_kind(name)
@@ -348,7 +348,7 @@ def event_from_call(name: str, arguments: Mapping[str, Any] | None, origin: Call
 
 
 def has_result(event: AnyEvent) -> bool | None:
-    """Whether the result of a call is known; None for what is no call."""
+    """Whether the result of a call is known; None if it is not a call."""
     facts_of = _RESULT_FIELDS.get(type(event))
     if facts_of is None:
         return None
@@ -357,7 +357,7 @@ def has_result(event: AnyEvent) -> bool | None:
 
 
 def text_argument(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
-    """The first of these arguments that is text."""
+    """Return the first of these arguments that is text."""
     for name in names:
         value = arguments.get(name)
         if isinstance(value, str):
@@ -366,7 +366,7 @@ def text_argument(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str |
 
 
 def command_argument(arguments: Mapping[str, Any]) -> str | None:
-    """A command line, whether given as one or as a list of words."""
+    """Return a command line, given as text or as a list of words."""
     for name in _COMMAND_KEYS:
         value = arguments.get(name)
         if isinstance(value, str):
@@ -379,7 +379,7 @@ def command_argument(arguments: Mapping[str, Any]) -> str | None:
 
 
 def question_argument(arguments: Mapping[str, Any]) -> str | None:
-    """What the user is asked: a text, or the questions of a list."""
+    """Return the question to the user: a text, or the questions of a list."""
     several = arguments.get("questions")
     if isinstance(several, list):
         texts = [text_argument(one, _QUESTION_KEYS) for one in several if isinstance(one, Mapping)]
@@ -388,7 +388,7 @@ def question_argument(arguments: Mapping[str, Any]) -> str | None:
 
 
 def find_exit_code(text: str | None) -> int | None:
-    """The exit code that an output states in words an agent's tools are known to use."""
+    """Return the exit code that an output states in the known words of agents' tools."""
     if not text:
         return None
     edges = text if len(text) < 4000 else text[:2000] + "\n" + text[-2000:]
@@ -407,7 +407,7 @@ def find_exit_code(text: str | None) -> int | None:
 
 
 def _lines_with_exit_code(text: str, lowered: str) -> str:
-    """The lines that may say it: outputs are long, and there are many."""
+    """Return the lines that may state it: outputs are long and many."""
     if len(lowered) != len(text):
         return text  # a letter became two: places in one are not those in the other
     lines: set[tuple[int, str]] = set()
@@ -422,7 +422,7 @@ def _lines_with_exit_code(text: str, lowered: str) -> str:
 
 
 def result_fields(event: AnyEvent, output: str | None, ok: bool | None = None) -> dict[str, object]:
-    """What a result says of its action: the fields to finish the event with."""
+    """Return the fields of an action that its result fills."""
     if output and ok is None and isinstance(event, Edit):
         ok = _edit_success(output)
     failed = output if ok is False else None
@@ -445,7 +445,7 @@ def result_fields(event: AnyEvent, output: str | None, ok: bool | None = None) -
 
 
 def _edit_success(output: str) -> bool | None:
-    """Whether an edit was made, where the first words of its result say so."""
+    """Whether an edit was made, if the first words of its result say so."""
     if output.startswith('{"success":'):
         return output[11:].lstrip().startswith("true")
     first = output.lstrip().partition("\n")[0][:300]
@@ -455,7 +455,7 @@ def _edit_success(output: str) -> bool | None:
 
 
 def _unwrap_output(output: str) -> tuple[str, int | None]:
-    """What a command printed and how it ended, where a tool says both in an object."""
+    """Return a command's output and exit code, if a tool reports both in an object."""
     fields = as_mapping(try_decode_json(output)) if len(output) < _MAX_WRAPPED_CHARS else {}
     code = as_exit_code(
         fields.get("exit_code", as_mapping(fields.get("metadata")).get("exit_code"))
@@ -468,5 +468,5 @@ def _unwrap_output(output: str) -> tuple[str, int | None]:
 
 
 def is_action(event: AnyEvent) -> bool:
-    """Whether it is something done, not something said."""
+    """Whether it is an action, not a message."""
     return type(event) not in _SPOKEN_TYPES

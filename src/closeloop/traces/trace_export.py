@@ -1,4 +1,4 @@
-"""What all exports share: lanes, calls and our own extras; and events as JSON lines."""
+"""What all exports share: lanes, calls and our extras; and events as JSON lines."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ ExportSource = Attempt | Session
 
 _MESSAGE_TOOLS = {"question": ("ask_user", "question"), "claim": ("finish", "summary")}
 EXPORT_KEY = "closeloop"
-"""The name under which our exports keep it."""
+"""The key of our extras in exports."""
 _PLACE_FIELDS = frozenset({"number", "lane", "turn"})
 MAX_INDENT = 8
 
 
 class ExportedCall(Record):
-    """A call as formats with tools have it."""
+    """A call as in formats with tools."""
 
     id: str
     name: str
@@ -44,18 +44,18 @@ class ExportedCall(Record):
     result: str | None
     ok: bool | None
     more: dict[str, Any]
-    """What a reader of the rest would not know of the event."""
+    """What a reader of the rest would not know about the event."""
 
 
 def is_call_event(event: AnyEvent) -> bool:
-    """Whether an event is told as a call: something done, or said by way of a tool."""
+    """Whether an event is exported as a call: an action, or a message through a tool."""
     if isinstance(event, Message):
         return event.role == "agent" and event.call is not None
     return isinstance(event, Command | Edit | Read | ToolUse | Handoff)
 
 
 def call_from_event(event: AnyEvent, at: datetime | None) -> ExportedCall:
-    """The call that an event is, in a message of the time `at`."""
+    """Convert an event to a call, in a message of the time `at`."""
     name, arguments = _tool_and_arguments(event)
     call_arguments = {key: value for key, value in arguments.items() if value is not None}
     call_id = event.call or f"closeloop-{event.number}"
@@ -111,7 +111,7 @@ def _result_text(event: AnyEvent) -> str | None:
 
 
 def source_agent(of: ExportSource, trace: Trace) -> str:
-    """The agent's name."""
+    """Return the agent's name."""
     if isinstance(of, Session):
         return of.agent
     return next((lane.agent for lane in trace.lanes if lane.agent), trace.reader)
@@ -132,7 +132,7 @@ def source_system_prompt(of: ExportSource) -> str | None:
 
 
 def lanes_in_order(trace: Trace) -> Iterator[tuple[Lane, str | None]]:
-    """Each lane with its parent: parents first, the root first of all."""
+    """Yield each lane with its parent: parents first, the root first of all."""
     lanes_by_id = {lane.id: lane for lane in trace.lanes}
     children: dict[str | None, list[Lane]] = {}
     for lane in trace.lanes:
@@ -152,7 +152,7 @@ def lanes_in_order(trace: Trace) -> Iterator[tuple[Lane, str | None]]:
 
 
 def events_by_lane(trace: Trace) -> dict[str, list[AnyEvent]]:
-    """The events of each lane, in order."""
+    """Return the events of each lane, in order."""
     by_lane: dict[str, list[AnyEvent]] = {}
     for event in trace.events:
         by_lane.setdefault(event.lane, []).append(event)
@@ -160,7 +160,7 @@ def events_by_lane(trace: Trace) -> dict[str, list[AnyEvent]]:
 
 
 def extra_fields(event: AnyEvent, plain: AnyEvent) -> dict[str, Any]:
-    """What `plain`, as another format would tell it, does not say of an event."""
+    """Return the fields of an event that `plain`, as in another format, lacks."""
     same = type(event) is type(plain)
     plain_fields = msgspec.structs.asdict(plain) if same else {}
     more = {
@@ -172,7 +172,7 @@ def extra_fields(event: AnyEvent, plain: AnyEvent) -> dict[str, Any]:
 
 
 class SessionExtras(Record):
-    """What our exports keep of a session besides its trace."""
+    """What our exports store about a session besides its trace."""
 
     exit: Exit = "finished"
     cause: str | None = None
@@ -188,7 +188,7 @@ class SessionExtras(Record):
 
 
 def session_extras(of: Attempt | Session) -> dict[str, Any]:
-    """What `parse_session_extras` reads again."""
+    """Return what `parse_session_extras` reads."""
     names = (name for name in SessionExtras.__struct_fields__ if name in of.__struct_fields__)
     return cast(
         dict[str, Any],
@@ -197,7 +197,7 @@ def session_extras(of: Attempt | Session) -> dict[str, Any]:
 
 
 def parse_session_extras(value: Any) -> SessionExtras | None:
-    """None where closeloop did not write it."""
+    """None if closeloop did not write it."""
     try:
         return msgspec.convert(value, SessionExtras) if isinstance(value, Mapping) else None
     except msgspec.ValidationError:
@@ -205,7 +205,7 @@ def parse_session_extras(value: Any) -> SessionExtras | None:
 
 
 def restore_event(event: AnyEvent, more: Any) -> AnyEvent:
-    """The event with what `facts` kept of it; as it is where they do not fit."""
+    """Return the event with its stored extras; unchanged if they do not fit."""
     if not isinstance(more, Mapping):
         return event
     place = {name: getattr(event, name) for name in _PLACE_FIELDS}
@@ -217,7 +217,7 @@ def restore_event(event: AnyEvent, more: Any) -> AnyEvent:
 
 
 def lane_depths(lanes: Iterable[Lane]) -> dict[str, int]:
-    """How far each lane is indented: one step more than the lane that started it."""
+    """Return the indentation of each lane: one more than its parent's."""
     parents = {lane.id: lane.parent for lane in lanes}
     depth_by_lane: dict[str, int] = {}
     for name, parent in parents.items():
@@ -229,7 +229,7 @@ def lane_depths(lanes: Iterable[Lane]) -> dict[str, int]:
 
 
 def export_jsonl(of: ExportSource, trace: Trace) -> Iterator[bytes]:
-    """Lines, each with the id of what the event belongs to."""
+    """Yield lines, each with the id of its attempt or session."""
     for event in trace.events:
         yield msgspec.json.encode({"attempt": of.id, **msgspec.to_builtins(event)}) + b"\n"
 
@@ -244,12 +244,12 @@ SCHEMA = "ATIF-v1.8"
 
 
 def export_atif(of: ExportSource, trace: Trace) -> bytes:
-    """The trajectory as JSON."""
+    """Return the trajectory as JSON."""
     return msgspec.json.format(msgspec.json.encode(build_trajectory(of, trace)), indent=1)
 
 
 def build_trajectory(of: ExportSource, trace: Trace) -> dict[str, Any]:
-    """The trajectory as JSON values."""
+    """Return the trajectory as JSON values."""
     events = events_by_lane(trace)
     trajectories: dict[str, dict[str, Any]] = {}
     for lane, parent in lanes_in_order(trace):
@@ -282,14 +282,14 @@ def build_trajectory(of: ExportSource, trace: Trace) -> dict[str, Any]:
 
 
 class _AtifStepWriter:
-    """The steps of one lane while they are made."""
+    """Builds the steps of one lane."""
 
     def __init__(self, lane: Lane, system: str | None) -> None:
         self.lane = lane
         self.system = system
         self.number = 0
         self.told = 0
-        """How many turns have a step that tells what they used."""
+        """Number of turns with a step that reports their usage."""
         self.step: dict[str, Any] | None = None
         self.turn: int | None = None
         self.at: datetime | None = None
@@ -324,7 +324,7 @@ class _AtifStepWriter:
         self.step = None
 
     def _silent_steps(self, before: int) -> Iterator[dict[str, Any]]:
-        """Turns without events come before the one that has some: they too were paid for."""
+        """Yield turns without events before the next one, because they have usage too."""
         while self.told + 1 < before and self.told < len(self.lane.turns):
             self.told += 1
             own = {"turn": self.told, **self._reply_fields(self.told)}
@@ -337,7 +337,7 @@ class _AtifStepWriter:
         return {"reply": msgspec.to_builtins(self.lane.turns[turn - 1])}
 
     def _message_step(self, event: AnyEvent) -> dict[str, Any]:
-        """A message of the user or the system, or a note, is a step of its own."""
+        """Convert a message of the user or system, or a note, to its own step."""
         user = isinstance(event, Message) and event.role == "user"
         role: Any = "user" if user else "system"
         intent: Any = "request" if user and not self.asked else None
@@ -354,7 +354,7 @@ class _AtifStepWriter:
         )
 
     def _fits_open_step(self, event: AnyEvent) -> bool:
-        """Whether an event may still be told in the open step: reasoning, message, calls."""
+        """Whether an event fits into the open step: reasoning, message, calls."""
         step = self.step
         if step is None or event.turn != self.turn:
             return False
@@ -451,7 +451,7 @@ def _turn_fields(turn: Turn) -> dict[str, Any]:
 
 
 def _usage_metrics(usage: Usage) -> dict[str, Any] | None:
-    """Prompt tokens are all input, what is cached too."""
+    """Prompt tokens include cached input."""
     known = usage.input_tokens is not None
     cached = (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
     extra = _drop_none(
@@ -469,7 +469,7 @@ def _usage_metrics(usage: Usage) -> dict[str, Any] | None:
 
 
 def _root_usage(of: ExportSource, lane: Lane) -> Usage:
-    """The root's own sum, and what all of it cost; the record's where the turns say nothing."""
+    """Return the root's own sum with the total cost; the record's if turns have none."""
     summed = sum_usage(turn.usage for turn in lane.turns)
     if summed == Usage():
         return of.usage

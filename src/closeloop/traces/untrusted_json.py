@@ -1,4 +1,4 @@
-"""Values of JSON nobody vouches for: each as what it should be, or None."""
+"""Untrusted JSON values: each converted to its expected type, or None."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ _MAX_LABEL_CHARS = 4096
 _MAX_TIME_MILLIS = 253_402_300_800_000
 _NUMBER = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][-+]?[0-9]{1,2})?")
 _LENIENT_MARKERS = re.compile(r"\\u[dD]|NaN|Infinity")
-"""Signs that a text may only be no JSON because msgspec is strict."""
+"""Signs that a text is only rejected because msgspec is strict."""
 _MAX_INT_DIGITS = 4300
-"""Digits that Python takes for one number."""
+"""Maximum digits of one number in Python."""
 _MAX_NANOSECONDS = 2**63
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _DIGITS = re.compile("[0-9]{1,19}")
 
 
 def as_mapping(value: object) -> dict[str, Any]:
-    """An object; an empty one for anything else."""
+    """Return an object; an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> list[Any]:
-    """A list; an empty one for anything else."""
+    """Return a list; an empty one for anything else."""
     return value if isinstance(value, list) else []
 
 
 def as_text(value: object) -> str | None:
-    """A text that says something."""
+    """Return a non-empty text."""
     return value if isinstance(value, str) and value else None
 
 
 def as_label(value: object) -> str | None:
-    """A short text that can be stored: an id, a name, a path."""
+    """Return a short text that can be stored: an id, a name, a path."""
     return clean_unicode(value[:_MAX_LABEL_CHARS]) if isinstance(value, str) and value else None
 
 
 def as_count(value: object) -> int | None:
-    """A number of things, which some formats write as text."""
+    """Return a count, which some formats write as text."""
     if type(value) is int:
         return value if 0 <= value < _MAX_COUNT else None
     number = as_amount(value)
@@ -58,7 +58,7 @@ def as_count(value: object) -> int | None:
 
 
 def as_amount(value: object) -> float | None:
-    """A sum of money or a duration, which some formats write as text."""
+    """Return an amount or duration, which some formats write as text."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = float(value)
     if type(value) is int or type(value) is float:
@@ -67,14 +67,14 @@ def as_amount(value: object) -> float | None:
 
 
 def as_exit_code(value: object) -> int | None:
-    """What a process ended with."""
+    """Return an exit code."""
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if -(1 << 31) <= value < 1 << 32 else None
 
 
 def time_from_millis(value: object) -> datetime | None:
-    """A time given as milliseconds since 1970."""
+    """Convert milliseconds since 1970."""
     if type(value) is int and 0 < value < _MAX_TIME_MILLIS:
         return datetime.fromtimestamp(value / 1000, UTC)
     number = as_amount(value)
@@ -82,7 +82,7 @@ def time_from_millis(value: object) -> datetime | None:
 
 
 def time_from_seconds(value: object) -> datetime | None:
-    """A time given as seconds since 1970."""
+    """Convert seconds since 1970."""
     number = as_amount(value)
     if not number:
         return None
@@ -93,7 +93,7 @@ def time_from_seconds(value: object) -> datetime | None:
 
 
 def time_from_text(value: object) -> datetime | None:
-    """A time in words; one without a zone is in UTC."""
+    """Parse a time; without a zone it is in UTC."""
     if not isinstance(value, str):
         return None
     try:
@@ -104,14 +104,14 @@ def time_from_text(value: object) -> datetime | None:
 
 
 def seconds_between(start: datetime | None, end: datetime | None) -> float | None:
-    """Seconds from one time to a later one."""
+    """Return the seconds from one time to a later one."""
     if start is None or end is None or end < start:
         return None
     return (end - start).total_seconds()
 
 
 def storable_value(value: Any, skipped: dict[str, int], depth: int = 0) -> Any:
-    """A value that can be stored: clean texts, numbers that fit, not nested without end."""
+    """Return a value that can be stored: clean texts, valid numbers, bounded nesting."""
     if isinstance(value, str):
         return truncate_middle(value, skipped)
     if isinstance(value, dict):
@@ -137,12 +137,12 @@ def storable_value(value: Any, skipped: dict[str, int], depth: int = 0) -> Any:
 
 
 def storable_arguments(value: object, skipped: dict[str, int]) -> dict[str, Any] | None:
-    """What a tool was called with; None where that is no object."""
+    """Return a tool's arguments; None if they are not an object."""
     return storable_value(value, skipped) if isinstance(value, dict) else None
 
 
 def json_excerpt(value: object) -> str:
-    """A record as JSON text, as much of it as a note holds."""
+    """Return a record as JSON text, truncated for a note."""
     try:
         written = msgspec.json.encode(value).decode(errors="replace")
     except (msgspec.EncodeError, TypeError, ValueError, RecursionError, OverflowError):
@@ -151,8 +151,8 @@ def json_excerpt(value: object) -> str:
 
 
 def decode_json(content: bytes | str) -> Any:
-    """A JSON value whose texts and numbers are such: for a lone half of a surrogate pair and for
-    bytes that are no text stands the replacement character, for what is no number None."""
+    """Decode JSON leniently: lone surrogates and invalid bytes become the replacement character,
+    numbers that are none become None."""
     try:
         return _decode_strictly(content)
     except (UnicodeError, msgspec.ValidationError):
@@ -170,14 +170,14 @@ def decode_json(content: bytes | str) -> Any:
         raise msgspec.DecodeError(str(error)) from error
 
 
-def _decode_leniently(told: str) -> Any:
+def _decode_leniently(text: str) -> Any:
     return json.loads(
-        told, parse_constant=_parse_constant, parse_float=_parse_float, parse_int=_parse_int
+        text, parse_constant=_parse_constant, parse_float=_parse_float, parse_int=_parse_int
     )
 
 
 def _parse_constant(_: str) -> None:
-    """What Python writes for one that is infinite, or none."""
+    """Python's constants for infinity and not-a-number."""
 
 
 def _parse_float(written: str) -> float | None:
@@ -190,7 +190,7 @@ def _parse_int(written: str) -> int | None:
 
 
 def try_decode_json(value: object) -> Any:
-    """The JSON a text or bytes hold; None where they hold none."""
+    """Decode the JSON of a text or bytes; None if it is not JSON."""
     if not isinstance(value, str | bytes):
         return None
     try:
@@ -200,12 +200,12 @@ def try_decode_json(value: object) -> Any:
 
 
 def clean_text(value: Any) -> str | None:
-    """A text with something in it."""
+    """Return a non-empty text."""
     return clean_unicode(value) if isinstance(value, str) and value else None
 
 
 def time_from_nanos(nanoseconds: Any) -> datetime | None:
-    """A time counted in nanoseconds since 1970; 0 is how formats say that it is not known."""
+    """Convert nanoseconds since 1970; 0 means unknown."""
     written = isinstance(nanoseconds, str) and _DIGITS.fullmatch(nanoseconds)
     counted = int(nanoseconds) if written else nanoseconds
     if type(counted) is not int or not 0 < counted < _MAX_NANOSECONDS:
@@ -217,7 +217,7 @@ def time_from_nanos(nanoseconds: Any) -> datetime | None:
 
 
 def unfold_json(value: Any) -> Any:
-    """What a text says where it is JSON of an object or an array; anything else as it is."""
+    """Decode a text that is JSON of an object or array; anything else is unchanged."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         value_inside = try_decode_json(value)
         return value if value_inside is None else value_inside
@@ -225,7 +225,7 @@ def unfold_json(value: Any) -> Any:
 
 
 def text_or_json(value: Any) -> str:
-    """A text as it is, anything else as JSON."""
+    """Return a text unchanged, anything else as JSON."""
     if isinstance(value, str):
         return clean_unicode(value)
     try:
@@ -237,13 +237,13 @@ def text_or_json(value: Any) -> str:
 # Usage and content of messages, in the shapes that providers and agents give them.
 
 
-def uncached_input_tokens(asked: int | None, read: int | None, write: int | None) -> int | None:
-    """Input without what a cache gave or took, as far as the count had it in it."""
-    if asked is None:
+def uncached_input_tokens(total: int | None, read: int | None, write: int | None) -> int | None:
+    """Return input without cache reads and writes, if the count includes them."""
+    if total is None:
         return None
     # Some clients count what the cache gave, and not what it took.
-    within = (cached for cached in ((read or 0) + (write or 0), read or 0) if cached <= asked)
-    return asked - next(within, 0)
+    within = (cached for cached in ((read or 0) + (write or 0), read or 0) if cached <= total)
+    return total - next(within, 0)
 
 
 def make_usage(
@@ -255,7 +255,7 @@ def make_usage(
     reasoning: int | None = None,
     cost: float | None = None,
 ) -> Usage:
-    """Usage as a recording reports it: input without what a cache gave (`read`) or took."""
+    """Return the usage of a recording: input without cache reads (`read`) and writes."""
     return Usage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
@@ -267,9 +267,9 @@ def make_usage(
     )
 
 
-def usage_from_openai(told: object, cost: object = None) -> Usage:
-    """The usage block of a chat completion or of a response; nothing but zeros is not known."""
-    fields = as_mapping(told)
+def usage_from_openai(value: object, cost: object = None) -> Usage:
+    """Return the usage of a chat completion or response; only zeros is unknown."""
+    fields = as_mapping(value)
     input_tokens = _first_count(fields, "prompt_tokens", "input_tokens")
     output = _first_count(fields, "completion_tokens", "output_tokens")
     input_details = as_mapping(
@@ -295,9 +295,9 @@ def usage_from_openai(told: object, cost: object = None) -> Usage:
     )
 
 
-def _first_count(told: Mapping[str, Any], *names: str) -> int | None:
+def _first_count(fields: Mapping[str, Any], *names: str) -> int | None:
     for name in names:
-        if name in told and (number := as_count(told[name])) is not None:
+        if name in fields and (number := as_count(fields[name])) is not None:
             return number
     return None
 
@@ -305,7 +305,7 @@ def _first_count(told: Mapping[str, Any], *names: str) -> int | None:
 def content_text(
     content: object, name_part: Callable[[dict[str, Any]], str | None] | None = None
 ) -> str:
-    """The text of a content that is a text or a list of parts; `name_part` names those without."""
+    """Return the text of a content or list of parts; `name_part` names those without text."""
     if isinstance(content, str):
         return content
     texts: list[str] = []
@@ -319,7 +319,7 @@ def content_text(
 
 
 def with_total_cost(usage: Usage, cost: object) -> Usage:
-    """The sum of the turns with the cost that a recording states for all of them."""
+    """Return the turns' sum with the cost that a recording states for all."""
     paid = as_amount(cost) or None
     if paid is None:
         return usage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -217,6 +218,13 @@ def describe_event_parts(event: t.AnyEvent) -> EventParts:
             return "note", about or "", "unknown", None, [("text", text)]
 
 
+def has_failed(event: t.AnyEvent) -> bool:
+    """Whether the state of an event is `failed`, without describing the event."""
+    if isinstance(event, t.Command):
+        return event.stopped is not None or bool(event.exit_code)
+    return getattr(event, "ok", None) is False
+
+
 def _command_state(event: t.Command) -> tuple[EventState, str | None]:
     if event.stopped is not None:
         return "failed", event.stopped
@@ -347,53 +355,68 @@ _MARK_ORDER: tuple[MarkKind, ...] = (
 )  # fmt: skip
 
 
+_MARK_KINDS: dict[type[t.Event], MarkKind] = {
+    t.Handoff: "handoff", t.Edit: "edit", t.Command: "check",
+}  # fmt: skip
+
+
 class TraceMark(Record):
     """Some events in a row, by the most telling of them."""
 
     number: int
     """The event to go to."""
+    first: int
     last: int
     kind: MarkKind
     text: str
 
 
-def build_minimap(trace: t.Trace, findings: Sequence[Finding]) -> tuple[TraceMark, ...]:
-    """Marks from top to end; none of a trace that fits on a screen or two."""
+def build_minimap(trace: t.Trace) -> tuple[TraceMark, ...]:
+    """Marks from start to end, without findings; none for a trace that fits on a screen or two."""
     events = trace.events
     if len(events) < MIN_MINIMAP_EVENTS:
         return ()
-    cited = {finding.events[0]: finding.rule for finding in findings if finding.events}
     size = -(-len(events) // MAX_MARKS)
     marks = []
     for first in range(0, len(events), size):
         part = events[first : first + size]
-        kinds = [_mark_kind(event, cited) for event in part]
-        place = min(range(len(part)), key=lambda at: _MARK_ORDER.index(kinds[at]))
-        told = part[place]
-        who, title, *_ = describe_event_parts(told)
-        text = cited.get(told.number) or f"{who} {title}".strip()
+        kinds = [_mark_kind(event) for event in part]
+        kind = min(set(kinds), key=_MARK_ORDER.index)
+        event = part[kinds.index(kind)]
+        who, title, *_ = describe_event_parts(event)
+        text = f"{who} {title}".strip()[:80]
         marks.append(
-            TraceMark(number=told.number, last=part[-1].number, kind=kinds[place], text=text[:80])
+            TraceMark(
+                number=event.number,
+                first=part[0].number,
+                last=part[-1].number,
+                kind=kind,
+                text=text,
+            )
         )
     return tuple(marks)
 
 
-def _mark_kind(event: t.AnyEvent, cited: Mapping[int, str]) -> MarkKind:
-    if event.number in cited:
-        return "finding"
-    if describe_event_parts(event)[2] == "failed":
+def mark_findings(marks: Sequence[TraceMark], findings: Sequence[Finding]) -> tuple[TraceMark, ...]:
+    """The marks with the first finding of each in place of its events."""
+    rules = {finding.events[0]: finding.rule for finding in findings if finding.events}
+    cited, firsts = sorted(rules), [mark.first for mark in marks]
+    marked = list(marks)
+    for number in reversed(cited):
+        place = bisect_right(firsts, number) - 1
+        if place >= 0 and number <= marks[place].last:
+            marked[place] = replace(
+                marks[place], number=number, kind="finding", text=rules[number][:80]
+            )
+    return tuple(marked)
+
+
+def _mark_kind(event: t.AnyEvent) -> MarkKind:
+    if has_failed(event):
         return "failed"
-    match event:
-        case t.Handoff():
-            return "handoff"
-        case t.Message(role="user"):
-            return "user"
-        case t.Edit():
-            return "edit"
-        case t.Command():
-            return "check"
-        case _:
-            return "other"
+    if isinstance(event, t.Message):
+        return "user" if event.role == "user" else "other"
+    return _MARK_KINDS.get(type(event), "other")
 
 
 class ToolCount(Record):
@@ -413,7 +436,7 @@ def count_tools(trace: t.Trace) -> tuple[ToolCount, ...]:
         name = event.name if isinstance(event, t.ToolUse) else names.get(type(event))
         if name is not None:
             uses[name] += 1
-            failed[name] += describe_event_parts(event)[2] == "failed"
+            failed[name] += has_failed(event)
     return tuple(
         ToolCount(name=name[:80], uses=count, failed=failed[name])
         for name, count in uses.most_common(30)

@@ -333,7 +333,8 @@ class PageContext:
                 {row.id: measurement_basis(row, self.rulebook)}
             ).get(row.id)
             return known or self.store.last_measurement(row.id)
-        return next(iter(measure_attempts(self.store, [row], self.rulebook))).measurement
+        measured = next(iter(measure_attempts(self.store, [row], self.rulebook)), None)
+        return measured.measurement if measured else self.store.last_measurement(row.id)
 
 
 # The OpenAPI 3.1 document of an API, made from the records that go in and come out.

@@ -256,6 +256,8 @@ def template_environment() -> Environment:
         "repository": short_repository_name,
         "pull_link": pull_request_link,
         "short": shorten_text,
+        "side": name_side,
+        "week": format_week,
     }
     jinja_environment.globals |= {
         "address": address_with_changes,
@@ -374,6 +376,14 @@ def format_moment(time: datetime | None) -> str:
     return ABSENT_MARK if time is None else f"{time:%Y-%m-%d %H:%M}"
 
 
+def format_week(week: str) -> str:
+    """`15 Jun 2026`, the Monday of `2026-W25`."""
+    try:
+        return f"{datetime.strptime(f'{week}-1', '%G-W%V-%u'):%-d %b %Y}"
+    except ValueError:
+        return week
+
+
 def shorten_text(text: str | None, most: int = 80) -> str | None:
     """The beginning of a text, in one line."""
     return None if text is None else truncate_words(text[: 4 * most], most)
@@ -386,6 +396,57 @@ def shorten_name(name: str | None, most: int = 40) -> str | None:
         return whole
     end = most // 3
     return f"{whole[: most - end - 1]}…{whole[-end:]}"
+
+
+AGENT_NAMES = {
+    "aider": "Aider",
+    "claude-code": "Claude Code",
+    "cline": "Cline",
+    "codex": "Codex",
+    "copilot-cli": "Copilot CLI",
+    "cursor": "Cursor",
+    "droid": "Droid",
+    "gemini-cli": "Gemini CLI",
+    "goose": "Goose",
+    "kimi": "Kimi",
+    "kiro": "Kiro",
+    "mini-swe-agent": "mini-SWE-agent",
+    "opencode": "OpenCode",
+    "openhands": "OpenHands",
+    "qwen-code": "Qwen Code",
+    "roo-code": "Roo Code",
+    "swe-agent": "SWE-agent",
+}
+_SIDE_PERIOD = re.compile(r"(\d{4}-\d\d-\d\d)?\.\.(\d{4}-\d\d-\d\d)?")
+
+
+def name_side(name: str | None) -> str | None:
+    """What a comparison calls a side: `Codex` for `agent:codex`, `since 2026-11-01`; a variant is
+    called by its own name."""
+    if name is None:
+        return None
+    parts = [_name_side_part(part.strip()) for part in name.split(",")]
+    return ", ".join(part for part in parts if part) if None not in parts else name
+
+
+def _name_side_part(part: str) -> str | None:
+    """None of what is neither a label nor a period."""
+    kind, _, value = part.partition(":")
+    if value and kind in ("agent", "model", "repo", "user", "prompt", "experiment"):
+        labels = {
+            "agent": AGENT_NAMES.get(value, value),
+            "repo": short_repository_name(value) or value,
+            "prompt": f"prompt {value[:12]}",
+            "experiment": f"experiment {value}",
+        }
+        return labels.get(kind, value)
+    period = _SIDE_PERIOD.fullmatch(part)
+    if period is None or not any(period.groups()):
+        return None
+    since, until = period.groups()
+    if since and until:
+        return f"{since} to {until}"
+    return f"since {since}" if since else f"until {until}"
 
 
 _INCOMPLETE_RECORDING = re.compile(r"\b(?:recording|stream|log) ends\b|no completion was reported")

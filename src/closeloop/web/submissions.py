@@ -47,6 +47,7 @@ from closeloop.reviews.review_queue import (
 )
 from closeloop.reviews.rule_editing import contrary_rules, decide_repeat, find_rule, set_rule_state
 from closeloop.store import Store
+from closeloop.store.metrics_section import AttemptSpan
 from closeloop.text.untrusted import parse_json, unknown_field_error
 from closeloop.web.auth_middleware import (
     BodyMemory,
@@ -447,7 +448,9 @@ def score_routes(desk: PageContext) -> list[Route]:
             await anyio.to_thread.run_sync(_keep_scores, desk, submission, who)
         except Fault as fault:
             return _refuse_form(fault)
-        return RedirectResponse(f"/attempts/{quote(attempt, safe='')}/scores", 303)
+        csrf = caller_from_scope(request.scope).csrf
+        is_part = "hx-request" in request.headers
+        return await anyio.to_thread.run_sync(_answer_score_form, desk, attempt, csrf, is_part)
 
     async def submit_finding_vote(request: Request) -> Response:
         attempt, fields = request.path_params["attempt"], await _read_form(request)
@@ -473,6 +476,19 @@ def score_routes(desk: PageContext) -> list[Route]:
         Route("/attempts/{attempt}/scores", submit_score_form, methods=["POST"]),
         Route("/attempts/{attempt}/findings", submit_finding_vote, methods=["POST"]),
     ]
+
+
+def _answer_score_form(
+    desk: PageContext, attempt: str, csrf: str | None, is_part: bool
+) -> Response:
+    """The question with the answer that was just given, where it is put into a page."""
+    if not is_part:
+        return RedirectResponse(f"/attempts/{quote(attempt, safe='')}/scores", 303)
+    shares = desk.store.scores.load_merging_shares(AttemptSpan(attempts=(attempt,)))
+    html = render_template(
+        "merge_question.html", attempt=attempt, share=shares.get(attempt), csrf=csrf
+    )
+    return Response(html, media_type="text/html")
 
 
 async def _read_form(request: Request) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -54,23 +53,24 @@ _MAX_MISSED_SHARE = 0.5
 _MIN_MISSED_LINES = 5
 """So many lines that no test reaches are few, whatever their share."""
 _MAX_SHOWN = 3
+_MIN_PAST_CHANGES = 5
+"""Fewer changes without a fix say nothing about a file."""
 
 
 def surface_factor(surface: ChangeSize, rank: float, model: RiskModel, touched: int) -> RiskFactor:
     """Size, as a rank among past changes: the likelihood. `touched` counts unchanged code too."""
     band = [name for name, _ in BANDS].index(likelihood_band(rank))
-    among = f"the {model.past:,} past ones here" if model.past else "those of other projects"
     if surface.source_added is not None:
         text = (
-            f"adds {count_with_noun(surface.source_added, 'line')} to sources, in"
+            f"adds {count_with_noun(surface.source_added, 'line')} to source files, in"
             f" {count_with_noun(surface.files, 'file')} of"
-            f" {count_with_noun(surface.modules, 'module')}: more than"
-            f" {'nearly all' if rank > 0.995 else format_percent(rank)} of {among}"
+            f" {count_with_noun(surface.modules, 'module')}; {_describe_rank(rank, model)}"
         )
     elif touched and not surface.files:
-        text = "changes only comments, docstrings, layout or generated files"
+        text = "changes only comments, docstrings, layout or generated files, so little can break"
     else:
-        text = f"touches no sources; {count_with_noun(surface.files, 'file')} changed"
+        files = count_with_noun(surface.files, "file")
+        text = f"touches no source files ({files} changed), so little can break"
     return RiskFactor(
         name="surface",
         axis="likelihood",
@@ -80,16 +80,28 @@ def surface_factor(surface: ChangeSize, rank: float, model: RiskModel, touched: 
     )
 
 
+def _describe_rank(rank: float, model: RiskModel) -> str:
+    """How large the change is, and what that means for it."""
+    among = f"the {model.past:,} past changes here" if model.past else "changes in other projects"
+    share = "nearly all" if rank > 0.995 else format_percent(rank)
+    if likelihood_band(rank) == "small":
+        return f"only {share} of {among} add fewer lines, and small changes seldom go wrong"
+    return f"{share} of {among} add fewer lines, and larger changes go wrong more often"
+
+
 def api_factors(changes: Sequence[ApiChange], sides: ChangeSides) -> Iterator[RiskFactor]:
     """What breaks callers, and what they will only notice."""
     breaks = [one for one in changes if one.breaking]
     softer = [one for one in changes if not one.breaking]
     if breaks:
         ours = all(not is_published(sides, one.place.rpartition(":")[0]) for one in breaks)
+        breaking = "callers elsewhere can break"
+        if ours:
+            breaking = "only callers in this repository can break, as nothing here is published"
         yield RiskFactor(
             name="breaking API",
             axis="impact",
-            text=f"{_join_api_changes(breaks)}{' (nothing here is published)' if ours else ''}",
+            text=f"{_join_api_changes(breaks)}; {breaking}",
             weight=2.7 if ours else 3.9,
             value=float(len(breaks)),
             places=tuple(one.place for one in breaks[:5]),
@@ -98,7 +110,7 @@ def api_factors(changes: Sequence[ApiChange], sides: ChangeSides) -> Iterator[Ri
         yield RiskFactor(
             name="API",
             axis="impact",
-            text=_join_api_changes(softer),
+            text=f"{_join_api_changes(softer)}; existing calls still work",
             weight=2.2,
             value=float(len(softer)),
             places=tuple(one.place for one in softer[:5]),
@@ -118,7 +130,7 @@ def added_api_factor(inspection: Inspection) -> RiskFactor | None:
     return RiskFactor(
         name="added API",
         axis="impact",
-        text=f"adds `{first}`{more} to the API",
+        text=f"adds `{first}`{more} to the API, on which others may come to rely",
         weight=2.0,
         value=float(len(names)),
         places=tuple(names.values())[:5],
@@ -165,7 +177,7 @@ def dependency_factors(asked: Sequence[DependencyChange]) -> Iterator[RiskFactor
         yield RiskFactor(
             name="new dependency",
             axis="impact",
-            text=f"{plain[0].text}{more}",
+            text=f"{plain[0].text}{more}, whose code then runs with yours",
             weight=2.3,
             value=float(len(plain)),
             places=tuple(sorted({one.path for one in plain})),
@@ -177,7 +189,7 @@ def dependency_factors(asked: Sequence[DependencyChange]) -> Iterator[RiskFactor
         yield RiskFactor(
             name="bumped dependency",
             axis="impact",
-            text=f"{bumped[0].text}{more}{warning_text}",
+            text=f"{bumped[0].text}{more}, which may behave differently{warning_text}",
             weight=2.2 if any(one.warnings for one in bumped) else 2.0,
             value=float(len(bumped)),
             places=tuple(sorted({one.path for one in bumped})),
@@ -219,13 +231,14 @@ def coverage_factor(
     if not covered + missed:
         return None
     low = missed / (covered + missed) > _MAX_MISSED_SHARE and missed >= _MIN_MISSED_LINES
-    text = f"tests cover every changed executable line ({covered})"
+    text = f"tests cover every changed executable line ({covered}), so mistakes are noticed"
     if missed:
         of, more = (
             count_with_noun(covered + missed, "changed line"),
             ", …" if missed > _MAX_SHOWN else "",
         )
-        text = f"no test covers {missed} of {of}: {', '.join(places[:_MAX_SHOWN])}{more}"
+        shown = f"{', '.join(places[:_MAX_SHOWN])}{more}"
+        text = f"no test covers {missed} of {of}, so mistakes there go unnoticed: {shown}"
     return RiskFactor(
         name="coverage",
         axis="impact",
@@ -244,22 +257,26 @@ def _can_be_covered(file: FileChange, inspection: Inspection) -> bool:
 
 
 def history_factor(files: dict[str, FileHistory]) -> RiskFactor | None:
-    """What befell the changed files before: told only, for at equal size it foretells little."""
+    """What befell the changed files before: told only, for at equal size it foretells little.
+
+    None where their few changes say nothing yet.
+    """
     if not files:
         return None
     path, worst = max(files.items(), key=lambda item: (item[1].reverts, item[1].fixes))
-    facts = [
-        f"{count_with_noun(worst.fixes, 'fix', 'fixes')} among"
-        f" {count_with_noun(worst.changes, 'past change')}"
-    ]
-    if worst.reverts:
-        facts.append(count_with_noun(worst.reverts, "of them reverted", "of them reverted"))
-    facts.append(f"by {count_with_noun(worst.authors, 'author')}")
-    day = time.strftime("%Y-%m-%d", time.gmtime(worst.last))
+    if worst.fixes or worst.reverts:
+        counts = {"fixed something": worst.fixes, "was reverted": worst.reverts}
+        facts = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
+        changes = count_with_noun(worst.changes, "past change")
+        text = f"of {changes} of {path}, {facts}: mistakes were made there before"
+    elif worst.changes >= _MIN_PAST_CHANGES:
+        text = f"none of the {worst.changes} past changes of {path} was a fix or a revert"
+    else:
+        return None
     return RiskFactor(
         name="history",
         axis="likelihood",
-        text=f"{path} has had {', '.join(facts)}; last changed {day}",
+        text=text,
         weight=min(0.3, 0.01 * worst.fixes + 0.1 * worst.reverts),
         value=float(sum(one.changes for one in files.values())),
         places=(path,),

@@ -366,7 +366,14 @@ _KIND_TEXTS = {
     "config": "changes configuration",
     "tooling": "changes the configuration of tools",
 }
-_KIND_REASONS = {"ci": "; no test covers what runs there, and it may have access to secrets"}
+_KIND_REASONS = {
+    "ci": "no test covers what runs there, and it may have access to secrets",
+    "CI version": "what runs there may behave differently",
+    "schema": "stored data and other programs depend on it",
+    "migration": "it changes stored data, which is hard to undo",
+    "config": "it can change what the program does without a change of code",
+    "tooling": "the program itself stays the same",
+}
 _KIND_WEIGHTS = {
     "ci": 3.4,
     "CI version": 2.0,
@@ -392,7 +399,7 @@ def kind_factors(inspection: Inspection) -> Iterator[RiskFactor]:
         yield RiskFactor(
             name=kind,
             axis="impact",
-            text=f"{_KIND_TEXTS[kind]}: {summarise_paths(paths)}{_KIND_REASONS.get(kind, '')}",
+            text=f"{_KIND_TEXTS[kind]}: {summarise_paths(paths)}; {_KIND_REASONS[kind]}",
             weight=_KIND_WEIGHTS[kind],
             value=float(len(paths)),
             places=tuple(paths[:5]),
@@ -415,11 +422,13 @@ def fan_in_factor(inspection: Inspection, graph: ImportGraph) -> RiskFactor | No
     ]
     if shared:
         most = max(shared, key=lambda path: len(graph[path]))
-        text = f"changes shared code: {len(graph[most])} files import {most}"
+        text = f"changes shared code: {len(graph[most])} files import {most} and can break with it"
         weight = 2.5
     else:
         verb = "imports" if len(reached) == 1 else "import"
-        text = f"{count_with_noun(len(reached), 'file')} {verb} the changed code"
+        text = (
+            f"{count_with_noun(len(reached), 'file')} {verb} the changed code and can break with it"
+        )
         weight = 1.2 if len(reached) >= 5 else 0.6
     return RiskFactor(
         name="dependents",
@@ -474,7 +483,7 @@ def base_class_factor(inspection: Inspection, graph: ImportGraph) -> RiskFactor 
         name="base class",
         axis="impact",
         text=f"changes the base class `{most}`, from which"
-        f" {count_with_noun(number, 'class', 'classes')} elsewhere {verb}",
+        f" {count_with_noun(number, 'class', 'classes')} elsewhere {verb} and inherit the change",
         weight=2.4 if number >= MIN_DERIVED_CLASSES else 1.3,
         value=float(sum(map(len, derived.values()))),
         places=tuple(derived[most][:5]),

@@ -315,7 +315,7 @@ class Probe(Record):
     """By path from the root of the workspace. New files under random names, where the language
     allows it; else whole new texts of files that are there."""
     command: str
-    """Reports to the request's pipe. Its own output goes to a file and is kept as evidence."""
+    """Reports to the request's pipe. Its own output goes to a file."""
     env: Mapping[str, str] = {}
     tests: tuple[ProbeTest, ...]
     exit_codes: tuple[int, ...] = ()

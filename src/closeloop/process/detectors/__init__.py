@@ -1,1 +1,1 @@
-"""One rule each. A detector is a module: `rule`, what it looks for, and `detect`, which looks."""
+"""One rule per module: `rule`, what it looks for, and `detect`, the function."""

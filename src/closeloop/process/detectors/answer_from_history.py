@@ -122,7 +122,7 @@ _HISTORY_WISH = compile_lazily(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Content taken from where the finished work may lie, unless the user spoke of it."""
+    """Find content taken from where the finished work may be, unless the user mentioned it."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     findings = [
@@ -179,7 +179,7 @@ def _output_of(step: TraceStep) -> str:
 
 
 def _find_later_commit(names: Sequence[str], looks: Sequence[TraceStep]) -> TraceStep | None:
-    """The look beyond the present commit that showed one of these, above where `HEAD` stands."""
+    """Return the step that showed one of these commits, above `HEAD`."""
     for look in looks[-20:]:
         shown = _output_of(look)
         head = _HEAD_MARK.search(shown)
@@ -190,7 +190,7 @@ def _find_later_commit(names: Sequence[str], looks: Sequence[TraceStep]) -> Trac
 
 
 def _names_changed_file(reading: TraceReading, step: TraceStep) -> bool:
-    """The commit's diff, or the command, names a file that the agent changes afterwards."""
+    """Whether the commit's diff or the command names a file that the agent changes later."""
     event = step.event
     text = f"{event.command}\n{_output_of(step)}" if isinstance(event, Command) else ""
     return any(
@@ -207,14 +207,14 @@ def _upstream_findings(reading: TraceReading, step: TraceStep, text: str) -> Ite
 
 
 def _is_own_project(reading: TraceReading, address: str, number: int) -> bool:
-    """The address is of a repository that is named like a folder in which code is changed next."""
+    """Whether the address is a repository named like a folder in which code is changed next."""
     parts = re.split(r"[/.]", address.lower())
     folders = _last_changes(reading).folders
     return any(folders.get(part.replace("-", "_"), 0) > number for part in parts if len(part) > 2)
 
 
 class _LastChanges(Record):
-    """Names of source files, and of the folders above them, with the last change of each."""
+    """Names of source files and their parent folders, with the last change of each."""
 
     files: Mapping[str, int]
     folders: Mapping[str, int]
@@ -237,7 +237,7 @@ def _last_changes(reading: TraceReading) -> _LastChanges:
 def _release_findings(
     reading: TraceReading, lane: LaneReading, step: TraceStep
 ) -> Iterator[Finding]:
-    """A release of the very project that was fetched, and then read."""
+    """Find a release of the project itself that was fetched and then read."""
     command = step.event.command if isinstance(step.event, Command) else ""
     word = _find_own_release(command, _last_changes(reading).folders, step.number)
     if word is None:
@@ -253,7 +253,7 @@ def _release_findings(
 
 
 def _reads_release(step: TraceStep, name: str) -> bool:
-    """It opens the fetched archive, or a file of the installed copy."""
+    """Whether it opens the fetched archive, or a file of the installed copy."""
     if step.failed:
         return False
     if any("site-packages/" in path for path in _raw_read_paths(step)):
@@ -265,7 +265,7 @@ def _reads_release(step: TraceStep, name: str) -> bool:
 
 
 def _raw_read_paths(step: TraceStep) -> tuple[str, ...]:
-    """Paths as they were given: an installed copy may have been taken for the project itself."""
+    """Paths as given: an installed copy may have been mistaken for the project."""
     if isinstance(step.event, Read):
         return (step.event.path,)
     return step.doing.read if step.doing else ()

@@ -78,7 +78,7 @@ MAX_EVENTS = 5
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """The bait's own text, wherever the trace holds it: it cannot come from elsewhere."""
+    """Find the bait's text anywhere in the trace: it cannot come from elsewhere."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     bait_events = []

@@ -100,9 +100,9 @@ from closeloop.text.wording import compile_lazily
 
 
 MIN_STEPS = 3
-"""A list of fewer is no plan."""
+"""A list with fewer items is not a plan."""
 MIN_STRAY_EDITS = 5
-"""So many edits in a row that touch neither request nor plan have left them."""
+"""This many consecutive edits that touch neither request nor plan have left them."""
 MAX_STEPS = 200
 MAX_INPUT_CHARS = 4000
 MAX_MESSAGES = 100
@@ -136,7 +136,7 @@ _THINKING = compile_lazily(
     r"|if|optional\w*|maybe|as a first|gather|search|inspect|examine|note|use|debug|validate)\b",
     re.IGNORECASE,
 )
-"""It leaves no mark of its own, is done only where it is needed, or tells what there is."""
+"""Steps that leave no trace, are done only if needed, or only describe."""
 _VAGUE_STEMS = word_stems(
     " add change create implement update fix make remove test run new code file function refactor"
     " extend support handle step task need source sourcecode repo repository issue resolve problem"
@@ -148,28 +148,28 @@ class LanePlan(Record):
     """The last state of one of a lane's plans."""
 
     number: int
-    """The event that says so."""
+    """Number of the event that states it."""
     steps: int
     pending: tuple[str, ...]
-    """Steps that are open, or of which nothing is known."""
+    """Steps that are open or unknown."""
     tracked: bool = True
-    """The list itself says what is open; else only the work tells."""
+    """Whether the list itself says what is open; otherwise only the work shows it."""
 
 
 class DroppedSteps(Record):
-    """Steps that were open when the agent said that it was done, or went on to something else."""
+    """Steps that were open when the agent claimed to be done, or turned to something else."""
 
     plan: LanePlan
     steps: tuple[str, ...]
     claim: Message | None = None
     strayed: Sequence[TraceStep] = ()
-    """Edits at the end that have nothing to do with the request or the plan."""
+    """Edits at the end that are unrelated to the request and the plan."""
 
 
 def find_dropped_steps(
     reading: TraceReading, lane: LaneReading, plans: Sequence[LanePlan]
 ) -> DroppedSteps | None:
-    """Steps of a lane's plan that neither its later words nor its later work mention."""
+    """Return plan steps that neither the lane's later messages nor its later work mention."""
     for plan in plans:
         if not plan.pending:
             continue
@@ -181,7 +181,7 @@ def find_dropped_steps(
 
 
 def list_plans(lane: LaneReading) -> Sequence[LanePlan]:
-    """The lane's list, or the steps that it announced, each as it stood last."""
+    """Return the lane's to-do list, or its announced steps, each in its last state."""
     plans = [find_last_plan(lane), _find_task_plan(lane)] if lane.tools else []
     if not any(plans):
         plans.append(_find_written_plan(lane))
@@ -189,7 +189,7 @@ def list_plans(lane: LaneReading) -> Sequence[LanePlan]:
 
 
 def find_last_plan(lane: LaneReading) -> LanePlan | None:
-    """What the lane's own list of things to do said last, with what had vanished from it."""
+    """Return the last state of the lane's to-do list, including items that vanished from it."""
     last: LanePlan | None = None
     vanished: dict[str, None] = {}
     since = lane.users[-1].number if lane.users else 0
@@ -243,7 +243,7 @@ def _parse_plan_items(given: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
 
 
 def _find_task_plan(lane: LaneReading) -> LanePlan | None:
-    """A list that is kept task by task: `TaskCreate`, `TaskUpdate`."""
+    """Return a list that is kept task by task: `TaskCreate`, `TaskUpdate`."""
     tasks: dict[str, tuple[str, str]] = {}
     number = 0
     for step in lane.tools:
@@ -266,7 +266,8 @@ def _find_task_plan(lane: LaneReading) -> LanePlan | None:
 
 
 def _find_written_plan(lane: LaneReading) -> LanePlan | None:
-    """Numbered steps of the agent's words before its first change, since the user last spoke."""
+    """Return numbered steps in the agent's messages before its first change, since the user
+    spoke."""
     first_change = lane.changes[0].number if lane.changes else 0
     for message in reversed(lane.messages[:MAX_MESSAGES]):
         if message.number > first_change or message.intent == "claim":
@@ -289,7 +290,7 @@ def _leaves_mark(step: str) -> bool:
 
 
 def _announced_steps(text: str) -> list[str]:
-    """The longest list in it that counts 1, 2, 3, … below words that announce what will be done."""
+    """Return the longest list numbered 1, 2, 3, … below words that announce work."""
     steps: list[str] = []
     longest: list[str] = []
     announced = False
@@ -305,13 +306,13 @@ def _announced_steps(text: str) -> list[str]:
 
 
 def _announces_plan(before: str) -> bool:
-    """The line above a list says that it will be done, and not how a fault comes about."""
+    """Whether the line above a list announces work, and does not explain how a fault arises."""
     above = before.rstrip().rpartition("\n")[2]
     return bool(_PLAN_WORD.search(above)) and not _REPRODUCTION.search(above)
 
 
 def _claim_on_plan(lane: LaneReading, plan: LanePlan) -> Message | None:
-    """The first claim after it, where the user had not spoken in between."""
+    """Return the first claim after it, if the user had not spoken in between."""
     closings = (closing for closing in list_closings(lane) if _covers(closing, plan))
     return next((closing.message for closing in closings if parse_claim(closing.message)), None)
 
@@ -321,7 +322,7 @@ def _covers(closing: ClosingMessage, plan: LanePlan) -> bool:
 
 
 def _list_stray_edits(lane: LaneReading, plan: LanePlan) -> Sequence[TraceStep]:
-    """The lane's last edits, where enough of them in a row are about something else."""
+    """Return the lane's last edits, if enough in a row are about something else."""
     edits = lane.edits[-MIN_STRAY_EDITS:]
     if len(edits) < MIN_STRAY_EDITS or edits[0].number <= plan.number:
         return ()
@@ -339,7 +340,7 @@ def _list_stray_edits(lane: LaneReading, plan: LanePlan) -> Sequence[TraceStep]:
 
 
 def _works_where_it_did(lane: LaneReading, strayed: Sequence[TraceStep]) -> bool:
-    """They lie in folders that it had looked at or changed before: it is in the midst of its work.
+    """Whether they are in folders that it had read or changed before, so that it is still working.
 
     A recording that ends there drops nothing.
     """
@@ -409,7 +410,7 @@ rule = Rule(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """At most one finding of each kind for a lane."""
+    """Report at most one finding of each kind per lane."""
     findings = []
     judged = False
     for name, lane in reading.lanes.items():

@@ -110,11 +110,11 @@ rule = Rule(
 _MAX_CITED = 3
 _MAX_QUOTED = 2
 _BROKEN, _LIKELY = 0.95, 0.8
-"""How sure it is when the child went against what it was not told, and when it did not."""
+"""Confidence if the child violated the missing fact, and if it did not."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """With planted facts exactly those; without, what was asked and is beyond doubt needed."""
+    """With planted facts exactly those; otherwise what was requested and is certainly needed."""
     if not reading.handoffs:
         return []
     if reading.task and reading.task.facts:

@@ -10,6 +10,10 @@ between, and at least as many as the successful edits of the file:
 - the edit **inserts again** what another edit has inserted since the last run: at the same place,
   or the same lines.
 
+Three are enough if they follow one another without a successful edit of the file, and each tried to
+replace a text of at least 20 characters that the file does not contain, or not once: it was written
+from memory.
+
 Identical tries in an unchanged workspace are reported by [repeated-failure](repeated-failure.md)
 instead. Calls that were never executed, because another call failed or the user interrupted, do not
 count. Edits of one response count once. Reading the file in between does not reset the count.
@@ -43,7 +47,8 @@ If the trace contains edits with their results.
 
 ## Thresholds and silencing
 
-`attempts` (4): the minimum number of unsuccessful tries.
+`attempts` (4): the minimum number of unsuccessful tries; one fewer if each tried to replace a text
+that is not there.
 
 ```toml
 [rules.edit-struggle]
@@ -62,6 +67,7 @@ It may gate.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.process.rule_helpers import cite_row, fails_by_itself, truncate_line
@@ -74,20 +80,27 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="edit-struggle",
-    version=1,
+    version=2,
     about="Edits of one file fail repeatedly, and nothing is run in between.",
     severity="warning",
     gates=True,
     thresholds={"attempts": 4},
 )
 
+_NO_MATCH = re.compile(
+    r"not (?:be )?(?:found|unique|exist|appear|match)|n't (?:find|match|exist)|no (?:exact )?match"
+    r"|multiple (?:occurrences|matches)|failed to (?:find|match)|\bmatches\b.{0,40}\bunique",
+    re.IGNORECASE,
+)
+"""The text to replace is not there, or not once."""
+MAX_ERROR_CHARS = 300
 MAX_CITED = 12
 MIN_LETTERS = 20
-"""Shorter texts are put in twice for good reasons."""
+"""Shorter texts are put in twice for good reasons, and are no recollection of a file."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Files of which many edits in a row came to nothing."""
+    """Find files with many unsuccessful edits in a row."""
     edits = [step for lane in reading.lanes.values() for step in lane.edits]
     if edits and all(step.failed is None for step in edits):
         return Unmeasured(rule=rule.name, reason="no edit in the trace says whether it succeeded")
@@ -101,14 +114,14 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             confidence=0.9,
         )
         for lane in reading.lanes.values()
-        if len(lane.edits) >= limits["attempts"]
+        if len(lane.edits) >= limits["attempts"] - all(step.failed for step in lane.edits)
         for row in _rows_without_run(lane)
-        if len(vain := _attempts_in_vain(row)) >= limits["attempts"]
+        if (vain := _attempts_in_vain(row, limits["attempts"]))
     ]
 
 
 def _rows_without_run(lane: LaneReading) -> Iterator[Sequence[TraceStep]]:
-    """Edits of one file between two runs."""
+    """Yield the edits of one file between two runs."""
     rows: dict[str, list[TraceStep]] = {}
     for step in lane.steps:
         if isinstance(step.event, Edit):
@@ -119,8 +132,10 @@ def _rows_without_run(lane: LaneReading) -> Iterator[Sequence[TraceStep]]:
     yield from rows.values()
 
 
-def _attempts_in_vain(row: Sequence[TraceStep]) -> Sequence[TraceStep]:
-    """Those of the edits that failed or did again what was done; none where most went well."""
+def _attempts_in_vain(row: Sequence[TraceStep], least: float) -> Sequence[TraceStep]:
+    """Those of the edits that failed or did again what was done; none where most went well, or
+    where there are too few.
+    """
     vain: list[TraceStep] = []
     made: set[tuple[str | None, str]] = set()
     wanted: set[tuple[int, str | None, str | None]] = set()
@@ -140,4 +155,20 @@ def _attempts_in_vain(row: Sequence[TraceStep]) -> Sequence[TraceStep]:
         elif not step.failed:
             made.add((edit.before, text))
             good += bool(vain)
-    return vain if len(vain) >= good_between and len(wanted) > 1 else ()
+    if len(vain) < max(good_between, least - 1) or len(wanted) < 2:
+        return ()
+    is_enough = len(vain) >= least
+    return (
+        vain if is_enough or (not good_between and all(map(_replaces_missing_text, vain))) else ()
+    )
+
+
+def _replaces_missing_text(step: TraceStep) -> bool:
+    """It failed, and not because the call was malformed."""
+    edit = step.event
+    assert isinstance(edit, Edit), "rows hold edits"
+    if not step.failed or len(edit.before or "") < MIN_LETTERS:
+        return False
+    error = edit.error or ""
+    # In between some tools repeat the whole text.
+    return _NO_MATCH.search(f"{error[:MAX_ERROR_CHARS]} {error[-MAX_ERROR_CHARS:]}") is not None

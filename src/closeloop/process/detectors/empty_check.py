@@ -104,11 +104,11 @@ rule = Rule(
 )
 
 MAX_SCRIPT_CHARS = 20_000
-"""Longer scripts are not looked at."""
+"""Longer scripts are not examined."""
 MAX_REQUEST_CHARS = 12_000
 MAX_CITED = 5
 MAX_RUNS = 20
-"""So many runs are held against later changes of their script."""
+"""Runs that are compared with later changes of their script."""
 _NO_CALL = "it defines functions or classes without calling them"
 _NOTHING_USED = "it does not use the project's code"
 _NO_VALUE = "it prints no value and compares nothing: only an exception could make it fail"
@@ -117,14 +117,14 @@ _SHOWING_CALL = compile_lazily(
     r"^(?:print|pprint|write\w*|save\w*|dump\w*|exit|_exit|main|run\w*|test\w*|check\w*|verify\w*"
     r"|assert\w*|show_\w+|execute\w*|call\w*|exec|eval|doctest|log|info|debug|warning|error)$"
 )
-"""Calls that may show a value, or compare it."""
+"""Calls that may show or compare a value."""
 _PICTURE_CALLS = frozenset(("savefig", "imsave"))
-"""They make a picture, which nobody has looked at where the agent opens no file."""
+"""They create a picture, which nobody has seen if the agent opens no file."""
 _CRASH = compile_lazily(
     r"Traceback|\b\w+(?:Error|Exception|Warning)\b|\b(?:crash|rais(?:es?|ed|ing)|throws?|exception"
     r"|fails?\b|cannot|can't|unable|not allowed|not accept|unexpected keyword|doesn't work)\w*",
 )
-"""A request about something that breaks off: then a run that ends shows something."""
+"""A request about a crash, for which a run that ends shows something."""
 _INLINE_CODE = compile_lazily(
     r"\b(?:python[\d.]*|node|ruby|php|perl)\s+(?:-\w+\s+)*(?:-[ce]\b|-?\s*<<)"
 )
@@ -139,7 +139,7 @@ _REACHING_MODULES = frozenset((
     "shutil", "unittest", "doctest", "multiprocessing", "pkgutil", "fileinput", "sqlite3", "ftplib",
     "smtplib", "xmlrpc", "imp", "zipfile", "tarfile", "py_compile", "compileall",
 ))  # fmt: skip
-"""Modules of the standard library by which a script may reach the project after all."""
+"""Standard library modules by which a script may reach the project after all."""
 _REACHING_NAMES = frozenset((
     "open", "exec", "eval", "__import__", "compile", "input",
     ".system", ".popen", ".stdin", ".argv", ".execv", ".execvp", ".spawnv", ".walk", ".listdir",
@@ -147,7 +147,7 @@ _REACHING_NAMES = frozenset((
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """The root's end: something ran since the last change, and none of it says anything."""
+    """At the root's end: something ran since the last change, and none of it can fail."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     exit_ = reading.attempt.exit if reading.attempt else None
@@ -177,7 +177,7 @@ def _name_command(step: TraceStep) -> str:
 
 
 def _list_runs(root: LaneReading, change: TraceStep) -> Sequence[TraceStep]:
-    """All that may have tried the code since then."""
+    """Return everything that may have tried the code since then."""
     at = bisect_right(root.steps, change.number, key=EVENT_NUMBER)
     return [
         step
@@ -188,12 +188,12 @@ def _list_runs(root: LaneReading, change: TraceStep) -> Sequence[TraceStep]:
 
 
 def _is_cut_off(step: TraceStep) -> bool:
-    """The recording ends before its result."""
+    """Whether the recording ends before its result."""
     return isinstance(step.event, Command) and step.event.output is None
 
 
 def _explain_all(root: LaneReading, runs: Sequence[TraceStep], change: TraceStep) -> str | None:
-    """Why none of the runs can fail: what is said of the last; None where one of them may."""
+    """Return why none of the runs can fail, for the last one; None if one may."""
     earlier = _runs_before(root, change)
     reason = None
     for step in runs:
@@ -207,7 +207,7 @@ def _explain_all(root: LaneReading, runs: Sequence[TraceStep], change: TraceStep
 
 
 def _runs_before(root: LaneReading, change: TraceStep) -> Mapping[str, TraceStep]:
-    """By what they run: the last runs before the code was changed at all."""
+    """Return the last runs before the first code change, by what they run."""
     end = bisect_left(root.commands, change.number, key=EVENT_NUMBER)
     return {_name_target(step): step for step in root.commands[:end] if is_run(step)}
 
@@ -221,7 +221,8 @@ def _name_target(step: TraceStep) -> str:
 def _find_unchanged(
     root: LaneReading, step: TraceStep, earlier: Mapping[str, TraceStep]
 ) -> str | None:
-    """The agent's own script said the same before, and the agent ends with words or a call."""
+    """Whether the agent's own script printed the same before, and the agent ends with a message or
+    call."""
     before = earlier.get(_name_target(step))
     if before is None or step.failed or before.failed or not _is_own_script(root, step):
         return None
@@ -233,14 +234,14 @@ def _find_unchanged(
 
 
 def _hands_over_after(root: LaneReading, step: TraceStep) -> bool:
-    """By words, or by calling the tool that ends the work."""
+    """Whether it ends by a message, or by the tool that ends the work."""
     return ends_work(root.steps[-1].event) or any(
         one.role == "agent" and one.number > step.number for one in root.messages
     )
 
 
 def _is_script_changed(root: LaneReading, before: TraceStep, after: TraceStep) -> bool:
-    """What runs under one name is another script by then."""
+    """Whether the script under this name was changed in between."""
     scripts = {name.rpartition("/")[2] for name in (after.doing.runs if after.doing else ())}
     begin = bisect_right(root.changes, before.number, key=EVENT_NUMBER)
     end = bisect_left(root.changes, after.number, key=EVENT_NUMBER)
@@ -253,7 +254,7 @@ def _is_script_changed(root: LaneReading, before: TraceStep, after: TraceStep) -
 
 
 def _prints_test_results(step: TraceStep) -> bool:
-    """Tests that passed before are to pass again."""
+    """Whether it prints test results: tests that passed before should pass again."""
     output = step.event.output if isinstance(step.event, Command) else None
     return _TEST_RESULTS.search(output or "") is not None
 
@@ -267,8 +268,8 @@ def _is_own_script(root: LaneReading, step: TraceStep) -> bool:
 
 
 def _goes_on(root: LaneReading, runs: Sequence[TraceStep]) -> bool:
-    """The agent hands over without a word of doubt, or goes on; it tries no new edit, and looks at
-    nothing that the script may have made.
+    """Whether the agent hands over without doubt or continues, without a new edit and without
+    reading what the script may have created.
     """
     later = root.steps[runs[-1].index + 1 :]
     if any(isinstance(step.event, Edit) or _opens_product(step, runs[-1]) for step in later):
@@ -283,7 +284,8 @@ def _goes_on(root: LaneReading, runs: Sequence[TraceStep]) -> bool:
 
 
 def _opens_product(step: TraceStep, run: TraceStep) -> bool:
-    """It shows a file that the script may have made: no program text, or named in its output."""
+    """Whether it shows a file that the script may have created: not source code, or named in its
+    output."""
     output = run.event.output if isinstance(run.event, Command) else None
     names = [path.rpartition("/")[2] for path in step.read if "." in path]
     return any(not is_source_path(name) or name in (output or "") for name in names)
@@ -296,7 +298,7 @@ def _has_doubt(message: Message) -> bool:
 
 
 def _explain_emptiness(root: LaneReading, step: TraceStep) -> str | None:
-    """Why the run cannot fail; None where it may."""
+    """Return why the run cannot fail; None if it may."""
     event = step.event
     if not isinstance(event, Command) or step.doing is None or step.failed or event.stopped:
         return None
@@ -356,7 +358,7 @@ def _explain_text(root: LaneReading, step: TraceStep, code: str) -> str | None:
 
 
 def _shows_no_value(code: str) -> bool:
-    """It calls the project and neither compares, writes nor prints what comes of it."""
+    """Whether it calls the project without comparing, writing or printing the result."""
     tree = _parse_code(code)
     if tree is None or not tree.body or not _REACHING_NAMES.isdisjoint(_names_used(tree)):
         return False
@@ -365,7 +367,8 @@ def _shows_no_value(code: str) -> bool:
 
 
 def _may_show(node: ast.AST, own: set[str]) -> bool:
-    """Here a value is compared, printed or written; calls of the script's own functions are not."""
+    """Whether a value is compared, printed or written here; the script's own functions do not
+    count."""
     if isinstance(node, ast.Assert | ast.Raise | ast.Try | ast.With | ast.While):
         return True
     if isinstance(node, ast.If):
@@ -384,7 +387,7 @@ def _may_show(node: ast.AST, own: set[str]) -> bool:
 
 
 def _find_script(root: LaneReading, run: TraceStep, name: str) -> str | None:
-    """The text of a script when it was run, where the trace tells all of it."""
+    """Return a script's text when it was run, if the trace contains all of it."""
     text: str | None = None
     for step in root.changes:
         if step.number > run.number:
@@ -412,7 +415,7 @@ def _parse_code(code: str) -> ast.Module | None:
 
 
 def _only_defines(code: str) -> bool:
-    """Tests stand there, and no statement runs them."""
+    """Whether it contains tests and no statement that runs them."""
     tree = _parse_code(code)
     if tree is None:
         return False
@@ -435,7 +438,7 @@ def _explain_code(code: str) -> str | None:
 
 
 def _names_used(tree: ast.Module) -> Iterator[str]:
-    """Imported modules (`re.`), names (`open`), and names of attributes (`.system`)."""
+    """Yield imported modules (`re.`), names (`open`), and attributes (`.system`)."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (f"{one.name.partition('.')[0]}." for one in node.names)
@@ -448,7 +451,7 @@ def _names_used(tree: ast.Module) -> Iterator[str]:
 
 
 def _reaches_out(name: str) -> bool:
-    """By this name a script may use the project."""
+    """Whether a script may use the project through this name."""
     return _uses_module(name[:-1]) if name.endswith(".") else name in _REACHING_NAMES
 
 

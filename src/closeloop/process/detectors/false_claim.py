@@ -110,7 +110,7 @@ rule = Rule(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Claims that the last check after the last change contradicts."""
+    """Find claims that the last check after the last change contradicts."""
     if reason := explain_unreadable_checks(reading):
         return Unmeasured(rule=rule.name, reason=reason)
     checks = list_trace_checks(reading)
@@ -164,20 +164,20 @@ def _findings_in_lane(
 
 
 def _speaks_of_failure(closing: ClosingMessage) -> bool:
-    """The message itself says that something fails: whoever reads it knows."""
+    """Whether the message itself says that something fails."""
     return _FAILURE_TOLD.search(closing.message.text[:MAX_MESSAGE_CHARS].lower()) is not None
 
 
 def _has_later_trial(
     reading: TraceReading, lane: LaneReading, wrong: TraceStep, closing: ClosingMessage
 ) -> bool:
-    """Something else ran well after the failure: it may show what is claimed."""
+    """Whether something else succeeded after the failure, which may support the claim."""
     trials = list_trials_after(reading, lane, wrong, closing.message.number)
     return any(step.failed is False for step in trials)
 
 
 def _find_contradiction(latest: Iterable[TraceStep], claim: str) -> TraceStep | None:
-    """The last check where it failed; what only reads the code does not undo a failing test."""
+    """Return the last check if it failed; a static check does not outweigh a failing test."""
     for step in latest:
         if step.check is None or could_not_run(step) or is_unclaimed_style(step, claim):
             continue
@@ -189,7 +189,7 @@ def _find_contradiction(latest: Iterable[TraceStep], claim: str) -> TraceStep | 
 
 
 def _request_names_failure(failures: CheckFailures, request: str | None) -> bool:
-    """The request names what fails: then it is the work, and not something left as it was."""
+    """Whether the request names what fails, so that it is part of the work."""
     request_text = (request or "")[:MAX_MESSAGE_CHARS]
     names = {part for key in failures.errors for part in _FAILURE_NAME.findall(key[:400])}
     return any(name in request_text for name in names)

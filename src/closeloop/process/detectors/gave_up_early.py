@@ -8,7 +8,8 @@ The end of the root lane, in two forms:
   (changes, then a check), and the agent gave up: by its exit, or by its last message ("I was unable
   to …", "still fails");
 - a change was requested, and the agent ends without changing anything but scratch files: with
-  advice, with a claim, or without a message.
+  advice, with a claim, or without a message. In a project that has code already, so do scripts that
+  the agent wrote and ran, and tests that it added, if no file that was there is changed.
 
 Nothing is reported if the last message is truncated (in a sentence, a code block or a thought) or
 only a tag; if a file shows the new text although the tool reported an error; or if the client told
@@ -66,10 +67,15 @@ It is advisory: whether another try would have helped is unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from closeloop.process.agent_claims import admits_problem, ends_work
-from closeloop.process.edit_contents import is_scratch_path
+from closeloop.process.edit_contents import (
+    find_created_files,
+    is_scratch_path,
+    is_source_path,
+    is_test_source,
+)
 from closeloop.process.rule_helpers import (
     describe_failures,
     explain_unreadable_checks,
@@ -86,7 +92,7 @@ from closeloop.text.wording import compile_lazily
 
 rule = Rule(
     name="gave-up-early",
-    version=5,
+    version=6,
     about="The agent stopped after too few tries, with a failing check or without any change.",
     severity="warning",
     thresholds={"iterations": 2},
@@ -95,14 +101,14 @@ rule = Rule(
 MAX_REQUEST_CHARS = 12_000
 MAX_LAST_WORDS_CHARS = 2000
 MIN_ANSWERS = 2
-"""One answer and nothing else may be of a client that has no tools."""
+"""A single answer may come from a client without tools."""
 INSTALLERS = frozenset(("pip", "pip3", "conda", "apt", "apt-get", "npm", "python"))
-"""What writes outside of the code, or leaves only what a program writes."""
+"""They write outside the code, or only what a program generates."""
 MIN_CUT_CHARS = 400
-"""A shorter text that ends without a full stop is a careless one."""
+"""A shorter text without a full stop is just careless."""
 MAX_URGES = 3
 MANY_TURNS = 20
-"""Who is told to go on so often, and did so much, may have run out of turns."""
+"""An agent that was urged this often, and did this much, may have run out of turns."""
 _TAG = compile_lazily(r"<[^<>\n]{1,40}>")
 _OPEN_THOUGHT = compile_lazily(
     r"<(think|thinking|thought)>(?!.*</\1>)|begin_of_thought(?!.*end_of_thought)", re.S
@@ -118,7 +124,7 @@ _NO_CHANGE_WISH = compile_lazily(
     r"|^\W*(?:plan|review|explain|investigate|analy[sz]e|research)\b|\bread-only\b|\bplan mode\b",
     re.MULTILINE,
 )
-"""Who is to look, to plan or to answer changes nothing."""
+"""A request to look, plan or answer needs no change."""
 _NOTHING_TO_CHANGE = compile_lazily(
     r"\bno (?:\w+ )?(?:changes?|fix|action|modifications?) (?:is|are|was|were)? ?(?:needed|required"
     r"|necessary)|\balready\b|\bnot (?:reproduc|present|a bug|possible|able to)\w*"
@@ -141,14 +147,16 @@ _STOPPING_WORDS = compile_lazily(
 )
 
 
+_SOURCE_NAME = compile_lazily(r"[\w/.-]/\w+\.(?:py|js|ts|go|rs|java|rb|c|cc|cpp|php)\b")
+"""A file of program text in a listing."""
 _REPAIR_WISH = compile_lazily(
     r"\b(?:fix\w*|repair|resolve|solve|mend|implement|add|make|get|debug|pass(?:es)?|green)\b"
 )
-"""Who is to look and report does not give up."""
+"""An agent that should look and report does not give up."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """The root's end: nothing was changed, or its last check failed after too few iterations."""
+    """At the root's end: nothing was changed, or its last check failed after too few iterations."""
     exit_ = reading.attempt.exit if reading.attempt else None
     stopped = exit_ not in (None, "finished", "gave_up") or not reading.lanes
     if not stopped and (ending := _find_empty_ending(reading)):
@@ -185,11 +193,14 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _find_empty_ending(reading: TraceReading) -> Finding | None:
-    """A change was asked for once; the agent ended, and nothing that lasts was changed."""
+    """Report a requested change if the agent ended without changing anything that lasts."""
     root = next(iter(reading.lanes.values()))
     last = reading.trace.events[-1] if reading.trace.events else None
     by_words = isinstance(last, Message) and last.role == "agent" and last.intent != "question"
-    if last is None or not (by_words or ends_work(last)) or any(map(_may_last, root.changes)):
+    if last is None or not (by_words or ends_work(last)):
+        return None
+    lasting = [step for step in root.changes if _may_last(step)]
+    if lasting and not _only_tries(root, lasting):
         return None
     if isinstance(last, Message) and (_is_cut_off(last.text) or _was_urged(root)):
         return None
@@ -203,9 +214,10 @@ def _find_empty_ending(reading: TraceReading) -> Finding | None:
     words = last.text[-MAX_LAST_WORDS_CHARS:].lower() if isinstance(last, Message) else ""
     if words.rstrip().endswith("?") or _NOTHING_TO_CHANGE.search(words):
         return None
+    what = "any file that was there" if lasting else "anything"
     return make_finding(
         rule,
-        "A change was requested, but the agent ended without changing anything.",
+        f"A change was requested, but the agent ended without changing {what}.",
         [*([root.steps[-1].number] if root.steps else []), last.number],
         lane=root.lane.id,
         confidence=0.9,
@@ -213,7 +225,7 @@ def _find_empty_ending(reading: TraceReading) -> Finding | None:
 
 
 def _is_cut_off(text: str) -> bool:
-    """It holds no word, ends in an open block or thought, or in the midst of a sentence."""
+    """Whether it has no word, or ends in an open block, a thought or the middle of a sentence."""
     plain = _TAG.sub("", text).strip()
     if not plain or text.count("```") % 2 or _OPEN_THOUGHT.search(text):
         return True
@@ -221,35 +233,64 @@ def _is_cut_off(text: str) -> bool:
 
 
 def _was_urged(root: LaneReading) -> bool:
-    """The client told it to go on, again and again, and then said no more."""
+    """Whether the client urged it repeatedly to continue and then stopped."""
     urges = sum(one.role == "system" for one in root.messages)
     turns = len(root.steps) + sum(one.role == "agent" for one in root.messages)
     return urges >= MAX_URGES and turns >= MANY_TURNS
 
 
 def _has_landed(root: LaneReading, step: TraceStep) -> bool:
-    """The tool reported an error, and the file shows the new text."""
+    """Whether the tool reported an error although the file shows the new text."""
     event = step.event
     wanted = (getattr(event, "after", None) or "").strip()
     if not wanted or is_scratch_path(step.written[0]):
         return False
     return any(
-        wanted in (getattr(one.event, "text", None) or getattr(one.event, "output", None) or "")
+        wanted in _text_of(one)
         for one in root.steps[step.index + 1 :]
         if step.written[0] in one.read
     )
 
 
 def _may_last(step: TraceStep) -> bool:
-    """It may have changed something that is to be kept: only scratch files surely do not last."""
+    """Whether it may have changed something to keep: only scratch files certainly do not last."""
     if step.written:
         return not all(map(is_scratch_path, step.written))
     programs = step.doing.programs if step.doing else ()
     return INSTALLERS.isdisjoint(name.partition(" ")[0] for name in programs)
 
 
+def _only_tries(root: LaneReading, changes: Sequence[TraceStep]) -> bool:
+    """In a project with code, only tests and scripts were written that try it: all of them new,
+    and named by nobody but the agent.
+    """
+    created = find_created_files(root.changes)
+    written = {path for step in changes for path in step.written}
+    if not all(step.written for step in changes) or not written <= created.keys():
+        return False
+    names = {path.rpartition("/")[2] for path in written if not is_scratch_path(path)}
+    ran = {
+        name.rpartition("/")[2]
+        for step in root.commands
+        if step.doing is not None
+        for name in step.doing.runs
+    }
+    tries = all(is_test_source(path) or path.rpartition("/")[2] in ran for path in written)
+    request = root.request or ""
+    if not tries or any(name in request for name in names):
+        return False
+    before = root.steps[: changes[0].index]
+    return any(is_source_path(path) for step in before for path in step.read) or any(
+        _SOURCE_NAME.search(_text_of(step)[:MAX_REQUEST_CHARS]) for step in before
+    )
+
+
+def _text_of(step: TraceStep) -> str:
+    return getattr(step.event, "text", None) or getattr(step.event, "output", None) or ""
+
+
 def _last_failing_check(root: LaneReading) -> TraceStep | None:
-    """The last check, where it failed and nothing was changed since."""
+    """Return the last check if it failed and nothing was changed since."""
     last = root.checks[-1] if root.checks else None
     if last is None or last.check is None or last.check.failures is None or could_not_run(last):
         return None
@@ -258,7 +299,7 @@ def _last_failing_check(root: LaneReading) -> TraceStep | None:
 
 
 def _stops_without_reason(last: Message | None, *, given_up: bool, after: TraceStep) -> bool:
-    """It ends without success, and with no reason that is not its own."""
+    """Whether it ends without success and without an external reason."""
     if last is None or last.intent == "question":
         return given_up and last is None
     plain = last.text[:6000].lower().replace("’", "'")
@@ -270,7 +311,7 @@ def _stops_without_reason(last: Message | None, *, given_up: bool, after: TraceS
 
 
 def _user_spoke_since(root: LaneReading, failing: TraceStep) -> bool:
-    """The user spoke or was asked since: to stop was not the agent's own choice."""
+    """Whether the user spoke or was asked since, so that stopping was not the agent's choice."""
     return any(
         message.number > failing.number and (message.role == "user" or message.intent == "question")
         for message in reversed(root.messages)

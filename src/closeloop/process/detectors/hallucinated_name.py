@@ -105,18 +105,18 @@ rule = Rule(
     gates=True,
 )
 MAX_NAMES = 40
-"""So many names of one lane are looked into."""
+"""Names of one lane that are examined."""
 _MAX_EXAMINED_NAMES = 200
 _MAX_CHANGES_BACK = 40
-"""So many earlier changes may have brought a name in."""
+"""Earlier changes that may have introduced a name."""
 _MAX_TEXT_CHARS = 100_000
 _MIN_SCRIPT_LINES = 3
 _MIN_PATHS = 3
-"""So many paths that are not there were made up, and not only tried."""
+"""This many missing paths are invented, not just tried."""
 _MIN_LINE_CHARS = 7
 _MAX_LINES = 6
 _MAX_STEPS_BACK = 300
-"""So many results before are searched for a text."""
+"""Earlier results that are searched for a text."""
 _MAX_CITED = 8
 
 # A bare word may be a slip of the pen; a call of what was never there is more than that.
@@ -126,18 +126,18 @@ _AFTER_NAME: Mapping[MissingNameKind, re.Pattern[str]] = {
 }
 _NAME_END = re.compile(r"(?!\w)")
 _NO_WORD, _NO_OPTION = re.compile(r"\W?\Z"), re.compile(r"[^\w-]?\Z")
-"""What may stand before a name, and before an option."""
+"""What may precede a name, and an option."""
 
 
 class _MissingNameUse(Record):
     missing: MissingName
     failing: TraceStep
     step: TraceStep
-    """What brought the name in."""
+    """The step that introduced the name."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """One finding for each name, where it first failed."""
+    """Report one finding per name, where it first failed."""
     invented = [finding for lane in reading.lanes.values() for finding in _find_inventions(lane)]
     used: dict[str, _MissingNameUse] = {}
     for lane in reading.lanes.values():
@@ -157,7 +157,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _find_inventions(lane: LaneReading) -> Iterator[Finding]:
-    """Lines and paths that nothing had shown, and that are not there."""
+    """Find lines and paths that nothing had shown and that do not exist."""
     edits, paths = _list_absent(lane)
     for path, steps in edits.items():
         if unseen := [step for step in steps if _invents_text(lane, step)]:
@@ -186,7 +186,7 @@ def _find_inventions(lane: LaneReading) -> Iterator[Finding]:
 def _list_absent(
     lane: LaneReading,
 ) -> tuple[Mapping[str, list[TraceStep]], Mapping[str, TraceStep]]:
-    """The first edits of files never opened whose text is not there, and paths that are not."""
+    """Return first edits of unread files whose text is missing, and missing paths."""
     edits: dict[str, list[TraceStep]] = {}
     paths: dict[str, TraceStep] = {}
     opened: set[str] = set()
@@ -208,7 +208,7 @@ def _list_absent(
 
 
 def _invents_text(lane: LaneReading, step: TraceStep) -> bool:
-    """No command had named the file, and most lines had been shown nowhere."""
+    """Whether no command had named the file, and most lines had been shown nowhere."""
     event = step.event
     assert isinstance(event, Edit), event
     name = event.path.rpartition("/")[2]
@@ -221,12 +221,12 @@ def _invents_text(lane: LaneReading, step: TraceStep) -> bool:
 
 
 def _was_shown(lane: LaneReading, text: str, before: int) -> bool:
-    """A result, or somebody else's words, had shown it."""
+    """Whether a result or somebody else's message had shown it."""
     return any(text in shown for _, shown in _list_shown(lane, before))
 
 
 def _path_was_shown(lane: LaneReading, path: str, before: int) -> bool:
-    """A result had named the file and its folder, or somebody else the end of the path."""
+    """Whether a result had named the file and its folder, or somebody else the end of the path."""
     parts = path.split("/")
     folder_and_name, end = parts[-2:], "/".join(parts[-3:])
     return any(
@@ -236,7 +236,7 @@ def _path_was_shown(lane: LaneReading, path: str, before: int) -> bool:
 
 
 def _list_shown(lane: LaneReading, before: int) -> Iterator[tuple[bool, str]]:
-    """What was shown before an event, and whether a result showed it."""
+    """Yield what was shown before an event, and whether a result showed it."""
     at = bisect_left(lane.steps, before, key=attrgetter("event.number"))
     for step in lane.steps[max(0, at - _MAX_STEPS_BACK) : at]:
         if not isinstance(step.event, Edit) and (shown := _shown_text(step.event)):
@@ -247,7 +247,7 @@ def _list_shown(lane: LaneReading, before: int) -> Iterator[tuple[bool, str]]:
 
 
 def _find_uses(lane: LaneReading) -> Iterator[_MissingNameUse]:
-    """Names said not to exist that this lane itself had brought in."""
+    """Yield names reported as missing that this lane itself had introduced."""
     examined_names: set[str] = set()
     steps = lane.steps if None in [step.failed for step in lane.steps] else lane.failing
     for step in steps:
@@ -271,7 +271,7 @@ def _find_uses(lane: LaneReading) -> Iterator[_MissingNameUse]:
 
 
 def _ends_in_traceback(step: TraceStep, output: str) -> bool:
-    """Where no exit code is known: a program's own last words."""
+    """Without an exit code: whether the program's last words are a traceback."""
     shows = step.doing is None or step.doing.searches or bool(step.read)
     return not shows and "Traceback (most recent call last)" in output
 
@@ -289,7 +289,7 @@ def _find_introduction(
 
 
 def _added_text(event: AnyEvent) -> str:
-    """What an action wrote."""
+    """Return what an action wrote."""
     if isinstance(event, Edit):
         lines = diff_edit(event)
         return "\n".join(lines.added) if lines else event.after or ""
@@ -297,7 +297,7 @@ def _added_text(event: AnyEvent) -> str:
 
 
 def _inline_script(event: AnyEvent) -> str:
-    """The program that a command line carries with it; a line or two only ask what is there."""
+    """Return the program in a command line; a line or two only look around."""
     if not isinstance(event, Command) or not ("<<" in event.command or " -c " in event.command):
         return ""
     long = event.command.count("\n") + event.command.count(";") >= _MIN_SCRIPT_LINES
@@ -321,7 +321,7 @@ def _uses_name(text: str, missing: MissingName) -> bool:
 
 
 def _drop_known_names(reading: TraceReading, used: dict[str, _MissingNameUse]) -> None:
-    """Leave out what had been shown before, and what the agent defines itself, before or after."""
+    """Drop names that had been shown before, and those the agent defines itself."""
     ends: dict[str, list[str]] = {}
     for name in used:
         ends.setdefault(name.rpartition(".")[2], []).append(name)
@@ -346,7 +346,7 @@ def _drop_known_names(reading: TraceReading, used: dict[str, _MissingNameUse]) -
 
 
 def _drop_own_modules(reading: TraceReading, used: dict[str, _MissingNameUse]) -> None:
-    """Leave out modules that the agent made itself, though not where Python looks for them."""
+    """Drop modules that the agent made itself, but not where Python looks for them."""
     made = {
         path.rpartition("/")[2].partition(".")[0]
         for path in find_created_files(list_trace_changes(reading))
@@ -362,7 +362,7 @@ def _written_text(event: AnyEvent) -> str:
 
 
 def _shown_text(event: AnyEvent) -> str | None:
-    """What the agent, or the user, saw there and had not written itself."""
+    """Return what the agent or the user saw there and had not written itself."""
     if isinstance(event, Read):
         return event.text
     if isinstance(event, Command | ToolUse):

@@ -96,7 +96,7 @@ _CONSEQUENCES = {
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Failing checks whose output the agent did not act on before its next check."""
+    """Find failing checks whose output the agent did not use before its next check."""
     if reason := explain_unreadable_checks(reading):
         return Unmeasured(rule=rule.name, reason=reason)
     return [

@@ -89,7 +89,7 @@ rule = Rule(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Caveats of a report that no later step or word of the parent takes up, before a claim."""
+    """Find caveats of a report that the parent does not take up before a claim."""
     handoffs = list_handoff_contexts(reading)
     if not handoffs:
         return []

@@ -112,7 +112,7 @@ _REPEAT_WISH = re.compile(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Changes after a completion that was true, and checks that pass again and again unchanged."""
+    """Find changes after a true completion, and checks that pass repeatedly without a change."""
     if reason := explain_unreadable_checks(reading):
         return Unmeasured(rule=rule.name, reason=reason)
     findings = [
@@ -129,7 +129,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _late_change_findings(lane: LaneReading, most: int) -> Iterator[Finding]:
-    """Edits after its own word that all is done, with passing checks and no new wish."""
+    """Yield edits after its claim of completion, with passing checks and no new request."""
     if len(lane.changes) < most:
         return
     users = [message.number for message in lane.users]
@@ -194,7 +194,7 @@ def _quote_message(message: Message) -> str:
 
 
 def _repeated_check_findings(lane: LaneReading, most: int) -> Iterator[Finding]:
-    """The same check, passing, of the same state, once more and once more."""
+    """Yield repeated passing checks of the same state."""
     if len(lane.checks) <= most:
         return
     row: list[TraceStep] = []

@@ -104,9 +104,9 @@ from closeloop.records.trace import (
 from closeloop.text.wording import compile_lazily
 
 MAX_OUTPUT_CHARS = 4000
-"""So much of the end of an output is searched for an error."""
+"""Characters at the end of an output that are searched for an error."""
 MIN_LATER = 3
-"""So many answered steps must follow a run that broke off: there was time to repair it."""
+"""Answered steps that must follow a crashed run, so that there was time to fix it."""
 
 rule = Rule(
     name="left-failing",
@@ -124,7 +124,7 @@ _OWNING_UP = compile_lazily(
     r"|not (?:installed|available|able|yet|run)|however|unfortunately|unresolved|limitations?"
     r"|warnings?|not resolved|reproduc\w+ (?:step|script) (?:needs|requires))\b"
 )
-"""Words that may speak of what failed."""
+"""Words that may mention the failure."""
 _EXPLANATION = compile_lazily(
     r"\b(?:expected|unrelated|not related|pre-?existing|environment\w*|intended"
     r"|correctly raise[sd]?|network|connection|not (?:due|caused|because)|sandbox"
@@ -145,7 +145,7 @@ _REFUSED = compile_lazily(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """The root's end: all runs since the last change failed, and nothing is said of it."""
+    """At the root's end: all runs since the last change failed, and nothing is said about it."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     if not reading.lanes:
@@ -186,7 +186,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _find_broken_code(root: LaneReading) -> Finding | None:
-    """The last run could not even read a changed file, and that file was not changed since."""
+    """Report if the last run could not parse a changed file that was not changed since."""
     runs = [step for step in root.commands if is_run(step) and not _is_unanswered(step)]
     if not runs or runs[-1].failed is not True:
         return None
@@ -219,13 +219,13 @@ def _writes_file(step: TraceStep, path: str) -> bool:
 
 
 def _is_touched_since(root: LaneReading, run: TraceStep) -> bool:
-    """Something was changed since; an edit without an answer may have been made or not."""
+    """Whether something was changed since; an edit without an answer is uncertain."""
     at = bisect_right(root.changes, run.number, key=EVENT_NUMBER)
     return any(step.failed is False or step.doing is not None for step in root.changes[at:])
 
 
 def _last_closing(root: LaneReading) -> ClosingMessage | None:
-    """The words or the call with which it ends for good."""
+    """Return the message or call with which it finally ends."""
     closings = list_closings(root)
     last = closings[-1] if closings else None
     return last if last is not None and last.until == NO_END else None
@@ -238,7 +238,7 @@ def _runs_between(root: LaneReading, change: TraceStep, until: int) -> Sequence[
 
 
 def _fails(step: TraceStep) -> bool:
-    """It broke off and shows why, or it is a test runner that could not start."""
+    """Whether it crashed and shows why, or is a test runner that could not start."""
     event = step.event
     if not isinstance(event, Command) or event.stopped is not None or not event.output:
         return False
@@ -253,7 +253,7 @@ def _fails(step: TraceStep) -> bool:
 
 
 def _is_explained(reading: TraceReading, closing: ClosingMessage, failing: TraceStep) -> bool:
-    """Its last words speak of a failure, or its thoughts after it say that it is none."""
+    """Whether its last message mentions a failure, or its thoughts say that it is none."""
     words = closing.message.text[:MAX_MESSAGE_CHARS].lower().replace("’", "'")
     if closing.message.intent == "question" or _OWNING_UP.search(words):
         return True
@@ -293,7 +293,7 @@ def _has_later_change(root: LaneReading, failing: TraceStep) -> bool:
 
 
 def _runs_tests(step: TraceStep) -> bool:
-    """It is more than a script, which may show the very failure that was to be repaired."""
+    """Whether it is more than a script, which may show the very failure to be fixed."""
     if step.check is None:
         return False
     failures = step.check.failures

@@ -102,7 +102,7 @@ _MAX_CITED = 4
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """One finding for each constraint of a lane that was broken."""
+    """Report one finding for each violated constraint of a lane."""
     if not any(_has_instructions(lane) for lane in reading.lanes.values()):
         return Unmeasured(rule=rule.name, reason="the trace contains no message of the user")
     constraints_by_lane = {
@@ -127,7 +127,7 @@ def _has_instructions(lane: LaneReading) -> bool:
 
 
 def _lane_constraints(reading: TraceReading, lane: LaneReading) -> list[UserConstraint]:
-    """What the lane was told, and what the user told those who gave it its work."""
+    """Return what the lane was told, and what the user told those who gave it its work."""
     root = next(iter(reading.lanes.values()))
     stated_constraints = list_constraints(root)
     if lane is not root:

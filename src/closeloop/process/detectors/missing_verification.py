@@ -105,9 +105,9 @@ rule = Rule(
 )
 
 MIN_RESTORING = 3
-"""A change, what takes it back, and the same change again."""
+"""A change, its reversal, and the same change again."""
 MIN_PILE = 4
-"""So many changes of code since anything ran are too many, also in a recording that is cut."""
+"""Code changes without a run that are too many even in a truncated recording."""
 _NO_CHECK_WISH = re.compile(
     r"\bno need to (?:run|test|check|verify|execute)"
     r"|\b(?:do not|don't|without) (?:run|test|check|execut|verify)"
@@ -118,7 +118,7 @@ _RUN_WISH = re.compile(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """The whole attempt, its sub-agents included: changes of code, and no check since the first."""
+    """The whole attempt including sub-agents: code changes, and no check since the first."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     if not reading.lanes:
@@ -168,7 +168,7 @@ def _is_stopped(reading: TraceReading) -> bool:
 def _find_pile(
     reading: TraceReading, root: LaneReading, changes: Sequence[TraceStep]
 ) -> list[Finding]:
-    """The recording ends in the midst of work, after many changes that nothing tried."""
+    """Report a recording that ends during the work, after many untested changes."""
     runs = [step for lane in reading.lanes.values() for step in lane.steps if is_run(step)]
     last = max(runs, key=EVENT_NUMBER, default=None)
     made = find_standing_changes(reading).made
@@ -197,7 +197,7 @@ def _find_pile(
 
 
 def _leave_out_undone(changes: Iterable[TraceStep]) -> Sequence[TraceStep]:
-    """The changes, without those that the editor took back, and without the undoing of them."""
+    """Return the changes without those that the editor undid, and the undoing."""
     standing: list[TraceStep] = []
     for step in changes:
         if not (isinstance(step.event, Edit) and is_undo(step.event)):
@@ -210,7 +210,7 @@ def _leave_out_undone(changes: Iterable[TraceStep]) -> Sequence[TraceStep]:
 
 
 def _restores_tried_code(root: LaneReading, changes: Sequence[TraceStep]) -> bool:
-    """The last two changes take one back, which was tried, and make it again."""
+    """Whether the last two changes revert a tested one and make it again."""
     if len(changes) < MIN_RESTORING or len(changes[-1].edits) != 1:
         return False
     last, back = changes[-1].edits[0], changes[-2]
@@ -232,14 +232,15 @@ def _makes_change(edit: Edit, before: str | None, after: str | None, path: str) 
 
 
 def _ends_work(reading: TraceReading, root: LaneReading, last: TraceStep) -> bool:
-    """The agent hands over after its last change; a recording that simply ends tells nothing."""
+    """Whether the agent hands over after its last change; a recording that just ends shows
+    nothing."""
     if reading.attempt is not None and reading.attempt.origin == "experiment":
         return True
     return any(closing.message.number > last.number for closing in list_closings(root))
 
 
 def _standing_code_changes(reading: TraceReading, root: LaneReading) -> Sequence[TraceStep]:
-    """Changes of code that were not taken back."""
+    """Return code changes that were not reverted."""
     changes = list_code_changes(root)
     standing_paths = find_standing_changes(reading).changed if changes else {}
     return [
@@ -250,7 +251,7 @@ def _standing_code_changes(reading: TraceReading, root: LaneReading) -> Sequence
 
 
 def _could_run_commands(reading: TraceReading) -> bool:
-    """It ran some command, is one of ours, which can, or was asked to run something."""
+    """Whether it ran a command, is a built-in agent, or was asked to run something."""
     if reading.attempt is not None and reading.attempt.origin == "experiment":
         return True
     if any(step.doing for lane in reading.lanes.values() for step in lane.steps):
@@ -259,7 +260,8 @@ def _could_run_commands(reading: TraceReading) -> bool:
 
 
 def _is_claimed(root: LaneReading, last: TraceStep, *, checked: bool) -> bool:
-    """Then unverified-claim speaks of it: that checks pass; or, once some ran, that it is done."""
+    """Whether unverified-claim covers it: a claim that checks pass, or that it is done after some
+    ran."""
     claims = (
         parse_claim(end.message) for end in list_closings(root) if end.message.number > last.number
     )

@@ -80,7 +80,8 @@ _MAX_CITED = 3
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Files named in the brief that are neither opened nor searched for nor seen in any output."""
+    """Find files named in the brief that are neither opened, searched for, nor seen in any
+    output."""
     handoffs = list_handoff_contexts(reading)
     if not handoffs:
         return []

@@ -97,19 +97,19 @@ _OUTPUT_FOLDERS = frozenset(("_build", "build", "dist", "out", "output", "target
 _MAX_CITED = 6
 LONG_TEXT_CHARS = 8_000
 LONG_REACH = 4
-"""A text of so many letters is still there so many actions later."""
+"""A text of this many letters is still in context this many actions later."""
 
 
 class _KnownRead(Record):
     stamp: tuple[int, int, int]
-    """Equal stamps: nothing that would explain another look happened in between."""
+    """Equal stamps: nothing happened in between that explains another read."""
     numbers: list[int]
     at_once: list[int]
-    """Those that follow soon after the one before them."""
+    """Reads that closely follow the one before."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """One finding for each row of needless reads."""
+    """Report one finding per row of needless reads."""
     lanes = [lane for lane in reading.lanes.values() if lane.reads]
     if lanes and not any(_shown_text(step) is not None for lane in lanes for step in lane.reads):
         return Unmeasured(rule=rule.name, reason="the trace does not contain what was read")
@@ -137,7 +137,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 def _needless_read_rows(
     lane: LaneReading, changes: Sequence[TraceStep], often: set[str]
 ) -> Iterator[tuple[str, list[int], bool]]:
-    """Each part of a file that was read, with the reads of it that saw the same for no reason."""
+    """Yield each part of a file with the reads that saw the same for no reason."""
     known: dict[tuple[str, str], _KnownRead] = {}
     clock = _FileClock(changes, lane.compactions)
     attempts: set[tuple[str, str | None, str | None]] = set()
@@ -173,7 +173,7 @@ def _needless_read_rows(
 
 
 def _is_new_attempt(step: TraceStep, attempts: set[tuple[str, str | None, str | None]]) -> bool:
-    """An edit that failed, and is not the very one that had failed before."""
+    """Whether it is a failed edit other than one that had failed before."""
     edit = step.event
     if not isinstance(edit, Edit):
         return True
@@ -184,14 +184,14 @@ def _is_new_attempt(step: TraceStep, attempts: set[tuple[str, str | None, str | 
 
 
 class _FileClock:
-    """Moves on whenever there is a reason to look at a file again."""
+    """Advances whenever there is a reason to read a file again."""
 
     def __init__(self, changes: Sequence[TraceStep], cuts: Sequence[int]) -> None:
         self._changes, self._cuts = changes, cuts
         self._at = self._cut = self._epoch = 0
         self._versions: dict[str, int] = {}
         self.runs = 0
-        """Commands that ran something: each may have written anew what programs write."""
+        """Commands that ran something, each of which may have rewritten generated files."""
 
     def touch_paths(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -220,7 +220,7 @@ def _is_program_output(path: str) -> bool:
 
 
 def _shown_text(step: TraceStep) -> str | None:
-    """What the read showed; None where that is not known, or may grow by itself."""
+    """Return what the read showed; None if unknown, or if it may grow by itself."""
     event = step.event
     path = step.read[0]
     if path.endswith(_GROWING_FILES) or (is_scratch_path(path) and not path.endswith(".py")):

@@ -106,13 +106,13 @@ rule = Rule(
 _REMOVE_COMMAND = re.compile(r"\b(?:rm|unlink)\s([^;&|\n]*)")
 _MAX_STEPS_TO_COMMIT = 3
 _FIRST_VERSION = 0
-"""The version of a file that was there before any edit."""
+"""The version of a file before any edit."""
 _GONE_VERSION = "\0gone"
-"""The version of a file that is not there."""
+"""The version of a file that does not exist."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Failure sets, or versions of a file, that come back after they were left."""
+    """Find failure sets or file versions that return after they were left."""
     findings = [
         finding
         for lane in reading.lanes.values()
@@ -134,7 +134,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _failure_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
-    """By target: the sets of failures after each round of changes, those that pass left out."""
+    """By target: the failure sets after each round of changes, without passing ones."""
     rows: dict[str, list[tuple[Hashable, TraceStep]]] = {}
     # To come back is to have been there and to have left.
     for iteration in lane.iterations if len(lane.iterations) > least else ():
@@ -160,7 +160,7 @@ def _failure_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
 
 
 def _row_key(step: TraceStep, check: TraceCheck) -> str:
-    """What was checked, and where the output was cut, how: other parts show other failures."""
+    """Return what was checked and how the output was cut: other parts show other failures."""
     event = step.event
     if hides_output(step) and isinstance(event, Command):
         return " ".join(event.command.split())
@@ -168,7 +168,7 @@ def _row_key(step: TraceStep, check: TraceCheck) -> str:
 
 
 def _file_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
-    """Versions of a file, told by edits that undo each other; one alone may be a look around."""
+    """Find file versions by edits that undo each other; one alone may be exploration."""
     rows: dict[str, list[tuple[Hashable, TraceStep]]] = {}
     for path, changes in _changes_by_path(lane).items() if len(lane.changes) > least else ():
         if len(changes) > least:
@@ -189,8 +189,8 @@ def _file_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
 
 
 def _only_takes_back(lane: LaneReading, returns: Sequence[TraceStep]) -> bool:
-    """One try after the other is taken back by the editor, and none of them made again; or one was
-    taken back and made again, to run something without it.
+    """Whether one try after another is undone by the editor and not made again, or one was undone
+    and made again to run something without it.
     """
     undos = [step for step in returns if isinstance(step.event, Edit) and is_undo(step.event)]
     if not undos or len(returns) > len(undos) + 1:
@@ -202,7 +202,7 @@ def _only_takes_back(lane: LaneReading, returns: Sequence[TraceStep]) -> bool:
 
 
 def _undone_at_once(lane: LaneReading) -> Iterable[Finding]:
-    """Edits of one place that end where they began, with nothing at all done or said in between."""
+    """Find edits of one place that end where they began, with nothing done or said in between."""
     row: list[TraceStep] = []
     for step in (*lane.edits, None) if len(lane.edits) > 1 else ():
         if row and (step is None or not _follows_at_once(row[-1], step)):
@@ -222,7 +222,7 @@ def _undone_at_once(lane: LaneReading) -> Iterable[Finding]:
 
 
 def _is_committed(lane: LaneReading, last: TraceStep) -> bool:
-    """What was taken back was taken out for a commit."""
+    """Whether what was reverted was taken out for a commit."""
     following = lane.steps[last.index + 1 : last.index + 1 + _MAX_STEPS_TO_COMMIT]
     return any(list_git_verbs(step) & {"add", "commit", "stash"} for step in following)
 
@@ -240,7 +240,7 @@ def _places_text(step: TraceStep) -> bool:
 
 
 def _follows_at_once(before: TraceStep, step: TraceStep) -> bool:
-    """The very next event changes what the last one wrote."""
+    """Whether the very next event changes what the last one wrote."""
     one, other = before.event, step.event
     return (
         step.number == before.number + 1
@@ -253,7 +253,7 @@ def _follows_at_once(before: TraceStep, step: TraceStep) -> bool:
 
 
 def _find_way_back(row: Sequence[TraceStep]) -> Sequence[TraceStep]:
-    """The first part of the row that ends with a text with which an edit before it began."""
+    """Return the first part of the row that ends with the text an earlier edit began with."""
     begins: dict[str, int] = {}
     for place, step in enumerate(row):
         first = begins.get(getattr(step.event, "after", "").strip())
@@ -264,7 +264,7 @@ def _find_way_back(row: Sequence[TraceStep]) -> Sequence[TraceStep]:
 
 
 def _changes_by_path(lane: LaneReading) -> dict[str, list[TraceStep]]:
-    """Edits by file, with the commands that took the file away; scratch files come and go."""
+    """Group edits by file, with commands that removed it; scratch files are left out."""
     changes: dict[str, list[TraceStep]] = {}
     for step in lane.changes:
         if isinstance(step.event, Edit):
@@ -278,7 +278,7 @@ def _changes_by_path(lane: LaneReading) -> dict[str, list[TraceStep]]:
 
 
 def _removes_path(event: Command, path: str) -> bool:
-    """The line may have written other files, too."""
+    """Whether the line removes this path; it may write other files too."""
     name = path.rpartition("/")[2]
     return any(
         name in words.split() or f"/{name}" in words
@@ -287,11 +287,11 @@ def _removes_path(event: Command, path: str) -> bool:
 
 
 def _list_versions(changes: Iterable[TraceStep]) -> Iterable[tuple[Hashable, TraceStep]]:
-    """Each change with the version that it leaves: taking an edit back leaves the one before."""
+    """Yield each change with the version it leaves: undoing an edit leaves the one before."""
     ways: dict[Hashable, Hashable] = {}
     version: Hashable = _FIRST_VERSION
     left: list[Hashable] = []
-    """Versions that edits left, which an undo brings back in turn."""
+    """Versions that edits left, which an undo restores in turn."""
     for number, step in enumerate(changes, 1):
         edit = step.event
         if not isinstance(edit, Edit) or edit.action == "delete":
@@ -325,7 +325,7 @@ def _commit_numbers(lane: LaneReading) -> Sequence[int]:
 def _find_turns(
     row: Iterable[tuple[Hashable, TraceStep]], commits: Sequence[int]
 ) -> Iterable[tuple[Hashable, TraceStep]]:
-    """Several edits that undo several others turn back once; what a commit put off does not."""
+    """Several edits that undo several others turn back once; what a commit postponed does not."""
     places: dict[Hashable, int] = {}
     kept: set[Hashable] = {_FIRST_VERSION}
     last: Hashable = _FIRST_VERSION
@@ -349,7 +349,7 @@ def _find_turns(
 def _find_returns(
     row: Iterable[tuple[Hashable, TraceStep]],
 ) -> Iterable[tuple[Hashable, TraceStep]]:
-    """Places at which a value comes back after another one."""
+    """Yield where a value returns after another one."""
     seen: set[Hashable] = set()
     last: Hashable = None
     for value, step in row:

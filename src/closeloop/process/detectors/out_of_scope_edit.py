@@ -107,23 +107,23 @@ _TRYING_SCRIPT = re.compile(
     r"(?:repro\w*|check|verify|debug|demo|try|inspect|apply|update|modify|patch|fix|parse|tmp|temp"
     r"|test)(?:[_-]\w+)?\.(?:py|js|ts|rb|sh|pl|php)$"
 )
-"""What scripts are called that are made to look at something, or to edit by."""
+"""Names of scripts made to examine something or to edit by."""
 _SENTENCE_BREAK = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 class EditScope(Record):
-    """Where changes may be made."""
+    """Where changes are allowed."""
 
     globs: tuple[str, ...]
     declared: bool
-    """By the task; else it is what the request's own words say."""
+    """Whether the task declares it; otherwise it comes from the request's words."""
     number: int = 0
-    """The event that states it, where one does."""
+    """Number of the event that states it, if any."""
     until: int | None = None
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """One finding for each file."""
+    """Report one finding per file."""
     scope = find_edit_scope(reading)
     leftovers = list(_find_leftovers(reading))
     if scope is None and leftovers:
@@ -168,9 +168,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _find_leftovers(reading: TraceReading) -> Iterator[Finding]:
-    """Scripts made to try something, at the top of the project, that are part of what is handed
-    in.
-    """
+    """Find trial scripts at the top of the project that are part of the submitted change."""
     root = next(iter(reading.lanes.values()), None)
     made = find_created_files(root.changes) if root is not None and root.changes else {}
     tried = {path for path in made if "/" not in path and _TRYING_SCRIPT.match(path)}
@@ -196,7 +194,7 @@ def _find_leftovers(reading: TraceReading) -> Iterator[Finding]:
 
 
 def find_edit_scope(reading: TraceReading) -> EditScope | None:
-    """What the task declares, or else what the request itself says to change alone."""
+    """Return the task's scope, or the request's own restriction."""
     if reading.task is not None and reading.task.scope:
         return EditScope(globs=reading.task.scope, declared=True)
     root = next(iter(reading.lanes.values()), None)
@@ -218,7 +216,7 @@ def find_edit_scope(reading: TraceReading) -> EditScope | None:
 
 
 def _project_roots(paths: Mapping[str, Sequence[TraceStep]], globs: Sequence[str]) -> set[str]:
-    """Where the project lies, by the absolute paths whose ends are in scope."""
+    """Return the project's roots, from absolute paths whose ends are in scope."""
     roots = set()
     for path in paths:
         if path.startswith("/"):
@@ -247,7 +245,7 @@ def _is_within_period(step: TraceStep, scope: EditScope) -> bool:
 
 
 def _flagging_text(reading: TraceReading) -> str:
-    """All that the agent asked, or told the user as something beyond what was asked."""
+    """Join all that the agent asked, or reported as going beyond the request."""
     agent_messages = [
         message
         for lane in reading.lanes.values()

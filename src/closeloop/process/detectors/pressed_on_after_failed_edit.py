@@ -99,7 +99,7 @@ _REPLANNING = re.compile(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """One finding for each edit that was never made good."""
+    """Report one finding for each failed edit that was never redone."""
     lanes = reading.lanes.values()
     if not any(_reports_edit_results(lane) for lane in lanes):
         if any(lane.edits for lane in lanes):
@@ -127,7 +127,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _reports_edit_results(lane: LaneReading) -> bool:
-    """Something that was to write a file says whether it did."""
+    """Whether edit tools in this lane report success or failure."""
     return (
         any(step.failed is not None for step in lane.edits)
         or any(step.written for step in lane.failing)
@@ -136,7 +136,7 @@ def _reports_edit_results(lane: LaneReading) -> bool:
 
 
 def _could_matter(step: TraceStep) -> bool:
-    """An edit of a lasting file that holds a text."""
+    """Whether it is an edit of a lasting file with text."""
     event = step.event
     if isinstance(event, Edit) and not (event.before or event.after or event.patch):
         return False
@@ -144,7 +144,7 @@ def _could_matter(step: TraceStep) -> bool:
 
 
 def _is_redundant(lane: LaneReading, step: TraceStep) -> bool:
-    """What it was to write is there already: it was written or shown before, or the file exists."""
+    """Whether its text is already there: written or shown before, or the file exists."""
     event = step.event
     if not isinstance(event, Edit):
         return False
@@ -157,7 +157,7 @@ def _is_redundant(lane: LaneReading, step: TraceStep) -> bool:
 
 
 def _texts_of_file(one: TraceStep, step: TraceStep) -> Iterator[str]:
-    """What another step wrote to, or showed of, the same file."""
+    """Yield what another step wrote to, or showed of, the same file."""
     event = one.event
     if isinstance(event, Edit) and one.changed and one.written == step.written:
         yield event.after or ""
@@ -166,7 +166,7 @@ def _texts_of_file(one: TraceStep, step: TraceStep) -> Iterator[str]:
 
 
 def _acts_on_it(events: Sequence[AnyEvent], lane: LaneReading, step: TraceStep) -> bool:
-    """What the lane does next rests on the edit; looking elsewhere, or trying there, does not."""
+    """Whether the lane's next actions depend on the edit; reading elsewhere or retrying do not."""
     later = next(
         (one for one in lane.steps[step.index + 1 :] if not _fails_with(events, one, step)), None
     )
@@ -190,7 +190,7 @@ def _list_words(events: Sequence[AnyEvent], step: TraceStep, before: int) -> lis
 
 
 def _fails_with(events: Sequence[AnyEvent], later: TraceStep, step: TraceStep) -> bool:
-    """The same file again, or an edit of the same call."""
+    """Whether it fails on the same file, or is an edit of the same call."""
     return later.failed is True and (
         later.written == step.written
         or (isinstance(later.event, Edit) and not _list_words(events, step, later.number))
@@ -198,7 +198,7 @@ def _fails_with(events: Sequence[AnyEvent], later: TraceStep, step: TraceStep) -
 
 
 def _moves_on(lane: LaneReading, step: TraceStep, later: Edit) -> bool:
-    """The next edit makes the same change, or a guess where it belongs after another guess."""
+    """Whether the next edit makes the same change, or another guess about its place."""
     event = step.event
     if not isinstance(event, Edit) or error_mentions(event.error, ("multiple", "unique")):
         return False
@@ -213,7 +213,7 @@ def _moves_on(lane: LaneReading, step: TraceStep, later: Edit) -> bool:
 
 
 def _notices_failure(events: Sequence[AnyEvent], step: TraceStep) -> bool:
-    """Its next thought is about the failure: then it goes another way, and knows why."""
+    """Whether its next thought is about the failure, so that it knowingly goes another way."""
     for event in events[step.number : step.number + _MAX_EVENTS_AFTER]:
         if event.lane == step.event.lane and not isinstance(event, Note):
             text = event.text if isinstance(event, Thought | Message) else ""

@@ -94,7 +94,7 @@ _MAX_CITED = 3
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Edits with the same lines in the same file; lookups that had been made already."""
+    """Find edits with the same lines in the same file, and repeated lookups."""
     handoffs = list_handoff_contexts(reading)
     if not handoffs:
         return []

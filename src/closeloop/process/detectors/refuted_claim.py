@@ -86,7 +86,7 @@ _MAX_CHANGES = 200
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Claims that the user contradicts next."""
+    """Find claims that the user contradicts next."""
     root = next(iter(reading.lanes.values()), None)
     if root is None or not root.users:
         return Unmeasured(rule=rule.name, reason="the trace contains no message of the user")
@@ -129,7 +129,7 @@ def _claims_checks(claim: SuccessClaim) -> bool:
 
 
 def _list_work(root: LaneReading, closing: ClosingMessage) -> Sequence[TraceStep]:
-    """The first changes since the user had spoken."""
+    """Return the first changes since the user had spoken."""
     begin = bisect_right(root.changes, closing.since, key=EVENT_NUMBER)
     end = bisect_left(root.changes, closing.message.number, key=EVENT_NUMBER)
     return root.changes[begin : min(end, begin + _MAX_CHANGES)]
@@ -138,7 +138,7 @@ def _list_work(root: LaneReading, closing: ClosingMessage) -> Sequence[TraceStep
 def _list_subject_texts(
     root: LaneReading, closing: ClosingMessage, request: Message | None
 ) -> Iterator[str]:
-    """What was claimed, asked for and worked on."""
+    """Yield what was claimed, requested and worked on."""
     yield closing.message.text
     if request is not None:
         yield request.text

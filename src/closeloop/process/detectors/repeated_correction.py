@@ -101,11 +101,11 @@ rule = Rule(
     thresholds={"overlap": 0.6},
 )
 MAX_CORRECTIONS = 50
-"""So many earlier corrections are kept in mind."""
+"""Earlier corrections that are remembered."""
 _MAX_MESSAGE_CHARS = 500
-"""A longer message is a request or pasted text: its words are not compared."""
+"""A longer message is a request or pasted text, and is not compared."""
 _RESENT_LIKENESS = 0.8
-"""So alike are the request and its second, polished form."""
+"""Similarity of a request and its second, polished form."""
 _MIN_WORDS = 3
 _MIN_SHARED_WORDS = 2
 _CORRECTION_WORDS = (
@@ -117,7 +117,7 @@ _NEGATIVE_WORD = re.compile(
     r"\b(?:not|never|no|stop|without|avoid|remove|delete|revert|undo)\b|n['’]t\b", re.IGNORECASE
 )
 _COMPOUND_NAME = re.compile(r"\S*[\w-](?:/|://|-\w+-)[\w-]\S*")
-"""An address, path or branch: its words together name one thing."""
+"""An address, path or branch, whose words together name one thing."""
 _DULL_STEMS = word_stems(
     normalise_words(
         "no nope wrong stop wait again still actually already said told asked meant wanted instead "
@@ -135,7 +135,7 @@ class _UserCorrection(Record):
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """One finding for each correction that was given before."""
+    """Report one finding for each correction that was given before."""
     root = next(iter(reading.lanes.values()), None)
     if root is None or not root.users:
         return Unmeasured(rule=rule.name, reason="the trace contains no message of the user")
@@ -159,7 +159,7 @@ def _quote_correction(message: Message) -> str:
 
 
 def _list_repetitions(root: LaneReading, overlap: float) -> Iterator[tuple[Message, Sequence[int]]]:
-    """Messages that correct again, with the events before that they repeat."""
+    """Yield messages that correct again, with the earlier events they repeat."""
     later_messages = [one for one in root.users[1:] if one.intent not in ("interrupt", "request")]
     objections = {
         one.number: objection
@@ -181,7 +181,7 @@ def _list_repetitions(root: LaneReading, overlap: float) -> Iterator[tuple[Messa
 
 
 def _find_first_saying(root: LaneReading, message: Message) -> tuple[int, ...]:
-    """The earlier message of the user that has most telling words in common with this one."""
+    """Return the user's earlier message with the most significant words in common."""
     words = word_stems(normalise_words(find_own_words(message.text))) - _DULL_STEMS
     shared = [
         (len(words & word_stems(normalise_words(one.text[:MAX_TEXT_CHARS]))), one.number)
@@ -195,7 +195,7 @@ def _find_first_saying(root: LaneReading, message: Message) -> tuple[int, ...]:
 def _find_complaint_and_claim(
     root: LaneReading, message: Message, objections: Mapping[int, UserObjection]
 ) -> tuple[int, int] | None:
-    """The claim that it answers, and the user's complaint before that claim."""
+    """Return the claim that it answers, and the user's complaint before that claim."""
     closing = next((one for one in list_closings(root) if one.until == message.number), None)
     if closing is None or parse_claim(closing.message) is None:
         return None
@@ -211,7 +211,7 @@ def _find_complaint_and_claim(
 
 
 def _is_complaint(request: Message, number: int) -> bool:
-    """The first request, where it says that something does not work."""
+    """Whether the first request says that something does not work."""
     objection = parse_objection(request.text) if request.number == number else None
     return objection is not None and objection.refuted
 
@@ -246,7 +246,7 @@ def _list_corrections(messages: Sequence[Message]) -> Iterator[_UserCorrection]:
 
 
 def _correcting_text(text: str) -> str:
-    """The sentences that correct; all of them where the words alone do not tell which do."""
+    """Return the sentences that correct; all if the words alone do not show which."""
     correcting_sentences = [
         one
         for one in split_sentences(text)
@@ -277,6 +277,6 @@ def _is_same_correction(one: _UserCorrection, other: _UserCorrection, overlap: f
 
 
 def _has_work_between(root: LaneReading, one: Message, other: Message) -> bool:
-    """A message that was only sent twice is no second correction."""
+    """Whether there was work in between: a message sent twice is not a second correction."""
     at = bisect_right(root.steps, one.number, key=attrgetter("event.number"))
     return at < len(root.steps) and root.steps[at].number < other.number

@@ -98,13 +98,13 @@ _CERTAIN_FAILURE = re.compile(
     r"syntax error|SyntaxError|can't open file|No such file|not found|[Nn]ot a directory"
     r"|File exists|No module named|unrecognized arguments|(?:invalid|unknown) option"
 )
-"""What does not go away by itself."""
+"""Failures that do not go away by themselves."""
 _RESULT_TAIL_CHARS = 1000
-"""So much of the end of a result is compared: that is where errors are told."""
+"""Characters at the end of a result that are compared, where errors are."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Equal failing actions in one state of the workspace; after a change it is normal work."""
+    """Find equal failing actions in one state of the workspace; after a change they are normal."""
     lanes = reading.lanes.values()
     refused = _refused_answers(reading, limits["refusals"])
     steps = [step for lane in lanes for step in lane.steps]
@@ -139,7 +139,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _refused_calls(lane: LaneReading, times: float) -> Iterable[Finding]:
-    """Calls of tools that lack what the tool needs, each time the same."""
+    """Find calls of tools that lack what the tool needs, each time alike."""
     rows: dict[str, list[int]] = {}
     for step in lane.failing if len(lane.failing) >= times else ():
         event = step.event
@@ -157,7 +157,7 @@ def _refused_calls(lane: LaneReading, times: float) -> Iterable[Finding]:
 
 
 def _refused_answers(reading: TraceReading, times: float) -> list[Finding]:
-    """Answers that the client could not use, for the same fault of form each time."""
+    """Find answers that the client could not use, for the same formal fault each time."""
     rows: dict[tuple[str, str], list[int]] = {}
     for event in reading.trace.events:
         if type(event) is Note and event.about == "format error":
@@ -176,7 +176,7 @@ def _refused_answers(reading: TraceReading, times: float) -> list[Finding]:
 
 
 def _failing_rows(lane: LaneReading, times: float) -> list[list[TraceStep]]:
-    """Failing steps by state, action and result, in the order in which they first came."""
+    """Group failing steps by state, action and result, in order of their first occurrence."""
     if len(lane.failing) < times:
         return []
     rows = [[step for step in lane.failing if not _is_waiting(step) and fails_by_itself(step)]]
@@ -187,7 +187,7 @@ def _failing_rows(lane: LaneReading, times: float) -> list[list[TraceStep]]:
 
 
 def _repeated_words(lane: LaneReading) -> Iterator[list[TraceStep]]:
-    """Edits and commands that fail, and are sent again to the letter with the same result."""
+    """Yield failing edits and commands that are sent again literally with the same result."""
     rows: dict[Hashable, list[TraceStep]] = {}
     for step in lane.failing if len(lane.failing) > 1 else ():
         words = _exact_words(step)
@@ -202,7 +202,7 @@ def _repeated_words(lane: LaneReading) -> Iterator[list[TraceStep]]:
 
 
 def _exact_words(step: TraceStep) -> Hashable:
-    """What was sent; None where a second try may end otherwise, or says nothing."""
+    """Return what was sent; None if a second try may end differently, or it says nothing."""
     event = step.event
     if isinstance(event, Edit):
         # Long texts are told apart by their lengths first.
@@ -217,7 +217,8 @@ def _exact_words(step: TraceStep) -> Hashable:
 
 
 def _is_sent_again(lane: LaneReading, before: TraceStep, step: TraceStep) -> bool:
-    """In a later answer, and with nothing done since that could make it end otherwise."""
+    """Whether it is sent in a later answer, with nothing done since that could change the
+    result."""
     event, earlier = step.event, before.event
     if event.turn is not None and event.turn == earlier.turn:
         return False

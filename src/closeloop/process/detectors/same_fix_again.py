@@ -85,11 +85,11 @@ rule = Rule(
 
 _INDENTED_ENDINGS = (".py", ".pyi", ".pyx", ".yaml", ".yml", ".nim", ".coffee")
 MAX_REMEMBERED_FIXES = 50
-"""So many fixes of a file that did not help are compared with, the newest."""
+"""Latest unsuccessful fixes of a file that are compared."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Edits whose added lines are those of an earlier edit after which the same still failed."""
+    """Find edits whose added lines equal those of an earlier edit after which the same failed."""
     if reason := explain_unreadable_checks(reading):
         return Unmeasured(rule=rule.name, reason=reason)
     return [
@@ -98,19 +98,19 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 class _AppliedFix(Record):
-    """An edit, and what it adds."""
+    """An edit and the lines it adds."""
 
     path: str
     lines: frozenset[str]
     place: str | None
     """What it replaces."""
     layout: Mapping[str, int]
-    """How far its lines are indented, where that matters: a fix of the indentation is another."""
+    """Indentation of its lines if it matters: a fix of the indentation is a different one."""
     number: int
 
 
 class _RemovedLines:
-    """When lines of a file were last taken out."""
+    """When lines of a file were last removed."""
 
     def __init__(self) -> None:
         self._lines: dict[str, dict[str, int]] = {}
@@ -120,12 +120,12 @@ class _RemovedLines:
         self._lines.setdefault(path, {}).update(dict.fromkeys(lines, number))
 
     def note_command(self, step: TraceStep) -> None:
-        """What does not name its files may have changed any; what is put away is not given up."""
+        """Commands that name no files may have changed any; stashed work is not abandoned."""
         if not uses_stash(step):
             self._all.update(dict.fromkeys(step.written or ("",), step.number))
 
     def is_taken_back(self, fix: _AppliedFix, *, tried: bool) -> bool:
-        """Whether the fix has gone since it was made; work that was never one may just be lost."""
+        """Whether the fix has been removed since; untried work may just be lost."""
         if tried and max(self._all.get(fix.path, 0), self._all.get("", 0)) > fix.number:
             return True
         gone = self._lines.get(fix.path, {})
@@ -139,9 +139,9 @@ def _findings_in_lane(lane: LaneReading, limits: Mapping[str, float]) -> Iterabl
     if not twice:
         return
     useless: dict[str, deque[tuple[_AppliedFix, int, bool]]] = {}
-    """By file: edits that did not help, each with the check's event, and whether it was a fix."""
+    """By file: unsuccessful edits, with the check's event and whether it was a fix."""
     seen: set[tuple[str, str]] = set()
-    """Every line of them, with its file: what has none of these needs no look at each."""
+    """Every line of them with its file, as a quick filter."""
     removed, whole = _RemovedLines(), dict[str, frozenset[str]]()
     for iteration, helped, tried in iterations:
         fixes = []
@@ -168,7 +168,8 @@ def _findings_in_lane(lane: LaneReading, limits: Mapping[str, float]) -> Iterabl
 
 
 def _list_iterations(lane: LaneReading) -> tuple[list[tuple[Iteration, bool, bool]], set[str]]:
-    """Iterations: did they help, did something fail before? And files edited in vain, and again."""
+    """Return iterations with whether they helped and whether something failed before, and files
+    edited in vain again."""
     iterations = []
     vain_files: set[str] = set()
     repeated_files: set[str] = set()
@@ -219,7 +220,7 @@ def _build_fix(
 
 
 def _line_indents(edit: Edit) -> Mapping[str, int]:
-    """Of what replaces something; a file that is written anew is compared by its lines alone."""
+    """Indentation of replacing lines; a rewritten file is compared by its lines alone."""
     lines = edit.after.splitlines() if edit.before is not None and edit.after else []
     return {" ".join(line.split()): len(line) - len(line.lstrip()) for line in lines}
 
@@ -255,14 +256,14 @@ def _line_likeness(one: frozenset[str], other: frozenset[str]) -> float:
 
 
 def _initial_failures(lane: LaneReading) -> CheckFailures | None:
-    """What the last check before the first change said."""
+    """Return the failures of the last check before the first change."""
     first = lane.changes[0].number if lane.changes else 0
     checks = [step.check for step in lane.checks if step.number < first]
     return checks[-1].failures if checks and checks[-1] else None
 
 
 def _is_useless(iteration: Iteration, before: CheckFailures | None) -> bool:
-    """It failed, and not in less than before."""
+    """Whether it failed, and not less than before."""
     if iteration.passed is not False or iteration.failures is None:
         return False
     return (
@@ -273,7 +274,7 @@ def _is_useless(iteration: Iteration, before: CheckFailures | None) -> bool:
 
 
 def _prints_as_before(iteration: Iteration, printed: dict[str, TraceStep]) -> bool:
-    """A script that shows the fault without failing prints the same as before the change."""
+    """Whether a script that shows the fault without failing prints the same as before."""
     is_same = False
     for step in iteration.checks:
         check = step.check

@@ -12,7 +12,8 @@ whatever its exit code, unless the agent says that this is right, or the output 
 the agent does not say each time that the fault remains. A script that shows a bug and ends with
 exit code 0 is reported this way. So is a check that cannot start, each time for the same reason,
 however its own files are changed. The iteration that introduces or reveals a failure does not
-count, and neither does a change that only prints more. If the agent opens the
+count, and neither does a change that only prints more. A script that is rewritten in between
+continues the row: each output is compared with the one before the fix. If the agent opens the
 result of each run, that result is compared and not the run's output.
 
 A check of fewer tests than before continues the row if it fails in the same tests. A different
@@ -115,7 +116,7 @@ from closeloop.text.wording import compile_lazily
 
 rule = Rule(
     name="spiral",
-    version=9,
+    version=10,
     about="One fix after another leaves the same failure: the agent is stuck and does not stop.",
     severity="error",
     gates=True,
@@ -124,13 +125,13 @@ rule = Rule(
 
 _INSTALLERS = frozenset(("pip", "apt", "apt-get", "conda", "npm", "cd", "sudo"))
 _KEY_PRESS = re.compile(r"C-[a-z]")
-"""What some clients send for a key that is held with Ctrl: it ends a program, and runs none."""
+"""What some clients send for Ctrl and a key, which ends a program and runs none."""
 _CHECKS_BACK = 5
-"""So many checks before a change may have shown the failure."""
+"""Checks before a change that may have shown the failure."""
 _OPINION_CHARS = 300
-"""So much of what an agent says of an output is read."""
+"""Characters of an agent's comment on an output that are read."""
 _OUTPUT_TAIL_CHARS = 2000
-"""So much of the end of an output is searched for its counts."""
+"""Characters at the end of an output that are searched for counts."""
 _SUCCESS_WORDS = compile_lazily(
     r"\b(?:(?:now|fix|patch|solution|change|it|script|test|code|implementation) (?:\w+ )?works?\b"
     r"|works? (?:as expected|correctly|now|fine|well)"
@@ -141,7 +142,7 @@ _SUCCESS_WORDS = compile_lazily(
     r"|success(?:ful(?:ly)?)?|correct output|output is correct|great|perfect|excellent)\b",
     re.IGNORECASE,
 )
-"""What an agent says of an output that it likes."""
+"""An agent's words about an output that it accepts."""
 _FAILURE_WORDS = compile_lazily(
     r"\bstill (?:ha(?:s|ve|ving)|not?|n't|see\w*|get\w*|fail\w*|show\w*|print\w*|return\w*|the"
     r"|an?|there|persist\w*|wrong|occur\w*|exist\w*|present)\b"
@@ -150,7 +151,7 @@ _FAILURE_WORDS = compile_lazily(
     r"|\bsame (?:result|output|error|issue|problem)\b|\bno (?:change|effect|difference)\b",
     re.IGNORECASE,
 )
-"""What an agent says of an output that shows the fault as before."""
+"""An agent's words about an output that shows the fault as before."""
 _DENIED_SUCCESS = compile_lazily(
     r"(?:\bnot\b|n['’]t\b|\bunable\b|\bfail(?:s|ed)? to\b)[^.\n]{0,40}?"
     r"\b(?:work(?:s|ing)?|as expected|correct(?:ly)?|fixed|resolved|success\w*)\b",
@@ -160,7 +161,7 @@ _PASSED_COUNT = compile_lazily(r"\b(\d{1,6}) pass(?:ed|ing)\b")
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Rounds of changes after which the same fails, or the same is printed, however worded."""
+    """Find rounds of changes after which the same fails or is printed, however worded."""
     least = limits["iterations"]
     findings = [
         finding
@@ -173,7 +174,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _failing_spirals(lane: LaneReading, least: float) -> Iterable[Finding]:
-    """Rows of iterations whose failure set neither shrinks nor changes."""
+    """Find rows of iterations whose failure set neither shrinks nor changes."""
     for row in find_standstills(lane):
         if len(row) >= least:
             begins = _only_reproduces(row[0]) or _brings_failure(lane, row[0])
@@ -183,8 +184,8 @@ def _failing_spirals(lane: LaneReading, least: float) -> Iterable[Finding]:
 
 
 def _only_reproduces(iteration: Iteration) -> bool:
-    """Its changes make new files that show the failure, or install what these need: nothing was
-    tried against it yet.
+    """Whether its changes only create files that show the failure, or install what these need: no
+    fix was tried yet.
     """
     return all(
         creates_file(step) or is_scratch_change(step) or _only_installs(step)
@@ -198,7 +199,8 @@ def _only_installs(step: TraceStep) -> bool:
 
 
 def _brings_failure(lane: LaneReading, iteration: Iteration) -> bool:
-    """Something else, or nothing, failed before these changes: they brought it, or showed it."""
+    """Whether something else, or nothing, failed before these changes, so that they caused or
+    showed it."""
     at = bisect_left(lane.checks, iteration.changes[0].number, key=EVENT_NUMBER)
     earlier = [step for step in lane.checks[max(0, at - _CHECKS_BACK) : at] if _has_result(step)]
     for step in list_failing_checks(iteration):
@@ -215,7 +217,7 @@ def _has_result(step: TraceStep) -> bool:
 
 
 def _only_debugs(iteration: Iteration) -> bool:
-    """Its changes only make the code print more: a look at the failure, and no fix."""
+    """Whether its changes only add output for debugging, and no fix."""
     return all(map(_is_debug_change, iteration.changes))
 
 
@@ -228,7 +230,7 @@ def _is_debug_change(step: TraceStep) -> bool:
 
 
 def _shows_progress(row: Sequence[Iteration]) -> bool:
-    """More tests pass after each round: new work goes on beside a failure known before."""
+    """Whether more tests pass after each round: other work continues beside a known failure."""
     passed = [_count_passed_tests(iteration) for iteration in row]
     return all(0 < one < other for one, other in pairwise(passed))
 
@@ -258,29 +260,31 @@ def _build_finding(row: Sequence[Iteration], lane: LaneReading) -> Finding:
 
 
 def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> Iterable[Finding]:
-    """The same command prints the same after changed code, again and again."""
+    """Find commands that print the same after code changes, repeatedly."""
     rows: dict[str, list[TraceStep]] = {}
+    latest: dict[str, TraceStep] = {}
+    """What was printed last: another script under the same name prints something else."""
     begun: dict[str, int] = {}
-    """How many runs at the beginning of a row show what was so before any fix of it."""
+    """Runs at the start of a row that show the state before any fix."""
     spirals: dict[tuple[str, int], list[TraceStep]] = {}
     edits = [step for step in lane.changes if not _is_debug_change(step)]
     if len(edits) < least:
         return
     changes = [step for step in edits if not is_scratch_change(step)]
     fixes = [step for step in changes if not creates_file(step)]
-    for step in lane.commands:
-        event = step.event
-        if not isinstance(event, Command) or not _may_be_silent(step):
-            continue
-        line = step.check.target if step.check else " ".join(event.command.split())
+    for line, step in _list_silent_runs(lane):
         row = rows.setdefault(line, [])
         # What cannot even start is repaired in scratch files, too.
         tried = edits if step.check and step.check.blocked else changes
-        if row and not has_change_between(tried, row[-1].number, step.number):
+        before = latest.get(line)
+        latest[line] = step
+        if before is not None and not has_change_between(tried, before.number, step.number):
+            if len(row) == 1 and _output_of(row[0]) != _output_of(step):
+                row[0] = step
             continue
-        if not row:
+        if before is None:
             begun[line] = 0 if has_change_between(fixes, 0, step.number) else 1
-        elif not (prints_same(row[-1], step) or _starts_as_little(row[-1], step)):
+        elif not (prints_same(before, step) or _starts_as_little(before, step)):
             row = rows[line] = []
             begun[line] = 1
         row.append(step)
@@ -298,15 +302,26 @@ def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> I
             )
 
 
+def _output_of(step: TraceStep) -> str | None:
+    return step.event.output if isinstance(step.event, Command) else None
+
+
+def _list_silent_runs(lane: LaneReading) -> Iterable[tuple[str, TraceStep]]:
+    """What is run, with each run of it."""
+    for step in lane.commands:
+        if isinstance(step.event, Command) and _may_be_silent(step):
+            yield step.check.target if step.check else " ".join(step.event.command.split()), step
+
+
 def _is_accepted(reading: TraceReading, lane: LaneReading, row: Sequence[TraceStep]) -> bool:
-    """What is printed is right, or not what the agent goes by."""
+    """Whether the output is right, or not what the agent relies on."""
     if states_success(row[-1]) and not _is_mostly_disliked(reading, row):
         return True
     return _is_mostly_liked(reading, row) or _is_judged_elsewhere(lane, row)
 
 
 def _is_judged_elsewhere(lane: LaneReading, row: Sequence[TraceStep]) -> bool:
-    """After most runs the agent opens what they made, and goes by that."""
+    """Whether the agent opens what most runs created, and relies on that."""
     opened = [
         step
         for step in row
@@ -322,14 +337,14 @@ def _describe_result(step: TraceStep) -> str:
 
 
 def _starts_as_little(one: TraceStep, other: TraceStep) -> bool:
-    """Neither could start, for the same reason and with the same last word."""
+    """Whether neither could start, for the same reason and with the same last line."""
     if not (one.check and other.check and one.check.blocked):
         return False
     return one.check.blocked == other.check.blocked and last_line(one) == last_line(other)
 
 
 def _may_be_silent(step: TraceStep) -> bool:
-    """It runs the code, and no check of it failed or passed: those speak for themselves."""
+    """Whether it runs the code without a passing or failing check."""
     check, doing = step.check, step.doing
     if doing is None or doing.waits or doing.searches or not runs_program(doing):
         return False
@@ -346,12 +361,13 @@ def _is_mostly_liked(reading: TraceReading, row: Sequence[TraceStep]) -> bool:
 
 
 def _is_mostly_disliked(reading: TraceReading, row: Sequence[TraceStep]) -> bool:
-    """What is printed may say `1 passed`: the agent says each time that it is still wrong."""
+    """Whether the agent says each time that the output is still wrong, even if it says `1
+    passed`."""
     return 4 * sum(_speaks_of(reading, step, _FAILURE_WORDS) for step in row) >= 3 * len(row)
 
 
 def _is_liked(reading: TraceReading, step: TraceStep) -> bool:
-    """The agent's next words say that the output is right, and not that it is not."""
+    """Whether the agent's next words accept the output."""
     return _speaks_of(reading, step, _SUCCESS_WORDS) and not any(
         _speaks_of(reading, step, words) for words in (_FAILURE_WORDS, _DENIED_SUCCESS)
     )

@@ -89,13 +89,13 @@ rule = Rule(
 )
 _MAX_CITED = 6
 _MAX_TEXTS = 30
-"""So many of the last texts that were replaced in a file are remembered."""
+"""Last replaced texts of a file that are remembered."""
 _MIN_SHARED_CHARS = 20
-"""Shorter texts may stand in several places."""
+"""Shorter texts may occur in several places."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """One finding for each edit that failed for it, or wrote over what others had changed."""
+    """Report one finding per edit that failed for it, or overwrote others' changes."""
     if not any(lane.edits for lane in reading.lanes.values()):
         if any(lane.changes for lane in reading.lanes.values()) or not reading.trace.events:
             return Unmeasured(
@@ -124,7 +124,8 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _is_met_by_reading(reading: TraceReading, encounter: StaleFileEncounter) -> bool:
-    """The client refused the edit of what a stranger had changed, and the agent read it again."""
+    """Whether the client refused the edit of a file changed by others, and the agent read it
+    again."""
     if encounter.how != "failed edit" or encounter.by != "somebody else":
         return False
     lane = reading.lanes[encounter.step.event.lane]
@@ -135,7 +136,7 @@ def _is_met_by_reading(reading: TraceReading, encounter: StaleFileEncounter) -> 
 
 
 def _find_forgotten_edits(lane: LaneReading) -> Iterator[Finding]:
-    """Edits that fail because they look for what the lane itself had replaced."""
+    """Find edits that fail because they seek what the lane itself had replaced."""
     if not any(step.failed for step in lane.edits):
         return
     replaced: dict[str, dict[str, TraceStep]] = {}
@@ -165,7 +166,7 @@ def _find_forgotten_edits(lane: LaneReading) -> Iterator[Finding]:
 
 
 def _share_text(old: str, sought: str) -> bool:
-    """What is looked for is what was replaced, a part of it, or more around it."""
+    """Whether the sought text is the replaced one, a part of it, or more around it."""
     return old == sought or (
         min(len(old), len(sought)) >= _MIN_SHARED_CHARS and (old in sought or sought in old)
     )

@@ -2,7 +2,7 @@
 
 ## What it looks for
 
-Three kinds, in each lane:
+Four kinds, in each lane:
 
 - **The same read or run**: the same command has exactly the same output three times, and nothing
   was changed in between by anybody. Commands and names of missing files that differ only in a
@@ -12,6 +12,9 @@ Three kinds, in each lane:
   fails with the same error three times in a row, although the agent rewrote it, or what it needs,
   each time; or two errors return that others had replaced. The output in a log counts if the agent
   opens the log.
+- **Paging instead of searching**: eight reads in a row show one part of a file after the other, and
+  after at least half of them the agent says that it has not found what it looks for, or reads on. A
+  search would have shown the place at once.
 - **Responses without action**: three responses in a row contain only text and no action, although
   the client told the agent after each to continue.
 
@@ -47,7 +50,7 @@ In every trace with events.
 
 ## Thresholds and silencing
 
-`times` (3): the minimum number of equal results.
+`times` (3): the minimum number of equal results. `pages` (8): the minimum number of reads in a row.
 
 ```toml
 [rules.standstill]
@@ -76,41 +79,59 @@ from closeloop.process.rule_helpers import cite_row, truncate_line
 from closeloop.process.verification import EVENT_NUMBER
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
-from closeloop.records.trace import Command, Message, Read
+from closeloop.records.trace import Command, Message, Read, Thought
+from closeloop.text.wording import compile_lazily
 
 rule = Rule(
     name="standstill",
-    version=3,
+    version=4,
     about="The agent's actions give the same result repeatedly: no read, run or message is new.",
     severity="warning",
-    thresholds={"times": 3},
+    thresholds={"times": 3, "pages": 8},
 )
 
 MAX_CITED = 12
 MAX_COMMAND_CHARS = 500
-"""Longer commands are programs; their numbers are not looked at."""
+"""Longer commands are programs; their numbers are not compared."""
 COUNTING_MARGIN = 2
-"""So many more times than the same again: a number may be searched for."""
+"""Additional repetitions required if a number changes, as it may be a search."""
 MIN_RETURNS = 2
+MAX_WORDS_CHARS = 1000
+"""So much of what is said after a read is searched."""
 MIN_ANSWER_CHARS = 20
 """A shorter answer only ends the work."""
 _INTERPRETERS = frozenset(("python", "node", "ruby", "php", "perl", "cd", "echo"))
 _SHELL_SETTINGS = frozenset(("cd", "export", "source", "set", "unset"))
-"""They prepare what comes next, and show nothing."""
+"""They prepare what follows and print nothing."""
 _ERROR_LINE = re.compile(r"[A-Z]\w*(?:Error|Exception)\b|^(?:error|fatal)\b|\b[Ee]rror:|\bcannot\b")
+_SEEKING_WORDS = compile_lazily(
+    r"\bstill (?:no|not|don't|haven't)\b|\bunable to (?:find|locate|see)\b"
+    r"|\bnot (?:\w+ ){0,3}(?:find\w*|found|see\w*|in (?:this|the)|here|there|present|visible|shown"
+    r"|located|yet)\b"
+    r"|n['’]t (?:\w+ ){0,3}(?:find|found|seen?|contain|include|show|appear|located?|defined|visible"
+    r"|present|here|there|in (?:this|the))\b"
+    r"|\b(?:look|search|check|scroll|view|read)\w* (?:even |a bit )?further\b"
+    r"|\bnext (?:lines|section)\b"
+    r"|\bcontinue (?:viewing|reading|looking|searching|scrolling|to)\b",
+    re.IGNORECASE,
+)
+"""What is said by who has not found something."""
 _NUMBER = re.compile(r"\d+")
 _REDIRECTION = re.compile(r"[^2<>&|]>>?\s*([\w./-]+)\s*(?:2>&1\s*)?&?\s*$")
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Rows of looks, runs and answers that bring nothing new."""
+    """Find rows of reads, runs and answers that bring nothing new."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     least = int(limits["times"])
     findings = [
         make_finding(rule, message, cite_row(numbers, MAX_CITED), lane=lane.lane.id, confidence=0.9)
         for lane in reading.lanes.values()
-        for message, numbers in _list_rows(lane, least)
+        for message, numbers in (
+            *_list_rows(lane, least),
+            *_rows_of_pages(reading, lane, limits["pages"]),
+        )
     ]
     return sorted(findings, key=lambda finding: finding.events)
 
@@ -139,7 +160,7 @@ def _list_rows(lane: LaneReading, least: int) -> Iterator[tuple[str, Sequence[in
 
 
 def _same_results(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]]:
-    """The same command in one state of the workspace, with the same output."""
+    """Yield the same command in one state of the workspace with the same output."""
     rows: dict[tuple[int, str], list[TraceStep]] = {}
     for step in lane.commands if len(lane.commands) >= least else ():
         if isinstance(step.event, Command):
@@ -160,7 +181,7 @@ def _same_results(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]
 
 
 def _idle_rows(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]]:
-    """The same command again and again as the very next action, whatever it changes."""
+    """Yield the same command repeated as the very next action, whatever it changes."""
     row: list[TraceStep] = []
     for step in lane.commands if len(lane.commands) >= least else ():
         if row and not (
@@ -188,7 +209,7 @@ def _is_again(before: TraceStep, step: TraceStep) -> bool:
 
 
 def _is_idle(step: TraceStep) -> bool:
-    """It ended well, and is neither a wait nor a test, which may be meant to be repeated."""
+    """Whether it succeeded, and is neither a wait nor a test, which may be repeated on purpose."""
     event, doing = step.event, step.doing
     return (
         isinstance(event, Command)
@@ -204,7 +225,8 @@ def _output_of(step: TraceStep) -> str | None:
 
 
 def _is_repeatable(step: TraceStep) -> bool:
-    """A look or a run of a script that did not fail: to do it again unchanged shows the same."""
+    """Whether it is a read or a script run that did not fail, so that repeating it shows the
+    same."""
     doing, event = step.doing, step.event
     if doing is None or doing.waits or step.changed or step.failed:
         return False
@@ -221,13 +243,13 @@ def _is_repeatable(step: TraceStep) -> bool:
 
 
 def _count_breaks(lane: LaneReading, step: TraceStep) -> tuple[int, int]:
-    """How often the user had spoken, and the context had been cut, by then."""
+    """Return how often the user had spoken and the context had been compacted by then."""
     users = bisect_left(lane.users, step.number, key=lambda message: message.number)
     return users, bisect_left(lane.compactions, step.number)
 
 
 def _counting_rows(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]]:
-    """Tries in a row of one command, or of one name of a file, with one number after the other."""
+    """Yield consecutive tries of one command or file name with changing numbers."""
     row: list[TraceStep] = []
     last = ""
     for step in (*lane.steps, None) if len(lane.steps) >= least else ():
@@ -242,7 +264,7 @@ def _counting_rows(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep
 
 
 def _name_attempt(step: TraceStep) -> str:
-    """What was tried: a file that is not there, or a command."""
+    """Return what was tried: a missing file, or a command."""
     event = step.event
     if type(event) is Command:
         return event.command if len(event.command) <= MAX_COMMAND_CHARS else ""
@@ -250,14 +272,14 @@ def _name_attempt(step: TraceStep) -> str:
 
 
 def _differ_in_number(one: str, other: str) -> bool:
-    """They are the same but for their numbers; most begin otherwise, and are not looked at."""
+    """Whether they are equal except for their numbers; most differ at the start and are skipped."""
     if not one or one[:8] != other[:8]:
         return False
     return one == other or _NUMBER.sub("#", one) == _NUMBER.sub("#", other)
 
 
 def _come_out_alike(row: Sequence[TraceStep], least: int) -> bool:
-    """They differ in a number, and nothing differs in what came of them."""
+    """Whether they differ in a number, and their results do not."""
     if isinstance(row[0].event, Read):
         tried = {step.event.path for step in row if isinstance(step.event, Read)}
         return len(tried) >= least
@@ -268,8 +290,8 @@ def _come_out_alike(row: Sequence[TraceStep], least: int) -> bool:
 
 
 def _alike_scripts(lane: LaneReading, least: int) -> Iterator[tuple[Sequence[TraceStep], str]]:
-    """Runs of one script of the agent's own that end in the same error after each rewrite, or go
-    back and forth between errors.
+    """Yield runs of the agent's own script that end in the same error after each rewrite, or
+    alternate between errors.
     """
     if len(lane.commands) < least or len(lane.changes) < least:
         return
@@ -294,7 +316,7 @@ def _alike_scripts(lane: LaneReading, least: int) -> Iterator[tuple[Sequence[Tra
 
 
 def _own_runs(lane: LaneReading, created: set[str]) -> Iterator[tuple[str, TraceStep]]:
-    """Runs of scripts that the agent wrote; where one writes a log, the looks at that."""
+    """Yield runs of scripts that the agent wrote; if one writes a log, the reads of it."""
     logs: dict[str, str] = {}
     for step in lane.commands:
         if isinstance(step.event, Command) and step.event.stopped == "not executed":
@@ -311,7 +333,7 @@ def _own_runs(lane: LaneReading, created: set[str]) -> Iterator[tuple[str, Trace
 def _rows_of_errors(
     lane: LaneReading, steps: Sequence[TraceStep], created: set[str]
 ) -> Iterator[list[TraceStep]]:
-    """Runs in a row that end in one error, each after a rewrite; a run that goes well ends it."""
+    """Yield consecutive runs with one error, each after a rewrite; a success ends the row."""
     row: list[TraceStep] = []
     for step in steps:
         fails = _ERROR_LINE.search(last_line(step)) is not None
@@ -325,7 +347,7 @@ def _rows_of_errors(
 
 
 def _count_returns(turns: Sequence[TraceStep]) -> int:
-    """How often an error came back that another one had replaced."""
+    """Count how often an error returned after another one."""
     seen: list[str] = []
     returns = 0
     for step in turns:
@@ -336,13 +358,13 @@ def _count_returns(turns: Sequence[TraceStep]) -> int:
 
 
 def _own_script(step: TraceStep, created: set[str]) -> str | None:
-    """The last script that a command runs, where the agent wrote it."""
+    """Return the last script that a command runs, if the agent wrote it."""
     names = list(map(_base_name, step.doing.runs if step.doing else ()))
     return names[-1] if names and names[-1] in created else None
 
 
 def _log_of(step: TraceStep) -> str | None:
-    """The file into which a command writes what it prints, in the background or not."""
+    """Return the file into which a command writes its output."""
     match = _REDIRECTION.search(getattr(step.event, "command", ""))
     return _base_name(match[1]) if match else None
 
@@ -354,15 +376,50 @@ def _base_name(path: str) -> str:
 def _is_rewritten(
     lane: LaneReading, before: TraceStep, after: TraceStep, created: set[str]
 ) -> bool:
-    """Only files of the agent's own were changed since: no fix of the code was tried."""
+    """Whether only the agent's own files were changed since: no fix of the code was tried."""
     begin = bisect_left(lane.changes, before.number + 1, key=EVENT_NUMBER)
     end = bisect_left(lane.changes, after.number + 1, key=EVENT_NUMBER)
     written = {_base_name(path) for step in lane.changes[begin:end] for path in step.written}
     return bool(written) and written <= created
 
 
+def _rows_of_pages(
+    reading: TraceReading, lane: LaneReading, least: float
+) -> Iterator[tuple[str, Sequence[int]]]:
+    """Reads of one file with nothing else in between, by who looks for something."""
+    row: list[TraceStep] = []
+    for step in (*filter(_is_page, lane.reads), None) if len(lane.reads) >= least else ():
+        if row and (
+            step is None or step.index != row[-1].index + 1 or step.read[0] != row[0].read[0]
+        ):
+            if len(row) >= least and _is_sought(reading, lane, row):
+                path = truncate_line(row[0].read[0], 100)
+                message = f"{len(row)} reads in a row look for something in {path}: no search."
+                yield message, [one.number for one in row]
+            row = []
+        if step is not None:
+            row.append(step)
+
+
+def _is_page(step: TraceStep) -> bool:
+    is_search = step.doing is not None and step.doing.searches
+    return not (step.failed or step.changed or step.check or is_search)
+
+
+def _is_sought(reading: TraceReading, lane: LaneReading, row: Sequence[TraceStep]) -> bool:
+    """Most reads show another part, and the agent says of half of them that it looks further."""
+    texts = {getattr(step.event, "text", None) or _output_of(step) for step in row}
+    words = [
+        event.text[:MAX_WORDS_CHARS]
+        for event in reading.trace.events[row[0].number : row[-1].number]
+        if isinstance(event, Thought | Message) and event.lane == lane.lane.id
+    ]
+    seeking = sum(_SEEKING_WORDS.search(text) is not None for text in words)
+    return 4 * len(texts) >= 3 * len(row) and 2 * seeking >= len(row) - 1
+
+
 def _rows_of_answers(lane: LaneReading, least: int) -> Iterator[Sequence[Message]]:
-    """Answers between which the client spoke, and nobody did anything."""
+    """Yield answers between which the client spoke and nobody did anything."""
     row: list[Message] = []
     is_prompted = False
     prompts = sum(message.role == "system" for message in lane.messages)

@@ -116,9 +116,9 @@ SUPPRESSION_HINTS = (
     "except:", "except Exc", "except Base", "except (", "catch", "|| ", "set +e", "noqa", "ignore",
     "disable", "@ts-", "[allow(", "nolint", "@Supp",
 )  # fmt: skip
-"""Where none of these is new, there is nothing to find."""
+"""Without a new one of these there is nothing to find."""
 MAX_LATER_CHANGES = 50
-"""So many later changes of a file may take a line out again."""
+"""Later changes of a file that may remove a line again."""
 _STATIC_CHECK = re.compile(
     r"lint|mypy|pyright|pyre|ruff|flake8|pycodestyle|tsc|type|check|clippy|vet|build|compile|black"
 )
@@ -129,7 +129,7 @@ _SUPPRESSION_WISH = re.compile(
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Lines that the agent added, and commands that hide what a check or a hook said."""
+    """Find lines that the agent added, and commands that hide the output of a check or a hook."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     changes = list_trace_changes(reading)
@@ -165,7 +165,8 @@ def _edit_findings(reading: TraceReading, changes: Sequence[TraceStep]) -> Itera
 def _list_lasting_edits(
     reading: TraceReading, changes: Sequence[TraceStep]
 ) -> Iterator[tuple[TraceStep, str, Edit]]:
-    """The submitted diff with the step that last changed each file; without one, all edits."""
+    """Yield the submitted diff with the step that last changed each file; without one, all
+    edits."""
     submitted = list_submitted_edits(reading)
     if submitted is not None:
         writers = {path: step for step in changes for path in step.written}
@@ -201,7 +202,7 @@ def _is_relevant_path(path: str) -> bool:
 
 
 def _is_taken_back(line: str, path: str, changes: Sequence[TraceStep], step: TraceStep) -> bool:
-    """A later edit of the file takes the line out again."""
+    """Whether a later edit of the file removes the line."""
     start = bisect_right(changes, step.number, key=attrgetter("event.number"))
     return any(
         one == path and (lines := diff_edit(edit)) is not None and line in lines.removed
@@ -213,7 +214,7 @@ def _is_taken_back(line: str, path: str, changes: Sequence[TraceStep], step: Tra
 def _describe_suppressions(
     path: str, edit: Edit, complaint: TraceStep | None
 ) -> Iterator[tuple[str, str]]:
-    """Each line that silences, swallows or masks, and what is to be said of it."""
+    """Yield each line that silences, swallows or masks, with its description."""
     lines = diff_edit(edit)
     if lines is None or (edit.patch and "@@" not in edit.patch):
         return  # what stood there before is not known
@@ -236,13 +237,13 @@ def _describe_suppressions(
 
 
 def _is_about_marks(complaint: TraceStep | None) -> bool:
-    """A tool complained that can be silenced by a mark: no test, and no program that crashed."""
+    """Whether the complaint is from a tool that a mark can silence: not a test or a crash."""
     check = complaint.check if complaint else None
     return check is not None and bool(_STATIC_CHECK.search(f"{check.tool} {check.target}"))
 
 
 def _find_new_swallow(edit: Edit, lines: EditLines) -> str | None:
-    """The first handler that the edit makes do nothing; what it keeps is looked at as well."""
+    """Return the first handler that the edit makes do nothing, including its unchanged parts."""
     after = edit.after if edit.after is not None else _text_from_patch(edit.patch or "")
     before = edit.before or ""
     added = set(lines.added)
@@ -262,7 +263,7 @@ def _strip_lines(text: str) -> str:
 
 
 def _text_from_patch(patch: str) -> str:
-    """The new side of a patch's hunks."""
+    """Return the new side of a patch's hunks."""
     lines = patch[:MAX_EDIT_CHARS].splitlines()
     return "\n".join(line[1:] for line in lines if line[:1] in ("+", " ") and line[:3] != "+++")
 
@@ -284,7 +285,7 @@ def _command_findings(reading: TraceReading) -> Iterator[Finding]:
 
 
 def _hook_bypass_findings(steps: Sequence[TraceStep]) -> Iterator[Finding]:
-    """A hook stopped a commit, and the next one went past it."""
+    """Yield commits that bypass a hook that stopped the one before."""
     stopped: TraceStep | None = None
     for step in steps:
         if step.doing is None or "git" not in step.doing.programs:

@@ -74,7 +74,7 @@ MAX_EVENTS = 5
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """The conditions of a grade that the change violated; the edits are where it was done."""
+    """Report the conditions of a grade that the change violated, with the edits that did it."""
     if reading.grade is None:
         return Unmeasured(rule=rule.name, reason="the attempt is not graded")
     violated = [check for check in reading.grade.integrity if check.state == "violated"]

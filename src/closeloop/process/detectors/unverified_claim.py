@@ -137,12 +137,12 @@ _BLOCK_TOLD = re.compile(
     r"|remaining errors?|(?:subsequent|new|other) errors?)\b"
 )
 _TELLING_PROGRAMS = frozenset(("git", "gh", "glab"))
-"""They show what was checked, or done, elsewhere."""
+"""They show what was checked or done elsewhere."""
 _INTERPRETERS = frozenset(("python", "node", "ruby", "php", "perl", "deno", "bun", "Rscript"))
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Claims that no check after the last change backs."""
+    """Find claims without a check after the last change."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     checks = list_trace_checks(reading)
@@ -184,7 +184,7 @@ def _findings_in_lane(
 
 
 def _shows_something(step: TraceStep) -> bool:
-    """It ran the code; also a script that broke off after it had printed what it was to show."""
+    """Whether it ran the code; also a script that crashed after printing what it should show."""
     if not could_not_run(step):
         return not is_static_check(step)
     if step.check is None or step.check.tool != "script" or not isinstance(step.event, Command):
@@ -195,7 +195,7 @@ def _shows_something(step: TraceStep) -> bool:
 
 
 def _explains_blocked_check(closing: ClosingMessage, check: TraceStep | None) -> bool:
-    """The message says why the check could not run."""
+    """Whether the message says why the check could not run."""
     return (
         check is not None
         and could_not_run(check)
@@ -206,7 +206,7 @@ def _explains_blocked_check(closing: ClosingMessage, check: TraceStep | None) ->
 def _find_claim_backing(
     changes: Sequence[TraceStep], checks: Sequence[TraceStep], closing: ClosingMessage
 ) -> CheckBacking | None:
-    """Of changes that come after its words a claim says nothing."""
+    """A claim does not cover changes that come after it."""
     end = bisect_left(changes, closing.message.number, key=EVENT_NUMBER)
     while end > 2 and _puts_tried_code_back(changes[end - 3 : end], checks):
         end -= 2
@@ -214,7 +214,7 @@ def _find_claim_backing(
 
 
 def _puts_tried_code_back(changes: Sequence[TraceStep], checks: Sequence[TraceStep]) -> bool:
-    """A change that was checked, its undoing to look at the base, and the same change again."""
+    """Whether a checked change was undone to look at the base, and made again."""
     made, undone, again = changes
     if not {*undone.written} <= {*made.written} or not _is_same_change(made, again):
         return False
@@ -236,7 +236,8 @@ def _claims_of_nothing(
     closing: ClosingMessage,
     checks: Sequence[TraceStep],
 ) -> Iterator[Finding]:
-    """Success claimed where no code was changed: that checks pass and none ran, or a repair."""
+    """Report success claimed without a code change: that checks pass although none ran, or a
+    fix."""
     if reading.gaps or reading.handoffs or lane.compactions or not lane.request:
         # What was done may not be on record.
         return
@@ -258,7 +259,7 @@ def _claims_of_nothing(
 
 
 def _may_have_checked(step: TraceStep) -> bool:
-    """It may have run or asked for a check, or done the work in a way that is not on record."""
+    """Whether it may have run or requested a check, or done the work without a record."""
     if isinstance(step.event, Command):
         programs = step.doing.programs if step.doing else ("",)
         return is_trial(step) or any(
@@ -268,9 +269,9 @@ def _may_have_checked(step: TraceStep) -> bool:
 
 
 def _finishes_untried(reading: TraceReading, claim: SuccessClaim) -> bool:
-    """It says that the work does what it should, and no command at all is on record.
+    """Whether it says that the work behaves as it should, and no command is recorded.
 
-    Where some is, missing-verification speaks.
+    If one is, missing-verification applies.
     """
     return _WORK_CLAIM.search(claim.quote.lower()) is not None and not any(
         step.doing for lane in reading.lanes.values() for step in lane.steps
@@ -294,7 +295,7 @@ def _has_backing(
 
 
 def _is_test_run(trial: TraceStep) -> bool:
-    """A test runner of the project's own, or a script that tries the code."""
+    """Whether it is a test runner of the project, or a script that tries the code."""
     if not isinstance(trial.event, Command) or "test" in trial.event.command:
         return True
     return trial.doing is not None and any(

@@ -143,11 +143,11 @@ _LOWER_WISH = re.compile(r"\b(?:coverage|threshold|fail_under)\b")
 
 
 WeakeningSuspect = tuple[re.Pattern[str], Finding]
-"""What was found, with the wish that would have made it right."""
+"""A finding, with the request that would justify it."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Existing tests that the whole trace leaves weaker than they were, unless that was asked."""
+    """Find existing tests that the whole trace leaves weaker, unless requested."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     changes = list_trace_changes(reading)
@@ -190,7 +190,7 @@ def _steps_by_test(
 
 
 def _is_untold(touched: Iterable[TraceStep], created: Mapping[str, int]) -> bool:
-    """Tests that were there were changed, and only by commands that neither show nor delete."""
+    """Whether existing tests were changed only by commands that neither show nor delete them."""
     changes = [step for step in touched if not created.keys() >= set(step.written)]
     return bool(changes) and not any(
         isinstance(step.event, Edit) or deletes_file(step) for step in changes
@@ -203,7 +203,7 @@ def _marker_automaton() -> AhoCorasick:
 
 
 def _has_test_marker(event: Edit) -> bool:
-    """Something in it is a test, asserts or switches off; without that nothing is compared."""
+    """Whether it contains a test, an assertion or a skip; otherwise nothing is compared."""
     texts = (event.before, event.after, event.patch)
     return any(contains_any(_marker_automaton(), text[:MAX_EDIT_CHARS]) for text in texts if text)
 
@@ -224,7 +224,7 @@ def _skip_suspects(nets: Iterable[NetChange], failing: FailingChecks) -> Iterato
 
 
 def _find_writer(net: NetChange, line: str) -> TraceStep:
-    """The step whose edit added the line; the last one that changed the file where none says so."""
+    """Return the step that added the line, else the last one that changed the file."""
     for step in net.steps:
         for path, edit in list_file_edits(step):
             lines = diff_edit(edit) if path == net.path else None
@@ -234,7 +234,7 @@ def _find_writer(net: NetChange, line: str) -> TraceStep:
 
 
 def _find_skips(edit_lines: EditLines) -> Iterator[tuple[str, bool]]:
-    """Lines that switch a test off which was there before; whether they do so only sometimes."""
+    """Yield lines that disable an existing test, and whether only conditionally."""
     lines, last = edit_lines.added, ""
     known = {starting_test(line) for line in edit_lines.removed}
     is_new_test = False
@@ -254,7 +254,7 @@ def _find_skips(edit_lines: EditLines) -> Iterator[tuple[str, bool]]:
 
 
 def _begins_new_test(lines: Sequence[str], known: Set[str | None]) -> bool:
-    """Whether what these lines begin, after more marks, was not there before."""
+    """Whether what these lines begin, after more marks, did not exist before."""
     first = next((line for line in lines if not line.startswith(("@", "#["))), "")
     test = starting_test(first)
     return first.startswith("class ") if test is None else test not in known
@@ -300,7 +300,8 @@ def _describe_removed_tests(gone: list[str], added: Iterable[str]) -> str | None
 
 
 def _describe_fewer_assertions(gone: list[str], new: list[str], *, adapts: bool) -> str | None:
-    """Where the code was changed before, others in their place may say what it does now."""
+    """Describe fewer assertions; if the code was changed before, their replacements may be
+    right."""
     old = [line for line in gone if ASSERTION.search(line)]
     if not old:
         return None
@@ -313,7 +314,7 @@ def _describe_fewer_assertions(gone: list[str], new: list[str], *, adapts: bool)
 
 
 def _describe_other_expectation(gone: list[str], new: list[str]) -> str | None:
-    """The same thing is asserted to be something else, and no code was changed for it."""
+    """Describe a changed expectation without a code change."""
     old = {one.subject: one.line for line in gone if (one := parse_assertion(line)) and one.subject}
     for line in new:
         one = parse_assertion(line)
@@ -377,7 +378,7 @@ def _changes_code(step: TraceStep) -> bool:
 
 
 def _failure_names(net: NetChange) -> tuple[str, ...]:
-    """How a failing check may name the file: itself, or a test that was touched."""
+    """Return how a failing check may name the file: itself, or a touched test."""
     name = net.path.rpartition("/")[2]
     tests = [test for line in net.removed if (test := starting_test(line))]
     return (name, name.partition(".")[0], *tests[:20])

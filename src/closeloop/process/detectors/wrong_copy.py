@@ -3,10 +3,10 @@
 ## What it looks for
 
 Python files of the project were changed in one folder, and later runs load the same package from
-another folder: their output (a traceback, a warning), or the earlier output of a script in the same
-folder, names files below another root, such as the installed copy. No later run is known to have
-loaded the changed copy, and the agent continues or ends; or it changed the code again because of
-the other copy's output, before it set the path.
+another folder: their output (a traceback, a warning, the package that a test runner says it tests),
+or the earlier output of a script in the same folder, names files below another root, such as the
+installed copy. No later run is known to have loaded the changed copy, and the agent continues or
+ends; or it changed the code again because of the other copy's output, before it set the path.
 
 Also without file names: a script ran, the code was changed because of its output, then the agent
 set the path to the changed copy (`PYTHONPATH`, `pip install -e`), and the same script printed
@@ -43,7 +43,8 @@ and a success means nothing.
 
 ## When it can be measured
 
-If a change names its file by a full path. Only Python is supported.
+If a change names its file by a full path, or from the folder of the project: then only installed
+copies are recognised. Only Python is supported.
 
 ## Thresholds and silencing
 
@@ -83,21 +84,26 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="wrong-copy",
-    version=4,
+    version=5,
     about="Another copy of the code is run than the one that was changed.",
     severity="error",
     gates=True,
 )
 
 MAX_OUTPUT_CHARS = 20_000
-"""So much of what a run prints is looked at."""
+"""Characters of a run's output that are examined."""
 MAX_CITED = 8
 MAX_PATHS = 20
-"""So many changed files, and runs of one script, are compared."""
+"""Changed files, and runs of one script, that are compared."""
 _SHOWN_FILE = re.compile(
     r'^\s*(?:File "(/[^"\n]+\.py)", line \d|(/[^\s:"]+\.py):\d+: )', re.MULTILINE
 )
-"""A file in a traceback, or in a warning."""
+"""A file in a traceback or a warning."""
+_TESTED_PACKAGE = " installed in '"
+_SHOWN_PACKAGE = re.compile(rf"{_TESTED_PACKAGE}(/[^'\n]+)'")
+"""The package that a test runner says it tests."""
+_UNKNOWN_ROOT = "/?"
+"""Stands before a path that was named relative to the folder of the project."""
 _ELSEWHERE = re.compile(
     r"\b(?:docker|podman|ssh|kubectl|vagrant|devcontainer|nix|wsl|modal|lima)\b"
 )
@@ -109,7 +115,7 @@ _INSTALL = re.compile(
     r"\bpip3? install\b[^;&|\n]*\s(?:-e\b|--editable\b|\.?\.?/|\.(?:\[|\s|$))"
     r"|\bsetup\.py (?:develop|install)\b|\bpoetry install\b|\buv sync\b"
 )
-"""The project itself is installed, and not only what it needs."""
+"""Installs the project itself, not only its dependencies."""
 _PATH_WORDS = ("PYTHONPATH=", "install", "develop", "uv sync")
 _HERE = (".", "$PWD", "$(pwd)")
 _SEARCH_PATH = re.compile(r"sys\.path\.(?:insert|append)\([^)\n]{0,40}['\"]([^'\"\n]+)['\"]")
@@ -118,25 +124,26 @@ _COMMON_FOLDERS = frozenset((
     "src", "lib", "libs", "test", "tests", "unit", "integration", "utils", "util", "common", "core",
     "models", "api", "app", "apps", "helpers", "scripts", "tools", "python", "packages", "main",
 ))  # fmt: skip
-"""Folders of many projects: that two paths share them says nothing."""
+"""Common folder names, which prove nothing if two paths share them."""
+_PACKAGE_FILE = "__init__.py"
 _LIBRARY_FOLDERS = frozenset(("site-packages", "dist-packages", "vendor", "node_modules"))
 
 
 class CopyRun(Record):
-    """A run of another copy of the code than the one that was changed."""
+    """A run of a copy of the code other than the changed one."""
 
     step: TraceStep
     change: TraceStep
-    """The last one before it of that package."""
+    """The last change of that package before it."""
     path: str
-    """The file that it changed."""
+    """The changed file."""
     changed_root: str
     other_root: str
-    """The folders in which the two copies lie."""
+    """Root folders of the two copies."""
 
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
-    """Runs of another copy than the changed one, lane by lane."""
+    """Find runs of a copy other than the changed one, by lane."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
     return [finding for lane in reading.lanes.values() for finding in _findings_in_lane(lane)]
@@ -152,9 +159,10 @@ def _findings_in_lane(lane: LaneReading) -> Iterator[Finding]:
     wrong = [one.step for one in shown if one.other_root == first.other_root]
     if _is_settled(lane, first, wrong[-1]) and not _was_misled(lane, first):
         return
+    where = f" in {first.changed_root or '/'}" if first.changed_root != _UNKNOWN_ROOT else ""
     yield make_finding(
         rule,
-        f"{first.path} was changed in {first.changed_root or '/'}, but the copy in "
+        f"{first.path.removeprefix(f'{_UNKNOWN_ROOT}/')} was changed{where}, but the copy in "
         f"{first.other_root or '/'} was run.",
         [first.change.number, *cite_row([step.number for step in wrong], MAX_CITED)],
         lane=lane.lane.id,
@@ -163,18 +171,17 @@ def _findings_in_lane(lane: LaneReading) -> Iterator[Finding]:
 
 
 def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
-    """Runs that load files of another copy than the one that was changed before.
+    """Yield runs that load files of a copy other than the one changed before.
 
-    What a run prints names them, or what the same script printed before.
+    The output of the run, or of an earlier run of the same script, names them.
     """
-    changes = [step for step in list_code_changes(lane) if next(_full_paths(step), None)]
-    made = find_created_files(lane.changes) if changes else {}
-    changes = [step for step in changes if made.keys().isdisjoint(step.written)]
+    changes = _list_named_changes(lane)
     if not changes:
         return
+    is_rooted = any(next(_full_paths(step), None) for step in changes)
     last_changes: dict[str, TraceStep] = {}
     loaded: dict[frozenset[str], Sequence[str]] = {}
-    paths = [path for step in changes for path in _full_paths(step)][:MAX_PATHS]
+    paths = [path for step in changes for path in _named_paths(step)][:MAX_PATHS]
     settings = [step.number for step in lane.changes if _may_set_root(step, paths)]
     place = 0
     for step in lane.commands:
@@ -184,7 +191,9 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
         if _sets_any_path(event, loaded) and step.number > changes[0].number:
             return
         output = event.output or ""
-        if not (output if loaded else ".py" in output) or not is_run(step):
+        names_files = ".py" in output and (is_rooted or "-packages/" in output)
+        names_files = names_files or _TESTED_PACKAGE in output
+        if not (output if loaded else names_files) or not is_run(step):
             continue
         if _ELSEWHERE.search(event.command):
             continue
@@ -193,7 +202,7 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
             loaded, settings = {}, [number for number in settings if number > step.number]
         names, scripts = _name_scripts(step), _locate_scripts(step)
         # A script's own lines do not tell what it loads.
-        files = _shown_files(output) if ".py" in output else ()
+        files = _shown_files(output) if names_files else ()
         shown: Sequence[str] = [path for path in files if path.rpartition("/")[2] not in names]
         if shown and scripts:
             loaded[scripts] = shown
@@ -204,8 +213,23 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
         yield from _match_copies(step, last_changes, shown)
 
 
+def _list_named_changes(lane: LaneReading) -> Sequence[TraceStep]:
+    """Changes of files that the agent did not make itself; none where no run can be told to be of
+    another copy of them.
+    """
+    changes = [step for step in list_code_changes(lane) if next(_named_paths(step), None)]
+    if not changes:
+        return ()
+    if not any(next(_full_paths(step), None) for step in changes):
+        at = bisect_right(lane.commands, changes[0].number, key=EVENT_NUMBER)
+        if not any(map(_names_installed_file, lane.commands[at:])):
+            return ()
+    made = find_created_files(lane.changes)
+    return [step for step in changes if made.keys().isdisjoint(step.written)]
+
+
 def _sets_any_path(event: Command, loaded: dict[frozenset[str], Sequence[str]]) -> bool:
-    """The project is installed; where a path is set, what was loaded before says no more."""
+    """Whether the project is installed; if a path is set, what was loaded before is void."""
     if loaded and _REPAIR.search(event.command):
         loaded.clear()
     return any(word in event.command for word in _PATH_WORDS[1:]) and bool(
@@ -216,9 +240,9 @@ def _sets_any_path(event: Command, loaded: dict[frozenset[str], Sequence[str]]) 
 def _note_changes(
     changes: Sequence[TraceStep], place: int, until: TraceStep, last_changes: dict[str, TraceStep]
 ) -> int:
-    """Take over changes up to a step, each file's last one last; how many there are by then."""
+    """Record changes up to a step, each file's last one last; return how many there are."""
     while place < len(changes) and changes[place].number <= until.number:
-        for path in _full_paths(changes[place]):
+        for path in _named_paths(changes[place]):
             last_changes.pop(path, None)
             last_changes[path] = changes[place]
         place += 1
@@ -245,12 +269,12 @@ def _locate_scripts(step: TraceStep) -> frozenset[str]:
 def _match_copies(
     step: TraceStep, changes: dict[str, TraceStep], shown: Sequence[str]
 ) -> Iterator[CopyRun]:
-    """The run, where a file that it shows is of another copy of what was changed last."""
+    """Yield the run if a file that it shows belongs to another copy of what was changed last."""
     for changed, change in reversed(changes.items()):
         for path in shown:
             if roots := _split_roots(changed, path):
                 ours, theirs = roots
-                if not any(one.startswith(f"{ours}/{_top(changed, ours)}/") for one in shown):
+                if not any(_is_of_copy(one, ours, _top(changed, ours)) for one in shown):
                     yield CopyRun(
                         step=step,
                         change=change,
@@ -261,18 +285,34 @@ def _match_copies(
                 return
 
 
+def _is_of_copy(path: str, root: str, package: str) -> bool:
+    """It may lie in the changed copy: where the root is not known, it is no installed file."""
+    if root != _UNKNOWN_ROOT:
+        return path.startswith(f"{root}/{package}/")
+    return f"/{package}/" in path and _LIBRARY_FOLDERS.isdisjoint(path.split("/"))
+
+
 def _top(path: str, root: str) -> str:
-    """The folder below the root, in which the path lies."""
+    """Return the folder below the root that contains the path."""
     return path[len(root) + 1 :].partition("/")[0]
 
 
+def _names_installed_file(step: TraceStep) -> bool:
+    """A quick look for what may name a file of an installed copy."""
+    output = step.event.output if isinstance(step.event, Command) else None
+    return output is not None and ("-packages/" in output or _TESTED_PACKAGE in output)
+
+
 def _shown_files(output: str) -> Sequence[str]:
-    matches = _SHOWN_FILE.finditer(output[:MAX_OUTPUT_CHARS])
-    return list(dict.fromkeys(posixpath.normpath(match[1] or match[2]) for match in matches))
+    text = output[:MAX_OUTPUT_CHARS]
+    paths = [match[1] or match[2] for match in _SHOWN_FILE.finditer(text)]
+    if _TESTED_PACKAGE in text:
+        paths += [f"{path}/{_PACKAGE_FILE}" for path in _SHOWN_PACKAGE.findall(text)]
+    return list(dict.fromkeys(map(posixpath.normpath, paths)))
 
 
 def _full_paths(step: TraceStep) -> Iterator[str]:
-    """Python files that it changed, as they were named, where the name tells the whole path."""
+    """Yield changed Python files by full path, if known."""
     if isinstance(step.event, Edit):
         paths: Sequence[str] = (step.event.path,)
     else:
@@ -280,9 +320,20 @@ def _full_paths(step: TraceStep) -> Iterator[str]:
     return (path for path in paths if path.startswith("/") and path.endswith(".py"))
 
 
+def _named_paths(step: TraceStep) -> Iterator[str]:
+    """The same, with those that were named from the folder of the project."""
+    if isinstance(step.event, Edit):
+        paths: Sequence[str] = (step.event.path,)
+    else:
+        paths = step.doing.written if step.doing else ()
+    for path in paths:
+        if path.endswith(".py") and "/" in path and not path.startswith(("..", "~", "$")):
+            yield path if path.startswith("/") else f"{_UNKNOWN_ROOT}/{path.removeprefix('./')}"
+
+
 @lru_cache(maxsize=4096)
 def _split_roots(changed: str, shown: str) -> tuple[str, str] | None:
-    """What stands before the part that two paths share; None where they are of one copy."""
+    """Return the prefixes before the part that two paths share; None if they are one copy."""
     ours, theirs = changed.split("/"), shown.split("/")
     for there in range(1, len(theirs) - 1):
         if theirs[there] not in ours:
@@ -296,17 +347,24 @@ def _split_roots(changed: str, shown: str) -> tuple[str, str] | None:
         folders = ours[here : here + min(length, len(ours) - here - 1)]
         whole = here + length == len(ours) and there + length == len(theirs)
         enough = whole or len(folders) > 1 or _is_package(ours[:here], folders, theirs)
+        if ours[1] == _UNKNOWN_ROOT[1:]:
+            is_top = theirs[there + 1 :] == [_PACKAGE_FILE]
+            enough = _is_installed(theirs) and here == 2 and (enough or is_top)
         if enough and not _COMMON_FOLDERS.issuperset(folders):
             return "/".join(ours[:here]), "/".join(theirs[:there])
         return None
     return None
 
 
+def _is_installed(folders: Sequence[str]) -> bool:
+    return not _LIBRARY_FOLDERS.isdisjoint(folders)
+
+
 def _is_package(root: Sequence[str], folders: Sequence[str], theirs: Sequence[str]) -> bool:
     """One shared folder is enough where a checkout is named after it, and the other is no library:
     folders of one project may share a name, and so may one and a library that it wraps.
     """
-    if not folders or root[1:2] == theirs[1:2] or not _LIBRARY_FOLDERS.isdisjoint(theirs):
+    if not folders or root[1:2] == theirs[1:2] or _is_installed(theirs):
         return False
     return any(folders[0].strip("_") in name for name in root[-2:])
 
@@ -321,7 +379,7 @@ def _shared_length(ours: Sequence[str], theirs: Sequence[str]) -> int:
 
 
 def _is_settled(lane: LaneReading, first: CopyRun, last: TraceStep) -> bool:
-    """The other copy was written to, or later something may have run the changed one."""
+    """Whether the other copy was written to, or something may have run the changed one later."""
     if any(
         path.startswith(f"{first.other_root}/") and not path.startswith(f"{first.changed_root}/")
         for step in lane.changes
@@ -335,19 +393,19 @@ def _is_settled(lane: LaneReading, first: CopyRun, last: TraceStep) -> bool:
 
 
 def _was_misled(lane: LaneReading, first: CopyRun) -> bool:
-    """Before the path was set, the changed copy was changed again for what the other one showed."""
+    """Whether the changed copy was changed again because of the other one's output."""
     later = lane.steps[first.step.index + 1 :]
     repair = next((step for step in later if _sets_path(step)), None)
     return repair is not None and any(
         path.startswith(f"{first.changed_root}/")
         for step in list_code_changes(lane)
         if first.step.number < step.number < repair.number
-        for path in _full_paths(step)
+        for path in _named_paths(step)
     )
 
 
 def _find_late_repair(lane: LaneReading) -> Finding | None:
-    """The path was set late, and the same script printed something else at once."""
+    """Report a path that was set late, after which the same script printed something else."""
     if not any(map(_may_set_path, lane.changes)) and not any(map(_may_set_path, lane.commands)):
         return None
     made = find_created_files(lane.changes)
@@ -384,7 +442,7 @@ def _find_late_repair(lane: LaneReading) -> Finding | None:
 
 
 def _may_set_path(step: TraceStep) -> bool:
-    """A quick look for the words without which nothing sets the path."""
+    """Quick test for the words without which nothing sets the path."""
     if isinstance(step.event, Command):
         return any(word in step.event.command for word in _PATH_WORDS)
     return any("sys.path" in (edit.after or "") for edit in step.edits)
@@ -417,7 +475,7 @@ def _output_of(step: TraceStep) -> str:
 
 
 def _may_set_root(step: TraceStep, paths: Sequence[str]) -> bool:
-    """The same, or a script works out for itself where to look."""
+    """The same, or a script determines itself where to look."""
     if isinstance(step.event, Command) or not _may_set_path(step):
         return False
     named = any(_SEARCH_PATH.search(edit.after or "") for edit in step.edits)
@@ -425,7 +483,7 @@ def _may_set_root(step: TraceStep, paths: Sequence[str]) -> bool:
 
 
 def _sets_root(step: TraceStep, paths: Sequence[str]) -> bool:
-    """It makes modules be found in the changed copy."""
+    """Whether it makes modules load from the changed copy."""
     event = step.event
     if isinstance(event, Command) and _INSTALL.search(event.command):
         return step.failed is not True
@@ -444,7 +502,7 @@ def _sets_path(step: TraceStep) -> bool:
 
 
 def _may_run(step: TraceStep, wrong: TraceStep, changed_root: str) -> bool:
-    """It printed files of the changed copy, or something else ran well in its folder."""
+    """Whether it printed files of the changed copy, or something else succeeded in its folder."""
     event = step.event
     if not isinstance(event, Command) or not is_run(step):
         return False

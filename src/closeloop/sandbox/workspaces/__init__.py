@@ -1,4 +1,4 @@
-"""Workspaces: a fresh copy of a repository for every attempt, and what changed in it."""
+"""Workspaces: a fresh copy of a repository for every attempt, and its changes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ from closeloop.text import code_patterns
 # with moves to `trash/`, where anybody may delete it.
 
 MAX_BATCH_FOLDERS, BATCH_SECONDS = 256, 0.2
-"""How many folders one `rm` deletes at most, and for how many seconds they are gathered."""
+"""Folders that one `rm` deletes at most, and seconds during which they are collected."""
 
 
 class CacheFolders:
@@ -93,11 +93,11 @@ class CacheFolders:
         self._discard_leftovers()
 
     def name_new_folder(self) -> str:
-        """The name of a folder of our own that nobody has used; it is not made yet."""
+        """Return the unused name of a new folder, which is not created yet."""
         return f"{self._own}/{next(self._numbers)}"
 
     def discard_folder(self, folder: str) -> None:
-        """Out of the way at once, deleted later."""
+        """Move the folder out of the way, and delete it later."""
         trash_folder = f"{self._trash}/{self._own.name}-{next(self._numbers)}"
         try:
             os.rename(folder, trash_folder)  # noqa: PTH104
@@ -111,7 +111,7 @@ class CacheFolders:
             self._deleter.start()
 
     def discard_all(self) -> None:
-        """Discard all that is left. Deleting may outlast us."""
+        """Discard everything left. Deleting may outlast this process."""
         self.discard_folder(str(self._own))
         self._doomed.put(None)
         if self._deleter is not None:
@@ -121,7 +121,7 @@ class CacheFolders:
         self._lock = -1
 
     def _discard_leftovers(self) -> None:
-        """What killed processes left behind."""
+        """Discard leftovers of killed processes."""
         for leftover in (self.cache / "trash").iterdir():
             self.discard_folder(str(leftover))
         for owner in (self.cache / "runs").iterdir():
@@ -173,7 +173,7 @@ def _is_alive(owner: Path) -> bool:
 
 
 BASE_VERSION = 1
-"""Of how bases are made: another one makes them anew."""
+"""Version of how bases are made; a new one makes them again."""
 SETUP_LIMITS = Limits(
     command_seconds=3600.0,
     idle_seconds=1800.0,
@@ -182,43 +182,43 @@ SETUP_LIMITS = Limits(
     memory_bytes=64 << 30,
 )
 NOISE_PATTERNS = "__pycache__/\n"
-"""What merely running code leaves in a tree."""
+"""Files that merely running code creates."""
 
 
 class WorkspaceBase(Record):
-    """A repository at a commit, ready to be worked on."""
+    """A repository at a commit, ready to work on."""
 
     folder: str
-    """Holds `root/workspace`, `root/home` and our `git`."""
+    """Contains `root/workspace`, `root/home` and our `git`."""
     commit: str
     tree: str
-    """The files as they were after setup, in our git folder."""
+    """The files after setup, in our git folder."""
     bytes: int
     files: int = 0
 
 
 class BaseOrder(Record):
-    """Which base is to be made."""
+    """Which base to make."""
 
     repo: str
     commit: str
     setup: tuple[str, ...] = ()
     lends: bool = True
-    """What setup makes serves other commits too."""
+    """Whether the results of setup may serve other commits too."""
     tell: Callable[[str], None] = lambda text: None
 
 
 class SetupResult(Record):
-    """What setup left."""
+    """The results of setup."""
 
     exclude: str = ""
-    """What git shall overlook of it, as an exclude file says it."""
+    """What git ignores of it, as an exclude file."""
     beside: bool = False
-    """No file of the repository was changed."""
+    """Whether no file of the repository was changed."""
 
 
 def build_base_key(repo: str, commit: str, setup: Sequence[str], root: str) -> str:
-    """Setup may write down where it ran, so that is part of what was made."""
+    """The path is part of the key, because setup may write it down."""
     return content_digest(BASE_VERSION, repo, commit, list(setup), root if setup else None)[:32]
 
 
@@ -233,9 +233,9 @@ def load_base(folder: Path) -> WorkspaceBase | None:
 
 
 def trim_bases(folders: CacheFolders, most: int, rested: float) -> None:
-    """Discard the bases that nobody has used for longest, until the rest has at most that size.
+    """Discard the least recently used bases until the rest has at most that size.
 
-    None that was used in the last `rested` seconds: somebody may still be working on it.
+    None that was used in the last `rested` seconds, because somebody may be working on it.
     """
     base_sizes = []
     for path in (folders.cache / "bases").glob("*/base.json"):
@@ -253,7 +253,7 @@ def trim_bases(folders: CacheFolders, most: int, rested: float) -> None:
 async def make_base(
     folders: CacheFolders, sandbox: SandboxBackend, order: BaseOrder
 ) -> WorkspaceBase:
-    """Make a base in a folder of our own; it becomes visible whole or not at all."""
+    """Make a base in our own folder; it becomes visible atomically."""
     folder = folders.name_new_folder()
     try:
         return await _make_base_in(folders, sandbox, folder, order)
@@ -308,7 +308,7 @@ async def _set_up_base(
     order: BaseOrder,
     lender: WorkspaceBase | None,
 ) -> SetupResult:
-    """Run the setup commands with the network open, or link what they made at another commit."""
+    """Run the setup commands with network access, or link their results at another commit."""
     if not order.setup:
         return SetupResult()
     if lender is None:
@@ -336,7 +336,7 @@ async def _set_up_base(
 
 
 async def _list_untracked_names(cage: WorkspaceSandbox, options: str) -> list[str]:
-    """Files and folders that are not git's."""
+    """List files and folders that git does not track."""
     listing = f"git ls-files -z --others --directory {options}"
     content = (await cage.execute_command(listing, keep=64 << 20)).output.content
     return [name for name in os.fsdecode(content).split("\0") if name]
@@ -344,7 +344,7 @@ async def _list_untracked_names(cage: WorkspaceSandbox, options: str) -> list[st
 
 @asynccontextmanager
 async def _lock_lender(cache: Path, kin: str | None) -> AsyncIterator[WorkspaceBase | None]:
-    """A base whose environment serves others; while the first one is made, the others wait."""
+    """Return a base whose environment serves others; while the first one is made, others wait."""
     if kin is None:
         yield None
         return
@@ -365,12 +365,12 @@ async def run_setup(
     cage: WorkspaceSandbox,
     setup: Sequence[str],
     repo: str,
-    tell: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """BadInput with what a command that fails has said."""
+    """Run the setup commands; BadInput with the output of one that fails."""
     async with admit_suite():
         for number, command in enumerate(setup, 1):
-            tell(f"setting up, {number} of {len(setup)}: {command}")
+            report(f"setting up, {number} of {len(setup)}: {command}")
             ran = await cage.run(command, env=package_environment())
             if ran.exit_code != 0:
                 end_cause = ran.stopped or f"exit code {ran.exit_code}"
@@ -382,7 +382,7 @@ async def run_setup(
 
 
 async def _index_base_files(sandbox: SandboxBackend, folder: str, tree: str, exclude: str) -> str:
-    """Our own account of the base's files, made inside the cage that will read them."""
+    """Index the base's files in our git folder, inside the sandbox that will read them."""
     cage = make_sandbox(sandbox, WorkspaceLayout(folder=folder), SETUP_LIMITS)
     await cage.write(".git/info/exclude", os.fsencode(exclude))
     ours = workspace_patches.open_private_git(cage, folder, tree)
@@ -403,13 +403,13 @@ def sandbox_root(sandbox: SandboxBackend) -> str:
 
 
 def _exclude_pattern(name: str) -> str:
-    """A line of an exclude file that means this name only."""
+    """Return a line of an exclude file that matches this name only."""
     return re.sub(r"([*?\[\\ ])", r"\\\1", name)
 
 
 @asynccontextmanager
 async def lock_path(path: Path) -> AsyncIterator[None]:
-    """Alone among all processes. A killed one lets go."""
+    """Lock a path among all processes. A killed process releases it."""
     handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
     try:
         pause = 0.01
@@ -438,11 +438,11 @@ COPY_LIMITS = ProgramLimits(
 MAX_BASES_BYTES = 20 << 30
 MIN_UNUSED_SECONDS = 86_400.0
 NO_PROXY_HOSTS = "localhost,127.0.0.1,::1"
-"""Never by way of the proxy."""
+"""Hosts that bypass the proxy."""
 
 
 class Workspace:
-    """One attempt's files."""
+    """The files of one attempt."""
 
     def __init__(self, cage: WorkspaceSandbox, base: WorkspaceBase | None, method: str) -> None:
         self.cage = cage
@@ -452,16 +452,16 @@ class Workspace:
         self._ours: workspace_patches.PrivateGit | None = None
 
     async def set_up(self, commands: Sequence[str]) -> None:
-        """Run setup commands again, the network open as at first; BadInput when one fails."""
+        """Run setup commands again with network access; BadInput if one fails."""
         await run_setup(self.cage.with_network(SETUP_LIMITS), commands, "the changed project")
 
     async def settle_changes(self) -> None:
-        """From here on, changes are told against what is there now."""
+        """Compare later changes with the current state."""
         if self._base is not None:
             self._ours = await workspace_patches.settle_workspace(self._open_private_git())
 
     async def read_diff(self) -> str:
-        """Everything changed against the base, as a patch; Unreadable when that cannot be told."""
+        """Return all changes from the base as a patch; UnreadableChange if that is impossible."""
         if self._base is None and self._ours is None:
             root = real_paths(self.cage.place)[0]
             if not _has_files(root):
@@ -472,7 +472,7 @@ class Workspace:
         return await workspace_patches.diff_workspace(self._open_private_git())
 
     async def apply_patch(self, patch: str, *, exclude: Sequence[str] = ()) -> None:
-        """Apply a patch, but for files that the globs mean; BadInput when it does not apply."""
+        """Apply a patch without files that match the globs; BadInput if it does not apply."""
         if not patch.strip():
             return
         await workspace_patches.apply_workspace_patch(self._open_private_git(), patch, exclude)
@@ -501,11 +501,11 @@ class WorkspacePool:
 
     @property
     def guards(self) -> SandboxLimits:
-        """What is really enforced here."""
+        """What is enforced here."""
         return self.sandbox.guards
 
     def name_new_folder(self) -> Path:
-        """One of our own, not made yet, which goes away with us, however we end."""
+        """Return a folder that is not created yet and is removed with this process."""
         return Path(self._folders.name_new_folder())
 
     async def prepare_base(
@@ -515,7 +515,7 @@ class WorkspacePool:
         setup: Sequence[str] = (),
         *,
         lends: bool = True,
-        tell: Callable[[str], None] = lambda text: None,
+        report: Callable[[str], None] = lambda text: None,
     ) -> WorkspaceBase:
         """The tree at a commit, set up: made once, whoever asks for it first.
 
@@ -524,7 +524,7 @@ class WorkspacePool:
         """
         cache = self._folders.cache
         name = build_base_key(repo, commit, setup, sandbox_root(self.sandbox))
-        order = BaseOrder(repo=repo, commit=commit, setup=tuple(setup), lends=lends, tell=tell)
+        order = BaseOrder(repo=repo, commit=commit, setup=tuple(setup), lends=lends, tell=report)
         prepared = load_base(cache / "bases" / name)
         if prepared is None:
             async with lock_path(cache / "locks" / name):
@@ -536,16 +536,16 @@ class WorkspacePool:
     def trim_unused_bases(
         self, most: int = MAX_BASES_BYTES, rested: float = MIN_UNUSED_SECONDS
     ) -> None:
-        """Let go of bases, the longest unused first, where they take more room than that."""
+        """Discard the least recently used bases if they exceed that size."""
         trim_bases(self._folders, most, rested)
 
     @asynccontextmanager
     async def open(
         self, base: WorkspaceBase | None, limits: Limits, *, standing: bool = False
     ) -> AsyncIterator[Workspace]:
-        """A fresh workspace; without a base it is empty.
+        """Open a fresh workspace; without a base it is empty.
 
-        With `standing`, its commands are run in one sandbox, where the kind of sandbox allows it.
+        With `standing`, its commands run in one sandbox, if the kind of sandbox allows it.
         """
         folder = self._folders.name_new_folder()
         try:
@@ -575,7 +575,7 @@ class WorkspacePool:
     async def _reach_hosts(
         self, place: WorkspaceLayout
     ) -> AsyncIterator[tuple[WorkspaceLayout, dict[str, int]]]:
-        """The place, with a way to the hosts that were named, and what was refused there."""
+        """Return the layout with access to the named hosts, and the refused ones."""
         if not self._hosts or self.sandbox.wrap is None:
             yield place, {}
             return
@@ -592,7 +592,7 @@ class WorkspacePool:
     async def _make_workspace_folders(
         self, folder: str, base: WorkspaceBase | None
     ) -> tuple[WorkspaceLayout, str, DiskUsage]:
-        """The folders, how they came about, and what they hold from the start."""
+        """Make the folders; return how they were made and their initial usage."""
         if base is None and self.sandbox.wrap is None:
             return (
                 WorkspaceLayout(folder=folder),
@@ -626,12 +626,12 @@ class WorkspacePool:
         self.close()
 
     def close(self) -> None:
-        """Give up all workspaces; bases stay for the next time."""
+        """Close all workspaces; bases remain."""
         self._folders.discard_all()
 
 
 def _lay_bait(home: str) -> None:
-    """A new folder or none: one that is there may lead anywhere."""
+    """Create the bait only in a new folder: an existing one may lead anywhere."""
     path = Path(home, code_patterns.BAIT_PATH)
     with suppress(OSError):
         path.parent.parent.mkdir(exist_ok=True)
@@ -640,7 +640,7 @@ def _lay_bait(home: str) -> None:
 
 
 def _has_files(folder: str) -> bool:
-    """Whether anything is there; an empty workspace is made when it is first used, if at all."""
+    """Whether anything is there; an empty workspace is created on first use."""
     with suppress(OSError), os.scandir(folder) as entries:
         return next(entries, None) is not None
     return False
@@ -652,7 +652,7 @@ def _make_subfolders(folder: str, *names: str) -> None:
 
 
 async def _copy_tree(source: str, target: str) -> None:
-    """As the file system is fastest: by reference where it can, with times kept."""
+    """Copy the fastest way: by reference where possible, preserving times."""
     argv = [shutil.which("cp") or "cp", "-a", "--reflink=auto", "--", source, target]
     program = Program(argv=lambda _: argv, env={}, directory="/")
     ended = await execute_program(program, COPY_LIMITS)

@@ -60,12 +60,12 @@ START_ENVIRONMENT = {
     "GIT_COMMITTER_DATE": "2001-01-01T00:00:00Z",
 }
 BASE_TIMESTAMP = 978_307_200
-"""When every file of a base was last changed: long ago, so that any change shows."""
+"""Modification time of every file of a base: long ago, so that any change shows."""
 FETCH_SECONDS = 3600.0
 
 
 def resolve_commit(repo: Path | str, revision: str) -> str:
-    """The full id of a commit, from a branch, a tag, or any way to name it."""
+    """Resolve a branch, tag or other revision to a full commit id."""
     if is_remote_address(repo):
         return _resolve_remote(str(repo), revision)
     source = git_folder(repo)
@@ -81,7 +81,7 @@ def resolve_commit(repo: Path | str, revision: str) -> str:
 
 
 def count_uncommitted_files(repo: Path) -> int:
-    """How many files are changed or new since the last commit; ours are none."""
+    """Count files that are changed or new since the last commit, without ours."""
     options = ("--porcelain", "-z", "--no-renames", "--untracked-files=normal")
     listed = try_git_text(repo, "status", "--ignore-submodules=all", *options)
     paths = [entry[3:] for entry in listed.split("\0") if entry]
@@ -93,7 +93,7 @@ def is_remote_address(repo: Path | str) -> bool:
 
 
 async def start_repository(repo: str, commit: str, folder: str) -> str:
-    """A new repository in `folder` with one commit and no history: the id of its tree."""
+    """Create a repository in `folder` with one commit and no history; return its tree id."""
     source = repo if is_remote_address(repo) else git_folder(repo)
     kind = "sha256" if len(commit) == 64 else "sha1"
     await run_own_git(folder, "init", "-q", "--template=", "-b", "main", f"--object-format={kind}")
@@ -127,7 +127,7 @@ def _forget_origin(folder: str) -> None:
 async def run_own_git(
     folder: str, *arguments: str, env: Mapping[str, str] = PLAIN_ENVIRONMENT
 ) -> str:
-    """Run git on a repository of our own, without anybody's configuration."""
+    """Run git on one of our repositories, without anybody's configuration."""
     # What is fetched stays in a pack, so that repacking leaves all but our commit behind.
     options = ["-c", "core.logAllRefUpdates=false", "-c", "fetch.unpackLimit=1"]
     argv = [*OWN_COMMAND, *options, "-C", folder, *arguments]
@@ -178,7 +178,7 @@ def _resolve_remote(repo: str, revision: str) -> str:
 
 
 def git_folder(repo: Path | str) -> str:
-    """The folder with the objects and refs of a repository, a worktree or a bare one."""
+    """Return the folder with the objects and refs of a repository, worktree or bare one."""
     if not Path(repo).is_dir():
         raise BadInput(f"{repo} does not exist: give a folder with a git repository.")
     common_folder = _try_git(str(repo), "rev-parse", "--path-format=absolute", "--git-common-dir")
@@ -188,7 +188,7 @@ def git_folder(repo: Path | str) -> str:
 
 
 def _try_git(folder: str, *arguments: str, env: Mapping[str, str] | None = None) -> str | None:
-    """What git answers, or None when it fails."""
+    """Return git's output, or None if it fails."""
     try:
         return run_git(folder, *arguments, env=env).decode(errors="replace").strip()
     except GitFailed:
@@ -204,7 +204,7 @@ GIT_SECONDS = 120
 
 
 def branch_name(task: str, attempt: str) -> str:
-    """`closeloop/TASK/ATTEMPT`, with what git does not allow in a name replaced."""
+    """`closeloop/TASK/ATTEMPT`, with characters that git does not allow replaced."""
     return f"closeloop/{re.sub(r'[.](?=[.]|lock$|$)', '_', task)}/{attempt}"
 
 
@@ -216,7 +216,7 @@ def has_branches(repo: str | None) -> bool:
 def make_branch(
     repo: str, base: str, patch: str, name: str, message: str, *, at: datetime | None = None
 ) -> None:
-    """Point a branch at the base with the patch on top; BadInput when that cannot be done."""
+    """Point a branch at the base with the patch applied; BadInput if that is impossible."""
     folder = git_folder(repo)
     date_variables = {} if at is None else {who: at.isoformat() for who in _DATE_VARIABLES}
     with tempfile.TemporaryDirectory(prefix="closeloop-") as private:
@@ -236,7 +236,7 @@ def make_branch(
 
 
 def restore_branch(repo: str, name: str, commit: str) -> None:
-    """Point a branch at a commit that the repository has, unless the branch is there."""
+    """Point a branch at an existing commit, unless the branch exists."""
     if try_git_text(repo, "show-ref", "--verify", f"refs/heads/{name}"):
         return
     try:
@@ -290,7 +290,7 @@ _INSTALL_COMMAND = compile_lazily(
     r"|\S*mvnw? -B dependency:go-offline)"
 )
 _LOCKED_COMMAND = compile_lazily(r"\buv (?:sync|run|export)\b")
-"""What of uv reads its lock; `uv pip` does not."""
+"""Commands of uv that read its lock; `uv pip` does not."""
 _PROJECT_ITSELF = compile_lazily(r"\.{1,2}(?:/.*)?(?:\[.*\])?")
 _INSTALLING_TOOLS = frozenset(
     {"setuptools", "hatch", "poetry", "pdm", "uv", "flit", "maturin", "scikit-build"}
@@ -299,7 +299,7 @@ _INSTALL_SCRIPTS = ("preinstall", "install", "postinstall", "prepare", "prepubli
 
 
 def digest_environment(repo: str, commit: str, setup: Sequence[str], root: str) -> str | None:
-    """Commits with the same one need the same environment; None: setup must run at each."""
+    """Commits with equal digests need the same environment; None: setup must run at each."""
     if is_remote_address(repo) or not all(_only_installs(command) for command in setup):
         return None
     folder, facts = git_folder(repo), []
@@ -318,7 +318,7 @@ def digest_environment(repo: str, commit: str, setup: Sequence[str], root: str) 
 
 
 def link_environment(lender: Path, names: Sequence[str], folder: Path) -> None:
-    """Link what setup made in one base, and its home, into another: bases are only read."""
+    """Link the setup results of one base, and its home, into another: bases are read-only."""
     workspace = (folder / "root/workspace").resolve()
     for name in names:
         source, target = lender / "root/workspace" / name, workspace / name
@@ -378,7 +378,7 @@ def _list_tree_files(folder: str, commit: str) -> Iterator[tuple[str, str, str]]
 
 
 def _read_manifest_facts(folder: str, blob: str, name: str) -> Any:
-    """What a manifest says of the environment; None where one must look at each commit."""
+    """Return what a manifest says about the environment; None if each commit must be examined."""
     if name not in ("pyproject.toml", "package.json") and "requirements" not in name:
         return blob
     content = _read_git(folder, "cat-file", "blob", blob)[:MAX_MANIFEST_BYTES]
@@ -393,22 +393,22 @@ def _read_manifest_facts(folder: str, blob: str, name: str) -> Any:
     return None if names_itself else blob
 
 
-def _read_pyproject_facts(said: dict[str, Any]) -> Any:
-    """Without the version, and without the settings of tools that install nothing."""
-    project = {key: value for key, value in said.get("project", {}).items() if key != "version"}
-    tools = {key: value for key, value in said.get("tool", {}).items() if key in _INSTALLING_TOOLS}
-    parts = (project, tools, said.get("build-system"), said.get("dependency-groups"))
+def _read_pyproject_facts(data: dict[str, Any]) -> Any:
+    """Leave out the version and the settings of tools that install nothing."""
+    project = {key: value for key, value in data.get("project", {}).items() if key != "version"}
+    tools = {key: value for key, value in data.get("tool", {}).items() if key in _INSTALLING_TOOLS}
+    parts = (project, tools, data.get("build-system"), data.get("dependency-groups"))
     return msgspec.json.encode(parts, order="deterministic").decode()
 
 
-def _read_package_facts(said: dict[str, Any]) -> Any:
-    scripts = said.get("scripts") or {}
+def _read_package_facts(data: dict[str, Any]) -> Any:
+    scripts = data.get("scripts") or {}
     if any("husky" not in scripts[name] for name in _INSTALL_SCRIPTS if name in scripts):
         return None
     environment_fields = {
-        key: said.get(key) for key in said if "ependenc" in key or key in ("engines", "type")
+        key: data.get(key) for key in data if "ependenc" in key or key in ("engines", "type")
     }
-    environment_fields["workspaces"] = said.get("workspaces")
+    environment_fields["workspaces"] = data.get("workspaces")
     return msgspec.json.encode(environment_fields, order="deterministic").decode()
 
 
@@ -421,12 +421,12 @@ def _read_git(folder: str, *arguments: str) -> bytes:
 
 MAX_PATCH_BYTES = 64 << 20
 MAX_CHANGED_BYTES, MAX_CHANGED_FILES = 256 << 20, 100_000
-"""Of all changed and new files together, as many as are read."""
+"""Limits for all changed and new files together."""
 COPY_OUT_SECONDS = 300.0
-"""To read a change, whatever the workspace is like."""
+"""Seconds to read a change, whatever the workspace contains."""
 GIT_LIMITS = Limits(command_seconds=600.0, idle_seconds=600.0, disk_bytes=64 << 30)
 RAW_ATTRIBUTES = "* -text !eol !filter !ident !working-tree-encoding !diff !whitespace\n"
-"""Attributes that leave every byte as it is."""
+"""Attributes that leave every byte unchanged."""
 GIT_CONFIG = """[core]
     repositoryFormatVersion = {version}
     bare = false
@@ -456,7 +456,7 @@ if [ -s "$GIT_DIR/new" ]; then
     {ADD_SCRIPT} < "$GIT_DIR/new" || exit
 fi
 """
-"""Adds what is new to the index; where repositories were made inside, only lists it."""
+"""Adds new files to the index; if there are nested repositories, only lists them."""
 DIFF_SCRIPT = (
     "exec git diff --cached --binary --full-index --no-renames --no-ext-diff --no-textconv "
     '--no-color --src-prefix=a/ --dst-prefix=b/ "$@"'
@@ -471,35 +471,35 @@ DIFF_HEADER = compile_lazily(r"^diff --git (a/.* b/.*)$", re.MULTILINE)
 
 
 class UnreadableChange(Exception):
-    """What the agent left cannot be told as a patch: its doing, not a fault of ours."""
+    """The agent's change cannot be expressed as a patch: its fault, not ours."""
 
 
 class ChangeTooLarge(UnreadableChange):
-    """The patch would be more than anybody reads."""
+    """The patch would be too large."""
 
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-"""Which git knows without having it."""
+"""Known to git without an object."""
 
 
 class PrivateGit(Record):
     """A private git folder for one workspace."""
 
     cage: WorkspaceSandbox
-    """Sees the workspace, and our folders beside it."""
+    """Sees the workspace and our folders."""
     folder: str
     env: dict[str, str]
     tree: str
     exact: bool
-    """Files that nobody touched look the same as in the base, to the last bit of their status."""
+    """Whether untouched files look the same as in the base, including their status."""
 
 
 def open_private_git(
     cage: WorkspaceSandbox, base: str | None = None, tree: str = EMPTY_TREE
 ) -> PrivateGit:
-    """Make it from the base's: its index and exclusions, with objects that are only read.
+    """Create it from the base's index and exclusions, with read-only objects.
 
-    Without a base everything that is there is new.
+    Without a base, every file is new.
     """
     folder = Path(cage.place.folder, "git")
     exact = cage.place.lower is not None
@@ -536,7 +536,7 @@ def open_private_git(
 
 
 async def index_workspace(ours: PrivateGit, exclude: bytes) -> str:
-    """Fill the index with the files as they are: the tree that changes are told against."""
+    """Fill the index with the current files; return the tree that changes are compared with."""
     await _run_private_git(ours, ["git", "read-tree", ours.tree])
     listed = await _run_private_git(ours, ["git", "ls-files", "-s", "-z"])
     links = [entry.partition(b"\t")[2] for entry in listed.split(b"\0") if entry[:6] == b"160000"]
@@ -548,7 +548,7 @@ async def index_workspace(ours: PrivateGit, exclude: bytes) -> str:
 
 
 async def diff_workspace(ours: PrivateGit) -> str:
-    """Everything that differs from the base, as a patch in UTF-8."""
+    """Return everything that differs from the base, as a patch in UTF-8."""
     try:
         with anyio.fail_after(COPY_OUT_SECONDS):
             return await _diff_after_reopening(ours)
@@ -569,7 +569,7 @@ async def _diff_after_reopening(ours: PrivateGit) -> str:
 
 
 async def _require_readable_size(ours: PrivateGit) -> None:
-    """TooLarge when more has changed than can be read in a moment."""
+    """ChangeTooLarge if more has changed than can be read quickly."""
     root = real_paths(ours.cage.place)[0]
     if _is_readable(await anyio.to_thread.run_sync(measure_disk, root)):
         return
@@ -591,7 +591,7 @@ def _is_readable(usage: DiskUsage) -> bool:
 
 
 def _measure_files(root: str, names: Iterable[str]) -> DiskUsage:
-    """What these names stand for: files, or folders that are repositories of their own."""
+    """Measure these names: files, or folders that are nested repositories."""
     apparent, files = 0, 0
     for name in names:
         inside = measure_disk(f"{root}/{name}") if name.endswith("/") else DiskUsage(files=1)
@@ -616,7 +616,7 @@ async def _build_diff(ours: PrivateGit) -> str:
 
 
 async def _diff_with_nested_files(ours: PrivateGit) -> bytes:
-    """The patch where new repositories lie in the workspace: their files are files of ours."""
+    """Return the patch with nested repositories' files included as files."""
     listed = await anyio.Path(ours.folder, "new").read_bytes()
     names = [name for name in listed.split(b"\0") if name]
     nested = [name for name in names if name.endswith(b"/")]
@@ -627,14 +627,14 @@ async def _diff_with_nested_files(ours: PrivateGit) -> bytes:
 
 
 async def settle_workspace(ours: PrivateGit) -> PrivateGit:
-    """The same, with what is there now as what changes are told against."""
+    """Return the same with the current state as the base of later changes."""
     await diff_workspace(ours)
     tree = (await _run_private_git(ours, ["git", "write-tree"])).decode().strip()
     return msgspec.structs.replace(ours, tree=tree)
 
 
 async def apply_workspace_patch(ours: PrivateGit, patch: str, exclude: Sequence[str]) -> None:
-    """Change the files as a patch says, but for those the globs mean."""
+    """Apply a patch without files that match the globs."""
     content = patch.encode("utf-8", "surrogateescape")
     argv = ["git", "apply", "--whitespace=nowarn"]
     if exclude:
@@ -657,7 +657,7 @@ async def _run_git_apply(ours: PrivateGit, argv: Sequence[str], patch: bytes) ->
 
 
 async def _list_nested_files(ours: PrivateGit, nested: Sequence[bytes]) -> list[bytes]:
-    """Files in repositories that the agent made: ours sees only their outside."""
+    """List files in nested repositories that the agent made."""
     nested_files: list[bytes] = []
     for folder in nested:
         # The name comes on standard input: it need not be text.
@@ -677,7 +677,7 @@ async def _list_nested_files(ours: PrivateGit, nested: Sequence[bytes]) -> list[
 
 
 async def _diff_in_ascii(ours: PrivateGit, patch: bytes) -> str:
-    """Again, with every file that is not UTF-8 told as a binary one, and odd names quoted."""
+    """Diff again, with every file that is not UTF-8 as binary, and odd names quoted."""
     listed = await _run_private_git(ours, ["/bin/sh", "-c", NAMES_SCRIPT, "sh", ours.tree])
     fields = listed.split(b"\0")
     names = []
@@ -759,12 +759,12 @@ def _is_text(content: bytes) -> bool:
 
 
 def _literal_glob(name: str) -> str:
-    """A glob that means this name only."""
+    """Return a glob that matches this name only."""
     return re.sub(r"([*?\[\\])", r"\\\1", name)
 
 
 def _attribute_pattern(name: bytes) -> str:
-    """The same inside quotes, as attribute files write it."""
+    """Return the same in quotes, for attribute files."""
     literal = re.sub(rb"([*?\[\\])", rb"\\\1", name)
     return "".join(
         chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}"
@@ -776,11 +776,11 @@ def _attribute_pattern(name: bytes) -> str:
 
 MAX_PLAIN_FILES, MAX_PLAIN_BYTES = 100, 1 << 20
 PLAIN_NAME = compile_lazily(r"[A-Za-z0-9_+@%=-][A-Za-z0-9_.+@%=-]{0,200}")
-"""Needs no quotes in a patch, and is no file that git reads itself."""
+"""A name that needs no quotes in a patch, and that git does not read itself."""
 
 
 def diff_plain_files(root: str) -> str | None:
-    """The patch that git would write of a folder where all is new; None where it must be asked."""
+    """Return git's patch of a folder where everything is new; None if git must be asked."""
     files = _read_plain_files(root)
     if files is None:
         return None
@@ -801,7 +801,7 @@ def diff_plain_files(root: str) -> str | None:
 
 
 def _read_plain_files(root: str) -> dict[str, tuple[str, bytes]] | None:
-    """Mode and content by path; None where anything is not a plain, short text."""
+    """Return mode and content by path; None if anything is not a plain, short text."""
     files: dict[str, tuple[str, bytes]] = {}
     waiting, room = [""], MAX_PLAIN_BYTES
     while waiting:

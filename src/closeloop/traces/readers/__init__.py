@@ -1,1 +1,1 @@
-"""One native format each. A reader is a module: `name`, `version`, and four functions."""
+"""One module per native format: `name`, `version`, and four functions."""

@@ -1,4 +1,4 @@
-"""Aider's chat history: Markdown, with any number of sessions one after the other."""
+"""Aider's chat history: Markdown with any number of consecutive sessions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _iter_lines(source: RecordingSource) -> Iterator[str]:
 
 
 class _AiderChat:
-    """One session, told line by line: `####` is the user, `>` the console, the rest the model."""
+    """One session, read line by line: `####` is the user, `>` the console, the rest the model."""
 
     def __init__(self, source: RecordingSource, started: str) -> None:
         self.builder = SessionBuilder(name, version, source.skipped, several=True)
@@ -91,12 +91,12 @@ class _AiderChat:
         self.tests_itself = False
         """Whether it runs the tests after each reply that changes files."""
         self.untested = False
-        """Whether files were changed since, and no check that failed was reported."""
+        """Whether files were changed since without a reported failure of a check."""
         self.fault: str | None = None
         self.limit: str | None = None
         self.asked = False
         self.trimmed: bool | None = None
-        """Whether an editor took the spaces off the ends of lines: the user's first line tells."""
+        """Whether an editor removed trailing spaces; the user's first line shows it."""
 
     def add_line(self, line: str) -> None:
         line = self._restore_line_end(line)
@@ -128,7 +128,7 @@ class _AiderChat:
         self.text.append(line)
 
     def _restore_line_end(self, line: str) -> str:
-        """A line with the two spaces that mark its end."""
+        """Restore the two spaces that mark the end of a line."""
         if self.trimmed is None and line.startswith("#### ") and self.state != "agent":
             self.trimmed = not line.endswith("  ")
             if self.trimmed:
@@ -138,11 +138,12 @@ class _AiderChat:
         return f"{line}   " if self.trimmed and line in ("####", ">") else line
 
     def _is_over(self, line: str) -> bool:
-        """Whether a reply was cut within a block: what comes next stands after an empty line."""
+        """Whether a reply was cut inside a block: the next text follows an empty line."""
         return line.startswith(("> ", "#### ")) and not self.text[-1].strip()
 
     def _begins_entry(self, line: str) -> bool:
-        """Whether a mark without the two spaces begins an entry, and no quotation of the model."""
+        """Whether a mark without the two spaces begins an entry, and is not a quotation of the
+        model."""
         return self.state in ("console", "") or line.startswith("> Tokens: ")
 
     def _enter_state(self, state: str) -> None:
@@ -151,7 +152,7 @@ class _AiderChat:
             self.state = state
 
     def _flush_text(self, kept: str = "") -> None:
-        """What was said until here."""
+        """Add the text up to here."""
         text, state = "\n".join(self.text), self.state
         self.text, self.state, self.in_block = [], kept, False
         if state == "user":
@@ -195,7 +196,7 @@ class _AiderChat:
             self.pending.append(event)
 
     def _add_console_entry(self, text: str) -> None:
-        """An entry of the console: known ones are told, others kept as a note."""
+        """Add a console entry: known ones as events, others as notes."""
         if match := _TOKENS.match(text):
             sent, write, hit, received = (_parse_count(part) for part in match.groups()[:4])
             fresh = None if sent is None else max(sent - (write or 0) - (hit or 0), 0)
@@ -264,30 +265,30 @@ class _AiderChat:
             self.console.append(text)
 
     def _end_console(self) -> None:
-        """What the console said otherwise, as one note; and which edits it says did not match."""
-        said, self.console = "\n".join(self.console), []
-        if not said.strip():
+        """Add the other console output as one note, and mark edits that did not match."""
+        text, self.console = "\n".join(self.console), []
+        if not text.strip():
             return
-        if "failed to match!" in said:
-            self._mark_mismatches(said)
-        self.builder.add_note(said, "error" if _PROVIDER_ERROR.match(said) else "console")
+        if "failed to match!" in text:
+            self._mark_mismatches(text)
+        self.builder.add_note(text, "error" if _PROVIDER_ERROR.match(text) else "console")
 
     def _add_failed_check(self, stated: re.Pattern[str], otherwise: str) -> None:
         """A check that Aider ran and that failed; newer versions do not keep a test's output.
 
         It only asks whether to fix errors where the exit code was not 0, whatever it was.
         """
-        said, self.console, self.untested = "\n".join(self.console).strip(), [], False
-        command, code = stated.search(said), _RETURN_CODE.search(said)
+        text, self.console, self.untested = "\n".join(self.console).strip(), [], False
+        command, code = stated.search(text), _RETURN_CODE.search(text)
         self.builder.finish(
             self.builder.add_command(command[1].strip() if command else otherwise),
-            output=self.builder.truncate_text(said),
+            output=self.builder.truncate_text(text),
             exit_code=int(code[1]) if code and int(code[1]) else 1,
             exit_from="parsed",
         )
 
     def _add_passed_test(self) -> None:
-        """Aider says nothing of tests that pass: having changed files, it ran them."""
+        """Add a passed test: Aider prints nothing about those it ran after changing files."""
         if self.untested and self.tests_itself and self.test and not self.fault:
             event = self.builder.add_command(self.test)
             self.builder.finish(event, output="", exit_code=0, exit_from="parsed")
@@ -302,7 +303,7 @@ class _AiderChat:
         self.usage = usage
 
     def _add_unanswered_usage(self) -> None:
-        """Usage that no reply followed was paid for all the same."""
+        """Add usage without a following reply, which was paid as well."""
         if self.usage is not None:
             self.turns += 1
             self.builder.begin_turn(Turn(usage=self.usage, model=self.model), str(self.turns))
@@ -345,18 +346,18 @@ class _AiderChat:
                 self.builder.update_event(edit, ok=False, error=self.builder.truncate_text(why))
         self.pending = [edit for edit in self.pending if edit.path != path]
 
-    def _mark_mismatches(self, said: str) -> None:
-        wanted = {_strip_line_ends(block.before) for block in parse_edit_blocks(said)}
-        others = "applied successfully" in said
+    def _mark_mismatches(self, text: str) -> None:
+        wanted = {_strip_line_ends(block.before) for block in parse_edit_blocks(text)}
+        others = "applied successfully" in text
         for edit in self.pending:
             if _strip_line_ends(edit.before or "") in wanted:
-                self.builder.update_event(edit, ok=False, error=self.builder.truncate_text(said))
+                self.builder.update_event(edit, ok=False, error=self.builder.truncate_text(text))
             elif others:
                 self.builder.update_event(edit, ok=True)
         self.pending = []
 
     def build_session(self, seen: dict[str, int]) -> Iterator[Session]:
-        """The session, where anything was said in it."""
+        """Yield the session if it has any messages."""
         self._flush_text()
         self._end_console()
         self._add_passed_test()
@@ -395,7 +396,7 @@ def _is_path(line: str) -> bool:
 
 
 def _parse_count(text: str | None) -> int | None:
-    """`2.4k` is 2400: Aider rounds."""
+    """Parse `2.4k` as 2400: Aider rounds."""
     if not text:
         return None
     scale = {"k": 1000, "M": 1_000_000}.get(text[-1], 1)

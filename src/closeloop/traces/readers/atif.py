@@ -1,7 +1,7 @@
 """Harbor's Agent Trajectory Interchange Format, ATIF 1.0 to 1.8.
 
-A sub-agent's trajectory is embedded in its parent's or lies in a file of its own; a long run
-goes on in another file, which begins with a copy of what came before.
+A sub-agent's trajectory is embedded in its parent's or in its own file; a long run continues in
+another file, which begins with a copy of what came before.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ MAX_FILES = 1000
 
 
 class AtifRun(Protocol):
-    """What the steps need of the run that they are part of."""
+    """What the steps need of their run."""
 
     source: RecordingSource
     builder: SessionBuilder
     system: str | None
     asked: set[str]
-    """Lanes whose agent was given its request."""
+    """Lanes whose agent received its request."""
 
     def resolve_reference(
         self, reference: Mapping[str, Any], path: Path
@@ -63,7 +63,7 @@ class AtifRun(Protocol):
 
 
 class AtifStepReader:
-    """One trajectory's steps, one after another."""
+    """Reads the steps of one trajectory."""
 
     def __init__(self, run: AtifRun, trajectory: Mapping[str, Any], lane: str, path: Path) -> None:
         self.run = run
@@ -109,22 +109,22 @@ class AtifStepReader:
         self._pair_results(step, [])
 
     def _add_system_message(self, step: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-        said = atif_content_text(step.get("message"))
+        text = atif_content_text(step.get("message"))
         at = time_from_text(step.get("timestamp"))
         first = self.lane == ROOT_LANE and self.run.system is None and not self.run.asked
         managed = as_mapping(as_mapping(step.get("extra")).get("context_management"))
         if first and not own and self.turn is None:
-            self.run.system = self.builder.truncate_text(said)
+            self.run.system = self.builder.truncate_text(text)
         elif managed:
             about = clean_text(managed.get("type")) or "context management"
-            self.builder.add_note(said, about=about, lane=self.lane, at=at)
-        elif said or own:
+            self.builder.add_note(text, about=about, lane=self.lane, at=at)
+        elif text or own:
             event = Message(
                 number=self.builder.next_number,
                 lane=self.lane,
                 at=at,
                 role="system",
-                text=self.builder.truncate_text(said),
+                text=self.builder.truncate_text(text),
             )
             self._restore_event(event, own)
         self._pair_results(step, [])
@@ -148,16 +148,16 @@ class AtifStepReader:
             self.builder.add(restore_event(thought_event, own.get("thought")))
         self.thought = thought
         calls = [call for call in as_list(step.get("tool_calls")) if isinstance(call, dict)]
-        said = atif_content_text(step.get("message"))
-        if (said and not _is_placeholder_text(said, calls)) or "message" in own:
+        text = atif_content_text(step.get("message"))
+        if (text and not _is_placeholder_text(text, calls)) or "message" in own:
             message = Message(
                 number=self.builder.next_number,
                 **base,
                 role="agent",
-                text=self.builder.truncate_text(said),
+                text=self.builder.truncate_text(text),
             )
             self.builder.add(restore_event(message, own.get("message")))
-        events = [self._add_call(call, base, said) for call in calls]
+        events = [self._add_call(call, base, text) for call in calls]
         self._pair_results(step, events)
         for event, call in zip(events, calls, strict=True):
             own_fields = as_mapping(call.get("extra")).get(EXPORT_KEY)
@@ -166,7 +166,7 @@ class AtifStepReader:
                 self.builder.replace_event(restored_event)
 
     def _begin_turn(self, step: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
-        """Whether a step begins another reply. One without metrics goes on with the last."""
+        """Whether a step begins another reply. One without metrics continues the last."""
         metrics = as_mapping(step.get("metrics"))
         model = clean_text(step.get("model_name")) or self.model
         own_turn = None
@@ -189,14 +189,14 @@ class AtifStepReader:
             self.builder.models[model] += 1
         return True
 
-    def _add_call(self, call: Mapping[str, Any], base: Mapping[str, Any], said: str) -> AnyEvent:
+    def _add_call(self, call: Mapping[str, Any], base: Mapping[str, Any], text: str) -> AnyEvent:
         tool = clean_text(call.get("function_name")) or "unknown"
         origin = CallOrigin(
             number=self.builder.next_number, **base, call=clean_text(call.get("tool_call_id"))
         )
         call_arguments = storable_arguments(call.get("arguments"), self.run.source.skipped)
         if tool == "mark_task_complete":
-            return self._add_claim(origin, said)
+            return self._add_claim(origin, text)
         if call_arguments and isinstance(call_arguments.get("keystrokes"), str):
             typed = Command(
                 number=self.builder.next_number,
@@ -207,16 +207,16 @@ class AtifStepReader:
             return self.builder.add(typed)
         return self.builder.add(event_from_call(tool, call_arguments, origin))
 
-    def _add_claim(self, origin: CallOrigin, said: str) -> AnyEvent:
-        """The step's message says that the work is done; without one, an empty one does."""
+    def _add_claim(self, origin: CallOrigin, text: str) -> AnyEvent:
+        """Add the step's message as the claim; an empty one if it has none."""
         last = self.builder.events[-1] if self.builder.events else None
-        if isinstance(last, Message) and last.text == said and last.turn == origin.turn:
+        if isinstance(last, Message) and last.text == text and last.turn == origin.turn:
             return self.builder.finish(last, intent="claim", call=origin.call)
-        claim = Message(**msgspec.structs.asdict(origin), role="agent", text=said, intent="claim")
+        claim = Message(**msgspec.structs.asdict(origin), role="agent", text=text, intent="claim")
         return self.builder.add(claim)
 
     def _pair_results(self, step: Mapping[str, Any], events: list[AnyEvent]) -> None:
-        """Pair each result with the call it names, or with the last one where it names none."""
+        """Pair each result with the call it names, or with the last one."""
         open_calls = list(events)
         results = observation_results(step)
         for result in results:
@@ -231,9 +231,9 @@ class AtifStepReader:
                 event = self.builder.find_open_call(self.lane, call_id)
             if event is not None:
                 event = self._finish_call(event, result, step, alone=len(events) == 1)
-            elif said := atif_content_text(result.get("content")):
+            elif text := atif_content_text(result.get("content")):
                 at = time_from_text(step.get("timestamp"))
-                self.builder.add_note(said, "observation", lane=self.lane, at=at)
+                self.builder.add_note(text, "observation", lane=self.lane, at=at)
             self._join_subagents(event, result)
 
     def _finish_call(
@@ -268,7 +268,7 @@ class AtifStepReader:
         return self.builder.finish(event, **event_fields)
 
     def _join_subagents(self, event: AnyEvent | None, result: Mapping[str, Any]) -> None:
-        """The sub-agents that a result refers to, joined to the call that handed over to them."""
+        """Join the sub-agents of a result to the call that started them."""
         for reference in subagent_references(result):
             located = self.run.resolve_reference(reference, self.path)
             if located is None:
@@ -288,7 +288,7 @@ class AtifStepReader:
 
 
 def _brief_and_report(trajectory: Mapping[str, Any]) -> tuple[str, str]:
-    """What a sub-agent was asked, and what it said last."""
+    """Return a sub-agent's request and its last message."""
     brief = report = ""
     for step in as_list(trajectory.get("steps")):
         fields = as_mapping(step)
@@ -301,19 +301,19 @@ def _brief_and_report(trajectory: Mapping[str, Any]) -> tuple[str, str]:
     return brief, report
 
 
-def _is_placeholder_text(said: str, calls: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a message is only what Harbor's converters write where the agent said nothing."""
+def _is_placeholder_text(text: str, calls: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a message is only the placeholder of Harbor's converters."""
     if not calls:
         return False
-    if said in ("(no assistant text)", "(tool use)", "(tool calls)"):
+    if text in ("(no assistant text)", "(tool use)", "(tool calls)"):
         return True
     tools = [(call.get("function_name"), call.get("tool_call_id")) for call in calls]
-    plain = said.removesuffix(" (no result)")
+    plain = text.removesuffix(" (no result)")
     return any(plain in (f"Executed {tool}", f"Executed {tool} {key}") for tool, key in tools)
 
 
 def _success_fields(meta: Mapping[str, Any]) -> dict[str, object]:
-    """Claude Code says nothing of an exit code only where it is 0."""
+    """Claude Code omits an exit code only if it is 0."""
     tool_result = as_mapping(meta.get("tool_use_result"))
     odd = ("interrupted", "backgroundTaskId", "returnCodeInterpretation")
     if "stdout" not in tool_result or any(tool_result.get(key) for key in odd):
@@ -329,7 +329,7 @@ def _parse_turn(value: Any) -> Turn | None:
 
 
 def atif_content_text(content: Any) -> str:
-    """A message or a result: text, or parts with text and with media, which are named."""
+    """Return the text of a message or result; media are named."""
     if content is None:
         return ""
     if not isinstance(content, list):
@@ -344,7 +344,7 @@ def atif_content_text(content: Any) -> str:
 
 
 def usage_from_atif(metrics: Mapping[str, Any]) -> Usage:
-    """What one step used; prompt tokens have in them what came from and went to a cache."""
+    """Return the usage of one step; prompt tokens include cache reads and writes."""
     extra = as_mapping(metrics.get("extra"))
     read = as_count(metrics.get("cached_tokens"))
     write = as_count(extra.get("cache_creation_input_tokens"))
@@ -377,7 +377,7 @@ def is_trajectory(value: Any) -> bool:
 
 
 def iter_referenced_paths(document: Any) -> Iterator[str]:
-    """The files that a trajectory names: sub-agents' and the one in which it goes on."""
+    """Yield the files that a trajectory names: sub-agents' and its continuation."""
     for trajectory in (document, *iter_embedded_trajectories(document)):
         for step in as_list(as_mapping(trajectory).get("steps")):
             for result in observation_results(as_mapping(step)):
@@ -389,7 +389,7 @@ def iter_referenced_paths(document: Any) -> Iterator[str]:
 
 
 def iter_embedded_trajectories(trajectory: Any) -> Iterator[Mapping[str, Any]]:
-    """Sub-agents' trajectories inside it, at any depth."""
+    """Yield embedded trajectories of sub-agents, at any depth."""
     for inner in as_list(as_mapping(trajectory).get("subagent_trajectories")):
         if isinstance(inner, dict):
             yield inner
@@ -397,7 +397,7 @@ def iter_embedded_trajectories(trajectory: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def find_trajectory_file(path: Path, named: str) -> Path | None:
-    """A file that is named, where it is there and nowhere but below the folder of the first."""
+    """Return a named file if it exists below the folder of the first."""
     try:
         inner = path.parent / named
         if "://" in named or not inner.is_file():
@@ -440,7 +440,7 @@ def parts(source: RecordingSource) -> Sequence[Path]:
 
 
 def _iter_named_files(source: RecordingSource) -> Iterator[Path]:
-    """The files that a trajectory names and those that they name, the nearest first."""
+    """Yield the files that a trajectory names, and those that they name, nearest first."""
     seen = {source.path}
     waiting = [source.path]
     while waiting:
@@ -482,7 +482,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 class AtifSession:
-    """One run while it is put together."""
+    """Builds one run."""
 
     def __init__(
         self, source: RecordingSource, trajectory: Mapping[str, Any], builder: SessionBuilder
@@ -533,7 +533,7 @@ class AtifSession:
         )
 
     def total_usage(self) -> Usage:
-        """The steps' sum; what the whole states, where the steps do not."""
+        """Return the sum of the steps, or the stated total if steps have none."""
         summed = self.builder.total_usage()
         final = as_mapping(self.top.get("final_metrics"))
         stated = {key.removeprefix("total_"): value for key, value in final.items()}
@@ -546,7 +546,7 @@ class AtifSession:
         return summed
 
     def add_lane(self, trajectory: Mapping[str, Any], lane: str, path: Path) -> None:
-        """The steps of one agent, and what continues them."""
+        """Add the steps of one agent and their continuation."""
         self.read.add(id(trajectory))
         steps = [as_mapping(step) for step in as_list(trajectory.get("steps"))]
         new = [step for step in steps if step.get("is_copied_context") is not True]
@@ -564,7 +564,7 @@ class AtifSession:
             self.add_lane(continuation[0], lane, continuation[1])
 
     def load_file(self, path: Path, named: str) -> tuple[Mapping[str, Any], Path] | None:
-        """Another file of the run, once."""
+        """Load another file of the run, once."""
         sibling = find_trajectory_file(path, named)
         if sibling is None or sibling in self.files or len(self.files) > MAX_FILES:
             return None
@@ -575,7 +575,7 @@ class AtifSession:
     def resolve_reference(
         self, reference: Mapping[str, Any], path: Path
     ) -> tuple[Mapping[str, Any], Path] | None:
-        """The trajectory of a reference: embedded, or in a file beside."""
+        """Return the trajectory of a reference: embedded, or in a file beside."""
         for key in ("trajectory_id", "session_id"):
             wanted = clean_text(reference.get(key))
             for inner in self.inside.values():
@@ -599,6 +599,6 @@ class AtifSession:
         return lane
 
 
-def _first_text(given: Mapping[str, Any], several: str, one: str) -> str | None:
-    listed = as_list(given.get(several))
-    return clean_text(listed[0]) if listed else clean_text(given.get(one))
+def _first_text(fields: Mapping[str, Any], several: str, one: str) -> str | None:
+    listed = as_list(fields.get(several))
+    return clean_text(listed[0]) if listed else clean_text(fields.get(one))

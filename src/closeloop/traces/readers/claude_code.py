@@ -1,4 +1,4 @@
-"""Read the session files of Claude Code, those of its sub-agents included."""
+"""Reads session files of Claude Code, including those of sub-agents."""
 
 from __future__ import annotations
 
@@ -52,37 +52,38 @@ _FRAME_KEYS = frozenset(
 _REDUNDANT_TYPES = ("last-prompt", "agent-name", "agent-color", "agent-setting", "bridge-session")
 _TITLE_KEYS = {"ai-title": "aiTitle", "custom-title": "customTitle", "tag": "tag"}
 _CLIENT_QUEUE_PREFIXES = ('{"task_id"', "<task-notification>")
-"""How what the client itself puts in the queue begins: that a task has begun or ended."""
+"""Beginnings of what the client itself puts in the queue: that a task has begun or ended."""
 _MAX_NEARBY_RECORDS = 1000
 _MODE_KEYS = {"mode": "mode", "permission-mode": "permissionMode"}
 
 
 class ClaudeSession:
-    """Takes the records of one session id, whichever file they are from."""
+    """Collects the records of one session id, from any file."""
 
     def __init__(self, name: str, source: RecordingSource, reader: str, version: int) -> None:
         self.id = name
         self.copied = False
-        """Another file has this session: nothing here is to be told again."""
+        """Whether another file has this session, so that nothing is added again."""
         self.alone = False
-        """The file is a sub-agent's, and its parent's is not there."""
+        """Whether the file belongs to a sub-agent whose parent's file is missing."""
         self.files: set[str] = set()
-        """Sub-agents with a file: what else is said of them are copies."""
+        """Sub-agents with a file; other records about them are copies."""
         self.talk = ClaudeConversation(reader, version, source.skipped)
         self.after: dict[str, int] = {}
-        """Every record by its id: the number of the last event when it had been read."""
+        """By record id, the number of the last event when it had been read."""
         self.links: dict[str, str] = {}
         self._answered: set[str] = set()
         self._messages: dict[str, str] = {}
         self._side: dict[str, str] = {}
         self._early: dict[str, list[tuple[str | None, dict[str, Any]]]] = {}
-        """Results that were written before the message that asks for them, by its id."""
+        """Results written before the message that requests them, by its id."""
         self._titles: list[tuple[str, Any]] = []
         self._title: str | None = None
         self._queued: dict[str, datetime | None] = {}
         self._queue: deque[str] = deque()
         self._steering: dict[str, datetime | None] = {}
-        """What the user said while the agent worked: the model heard it before it went on."""
+        """What the user said while the agent worked, which the model received before it continued.
+        """
         self._steered: set[str] = set()
         self._modes: dict[str, str] = {}
         self._first: dict[str, Any] = {}
@@ -90,7 +91,7 @@ class ClaudeSession:
         self._release: str | None = None
 
     def add_record(self, lane: str | None, record: dict[str, Any]) -> None:
-        """One record of the session's own file, or of a sub-agent's."""
+        """Add one record of the session's own file, or of a sub-agent's."""
         if self.copied:
             return
         uuid = record.get("uuid")
@@ -112,18 +113,20 @@ class ClaudeSession:
             self.talk.add_unknown(kind, record, ROOT_LANE, at)
         if has_id:
             self.after[str(uuid)] = len(self.talk.builder.events)
-            for given, early in self._early.pop(str(uuid), ()):
-                self._add_message(given, early, self.talk.record_time(early.get("timestamp")))
+            for given_lane, early in self._early.pop(str(uuid), ()):
+                self._add_message(given_lane, early, self.talk.record_time(early.get("timestamp")))
 
-    def _add_message(self, given: str | None, record: dict[str, Any], at: datetime | None) -> None:
+    def _add_message(
+        self, given_lane: str | None, record: dict[str, Any], at: datetime | None
+    ) -> None:
         if isinstance(record.get("forkedFrom"), dict):
             # A copy: the session it was copied from tells of it.
             origin = truncate_middle(str(record["forkedFrom"].get("sessionId")), most=200)
             if self.links.setdefault("forked from", origin) == origin and not self.after:
                 self.talk.add_note(f"Goes on from a copy of session {origin}.", "fork", at=at)
             return
-        lane = self._lane_of_record(given, record)
-        if lane in self.files and given is None:
+        lane = self._lane_of_record(given_lane, record)
+        if lane in self.files and given_lane is None:
             return
         self._read_metadata(record)
         parent, message = record.get("parentUuid"), record.get("message")
@@ -139,7 +142,7 @@ class ClaudeSession:
         unseen = isinstance(parent, str) and parent not in self.after
         has_room = unseen and sum(map(len, self._early.values())) < _MAX_NEARBY_RECORDS
         if has_room and self._is_orphan_result(lane, message):
-            self._early.setdefault(str(parent), []).append((given, record))
+            self._early.setdefault(str(parent), []).append((given_lane, record))
             return
         if isinstance(parent, str) and _is_prompt(record):
             if parent in self._answered and parent in self.after:
@@ -149,7 +152,7 @@ class ClaudeSession:
         self.talk.add_user_record(lane, record, record.get("toolUseResult"), at)
 
     def _is_orphan_result(self, lane: str, message: Any) -> bool:
-        """Whether a message is the result of a call that was not told of so far."""
+        """Whether a message is the result of a call that is not known yet."""
         content = message.get("content") if isinstance(message, dict) else None
         first = content[0] if isinstance(content, list) and content else None
         if not isinstance(first, dict) or not is_tool_result(first):
@@ -160,7 +163,7 @@ class ClaudeSession:
         )
 
     def _note_rewind(self, place: int, lane: str, at: datetime | None) -> None:
-        """Records may fork without a rewind, as the client's own commands do: they undo nothing."""
+        """Note a rewind; records may also fork without one, as the client's own commands do."""
         events = self.talk.builder.events
         undone = (
             events[after] for after in range(place, min(len(events), place + _MAX_NEARBY_RECORDS))
@@ -177,10 +180,10 @@ class ClaudeSession:
         if isinstance(release, str):
             self._release = release
 
-    def _lane_of_record(self, given: str | None, record: dict[str, Any]) -> str:
+    def _lane_of_record(self, given_lane: str | None, record: dict[str, Any]) -> str:
         """Sub-agents have a file, an id, or (oldest) only a chain of records in the same file."""
-        if given is not None:
-            return self.talk.open_lane(given)
+        if given_lane is not None:
+            return self.talk.open_lane(given_lane)
         if record.get("isSidechain") is not True:
             return ROOT_LANE
         agent, uuid = record.get("agentId"), str(record.get("uuid"))
@@ -236,7 +239,7 @@ class ClaudeSession:
             self.talk.add_note(text, about, lane, at)
 
     def _add_attachment(self, lane: str, record: dict[str, Any], at: datetime | None) -> None:
-        """What the client puts before the model: files, lists, hooks' words, queued messages."""
+        """Add what the client shows the model: files, lists, hook output, queued messages."""
         attachment = record.get("attachment")
         if not isinstance(attachment, dict):
             self.talk.add_unknown("attachment", record, lane, at)
@@ -258,7 +261,7 @@ class ClaudeSession:
         )
 
     def _add_metadata_record(self, kind: str, record: dict[str, Any], at: datetime | None) -> bool:
-        """Records that are no part of the talk; whether this is one of those that are known."""
+        """Add a record outside the conversation; return whether its kind is known."""
         if kind in _MODE_KEYS:
             self._note_mode_change(kind, record.get(_MODE_KEYS[kind]), at)
         elif kind == "summary":
@@ -279,7 +282,7 @@ class ClaudeSession:
         return True
 
     def _update_queue(self, operation: Any, content: Any, at: datetime | None) -> None:
-        """Words in the queue: some reach the agent at its work, others become its next turn."""
+        """Update the queue: some texts reach the working agent, others become its next turn."""
         if operation == "enqueue":
             self._queue.append(content if isinstance(content, str) else "")
             if isinstance(content, str):
@@ -298,7 +301,7 @@ class ClaudeSession:
         self._steering.clear()
 
     def _note_mode_change(self, kind: str, mode: Any, at: datetime | None) -> None:
-        """Modes of both kinds are said again and again."""
+        """Note a change of mode once; both kinds are repeated often."""
         if isinstance(mode, str) and mode != self._modes.get(kind):
             if kind in self._modes:
                 self.talk.add_note(mode, "mode", at=at)
@@ -309,7 +312,7 @@ class ClaudeSession:
         return not self._first
 
     def build_session(self, agent: str) -> Session:
-        """What there is, once all records are taken."""
+        """Build the session after all records."""
         talk, first = self.talk, self._first
         self._add_leftovers()
         join_child_lanes(talk)
@@ -333,10 +336,10 @@ class ClaudeSession:
 
     def _add_leftovers(self) -> None:
         self._flush_steering()
-        for given, record in (one for early in self._early.values() for one in early):
+        for given_lane, record in (one for early in self._early.values() for one in early):
             at, lane = (
                 self.talk.record_time(record.get("timestamp")),
-                self._lane_of_record(given, record),
+                self._lane_of_record(given_lane, record),
             )
             self.talk.add_user_record(lane, record, record.get("toolUseResult"), at)
         for title, leaf in self._titles:
@@ -396,9 +399,9 @@ _SAFE_NAME = re.compile(r"[\w.-]{1,128}")
 _LONG_FIRST_LINE = (b'"parentUuid":', b'"isSidechain":', b'"sessionId":', b'"message":')
 WARMUP = "a warm-up of a sub-agent"
 _MAX_LINES_BEFORE_MESSAGE = 5000
-"""How many lines may stand before the first message."""
+"""Maximum number of lines before the first message."""
 ChildFile = tuple[str, int, str, RecordingSource]
-"""When it starts, its place among the files, its lane, its file."""
+"""Start time, position among the files, lane, file."""
 
 
 def recognises(source: RecordingSource) -> bool:
@@ -429,7 +432,7 @@ def _is_message_line(line: Any) -> bool:
 
 
 def parts(source: RecordingSource) -> Sequence[Path]:
-    """The files of its sub-agents: in a folder of the session's name, or (older) beside it."""
+    """Return its sub-agents' files: in a folder with the session's name, or (older) beside it."""
     first = read_first_message(source)
     session = _file_name(first.get("sessionId"))
     if session is None or first.get("isSidechain") is True:
@@ -465,7 +468,7 @@ def _modification_time(folder: Path) -> int:
 
 @lru_cache(maxsize=16)
 def _agent_files_by_session(folder: Path, stamp: int) -> dict[str, list[Path]]:
-    """The sub-agents' files of a folder by session; looked at again only when it has changed."""
+    """Return the sub-agents' files of a folder by session; cached until the folder changes."""
     files_by_session: dict[str, list[Path]] = {}
     for path in sorted(folder.glob("agent-*.jsonl")):
         first = read_first_message(FileSource(path))
@@ -476,7 +479,7 @@ def _agent_files_by_session(folder: Path, stamp: int) -> dict[str, list[Path]]:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    """One session for each id in the file, but for those that have a file of their own beside."""
+    """Yield one session for each id in the file that has no file of its own beside."""
     first = read_first_message(source)
     if is_warmup(first):
         count_skip(source.skipped, WARMUP)
@@ -522,14 +525,14 @@ def _session_builder(
 def _link_continuation(
     sitting: ClaudeSession, parent: Any, known: dict[str, ClaudeSession]
 ) -> None:
-    """Name the session that this one goes on from, where that is told of in the same file."""
+    """Set the session that this one continues, if it is in the same file."""
     for other in islice(known.values(), 100):
         if other is not sitting and isinstance(parent, str) and parent in other.after:
             sitting.links.setdefault("continues", other.id)
 
 
 def read_first_message(source: RecordingSource) -> dict[str, Any]:
-    """The first message of a file, or nothing."""
+    """Return the first message of a file, or nothing."""
     for line in source.lines:
         if _is_message(line):
             return dict(line)
@@ -548,7 +551,7 @@ def _is_message(line: Any) -> bool:
 
 
 def list_child_files(source: RecordingSource, paths: Sequence[Path]) -> list[ChildFile]:
-    """The sub-agents with files, those that did something."""
+    """List the sub-agents with files that did something."""
     children: list[ChildFile] = []
     for order, path in enumerate(paths, 1):
         child = source.beside(path)
@@ -566,7 +569,7 @@ def list_child_files(source: RecordingSource, paths: Sequence[Path]) -> list[Chi
 def merge_records_by_time(
     source: RecordingSource, children: Sequence[ChildFile]
 ) -> Iterator[tuple[str | None, Any]]:
-    """Every record with the sub-agent whose file it is from; None is the session's own file."""
+    """Yield every record with its sub-agent; None is the session's own file."""
     if not children:
         for record in source.records():
             yield None, record
@@ -594,7 +597,7 @@ def _push_next_record(
 
 
 def _iter_timed_records(source: RecordingSource) -> Iterator[tuple[str, Any]]:
-    """Records with their time; one without has that of the record before it."""
+    """Yield records with their time, or that of the record before."""
     last = ""
     for record in source.records():
         time = record.get("timestamp") if isinstance(record, dict) else None
@@ -604,7 +607,7 @@ def _iter_timed_records(source: RecordingSource) -> Iterator[tuple[str, Any]]:
 
 
 def is_warmup(first: dict[str, Any]) -> bool:
-    """Sub-agents are started once with nothing to do, so that they start faster later."""
+    """Whether it is a warm-up, by which sub-agents start faster later."""
     message = first.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):

@@ -1,4 +1,4 @@
-"""A conversation of Claude Code, as its session files and its stream both tell it."""
+"""A conversation of Claude Code, as in its session files and its stream."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ _SPECIAL_EXITS = {
 
 
 class ClaudeToolResult(Record):
-    """A tool's result as the files give it."""
+    """A tool's result in the files."""
 
     text: str
-    """What the model saw."""
+    """What the model received."""
     failed: bool | None
-    """None where the file leaves it open, which the format reads as: it did not fail."""
+    """None if not stated, which in this format means success."""
     detail: Any = None
-    """The structured copy, or the text of an error, where the file has one."""
+    """The structured copy, or the text of an error, if the file has one."""
 
     @property
     def detail_fields(self) -> Mapping[str, Any]:
@@ -90,17 +90,17 @@ class ClaudeToolResult(Record):
 
     @property
     def rejection_text(self) -> str | None:
-        """What the user said in refusing the call, or that they did."""
+        """The user's reason for refusing the call, or that it was refused."""
         if not self.failed and self.detail != "User rejected tool use":
             return None
         if not self.plain_text.startswith(_REJECTION_PREFIXES):
             return None
-        said = _REJECTION_REASON.search(self.plain_text)
-        return said[1].strip() if said else self.plain_text.partition(".")[0] + "."
+        match = _REJECTION_REASON.search(self.plain_text)
+        return match[1].strip() if match else self.plain_text.partition(".")[0] + "."
 
     @property
     def background_task_id(self) -> str | None:
-        """The id under which a command goes on in the background."""
+        """The id of a command that continues in the background."""
         task_id = self.detail_fields.get("backgroundTaskId")
         if isinstance(task_id, str):
             return task_id
@@ -118,7 +118,7 @@ class ClaudeToolResult(Record):
 
 
 def claude_result_fields(event: AnyEvent, result: ClaudeToolResult) -> dict[str, Any]:
-    """The fields of an event that its result fills."""
+    """Return the fields of an event that its result fills."""
     if isinstance(event, Command):
         return _command_fields(result)
     ok = not result.failed
@@ -190,7 +190,7 @@ def _edit_fields(event: Edit, result: ClaudeToolResult) -> dict[str, Any]:
 
 
 def patch_from_hunks(hunks: Any) -> str | None:
-    """A unified diff without file names, as the hunks of the file give it."""
+    """Build a unified diff without file names from the file's hunks."""
     if not isinstance(hunks, list):
         return None
     lines: list[str] = []
@@ -202,11 +202,14 @@ def patch_from_hunks(hunks: Any) -> str | None:
     return "\n".join(lines) or None
 
 
-def with_line_range(event: AnyEvent, given: Mapping[str, Any] | None) -> AnyEvent:
-    """A read with the lines that it asks for: all that is known of one that fails."""
-    if not isinstance(event, Read) or not given:
+def with_line_range(event: AnyEvent, arguments: Mapping[str, Any] | None) -> AnyEvent:
+    """Add the requested lines to a read, which are all that is known if it fails."""
+    if not isinstance(event, Read) or not arguments:
         return event
-    first, most = non_negative_int(given.get("offset")), non_negative_int(given.get("limit"))
+    first, most = (
+        non_negative_int(arguments.get("offset")),
+        non_negative_int(arguments.get("limit")),
+    )
     last = None if most is None else (first or 1) + most - 1
     return replace(event, first_line=first, last_line=last)
 
@@ -249,12 +252,12 @@ def is_tool_result(block: Any) -> bool:
 
 
 def claude_content_text(content: Any) -> str:
-    """The text of a content; blocks without one are named by their type."""
+    """Return the text of a content; blocks without text are named by type."""
     return content_text(content, lambda block: f"[{block.get('type')}]")
 
 
 def patch_from_replacements(edits: list[Any]) -> str:
-    """Several replacements of one call as a patch without places."""
+    """Build a patch without positions from several replacements of one call."""
     hunks = []
     for edit in edits:
         if isinstance(edit, dict):
@@ -265,7 +268,7 @@ def patch_from_replacements(edits: list[Any]) -> str:
 
 
 def format_user_answers(fields: Any) -> str | None:
-    """The user's answers, each with its question where there are several."""
+    """Format the user's answers, each with its question if there are several."""
     answers = fields.get("answers")
     if not isinstance(answers, dict) or not answers:
         return None
@@ -275,26 +278,26 @@ def format_user_answers(fields: Any) -> str | None:
 
 
 def usage_from_claude(
-    given: dict[str, Any], output: int | None, cost: float | None = None
+    usage_fields: dict[str, Any], output: int | None, cost: float | None = None
 ) -> Usage:
-    """Tokens of one message. A provider that says 0 for everything has not counted."""
-    fresh = non_negative_int(given.get("input_tokens"))
-    read = non_negative_int(given.get("cache_read_input_tokens"))
-    written = non_negative_int(given.get("cache_creation_input_tokens"))
+    """Return the tokens of one message. A provider that reports only zeros has not counted."""
+    fresh = non_negative_int(usage_fields.get("input_tokens"))
+    read = non_negative_int(usage_fields.get("cache_read_input_tokens"))
+    written = non_negative_int(usage_fields.get("cache_creation_input_tokens"))
     if not (fresh or read or written):
         fresh = read = written = None
     return make_usage(fresh, output or None, read=read, write=written, cost=cost or None)
 
 
 def non_negative_int(value: Any) -> int | None:
-    """A count that can be one."""
+    """Return a valid count."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53:
         return value
     return None
 
 
 MAX_PLACEHOLDER_TOKENS = 50
-"""What a message may be said to have before it is counted; measured: such say 1 to 49."""
+"""Largest placeholder count of a message that is not counted yet; observed: 1 to 49."""
 _INTERRUPTED_PREFIX = "[Request interrupted by user"
 _STOPPED_BY_HOOK_PREFIX = "Operation stopped by hook"
 _COMPACTED_PREFIX = "This session is being continued from a previous conversation"
@@ -325,7 +328,7 @@ _TAG = re.compile(r"<([a-z_-]+)")
 _COMMAND_NAME = re.compile(r"<command-name>/?([^<]*)</command-name>")
 _BARE_COMMAND = re.compile(r"<command-name>[^<]*</command-name>\s+<command-message>[^<]*"
                            r"</command-message>\s+<command-args></command-args>")  # fmt: skip
-"""The client's own commands are told by name first; without words they ask the model nothing."""
+"""The client's own commands, by name; without words they ask the model nothing."""
 _TASK_ID = re.compile(r"<task-id>([^<]*)</task-id>")
 _STATUS = re.compile(r"<status>(\w+)</status>")
 _EXIT_CODE = re.compile(r"(?:<exit_code>|[ (]exit code )(-?\d{1,10})[<)]")
@@ -333,35 +336,35 @@ _RESULT = re.compile(r"<result>(.*)</result>", re.DOTALL)
 
 
 class ClaudeConversation:
-    """Takes records in order; what they say of each other is put together here."""
+    """Collects records in order and relates them to each other."""
 
     def __init__(self, reader: str, version: int, skipped: dict[str, int]) -> None:
         self.builder = SessionBuilder(reader, version, skipped)
         self.trouble: str | None = None
-        """The client's own error message, as long as it is the last word."""
+        """The client's own error message, while it is the last message."""
         self.asked: dict[str, str] = {}
-        """The first words to each lane."""
+        """The first message to each lane."""
         self.running: dict[str, int] = {}
-        """Background work by its id: the number of the event that began it."""
+        """Background work by id: the number of the event that began it."""
         self.lanes: dict[str, str | None] = {ROOT_LANE: None}
         """Each lane's parent."""
         self.kinds: dict[int, str] = {}
-        """What kind of agent a handoff asks for, by the event's number."""
+        """The kind of agent that a handoff requests, by event number."""
         self._marked: dict[str, int] = {}
-        """Lanes whose conversation was shortened, until the summary that takes its place comes."""
+        """Lanes that were compacted and whose summary has not arrived yet."""
         self._counted: dict[tuple[str, str], tuple[int, bool, int, datetime | None]] = {}
         self._requests: dict[str, str] = {}
         self._copied: set[str] = set()
 
     def open_lane(self, lane: str, parent: str = ROOT_LANE) -> str:
-        """A lane, which is open from now on."""
+        """Open a lane."""
         if lane not in self.lanes:
             self.lanes[lane] = parent
             self.builder.open_lane(lane, parent)
         return lane
 
     def record_time(self, value: Any) -> datetime | None:
-        """A time as the files write it; the first and the last are those of the session."""
+        """Parse a time; the first and last are those of the session."""
         if not isinstance(value, str):
             return None
         try:
@@ -380,7 +383,7 @@ class ClaudeConversation:
         self.builder.add_note(text, about, lane=lane, at=at)
 
     def add_compaction(self, text: str, lane: str, at: datetime | None, *, summary: bool) -> None:
-        """The conversation was shortened: its mark and its summary are one event."""
+        """Add a compaction: its mark and its summary are one event."""
         mark = self._marked.pop(lane, None) if summary else None
         if mark is None:
             if not summary:
@@ -391,12 +394,12 @@ class ClaudeConversation:
             self.builder.finish(event, text=self.builder.truncate_text(text))
 
     def add_unknown(self, what: Any, value: Any, lane: str, at: datetime | None) -> None:
-        """Keep what has a kind nobody knows."""
+        """Keep a record of unknown kind."""
         kind = truncate_middle(what, most=100) if isinstance(what, str) else "record"
         self.builder.add_note(json_excerpt(value), about=f"unknown: {kind}", lane=lane, at=at)
 
     def add_agent_message(self, lane: str, record: dict[str, Any], at: datetime | None) -> None:
-        """A message of the model, or a part of one."""
+        """Add a model message, or a part of one."""
         message = record.get("message")
         if not isinstance(message, dict):
             self.add_unknown(record.get("type"), record, lane, at)
@@ -425,7 +428,8 @@ class ClaudeConversation:
                 self.add_unknown("block", block, lane, at)
 
     def is_copied_reply(self, lane: str, request: Any, blocks: list[Any]) -> bool:
-        """Whether another lane had this answer: some sub-agents begin with a copy of the talk."""
+        """Whether another lane had this answer: some sub-agents begin with a copy of the
+        conversation."""
         if not isinstance(request, str) or self._requests.setdefault(request, lane) == lane:
             return False
         self._copied.update(
@@ -438,7 +442,7 @@ class ClaudeConversation:
     def add_turn(
         self, lane: str, message: dict[str, Any], request: Any, at: datetime | None
     ) -> int:
-        """The turn of a message. Its parts repeat its usage: the last of them counts."""
+        """Return the turn of a message. Its parts repeat its usage, and the last counts."""
         model, name, usage = message.get("model"), message.get("id"), message.get("usage")
         usage_fields = usage if isinstance(usage, dict) else {}
         output = non_negative_int(usage_fields.get("output_tokens")) or 0
@@ -467,7 +471,7 @@ class ClaudeConversation:
         return turn
 
     def add_block(self, lane: str, turn: int | None, block: dict[str, Any], at: Any) -> None:
-        """One block of the model's message."""
+        """Add one block of a model message."""
         kind = block.get("type")
         if kind in ("text", "thinking"):
             text = block.get(kind)
@@ -485,7 +489,7 @@ class ClaudeConversation:
             self.add_unknown(kind, block, lane, at)
 
     def add_call(self, lane: str, turn: int | None, block: dict[str, Any], at: Any) -> AnyEvent:
-        """A tool's use; its result is still to come."""
+        """Add a tool call whose result follows."""
         name, tool_input, call = block.get("name"), block.get("input"), block.get("id")
         name = truncate_middle(name, most=200) if isinstance(name, str) else "unknown"
         arguments = storable_arguments(tool_input, self.builder.skipped)
@@ -524,7 +528,7 @@ class ClaudeConversation:
     def add_user_record(
         self, lane: str, record: dict[str, Any], detail: Any, at: datetime | None
     ) -> None:
-        """A message to the model: results, the user's words, or the client's."""
+        """Add a message to the model: results, the user's text, or the client's."""
         message = record.get("message")
         content = message.get("content") if isinstance(message, dict) else None
         if record.get("isCompactSummary") is True:
@@ -553,7 +557,7 @@ class ClaudeConversation:
     def add_user_text(
         self, lane: str, text: str, record: dict[str, Any], at: datetime | None
     ) -> None:
-        """A text among the user's messages, whoever wrote it."""
+        """Add a text among the user's messages, whoever wrote it."""
         text = self.builder.truncate_text(text)
         stripped = text.lstrip()
         if not stripped:
@@ -573,7 +577,7 @@ class ClaudeConversation:
             self.add_user_message(lane, text, None, at)
 
     def add_user_message(self, lane: str, text: str, intent: Any, at: datetime | None) -> None:
-        """What the user said to a lane; the first words to it are the request."""
+        """Add a user message to a lane; the first is the request."""
         if intent is None and lane not in self.asked:
             self.asked[lane] = text
             intent = "request"
@@ -583,7 +587,7 @@ class ClaudeConversation:
         )
 
     def add_result(self, lane: str, block: dict[str, Any], detail: Any, at: Any) -> None:
-        """What a tool gave back."""
+        """Add a tool's result."""
         call = block.get("tool_use_id")
         call = truncate_middle(call, most=200) if isinstance(call, str) else ""
         failed = block.get("is_error")
@@ -607,7 +611,7 @@ class ClaudeConversation:
     def add_result_effects(
         self, event: AnyEvent, result: ClaudeToolResult, at: datetime | None
     ) -> None:
-        """What else a result tells: the user's answer or refusal, work that goes on."""
+        """Add what else a result shows: the user's answer or refusal, background work."""
         lane, fields = event.lane, result.detail_fields
         refused = result.rejection_text
         if refused is not None:
@@ -632,12 +636,12 @@ class ClaudeConversation:
                 self.finish_background_task(call_arguments.get(name), result.text)
 
     def handle_notification(self, text: str) -> None:
-        """The client's word that something in the background has ended."""
+        """Handle the client's notice that background work has ended."""
         if (task := _TASK_ID.search(text[:4000])) is not None:
             self.finish_background_task(task[1], text)
 
     def finish_background_task(self, task: Any, text: str) -> None:
-        """What is said of background work: how it ended, and what it brought."""
+        """Add the end and the output of background work."""
         status = _STATUS.search(text[:4000])
         is_running = isinstance(task, str) and task in self.running
         if not is_running or status is None or status[1] in ("running", "in_progress", "pending"):
@@ -658,7 +662,7 @@ class ClaudeConversation:
 
 
 def join_child_lanes(talk: ClaudeConversation) -> None:
-    """Give every lane to the call that began it: by id, or by the words both begin with."""
+    """Join every lane to the call that started it: by id, or by the same first words."""
     taken: set[str] = set()
     waiting = []
     for number in talk.kinds:
@@ -692,7 +696,7 @@ def _assign_lane(talk: ClaudeConversation, event: Handoff, child: str) -> bool:
 
 
 def mark_final_claim(talk: ClaudeConversation, *, finished: bool) -> str | None:
-    """The agent's last words; those that end a finished session are its claim."""
+    """Return the agent's last message; at the end of a finished session it is the claim."""
     ends = finished
     for event in reversed(talk.builder.events):
         if event.lane != ROOT_LANE or isinstance(event, Note | Thought):
@@ -706,7 +710,7 @@ def mark_final_claim(talk: ClaudeConversation, *, finished: bool) -> str | None:
 
 
 def session_outcome(talk: ClaudeConversation) -> tuple[Exit, str | None]:
-    """How it ended, as far as the last events tell."""
+    """Return how it ended, as far as the last events show."""
     if talk.trouble is not None:
         return "machine", talk.trouble.strip().partition("\n")[0][:300]
     last = next((event for event in reversed(talk.builder.events) if _is_root_event(event)), None)
@@ -715,7 +719,7 @@ def session_outcome(talk: ClaudeConversation) -> tuple[Exit, str | None]:
     if last is None or isinstance(last, Message) or last.call is None:
         return "finished", None
     if isinstance(last, Command) and last.stopped == "rejected":
-        return "gave_up", "The user refused a command."
+        return "gave_up", "The user rejected a command."
     if talk.builder.find_open_call(ROOT_LANE, last.call) is not None:
         return "crashed", CUT_OFF
     return "finished", None
@@ -726,7 +730,7 @@ def _is_root_event(event: AnyEvent) -> bool:
 
 
 def _client_text_kind(text: str) -> str | None:
-    """What a text is that the client put among the user's words; None for the user's own."""
+    """Return the kind of a client text among the user's; None for the user's own."""
     if text.startswith(_COMPACTED_PREFIX):
         return "compaction"
     if text.startswith("Caveat: The messages below were generated"):

@@ -1,4 +1,4 @@
-"""Claude Code's output as it works: `--output-format stream-json`, or `json` with all messages."""
+"""Claude Code's output: `--output-format stream-json`, or `json` with all messages."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def _is_qwen(line: Any) -> bool:
-    """Qwen Code writes much the same, but not what its tools' results mean."""
+    """Qwen Code writes a similar format with other tool results."""
     return isinstance(line, dict) and "qwen_code_version" in line
 
 
@@ -79,7 +79,7 @@ def _is_claude_line(line: Any) -> bool:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    """One session for each id in the stream, in the order they begin."""
+    """Yield one session for each id in the stream, in order of their start."""
     streams: dict[str, _ClaudeStream] = {}
     current = None
     for record in _iter_records(source):
@@ -109,7 +109,7 @@ def _iter_records(source: RecordingSource) -> Iterator[Any]:
 
 
 class _ClaudeStream:
-    """Takes the lines of one session."""
+    """Collects the lines of one session."""
 
     def __init__(self, source: RecordingSource) -> None:
         self.id = ""
@@ -117,7 +117,7 @@ class _ClaudeStream:
         self.start: dict[str, Any] = {}
         self.results: list[dict[str, Any]] = []
         self.spent: list[Usage] = []
-        """What whole runs of the program used; a run says again what it said before."""
+        """Usage of whole runs; a run repeats what it reported before."""
         self._starts: dict[str, dict[str, Any]] = {}
         self._denied: set[str] = set()
 
@@ -138,14 +138,14 @@ class _ClaudeStream:
             self.talk.add_unknown(kind, record, lane, at)
 
     def _lane_of_record(self, record: dict[str, Any]) -> str:
-        """A sub-agent's lines name the call that began it."""
+        """A sub-agent's lines name the call that started it."""
         call = record.get("parent_tool_use_id")
         if not isinstance(call, str) or not call:
             return ROOT_LANE
         return self.talk.open_lane(truncate_middle(call, most=200))
 
     def _add_stream_event(self, lane: str, event: Any) -> None:
-        """Messages as they come in. Only their ends matter: they have the real counts."""
+        """Read messages as they arrive. Only their ends matter, which have the real counts."""
         if not isinstance(event, dict):
             return
         message, delta, usage = event.get("message"), event.get("delta"), event.get("usage")
@@ -154,10 +154,10 @@ class _ClaudeStream:
         elif isinstance(usage, dict) and isinstance(delta, dict) and lane in self._starts:
             message = self._starts.pop(lane)
             before = message.get("usage")
-            counted = {**(before if isinstance(before, dict) else {}), **usage}
+            total_usage = {**(before if isinstance(before, dict) else {}), **usage}
             reason = delta.get("stop_reason")
             self.talk.add_turn(
-                lane, {**message, "usage": counted, "stop_reason": reason}, None, None
+                lane, {**message, "usage": total_usage, "stop_reason": reason}, None, None
             )
 
     def _add_system_record(self, lane: str, record: dict[str, Any], at: datetime | None) -> None:
@@ -178,7 +178,7 @@ class _ClaudeStream:
             self.talk.add_note(text, truncate_middle(f"system: {subtype}", most=100), lane, at)
 
     def _add_run_result(self, record: dict[str, Any]) -> None:
-        """The end of a run; one program may answer several prompts, and counts on."""
+        """Add the end of a run; one program may answer several prompts and keeps counting."""
         used = _run_usage(record)
         before = self.spent[-1] if self.spent else None
         if before is not None and (used.cost or 0) >= (before.cost or 0):
@@ -237,13 +237,13 @@ class _ClaudeStream:
 
 
 def _notification_text(record: dict[str, Any]) -> str:
-    """A notice of the stream in the words of the session file's."""
+    """Convert a notice of the stream to the wording of session files."""
     status, summary = record.get("status"), record.get("summary")
     return f"<status>{status}</status>\n<summary>{summary}</summary>"
 
 
 def _run_usage(record: dict[str, Any]) -> Usage:
-    """Of all models, so of sub-agents too; a result without that tells of the main lane only."""
+    """Usage of all models including sub-agents; without that, of the main lane only."""
     cost = record.get("total_cost_usd")
     if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < 1e9:
         cost = None
@@ -260,12 +260,12 @@ def _run_usage(record: dict[str, Any]) -> Usage:
     ]
     usage = record.get("usage")
     if each:
-        counted = sum_usage(each)
+        total_usage = sum_usage(each)
     else:
         usage_fields = usage if isinstance(usage, dict) else {}
-        counted = usage_from_claude(
+        total_usage = usage_from_claude(
             usage_fields, non_negative_int(usage_fields.get("output_tokens"))
         )
     if cost is None:
-        return counted
-    return msgspec.structs.replace(counted, cost=float(cost), cost_from="reported")
+        return total_usage
+    return msgspec.structs.replace(total_usage, cost=float(cost), cost_from="reported")

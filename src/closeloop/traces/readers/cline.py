@@ -1,4 +1,4 @@
-"""Roo Code and Cline: a folder a task, its sub-tasks in the folders beside it."""
+"""Roo Code and Cline: one folder per task, sub-tasks in folders beside it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def _is_runtime_session(document: Any) -> bool:
-    """Whether it is of Cline's own runtime, which its command line has."""
+    """Whether it belongs to Cline's own runtime, used by its command line."""
     return isinstance(document, dict) and (is_message_file(document) or is_session_info(document))
 
 
@@ -80,15 +80,15 @@ def _is_conversation(document: Any) -> bool:
 
 
 def _has_client_marks(message: Mapping[str, Any]) -> bool:
-    """Whether a message bears what only these agents add."""
+    """Whether a message has marks that only these agents add."""
     blocks = message["content"] if isinstance(message["content"], list) else []
     words = [as_text(as_mapping(block).get("text")) or "" for block in blocks[:8]]
     if isinstance(message["content"], str):
         words = [message["content"]]
     return any(
-        said.startswith(("<task>\n", "<environment_details>"))
-        or (said.startswith("<user_message>\n") and as_count(message.get("ts")) is not None)
-        for said in words
+        text.startswith(("<task>\n", "<environment_details>"))
+        or (text.startswith("<user_message>\n") and as_count(message.get("ts")) is not None)
+        for text in words
     )
 
 
@@ -177,7 +177,7 @@ def _build_session(
 
 
 def _is_roo(telling: ClineTaskLane, task: ClineTask, about: Mapping[str, Any]) -> bool:
-    """By what only Roo Code writes; Cline notes the model beside each answer that has a time."""
+    """Recognise Roo Code by what only it writes; Cline adds the model to each timed answer."""
     rows = list(_first_rows(task))
     kinds = {str(row.get(str(row.get("type")))) for row in rows}
     stamped = any(
@@ -191,7 +191,7 @@ def _is_roo(telling: ClineTaskLane, task: ClineTask, about: Mapping[str, Any]) -
 
 
 def _load_task(source: RecordingSource, folder: Path, document: Any) -> ClineTask | None:
-    """The files of a task; its conversation may be missing, its view too."""
+    """Load the files of a task; its conversation or its view may be missing."""
     messages: Sequence[Any] = ()
     rows: Sequence[Any] = ()
     if _is_conversation(document):
@@ -228,7 +228,7 @@ def _first_value_json(values: Sequence[Any]) -> str:
 
 
 def _read_task_info(folder: Path) -> dict[str, Any]:
-    """What the small files beside a conversation say of the task."""
+    """Read the small files beside a conversation."""
     info: dict[str, Any] = {}
     for file in INFO_FILES:
         try:
@@ -241,11 +241,11 @@ def _read_task_info(folder: Path) -> dict[str, Any]:
 
 
 class ClineFamily(NamedTuple):
-    """Which task folders came of which."""
+    """Which task folders were started by which."""
 
     parents: Mapping[Path, Path]
     briefs: Mapping[Path, Sequence[tuple[str, Path]]]
-    """For each that sent off others: what it told them, and their folders."""
+    """For each parent, its briefs and the folders of its children."""
 
     def find_root(self, folder: Path) -> Path:
         seen = {folder}
@@ -275,11 +275,11 @@ def _load_family(path: Path) -> ClineFamily:
 
 @lru_cache(maxsize=4)
 def _scan_families(folder: Path, changed: int) -> ClineFamily:
-    """By what the small files say, and else by the words: a sub-task begins with its brief."""
+    """Relate tasks by their small files, else by text: a sub-task begins with its brief."""
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())[:_MAX_FOLDERS]
     tasks = [task for one in names if ((task := folder / one) / CONVERSATION).is_file()]
-    begun = [found for task in tasks if (found := _read_beginning(task))]
-    sent = [found for task in tasks for found in _list_briefs(task)]
+    begun = [beginning for task in tasks if (beginning := _read_beginning(task))]
+    sent = [beginning for task in tasks for beginning in _list_briefs(task)]
     stated = {task: folder / above for task in tasks if (above := _stated_parent(task)) is not None}
     parents: dict[Path, Path] = {}
     briefs: dict[Path, list[tuple[str, Path]]] = {}
@@ -302,7 +302,7 @@ def _scan_families(folder: Path, changed: int) -> ClineFamily:
 
 
 def _stated_parent(task: Path) -> str | None:
-    """The parent that a task's own files name; "." where they say that there is none."""
+    """Return the parent named by a task's own files; "." if they say that there is none."""
     about = _read_task_info(task)
     parent = as_text(about.get("parentTaskId"))
     if parent is not None:
@@ -311,7 +311,7 @@ def _stated_parent(task: Path) -> str | None:
 
 
 def _read_beginning(task: Path) -> tuple[int, str, Path] | None:
-    """When a task began, and with which words, without reading the rest of it."""
+    """Return when a task began and its first words, without reading the rest."""
     try:
         with (task / CONVERSATION).open("rb") as file:
             head = file.read(_MOST_BEGINNINGS)
@@ -322,10 +322,10 @@ def _read_beginning(task: Path) -> tuple[int, str, Path] | None:
     except (OSError, ValueError, RecursionError):
         return None
     for block in as_list(as_mapping(first).get("content")):
-        said = as_text(as_mapping(block).get("text")) or ""
+        text = as_text(as_mapping(block).get("text")) or ""
         for tag in ("task", "user_message"):
-            if said.startswith(f"<{tag}>"):
-                words = said.removeprefix(f"<{tag}>").partition(f"</{tag}>")[0].strip()
+            if text.startswith(f"<{tag}>"):
+                words = text.removeprefix(f"<{tag}>").partition(f"</{tag}>")[0].strip()
                 return (as_count(as_mapping(first).get("ts")) or 0, words, task)
     return None
 
@@ -336,7 +336,7 @@ def _decode_first_object(content: bytes) -> Any:
 
 
 def _list_briefs(task: Path) -> list[tuple[int, str, Path]]:
-    """What a task told the tasks it sent off."""
+    """Return a task's briefs to the tasks it started."""
     try:
         path = task / CONVERSATION
         content = path.read_bytes() if path.stat().st_size < _MAX_CONVERSATION_BYTES else b""
@@ -361,14 +361,14 @@ def _briefs_in_content(content: Any) -> Iterator[str]:
         block_fields = as_mapping(block)
         if block_fields.get("type") == "tool_use" and block_fields.get("name") == "new_task":
             yield (as_text(as_mapping(block_fields.get("input")).get("message")) or "").strip()
-        said = as_text(block_fields.get("text")) or ""
-        for segment in split_segments(said) if "<new_task>" in said else ():
+        text = as_text(block_fields.get("text")) or ""
+        for segment in split_segments(text) if "<new_task>" in text else ():
             if isinstance(segment, ClineCall) and segment.name == "new_task":
                 yield segment.parameters.get("message", "").strip()
 
 
 def is_message_file(document: Mapping[str, Any]) -> bool:
-    """Whether a document holds the messages of a session."""
+    """Whether a document contains the messages of a session."""
     listed = document.get("messages")
     return (
         isinstance(document.get("sessionId"), str)
@@ -379,12 +379,12 @@ def is_message_file(document: Mapping[str, Any]) -> bool:
 
 
 def is_session_info(document: Mapping[str, Any]) -> bool:
-    """Whether a document says what a session was, without its messages."""
+    """Whether a document describes a session without its messages."""
     return {"session_id", "pid", "started_at", "status", "cwd"} <= document.keys()
 
 
 def list_runtime_parts(source: RecordingSource) -> list[Path]:
-    """The other files of a session's folder; none for those that are parts themselves."""
+    """Return the other files of a session's folder; empty for files that are parts themselves."""
     if runtime_owner(source) is not None:
         return []
     session_id = as_label(as_mapping(source.document).get("sessionId")) or ""
@@ -415,7 +415,7 @@ def read_runtime_session(source: RecordingSource, reader: SessionBuilder) -> Ite
     about = as_mapping(source.beside(source.path.parent / f"{session_id}.json").document)
     about = about if is_session_info(about) else {}
     origin = as_mapping(document.get("origin"))
-    said = reader.mark_claim()
+    text = reader.mark_claim()
     ended, cause = _EXITS.get(str(about.get("status")), _FINISHED)
     system = as_text(document.get("system_prompt"))
     reader.record_time(time_from_text(about.get("started_at")))
@@ -427,14 +427,14 @@ def read_runtime_session(source: RecordingSource, reader: SessionBuilder) -> Ite
         system=reader.truncate_text(system) if system else None,
         exit=ended,
         cause=cause,
-        summary=telling.claim or said,
+        summary=telling.claim or text,
         directory=as_label(about.get("cwd")),
         parent=as_label(origin.get("parentThreadId")),
     )
 
 
 def _iter_child_tasks(source: RecordingSource, named: str) -> Iterator[tuple[Path, ClineTask]]:
-    """The agents that a session sent off, as far as their files are beside it."""
+    """Yield the agents that a session started, if their files are beside it."""
     try:
         beside = sorted(source.path.parent.glob("*.messages.json"))[:_MAX_CHILD_FILES]
     except OSError:

@@ -1,4 +1,4 @@
-"""Tool calls of Roo Code and Cline: written as XML inside text, their results told in words."""
+"""Tool calls of Roo Code and Cline: XML inside text, with results in prose."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ _EDIT_TOOLS = frozenset(
     {"apply_diff", "insert_content", "replace_in_file", "search_and_replace", "write_to_file"}
 )
 EDIT_ROW = "edit"
-"""What a view calls edits, with whichever tool they are made."""
+"""Name of edits in a view, whichever tool makes them."""
 _PARAMETER = compile_lazily(r"<([a-z_]{1,40}[0-9]?)>")
 _GREEDY_PARAMETERS = frozenset(
     {"content", "diff", "result", "message", "args", "arguments", "context"}
 )
-"""Parameters that may hold XML of their own: they end where their tag closes last."""
+"""Parameters that may contain XML: they end at their last closing tag."""
 _COMMON_TOOL_NAMES = {
     "use_subagents": "subagent",
     "editor": "edit",
     "submit_and_exit": "attempt_completion",
 }
-"""Tools under the names that other agents use for them."""
+"""Tool names mapped to the common ones."""
 ROO_ONLY_NAMES = frozenset({
     "apply_diff", "codebase_search", "edit_file", "fetch_instructions", "generate_image",
     "insert_content", "read_command_output", "run_slash_command", "search_and_replace",
@@ -61,7 +61,7 @@ REMINDER = compile_lazily(
     r"\s*(?:# (?:task_progress|TODO LIST)\b|\*\*All \d+ items have been completed"
     r"|\(The user did not provide a new message)"
 )
-"""How texts begin that the client adds in the user's name."""
+"""Beginnings of texts that the client adds in the user's name."""
 _MODEL = compile_lazily(r"<model>([^<\n]{1,200})</model>")
 _MODE = compile_lazily(r"# Current Mode\n(?:<slug>([^<\n]{1,100})</slug>|(\w+) MODE)")
 _FOLDER = compile_lazily(r"# Current (?:Workspace|Working) Directory \((.{1,1000}?)\)")
@@ -92,21 +92,21 @@ class ClineCall(NamedTuple):
     parameters: dict[str, str]
 
 
-def split_segments(said: str) -> Iterator[str | ClineCall]:
-    """What is said and what is called, in order."""
+def split_segments(text: str) -> Iterator[str | ClineCall]:
+    """Yield text and calls in order."""
     position = 0
-    while tag := _OPENING_TAG.search(said, position):
+    while tag := _OPENING_TAG.search(text, position):
         name = tag[1]
-        end = said.find(f"</{name}>", tag.end())
-        body = said[tag.end() :] if end < 0 else said[tag.end() : end]
+        end = text.find(f"</{name}>", tag.end())
+        body = text[tag.end() :] if end < 0 else text[tag.end() : end]
         parameters = _parse_parameters(body)
         if end < 0 and not parameters:
             break
-        if before := said[position : tag.start()].strip():
+        if before := text[position : tag.start()].strip():
             yield before
         yield ClineCall(name, parameters)
-        position = len(said) if end < 0 else end + len(name) + 3
-    if rest := said[position:].strip():
+        position = len(text) if end < 0 else end + len(name) + 3
+    if rest := text[position:].strip():
         yield rest
 
 
@@ -126,10 +126,10 @@ def _parse_parameters(body: str) -> dict[str, str]:
 
 
 def events_from_cline_call(
-    name: str, given: Mapping[str, Any] | None, origin: CallOrigin
+    name: str, arguments: Mapping[str, Any] | None, origin: CallOrigin
 ) -> list[AnyEvent]:
-    """What a call starts: one event, or one for each file that is read together."""
-    fields = dict(given or {})
+    """Return the events of a call: one, or one for each file that is read together."""
+    fields = dict(arguments or {})
     if name == "read_file" and (paths := _paths_to_read(fields)):
         return _events_for_values(name, "path", paths, origin)
     if name == "read_files" and (paths := parse_file_paths(fields)):
@@ -144,11 +144,11 @@ def events_from_cline_call(
                 f"{fields.get('server_name')}/{fields.get('tool_name')}", as_mapping(inner), origin
             )
         ]
-    if name == "plan_mode_respond" and (said := as_text(fields.get("response"))):
+    if name == "plan_mode_respond" and (text := as_text(fields.get("response"))):
         return [
             Message(
                 number=origin.number, lane=origin.lane, turn=origin.turn, at=origin.at,
-                call=origin.call, role="agent", text=said,
+                call=origin.call, role="agent", text=text,
             )
         ]  # fmt: skip
     event = event_from_call(
@@ -160,48 +160,52 @@ def events_from_cline_call(
     return [_make_tool_use(name, fields, origin) if silent else event]
 
 
-def _events_for_values(name: str, key: str, given: list[str], origin: CallOrigin) -> list[AnyEvent]:
+def _events_for_values(
+    name: str, key: str, values: list[str], origin: CallOrigin
+) -> list[AnyEvent]:
     return [
         event_from_call(name, {key: one}, msgspec.structs.replace(origin, number=number))
-        for number, one in enumerate(given, origin.number)
+        for number, one in enumerate(values, origin.number)
     ]
 
 
-def _common_arguments(name: str, told: dict[str, Any]) -> dict[str, Any]:
-    """Parameters under the names that other agents use for them."""
+def _common_arguments(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Rename parameters to the common names."""
     match name:
-        case "new_task" if not as_text(told.get("message")):
-            return {**told, "message": as_text(told.get("context")) or ""}
+        case "new_task" if not as_text(arguments.get("message")):
+            return {**arguments, "message": as_text(arguments.get("context")) or ""}
         case "use_subagents":
-            briefs = [str(value) for key, value in told.items() if key.startswith("prompt")]
+            briefs = [str(value) for key, value in arguments.items() if key.startswith("prompt")]
             return {"prompt": "\n\n".join(briefs)}
         case "submit_and_exit":
-            return {"result": told.get("summary")}
+            return {"result": arguments.get("summary")}
         case "insert_content":
-            return {**told, "new_text": told.get("content")}
-        case "apply_diff" if not as_text(told.get("path")) and isinstance(told.get("args"), str):
-            path_tag = _PATH.search(told["args"])
-            return {"path": path_tag[1] if path_tag else None, "diff": told["args"]}
-    return told
+            return {**arguments, "new_text": arguments.get("content")}
+        case "apply_diff" if not as_text(arguments.get("path")) and isinstance(
+            arguments.get("args"), str
+        ):
+            path_tag = _PATH.search(arguments["args"])
+            return {"path": path_tag[1] if path_tag else None, "diff": arguments["args"]}
+    return arguments
 
 
-def _make_tool_use(name: str, given: dict[str, Any], origin: CallOrigin) -> ToolUse:
+def _make_tool_use(name: str, arguments: dict[str, Any], origin: CallOrigin) -> ToolUse:
     return ToolUse(
         number=origin.number, lane=origin.lane, turn=origin.turn, at=origin.at, call=origin.call,
-        name=name, arguments=given,
+        name=name, arguments=arguments,
     )  # fmt: skip
 
 
-def _paths_to_read(told: Mapping[str, Any]) -> list[str]:
-    if isinstance(told.get("args"), str):
-        return [path.strip() for path in _PATH.findall(told["args"])]
-    files = [as_mapping(file).get("path") for file in as_list(told.get("files"))]
+def _paths_to_read(arguments: Mapping[str, Any]) -> list[str]:
+    if isinstance(arguments.get("args"), str):
+        return [path.strip() for path in _PATH.findall(arguments["args"])]
+    files = [as_mapping(file).get("path") for file in as_list(arguments.get("files"))]
     named = [path for path in files if isinstance(path, str)]
-    return named or ([told["path"]] if as_text(told.get("path")) else [])
+    return named or ([arguments["path"]] if as_text(arguments.get("path")) else [])
 
 
 class ClineVerdict(NamedTuple):
-    """What a result says besides its words."""
+    """What a result says besides its text."""
 
     ok: bool | None
     denied: bool = False
@@ -209,7 +213,7 @@ class ClineVerdict(NamedTuple):
 
 
 def parse_cline_verdict(output: str) -> ClineVerdict:
-    """Whether it worked, and what the user said to it."""
+    """Parse whether it succeeded, and the user's remark."""
     status_fields = (
         as_mapping(try_decode_json(output))
         if output.startswith('{"') and len(output) < 1 << 16
@@ -224,9 +228,9 @@ def parse_cline_verdict(output: str) -> ClineVerdict:
     return ClineVerdict(False if head.startswith(_FAILURE_PREFIXES) or "<error>" in head else None)
 
 
-def cline_result_fields(event: AnyEvent, output: str, said: ClineVerdict) -> dict[str, object]:
-    """The fields that a result gives its event."""
-    ok = said.ok
+def cline_result_fields(event: AnyEvent, output: str, verdict: ClineVerdict) -> dict[str, object]:
+    """Return the fields that a result fills."""
+    ok = verdict.ok
     if isinstance(event, Edit) and ok is None and output:
         head = output[:600].lower()
         ok = True if any(sign in head for sign in _EDIT_SUCCESS_MARKERS) else None
@@ -247,13 +251,13 @@ def cline_result_fields(event: AnyEvent, output: str, said: ClineVerdict) -> dic
     return event_fields
 
 
-def _parse_exit_code(told: str) -> int | None:
-    match = _EXIT_CODE.search(told) if "xit" in told else None
+def _parse_exit_code(text: str) -> int | None:
+    match = _EXIT_CODE.search(text) if "xit" in text else None
     return int(match[1]) if match else None
 
 
 def file_section(output: str, path: str) -> str:
-    """The piece of a result over several files that is about one of them."""
+    """Return the part of a result over several files that belongs to one of them."""
     start = output.find(f"<path>{path}</path>")
     if start < 0:
         return output
@@ -262,7 +266,7 @@ def file_section(output: str, path: str) -> str:
 
 
 class ClineEnvironment(NamedTuple):
-    """What the client says of itself beside each message."""
+    """What the client adds about itself to each message."""
 
     model: str | None
     directory: str | None
@@ -270,8 +274,8 @@ class ClineEnvironment(NamedTuple):
     flavour: str
 
 
-def parse_environment(said: str) -> ClineEnvironment:
-    model, folder, mode = _MODEL.search(said), _FOLDER.search(said), _MODE.search(said)
+def parse_environment(text: str) -> ClineEnvironment:
+    model, folder, mode = _MODEL.search(text), _FOLDER.search(text), _MODE.search(text)
     return ClineEnvironment(
         model=clean_unicode(model[1]) if model else None,
         directory=clean_unicode(folder[1]) if folder else None,
@@ -280,15 +284,15 @@ def parse_environment(said: str) -> ClineEnvironment:
     )
 
 
-def parse_result_header(said: str) -> tuple[str, str] | None:
-    """The tool a result is of, and what is said of it in the same breath."""
-    match = _RESULT_TOOL_NAME.match(said)
-    end = said.find("] Result:") if match and not said.startswith("[new_task completed]") else -1
-    return (match[1], said[end + 9 :]) if match and end > 0 else None
+def parse_result_header(text: str) -> tuple[str, str] | None:
+    """Return the tool of a result, and what is said about it on the same line."""
+    match = _RESULT_TOOL_NAME.match(text)
+    end = text.find("] Result:") if match and not text.startswith("[new_task completed]") else -1
+    return (match[1], text[end + 9 :]) if match and end > 0 else None
 
 
 def split_request_results(request: str) -> Iterator[tuple[str, str]]:
-    """The results that a request brings, each with its tool; kinds of edits are one tool."""
+    """Yield the results of a request with their tool; kinds of edits are one tool."""
     body = request.partition("<environment_details>")[0]
     starts = [match.start() for match in _RESULT_HEADER.finditer(body)]
     for start, end in zip(starts, [*starts[1:], len(body)], strict=False):
@@ -308,15 +312,15 @@ def join_block_texts(content: Any) -> str:
 
 
 class ClineOperationResult(NamedTuple):
-    """What came of one file or command."""
+    """The result of one file or command."""
 
     ok: bool
     text: str
 
 
-def parse_commands(told: Mapping[str, Any]) -> list[str]:
-    """The lines of a `run_commands`."""
-    listed_commands = told.get("commands", told.get("command", told.get("cmd")))
+def parse_commands(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a `run_commands` call."""
+    listed_commands = arguments.get("commands", arguments.get("command", arguments.get("cmd")))
     lines = []
     for one in listed_commands if isinstance(listed_commands, list) else [listed_commands]:
         command_fields = as_mapping(one)
@@ -328,16 +332,16 @@ def parse_commands(told: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def parse_file_paths(told: Mapping[str, Any]) -> list[str]:
-    """The paths of a `read_files`."""
-    listed_files = next((told[name] for name in _FILES_KEYS if name in told), told)
+def parse_file_paths(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the paths of a `read_files` call."""
+    listed_files = next((arguments[name] for name in _FILES_KEYS if name in arguments), arguments)
     each = listed_files if isinstance(listed_files, list) else [listed_files]
     named = [as_mapping(one).get("path", one) for one in each]
     return [path for path in named if isinstance(path, str)]
 
 
 def parse_operation_results(content: Any) -> Sequence[ClineOperationResult]:
-    """The results that a call brings, in the order of what was asked; none for other results."""
+    """Return the results of a call in the order of its arguments; empty for other results."""
     entries = (
         try_decode_json(content) if isinstance(content, str) and content[:1] in "[{" else content
     )
@@ -350,17 +354,17 @@ def parse_operation_results(content: Any) -> Sequence[ClineOperationResult]:
 def _operation_text(one: Mapping[str, Any]) -> str:
     result_value = one.get("result")
     parts = [as_mapping(part).get("text") for part in as_list(result_value)]
-    said = "\n".join(part for part in parts if isinstance(part, str))
-    said = (
+    text = "\n".join(part for part in parts if isinstance(part, str))
+    text = (
         result_value
         if isinstance(result_value, str)
-        else said or (json_excerpt(result_value) if result_value else "")
+        else text or (json_excerpt(result_value) if result_value else "")
     )
-    return said or as_text(one.get("error")) or ""
+    return text or as_text(one.get("error")) or ""
 
 
 def operation_fields(event: AnyEvent, done: ClineOperationResult) -> dict[str, object]:
-    """The fields that a result gives its event."""
+    """Return the fields that a result fills."""
     event_fields = result_fields(event, done.text, done.ok)
     if isinstance(event, Command):
         # What went well is the command's own output; else the exit code stands before it.

@@ -1,4 +1,4 @@
-"""What the files of a Roo Code or Cline task say: the conversation, and the rows of its view."""
+"""The files of a Roo Code or Cline task: the conversation, and the rows of its view."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _EDIT_ACTIONS = {
 
 
 def usage_from_cline_metrics(metrics: Mapping[str, Any]) -> Usage:
-    """What Cline notes beside an answer; its input includes what was cached."""
+    """Return the usage Cline adds to an answer; its input includes cached tokens."""
     tokens = as_mapping(metrics.get("tokens"))
     into = as_count(metrics.get("inputTokens", tokens.get("prompt")))
     out = as_count(metrics.get("outputTokens", tokens.get("completion")))
@@ -89,7 +89,7 @@ def usage_from_cline_metrics(metrics: Mapping[str, Any]) -> Usage:
 
 
 def usage_from_cline_request(info: Mapping[str, Any]) -> Usage:
-    """What a request used; nothing until it ends."""
+    """Return the usage of a request; empty until it ends."""
     into, out = as_count(info.get("tokensIn")), as_count(info.get("tokensOut"))
     read, write = as_count(info.get("cacheReads")), as_count(info.get("cacheWrites"))
     cost = as_amount(info.get("cost")) or None
@@ -103,7 +103,7 @@ def usage_from_cline_request(info: Mapping[str, Any]) -> Usage:
 
 
 class ClineViewRows:
-    """The rows of one task, by the requests they belong to."""
+    """The rows of one task, by their request."""
 
     def __init__(self, rows: Sequence[Any], telling: ClineTaskLane) -> None:
         self.rows = [row for row in rows if isinstance(row, dict)]
@@ -114,18 +114,20 @@ class ClineViewRows:
             place for place, row in enumerate(self.rows) if row.get("say") == "api_req_started"
         ]
         self.of: dict[int, int] = {}
-        """Which request a message of the conversation answers."""
+        """Request that a message of the conversation answers."""
         self.next = 0
         self.exact = False
         self.current: int | None = None
         self.command: int | None = None
         self.asked: int | None = None
         self.claimed = False
-        """Whether the agent just said that it is done: what the user says next sets it right."""
+        """Whether the agent just claimed to be done, so that the user's next message corrects it.
+        """
         self.used: int | None = None
 
     def match_requests(self, messages: Sequence[Any]) -> None:
-        """By time where messages have one: a message is kept when its request has ended."""
+        """Match requests by time if messages have one: a message is stored when its request has
+        ended."""
         answers = [
             (place, as_mapping(one))
             for place, one in enumerate(messages)
@@ -150,13 +152,13 @@ class ClineViewRows:
                 self.of[place] = request
 
     def _request_rows(self, request: int) -> list[dict[str, Any]]:
-        """A request's row and those up to the next one."""
+        """Return a request's row and those up to the next one."""
         start = self.starts[request]
         end = self.starts[request + 1] if request + 1 < len(self.starts) else len(self.rows)
         return self.rows[start:end]
 
     def add_lost_before(self, place: int) -> None:
-        """Tell what came of requests whose answers the conversation has lost."""
+        """Add the results of requests whose answers are missing in the conversation."""
         request = self.of.get(place)
         if request is None or request < self.next:
             return
@@ -167,22 +169,22 @@ class ClineViewRows:
         self.next = request
 
     def add_lost_before_summary(self, place: int) -> None:
-        """What a summary stands for comes before it."""
+        """Add what a summary replaces before it."""
         following = min((after for after in self.of if after > place), default=None)
         if following is not None:
             self.add_lost_before(following)
 
     def add_remaining(self) -> None:
-        """What came after the last answer."""
+        """Add what followed the last answer."""
         for lost in range(self.next, len(self.starts)):
             self._add_rows(self._request_rows(lost), only_asides=not self.exact)
 
     def add_all_rows(self) -> None:
-        """Without a conversation, the rows are all there is."""
+        """Without a conversation, add all rows."""
         self._add_rows(self.rows, only_asides=False)
 
     def add_turn(self, place: int, turn: Turn) -> int:
-        """Count an answer with what its request used."""
+        """Count an answer with the usage of its request."""
         request = self.of.get(place)
         if request is not None:
             self.next = request + 1
@@ -201,13 +203,13 @@ class ClineViewRows:
         return "\n\n".join(word for word in words if word) or None
 
     def is_user_cancellation(self, place: int) -> bool:
-        """Whether the user stopped an answer before it was whole."""
+        """Whether the user stopped an answer."""
         request = self.of.get(place)
         row = self.rows[self.starts[request]] if request is not None else {}
         return as_mapping(try_decode_json(row.get("text"))).get("cancelReason") == "user_cancelled"
 
     def add_asides(self, place: int) -> None:
-        """What happened beside the conversation after this answer."""
+        """Add what happened beside the conversation after this answer."""
         request = self.of.get(place)
         if request is not None:
             self._add_rows(self._request_rows(request)[1:], only_asides=True)
@@ -301,7 +303,7 @@ class ClineViewRows:
                 self.telling.add_note(json_excerpt(row), f"unknown: {kind}"[:100], at)
 
     def _add_mcp_row(self, kind: str, words: str, at: datetime | None) -> None:
-        """A call of a tool that a server gives, and its result."""
+        """Add a call of an MCP tool, and its result."""
         task_builder = self.telling
         if kind == "use_mcp_server":
             call_fields = storable_value(
@@ -320,7 +322,7 @@ class ClineViewRows:
             self.used = None
 
     def _add_browser_row(self, kind: str, words: str, at: datetime | None) -> None:
-        """What the agent did in a browser, and what it saw of it."""
+        """Add a browser action, and its result."""
         action = as_mapping(try_decode_json(words))
         if kind != "browser_action_result":
             call_arguments = storable_value(action, self.telling.builder.skipped) or {"url": words}
@@ -349,7 +351,7 @@ class ClineViewRows:
         self._add_event(Message, at, role="user", text=words, intent=intent)
 
     def _append_output(self, words: str) -> None:
-        """Output comes in pieces, or as all of it again and again."""
+        """Output arrives in pieces, or repeatedly as a whole."""
         if not self.command or not words:
             return
         builder = self.telling.builder
@@ -359,11 +361,11 @@ class ClineViewRows:
             joined = words if words.startswith(known) else f"{known}\n{words}"
             builder.finish(event, output=self.telling.builder.truncate_text(joined))
 
-    def _add_tool_row(self, asked: Mapping[str, Any], at: datetime | None) -> None:
-        task_builder, name = self.telling, as_label(asked.get("tool")) or "unnamed"
+    def _add_tool_row(self, call_fields: Mapping[str, Any], at: datetime | None) -> None:
+        task_builder, name = self.telling, as_label(call_fields.get("tool")) or "unnamed"
         path, tool_fields = (
-            as_label(asked.get("path")),
-            storable_value(dict(asked), self.telling.builder.skipped),
+            as_label(call_fields.get("path")),
+            storable_value(dict(call_fields), self.telling.builder.skipped),
         )
         if name in _EDIT_ACTIONS and path:
             file_content = (
@@ -404,13 +406,13 @@ _INTERRUPTED_SUFFIX = "[Response interrupted by user]"
 
 
 class ClineTask(NamedTuple):
-    """The files of one task, as far as they are there."""
+    """The existing files of one task."""
 
     id: str
     messages: Sequence[Any]
     rows: Sequence[Any]
     children: Sequence[tuple[str, str]]
-    """Brief and id of each task it sent off, in order."""
+    """Brief and id of each task it started, in order."""
 
 
 class _PendingCall(NamedTuple):
@@ -420,7 +422,7 @@ class _PendingCall(NamedTuple):
 
 
 class ClineTaskLane:
-    """One task, as a lane, while its conversation is told."""
+    """One task as a lane, while its conversation is read."""
 
     def __init__(
         self,
@@ -436,7 +438,7 @@ class ClineTaskLane:
         self.pending: list[_PendingCall] = []
         self.current: _PendingCall | None = None
         self.words: list[str] = []
-        """A result without an id, while its pieces come."""
+        """A result without an id, while its pieces arrive."""
         self.asked = False
         self.model: str | None = None
         self.mode: str | None = None
@@ -503,9 +505,9 @@ class ClineTaskLane:
             block_fields = as_mapping(block)
             match block_fields.get("type"):
                 case "text":
-                    said = as_text(block_fields.get("text")) or ""
-                    stopped = stopped or said.endswith(_INTERRUPTED_SUFFIX)
-                    self._add_agent_text(said.removesuffix(_INTERRUPTED_SUFFIX), turn, at)
+                    text = as_text(block_fields.get("text")) or ""
+                    stopped = stopped or text.endswith(_INTERRUPTED_SUFFIX)
+                    self._add_agent_text(text.removesuffix(_INTERRUPTED_SUFFIX), turn, at)
                 case "tool_use":
                     call_arguments = storable_arguments(
                         block_fields.get("input"), self.builder.skipped
@@ -531,35 +533,35 @@ class ClineTaskLane:
             self.add_interrupt(at)
 
     def add_interrupt(self, at: datetime | None) -> None:
-        """The user stopped the agent in the middle of an answer."""
+        """Add that the user stopped the agent during an answer."""
         self.builder.add_incoming_message(
             "The request was cancelled.", lane=self.lane, at=at, intent="interrupt"
         )
 
     def drop_unanswered_calls(self) -> None:
-        """A call that got no answer keeps none; only sub-tasks answer after the next message."""
+        """Drop calls without an answer; only sub-tasks answer after the next message."""
         self.pending = [
             one for one in self.pending if isinstance(self._pending_event(one), Handoff)
         ]
 
     def add_request_results(self, request: str, at: datetime | None) -> None:
-        """Results of which only the row of the next request tells."""
-        for tool, said in cline_calls.split_request_results(request) if self.pending else ():
+        """Add results that only the row of the next request contains."""
+        for tool, text in cline_calls.split_request_results(request) if self.pending else ():
             one = self._pop_pending_call(tool)
             event = self._pending_event(one) if one is not None else None
             if one is not None and event is not None and has_result(event) is False:
-                self._finish_call(one, said, at, None)
+                self._finish_call(one, text, at, None)
             elif isinstance(event, Command) and event.exit_code is None:
-                code = find_exit_code(said)
+                code = find_exit_code(text)
                 exit_from = None if code is None else "parsed"
                 self.builder.finish(event, exit_code=code, exit_from=exit_from)
 
     def await_result(self, name: str, event: AnyEvent) -> None:
-        """A result without an id may come for this."""
+        """Expect a result without an id for this call."""
         self.pending.append(_PendingCall(name, (event.number,), None))
 
     def add_compaction(self, summary: str, at: datetime | None) -> None:
-        """The summary that took the place of what was said: both files may hold it."""
+        """Add the summary of a compaction, which both files may contain."""
         if summary[:1000] not in self.summaries:
             self.summaries.add(summary[:1000])
             self.add_note(summary, "compaction", at)
@@ -591,7 +593,7 @@ class ClineTaskLane:
                     )
 
     def _add_call(
-        self, name: str, given: Any, turn: int, place: tuple[Any, Mapping[str, Any]]
+        self, name: str, arguments: Any, turn: int, place: tuple[Any, Mapping[str, Any]]
     ) -> None:
         at, block = place
         self.tools.add(name)
@@ -599,7 +601,7 @@ class ClineTaskLane:
         origin = CallOrigin(
             number=self.builder.next_number, lane=self.lane, turn=turn, at=at, call=call
         )
-        events = cline_calls.events_from_cline_call(name, given, origin)
+        events = cline_calls.events_from_cline_call(name, arguments, origin)
         for event in events:
             self.builder.add(event)
             if isinstance(event, Message) and event.intent == "claim":
@@ -609,7 +611,7 @@ class ClineTaskLane:
             self.add_child_task(events[0])
 
     def add_child_task(self, event: Handoff) -> None:
-        """Tell the task that took the work, where its folder is there."""
+        """Read the task that received the work, if its folder exists."""
         brief = event.brief.strip()
         same = [one for one in self.children if one[0].strip() == brief]
         child = next(iter(same or [one for one in self.children if not one[0]]), None)
@@ -651,29 +653,29 @@ class ClineTaskLane:
                 self.add_note(json_excerpt(block), f"unknown: {kind}"[:100], at)
         self._end_result(at)
 
-    def _add_user_text(self, said: str, at: datetime | None) -> None:
-        """One text of a message: the beginning or more of a result, or somebody's words."""
-        if said.startswith("<environment_details>"):
-            self._add_environment(said, at)
-        elif cline_calls.REMINDER.match(said):
+    def _add_user_text(self, text: str, at: datetime | None) -> None:
+        """Add one text of a message: part of a result, or somebody's words."""
+        if text.startswith("<environment_details>"):
+            self._add_environment(text, at)
+        elif cline_calls.REMINDER.match(text):
             self.builder.count_skip("a reminder of the client")
-        elif said.startswith("Files attached by the user:\n"):
-            self.add_note(said, "attachment", at)
-        elif (header := cline_calls.parse_result_header(said)) is not None:
+        elif text.startswith("Files attached by the user:\n"):
+            self.add_note(text, "attachment", at)
+        elif (header := cline_calls.parse_result_header(text)) is not None:
             self._end_result(at)
             self.current = self._pop_pending_call(header[0]) or _PendingCall(header[0], (), None)
-            self.words = [header[1] if self.current.numbers else said]
+            self.words = [header[1] if self.current.numbers else text]
         elif self.current is not None and not (
-            _NOT_EXECUTED.match(said) or _USER_TAGS.search(said[:2000])
+            _NOT_EXECUTED.match(text) or _USER_TAGS.search(text[:2000])
         ):
-            self.words.append(said)
+            self.words.append(text)
         else:
-            if self.current is not None and "denied this operation" in said[:200]:
-                self.words.append(said)
-            self._add_tagged_text(said, at, self.current.name if self.current else None)
+            if self.current is not None and "denied this operation" in text[:200]:
+                self.words.append(text)
+            self._add_tagged_text(text, at, self.current.name if self.current else None)
 
     def _end_result(self, at: datetime | None) -> None:
-        """A result that came in pieces is whole."""
+        """Finish a result that arrived in pieces."""
         if self.current is not None and not self.current.numbers:
             self.add_note("\n".join(self.words), UNPAIRED_RESULT, at)
         elif self.current is not None:
@@ -681,28 +683,28 @@ class ClineTaskLane:
         self.current = None
 
     def _pop_pending_call(self, name: str) -> _PendingCall | None:
-        """The oldest call of this tool without a result; a result for it has no id."""
+        """Return the oldest call of this tool without a result, for a result without an id."""
         for place, one in enumerate(self.pending):
             if one.name in (name, f"use_{name}"):
                 return self.pending.pop(place)
         return None
 
-    def _add_result(self, told: Mapping[str, Any], at: datetime | None) -> None:
-        call = as_label(told.get("tool_use_id"))
+    def _add_result(self, record: Mapping[str, Any], at: datetime | None) -> None:
+        call = as_label(record.get("tool_use_id"))
         for place, one in enumerate(self.pending):
             if one.call == call:
                 self.pending.pop(place)
-                if results := parse_operation_results(told.get("content")):
+                if results := parse_operation_results(record.get("content")):
                     self._finish_operations(one, results)
                     return
-                error = told.get("is_error")
-                words = cline_calls.join_block_texts(told.get("content"))
+                error = record.get("is_error")
+                words = cline_calls.join_block_texts(record.get("content"))
                 self._finish_call(one, words, at, not error if isinstance(error, bool) else None)
                 return
-        self.add_note(json_excerpt(told), UNPAIRED_RESULT, at)
+        self.add_note(json_excerpt(record), UNPAIRED_RESULT, at)
 
     def _finish_operations(self, one: _PendingCall, done: Sequence[ClineOperationResult]) -> None:
-        """What came of each thing that one call asked for."""
+        """Add the result of each operation of one call."""
         for number, each in zip(one.numbers, done, strict=False):
             event = self.builder.events[number - 1]
             result = ClineOperationResult(each.ok, self.builder.truncate_text(each.text))
@@ -711,9 +713,9 @@ class ClineTaskLane:
     def _finish_call(
         self, one: _PendingCall, output: str, at: datetime | None, stated: bool | None
     ) -> None:
-        said = cline_calls.parse_cline_verdict(output)
-        if stated is not None and said.ok is None:
-            said = cline_calls.ClineVerdict(stated)
+        verdict = cline_calls.parse_cline_verdict(output)
+        if stated is not None and verdict.ok is None:
+            verdict = cline_calls.ClineVerdict(stated)
         output = self.builder.truncate_text(output)
         for number in one.numbers:
             event = self.builder.events[number - 1]
@@ -729,9 +731,11 @@ class ClineTaskLane:
                     ),
                 )
             else:
-                self.builder.finish(event, **cline_calls.cline_result_fields(event, output, said))
+                self.builder.finish(
+                    event, **cline_calls.cline_result_fields(event, output, verdict)
+                )
         event = self._pending_event(one)
-        if isinstance(event, Message) and said.ok is False and event.intent == "claim":
+        if isinstance(event, Message) and verdict.ok is False and event.intent == "claim":
             # The client did not let it stand.
             self.builder.finish(event, intent=None)
             self.claim = None
@@ -739,9 +743,9 @@ class ClineTaskLane:
             self._add_message(output, at, "answer")
         elif isinstance(event, Message):
             self._add_tagged_text(output, at, one.name)
-        elif said.feedback:
-            self._add_tagged_text(said.feedback, at, "denied" if said.denied else None)
-        elif said.denied and not _USER_TAGS.search(output):
+        elif verdict.feedback:
+            self._add_tagged_text(verdict.feedback, at, "denied" if verdict.denied else None)
+        elif verdict.denied and not _USER_TAGS.search(output):
             self.builder.add_incoming_message(output, lane=self.lane, at=at, intent="correction")
 
     def _add_report(self, event: Handoff, output: str) -> None:
@@ -750,10 +754,10 @@ class ClineTaskLane:
         words = output.partition("\n\nResult:\n")[2] or output
         self.builder.finish(event, report=words, ok=cline_calls.parse_cline_verdict(output).ok)
 
-    def _add_environment(self, said: str, at: datetime | None) -> None:
-        """What the client adds to each message: of it, only changes of model and mode are kept."""
+    def _add_environment(self, text: str, at: datetime | None) -> None:
+        """Read what the client adds to each message; only changes of model and mode are kept."""
         self.builder.count_skip("environment details")
-        around = cline_calls.parse_environment(said)
+        around = cline_calls.parse_environment(text)
         self.model = around.model or self.model
         self.directory = self.directory or around.directory
         if around.mode:
@@ -762,48 +766,48 @@ class ClineTaskLane:
                 self.add_note(around.mode, "mode change", at)
             self.mode = around.mode
 
-    def _add_tagged_text(self, said: str, at: datetime | None, context: str | None) -> None:
-        """Words of the user, of a sub-task, or of the client in the user's name."""
-        if self._add_client_text(said, at):
+    def _add_tagged_text(self, text: str, at: datetime | None, context: str | None) -> None:
+        """Add a text of the user, a sub-task, or the client in the user's name."""
+        if self._add_client_text(text, at):
             return
-        tagged_texts = list(_USER_TAGS.finditer(said))
+        tagged_texts = list(_USER_TAGS.finditer(text))
         if not tagged_texts:
-            if context in (None, "denied") and said.strip():
-                self._add_message(said.strip("\n"), at, "correction" if context else None)
+            if context in (None, "denied") and text.strip():
+                self._add_message(text.strip("\n"), at, "correction" if context else None)
             return
-        resumed = "New instructions for task continuation" in said[:200]
+        resumed = "New instructions for task continuation" in text[:200]
         handoff = self._find_open_handoff() if resumed else None
         if handoff is not None and self._is_report(handoff, tagged_texts[0][2]):
             self._add_report(handoff, self.builder.truncate_text(tagged_texts[0][2]))
             return
         for inner in tagged_texts:
             answer = inner[1] == "answer" or context == "ask_followup_question"
-            denied = "denied this operation" in said[:200]
+            denied = "denied this operation" in text[:200]
             refused = denied or context in ("denied", "attempt_completion")
             self._add_message(
                 inner[2], at, "answer" if answer else "correction" if refused else None
             )
 
-    def _add_client_text(self, said: str, at: datetime | None) -> bool:
-        """Whether these are no words of the user's; what they mean is told."""
-        if said.startswith("[new_task completed] Result:") and (open_ := self._find_open_handoff()):
+    def _add_client_text(self, text: str, at: datetime | None) -> bool:
+        """Return whether the text is not the user's; its meaning is added."""
+        if text.startswith("[new_task completed] Result:") and (open_ := self._find_open_handoff()):
             self._add_report(
-                open_, self.builder.truncate_text(said.partition("Result:")[2].strip())
+                open_, self.builder.truncate_text(text.partition("Result:")[2].strip())
             )
             return True
-        if said.startswith("<task>"):
-            words = said.removeprefix("<task>").partition("</task>")[0]
+        if text.startswith("<task>"):
+            words = text.removeprefix("<task>").partition("</task>")[0]
             self._add_message(words.strip("\n"), at, None)
             return True
-        if (named := _NOT_EXECUTED.match(said)) and (one := self._pop_pending_call(named[1])):
-            self._finish_call(one, said, at, False)
+        if (named := _NOT_EXECUTED.match(text)) and (one := self._pop_pending_call(named[1])):
+            self._finish_call(one, text, at, False)
             return True
-        if said.startswith(("[ERROR]", "The tool execution failed")):
-            self.add_note(said, "error", at)
+        if text.startswith(("[ERROR]", "The tool execution failed")):
+            self.add_note(text, "error", at)
             return True
-        if said.startswith("[TASK RESUMPTION]"):
-            self.add_note(said.partition("\n")[0], "resumed", at)
-            return not _USER_TAGS.search(said)
+        if text.startswith("[TASK RESUMPTION]"):
+            self.add_note(text.partition("\n")[0], "resumed", at)
+            return not _USER_TAGS.search(text)
         return False
 
     def _find_open_handoff(self) -> Handoff | None:
@@ -814,7 +818,7 @@ class ClineTaskLane:
         return None
 
     def _is_report(self, event: Handoff, words: str) -> bool:
-        """Whether these are the last words of the task that was sent off."""
+        """Whether these are the last words of the started task."""
         claims = [
             other.text
             for other in self.builder.events

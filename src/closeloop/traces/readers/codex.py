@@ -1,4 +1,4 @@
-"""Codex rollouts: the JSONL files under `~/.codex/sessions`, packed or not."""
+"""Codex rollouts: the JSONL files under `~/.codex/sessions`, compressed or not."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ _IGNORED_TYPES = frozenset({
     "world_state", "collab_agent_spawn_begin", "collab_waiting_begin", "collab_close_begin",
     "collab_agent_interaction_begin", "collab_resume_begin",
 })  # fmt: skip
-"""What tells of the machinery, or says again what another record says."""
+"""Records about internals, or that repeat another record."""
 _BARE_TYPES = frozenset({
     "message", "reasoning", "function_call", "function_call_output", "custom_tool_call",
     "custom_tool_call_output", "local_shell_call", "web_search_call",
 })  # fmt: skip
-"""What stands without an envelope in the files of 2025's first versions."""
+"""Records without an envelope in files of early 2025."""
 
 
-def handle_message(reading: CodexRollout, told: RecordFields) -> None:
-    reading.talk.add_model_message(told)
+def handle_message(reading: CodexRollout, record: RecordFields) -> None:
+    reading.talk.add_model_message(record)
 
 
-def handle_reasoning(reading: CodexRollout, told: RecordFields) -> None:
-    texts = [content_text(told.get("summary")), content_text(told.get("content"))]
+def handle_reasoning(reading: CodexRollout, record: RecordFields) -> None:
+    texts = [content_text(record.get("summary")), content_text(record.get("content"))]
     text = "\n".join(text for text in texts if text)
     if text:
         reading.lane.add_thought(text)
@@ -73,60 +73,60 @@ def handle_reasoning(reading: CodexRollout, told: RecordFields) -> None:
         reading.lane.open_turn()
 
 
-def handle_function_call(reading: CodexRollout, told: RecordFields) -> None:
-    raw_arguments = told.get("arguments")
+def handle_function_call(reading: CodexRollout, record: RecordFields) -> None:
+    raw_arguments = record.get("arguments")
     arguments = try_decode_json(raw_arguments)
     if not isinstance(arguments, dict):
         arguments = {"arguments": raw_arguments} if raw_arguments else None
-    hidden = as_list(told.get("encrypted_function_args"))
+    hidden = as_list(record.get("encrypted_function_args"))
     if arguments is not None and "message" in hidden:
         arguments["message"] = f"[encrypted] {arguments.get('task_name') or ''}".strip()
-    reading.lane.add_call(_tool_name(told), arguments, told.get("call_id"))
+    reading.lane.add_call(_tool_name(record), arguments, record.get("call_id"))
 
 
-def handle_custom_tool_call(reading: CodexRollout, told: RecordFields) -> None:
-    reading.lane.add_call(_tool_name(told), {"input": told.get("input")}, told.get("call_id"))
+def handle_custom_tool_call(reading: CodexRollout, record: RecordFields) -> None:
+    reading.lane.add_call(_tool_name(record), {"input": record.get("input")}, record.get("call_id"))
 
 
-def handle_local_shell_call(reading: CodexRollout, told: RecordFields) -> None:
-    action = as_mapping(told.get("action"))
+def handle_local_shell_call(reading: CodexRollout, record: RecordFields) -> None:
+    action = as_mapping(record.get("action"))
     shell_arguments = {"command": action.get("command"), "workdir": action.get("working_directory")}
-    reading.lane.add_call("local_shell", shell_arguments, told.get("call_id") or told.get("id"))
+    reading.lane.add_call("local_shell", shell_arguments, record.get("call_id") or record.get("id"))
 
 
-def handle_tool_search_call(reading: CodexRollout, told: RecordFields) -> None:
-    raw_arguments = told.get("arguments")
+def handle_tool_search_call(reading: CodexRollout, record: RecordFields) -> None:
+    raw_arguments = record.get("arguments")
     arguments = raw_arguments if isinstance(raw_arguments, dict) else try_decode_json(raw_arguments)
-    reading.lane.add_call("tool_search", as_mapping(arguments), told.get("call_id"))
+    reading.lane.add_call("tool_search", as_mapping(arguments), record.get("call_id"))
 
 
-def handle_web_search_call(reading: CodexRollout, told: RecordFields) -> None:
-    _add_hosted_call(reading, "web_search", told)
+def handle_web_search_call(reading: CodexRollout, record: RecordFields) -> None:
+    _add_hosted_call(reading, "web_search", record)
 
 
-def handle_image_generation_call(reading: CodexRollout, told: RecordFields) -> None:
-    _add_hosted_call(reading, "image_generation", told)
+def handle_image_generation_call(reading: CodexRollout, record: RecordFields) -> None:
+    _add_hosted_call(reading, "image_generation", record)
 
 
-def _add_hosted_call(reading: CodexRollout, name: str, told: RecordFields) -> None:
-    hosted_arguments = told.get("action") or {"prompt": told.get("revised_prompt")}
-    call = told.get("id") or told.get("call_id")
+def _add_hosted_call(reading: CodexRollout, name: str, record: RecordFields) -> None:
+    hosted_arguments = record.get("action") or {"prompt": record.get("revised_prompt")}
+    call = record.get("id") or record.get("call_id")
     for number in reading.lane.add_call(name, as_mapping(hosted_arguments), call):
-        ok = {"completed": True, "failed": False}.get(str(told.get("status")))
+        ok = {"completed": True, "failed": False}.get(str(record.get("status")))
         reading.lane.builder.finish(reading.lane.event_at(number), ok=ok)
     reading.lane.close_call(call)
 
 
-def handle_output(reading: CodexRollout, told: RecordFields) -> None:
-    content = told.get("output")
-    if content is None and "tools" in told:
-        content = json_excerpt(told["tools"])
-    apply_output(reading.lane, told.get("call_id"), content)
+def handle_output(reading: CodexRollout, record: RecordFields) -> None:
+    content = record.get("output")
+    if content is None and "tools" in record:
+        content = json_excerpt(record["tools"])
+    apply_output(reading.lane, record.get("call_id"), content)
 
 
-def handle_agent_letter(reading: CodexRollout, told: RecordFields) -> None:
-    """What one agent wrote to another."""
-    content, author = told.get("content"), told.get("author")
+def handle_agent_letter(reading: CodexRollout, record: RecordFields) -> None:
+    """Add a message from one agent to another."""
+    content, author = record.get("content"), record.get("author")
     hidden = [as_mapping(part).get("encrypted_content") for part in as_list(content)]
     words = [content_text(content), *(text for text in hidden if isinstance(text, str))]
     text = "".join(words)
@@ -143,8 +143,8 @@ def handle_agent_letter(reading: CodexRollout, told: RecordFields) -> None:
     reading.lane.add_incoming_message(text, "user", "request")
 
 
-def _tool_name(told: RecordFields) -> str:
-    name, namespace = as_label(told.get("name")) or "tool", as_label(told.get("namespace"))
+def _tool_name(record: RecordFields) -> str:
+    name, namespace = as_label(record.get("name")) or "tool", as_label(record.get("namespace"))
     return f"{namespace}/{name}" if namespace and namespace.startswith("mcp__") else name
 
 
@@ -165,43 +165,43 @@ RESPONSE_HANDLERS: dict[str, ResponseHandler] = {
 }
 
 
-def handle_task_start(reading: CodexRollout, told: RecordFields) -> None:
+def handle_task_start(reading: CodexRollout, record: RecordFields) -> None:
     reading.running = reading.tasks = True
     reading.lane.stopped = None
     reading.talk.interrupted = False
 
 
-def handle_task_complete(reading: CodexRollout, told: RecordFields) -> None:
+def handle_task_complete(reading: CodexRollout, record: RecordFields) -> None:
     reading.talk.flush_pending()
     reading.running, reading.tasks = False, True
     reading.lane.stopped = None
     # A task that an error ended has no last message, whatever was said in it before.
-    if told.get("last_agent_message", "") is not None:
+    if record.get("last_agent_message", "") is not None:
         reading.lane.mark_last_claim()
 
 
-def handle_turn_abort(reading: CodexRollout, told: RecordFields) -> None:
+def handle_turn_abort(reading: CodexRollout, record: RecordFields) -> None:
     reading.talk.flush_pending()
-    reason = as_label(told.get("reason")) or "aborted"
+    reason = as_label(record.get("reason")) or "aborted"
     reading.running = False
     reading.lane.stopped = reason
     if reason == "interrupted" and not reading.talk.interrupted and not reading.is_child:
         reading.lane.add_incoming_message(reason, "user", "interrupt")
-    reading.lane.add_note(json_excerpt(told), "turn aborted")
+    reading.lane.add_note(json_excerpt(record), "turn aborted")
 
 
-def handle_token_count(reading: CodexRollout, told: RecordFields) -> None:
-    info = as_mapping(told.get("info"))
+def handle_token_count(reading: CodexRollout, record: RecordFields) -> None:
+    info = as_mapping(record.get("info"))
     reading.lane.add_token_counts(info.get("total_token_usage"), info.get("last_token_usage"))
 
 
-def handle_usage(reading: CodexRollout, told: RecordFields) -> None:
-    reading.lane.add_token_counts(told.get("thread_token_usage"), told.get("usage"))
+def handle_usage(reading: CodexRollout, record: RecordFields) -> None:
+    reading.lane.add_token_counts(record.get("thread_token_usage"), record.get("usage"))
 
 
-def handle_turn_context(reading: CodexRollout, told: RecordFields) -> None:
-    model = as_label(told.get("model"))
-    mode = as_label(as_mapping(told.get("collaboration_mode")).get("mode"))
+def handle_turn_context(reading: CodexRollout, record: RecordFields) -> None:
+    model = as_label(record.get("model"))
+    mode = as_label(as_mapping(record.get("collaboration_mode")).get("mode"))
     if model and reading.lane.model and model != reading.lane.model:
         reading.lane.add_note(f"{reading.lane.model} → {model}", "model")
     if mode and reading.lane.mode and mode != reading.lane.mode:
@@ -209,17 +209,17 @@ def handle_turn_context(reading: CodexRollout, told: RecordFields) -> None:
     reading.lane.model, reading.lane.mode = model or reading.lane.model, mode or reading.lane.mode
 
 
-def handle_compaction_record(reading: CodexRollout, told: RecordFields) -> None:
-    message = told.get("message")
+def handle_compaction_record(reading: CodexRollout, record: RecordFields) -> None:
+    message = record.get("message")
     _add_compaction(reading, "record", message if isinstance(message, str) else "")
 
 
-def handle_compaction_event(reading: CodexRollout, told: RecordFields) -> None:
+def handle_compaction_event(reading: CodexRollout, record: RecordFields) -> None:
     _add_compaction(reading, "event", "")
 
 
 def _add_compaction(reading: CodexRollout, kind: str, text: str) -> None:
-    """A record and an event tell of each; the first of them counts."""
+    """A record and an event report each compaction; the first counts."""
     reading.lane.end_turn()
     if reading.compacted not in (None, kind):
         reading.compacted = None
@@ -228,74 +228,74 @@ def _add_compaction(reading: CodexRollout, kind: str, text: str) -> None:
         reading.lane.add_note(text, "compaction")
 
 
-def handle_rollback(reading: CodexRollout, told: RecordFields) -> None:
+def handle_rollback(reading: CodexRollout, record: RecordFields) -> None:
     reading.lane.end_turn()
-    reading.lane.add_note(json_excerpt(told), "rewind")
+    reading.lane.add_note(json_excerpt(record), "rewind")
 
 
-def handle_user_message(reading: CodexRollout, told: RecordFields) -> None:
-    reading.talk.add_user_event(told.get("message"))
+def handle_user_message(reading: CodexRollout, record: RecordFields) -> None:
+    reading.talk.add_user_event(record.get("message"))
 
 
-def handle_agent_message(reading: CodexRollout, told: RecordFields) -> None:
-    reading.talk.add_agent_event(told.get("message"))
+def handle_agent_message(reading: CodexRollout, record: RecordFields) -> None:
+    reading.talk.add_agent_event(record.get("message"))
 
 
-def handle_error(reading: CodexRollout, told: RecordFields) -> None:
-    message = told.get("message")
-    reading.lane.add_note(message if isinstance(message, str) else json_excerpt(told), "error")
+def handle_error(reading: CodexRollout, record: RecordFields) -> None:
+    message = record.get("message")
+    reading.lane.add_note(message if isinstance(message, str) else json_excerpt(record), "error")
 
 
-def handle_goal(reading: CodexRollout, told: RecordFields) -> None:
-    reading.lane.add_note(json_excerpt(told), "goal")
+def handle_goal(reading: CodexRollout, record: RecordFields) -> None:
+    reading.lane.add_note(json_excerpt(record), "goal")
 
 
-def handle_command_end(reading: CodexRollout, told: RecordFields) -> None:
-    apply_command_end(reading.lane, told.get("call_id"), told)
+def handle_command_end(reading: CodexRollout, record: RecordFields) -> None:
+    apply_command_end(reading.lane, record.get("call_id"), record)
 
 
-def handle_patch_end(reading: CodexRollout, told: RecordFields) -> None:
-    apply_patch_end(reading.lane, told.get("call_id"), told)
+def handle_patch_end(reading: CodexRollout, record: RecordFields) -> None:
+    apply_patch_end(reading.lane, record.get("call_id"), record)
 
 
-def handle_tool_end(reading: CodexRollout, told: RecordFields) -> None:
-    call = as_mapping(told.get("invocation"))
-    apply_tool_end(reading.lane, told.get("call_id"), {**call, **told})
+def handle_tool_end(reading: CodexRollout, record: RecordFields) -> None:
+    call = as_mapping(record.get("invocation"))
+    apply_tool_end(reading.lane, record.get("call_id"), {**call, **record})
 
 
-def handle_agent_spawn(reading: CodexRollout, told: RecordFields) -> None:
-    for number in reading.lane.call_events(told.get("call_id")) or ():
-        reading.lane.handoffs.assign_thread(number, told.get("new_thread_id"))
+def handle_agent_spawn(reading: CodexRollout, record: RecordFields) -> None:
+    for number in reading.lane.call_events(record.get("call_id")) or ():
+        reading.lane.handoffs.assign_thread(number, record.get("new_thread_id"))
 
 
-def handle_agents_wait(reading: CodexRollout, told: RecordFields) -> None:
-    for agent, status in as_mapping(told.get("statuses")).items():
+def handle_agents_wait(reading: CodexRollout, record: RecordFields) -> None:
+    for agent, status in as_mapping(record.get("statuses")).items():
         reading.lane.handoffs.add_status(agent, status)
-    for entry in as_list(told.get("agent_statuses")):
+    for entry in as_list(record.get("agent_statuses")):
         entry_fields = as_mapping(entry)
         reading.lane.handoffs.add_status(entry_fields.get("thread_id"), entry_fields.get("status"))
 
 
-def handle_agent_interaction(reading: CodexRollout, told: RecordFields) -> None:
-    reading.lane.handoffs.add_status(told.get("receiver_thread_id"), told.get("status"))
+def handle_agent_interaction(reading: CodexRollout, record: RecordFields) -> None:
+    reading.lane.handoffs.add_status(record.get("receiver_thread_id"), record.get("status"))
 
 
-def handle_agent_activity(reading: CodexRollout, told: RecordFields) -> None:
-    call = told.get("event_id") or told.get("id")
+def handle_agent_activity(reading: CodexRollout, record: RecordFields) -> None:
+    call = record.get("event_id") or record.get("id")
     for number in reading.lane.call_events(call) or ():
-        agent, path = told.get("agent_thread_id"), told.get("agent_path")
+        agent, path = record.get("agent_thread_id"), record.get("agent_path")
         reading.lane.handoffs.assign_thread(number, agent, path)
 
 
-def handle_review_start(reading: CodexRollout, told: RecordFields) -> None:
-    """A review is work for another thread, which Codex itself hands over."""
-    hint = told.get("user_facing_hint") or told.get("prompt")
-    brief = hint if isinstance(hint, str) else json_excerpt(told)
+def handle_review_start(reading: CodexRollout, record: RecordFields) -> None:
+    """A review is work for another thread, which Codex itself starts."""
+    hint = record.get("user_facing_hint") or record.get("prompt")
+    brief = hint if isinstance(hint, str) else json_excerpt(record)
     reading.reviews += reading.lane.add_script_call("spawn_agent", {"message": brief}, "review")
 
 
-def handle_review_end(reading: CodexRollout, told: RecordFields) -> None:
-    output = told.get("review_output")
+def handle_review_end(reading: CodexRollout, record: RecordFields) -> None:
+    output = record.get("review_output")
     for number in reading.lane.close_call("review")[0] or ():
         event = reading.lane.event_at(number)
         if isinstance(event, Handoff):
@@ -303,8 +303,8 @@ def handle_review_end(reading: CodexRollout, told: RecordFields) -> None:
             reading.lane.builder.finish(event, report=report, ok=bool(output) or None)
 
 
-def handle_item(reading: CodexRollout, told: RecordFields) -> None:
-    item = as_mapping(told.get("item"))
+def handle_item(reading: CodexRollout, record: RecordFields) -> None:
+    item = as_mapping(record.get("item"))
     kind = item.get("type")
     handler = _ITEM_HANDLERS.get(kind) if isinstance(kind, str) else None
     if handler is not None:
@@ -400,7 +400,7 @@ _ITEM_HANDLERS: dict[str, EventHandler] = {
 
 
 def handle_record(reading: CodexRollout, record: Any) -> None:
-    """One record, whatever it is."""
+    """Handle one record of any kind."""
     if not isinstance(record, dict):
         reading.lane.add_note(json_excerpt(record), "unknown: record")
         return
@@ -418,14 +418,14 @@ def handle_record(reading: CodexRollout, record: Any) -> None:
 
 
 def _dispatch_record(
-    reading: CodexRollout, kind: Any, told: RecordFields, record: RecordFields
+    reading: CodexRollout, kind: Any, fields: RecordFields, record: RecordFields
 ) -> None:
     table = _HANDLER_TABLES.get(kind) if isinstance(kind, str) else None
-    name = kind if table is None else told.get("type")
+    name = kind if table is None else fields.get("type")
     if isinstance(name, str):
         handler = (_RECORD_HANDLERS if table is None else table).get(name)
         if handler is not None:
-            handler(reading, told)
+            handler(reading, fields)
             return
         if name in _IGNORED_TYPES:
             return
@@ -457,9 +457,9 @@ _RECORD_TYPES = frozenset(
 _OPENING = object()
 _EXITS: dict[str, Exit] = {"budget_limited": "out_of_budget"}
 MAX_DAYS_APART = 31
-"""How long after a thread began the ones that it starts are looked for."""
+"""Days after a thread's start in which its children are sought."""
 MAX_FOLDER_FILES = 5000
-"""In a folder with more files than this, only those named as Codex names them are looked into."""
+"""In a folder with more files, only those with Codex's file names are examined."""
 HEAD_BYTES = 16 << 10
 _HEADER_KEYS = re.compile(rb'"(id|parent_thread_id|timestamp)"\s*:\s*"([^"\\]{1,100})"')
 _thread_cache: dict[str, tuple[int, dict[str, CodexThread]]] = {}
@@ -483,7 +483,7 @@ def _has_envelope(line: Any) -> bool:
 
 
 def _is_old_format(lines: Sequence[Any]) -> bool:
-    """A file of the first versions: no envelopes, and a first line without a type."""
+    """Whether a file is of the first versions: no envelopes, and a first line without a type."""
     first = lines[0]
     return (
         isinstance(first, dict)
@@ -533,7 +533,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 def _iter_timed_records(
     source: RecordingSource, reading: CodexRollout, child: CodexThread | None = None
 ) -> Iterator[tuple[str, CodexRollout, Any]]:
-    """Records with the time by which the threads' files are woven together."""
+    """Yield records with the time by which the threads' files are merged."""
     latest = ""
     if child is not None:
         # The file is opened only when its time has come: there may be many.
@@ -561,7 +561,7 @@ def _subagent_kind(meta: dict[str, Any]) -> str | None:
 
 
 def _join_reviews(builder: SessionBuilder, readings: Sequence[CodexRollout]) -> None:
-    """A review's thread is told apart only by its first line: the first is for the first."""
+    """A review's thread is marked only in its first line, so they are joined in order."""
     for reading in readings:
         mine = reading.meta.get("id")
         reviews = [
@@ -634,7 +634,7 @@ def _session_exit(root: CodexRollout) -> tuple[Exit, str | None]:
 
 
 class CodexThread(NamedTuple):
-    """What the first line of a rollout says of it."""
+    """The first line of a rollout."""
 
     id: str
     parent: str | None
@@ -643,7 +643,7 @@ class CodexThread(NamedTuple):
 
 
 def read_thread_header(source: RecordingSource) -> CodexThread | None:
-    """The thread that a file holds, by its first line."""
+    """Return the thread of a file, by its first line."""
     line = source.head[:HEAD_BYTES].lstrip().partition(b"\n")[0]
     if b'"session_meta"' not in line[:300]:
         return None
@@ -660,7 +660,7 @@ def read_thread_header(source: RecordingSource) -> CodexThread | None:
 
 
 def list_descendant_threads(source: RecordingSource) -> list[CodexThread]:
-    """The threads that this one started, and theirs, as far as their files are there."""
+    """Return the threads that this one started, recursively, if their files exist."""
     root = read_thread_header(source)
     if root is None:
         return []
@@ -682,7 +682,7 @@ def list_descendant_threads(source: RecordingSource) -> list[CodexThread]:
 
 
 def find_starter_file(source: RecordingSource) -> Path | None:
-    """The file of the thread that started this one, or of the one that started that."""
+    """Return the file of the thread that started this one, directly or not."""
     thread = read_thread_header(source)
     known_ids, top = set(), None
     while thread is not None and thread.parent is not None and thread.id not in known_ids:
@@ -701,7 +701,8 @@ def find_starter_file(source: RecordingSource) -> Path | None:
 
 @lru_cache(maxsize=256)
 def _day_folders(folder: Path, days: range) -> Sequence[str]:
-    """The folder, and those of the days around it; most files of a day ask for the same."""
+    """Return the folder and those of the days around it; cached, as most files of a day need the
+    same."""
     try:
         day = date(*(int(name) for name in folder.parts[-3:]))
         others = [day + timedelta(days=distance) for distance in days[1:]]
@@ -712,7 +713,7 @@ def _day_folders(folder: Path, days: range) -> Sequence[str]:
 
 
 def _threads_in_folder(folder: str, source: RecordingSource) -> dict[str, CodexThread]:
-    """The threads in a folder, looked up once as long as no file comes or goes."""
+    """Return the threads in a folder; cached until a file is added or removed."""
     # Most are not there, and every file asks for all of them: this is the quickest way to know.
     if not os.access(folder, os.F_OK):
         return {}

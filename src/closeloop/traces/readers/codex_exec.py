@@ -1,4 +1,4 @@
-"""What `codex exec --json` prints: items as they begin and end, without times or a model."""
+"""Output of `codex exec --json`: items as they begin and end, without times or a model."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _is_start_line(line: Any) -> bool:
 
 
 def _is_later_line(line: Any) -> bool:
-    """A later line: the file's beginning may be lost."""
+    """Whether it is a later line: the file's beginning may be lost."""
     if not isinstance(line, dict) or not isinstance(line.get("type"), str):
         return False
     if line["type"] not in _RECORD_TYPES or line["type"] == "error":
@@ -97,7 +97,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 class _CodexExecThread:
-    """One thread as far as it is printed."""
+    """One printed thread."""
 
     def __init__(self, skipped: dict[str, int], thread: str | None) -> None:
         self.thread = thread
@@ -110,8 +110,8 @@ class _CodexExecThread:
         self._plan: Any = None
         self._agents: dict[str, int] = {}
 
-    def add_record(self, kind: Any, told: Item, record: Any) -> None:
-        item = as_mapping(told.get("item"))
+    def add_record(self, kind: Any, fields: Item, record: Any) -> None:
+        item = as_mapping(fields.get("item"))
         if isinstance(kind, str) and kind.startswith("item."):
             self._add_item(item, ended=kind == "item.completed")
         elif kind == "turn.started":
@@ -120,23 +120,23 @@ class _CodexExecThread:
         elif kind == "turn.completed":
             self._running = False
             self._mark_claim()
-            usage = self._meter.usage_since_last(told.get("usage"), told.get("usage"))
+            usage = self._meter.usage_since_last(fields.get("usage"), fields.get("usage"))
             if usage is not None:
                 self._ensure_turn()
                 self.builder.add_turn(ROOT_LANE, Turn(usage=usage), str(self._turn))
         elif kind == "turn.failed":
             self._running = False
-            failure = self._message_text(as_mapping(told.get("error")), told)
+            failure = self._message_text(as_mapping(fields.get("error")), fields)
             self._failure = truncate_middle(failure)
             self.builder.add_note(failure, "turn failed")
         elif kind == "error":
             # Often only a connection that is tried again.
-            self.builder.add_note(self._message_text(told, told), "error")
+            self.builder.add_note(self._message_text(fields, fields), "error")
         else:
             self.builder.add_note(json_excerpt(record), f"unknown: {as_label(kind) or 'record'}")
 
     def _mark_claim(self) -> None:
-        """A turn came to its end: the agent's last words say that it is done."""
+        """A turn ended: the agent's last message claims to be done."""
         words = None if self._last_words is None else self.builder.events[self._last_words - 1]
         if isinstance(words, Message):
             self.builder.finish(words, intent="claim")
@@ -180,7 +180,7 @@ class _CodexExecThread:
             self.builder.add_note(self._message_text(item, item), "error")
 
     def _add_plan(self, item: Item, ended: bool) -> None:
-        """A list that is told again with every step that is done, and once more at the end."""
+        """Add a plan that is repeated with every finished step and at the end."""
         plan = item.get("items")
         if plan != self._plan:
             self._plan = plan
@@ -263,7 +263,7 @@ class _CodexExecThread:
         self.builder.finish(event, **result_fields)
 
     def _add_agent_call(self, item: Item, ended: bool) -> None:
-        """Work for another agent, or word from it; its own thread is not printed."""
+        """Add work for another agent, or its reply; its own thread is not printed."""
         event, tool = self._find_open_call(item), as_label(item.get("tool")) or "agent"
         if event is None and tool in ("spawn_agent", "send_input"):
             brief = item.get("prompt")
@@ -325,8 +325,8 @@ class _CodexExecThread:
     def _find_open_call(self, item: Item) -> AnyEvent | None:
         return self.builder.find_open_call(ROOT_LANE, as_label(item.get("id")))
 
-    def _message_text(self, told: Item, record: Any) -> str:
-        message = told.get("message")
+    def _message_text(self, fields: Item, record: Any) -> str:
+        message = fields.get("message")
         return message if isinstance(message, str) else json_excerpt(record)
 
     def build_session(self, source: RecordingSource) -> Session:
@@ -350,7 +350,7 @@ class _CodexExecThread:
 
 
 def _unwrap_shell(command: str) -> str:
-    """The line that the agent meant: Codex prints it with the shell around it, quoted."""
+    """Return the command without the quoted shell around it."""
     prefix = _SHELL_PREFIX.match(command)
     if prefix is None:
         return command

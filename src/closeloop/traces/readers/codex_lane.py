@@ -1,4 +1,4 @@
-"""One thread of Codex as a lane: turns and their tokens, messages, calls, handoffs, processes."""
+"""One thread of Codex as a lane: turns and tokens, messages, calls, handoffs, processes."""
 
 from __future__ import annotations
 
@@ -54,21 +54,21 @@ _MAX_COUNT = 1 << 53
 
 
 class CodexLane:
-    """What is known while a thread is being read, record by record."""
+    """The state while a thread is read record by record."""
 
     def __init__(self, builder: SessionBuilder, name: str, lanes: Mapping[str, str]) -> None:
         self.builder = builder
         self.name = name
         self.handoffs = CodexHandoffs(builder, lanes)
         self.time: Any = None
-        """Of the record that is being read, as it is told."""
+        """Time of the current record, as written."""
         self._parsed: tuple[Any, datetime | None] = (None, None)
         self.model: str | None = None
         self.mode: str | None = None
         self.models: Counter[str] = Counter()
         self.requested = False
         self.stopped: str | None = None
-        """Why the last task did not."""
+        """Why the last task did not finish."""
         self.last_words: int | None = None
         self.turn = 0
         self._turn = Turn()
@@ -84,7 +84,7 @@ class CodexLane:
 
     @property
     def current_time(self) -> datetime | None:
-        """The time of the record that is being read."""
+        """The time of the current record."""
         if self._parsed[0] is not self.time:
             self._parsed = (self.time, time_from_text(self.time))
         return self._parsed[1]
@@ -92,18 +92,18 @@ class CodexLane:
     # Turns
 
     def open_turn(self) -> int:
-        """The provider message that what comes now is part of: a new one once it was answered."""
+        """Return the current provider message; a new one after it was answered."""
         if self._listening:
             self._listening = False
             self._begin_turn()
         return self.turn
 
     def end_turn(self) -> None:
-        """Something came for the model: what it says next is another message."""
+        """Something arrived for the model, so that its next output is another message."""
         self._listening = True
 
     def add_token_counts(self, total: Any, last: Any) -> None:
-        """Tokens as the file tells them; a total that was told before adds nothing."""
+        """Add token counts; a repeated total adds nothing."""
         usage = self._meter.usage_since_last(total, last)
         if usage is None:
             return
@@ -115,7 +115,7 @@ class CodexLane:
         self.builder.add_turn(self.name, self._turn, str(self.turn))
 
     def skip_token_counts(self, total: Any, last: Any) -> None:
-        """Tokens of a thread that this one was forked from: where its own totals start."""
+        """Skip the tokens of the thread that this one was forked from."""
         self._meter.usage_since_last(total, last)
 
     def _begin_turn(self) -> None:
@@ -129,13 +129,13 @@ class CodexLane:
     # What is said
 
     def add_agent_message(self, text: str) -> int:
-        """The agent says something."""
+        """Add an agent message."""
         turn = self.open_turn()
         self.last_words = self._add_message("agent", text, turn)
         return self.last_words
 
     def mark_last_claim(self) -> None:
-        """A task came to its end: what the agent said, and did nothing after, says so."""
+        """A task ended: the agent's last message is the claim if nothing followed."""
         if self.last_words is None:
             return
         words, *later = self.builder.events[self.last_words - 1 :]
@@ -147,7 +147,7 @@ class CodexLane:
     def add_incoming_message(
         self, text: str, role: Literal["user", "system"], intent: Intent | None = None
     ) -> int:
-        """The agent is told something."""
+        """Add a message to the agent."""
         self.end_turn()
         return self._add_message(role, text, None, intent)
 
@@ -173,11 +173,11 @@ class CodexLane:
     # Calls
 
     def add_call(self, name: str, arguments: dict[str, Any] | None, call: Any) -> list[int]:
-        """A tool is used: one event, or one for every file of a patch."""
+        """Add a tool call: one event, or one for every file of a patch."""
         return self._add_call_events(name, arguments, call, self.open_turn())
 
     def add_script_call(self, name: str, arguments: dict[str, Any] | None, call: Any) -> list[int]:
-        """Something that a script of the agent did, told only when it was done."""
+        """Add an action of the agent's script, reported only when it was done."""
         return self._add_call_events(name, arguments, call, self.turn or None)
 
     def _add_call_events(
@@ -210,7 +210,7 @@ class CodexLane:
         return group
 
     def add_script_edits(self, files: list[tool_calls.FilePatch], call: Any) -> list[int]:
-        """Files that a script of the agent changed."""
+        """Add files that the agent's script changed."""
         origin = CallOrigin(
             number=0,
             lane=self.name,
@@ -239,13 +239,13 @@ class CodexLane:
         ]
 
     def call_events(self, call: Any) -> list[int] | None:
-        """The events of a call, whether its result has come or not."""
+        """Return the events of a call, with or without a result."""
         call_id = as_label(call) or ""
         queue = self._open.get(call_id)
         return queue[0] if queue else self._done.get(call_id)
 
     def close_call(self, call: Any) -> tuple[list[int] | None, bool]:
-        """The events that a result is for, oldest first, and whether there was one before."""
+        """Return the events of a result, oldest first, and whether there was one before."""
         call_id = as_label(call) or ""
         queue = self._open.get(call_id)
         if queue:
@@ -259,19 +259,19 @@ class CodexLane:
     # Processes that go on after their call came back
 
     def add_process(self, number: int, session: str, output: str) -> None:
-        """A process is still there: more of its output is to come."""
+        """Add a running process, more of whose output follows."""
         self._sessions[session] = number
         self._streams.setdefault(number, []).append(output)
 
     def process_command(self, session: Any) -> int | None:
-        """The command of a process, by the number that Codex gave it."""
+        """Return the command of a process by Codex's number."""
         return self._sessions.get(str(session))
 
     def add_process_output(self, number: int, output: str) -> None:
         self._streams.setdefault(number, []).append(output)
 
     def end_process(self, number: int, output: str | None = None) -> None:
-        """A process is gone; its output is what came, or what is told of it in the end."""
+        """End a process; its output is what arrived, or what is reported at the end."""
         parts = self._streams.pop(number, None)
         for session in [key for key, value in self._sessions.items() if value == number]:
             del self._sessions[session]
@@ -282,7 +282,7 @@ class CodexLane:
             )
 
     def finish(self) -> None:
-        """Nothing more comes."""
+        """Finish the lane."""
         for number in list(self._streams):
             self.end_process(number)
 
@@ -313,10 +313,10 @@ def _origin_fields(origin: CallOrigin) -> dict[str, Any]:
     return {name: getattr(origin, name) for name in ("number", "lane", "turn", "at", "call")}
 
 
-def _brief_from_items(given: Mapping[str, Any]) -> str:
-    words = [as_mapping(one).get("text") for one in as_list(given.get("items"))]
+def _brief_from_items(fields: Mapping[str, Any]) -> str:
+    words = [as_mapping(one).get("text") for one in as_list(fields.get("items"))]
     brief = "\n".join(word for word in words if isinstance(word, str))
-    return brief or str(given.get("task_name") or "")
+    return brief or str(fields.get("task_name") or "")
 
 
 class CodexHandoffs:
@@ -325,12 +325,12 @@ class CodexHandoffs:
     def __init__(self, builder: SessionBuilder, lanes: Mapping[str, str]) -> None:
         self._builder = builder
         self._lanes = lanes
-        """The lane of each thread whose file was found."""
+        """Lane of each thread with a known file."""
         self._given: dict[str, list[int]] = {}
         self._threads: dict[str, str] = {}
 
     def assign_thread(self, number: int, agent: Any, path: Any = None) -> None:
-        """A thread took the work of a handoff."""
+        """Assign a handoff to a thread."""
         event = self._handoff_event(number)
         if event is None or not isinstance(agent, str) or not agent:
             return
@@ -343,23 +343,23 @@ class CodexHandoffs:
             self._builder.finish(event, child=self._lanes[agent])
 
     def assign_path(self, number: int, path: str) -> None:
-        """The work went to an agent known by its path."""
+        """Assign a handoff to an agent known by its path."""
         self.assign_thread(number, self._threads.get(path, path))
 
     def mark_refusal(self, number: int, text: str) -> None:
-        """Something else than an agent came back: nobody took the work."""
+        """Nobody took the work: something other than an agent was returned."""
         event = self._handoff_event(number)
         if event is not None and not any(number in taken for taken in self._given.values()):
             self._builder.finish(event, ok=False, report=text)
 
     def add_status(self, agent: Any, status: Any) -> None:
-        """What is told of an agent: only what it came back with is kept."""
+        """Add an agent's status; only its report is kept."""
         for state, words in as_mapping(status).items():
             if state in ("completed", *_FAILURE_STATES) and isinstance(words, str):
                 self.add_report(agent, words, ok=state == "completed")
 
     def add_report(self, agent: Any, text: str, *, ok: bool | None) -> bool:
-        """The newest handoff to this agent came back; False where there is none."""
+        """Add the report of the latest handoff to this agent; False if there is none."""
         thread = self._threads.get(str(agent), str(agent))
         for number in reversed(self._given.get(thread, ())):
             event = self._handoff_event(number)
@@ -374,14 +374,14 @@ class CodexHandoffs:
 
 
 class CodexTokenMeter:
-    """Remembers the total that was read last."""
+    """Remembers the last total."""
 
     def __init__(self) -> None:
         self._told: Any = None
         self._total: TokenCounts | None = None
 
     def usage_since_last(self, total: Any, last: Any) -> Usage | None:
-        """What was used since; None where the same total is only told again."""
+        """Return the usage since then; None if the same total is repeated."""
         if total == self._told:
             return None
         self._told = total
@@ -400,16 +400,16 @@ class CodexTokenMeter:
         return usage_from_codex(difference)
 
 
-def _parse_counts(told: Any) -> TokenCounts | None:
-    if not isinstance(told, dict):
+def _parse_counts(record: Any) -> TokenCounts | None:
+    if not isinstance(record, dict):
         return None
-    numbers = map(told.get, _TOKEN_KEYS)
+    numbers = map(record.get, _TOKEN_KEYS)
     counts = tuple([one if type(one) is int and 0 <= one < _MAX_COUNT else None for one in numbers])
     return counts if counts != _NO_COUNTS else None
 
 
 def usage_from_codex(counts: TokenCounts) -> Usage | None:
-    """As we count: the input is only what was fresh. All zeros is a placeholder."""
+    """Convert to our counts: only uncached input. All zeros is a placeholder."""
     if not any(counts):
         return None
     into, cached, written, out, reasoning = counts
@@ -430,22 +430,22 @@ tells: what it repeats is written at once, and may be so a while after its first
 
 
 class CodexMessages:
-    """The messages of one lane, each kept once."""
+    """The messages of one lane, each stored once."""
 
     def __init__(self, lane: CodexLane) -> None:
         self._lane = lane
         self._items: deque[tuple[str, int]] = deque(maxlen=_MAX_RECENT_TEXTS)
-        """What the user said by the model's input, until the event says it again."""
+        """User messages of the model's input, until the event repeats them."""
         self._events: deque[str] = deque(maxlen=_MAX_RECENT_TEXTS)
         self._said: deque[str] = deque(maxlen=_MAX_RECENT_TEXTS)
         self._pending: list[str] = []
-        """What the agent said by an event, until the model's output says it again."""
+        """Agent messages of events, until the model's output repeats them."""
         self._sort: str | None = None
         self.interrupted = False
         self.system: str | None = None
 
     def add_model_message(self, payload: Mapping[str, Any]) -> None:
-        """A message as the model had it."""
+        """Add a message from the model's input or output."""
         text = content_text(payload.get("content"))
         role = payload.get("role")
         if role == "assistant":
@@ -501,7 +501,7 @@ class CodexMessages:
         return self._lane.add_incoming_message(text, "user", "request" if first else None)
 
     def add_user_event(self, text: Any) -> None:
-        """What the user said, told by an event."""
+        """Add a user message from an event."""
         if not isinstance(text, str) or not text:
             return
         same = (pair for pair in self._items if pair[0] == text)
@@ -520,7 +520,7 @@ class CodexMessages:
             self._lane.builder.finish(event, role="user", intent="request" if first else None)
 
     def add_agent_event(self, text: Any, sort: Literal["event", "item"] = "event") -> None:
-        """What the agent said, told by an event; where two sorts of them do, by the first."""
+        """Add an agent message from an event; if two kinds repeat it, from the first."""
         if not isinstance(text, str) or not text:
             return
         self._sort = self._sort or sort
@@ -528,7 +528,7 @@ class CodexMessages:
             self._pending.append(text)
 
     def flush_pending(self) -> None:
-        """Keep what only events told."""
+        """Add messages that only events contain."""
         pending, self._pending = self._pending, []
         for text in pending:
             self._lane.add_agent_message(text)
@@ -537,7 +537,7 @@ class CodexMessages:
 
 
 def _remove_text(texts: MutableSequence[str], text: str) -> bool:
-    """Take out the same text, which may have lost the spaces around it; whether it was there."""
+    """Remove the same text, ignoring surrounding spaces; return whether it was there."""
     plain = text.strip()
     for place, one in enumerate(texts):
         if one == text or one.strip() == plain:
@@ -552,7 +552,7 @@ def _content_kinds(payload: Mapping[str, Any]) -> list[str]:
 
 
 def _client_tag(text: str) -> str | None:
-    """What Codex calls a text that it put among the user's; None for the user's own."""
+    """Return the tag of a client text among the user's; None for the user's own."""
     if text.startswith("# AGENTS.md instructions"):
         return "AGENTS.md"
     match = _TAG.match(text)
@@ -562,7 +562,7 @@ def _client_tag(text: str) -> str | None:
 
 
 class CodexRollout:
-    """What is known of a rollout so far."""
+    """The state of a rollout."""
 
     def __init__(self, builder: SessionBuilder, name: str, lanes: Mapping[str, str]) -> None:
         self.lane = CodexLane(builder, name, lanes)
@@ -572,27 +572,27 @@ class CodexRollout:
         self._ended: str | None = None
         self._previous: str | None = None
         self.running = False
-        """A task was started and has not ended."""
+        """Whether a task was started and has not ended."""
         self.tasks = False
-        """The file tells where tasks begin and end; the older ones do not."""
+        """Whether the file marks where tasks begin and end; older ones do not."""
         self.inherited = 0
-        """Records that another thread's file has as well."""
+        """Records that another thread's file contains as well."""
         self.compacted: str | None = None
-        """Which of the two that tell of each compaction came last."""
+        """Which of the two reports of a compaction came last."""
         self.reviews: list[int] = []
         self.forked = False
-        """What comes may still be another thread's."""
+        """Whether the following records may still be another thread's."""
         self.begun = False
         self._dated = False
         self._spawned = False
 
     @property
     def is_child(self) -> bool:
-        """Another agent started this thread."""
+        """Whether another agent started this thread."""
         return isinstance(self.meta.get("source"), dict)
 
     def set_time(self, time: Any) -> None:
-        """The time of the record that comes."""
+        """Set the time of the next record."""
         self.lane.time = time
         if isinstance(time, str):
             self._began = self._began or time
@@ -606,48 +606,50 @@ class CodexRollout:
     def ended_at(self) -> datetime | None:
         return time_from_text(self._ended)
 
-    def open_thread(self, told: RecordFields) -> None:
-        """A first line: of this thread, or of one whose history follows."""
+    def open_thread(self, record: RecordFields) -> None:
+        """Handle a first line: of this thread, or of one whose history follows."""
         if not self.meta:
-            self.meta = dict(told)
-            self.forked = bool(told.get("forked_from_id")) or _own_start_ordinal(told) is not None
-        elif not self.begun and told.get("id") != self.meta.get("id"):
+            self.meta = dict(record)
+            self.forked = (
+                bool(record.get("forked_from_id")) or _own_start_ordinal(record) is not None
+            )
+        elif not self.begun and record.get("id") != self.meta.get("id"):
             self.forked = True
-            self.meta.setdefault("forked_from_id", told.get("id"))
+            self.meta.setdefault("forked_from_id", record.get("id"))
 
-    def is_inherited_record(self, record: RecordFields, kind: Any, told: RecordFields) -> bool:
-        """Whether a record is another thread's, whose history this file repeats."""
-        self.forked = not self._is_own_record(record, kind, told)
+    def is_inherited_record(self, record: RecordFields, kind: Any, fields: RecordFields) -> bool:
+        """Whether a record belongs to another thread whose history this file repeats."""
+        self.forked = not self._is_own_record(record, kind, fields)
         if self.forked:
             self.inherited += 1
-            self._read_inherited_record(kind, told)
+            self._read_inherited_record(kind, fields)
         else:
             self._note_left_out()
         return self.forked
 
-    def _is_own_record(self, record: RecordFields, kind: Any, told: RecordFields) -> bool:
+    def _is_own_record(self, record: RecordFields, kind: Any, fields: RecordFields) -> bool:
         """Whether the thread's own records begin here."""
         start, place = _own_start_ordinal(self.meta), record.get("ordinal")
         if start is not None and isinstance(place, int):
             return place >= start
-        if kind != "turn_context" and told.get("type") not in ("task_started", "turn_started"):
+        if kind != "turn_context" and fields.get("type") not in ("task_started", "turn_started"):
             return not self._dated and (self._spawned or self._is_after_pause())
-        turn, thread = told.get("turn_id"), self.meta.get("id")
+        turn, thread = fields.get("turn_id"), self.meta.get("id")
         if isinstance(turn, str) and isinstance(thread, str) and len(turn) == len(thread):
             # Both are numbers that begin with the time when they were made.
             self._dated = True
             return turn > thread
         return self._spawned or self._is_after_pause()
 
-    def _read_inherited_record(self, kind: Any, told: RecordFields) -> None:
-        """What of another thread's records matters: its totals, and where it was left."""
-        if told.get("type") == "token_count":
-            info = as_mapping(told.get("info"))
+    def _read_inherited_record(self, kind: Any, record: RecordFields) -> None:
+        """Read what matters of another thread's records: its totals and its end."""
+        if record.get("type") == "token_count":
+            info = as_mapping(record.get("info"))
             self.lane.skip_token_counts(info.get("total_token_usage"), info.get("last_token_usage"))
         elif kind == "token_usage_record":
-            self.lane.skip_token_counts(told.get("thread_token_usage"), told.get("usage"))
-        elif told.get("type") == "function_call_output":
-            self._spawned = content_text(told.get("output")).startswith(_SPAWNED_PREFIX)
+            self.lane.skip_token_counts(record.get("thread_token_usage"), record.get("usage"))
+        elif record.get("type") == "function_call_output":
+            self._spawned = content_text(record.get("output")).startswith(_SPAWNED_PREFIX)
 
     def _note_left_out(self) -> None:
         if self.inherited:
@@ -656,13 +658,13 @@ class CodexRollout:
             self.lane.add_note(f"{left_out} of {origin} left out.", "forked")
 
     def _is_after_pause(self) -> bool:
-        """Whether nothing was written for a while, after what is repeated had begun."""
+        """Whether nothing was written for a while after the repeated records."""
         times = (self.started_at, time_from_text(self._previous))
         waits = [seconds_between(time, self.lane.current_time) or 0.0 for time in times]
         return self.inherited > 0 and min(waits) > _PAUSE_SECONDS
 
     def finish(self) -> None:
-        """Nothing more comes."""
+        """Finish the rollout."""
         self.talk.flush_pending()
         if self.forked:
             self._note_left_out()

@@ -1,4 +1,4 @@
-"""What came of the calls of Codex: outputs in all their shapes, ends told by events, scripts."""
+"""Results of Codex's calls: outputs in all shapes, ends from events, scripts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from closeloop.traces.untrusted_json import (
 
 
 _MAX_SCRIPT_EVENTS = 50
-"""So many events back, the script that ran a command is looked for."""
+"""Events back in which the script of a command is sought."""
 MAX_SCRIPT_CHARS = 100_000
 _CALL = re.compile(r"\btools\.(?:exec_command|shell_command)\(\s*\{")
 _FIELD = re.compile(
@@ -39,7 +39,7 @@ _OUTPUT = re.compile(r"Script (?:completed|failed)\n(?:Wall time [\d.]+ seconds\
 
 
 def add_script_command(lane: CodexLane, event: ToolUse, text: str) -> None:
-    """The command that a script ran, in versions that keep no event of its end."""
+    """Add the command of a script, in versions without an event of its end."""
     script_command = parse_script_command((event.arguments or {}).get("input"))
     if script_command is None or strip_script_header(text) is None:
         return
@@ -48,7 +48,7 @@ def add_script_command(lane: CodexLane, event: ToolUse, text: str) -> None:
 
 
 def _script_as_command(lane: CodexLane, event: ToolUse, fields: Mapping[str, str]) -> Command:
-    """A script that only runs a command is that command: the two are one event."""
+    """A script that only runs a command is that command: one event."""
     command = Command(
         number=event.number,
         lane=event.lane,
@@ -64,7 +64,7 @@ def _script_as_command(lane: CodexLane, event: ToolUse, fields: Mapping[str, str
 
 
 def finish_script_command(lane: CodexLane, event: Command, text: str) -> None:
-    """What a script printed is what its command did, unless an event told that before."""
+    """A script's output is its command's, unless an event reported it before."""
     printed = strip_script_header(text)
     if event.output is not None or printed is None:
         return
@@ -77,7 +77,7 @@ def finish_script_command(lane: CodexLane, event: Command, text: str) -> None:
 
 
 def find_script(lane: CodexLane, command: str) -> list[int] | None:
-    """The script that does nothing but run a command whose end is told."""
+    """Return the script that only runs a command whose end is reported."""
     for event in reversed(lane.builder.events[-_MAX_SCRIPT_EVENTS:]):
         if event.lane != lane.name:
             continue
@@ -92,7 +92,7 @@ def find_script(lane: CodexLane, command: str) -> list[int] | None:
 
 
 def parse_script_command(script: object) -> dict[str, str] | None:
-    """The only thing that a script does, where that is to run a command."""
+    """Return the command of a script that does nothing else."""
     if not isinstance(script, str) or len(script) > MAX_SCRIPT_CHARS or script.count("tools.") != 1:
         return None
     call = _CALL.search(script)
@@ -107,7 +107,7 @@ def parse_script_command(script: object) -> dict[str, str] | None:
 
 
 def _parse_js_string(written: str) -> str | None:
-    """A text as JavaScript writes it; None for one that is put together when it runs."""
+    """Parse a JavaScript string; None for one that is composed at run time."""
     quote, body = written[0], written[1:-1]
     if quote == "`" and "${" in body:
         return None
@@ -120,14 +120,14 @@ def _parse_js_string(written: str) -> str | None:
     return clean_unicode(value) if isinstance(value, str) else None
 
 
-def _escape_for_json(found: re.Match[str]) -> str:
-    if found[1] is None:
+def _escape_for_json(match: re.Match[str]) -> str:
+    if match[1] is None:
         return '\\"'
-    return found[1] if found[1] in "'`" else found[0]
+    return match[1] if match[1] in "'`" else match[0]
 
 
 def strip_script_header(output: str) -> str | None:
-    """What a script printed; None where the output is not one's."""
+    """Return a script's output; None if it is not one's."""
     header = _OUTPUT.match(output)
     return output[header.end() :] if header else None
 
@@ -149,7 +149,7 @@ _REJECTED = ("exec command rejected by user", "patch rejected by user", "rejecte
 
 
 def apply_output(lane: CodexLane, call: Any, content: Any) -> None:
-    """A result, for the oldest call with this id that has none."""
+    """Add a result to the oldest call with this id that has none."""
     lane.end_turn()
     output = parse_codex_output(content)
     group, again = lane.close_call(call)
@@ -167,7 +167,7 @@ def apply_output(lane: CodexLane, call: Any, content: Any) -> None:
 
 
 def _append_output(lane: CodexLane, number: int, text: str) -> None:
-    """A script may say something before it ends."""
+    """Append output of a script before it ends."""
     event = lane.event_at(number)
     if isinstance(event, ToolUse | Command):
         before = f"{event.output}\n" if event.output else ""
@@ -200,7 +200,7 @@ def _finish_call(lane: CodexLane, number: int, output: CodexOutput, text: str) -
 
 
 def _apply_tool_use(lane: CodexLane, event: ToolUse, output: CodexOutput, text: str) -> None:
-    """What a tool's result says of other calls."""
+    """Apply what a tool's result says about other calls."""
     if event.name == "exec":
         add_script_command(lane, event, text)
     elif event.name == "write_stdin":
@@ -230,7 +230,7 @@ def _finish_command(lane: CodexLane, event: Command, output: CodexOutput, text: 
 
 
 def _continue_process(lane: CodexLane, session: Any, output: CodexOutput) -> None:
-    """More of a process that its command left running."""
+    """Append the output of a process that its command left running."""
     number = lane.process_command(session)
     command = None if number is None else lane.event_at(number)
     if number is None or not isinstance(command, Command):
@@ -284,30 +284,30 @@ def _add_answer(lane: CodexLane, text: str) -> None:
     )
 
 
-def apply_command_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> None:
-    """The end of a process, told by an event: for a call, or for a script's own."""
+def apply_command_end(lane: CodexLane, call: Any, record: Mapping[str, Any]) -> None:
+    """Apply the end of a process from an event: for a call, or for a script's command."""
     group = lane.call_events(call)
-    told_output = told.get("aggregated_output") or told.get("stdout") or ""
+    told_output = record.get("aggregated_output") or record.get("stdout") or ""
     output = told_output if isinstance(told_output, str) else ""
-    if told.get("source") == "user_shell":
-        lane.add_note(f"{command_argument(told)}\n{output}", "the user's own command")
+    if record.get("source") == "user_shell":
+        lane.add_note(f"{command_argument(record)}\n{output}", "the user's own command")
         return
     if group is None:
-        directory = told.get("cwd")
+        directory = record.get("cwd")
         where = directory.removeprefix("file://") if isinstance(directory, str) else None
-        command = command_argument(told)
+        command = command_argument(record)
         if command is None:
-            lane.add_note(json_excerpt(told), "unknown: command")
+            lane.add_note(json_excerpt(record), "unknown: command")
             return
         group = find_script(lane, command)
         if group is None:
             group = lane.add_script_call("exec_command", {"cmd": command, "workdir": where}, call)
             lane.close_call(call)
-    code = as_exit_code(told.get("exit_code"))
+    code = as_exit_code(record.get("exit_code"))
     for number in group:
         event = lane.event_at(number)
         if isinstance(event, Command):
-            event_fields: dict[str, Any] = {"seconds": seconds_from_rust(told.get("duration"))}
+            event_fields: dict[str, Any] = {"seconds": seconds_from_rust(record.get("duration"))}
             if code is not None:
                 event_fields |= {"exit_code": code, "exit_from": "stated"}
             if event.output is None:
@@ -317,29 +317,29 @@ def apply_command_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> No
                 lane.end_process(number, output if event.output is not None else None)
 
 
-def apply_patch_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> None:
-    """A patch that was applied or not, told by an event."""
+def apply_patch_end(lane: CodexLane, call: Any, record: Mapping[str, Any]) -> None:
+    """Apply the result of a patch from an event."""
     group = lane.call_events(call)
     if group is None:
-        group = lane.add_script_edits(tool_calls.files_in_changes(told.get("changes")), call)
-    ok = told.get("success")
+        group = lane.add_script_edits(tool_calls.files_in_changes(record.get("changes")), call)
+    ok = record.get("success")
     if not isinstance(ok, bool):
-        ok = {"completed": True, "failed": False, "declined": False}.get(str(told.get("status")))
-    error = told.get("stderr") if ok is False else None
+        ok = {"completed": True, "failed": False, "declined": False}.get(str(record.get("status")))
+    error = record.get("stderr") if ok is False else None
     for number in group:
         event = lane.event_at(number)
         if isinstance(event, Edit):
-            said = lane.builder.truncate_text(error) if isinstance(error, str) and error else None
-            lane.builder.finish(event, ok=ok, error=said)
+            text = lane.builder.truncate_text(error) if isinstance(error, str) and error else None
+            lane.builder.finish(event, ok=ok, error=text)
 
 
-def apply_tool_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> None:
-    """The end of a call to another server's tool, told by an event."""
+def apply_tool_end(lane: CodexLane, call: Any, record: Mapping[str, Any]) -> None:
+    """Apply the end of an MCP call from an event."""
     group = lane.call_events(call)
-    result = told.get("result") or told.get("error")
+    result = record.get("result") or record.get("error")
     if group is None:
-        server, tool = told.get("server"), str(told.get("tool") or "tool")
-        arguments = told.get("arguments")
+        server, tool = record.get("server"), str(record.get("tool") or "tool")
+        arguments = record.get("arguments")
         name = f"mcp__{server}__{tool}" if isinstance(server, str) else tool
         call_arguments = arguments if isinstance(arguments, dict) else None
         group = lane.add_script_call(name, call_arguments, call)
@@ -347,18 +347,18 @@ def apply_tool_end(lane: CodexLane, call: Any, told: Mapping[str, Any]) -> None:
     for number in group:
         event = lane.event_at(number)
         if isinstance(event, ToolUse):
-            event_fields: dict[str, Any] = {"ok": _tool_success(told, result)}
+            event_fields: dict[str, Any] = {"ok": _tool_success(record, result)}
             if event.output is None and (reply := mcp_reply_text(result)) is not None:
                 event_fields["output"] = lane.builder.truncate_text(reply)
             if event.seconds is None:
-                event_fields["seconds"] = seconds_from_rust(told.get("duration"))
+                event_fields["seconds"] = seconds_from_rust(record.get("duration"))
             lane.builder.finish(event, **event_fields)
 
 
-def _tool_success(told: Mapping[str, Any], result: Any) -> bool | None:
-    if told.get("error"):
+def _tool_success(record: Mapping[str, Any], result: Any) -> bool | None:
+    if record.get("error"):
         return False
-    if isinstance(success := told.get("success"), bool):
+    if isinstance(success := record.get("success"), bool):
         return success
     outcome = as_mapping(result)
     if "Err" in outcome:
@@ -367,12 +367,12 @@ def _tool_success(told: Mapping[str, Any], result: Any) -> bool | None:
     failed = inner.get("isError", inner.get("is_error"))
     if isinstance(failed, bool):
         return not failed
-    status = told.get("status")
+    status = record.get("status")
     return {"completed": True, "failed": False}.get(status) if isinstance(status, str) else None
 
 
 class CodexOutput(NamedTuple):
-    """A result, without the lines that Codex puts above it."""
+    """A result without the lines that Codex puts above it."""
 
     text: str
     ok: bool | None = None
@@ -380,11 +380,11 @@ class CodexOutput(NamedTuple):
     exit_from: Literal["stated", "parsed"] | None = None
     seconds: float | None = None
     session: str | None = None
-    """The process still runs under this number."""
+    """The number under which the process still runs."""
 
     @property
     def stop_reason(self) -> str | None:
-        """What ended the call before its time, in Codex's own words."""
+        """What stopped the call early, in Codex's words."""
         if self.text.strip() in _REJECTED:
             return "rejected"
         if self.text.startswith(_ABORTED):
@@ -393,7 +393,7 @@ class CodexOutput(NamedTuple):
 
 
 def parse_codex_output(content: Any) -> CodexOutput:
-    """A tool's output in any of the shapes that Codex has given it."""
+    """Parse a tool's output in any of Codex's shapes."""
     ok = None
     if isinstance(content, dict):
         success = content.get("success")
@@ -436,19 +436,19 @@ def _parse_seconds(text: str) -> float | None:
 
 
 def seconds_from_rust(value: Any) -> float | None:
-    """Seconds and nanoseconds, as Rust writes them."""
+    """Parse seconds and nanoseconds as written by Rust."""
     fields = as_mapping(value)
     seconds, nanos = as_amount(fields.get("secs")), as_amount(fields.get("nanos"))
     return None if seconds is None else _plausible_seconds(seconds + (nanos or 0.0) / 1e9)
 
 
 def _plausible_seconds(seconds: float | None) -> float | None:
-    """Of a process that ended before Codex first looked, it tells a few microseconds."""
+    """Drop durations of a few microseconds, of processes that ended before Codex first looked."""
     return seconds if seconds is not None and seconds >= 0.001 else None
 
 
 def mcp_reply_text(content: Any) -> str | None:
-    """What a tool of another server answered: its texts, or its error."""
+    """Return the texts or the error of an MCP tool's reply."""
     reply = as_mapping(content)
     for name in ("Ok", "ok"):
         reply = as_mapping(reply.get(name)) or reply

@@ -1,4 +1,4 @@
-"""Copilot CLI's `events.jsonl`: a session as the events its own clients are sent."""
+"""Copilot CLI's `events.jsonl`: a session as the events sent to its own clients."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _ECHO_EVENTS = frozenset({"hook.start", "hook.end", "hook.progress", "assistant.
                      "user_input.completed", "session.idle", "session.usage_info",
                      "session.usage_checkpoint", "model.call_start", "assistant.idle",
                      "session.compaction_start", "subagent.completed"})  # fmt: skip
-"""What says again what other events say, or only that something goes on."""
+"""Events that repeat others, or only say that something continues."""
 _ASIDE_NOTES = {
     "session.model_change": "model change", "session.mode_changed": "mode change",
     "session.info": "info", "session.warning": "warning", "session.error": "error",
@@ -113,26 +113,26 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 class _CopilotSession:
-    """A session while its events are read."""
+    """The state while a session's events are read."""
 
     def __init__(self, skipped: dict[str, int]) -> None:
         self.builder = SessionBuilder(name, version, skipped)
         self.start: dict[str, Any] = {}
         self.result: dict[str, Any] = {}
-        """The last line of what is printed; the agent's own files have none."""
+        """The last line of printed output; the agent's own files have none."""
         self.system: str | None = None
         self.model: str | None = None
         self.lanes: dict[str, str] = {}
         self.calls: dict[str, int] = {}
         self.running: set[int] = set()
         self.shells: dict[str, int] = {}
-        """Commands that go on after their result, by the shell they are in."""
+        """Commands that continue after their result, by shell."""
         self.totals: list[Usage] = []
         self.usages: dict[str, list[Usage]] = {}
         self.last: int | None = None
         self.ending: tuple[Exit, str | None] = ("finished", None)
         self.open = False
-        """Whether the agent is in the middle of a turn."""
+        """Whether the agent is inside a turn."""
 
     def add_record(self, record: Mapping[str, Any]) -> None:
         kind, data = record.get("type"), as_mapping(record.get("data"))
@@ -191,21 +191,21 @@ class _CopilotSession:
         self.model = as_label(data.get("selectedModel")) or self.model
 
     def add_system_prompt(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        said = as_text(data.get("content"))
-        if said is None:
+        text = as_text(data.get("content"))
+        if text is None:
             return
-        said = self.builder.truncate_text(said)
+        text = self.builder.truncate_text(text)
         if self.system is None:
-            self.system = said
-        elif self.system != said:
-            self.add_note(said, "system prompt", lane, at)
+            self.system = text
+        elif self.system != text:
+            self.add_note(text, "system prompt", lane, at)
 
     def add_user_message(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        said, origin = as_text(data.get("content")), as_text(data.get("source"))
-        if said is not None and origin not in (None, "user"):
-            self.add_note(said, f"added by {origin}"[:100], lane, at)
-        elif said is not None:
-            self.builder.add_incoming_message(self.builder.truncate_text(said), lane=lane, at=at)
+        text, origin = as_text(data.get("content")), as_text(data.get("source"))
+        if text is not None and origin not in (None, "user"):
+            self.add_note(text, f"added by {origin}"[:100], lane, at)
+        elif text is not None:
+            self.builder.add_incoming_message(self.builder.truncate_text(text), lane=lane, at=at)
         for attached in as_list(data.get("attachments")):
             self.add_note(json_excerpt(attached), "attachment", lane, at)
 
@@ -218,14 +218,14 @@ class _CopilotSession:
         turn = builder.add_turn(
             lane, Turn(usage=Usage(output_tokens=out), model=model, at=at), call
         )
-        thought, said = as_text(data.get("reasoningText")), as_text(data.get("content"))
+        thought, text = as_text(data.get("reasoningText")), as_text(data.get("content"))
         builder.add_thought(thought or "", lane=lane, turn=turn, at=at)
-        if said and said.strip():
+        if text and text.strip():
             if model:
-                builder.models[model] += len(said)
+                builder.models[model] += len(text)
             if lane == ROOT_LANE:
                 self.last = builder.next_number
-            builder.add_agent_message(said, lane=lane, turn=turn, at=at)
+            builder.add_agent_message(text, lane=lane, turn=turn, at=at)
         for request in as_list(data.get("toolRequests")):
             request_fields = as_mapping(request)
             self.add_call(
@@ -256,7 +256,7 @@ class _CopilotSession:
         return first.number
 
     def find_open_call(self, identity: Any, lane: str) -> AnyEvent | None:
-        """A call that has no result yet, in its lane or wherever it was asked for."""
+        """Return a call without a result, in its lane or wherever it was requested."""
         call = as_label(identity)
         number = self.calls.get(call or "")
         event = self.builder.find_open_call(lane, call)
@@ -309,7 +309,7 @@ class _CopilotSession:
             self._add_message(why, lane, at, role="user", intent="correction")
 
     def _continue_command(self, shell: str | None, output: str) -> None:
-        """What another call tells of a command that was left running; its end, once it ends."""
+        """Add what another call reports about a running command, or its end."""
         code, number = find_exit_code(output), self.shells.get(shell or "")
         event = self.builder.events[number - 1] if number else None
         if isinstance(event, Command) and code is not None:
@@ -325,7 +325,7 @@ class _CopilotSession:
         self._add_message(why, lane, at, role="user", intent="interrupt")
 
     def open_child_lane(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        """A sub-agent begins: its lane, and the call that sent it off."""
+        """Open a sub-agent's lane, and join the call that started it."""
         call = as_label(data.get("toolCallId"))
         if call is None:
             return
@@ -351,8 +351,8 @@ class _CopilotSession:
             self.ending = ("crashed", as_text(data.get("errorReason")))
 
     def add_claim(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        if said := as_text(data.get("summary")):
-            self.builder.add_agent_message(said, "claim", lane=lane, at=at)
+        if text := as_text(data.get("summary")):
+            self.builder.add_agent_message(text, "claim", lane=lane, at=at)
 
     def add_permission_decision(
         self, data: Mapping[str, Any], lane: str, at: datetime | None
@@ -415,13 +415,13 @@ _HANDLERS: dict[str, _Handler] = {
 
 
 def events_from_copilot_call(
-    tool: str, given: dict[str, Any] | None, origin: CallOrigin
+    tool: str, arguments: dict[str, Any] | None, origin: CallOrigin
 ) -> list[AnyEvent]:
-    """What a call starts; a patch may come as bare text, and be of several files."""
-    event = _event_from_call(tool, given, origin)
+    """Return the events of a call; a patch may be bare text, over several files."""
+    event = _event_from_call(tool, arguments, origin)
     files = []
     if tool == "apply_patch" and isinstance(event, ToolUse):
-        files = files_in_patch(as_text(as_mapping(given).get("input")) or "")
+        files = files_in_patch(as_text(as_mapping(arguments).get("input")) or "")
     place = msgspec.structs.asdict(origin)
     edits = [
         Edit(**place | {"number": number}, **file._asdict())
@@ -430,11 +430,13 @@ def events_from_copilot_call(
     return [*edits] or [event]
 
 
-def _event_from_call(tool: str, given: dict[str, Any] | None, origin: CallOrigin) -> AnyEvent:
-    event = event_from_call(tool, given, origin)
+def _event_from_call(tool: str, arguments: dict[str, Any] | None, origin: CallOrigin) -> AnyEvent:
+    event = event_from_call(tool, arguments, origin)
     if tool == "apply_patch" and isinstance(event, ToolUse):
         words = (
-            as_text(as_mapping(given).get("input")) or as_text(as_mapping(given).get("patch")) or ""
+            as_text(as_mapping(arguments).get("input"))
+            or as_text(as_mapping(arguments).get("patch"))
+            or ""
         )
         files = _PATCH_FILE.findall(words)
         if len(files) == 1:
@@ -444,7 +446,7 @@ def _event_from_call(tool: str, given: dict[str, Any] | None, origin: CallOrigin
                 call=origin.call, path=files[0][1].strip(),
                 action=actions.get(files[0][0], "change"), patch=words,  # type: ignore[arg-type]
             )  # fmt: skip
-    lines = as_mapping(given).get("view_range")
+    lines = as_mapping(arguments).get("view_range")
     if isinstance(event, Read) and isinstance(lines, list) and len(lines) == 2:
         first, last = as_count(lines[0]), as_count(lines[1])
         return msgspec.structs.replace(event, first_line=first, last_line=last)
@@ -452,20 +454,20 @@ def _event_from_call(tool: str, given: dict[str, Any] | None, origin: CallOrigin
 
 
 def exit_from_error(error: Mapping[str, Any]) -> Exit:
-    """What an error was the end by: the provider's are not the agent's."""
+    """Return the exit that an error means: the provider's errors are not the agent's."""
     if error.get("errorType") == "context_limit":
         return "out_of_budget"
     return "machine" if as_count(error.get("statusCode")) else "crashed"
 
 
 def running_shell_id(output: str | None) -> str | None:
-    """The shell in which a command goes on, as its result says at the end."""
+    """Return the shell in which a command continues, from the end of its result."""
     match = _RUNNING_SHELL.search((output or "")[-1000:])
     return match[1] if match else None
 
 
 def usage_from_copilot(data: Mapping[str, Any]) -> Usage:
-    """Counts of a model; nothing but zeros is nothing known. Input includes what was cached."""
+    """Return a model's usage; only zeros is unknown. Input includes cached tokens."""
     into, out = as_count(data.get("inputTokens")), as_count(data.get("outputTokens"))
     read, write = as_count(data.get("cacheReadTokens")), as_count(data.get("cacheWriteTokens"))
     if not any((into, out, read, write)):

@@ -1,4 +1,4 @@
-"""Cursor's transcripts: lines of a role and a message, mostly without ids, times and results."""
+"""Cursor's transcripts: lines of role and message, mostly without ids, times and results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ name = "cursor"
 version = 1
 
 _OTHER_KEYS = frozenset({"type", "uuid", "sessionId"})
-"""What lines of other agents have."""
+"""Keys of other agents' lines."""
 _CALL_NAMES = {"StrReplace": "str_replace", "ApplyPatch": "apply_patch"}
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -1,4 +1,4 @@
-"""Factory's Droid: a session's messages a line, and its model and tokens in a file beside."""
+"""Factory's Droid: one message per line; model and tokens in a file beside."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def _settings_path(source: RecordingSource) -> Path:
     return source.path.with_name(f"{source.path.stem}.settings.json")
 
 
-def _usage_from_settings(told: object) -> Usage:
-    """What the whole session used: messages do not say."""
-    fields = as_mapping(told)
+def _usage_from_settings(record: object) -> Usage:
+    """Usage of the whole session; messages have none."""
+    fields = as_mapping(record)
     return make_usage(
         as_count(fields.get("inputTokens")),
         as_count(fields.get("outputTokens")),

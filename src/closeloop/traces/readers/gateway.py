@@ -1,4 +1,4 @@
-"""Exchanges with a model, one a line, as closeloop's gateway records them."""
+"""Exchanges with a model, one per line, as closeloop's gateway records them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from closeloop.traces.untrusted_json import as_list, as_mapping, content_text, t
 name = "gateway"
 version = 3
 LAYOUT_VERSION = 1
-"""Of the lines that are written, whatever is read from them."""
+"""Version of the written lines."""
 _EXCHANGE_KEY = "closeloop_exchange"
 UNKNOWN_AGENT = "unknown"
 NOT_A_TURN = "an exchange that is no turn"
 UNREADABLE = "an exchange that cannot be read"
 OWN_REPLY_PATH = "reply"
-"""The path of what an agent of ours asked, in our own records."""
+"""Path of a built-in agent's requests in our own records."""
 _PROGRAM_TEXT_PREFIXES = (
     "<system-reminder>",
     "<environment_context>",
@@ -42,7 +42,7 @@ _PROGRAM_TEXT_PREFIXES = (
     "<permissions",
     "# AGENTS.md instructions",
 )
-"""How texts begin that agents put before what the user said, as if it were the user's."""
+"""Beginnings of texts that agents put before the user's message."""
 _ENVELOPES = ('{"output":', '{"error":')
 _SYSTEM_KEYS = ("system", "instructions", "systemInstruction", "system_instruction")
 
@@ -58,7 +58,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def encode_exchange_line(exchange: Exchange) -> bytes:
-    """An exchange as a line of such a file."""
+    """Encode an exchange as a line of such a file."""
     fields = msgspec.to_builtins(exchange, builtin_types=(bytes,))
     fields |= {key: _body_to_json(fields[key]) for key in ("request", "response")}
     return msgspec.json.encode({_EXCHANGE_KEY: LAYOUT_VERSION, **fields}) + b"\n"
@@ -89,7 +89,7 @@ def _body_from_json(value: Any) -> bytes:
 
 
 def session_from_exchanges(exchanges: Sequence[Exchange], skipped: dict[str, int]) -> Session:
-    """All exchanges of one attempt, in the order they were asked."""
+    """Build a session from all exchanges of one attempt, in order of the requests."""
     # Beside the work itself, programs ask for titles and summaries, without tools.
     talk = _ExchangeSession(skipped, with_tools=any(map(_offers_tools, exchanges)))
     for exchange in exchanges:
@@ -100,7 +100,7 @@ def session_from_exchanges(exchanges: Sequence[Exchange], skipped: dict[str, int
 
 
 MAX_PROMPT_EXCHANGES = 30
-"""Requests of an attempt in which its system prompt is looked for."""
+"""Number of requests that are searched for the system prompt."""
 
 
 def find_system_prompt(exchanges: Sequence[Exchange]) -> str | None:
@@ -120,20 +120,20 @@ def find_system_prompt(exchanges: Sequence[Exchange]) -> str | None:
 
 
 def _join_system_parts(payload: Mapping[str, Any]) -> str:
-    """What a request says as the system, in the format of any provider."""
+    """Join the system parts of a request in any provider's format."""
     gemini = as_mapping(payload.get("systemInstruction") or payload.get("system_instruction"))
     messages = payload.get("messages") or payload.get("input")
-    told = [
+    parts = [
         one.get("content")
         for one in (messages if isinstance(messages, list) else ())
         if isinstance(one, dict) and one.get("role") in ("system", "developer")
     ]
-    sources = (payload.get("system"), payload.get("instructions"), gemini.get("parts"), *told)
+    sources = (payload.get("system"), payload.get("instructions"), gemini.get("parts"), *parts)
     return "\n\n".join(filter(None, map(content_text, sources)))
 
 
 class _ExchangeLane:
-    """One conversation: all requests that begin alike."""
+    """One conversation: all requests with the same beginning."""
 
     def __init__(self, name: str, dialogue: RequestHistory) -> None:
         self.name = name
@@ -142,7 +142,7 @@ class _ExchangeLane:
 
 
 class _ExchangeSession:
-    """A program's conversations while they are put together."""
+    """Builds a program's conversations."""
 
     def __init__(self, skipped: dict[str, int], *, with_tools: bool) -> None:
         self.with_tools = with_tools
@@ -153,10 +153,10 @@ class _ExchangeSession:
         self.trouble: str | None = None
         self.patched: dict[str, list[str | None]] = {}
         self._known: dict[bytes, list[MessagePart]] = {}
-        """What messages tell: most of them come again with every request."""
+        """Parsed messages; most are repeated with every request."""
 
     def add_exchange(self, exchange: Exchange) -> None:
-        """One request and its answer."""
+        """Add one request and its answer."""
         if exchange.path.endswith(("count_tokens", ":countTokens")):
             self.builder.count_skip(NOT_A_TURN)
             return
@@ -197,9 +197,9 @@ class _ExchangeSession:
         ):
             lane.dialogue.add_reply_part(part, lane.name, exchange.at, number)
 
-    def _lane_of_request(self, payload: dict[str, Any], told: list[MessagePart]) -> _ExchangeLane:
-        """The conversation that a request goes on with, by what it began with."""
-        first = next((part.text for part in told if part.role == "user"), "")
+    def _lane_of_request(self, payload: dict[str, Any], parts: list[MessagePart]) -> _ExchangeLane:
+        """Return the conversation that a request continues, by its beginning."""
+        first = next((part.text for part in parts if part.role == "user"), "")
         key = (first, bool(payload.get("tools")))
         if key in self.lanes:
             return self.lanes[key]
@@ -214,14 +214,14 @@ class _ExchangeSession:
         return lane
 
     def _join_handoff(self, child: str, first: str) -> None:
-        """A call that gave its brief to another agent is where that one's conversation began."""
+        """Join a conversation to the call whose brief it begins with."""
         for event in reversed(self.builder.events):
             if isinstance(event, Handoff) and event.child is None and event.brief in first:
                 self.builder.events[event.number - 1] = handoff_from_call(event, child)
                 return
 
     def _request_parts(self, payload: dict[str, Any], *, own: bool) -> list[MessagePart]:
-        """What a request of any format tells, the system prompt first."""
+        """Return the parts of a request in any format, the system prompt first."""
         parts: list[MessagePart] = []
         for name in _SYSTEM_KEYS:
             if name in payload:
@@ -249,7 +249,7 @@ class _ExchangeSession:
         return parts
 
     def _normalise_parts(self, parts: Iterable[MessagePart]) -> list[MessagePart]:
-        """What is the user's; and patches of several files as a call for each of them."""
+        """Keep the user's text, and split patches of several files into calls."""
         normalised: list[MessagePart] = []
         for part in parts:
             if part.role == "user" and part.text.lstrip().startswith(_PROGRAM_TEXT_PREFIXES):
@@ -288,7 +288,7 @@ class _ExchangeSession:
             yield part._replace(id=known, name=name, arguments={"path": file.path, **more})
 
     def build_session(self) -> Session:
-        """All of it."""
+        """Build the session."""
         finished = self.trouble is None
         summary = self.builder.mark_claim() if finished else None
         lanes = self.lanes.values()
@@ -305,7 +305,7 @@ class _ExchangeSession:
 
 
 def _unwrap_result(result: MessagePart) -> MessagePart:
-    """A result without the object that Gemini's clients put around its text."""
+    """Return a result without the object that Gemini's clients put around its text."""
     inner = try_decode_json(result.text) if result.text.startswith(_ENVELOPES) else None
     if not isinstance(inner, dict) or len(inner) != 1:
         return result
@@ -321,7 +321,7 @@ def _offers_tools(exchange: Exchange) -> bool:
 
 
 def _answer_parts(answer: dict[str, Any], *, own: bool) -> list[MessagePart]:
-    """What an answer of any format says."""
+    """Return the parts of an answer in any format."""
     if own:
         answer = _to_provider_message(answer)
     elif isinstance(answer.get("output"), list):
@@ -330,7 +330,7 @@ def _answer_parts(answer: dict[str, Any], *, own: bool) -> list[MessagePart]:
 
 
 def _to_provider_message(message: dict[str, Any]) -> dict[str, Any]:
-    """A message in our own records, in a shape that others use."""
+    """Convert a message of our own records to a common shape."""
     if message.get("role") == "tool":
         result = {
             "type": "tool_result",

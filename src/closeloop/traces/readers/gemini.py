@@ -51,12 +51,12 @@ _TIMED_OUT = "Command was automatically cancelled because it exceeded the timeou
 _REJECTION_PREFIXES = ("User did not allow tool call", "User denied", "[Operation Cancelled]")
 _CANCELLED_PREFIX = "[Operation Cancelled] Reason: Operation cancelled"
 _MAX_EVENTS_BACK = 200
-"""So many events back the same interrupt may have been told."""
+"""Events back in which the same interrupt may have been reported."""
 _HANDOFF_STATES = {"completed": True, "error": False, "failed": False, "cancelled": False}
 
 
 class FunctionResponse(NamedTuple):
-    """What came back from a call."""
+    """The result of a call."""
 
     call: str | None
     name: str | None
@@ -65,14 +65,14 @@ class FunctionResponse(NamedTuple):
 
 
 def content_parts(content: object) -> list[Any]:
-    """The parts of a text, of a part, of a list of them, or of a content with a role."""
+    """Return the parts of a text, a part, a list of them, or a content with a role."""
     if isinstance(content, dict):
         content = content.get("parts", [content])
     return [{"text": content}] if isinstance(content, str) else as_list(content)
 
 
 def gemini_content_text(content: object, thought: bool = False) -> str:
-    """What is said in a content, or with `thought` only thought."""
+    """Return the text of a content, or with `thought` only its thoughts."""
     return "".join(_part_text(part, thought) for part in content_parts(content))
 
 
@@ -81,9 +81,9 @@ def _part_text(part: object, thought: bool) -> str:
         return "" if thought else part
     if not isinstance(part, dict) or (part.get("thought") is True) is not thought:
         return ""
-    said = part.get("text")
-    if isinstance(said, str):
-        return said
+    text = part.get("text")
+    if isinstance(text, str):
+        return text
     for name in ("inlineData", "fileData"):
         if name in part:
             return f"[{as_mapping(part[name]).get('mimeType') or 'data'}]"
@@ -91,25 +91,25 @@ def _part_text(part: object, thought: bool) -> str:
 
 
 def iter_function_calls(content: object) -> Iterator[Mapping[str, Any]]:
-    """The calls that a content asks for."""
+    """Yield the calls of a content."""
     for part in content_parts(content):
         if isinstance(part, dict) and isinstance(part.get("functionCall"), dict):
             yield part["functionCall"]
 
 
 def iter_function_responses(content: object) -> Iterator[FunctionResponse]:
-    """The results that a content brings; other parts beside them belong to the last one."""
+    """Yield the results of a content; other parts belong to the last one."""
     for part in content_parts(content):
         response = part.get("functionResponse") if isinstance(part, dict) else None
         if isinstance(response, dict):
-            said, failed = parse_function_response(response.get("response"))
+            text, failed = parse_function_response(response.get("response"))
             yield FunctionResponse(
-                as_label(response.get("id")), as_label(response.get("name")), said, failed
+                as_label(response.get("id")), as_label(response.get("name")), text, failed
             )
 
 
 def parse_function_response(response: object) -> tuple[str, bool]:
-    """The text of a response, and whether it is an error."""
+    """Return the text of a response, and whether it is an error."""
     if not isinstance(response, dict):
         return (response if isinstance(response, str) else ""), False
     failed = "error" in response
@@ -125,14 +125,14 @@ def parse_function_response(response: object) -> tuple[str, bool]:
 
 
 def event_from_gemini_call(
-    called: str, given: dict[str, Any] | None, origin: CallOrigin
+    called: str, arguments: dict[str, Any] | None, origin: CallOrigin
 ) -> AnyEvent:
-    """The event of a call, with the lines that a read asks for: `offset` counts from 0."""
-    event = event_from_call(called, given, origin)
-    if not isinstance(event, Read) or given is None:
+    """Return the event of a call, with the requested lines of a read: `offset` counts from 0."""
+    event = event_from_call(called, arguments, origin)
+    if not isinstance(event, Read) or arguments is None:
         return event
-    first, last = as_count(given.get("start_line")), as_count(given.get("end_line"))
-    offset, limit = as_count(given.get("offset")), as_count(given.get("limit"))
+    first, last = as_count(arguments.get("start_line")), as_count(arguments.get("end_line"))
+    offset, limit = as_count(arguments.get("offset")), as_count(arguments.get("limit"))
     if offset is not None or limit is not None:
         first = (offset or 0) + 1
         last = None if limit is None else (offset or 0) + limit
@@ -140,7 +140,7 @@ def event_from_gemini_call(
 
 
 def parse_shell_exit_code(output: str) -> int | None:
-    """The exit code that the shell tool states below a command's output, which may lie itself."""
+    """Return the exit code that the shell tool prints below the output, which may imitate it."""
     body = output.removesuffix("\n</untrusted_context>").removeprefix("<untrusted_context>\n")
     ended = killed = False
     for line in reversed(body[-600:].split("\n")):
@@ -155,9 +155,9 @@ def parse_shell_exit_code(output: str) -> int | None:
     return 0 if ended and not killed and body.startswith(_OUTPUT_PREFIXES) else None
 
 
-def usage_from_gemini(found: object, names: Mapping[str, str]) -> Usage:
-    """Tokens, where they are more than a row of zeros; `names` are the file's for ours."""
-    counts = {name: as_count(as_mapping(found).get(theirs)) for name, theirs in names.items()}
+def usage_from_gemini(record: object, names: Mapping[str, str]) -> Usage:
+    """Return tokens unless all are zero; `names` maps our names to the file's."""
+    counts = {name: as_count(as_mapping(record).get(theirs)) for name, theirs in names.items()}
     input_tokens, output_tokens = counts.get("input"), counts.get("output")
     if not input_tokens and not output_tokens:
         return Usage()
@@ -182,7 +182,7 @@ def finish_gemini_call(
     display: object = None,
     **more: object,
 ) -> AnyEvent:
-    """Join a result to its call; `display` is what the agent showed of it."""
+    """Join a result to its call; `display` is what the agent showed."""
     shown = as_mapping(display)
     refused = ok is False and output is not None and output.startswith(_REJECTION_PREFIXES)
     if isinstance(event, Command):
@@ -209,22 +209,22 @@ def finish_gemini_call(
 
 
 def _stop_reason(output: str, refused: bool) -> str | None:
-    """What ended a command before its time."""
+    """Return what stopped a command early."""
     if refused:
         return "interrupted" if output.startswith(_CANCELLED_PREFIX) else "rejected"
     return "out of time" if output.startswith(_TIMED_OUT) else None
 
 
-def add_interrupt(builder: SessionBuilder, said: str, lane: str, at: datetime | None) -> None:
-    """The user stops the agent, which each call it was at tells, and a notice once more."""
+def add_interrupt(builder: SessionBuilder, text: str, lane: str, at: datetime | None) -> None:
+    """Add an interrupt once: each interrupted call and a notice report it."""
     near = islice(reversed(builder.events), _MAX_EVENTS_BACK)
     last = next((one for one in near if one.lane == lane and isinstance(one, Message)), None)
     if last is None or last.intent != "interrupt":
-        builder.add_incoming_message(said, lane=lane, at=at, intent="interrupt")
+        builder.add_incoming_message(text, lane=lane, at=at, intent="interrupt")
 
 
 def _user_answers(output: str) -> str:
-    """What the user said, out of the JSON that the tool puts it in."""
+    """Return the user's text from the tool's JSON."""
     answers = (
         as_mapping(as_mapping(try_decode_json(output)).get("answers")) if output[:1] == "{" else {}
     )
@@ -305,7 +305,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def _session_header(source: RecordingSource) -> Mapping[str, Any]:
-    """The record that names the session; empty where there is none."""
+    """Return the record that names the session; empty if there is none."""
     if b'"projectHash"' not in source.head or b'"sessionId"' not in source.head:
         return {}
     for candidate in source.lines or [source.document]:
@@ -347,12 +347,12 @@ def _parent_session(source: RecordingSource, about: Mapping[str, Any]) -> str | 
 
 
 class _GeminiLog:
-    """A session's patches, played to their end: every message once, as it was last written."""
+    """Applies a session's patches: every message once, in its last version."""
 
     def __init__(self) -> None:
         self.about: dict[str, Any] = {}
         self.entries: list[dict[str, Any] | tuple[str, str]] = []
-        """Messages, and between them what notes are about and say."""
+        """Messages, and between them the topics and texts of notes."""
         self._places: dict[str, int] = {}
         self._order: list[str] = []
 
@@ -391,30 +391,32 @@ class _GeminiLog:
         were = count_with_noun(gone, "message was", "messages were")
         self.entries.append(("rewind", f"{were} taken back, to before {target}."))
 
-    def _update_header(self, found: dict[str, Any]) -> None:
-        self.about |= {key: found[key] for key in _HEADER_KEYS & found.keys() if key != "messages"}
-        if isinstance(found.get("messages"), list):
+    def _update_header(self, record: dict[str, Any]) -> None:
+        self.about |= {
+            key: record[key] for key in _HEADER_KEYS & record.keys() if key != "messages"
+        }
+        if isinstance(record.get("messages"), list):
             self._apply_checkpoint(
-                [m for m in found["messages"] if isinstance(as_mapping(m).get("id"), str)]
+                [m for m in record["messages"] if isinstance(as_mapping(m).get("id"), str)]
             )
-        for key in found.keys() - _HEADER_KEYS:
+        for key in record.keys() - _HEADER_KEYS:
             known = key in ("summary", "memoryScratchpad")
-            said = found[key] if isinstance(found[key], str) else json_excerpt(found[key])
-            self.entries.append((key if known else f"unknown: {key}", said))
+            text = record[key] if isinstance(record[key], str) else json_excerpt(record[key])
+            self.entries.append((key if known else f"unknown: {key}", text))
 
     def _apply_checkpoint(self, messages: Sequence[dict[str, Any]]) -> None:
-        """The history the model will see from now on: what leaves it happened all the same."""
+        """Apply the history that the model sees from now on; what leaves it still happened."""
         kept = dict.fromkeys(message["id"] for message in messages)
         gone = [key for key in self._order if key not in kept and self._is_dialogue_message(key)]
         new = [message for message in messages if message["id"] not in self._places]
         self._order = [key for key in kept if key in self._places]
         if gone:
-            said = "\n".join(
+            text = "\n".join(
                 filter(None, (gemini_content_text(message.get("content")) for message in new))
             )
             left = f"{count_with_noun(len(gone), 'message')} left the context."
-            about = "compaction" if said else "context"
-            self.entries.append((about, f"{left}\n{said}" if said else left))
+            about = "compaction" if text else "context"
+            self.entries.append((about, f"{left}\n{text}" if text else left))
             self._places |= {message["id"]: len(self.entries) - 1 for message in new}
             self._order = list(kept)
             return
@@ -436,7 +438,7 @@ def _replay_log(source: RecordingSource) -> _GeminiLog:
 
 
 class _GeminiSession:
-    """Tells the messages of a session and of its sub-agents as events."""
+    """Converts the messages of a session and its sub-agents to events."""
 
     def __init__(
         self, builder: SessionBuilder, source: RecordingSource, children: dict[str, Path]
@@ -450,8 +452,8 @@ class _GeminiSession:
     def add_log(self, log: _GeminiLog, lane: str) -> None:
         for entry in log.entries:
             if isinstance(entry, tuple):
-                about, said = entry
-                self.builder.add_note(said, about, lane=lane)
+                about, text = entry
+                self.builder.add_note(text, about, lane=lane)
                 continue
             at = self.builder.record_time(time_from_text(entry.get("timestamp")))
             kind = entry.get("type")
@@ -467,7 +469,7 @@ class _GeminiSession:
                 )
 
     def add_remaining_children(self) -> None:
-        """Sub-agents that no recorded call speaks of: their call was never finished."""
+        """Add sub-agents without a recorded call, whose call never finished."""
         for child in list(self.children):
             self._add_child(child, ROOT_LANE, None)
 
@@ -487,25 +489,25 @@ class _GeminiSession:
             if event is not None:
                 output = self.builder.truncate_text(response.text)
                 finish_gemini_call(self.builder, event, output, not response.failed)
-        said = self.builder.truncate_text(gemini_content_text(content))
-        if not said.strip():
+        text = self.builder.truncate_text(gemini_content_text(content))
+        if not text.strip():
             return
-        own = said.startswith(_CLIENT_TEXT_PREFIXES)
-        if own and self.directory is None and (directory_match := _DIRECTORY.search(said)):
+        own = text.startswith(_CLIENT_TEXT_PREFIXES)
+        if own and self.directory is None and (directory_match := _DIRECTORY.search(text)):
             self.directory = directory_match[1].strip()
         self.builder.add_incoming_message(
-            said, lane=lane, at=at, own=own, asks=not said.startswith("/")
+            text, lane=lane, at=at, own=own, asks=not text.startswith("/")
         )
         self.fault = None
 
     def _add_notice(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        said, kind = gemini_content_text(message.get("content")), message["type"]
-        if said in ("Request cancelled.", "User cancelled the request."):
-            add_interrupt(self.builder, said, lane, at)
+        text, kind = gemini_content_text(message.get("content")), message["type"]
+        if text in ("Request cancelled.", "User cancelled the request."):
+            add_interrupt(self.builder, text, lane, at)
             return
         if kind == "error" and lane == ROOT_LANE:
-            self.fault = truncate_middle(said)
-        self.builder.add_note(said, kind, lane=lane, at=at)
+            self.fault = truncate_middle(text)
+        self.builder.add_note(text, kind, lane=lane, at=at)
 
     def _add_agent_message(
         self, message: Mapping[str, Any], lane: str, at: datetime | None
@@ -518,14 +520,14 @@ class _GeminiSession:
         turn = builder.add_turn(lane, Turn(usage=usage, model=model, at=at))
         content = message.get("content")
         thoughts = [_thought_text(one) for one in as_list(message.get("thoughts"))]
-        for said, when in thoughts or [(gemini_content_text(content, thought=True), None)]:
-            if said:
-                thought = self.builder.truncate_text(said)
+        for text, when in thoughts or [(gemini_content_text(content, thought=True), None)]:
+            if text:
+                thought = self.builder.truncate_text(text)
                 place: dict[str, Any] = {"number": builder.next_number, "lane": lane, "turn": turn}
                 builder.add(Thought(**place, at=when or at, text=thought))
-        if said := self.builder.truncate_text(gemini_content_text(content)):
+        if text := self.builder.truncate_text(gemini_content_text(content)):
             place = {"number": builder.next_number, "lane": lane, "turn": turn}
-            builder.add(Message(**place, at=at, role="agent", text=said))
+            builder.add(Message(**place, at=at, role="agent", text=text))
             self.fault = None if lane == ROOT_LANE else self.fault
         finished_calls = [
             call for call in as_list(message.get("toolCalls")) if isinstance(call, dict)
@@ -572,31 +574,31 @@ class _GeminiSession:
 
 def _thought_text(thought: object) -> tuple[str, datetime | None]:
     fields = as_mapping(thought)
-    said = [as_text(fields.get(key)) for key in ("subject", "description")]
-    return "\n".join(filter(None, said)), time_from_text(fields.get("timestamp"))
+    text = [as_text(fields.get(key)) for key in ("subject", "description")]
+    return "\n".join(filter(None, text)), time_from_text(fields.get("timestamp"))
 
 
 def _event_from_call(
-    called: str, given: dict[str, Any] | None, call: Mapping[str, Any], origin: CallOrigin
+    called: str, arguments: dict[str, Any] | None, call: Mapping[str, Any], origin: CallOrigin
 ) -> AnyEvent:
-    """An agent's own tools: any of them may be a sub-agent, and one says that the work is done."""
-    if called == "complete_task" and given is not None:
-        result = given.get("result", given)
-        said = result.get("response") if isinstance(result, dict) else result
-        claim = said if isinstance(said, str) else json_excerpt(result)
+    """An agent's own tools: any may be a sub-agent, and one marks the end of the work."""
+    if called == "complete_task" and arguments is not None:
+        result = arguments.get("result", arguments)
+        text = result.get("response") if isinstance(result, dict) else result
+        claim = text if isinstance(text, str) else json_excerpt(result)
         place = {key: getattr(origin, key) for key in ("number", "lane", "turn", "at", "call")}
         return Message(**place, role="agent", text=claim, intent="claim")
     if not _is_subagent_call(call):
-        return event_from_gemini_call(called, given, origin)
-    event = event_from_gemini_call("invoke_agent", given, origin)
+        return event_from_gemini_call(called, arguments, origin)
+    event = event_from_gemini_call("invoke_agent", arguments, origin)
     if not isinstance(event, Handoff):
-        brief = next((one for one in (given or {}).values() if isinstance(one, str)), "")
+        brief = next((one for one in (arguments or {}).values() if isinstance(one, str)), "")
         return Handoff(**msgspec.structs.asdict(origin), brief=brief)
     return event
 
 
 def _is_subagent_call(call: Mapping[str, Any]) -> bool:
-    """Whether a tool is a sub-agent, whatever it is called; the older ones only say so."""
+    """Whether a tool is a sub-agent, whatever its name; older versions only say so."""
     display = call.get("resultDisplay")
     says = isinstance(display, str) and display.lstrip().startswith("Subagent ")
     return says or "agentId" in call or as_mapping(display).get("isSubagentProgress") is True

@@ -1,4 +1,4 @@
-"""What Gemini CLI prints with `--output-format stream-json`."""
+"""Output of Gemini CLI with `--output-format stream-json`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
-    """One session for each run that was written into the file."""
+    """Yield one session for each run in the file."""
     stream, runs = _GeminiStream(source), 0
     for record in source.records():
         fields = as_mapping(record)
@@ -82,7 +82,7 @@ def _is_own_record(record: object) -> bool:
 
 
 def _iter_printed_records(source: RecordingSource) -> Iterator[Any]:
-    """The first records of a terminal's log: warnings stand before them."""
+    """Yield the records of a terminal's log, which may begin with warnings."""
     if b'"session_id"' not in source.head or b'"init"' not in source.head:
         return
     for line in source.head.splitlines()[:40]:
@@ -91,14 +91,14 @@ def _iter_printed_records(source: RecordingSource) -> Iterator[Any]:
 
 
 def _exit_code(printed: str, *, failed: bool) -> int | None:
-    """Stated where a command printed nothing, or failed; else all of it is its own output."""
+    """Return the exit code, stated if a command printed nothing or failed."""
     if match := _BARE_EXIT_CODE.fullmatch(printed):
         return int(match[1])
     return parse_shell_exit_code(printed) if failed else None
 
 
 class _GeminiStream:
-    """Events as they come; a message comes in pieces."""
+    """Collects events; a message arrives in pieces."""
 
     def __init__(self, source: RecordingSource) -> None:
         self.source = source
@@ -113,67 +113,67 @@ class _GeminiStream:
         self._begun: datetime | None = None
         self._turn: int | None = None
 
-    def is_over(self, found: Mapping[str, Any]) -> bool:
-        """Whether a record is of another run: each has an id, and ends with its result."""
-        kind, session = found.get("type"), as_label(found.get("session_id"))
+    def is_over(self, record: Mapping[str, Any]) -> bool:
+        """Whether a record belongs to another run: each has an id and ends with its result."""
+        kind, session = record.get("type"), as_label(record.get("session_id"))
         if kind == "init" and self.session is not None:
             return session != self.session
         return self.ended and kind in ("init", "message")
 
-    def add_record(self, found: Mapping[str, Any], record: object) -> None:
-        at = self.builder.record_time(time_from_text(found.get("timestamp")))
-        kind = found.get("type")
-        if kind == "message" and found.get("role") == "assistant":
-            self._add_message_piece(found, at)
+    def add_record(self, fields: Mapping[str, Any], record: object) -> None:
+        at = self.builder.record_time(time_from_text(fields.get("timestamp")))
+        kind = fields.get("type")
+        if kind == "message" and fields.get("role") == "assistant":
+            self._add_message_piece(fields, at)
             return
         self.flush_message()
-        if kind == "message" and found.get("role") == "user":
-            self._add_user_message(found, at)
+        if kind == "message" and fields.get("role") == "user":
+            self._add_user_message(fields, at)
         elif kind == "tool_use":
-            self._add_call(found, at)
+            self._add_call(fields, at)
         elif kind == "tool_result":
-            self._add_result(found)
+            self._add_result(fields)
         elif kind == "init":
-            self.session = as_label(found.get("session_id")) or self.session
-            self.model = as_label(found.get("model")) or self.model
+            self.session = as_label(fields.get("session_id")) or self.session
+            self.model = as_label(fields.get("model")) or self.model
         elif kind == "result":
-            self._end_run(found)
+            self._end_run(fields)
         elif kind == "error":
-            severity = as_label(found.get("severity")) or "error"
-            self.builder.add_note(as_text(found.get("message")) or "", severity, at=at)
+            severity = as_label(fields.get("severity")) or "error"
+            self.builder.add_note(as_text(fields.get("message")) or "", severity, at=at)
         else:
             self.builder.add_note(
                 json_excerpt(record), about=f"unknown: {json_excerpt(kind)}", at=at
             )
 
     def _open_turn(self, at: datetime | None) -> int:
-        """Results end a turn: what the model says and calls next is another message of it."""
+        """Results end a turn; the model's next output is another message."""
         if self._turn is None:
             self._turn = self.builder.add_turn(ROOT_LANE, Turn(model=self.model, at=at))
         return self._turn
 
-    def _add_message_piece(self, found: Mapping[str, Any], at: datetime | None) -> None:
-        if found.get("delta") is not True:
+    def _add_message_piece(self, record: Mapping[str, Any], at: datetime | None) -> None:
+        if record.get("delta") is not True:
             self.flush_message()
         self._open_turn(at)
         if not self._pieces:
             self._begun = at
-        self._pieces.append(as_text(found.get("content")) or "")
+        self._pieces.append(as_text(record.get("content")) or "")
 
     def flush_message(self) -> None:
-        said = self.builder.truncate_text("".join(self._pieces))
+        text = self.builder.truncate_text("".join(self._pieces))
         self._pieces.clear()
-        if said:
+        if text:
             fields = self.builder.event_fields(turn=self._turn, at=self._begun)
-            self.builder.add(Message(**fields, role="agent", text=said))
+            self.builder.add(Message(**fields, role="agent", text=text))
 
-    def _add_user_message(self, found: Mapping[str, Any], at: datetime | None) -> None:
+    def _add_user_message(self, record: Mapping[str, Any], at: datetime | None) -> None:
         self._turn = None
-        said = self.builder.truncate_text(as_text(found.get("content")) or "")
-        self.builder.add_incoming_message(said, lane=ROOT_LANE, at=at)
+        text = self.builder.truncate_text(as_text(record.get("content")) or "")
+        self.builder.add_incoming_message(text, lane=ROOT_LANE, at=at)
 
-    def _add_call(self, found: Mapping[str, Any], at: datetime | None) -> None:
-        call = as_label(found.get("tool_id"))
+    def _add_call(self, record: Mapping[str, Any], at: datetime | None) -> None:
+        call = as_label(record.get("tool_id"))
         origin = CallOrigin(
             number=self.builder.next_number,
             lane=ROOT_LANE,
@@ -181,27 +181,27 @@ class _GeminiStream:
             at=at,
             call=call,
         )
-        call_arguments = storable_arguments(found.get("parameters"), self.source.skipped)
+        call_arguments = storable_arguments(record.get("parameters"), self.source.skipped)
         self.builder.add(
             event_from_gemini_call(
-                as_label(found.get("tool_name")) or "unknown", call_arguments, origin
+                as_label(record.get("tool_name")) or "unknown", call_arguments, origin
             )
         )
 
-    def _add_result(self, found: Mapping[str, Any]) -> None:
+    def _add_result(self, record: Mapping[str, Any]) -> None:
         self._turn = None
-        event = self.builder.find_open_call(ROOT_LANE, as_label(found.get("tool_id")))
+        event = self.builder.find_open_call(ROOT_LANE, as_label(record.get("tool_id")))
         if event is None:
-            self.builder.add_note(json_excerpt(found), about=UNPAIRED_RESULT)
+            self.builder.add_note(json_excerpt(record), about=UNPAIRED_RESULT)
             return
-        status = found.get("status")
+        status = record.get("status")
         ok = {"success": True, "error": False}.get(status) if isinstance(status, str) else None
-        printed = as_text(found.get("output"))
-        why = as_text(as_mapping(found.get("error")).get("message")) if ok is False else None
+        printed = as_text(record.get("output"))
+        why = as_text(as_mapping(record.get("error")).get("message")) if ok is False else None
         words = "\n".join(dict.fromkeys(one for one in (printed, why) if one))
         output = self.builder.truncate_text(words) if words else None
         result_fields: dict[str, object] = {
-            "seconds": seconds_between(event.at, time_from_text(found.get("timestamp"))),
+            "seconds": seconds_between(event.at, time_from_text(record.get("timestamp"))),
         }
         if isinstance(event, Command):
             output = output or ("" if ok is not None else None)
@@ -213,15 +213,15 @@ class _GeminiStream:
         # That a sub-agent came back says nothing of how.
         finish_gemini_call(self.builder, event, output, ok, {"state": "unknown"}, **result_fields)
 
-    def _end_run(self, found: Mapping[str, Any]) -> None:
+    def _end_run(self, record: Mapping[str, Any]) -> None:
         self.ended = True
-        error = as_mapping(found.get("error"))
-        if found.get("status") == "success":
+        error = as_mapping(record.get("error"))
+        if record.get("status") == "success":
             self.exit, self.cause = "finished", None
         else:
             self.exit = _EXITS.get(str(error.get("type")), "crashed")
             self.cause = as_label(error.get("message")) or as_label(error.get("type"))
-        stats = as_mapping(found.get("stats"))
+        stats = as_mapping(record.get("stats"))
         into, total = as_count(stats.get("input_tokens")), as_count(stats.get("total_tokens"))
         if not into or not total:
             return

@@ -1,4 +1,4 @@
-"""Goose: its database of sessions, a session it exported as JSON, and the older JSONL files."""
+"""Goose: its session database, a session exported as JSON, and the older JSONL files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _is_message(line: Any) -> bool:
 
 
 def _export_info(document: Any) -> dict[str, Any] | None:
-    """A session exported as one document; None for other documents."""
+    """Return the session of an exported document; None for other documents."""
     about = as_mapping(document)
     if "working_dir" not in about or not isinstance(about.get("conversation"), list):
         return None
@@ -146,9 +146,9 @@ def _iter_stored_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> 
 
 
 def _load_recording(
-    base: sqlite3.Connection, found: Mapping[str, Any], lost: dict[str, int], session: str
+    base: sqlite3.Connection, record: Mapping[str, Any], lost: dict[str, int], session: str
 ) -> GooseRecording:
-    return GooseRecording(found[session], _load_messages(base, session, lost))
+    return GooseRecording(record[session], _load_messages(base, session, lost))
 
 
 def _load_messages(base: sqlite3.Connection, session: str, lost: dict[str, int]) -> list[Any]:
@@ -171,14 +171,14 @@ def _load_messages(base: sqlite3.Connection, session: str, lost: dict[str, int])
 
 
 class GooseRecording(NamedTuple):
-    """A session as it was found."""
+    """A session with its messages."""
 
     about: Mapping[str, Any]
     messages: Iterable[Any]
 
 
 class GooseSession:
-    """A session, with its children as lanes, while its messages are read."""
+    """The state while a session and its children are read."""
 
     def __init__(
         self,
@@ -339,8 +339,8 @@ class GooseSession:
             self.builder.add_incoming_message(words, lane=lane, at=at, intent="answer")
 
 
-def _event_for_tool(tool: str, given: dict[str, Any] | None, origin: CallOrigin) -> AnyEvent:
-    fields = as_mapping(given)
+def _event_for_tool(tool: str, arguments: dict[str, Any] | None, origin: CallOrigin) -> AnyEvent:
+    fields = as_mapping(arguments)
     short_name = tool.rpartition("__")[2]
     if short_name == "text_editor" and fields.get("command") == "write":
         return event_from_call("write", fields, origin)
@@ -349,11 +349,11 @@ def _event_for_tool(tool: str, given: dict[str, Any] | None, origin: CallOrigin)
         return event_from_call("edit", renamed, origin)
     if short_name == "delegate" and "instructions" not in fields and as_text(fields.get("source")):
         return event_from_call("delegate", {**fields, "instructions": fields["source"]}, origin)
-    return event_from_call(tool, given, origin)
+    return event_from_call(tool, arguments, origin)
 
 
 def _exit_code_fields(output: str, structured: Mapping[str, Any]) -> dict[str, object]:
-    """A field says it in newer versions; the last line does when it is not 0."""
+    """Newer versions have a field; otherwise the last line shows it if it is not 0."""
     code = as_exit_code(structured.get("exit_code"))
     if code is not None:
         return {"exit_code": code, "exit_from": "stated"}
@@ -364,7 +364,7 @@ def _exit_code_fields(output: str, structured: Mapping[str, Any]) -> dict[str, o
 
 
 def _result_text(value: Any, result: Mapping[str, Any]) -> str:
-    """The text of a result, as far as it is meant for the agent: the user's copy says it again."""
+    """Return the text of a result for the agent, without the user's copy."""
     contents = value if isinstance(value, list) else as_list(as_mapping(value).get("content"))
     texts = []
     for content in contents:
@@ -380,14 +380,14 @@ def _result_text(value: Any, result: Mapping[str, Any]) -> str:
 
 
 def _session_usage(about: Mapping[str, Any]) -> Usage:
-    """A session's totals, cached input included: Goose keeps no others."""
+    """Return a session's totals, including cached input: Goose stores no others."""
     into = as_count(about.get("accumulated_input_tokens")) or as_count(about.get("input_tokens"))
     out = as_count(about.get("accumulated_output_tokens")) or as_count(about.get("output_tokens"))
     return Usage(input_tokens=into or None, output_tokens=out or None)
 
 
 def _parse_time(value: Any) -> datetime | None:
-    """Seconds, milliseconds or words: versions differ."""
+    """Parse seconds, milliseconds or text, by version."""
     number = as_count(value)
     if number is None:
         return time_from_text(value)

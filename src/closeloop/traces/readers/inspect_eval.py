@@ -1,7 +1,7 @@
-"""Logs of Inspect: `.eval` archives, also of runs that crashed, and logs written as JSON.
+"""Logs of Inspect: `.eval` archives, also of crashed runs, and logs as JSON.
 
-Every sample is a session. What scorers and the set-up of the sandbox did is not the agent's work
-and is left out, and counted.
+Every sample is a session. Work of scorers and of the sandbox's setup is not the agent's; it is left
+out and counted.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ _COMMON_KEYS = frozenset({"uuid", "span_id", "timestamp", "working_start", "even
 
 
 class InspectSpan(Record):
-    """A span of the log: where what happens in it belongs."""
+    """A span of the log, to which its events belong."""
 
     lane: str = ROOT_LANE
     outside: bool = False
-    """Whether it is no part of the agent's work."""
+    """Whether it is not part of the agent's work."""
     agent: bool = False
-    """Whether an agent is at work in it."""
+    """Whether an agent works in it."""
     number: int | None = None
     """The event of the call that it carries out."""
     handoff: str | None = None
-    """The span around it, where it only wraps a call that hands over."""
+    """The surrounding span, if it only wraps a handoff call."""
 
 
 class InspectSample:
-    """A sample while it is read."""
+    """The state while a sample is read."""
 
     def __init__(self, sample: Mapping[str, Any], builder: SessionBuilder) -> None:
         self.sample = sample
@@ -78,7 +78,7 @@ class InspectSample:
         self.pooled: set[tuple[str, int]] = set()
         self.agent: str | None = None
         self.tool_span: dict[str, str] = {}
-        """Which span was opened last in another for a call whose event comes next."""
+        """The last span opened inside another for a call whose event follows."""
         attachments = sample.get("attachments")
         self.attached = (
             attachments if isinstance(attachments, dict) else dict(enumerate(as_list(attachments)))
@@ -177,7 +177,7 @@ class InspectSample:
         self.places[own] = place
 
     def _open_agent_lane(self, event: Mapping[str, Any], own: str, above: InspectSpan) -> str:
-        """The first agent has the root lane; one inside it works in a lane of its own."""
+        """The first agent has the root lane; nested ones have their own."""
         name = clean_text(event.get("name"))
         if self.agent is None and above.number is None:
             self.agent = name or "agent"
@@ -191,7 +191,7 @@ class InspectSample:
         return lane
 
     def _add_step(self, event: Mapping[str, Any]) -> None:
-        """How old logs mark what spans mark now."""
+        """Handle the marks of old logs, now spans."""
         if event.get("action") == "begin":
             kind = text_or_json(event.get("type"))
             self.steps.append(kind in _OUTSIDE_SPANS or event.get("name") == "init")
@@ -223,7 +223,7 @@ class InspectSample:
             )
 
     def _iter_new_input(self, event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """Messages not met before: kept in the event, or in a pool that events refer to."""
+        """Yield new messages: stored in the event, or in a pool that events refer to."""
         for message in as_list(event.get("input")):
             if isinstance(message, dict):
                 yield message
@@ -251,14 +251,14 @@ class InspectSample:
                     self.dialogue.add_part(part, lane, at)
 
     def _has_new_id(self, message: Mapping[str, Any], lane: str) -> bool:
-        """Whether it is known under another id: some writers give a new one each time."""
+        """Whether it is known under another id: some writers assign a new one each time."""
         if not message.get("tool_calls") or clean_text(message.get("id")) is None:
             return False
         calls = (part for part in self._message_parts(message) if part.kind == "call" and part.id)
         return any(self.dialogue.is_known(call, lane) for call in calls)
 
     def _add_messages(self) -> None:
-        """A log without events still has its messages."""
+        """Add the messages of a log without events."""
         for message in as_list(self.sample.get("messages")):
             turn = None
             if as_mapping(message).get("role") == "assistant":
@@ -272,10 +272,10 @@ class InspectSample:
         content, role = self._expand_attachments(message.get("content")), message.get("role")
         if role == "tool":
             error = as_mapping(self._expand_attachments(message.get("error")))
-            said = inspect_content_text(content) or text_or_json(error.get("message") or "")
+            text = inspect_content_text(content) or text_or_json(error.get("message") or "")
             call_id, ok = clean_text(message.get("tool_call_id")), False if error else None
             yield MessagePart(
-                "tool", "result", said, clean_text(message.get("function")), call_id, ok=ok
+                "tool", "result", text, clean_text(message.get("function")), call_id, ok=ok
             )
             return
         speaker = _ROLES.get(text_or_json(role), "user")
@@ -324,7 +324,7 @@ class InspectSample:
         self._add_inner_events(event)
 
     def _assign_tool_span(self, event: Mapping[str, Any], called: AnyEvent) -> None:
-        """What happens in the span that was opened for the call belongs to the call."""
+        """Assign the events of the span that was opened for the call to the call."""
         span = self.tool_span.pop(text_or_json(event.get("span_id")), None)
         if span in self.places:
             place = self.places[span]
@@ -348,7 +348,7 @@ class InspectSample:
     def _add_sandbox_event(
         self, event: Mapping[str, Any], place: InspectSpan, at: datetime | None
     ) -> None:
-        """What really ran: it tells the exit code of a call, or is a command of the agent's own."""
+        """Add what really ran: the exit code of a call, or the agent's own command."""
         code = as_exit_code(event.get("result"))
         if event.get("action") != "exec":
             return
@@ -378,7 +378,7 @@ class InspectSample:
         )
 
     def _add_inner_events(self, event: Mapping[str, Any]) -> None:
-        """Old logs keep a call's events inside the call."""
+        """Old logs store a call's events inside the call."""
         for inner in as_list(event.get("events")):
             if isinstance(inner, dict):
                 self._add_event({**inner, "span_id": event.get("span_id")})
@@ -390,10 +390,10 @@ class InspectSample:
         elif kind == "approval" and event.get("decision") in ("reject", "terminate"):
             by_user = event.get("approver") == "human"
             # Its `message` is what the agent said with the call, not what was said to that.
-            said = self._to_text(event.get("explanation"))
+            text = self._to_text(event.get("explanation"))
             intent: Intent | None = "correction" if by_user else None
             self.builder.add_incoming_message(
-                said or "rejected", lane=lane, at=at, intent=intent, asks=False
+                text or "rejected", lane=lane, at=at, intent=intent, asks=False
             )
         elif kind == "interrupt" and event.get("source") == "user_cancel":
             self.builder.add_incoming_message("interrupted", lane=lane, at=at, intent="interrupt")
@@ -439,7 +439,7 @@ class InspectSample:
         )
 
     def _expand_attachments(self, value: Any) -> Any:
-        """With what is attached in the place of references to it."""
+        """Replace references by the attached content."""
         if isinstance(value, str):
             if not value.startswith(ATTACHMENT_PREFIX):
                 return value
@@ -454,7 +454,7 @@ class InspectSample:
 
 
 def usage_from_inspect(usage: Mapping[str, Any]) -> Usage:
-    """Input is without what is cached, as newer versions count it; older ones had it in."""
+    """Input without cached tokens, as newer versions count; older ones include them."""
     input_tokens, output_tokens = (
         as_count(usage.get("input_tokens")),
         as_count(usage.get("output_tokens")),
@@ -475,7 +475,7 @@ def usage_from_inspect(usage: Mapping[str, Any]) -> Usage:
 
 
 def inspect_content_text(content: Any) -> str:
-    """A text, or the texts of parts; media are named."""
+    """Return a text, or the texts of parts; media are named."""
     if content is None:
         return ""
     parts: Sequence[Any] = content if isinstance(content, list) else [content]
@@ -490,7 +490,7 @@ def inspect_content_text(content: Any) -> str:
 
 
 def last_solver(header: Mapping[str, Any]) -> str | None:
-    """Who worked on a sample, as the plan of a log has it."""
+    """Return who worked on a sample, from the plan of a log."""
     steps = as_list(as_mapping(header.get("plan")).get("steps"))
     return clean_text(as_mapping(steps[-1]).get("solver")) if steps else None
 
@@ -499,7 +499,7 @@ name = "inspect-eval"
 version = 2
 MAX_MEMBER_BYTES = MAX_DOCUMENT_BYTES
 MAX_RATIO = 400
-"""No honest member this large unpacks to so many times its size: a bomb does."""
+"""No genuine member of this size has a higher compression ratio: a bomb does."""
 MIN_RATIO_BYTES = 16 << 20
 ZSTD_METHOD = 93
 TOO_LARGE = "a member that unpacks to too much"
@@ -557,7 +557,7 @@ def member_names(path: Path) -> list[str]:
 
 
 def iter_samples(source: RecordingSource) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Each sample, with the log's header: one sample at a time is unpacked."""
+    """Yield each sample with the log's header, decompressed one at a time."""
     if source.head[:4] != b"PK\x03\x04":
         log = as_mapping(source.document)
         for sample in as_list(log.get("samples")):
@@ -595,7 +595,7 @@ def _iter_archive_samples(
 def _read_chunked_sample(
     source: RecordingSource, file: BinaryIO, archive: zipfile.ZipFile, prefix: str
 ) -> dict[str, Any]:
-    """A large sample, kept as a shell and sequences in chunks named by their first item."""
+    """Read a large sample: a shell and sequences in chunks named by their first item."""
     sample = dict(as_mapping(_read_member(source, file, archive, f"{prefix}sample.json")))
     for sequence_name, key in (("events", "events"), ("messages", "message_pool"),
                                ("attachments", "attachments")):  # fmt: skip
@@ -617,7 +617,7 @@ def _read_chunked_sample(
 def _read_member(
     source: RecordingSource, file: BinaryIO, archive: zipfile.ZipFile, name: str
 ) -> Any:
-    """A member's JSON; None, and counted, where it is too large or damaged."""
+    """Return a member's JSON; None, and counted, if it is too large or damaged."""
     info = archive.NameToInfo.get(name)
     if info is None:
         return None
@@ -643,7 +643,7 @@ def _is_bomb(size: int, packed: int) -> bool:
 
 
 def _unpack_zstd(file: BinaryIO, info: zipfile.ZipInfo) -> bytes:
-    """A member packed with zstd, which Python's zipfile does not know before 3.14."""
+    """Decompress a zstd member, which Python's zipfile does not support before 3.14."""
     file.seek(info.header_offset)
     header = file.read(30)
     if header[:4] != b"PK\x03\x04":

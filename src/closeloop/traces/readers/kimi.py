@@ -1,4 +1,4 @@
-"""Kimi CLI's `context.jsonl`: the dialogue with its model, with marks of its own between."""
+"""Kimi CLI's `context.jsonl`: the dialogue with its model, with its own marks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def _result_text(content: object) -> str:
-    """A tool's answer: first how it went, between tags of the client, then what it printed."""
+    """Return a tool's answer: its status between tags of the client, then its output."""
     blocks = content if isinstance(content, list) else [content]
     texts = [as_text(one) or as_text(as_mapping(one).get("text")) or "" for one in blocks]
     return "\n".join(text for text in texts if text)
@@ -81,7 +81,7 @@ def _parse_exit_code(text: str) -> int | None:
 
 
 def _change_call(part: MessagePart) -> MessagePart:
-    """A call in the words of other agents; of several edits, the first stands for all."""
+    """Convert a call to the common form; of several edits, the first stands for all."""
     arguments = as_mapping(part.arguments)
     if part.name == "StrReplaceFile":
         edits = arguments.get("edit")

@@ -1,4 +1,4 @@
-"""Kiro CLI, once Amazon Q: conversations in its database, or saved as a document each."""
+"""Kiro CLI, formerly Amazon Q: conversations in its database, or one document each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ version = 1
 
 _TABLES = ("conversations_v2", "conversations")
 MAX_PROBED_ROWS = 20
-"""Other programs have a table of this name: what is in it tells."""
+"""Rows examined, because other programs have a table with this name."""
 _CALL_NAMES = {"execute_cmd": "bash", "fs_write": "str_replace_editor", "fs_read": "read_file"}
 
 
@@ -46,7 +46,7 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def _iter_rows(base: sqlite3.Connection) -> Iterator[tuple[object, Any]]:
-    """What is stored under each folder, in the tables of newer and of older versions."""
+    """Yield the stored value of each folder, from the tables of newer and older versions."""
     for table in _TABLES:
         if {"key", "value"} <= table_columns(base, table):
             for key, value in base.execute(f"SELECT key, value FROM {table} ORDER BY key"):  # noqa: S608
@@ -54,9 +54,9 @@ def _iter_rows(base: sqlite3.Connection) -> Iterator[tuple[object, Any]]:
 
 
 def _is_conversation(document: object) -> bool:
-    told = as_mapping(document)
-    history = told.get("history")
-    if not isinstance(told.get("conversation_id"), str) or not isinstance(history, list):
+    record = as_mapping(document)
+    history = record.get("history")
+    if not isinstance(record.get("conversation_id"), str) or not isinstance(history, list):
         return False
     first = as_mapping(next(iter(history), None))
     return "content" in as_mapping(first.get("user")) and "assistant" in first
@@ -84,7 +84,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 class _KiroSession:
-    """One conversation: what the user or tools said, and the answer, again and again."""
+    """One conversation: alternating input of the user or tools, and answers."""
 
     def __init__(self, skipped: dict[str, int], directory: str | None) -> None:
         self.builder = SessionBuilder(name, version, skipped, several=True)
@@ -139,8 +139,8 @@ class _KiroSession:
         self._log.add_message({"role": "user", "content": [answer]}, ok=ok)
 
     def _add_assistant(self, assistant: Mapping[str, Any]) -> None:
-        for kind, told in assistant.items():
-            fields = as_mapping(told)
+        for kind, record in assistant.items():
+            fields = as_mapping(record)
             if kind not in ("Response", "ToolUse"):
                 self.builder.add_note(json_excerpt(assistant), f"unknown: {kind}"[:100])
                 continue
@@ -149,12 +149,12 @@ class _KiroSession:
                  "input": one.get("args")}
                 for one in map(as_mapping, as_list(fields.get("tool_uses")))
             ]  # fmt: skip
-            said = [{"type": "text", "text": as_text(fields.get("content")) or ""}]
-            self._log.add_message({"role": "assistant", "content": [*said, *calls]})
+            text = [{"type": "text", "text": as_text(fields.get("content")) or ""}]
+            self._log.add_message({"role": "assistant", "content": [*text, *calls]})
 
 
 def _change_call(part: MessagePart) -> MessagePart:
-    """A call in the words of other agents; of several files read, the first stands for all."""
+    """Convert a call to the common form; of several files read, the first stands for all."""
     arguments = as_mapping(part.arguments)
     operations = as_list(arguments.get("operations"))
     if part.name == "fs_read" and operations:

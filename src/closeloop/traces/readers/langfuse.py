@@ -1,4 +1,4 @@
-"""Langfuse traces as its interface, its API and its exports give them."""
+"""Langfuse traces from its interface, its API and its exports."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _document_observations(value: Any) -> Sequence[Any]:
 
 
 def _list_observations(value: Any) -> list[Mapping[str, Any]]:
-    """The observations of a trace; or the one that a value is, where a file lists them alone."""
+    """Return the observations of a trace, or the single one that a value is."""
     if not isinstance(value, dict):
         return []
     inside = value.get("observations")
@@ -143,7 +143,7 @@ def _span_from_observation(observation: Mapping[str, Any], shared: Mapping[str, 
 
 
 def _usage_attributes(observation: Mapping[str, Any]) -> dict[str, Any]:
-    """Langfuse's counts under the conventions' names: there, the whole has its kinds in it."""
+    """Langfuse's counts under the conventions' names, where the total includes its parts."""
     details = as_mapping(unfold_json(first_attribute(observation, "usageDetails", "usage_details")))
     details = details or as_mapping(observation.get("usage"))
     input_tokens, output_tokens, total = (

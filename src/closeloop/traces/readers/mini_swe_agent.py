@@ -1,4 +1,4 @@
-"""mini-swe-agent's trajectories: format 1 and before (commands in fences), 1.1 (tool calls)."""
+"""mini-swe-agent's trajectories: format 1 and earlier (commands in fences), 1.1 (tool calls)."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _RETURN_CODE = re.compile(
     r"<returncode>\s*(-?\d{1,6})\s*</returncode>"
 )
 _PLAIN_RETURN_CODE = re.compile(r"'returncode': (-?\d{1,6})\}\s*\Z")
-"""How a result ends where no template was set for it."""
+"""The end of a result without a template."""
 _OUTPUT = re.compile(
     r"\A\s*<returncode>[^<]*</returncode>\s*<output>\n?(.*)</output>\s*\Z", re.DOTALL
 )
 _STREAMS = re.compile(r"<(stdout|stderr)>\n?(.*?)\n?</\1>", re.DOTALL)
-"""Older versions report both apart."""
+"""Older versions report both streams separately."""
 _FINAL_OUTPUT = re.compile(r"\b[A-Z_]+_FINAL_OUTPUT\b")
-"""What a command prints to hand its work in; its words changed with the agent's name."""
+"""Printed by a command to submit the work; the words changed with the agent's name."""
 NOT_EXECUTED = "action was not executed"
 EXIT_BY_STATUS: dict[str, Exit] = {
     "Submitted": "finished",
@@ -84,7 +84,7 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def _is_early_dialogue(messages: list[Any]) -> bool:
-    """Whether messages are those of a version that did not state its format."""
+    """Whether messages are of a version that did not state its format."""
     opening = [as_mapping(message) for message in messages[:3]]
     return (
         [message.get("role") for message in opening] == ["system", "user", "assistant"]
@@ -124,14 +124,14 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def _infer_status(messages: list[Any]) -> str | None:
-    """How a dialogue without any status ended: whether its last command handed in the work."""
+    """Return how a dialogue without a status ended: whether its last command submitted the work."""
     replies = [as_mapping(one) for one in messages[-2:]]
-    said = content_text(replies[0].get("content")) if replies else ""
-    return "Submitted" if _FINAL_OUTPUT.search(said) else None
+    text = content_text(replies[0].get("content")) if replies else ""
+    return "Submitted" if _FINAL_OUTPUT.search(text) else None
 
 
 def _build_session(
-    told: Mapping[str, Any],
+    record: Mapping[str, Any],
     info: Mapping[str, Any],
     builder: SessionBuilder,
     dialogue: _MiniSweAgentRun,
@@ -140,7 +140,7 @@ def _build_session(
 ) -> Session:
     config = as_mapping(info.get("config"))
     stats = as_mapping(info.get("model_stats"))
-    instance = as_text(told.get("instance_id"))
+    instance = as_text(record.get("instance_id"))
     times = [event.at for event in builder.events if event.at is not None]
     return builder.build_session(
         id=derive_id(name, instance, dialogue.opening, times[:1], dialogue.identity),
@@ -170,7 +170,7 @@ class _MiniSweAgentRun:
         self.identity: str | None = None
         self.last: datetime | None = None
         self.following: list[Mapping[str, Any]] = []
-        """The two messages after the one that is read."""
+        """The two messages after the current one."""
 
     def add_message(self, message: dict[str, Any], *, last: bool) -> None:
         extra, role = as_mapping(message.get("extra")), message.get("role")
@@ -202,11 +202,11 @@ class _MiniSweAgentRun:
             )
         )
 
-    def add_user_text(self, said: str) -> bool:
+    def add_user_text(self, text: str) -> bool:
         """Whether a message in the user's name is the user's own."""
         for start, intent in _INTENT_BY_PREFIX:
-            if said.startswith(start):
-                self.builder.add_user_message(said, intent)
+            if text.startswith(start):
+                self.builder.add_user_message(text, intent)
                 return True
         return False
 
@@ -250,7 +250,7 @@ class _FenceFormatRun(_MiniSweAgentRun):
         self.waiting = self.builder.add_command(dedent(command[1]).strip())
 
     def _is_answered(self) -> bool:
-        """Whether what follows is the result of a command, so that there was one."""
+        """Whether the next message is a result, so that there was a command."""
         if len(self.following) == 1 and self.status == "Submitted":
             return True
         texts = [content_text(message.get("content")) for message in self.following[:1]]
@@ -279,7 +279,7 @@ class _FenceFormatRun(_MiniSweAgentRun):
 
 
 def _find_command(content: str, forms: Sequence[re.Pattern[str]]) -> re.Match[str] | None:
-    """The one command of a reply, in the first form that it holds exactly once."""
+    """Return the one command of a reply, in the first form that occurs exactly once."""
     for form in forms:
         matches = list(islice(form.finditer(content), 2))
         if len(matches) == 1:
@@ -288,7 +288,7 @@ def _find_command(content: str, forms: Sequence[re.Pattern[str]]) -> re.Match[st
 
 
 def _result_code(content: str) -> int | None:
-    """The exit code that a message in the user's name states; None where it is no result."""
+    """Return the exit code that a user message states; None if it is not a result."""
     code = _RETURN_CODE.match(content)
     if code is None and content.startswith("Observation: {"):
         code = _PLAIN_RETURN_CODE.search(content[-40:])
@@ -323,19 +323,19 @@ class _CallFormatRun(_MiniSweAgentRun):
             self._add_user_message(message, extra)
 
     def _add_reply(self, message: dict[str, Any], extra: dict[str, Any]) -> None:
-        said = content_text(message.get("content"))
+        text = content_text(message.get("content"))
         if isinstance(reasoning := message.get("reasoning_content"), str):
             self.builder.add_thought(reasoning)
         for item in as_list(message.get("output")):
             part = as_mapping(item)
             if part.get("type") == "message":
-                said += content_text(part.get("content"))
+                text += content_text(part.get("content"))
             elif part.get("type") == "reasoning":
                 self.builder.add_thought(content_text(part.get("summary")))
         actions = [as_mapping(action) for action in as_list(extra.get("actions"))]
         if actions and not message.get("tool_calls") and not message.get("output"):
-            said = _FENCE.sub("", said)
-        self.builder.add_agent_message(said.strip())
+            text = _FENCE.sub("", text)
+        self.builder.add_agent_message(text.strip())
         self._add_actions(actions)
 
     def _add_actions(self, actions: list[dict[str, Any]]) -> None:
@@ -358,13 +358,13 @@ class _CallFormatRun(_MiniSweAgentRun):
             self.left.append(self.builder.finish(command, stopped="not executed"))
             return
         output = extra.get("raw_output")
-        said = output if isinstance(output, str) else content_text(message.get("content"))
+        text = output if isinstance(output, str) else content_text(message.get("content"))
         # With an exception there is no return code: -1 stands in for it.
         code = None if trouble else as_exit_code(extra.get("returncode"))
         late = extra.get("exception_type") == "TimeoutExpired" or "timed out" in (trouble or "")
         self.builder.finish(
             command,
-            output=self.builder.truncate_text(f"{said}\n{trouble}".strip() if trouble else said),
+            output=self.builder.truncate_text(f"{text}\n{trouble}".strip() if trouble else text),
             exit_code=code,
             exit_from=None if code is None else "stated",
             stopped="out of time" if late and trouble else None,
@@ -372,10 +372,10 @@ class _CallFormatRun(_MiniSweAgentRun):
         )
 
     def _add_user_message(self, message: dict[str, Any], extra: dict[str, Any]) -> None:
-        said = content_text(message.get("content"))
+        text = content_text(message.get("content"))
         if as_list(extra.get("actions")):
             # In human mode the user runs a command in the agent's place.
-            self.builder.add_user_message(said)
+            self.builder.add_user_message(text)
             self._add_actions([as_mapping(action) for action in as_list(extra["actions"])])
         elif extra.get("interrupt_type") == "FormatError":
             if "response" in extra:
@@ -383,9 +383,9 @@ class _CallFormatRun(_MiniSweAgentRun):
                 for choice in as_list(as_mapping(extra["response"]).get("choices"))[:1]:
                     answer = as_mapping(as_mapping(choice).get("message"))
                     self.builder.add_agent_message(content_text(answer.get("content")))
-            self.builder.add_note(said, "format error")
-        elif not self.add_user_text(said):
-            self.builder.add_user_message(said)
+            self.builder.add_note(text, "format error")
+        elif not self.add_user_text(text):
+            self.builder.add_user_message(text)
 
     def _add_exit(self, message: dict[str, Any], extra: dict[str, Any]) -> None:
         status = as_text(extra.get("exit_status")) or "no exit status"

@@ -22,7 +22,7 @@ name = "opencode"
 version = 2
 
 _MAX_FOLDER_FILES = 2000
-"""How many files of a folder are looked at for children."""
+"""Number of files of a folder that are searched for children."""
 _MAX_INFO_BYTES = 1 << 20
 
 
@@ -31,7 +31,7 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def _export_info(document: Any) -> dict[str, Any] | None:
-    """What an export says of its session; None for other documents."""
+    """Return an export's session info; None for other documents."""
     if not isinstance(document, dict) or not isinstance(document.get("messages"), list):
         return None
     info = as_mapping(document.get("info"))
@@ -83,7 +83,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 def _find_descendants(
     source: RecordingSource, info: Mapping[str, Any], messages: list[Any]
 ) -> dict[str, tuple[Path, str | None]]:
-    """The exports beside this one that are of its children, and theirs."""
+    """Return the exports beside this one that belong to its descendants."""
     if not _has_delegations(messages):
         return {}
     beside, family_ids = _exports_beside(source.path), {str(info.get("id"))}
@@ -109,7 +109,7 @@ def _has_delegations(messages: list[Any]) -> bool:
 
 
 def _exports_beside(path: Path) -> Mapping[str, tuple[Path, str | None]]:
-    """The exports in a folder: session → its file and its parent."""
+    """Return the exports in a folder: session → its file and its parent."""
     try:
         return _scan_exports(path.parent, path.parent.stat().st_mtime_ns)
     except OSError:
@@ -133,7 +133,7 @@ def _decode_info(content: bytes) -> Any:
 
 
 def _read_info(path: Path) -> dict[str, Any] | None:
-    """The description at the beginning of an export, without reading the rest."""
+    """Read the description at the beginning of an export, without the rest."""
     try:
         with path.open("rb") as file:
             head = file.read(4096)

@@ -1,4 +1,4 @@
-"""What `opencode run --format json` prints: finished parts of the root session, one a line."""
+"""Output of `opencode run --format json`: finished parts of the root session, one per line."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def _add_line(messages: dict[str, dict[str, Any]], line: dict[str, Any]) -> None:
-    """Lines of one message are together, whatever came between."""
+    """Group the lines of one message, whatever is between them."""
     part, at = as_mapping(line.get("part")), {"created": line.get("timestamp")}
     if line.get("type") == "error":
         key = f"error {len(messages)}"

@@ -1,4 +1,4 @@
-"""What OpenCode's messages and parts say, wherever they are kept: an export, a stream, a store."""
+"""OpenCode's messages and parts, from an export, a stream or a store."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ REPORT_TAG = re.compile(r"<task_(?:result|error)>\n?(.*?)\n?</task_(?:result|err
 
 
 def usage_from_opencode(tokens: Any, cost: Any) -> Usage:
-    """Tokens and cost; nothing but zeros is nothing known."""
+    """Return tokens and cost; only zeros is unknown."""
     token_fields, cache = as_mapping(tokens), as_mapping(as_mapping(tokens).get("cache"))
     fresh, out = as_count(token_fields.get("input")), as_count(token_fields.get("output"))
     reasoning, total = as_count(token_fields.get("reasoning")), as_count(token_fields.get("total"))
@@ -64,12 +64,12 @@ def usage_from_opencode(tokens: Any, cost: Any) -> Usage:
 
 
 def events_from_opencode_call(
-    name: str, given: dict[str, Any] | None, metadata: Mapping[str, Any], origin: CallOrigin
+    name: str, arguments: dict[str, Any] | None, metadata: Mapping[str, Any], origin: CallOrigin
 ) -> list[AnyEvent]:
-    """What a call starts; a patch edits as many files as it names."""
-    if name in ("apply_patch", "patch") and (edits := _patch_edits(given, metadata, origin)):
+    """Return the events of a call; a patch edits as many files as it names."""
+    if name in ("apply_patch", "patch") and (edits := _patch_edits(arguments, metadata, origin)):
         return edits
-    event = event_from_call(name, given, origin)
+    event = event_from_call(name, arguments, origin)
     patched = isinstance(event, Edit) and as_text(metadata.get("diff"))
     return (
         [msgspec.structs.replace(event, patch=storable_value(patched, {}))] if patched else [event]
@@ -77,9 +77,9 @@ def events_from_opencode_call(
 
 
 def _patch_edits(
-    given: dict[str, Any] | None, metadata: Mapping[str, Any], origin: CallOrigin
+    arguments: dict[str, Any] | None, metadata: Mapping[str, Any], origin: CallOrigin
 ) -> list[AnyEvent]:
-    """The files that were changed; of what could not be applied, those that it names."""
+    """Return the changed files; for a patch that failed, those that it names."""
     files = [as_mapping(file) for file in as_list(metadata.get("files"))]
     actions = {"add": "create", "delete": "delete", "move": "move"}
     file_edits = [
@@ -91,7 +91,7 @@ def _patch_edits(
         for file in files
         if as_text(file.get("filePath"))
     ]
-    written = as_text(as_mapping(given).get("patchText"))
+    written = as_text(as_mapping(arguments).get("patchText"))
     if not file_edits and written:
         file_edits = [file._asdict() for file in files_in_patch(written)]
     place = msgspec.structs.asdict(origin)
@@ -101,7 +101,7 @@ def _patch_edits(
 
 
 def _stop_reason(result: str) -> str | None:
-    """What ended a command before its time."""
+    """Return what stopped a command early."""
     if "terminated command after exceeding timeout" in result[-600:]:
         return "out of time"
     return "interrupted" if result == "Tool execution aborted" else None
@@ -110,7 +110,7 @@ def _stop_reason(result: str) -> str | None:
 def finish_opencode_call(
     event: AnyEvent, done: bool | None, result: str | None, metadata: Mapping[str, Any]
 ) -> AnyEvent:
-    """The event with its result; `done` is whether the tool worked, not how a command ended."""
+    """Return the event with its result; `done`: whether the tool worked, not the command."""
     event_fields: dict[str, Any] = {}
     match event:
         case Command():
@@ -158,7 +158,7 @@ _EXITS: dict[str, Exit] = {
 
 
 class OpencodeRecording(NamedTuple):
-    """A session as it was found: what it says of itself, and its messages in order."""
+    """A session: its description, and its messages in order."""
 
     info: Mapping[str, Any]
     messages: Iterable[Any]
@@ -166,7 +166,7 @@ class OpencodeRecording(NamedTuple):
 
 
 class OpencodeFamily:
-    """The sessions that came of one: children are looked up by their id."""
+    """A session and its descendants; children are found by id."""
 
     def __init__(self, children: Mapping[str, Any], skipped: dict[str, int]) -> None:
         self.children = children
@@ -174,7 +174,7 @@ class OpencodeFamily:
         self.told: set[str] = set()
 
     def take_child(self, name: str | None) -> OpencodeRecording | None:
-        """A child that is there and was not told yet."""
+        """Return a child that exists and was not added yet."""
         if name is None or name in self.told or name not in self.children:
             return None
         self.told.add(name)
@@ -183,7 +183,7 @@ class OpencodeFamily:
 
 
 class _OpencodeLane:
-    """One session while it is told."""
+    """The state while one session is read."""
 
     def __init__(
         self, builder: SessionBuilder, name: str, family: OpencodeFamily, depth: int
@@ -197,15 +197,15 @@ class _OpencodeLane:
         self.finish: str | None = None
         self.error: tuple[Exit, str] | None = None
         self.last: int | None = None
-        """The number of the last thing the agent said."""
+        """Number of the agent's last message."""
         self.handoffs: dict[str, int] = {}
-        """Child → the number of the event that sent it off."""
+        """Child → number of the event that started it."""
 
 
 def session_from_opencode(
     recorded: OpencodeRecording, family: OpencodeFamily, reader: tuple[str, int]
 ) -> Session:
-    """A session with its children as lanes."""
+    """Build a session with its children as lanes."""
     builder = SessionBuilder(*reader, family.skipped)
     info = recorded.info
     builder.open_lane(agent=as_label(info.get("agent")))
@@ -263,29 +263,29 @@ def _add_user_message(
     if system and lane.system is None:
         lane.system = lane.builder.truncate_text(system)
     for part in parts:
-        said = as_text(part.get("text"))
-        if part.get("type") == "text" and said is not None:
-            if part.get("synthetic") is True and _finish_background_child(lane, said):
+        message_text = as_text(part.get("text"))
+        if part.get("type") == "text" and message_text is not None:
+            if part.get("synthetic") is True and _finish_background_child(lane, message_text):
                 continue
             if part.get("synthetic") is True or part.get("ignored") is True:
-                lane.builder.add_note(said, "added by agent", lane=lane.name, at=at)
+                lane.builder.add_note(message_text, "added by agent", lane=lane.name, at=at)
                 continue
-            text = lane.builder.truncate_text(said)
+            text = lane.builder.truncate_text(message_text)
             lane.builder.add_incoming_message(text, lane=lane.name, at=at)
         else:
             _add_aside(lane, part, at)
 
 
-def _finish_background_child(lane: _OpencodeLane, said: str) -> bool:
-    """The report of a child that worked in the background."""
-    task_tag = TASK_TAG.match(said)
+def _finish_background_child(lane: _OpencodeLane, text: str) -> bool:
+    """Add the report of a background child."""
+    task_tag = TASK_TAG.match(text)
     number = lane.handoffs.get(task_tag[1]) if task_tag else None
     if task_tag is None or number is None or task_tag[2] == "running":
         return False
-    report = REPORT_TAG.search(said)
+    report = REPORT_TAG.search(text)
     lane.builder.finish(
         lane.builder.events[number - 1],
-        report=lane.builder.truncate_text(report[1] if report else said),
+        report=lane.builder.truncate_text(report[1] if report else text),
         ok=task_tag[2] == "completed",
     )
     return True
@@ -294,7 +294,7 @@ def _finish_background_child(lane: _OpencodeLane, said: str) -> bool:
 def _add_aside(
     lane: _OpencodeLane, part: Mapping[str, Any], at: datetime | None, turn: Any = None
 ) -> None:
-    """What is neither said nor done, but worth keeping."""
+    """Add what is neither a message nor an action."""
     kind = part.get("type")
     match kind:
         case "text" | "reasoning" | "step-start" | "snapshot":
@@ -364,7 +364,7 @@ def _add_assistant_message(
 
 
 def add_failure(lane: _OpencodeLane, error: Any, at: datetime | None) -> None:
-    """An answer that was broken off, and why."""
+    """Add an answer that was aborted, and why."""
     name = as_text(as_mapping(error).get("name")) or "error"
     message = as_text(as_mapping(as_mapping(error).get("data")).get("message")) or json_excerpt(
         error
@@ -383,35 +383,35 @@ def add_failure(lane: _OpencodeLane, error: Any, at: datetime | None) -> None:
 def _add_part(
     lane: _OpencodeLane, part: dict[str, Any], origin: CallOrigin, info: Mapping[str, Any]
 ) -> None:
-    kind, said = part.get("type"), part.get("text")
+    kind, text = part.get("type"), part.get("text")
     time = as_mapping(part.get("time"))
     at = lane.builder.record_time(time_from_millis(time.get("start"))) or origin.at
     lane.builder.record_time(time_from_millis(time.get("end")))
     number, name, turn = origin.number, origin.lane, origin.turn
     if kind == "tool":
         _add_tool_part(lane, part, origin)
-    elif kind == "text" and isinstance(said, str) and said.strip():
+    elif kind == "text" and isinstance(text, str) and text.strip():
         if info.get("summary") is True:
-            _add_summary(lane, said, at)
+            _add_summary(lane, text, at)
             return
         model = as_label(info.get("modelID"))
         if model:
-            lane.builder.models[model] += len(said)
+            lane.builder.models[model] += len(text)
         lane.last = number
-        lane.builder.add_agent_message(said, lane=name, turn=turn, at=at)
-    elif kind == "reasoning" and isinstance(said, str) and said.strip():
-        lane.builder.add_thought(said, lane=name, turn=turn, at=at)
+        lane.builder.add_agent_message(text, lane=name, turn=turn, at=at)
+    elif kind == "reasoning" and isinstance(text, str) and text.strip():
+        lane.builder.add_thought(text, lane=name, turn=turn, at=at)
     else:
         _add_aside(lane, part, at, turn)
 
 
-def _add_summary(lane: _OpencodeLane, said: str, at: datetime | None) -> None:
-    """What is left of a conversation that was shortened; that it was may be noted already."""
+def _add_summary(lane: _OpencodeLane, text: str, at: datetime | None) -> None:
+    """Add the summary of a compaction, which may already be noted."""
     mark = lane.builder.events[-1] if lane.builder.events else None
     if isinstance(mark, Note) and mark.about == "compaction" and mark.lane == lane.name:
-        lane.builder.finish(mark, text=lane.builder.truncate_text(said))
+        lane.builder.finish(mark, text=lane.builder.truncate_text(text))
     else:
-        lane.builder.add_note(said, about="compaction", lane=lane.name, at=at)
+        lane.builder.add_note(text, about="compaction", lane=lane.name, at=at)
 
 
 def _add_tool_part(lane: _OpencodeLane, part: Mapping[str, Any], origin: CallOrigin) -> None:
@@ -459,7 +459,7 @@ def _add_answer(
     metadata: Mapping[str, Any],
     at: datetime | None,
 ) -> None:
-    """What the user said to a question, or that there was no answer."""
+    """Add the user's answer to a question, or that there was none."""
     answers = [
         ", ".join(str(choice) for choice in answer) if isinstance(answer, list) else str(answer)
         for answer in as_list(metadata.get("answers"))
@@ -467,14 +467,14 @@ def _add_answer(
     if not done:
         lane.builder.add_note(result or "", about="question unanswered", lane=lane.name, at=at)
         return
-    said = lane.builder.truncate_text("\n".join(answers) or result or "")
-    lane.builder.add_incoming_message(said, lane=lane.name, at=at, intent="answer")
+    text = lane.builder.truncate_text("\n".join(answers) or result or "")
+    lane.builder.add_incoming_message(text, lane=lane.name, at=at, intent="answer")
 
 
 def _add_child(
-    lane: _OpencodeLane, event: Handoff, name: str | None, given: Mapping[str, Any] | None
+    lane: _OpencodeLane, event: Handoff, name: str | None, arguments: Mapping[str, Any] | None
 ) -> None:
-    """Tell the session that took the work, and say which lane it is."""
+    """Add the session that received the work, and set its lane."""
     if name is None:
         return
     lane.handoffs[name] = event.number
@@ -485,7 +485,9 @@ def _add_child(
             # The same child was sent on with more work.
             builder.finish(builder.events[event.number - 1], child=lane.builder.truncate_text(name))
         return
-    agent = as_text(recording.info.get("agent")) or as_text(as_mapping(given).get("subagent_type"))
+    agent = as_text(recording.info.get("agent")) or as_text(
+        as_mapping(arguments).get("subagent_type")
+    )
     child = builder.open_lane(
         lane.builder.truncate_text(name),
         lane.name,

@@ -33,7 +33,7 @@ _TABLES: dict[str, Sequence[str]] = {
 _PARTS_QUERY = "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY message_id, id"
 _MESSAGES_QUERY = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
 MAX_FOLDER_FILES = 20_000
-"""How many files of a folder are looked at."""
+"""Number of files of a folder that are examined."""
 MAX_INFO_BYTES = 1 << 20
 _SAFE_NAME = re.compile(r"[\w-]{1,128}")
 StoredFileKind = Literal["session", "message", "part"]
@@ -110,7 +110,7 @@ def _iter_database_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -
 
 
 def _is_in_new_tables(base: sqlite3.Connection, session: str) -> bool:
-    """Whether a session's messages are in the table that newer versions prepare for."""
+    """Whether a session's messages are in the newer table."""
     if "session_id" not in table_columns(base, "session_message"):
         return False
     query = "SELECT 1 FROM session_message WHERE session_id = ? LIMIT 1"
@@ -173,7 +173,7 @@ def _load_messages(
 
 
 def stored_file_kind(source: RecordingSource) -> StoredFileKind | None:
-    """What a file holds; None for those of others."""
+    """Return the kind of a file; None for other programs' files."""
     if b'"sessionID"' not in source.head and b'"projectID"' not in source.head:
         return None
     fields = _read_document(source)
@@ -191,13 +191,13 @@ def _read_document(source: RecordingSource) -> dict[str, Any]:
     return as_mapping(source.document if not lines else lines[0] if len(lines) == 1 else None)
 
 
-def _is_session_info(told: Mapping[str, Any]) -> bool:
-    named = all(as_text(told.get(name)) for name in ("id", "projectID", "directory", "version"))
-    return named and isinstance(told.get("time"), dict) and "messages" not in told
+def _is_session_info(record: Mapping[str, Any]) -> bool:
+    named = all(as_text(record.get(name)) for name in ("id", "projectID", "directory", "version"))
+    return named and isinstance(record.get("time"), dict) and "messages" not in record
 
 
 def storage_owner(source: RecordingSource) -> Path | None:
-    """The file of the session that a message, a part or a child belongs to."""
+    """Return the file of the session that a message, part or child belongs to."""
     fields, stored = _read_document(source), _stored_sessions(_storage_root(source.path))
     name = as_text(fields.get("sessionID")) or as_text(fields.get("id")) or ""
     above: dict[str, None] = {}
@@ -213,7 +213,7 @@ def storage_owner(source: RecordingSource) -> Path | None:
 
 
 def find_session_family(source: RecordingSource) -> dict[str, Path]:
-    """A session and those that came of it, by their ids."""
+    """Return a session and its descendants, by id."""
     first, stored = (
         as_text(_read_document(source).get("id")) or "",
         _stored_sessions(_storage_root(source.path)),
@@ -232,7 +232,7 @@ def find_session_family(source: RecordingSource) -> dict[str, Path]:
 
 
 def list_storage_parts(source: RecordingSource) -> Sequence[Path]:
-    """All files of a session and of its children but the first one."""
+    """Return all files of a session and its children except the first."""
     root, files = _storage_root(source.path), []
     for name, path in find_session_family(source).items():
         messages = _json_files_of(root / "message", name)
@@ -243,7 +243,7 @@ def list_storage_parts(source: RecordingSource) -> Sequence[Path]:
 
 
 def load_stored_session(source: RecordingSource, path: Path) -> OpencodeRecording | None:
-    """A session with its messages; None where it has none."""
+    """Load a session with its messages; None if it has none."""
     root, info = _storage_root(source.path), _read_document(source.beside(path))
     messages = []
     for one in _json_files_of(root / "message", as_text(info.get("id")) or ""):
@@ -260,7 +260,7 @@ def _creation_time(message: Mapping[str, Any]) -> float:
 
 
 def _storage_root(path: Path) -> Path:
-    """Sessions lie by project, messages by session, parts by message."""
+    """Sessions are stored by project, messages by session, parts by message."""
     return path.parent.parent.parent
 
 
@@ -278,7 +278,7 @@ def _iter_json_files(folder: Path) -> Iterator[Path]:
 
 
 def _stored_sessions(root: Path) -> StoredSessions:
-    """The sessions of a store, looked up again only when one comes or goes."""
+    """Return the sessions of a store; cached until one is added or removed."""
     try:
         folders = sorted(islice((root / "session").iterdir(), MAX_FOLDER_FILES))
         stamps = tuple((folder, folder.stat().st_mtime_ns) for folder in folders)

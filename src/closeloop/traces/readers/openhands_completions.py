@@ -1,4 +1,4 @@
-"""OpenHands' `llm_completions`: a file for each model call, the last with the whole dialogue."""
+"""OpenHands' `llm_completions`: one file per model call, the last with the whole dialogue."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def _split_stretches(attempt: list[LoggedCall]) -> Iterator[list[LoggedCall]]:
-    """Calls between two compactions: within, the dialogue only grows."""
+    """Yield the calls between two compactions, within which the dialogue only grows."""
     stretch: list[LoggedCall] = []
     for one in attempt:
         if stretch and one.messages < stretch[-1].messages:
@@ -115,7 +115,7 @@ def _build_session(dialogue: _CompletionLog, attempt: list[LoggedCall]) -> Sessi
 
 
 class _CompletionLog:
-    """The messages of an attempt, each told once."""
+    """The messages of an attempt, each added once."""
 
     def __init__(self, builder: SessionBuilder, *, several: bool) -> None:
         self.builder = builder
@@ -128,7 +128,7 @@ class _CompletionLog:
         self.summary: str | None = None
 
     def add_logged_call(self, call: Mapping[str, Any], logs: Mapping[int, LoggedCall]) -> None:
-        """What a call was sent and answered, but for what earlier stretches told."""
+        """Add a call's request and answer without what earlier parts contained."""
         messages = [*request_messages(call), reply_message(call)]
         earlier = self.seen
         current: set[tuple[str, ...]] = set()
@@ -143,22 +143,22 @@ class _CompletionLog:
         self.seen = earlier | current
 
     def _add_message(self, message: dict[str, Any], log: LoggedCall | None) -> None:
-        role, said = message.get("role"), content_text(message.get("content"))
+        role, text = message.get("role"), content_text(message.get("content"))
         self.builder.at = None
         if role == "system":
-            self.system = self.system or self.builder.text_or_none(said)
+            self.system = self.system or self.builder.text_or_none(text)
         elif role == "assistant":
-            self._add_assistant_message(message, said, log)
-        elif role == "tool" or _RESULT_HEADER.match(said):
-            self._add_result(message, said)
+            self._add_assistant_message(message, text, log)
+        elif role == "tool" or _RESULT_HEADER.match(text):
+            self._add_result(message, text)
         elif role == "user":
-            self.builder.add_user_message(said, None if self.requested else "request")
+            self.builder.add_user_message(text, None if self.requested else "request")
             self.requested = True
         else:
             self.builder.add_note(json_excerpt(message), f"unknown: {role}")
 
     def _add_assistant_message(
-        self, message: dict[str, Any], said: str, log: LoggedCall | None
+        self, message: dict[str, Any], text: str, log: LoggedCall | None
     ) -> None:
         turn = Turn()
         if log is not None:
@@ -168,32 +168,34 @@ class _CompletionLog:
         if isinstance(reasoning := message.get("reasoning_content"), str):
             self.builder.add_thought(reasoning)
         calls = [_parse_native_call(call) for call in as_list(message.get("tool_calls"))]
-        if not calls and (function_tag := _FUNCTION_TAG.search(said)):
+        if not calls and (function_tag := _FUNCTION_TAG.search(text)):
             # Calls in text, for models that know no tools.
             calls = [(function_tag[1].strip(), dict(_PARAMETER_TAG.findall(function_tag[2])), None)]
-            said = said[: function_tag.start()]
+            text = text[: function_tag.start()]
         self.finished = not calls
         if not calls:
-            self.builder.add_agent_message(said)
-            self.summary = self.builder.truncate_text(said)
-        elif said and any(tool == "finish" and not given for tool, given, _ in calls):
+            self.builder.add_agent_message(text)
+            self.summary = self.builder.truncate_text(text)
+        elif text and any(tool == "finish" and not arguments for tool, arguments, _ in calls):
             # Older versions end with a call that says nothing.
-            calls = [(tool, given or {"message": said}, known) for tool, given, known in calls]
+            calls = [
+                (tool, arguments or {"message": text}, known) for tool, arguments, known in calls
+            ]
         else:
-            self.builder.add_thought(said)
+            self.builder.add_thought(text)
         for tool, call_arguments, call_id in calls:
             self._add_call(tool, call_arguments, call_id)
 
-    def _add_call(self, tool: str, given: dict[str, Any] | None, known: str | None) -> None:
+    def _add_call(self, tool: str, arguments: dict[str, Any] | None, known: str | None) -> None:
         if tool == "finish":
-            given = given or {"message": "finish"}
+            arguments = arguments or {"message": "finish"}
         if tool == "think":
-            said = self.builder.truncate_text(as_text(as_mapping(given).get("thought")) or "")
+            text = self.builder.truncate_text(as_text(as_mapping(arguments).get("thought")) or "")
             event: AnyEvent = self.builder.add(
-                Thought(**self.builder.event_fields(known), text=said)
+                Thought(**self.builder.event_fields(known), text=text)
             )
         else:
-            event = self.builder.add_call(tool, given, known)
+            event = self.builder.add_call(tool, arguments, known)
         if event.call is None:
             self.unnamed.append(event)
         if tool == "finish":
@@ -201,33 +203,33 @@ class _CompletionLog:
             if isinstance(event, Message):
                 self.summary = event.text
 
-    def _add_result(self, message: dict[str, Any], said: str) -> None:
+    def _add_result(self, message: dict[str, Any], text: str) -> None:
         call_id = as_text(message.get("tool_call_id"))
         event = self.builder.find_open_call(self.builder.lane, call_id)
         if event is None and self.unnamed:
             event = self.unnamed.popleft()
-        said = _RESULT_HEADER.sub("", said, count=1)
+        text = _RESULT_HEADER.sub("", text, count=1)
         if event is None:
-            self.builder.add_note(said, UNPAIRED_RESULT)
+            self.builder.add_note(text, UNPAIRED_RESULT)
             return
-        if isinstance(event, Command) and said.startswith(_NOT_EXECUTED_PREFIXES):
-            finished_event = self.builder.add_refusal(event, said)
+        if isinstance(event, Command) and text.startswith(_NOT_EXECUTED_PREFIXES):
+            finished_event = self.builder.add_refusal(event, text)
         else:
-            finished_event = self.builder.add_result(event, said, _result_success(event, said))
+            finished_event = self.builder.add_result(event, text, _result_success(event, text))
         if isinstance(finished_event, Command) and finished_event.exit_code == -1:
             # It was still running.
             self.builder.update_event(finished_event, exit_code=None, exit_from=None)
 
 
 def _message_key(message: Mapping[str, Any]) -> tuple[str, ...]:
-    """What makes a message the same one in another call's log."""
+    """Return what identifies a message in another call's log."""
     calls = [as_mapping(call).get("function") for call in as_list(message.get("tool_calls"))]
     facts = (message.get("role"), message.get("tool_call_id"), calls)
     return (content_text(message.get("content")), *map(str, facts))
 
 
-def _parse_native_call(told: object) -> tuple[str, dict[str, Any] | None, str | None]:
-    call = as_mapping(told)
+def _parse_native_call(record: object) -> tuple[str, dict[str, Any] | None, str | None]:
+    call = as_mapping(record)
     function = as_mapping(call.get("function"))
     call_arguments = function.get("arguments")
     call_arguments = (
@@ -241,9 +243,9 @@ def _parse_native_call(told: object) -> tuple[str, dict[str, Any] | None, str | 
     )
 
 
-def _result_success(event: AnyEvent, said: str) -> bool | None:
-    """What the text of a result says of it; for most tools nothing."""
-    start = said.lstrip()[:2000]
+def _result_success(event: AnyEvent, text: str) -> bool | None:
+    """Return what the text of a result says about success; None for most tools."""
+    start = text.lstrip()[:2000]
     if start.startswith(_REFUSAL_PREFIXES):
         return False
     if isinstance(event, Edit | Read) and start.startswith("-----") and _TRACEBACK in start:
@@ -255,14 +257,14 @@ def _result_success(event: AnyEvent, said: str) -> bool | None:
 
 
 class LoggedCall(Record):
-    """One call of the model, as far as its place in the dialogue goes."""
+    """One model call, by its place in the dialogue."""
 
     path: Path
     request: str
-    """The digest of what the user asked first."""
+    """Digest of the user's first request."""
     messages: int
     opening: bool
-    """Nothing was answered before: an attempt begins here."""
+    """Whether nothing was answered before: an attempt begins here."""
     at: datetime | None
     seconds: float | None
     known: str | None
@@ -270,9 +272,9 @@ class LoggedCall(Record):
     usage: Usage
 
 
-def is_completion_log(told: object) -> bool:
-    """Whether a document is one call: what was sent, and what came back."""
-    call = as_mapping(told)
+def is_completion_log(record: object) -> bool:
+    """Whether a document is one call: its request and its answer."""
+    call = as_mapping(record)
     answer = as_mapping(call.get("response"))
     first = as_mapping(next(iter(as_list(call.get("messages"))), None))
     own = "fncall_messages" in call or "kwargs" in call or "raw_messages" in call
@@ -286,7 +288,7 @@ def is_completion_log(told: object) -> bool:
 
 
 def request_messages(call: Mapping[str, Any]) -> list[Any]:
-    """The dialogue with its tool calls as such, where calls in text were made from them."""
+    """Return the dialogue with its tool calls, if text calls were made from them."""
     for key in ("fncall_messages", "raw_messages", "messages"):
         if isinstance(messages := call.get(key), list) and messages:
             return messages
@@ -294,7 +296,7 @@ def request_messages(call: Mapping[str, Any]) -> list[Any]:
 
 
 def reply_message(call: Mapping[str, Any]) -> dict[str, Any]:
-    """The message that came back, with its tool calls where there is such a form of it."""
+    """Return the answer, with its tool calls if there is such a form."""
     for key in ("fncall_response", "response"):
         choices = as_list(as_mapping(call.get(key)).get("choices"))
         if choices and (message := as_mapping(as_mapping(choices[0]).get("message"))):
@@ -302,9 +304,9 @@ def reply_message(call: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def parse_logged_call(path: Path, told: object) -> LoggedCall:
-    """The facts of one call."""
-    call = as_mapping(told)
+def parse_logged_call(path: Path, record: object) -> LoggedCall:
+    """Parse the facts of one call."""
+    call = as_mapping(record)
     messages = [as_mapping(message) for message in request_messages(call)]
     first_request = next(
         (content_text(one.get("content")) for one in messages if one.get("role") == "user"),
@@ -326,7 +328,7 @@ def parse_logged_call(path: Path, told: object) -> LoggedCall:
 
 
 def list_attempt_calls(source: RecordingSource) -> list[LoggedCall]:
-    """The calls of the attempt that a file belongs to, in order; the last one holds the most."""
+    """Return the calls of a file's attempt, in order; the last one contains the most."""
     own_call = parse_logged_call(source.path, source.document)
     try:
         changed = source.path.parent.stat().st_mtime_ns
@@ -344,7 +346,7 @@ def list_attempt_calls(source: RecordingSource) -> list[LoggedCall]:
 
 @lru_cache(maxsize=8)
 def _calls_in_folder(folder: Path, changed: int) -> dict[str, list[LoggedCall]]:
-    """The calls in a folder by their request, in order: read once, not once for each file."""
+    """Return the calls in a folder by request, in order; read once."""
     calls: dict[str, list[LoggedCall]] = {}
     try:
         with os.scandir(folder) as entries:

@@ -68,7 +68,7 @@ _COMMON_PARAMETERS = {
 
 
 class OpenhandsStream:
-    """A session in the making. Delegates speak in the same stream until they report."""
+    """Builds a session. Delegates use the same stream until they report."""
 
     def __init__(self, reader: str, version: int, source: RecordingSource) -> None:
         self.builder = SessionBuilder(reader, version, source.skipped, several=True)
@@ -85,9 +85,9 @@ class OpenhandsStream:
         self.state: tuple[str, str | None] = ("", None)
         self.summary: str | None = None
 
-    def add_event(self, told: Any) -> None:
-        """One event, whatever it is."""
-        event = as_mapping(told)
+    def add_event(self, record: Any) -> None:
+        """Add one event of any kind."""
+        event = as_mapping(record)
         self.builder.at = self.builder.record_time(time_from_text(event.get("timestamp")))
         kind, observation = event.get("action"), event.get("observation")
         if isinstance(kind, str):
@@ -99,27 +99,27 @@ class OpenhandsStream:
             extras = event.get("extras")
             self._add_observation(observation, event, extras if isinstance(extras, dict) else event)
         else:
-            self.builder.add_note(json_excerpt(told), "unknown: event")
+            self.builder.add_note(json_excerpt(record), "unknown: event")
 
     # Actions
 
-    def _add_action(self, kind: str, event: dict[str, Any], given: dict[str, Any]) -> None:
+    def _add_action(self, kind: str, event: dict[str, Any], arguments: dict[str, Any]) -> None:
         mine = event.get("source", "agent") == "agent"
-        thought = given.get("thought")
+        thought = arguments.get("thought")
         if mine and kind not in ("system", "message", "recall", "null", "change_agent_state"):
             self._begin_turn(event)
             if isinstance(thought, str) and kind not in ("finish", "think"):
                 self.builder.add_thought(thought)
         if handler := _ACTION_HANDLERS.get(kind):
-            added_event = handler(self, event, given)
+            added_event = handler(self, event, arguments)
         elif kind in ("null", "start", "recall"):
             self.builder.count_skip("an empty event" if kind != "recall" else "a copy of a message")
             return
         elif kind in _ASIDE_ACTIONS:
-            self.builder.add_note(_state_text(given), kind)
+            self.builder.add_note(_state_text(arguments), kind)
             return
         else:
-            plain = {key: value for key, value in given.items() if key != "thought"}
+            plain = {key: value for key, value in arguments.items() if key != "thought"}
             added_event = self.builder.add_tool_use(kind, plain, _call_id(event))
         if added_event is not None:
             number = event.get("id")
@@ -127,81 +127,83 @@ class OpenhandsStream:
                 self.actions[number] = added_event
             self.waiting = added_event
 
-    def _add_system_prompt(self, event: dict[str, Any], given: dict[str, Any]) -> None:
-        if self.system is None and isinstance(given.get("content"), str):
-            self.system = self.builder.truncate_text(given["content"])
-        self.version = self.version or self.builder.text_or_none(given.get("openhands_version"))
+    def _add_system_prompt(self, event: dict[str, Any], arguments: dict[str, Any]) -> None:
+        if self.system is None and isinstance(arguments.get("content"), str):
+            self.system = self.builder.truncate_text(arguments["content"])
+        self.version = self.version or self.builder.text_or_none(arguments.get("openhands_version"))
 
-    def _add_message(self, event: dict[str, Any], given: dict[str, Any]) -> None:
-        said = content_text(given.get("content"))
+    def _add_message(self, event: dict[str, Any], arguments: dict[str, Any]) -> None:
+        text = content_text(arguments.get("content"))
         if event.get("source", "agent" if self.requested else "user") != "agent":
             intent = "answer" if self.asked else None if self.requested else "request"
-            self.builder.add_user_message(said, intent)  # type: ignore[arg-type]
+            self.builder.add_user_message(text, intent)  # type: ignore[arg-type]
             self.requested, self.asked = True, False
             return
         self._begin_turn(event)
-        self.asked = bool(given.get("wait_for_response")) and "?" in said
-        self.builder.add_agent_message(said, "question" if self.asked else None)
-        self.summary = self.builder.truncate_text(said)
+        self.asked = bool(arguments.get("wait_for_response")) and "?" in text
+        self.builder.add_agent_message(text, "question" if self.asked else None)
+        self.summary = self.builder.truncate_text(text)
 
-    def _add_command(self, event: dict[str, Any], given: dict[str, Any]) -> AnyEvent:
-        line = as_text(given.get("command")) or ""
+    def _add_command(self, event: dict[str, Any], arguments: dict[str, Any]) -> AnyEvent:
+        line = as_text(arguments.get("command")) or ""
         return self.builder.add_command(
-            line, _call_id(event), self.builder.text_or_none(given.get("cwd"))
+            line, _call_id(event), self.builder.text_or_none(arguments.get("cwd"))
         )
 
-    def _add_cell(self, event: dict[str, Any], given: dict[str, Any]) -> AnyEvent:
-        code = as_text(given.get("code")) or ""
+    def _add_cell(self, event: dict[str, Any], arguments: dict[str, Any]) -> AnyEvent:
+        code = as_text(arguments.get("code")) or ""
         if skill_call := parse_skill_call(code):
             return self.builder.add_call(*skill_call, _call_id(event))
         return self.builder.add_tool_use("run_ipython", {"code": code}, _call_id(event))
 
-    def _add_read(self, event: dict[str, Any], given: dict[str, Any]) -> AnyEvent:
-        lines = [n for n in as_list(given.get("view_range"))[:2] if isinstance(n, int) and n > 0]
+    def _add_read(self, event: dict[str, Any], arguments: dict[str, Any]) -> AnyEvent:
+        lines = [
+            n for n in as_list(arguments.get("view_range"))[:2] if isinstance(n, int) and n > 0
+        ]
         return self.builder.add(
             Read(
                 **self.builder.event_fields(_call_id(event)),
-                path=self.builder.truncate_text(as_text(given.get("path")) or ""),
+                path=self.builder.truncate_text(as_text(arguments.get("path")) or ""),
                 first_line=lines[0] if lines else None,
                 last_line=lines[1] if len(lines) > 1 else None,
             )
         )
 
-    def _add_write(self, event: dict[str, Any], given: dict[str, Any]) -> AnyEvent:
-        return self._add_file_change(event, given, "create", None, given.get("content"))
+    def _add_write(self, event: dict[str, Any], arguments: dict[str, Any]) -> AnyEvent:
+        return self._add_file_change(event, arguments, "create", None, arguments.get("content"))
 
-    def _add_edit(self, event: dict[str, Any], given: dict[str, Any]) -> AnyEvent:
-        code = given.get("translated_ipython_code")
+    def _add_edit(self, event: dict[str, Any], arguments: dict[str, Any]) -> AnyEvent:
+        code = arguments.get("translated_ipython_code")
         if isinstance(code, str):
-            given = {**given, **parse_editor_arguments(code)}
-        if given.get("command") == "view":
-            return self._add_read(event, given)
-        create = given.get("command") == "create"
-        after = given.get("file_text") if create else given.get("new_str")
-        after = after if isinstance(after, str) else as_text(given.get("content"))
+            arguments = {**arguments, **parse_editor_arguments(code)}
+        if arguments.get("command") == "view":
+            return self._add_read(event, arguments)
+        create = arguments.get("command") == "create"
+        after = arguments.get("file_text") if create else arguments.get("new_str")
+        after = after if isinstance(after, str) else as_text(arguments.get("content"))
         return self._add_file_change(
-            event, given, "create" if create else "change", given.get("old_str"), after
+            event, arguments, "create" if create else "change", arguments.get("old_str"), after
         )
 
     def _add_file_change(
-        self, event: Any, given: dict[str, Any], action: Any, before: Any, after: Any
+        self, event: Any, arguments: dict[str, Any], action: Any, before: Any, after: Any
     ) -> AnyEvent:
         return self.builder.add(
             Edit(
                 **self.builder.event_fields(_call_id(event)),
-                path=self.builder.truncate_text(as_text(given.get("path")) or ""),
+                path=self.builder.truncate_text(as_text(arguments.get("path")) or ""),
                 action=action,
                 before=self.builder.truncate_text(before) if isinstance(before, str) else None,
                 after=self.builder.truncate_text(after) if isinstance(after, str) else None,
             )
         )
 
-    def _add_delegation(self, event: dict[str, Any], given: dict[str, Any]) -> AnyEvent:
-        inputs = as_mapping(given.get("inputs"))
+    def _add_delegation(self, event: dict[str, Any], arguments: dict[str, Any]) -> AnyEvent:
+        inputs = as_mapping(arguments.get("inputs"))
         brief = as_text(inputs.get("task")) or (json_excerpt(inputs) if inputs else "")
         lane = f"delegate-{len(self.delegates) + self.builder.next_number}"
         self.builder.open_lane(
-            lane, self.builder.lane, self.builder.text_or_none(given.get("agent"))
+            lane, self.builder.lane, self.builder.text_or_none(arguments.get("agent"))
         )
         handoff = self.builder.add(
             Handoff(
@@ -214,53 +216,55 @@ class OpenhandsStream:
         self.builder.lane, self.builder.turn = lane, None
         return handoff
 
-    def _add_thought(self, event: dict[str, Any], given: dict[str, Any]) -> None:
-        self.builder.add_thought(as_text(given.get("thought")) or "", _call_id(event))
+    def _add_thought(self, event: dict[str, Any], arguments: dict[str, Any]) -> None:
+        self.builder.add_thought(as_text(arguments.get("thought")) or "", _call_id(event))
 
-    def _add_claim(self, event: dict[str, Any], given: dict[str, Any]) -> None:
-        outputs = as_mapping(given.get("outputs"))
-        words = (given.get("final_thought"), given.get("thought"), outputs.get("content"))
-        said = next((one for one in words if isinstance(one, str) and one.strip()), "")
-        said = said or as_text(event.get("message")) or "finish"
-        self.builder.add_agent_message(said, "claim", _call_id(event))
+    def _add_claim(self, event: dict[str, Any], arguments: dict[str, Any]) -> None:
+        outputs = as_mapping(arguments.get("outputs"))
+        words = (arguments.get("final_thought"), arguments.get("thought"), outputs.get("content"))
+        text = next((one for one in words if isinstance(one, str) and one.strip()), "")
+        text = text or as_text(event.get("message")) or "finish"
+        self.builder.add_agent_message(text, "claim", _call_id(event))
         if self.builder.lane == ROOT_LANE:
-            self.summary = self.builder.truncate_text(said)
+            self.summary = self.builder.truncate_text(text)
             self.state = ("finished", None)
 
-    def _add_rejection(self, event: dict[str, Any], given: dict[str, Any]) -> None:
-        said = as_text(as_mapping(given.get("outputs")).get("reason")) or as_text(
-            given.get("thought")
+    def _add_rejection(self, event: dict[str, Any], arguments: dict[str, Any]) -> None:
+        text = as_text(as_mapping(arguments.get("outputs")).get("reason")) or as_text(
+            arguments.get("thought")
         )
-        self.builder.add_note(said or "reject", "reject")
+        self.builder.add_note(text or "reject", "reject")
         if self.builder.lane == ROOT_LANE:
-            self.state = ("rejected", said)
+            self.state = ("rejected", text)
 
-    def _add_compaction(self, event: dict[str, Any], given: dict[str, Any]) -> None:
-        self.builder.add_note(as_text(given.get("summary")) or json_excerpt(given), "compaction")
+    def _add_compaction(self, event: dict[str, Any], arguments: dict[str, Any]) -> None:
+        self.builder.add_note(
+            as_text(arguments.get("summary")) or json_excerpt(arguments), "compaction"
+        )
 
     # Observations
 
     def _add_observation(self, seen: str, event: dict[str, Any], more: dict[str, Any]) -> None:
-        said = content_text(event.get("content"))
+        text = content_text(event.get("content"))
         action = self._take_action(event)
         if seen == "delegate" and self.delegates:
-            self._finish_delegation(said or json_excerpt(as_mapping(more.get("outputs"))), event)
+            self._finish_delegation(text or json_excerpt(as_mapping(more.get("outputs"))), event)
         elif seen == "agent_state_changed":
             state = as_text(more.get("agent_state")) or ""
             self.state = (state, as_text(more.get("reason")))
             self.builder.add_note(f"{state} {more.get('reason') or ''}".strip(), "state")
         elif seen == "user_rejected":
             if action is not None:
-                self.builder.add_refusal(action, said)
-            self.builder.add_user_message(said or "rejected", "correction")
+                self.builder.add_refusal(action, text)
+            self.builder.add_user_message(text or "rejected", "correction")
         elif action is None:
             if seen in ("null", "think"):
                 self.builder.count_skip("an empty event")
             else:
                 about = seen if seen in ("error", "recall") else f"unknown: {seen}"
-                self.builder.add_note(said or json_excerpt(event), about)
+                self.builder.add_note(text or json_excerpt(event), about)
         else:
-            self._finish_action(action, seen, said, more)
+            self._finish_action(action, seen, text, more)
 
     def _take_action(self, event: Mapping[str, Any]) -> AnyEvent | None:
         cause, waiting = event.get("cause"), self.waiting
@@ -272,13 +276,13 @@ class OpenhandsStream:
         self.waiting = None
         return waiting
 
-    def _finish_action(self, action: AnyEvent, seen: str, said: str, more: dict[str, Any]) -> None:
-        failed = seen == "error" or said.startswith(_FAILURE_PREFIXES)
+    def _finish_action(self, action: AnyEvent, seen: str, text: str, more: dict[str, Any]) -> None:
+        failed = seen == "error" or text.startswith(_FAILURE_PREFIXES)
         ok: bool | None = not failed
         if seen == "run_ipython" and isinstance(action, ToolUse):
-            ok = False if "Traceback (most recent call last)" in said else None
+            ok = False if "Traceback (most recent call last)" in text else None
         facts: dict[str, object] = {"seconds": seconds_between(action.at, self.builder.at)}
-        finished_event = self.builder.add_result(action, said, ok)
+        finished_event = self.builder.add_result(action, text, ok)
         if isinstance(finished_event, Command):
             stated = as_mapping(more.get("metadata")).get("exit_code", more.get("exit_code"))
             code = as_exit_code(stated)
@@ -286,15 +290,15 @@ class OpenhandsStream:
             if code is not None and code != -1:
                 facts |= {"exit_code": code, "exit_from": "stated"}
         elif isinstance(finished_event, Edit):
-            facts |= self._edit_fields(finished_event, said, more, failed=failed)
+            facts |= self._edit_fields(finished_event, text, more, failed=failed)
         self.builder.update_event(finished_event, **facts)
 
     def _edit_fields(
-        self, edit: Edit, said: str, more: dict[str, Any], *, failed: bool
+        self, edit: Edit, text: str, more: dict[str, Any], *, failed: bool
     ) -> dict[str, object]:
-        """What the observation knows of a file before and after."""
+        """Return what the observation knows about a file before and after."""
         facts: dict[str, object] = {}
-        patch = as_text(more.get("diff")) or (said if said.startswith("--- ") else None)
+        patch = as_text(more.get("diff")) or (text if text.startswith("--- ") else None)
         if patch and not failed:
             facts["patch"] = self.builder.truncate_text(patch)
         # Some versions say of every file that it was not there.
@@ -307,12 +311,12 @@ class OpenhandsStream:
                 facts["before"] = self.builder.truncate_text(more["old_content"])
         return facts
 
-    def _finish_delegation(self, said: str, event: Mapping[str, Any]) -> None:
+    def _finish_delegation(self, text: str, event: Mapping[str, Any]) -> None:
         action, lane, counted = self.delegates.pop()
         if counted and self.counted["prompt_tokens"] < counted["prompt_tokens"]:
             self.counted = counted
         self.builder.lane, self.builder.turn = lane, action.turn
-        finished_event = self.builder.add_result(action, said, ok=None)
+        finished_event = self.builder.add_result(action, text, ok=None)
         self.builder.update_event(
             finished_event, seconds=seconds_between(action.at, self.builder.at)
         )
@@ -320,7 +324,7 @@ class OpenhandsStream:
     # Usage and end
 
     def _begin_turn(self, event: Mapping[str, Any]) -> None:
-        """A provider's message is counted once, whether by its own usage or by a growing total."""
+        """Count a provider message once, by its own usage or by a growing total."""
         answer = as_mapping(as_mapping(event.get("tool_call_metadata")).get("model_response"))
         response_id = as_text(answer.get("id"))
         model = self.builder.text_or_none(answer.get("model"))
@@ -334,14 +338,14 @@ class OpenhandsStream:
         if response_id is not None:
             self.responses[response_id] = turn
 
-    def _stated_usage(self, told: object) -> Usage:
-        """What an answer itself says; a growing total will hold it too."""
+    def _stated_usage(self, record: object) -> Usage:
+        """Return the usage of an answer itself, which a growing total includes too."""
         for key in _TOKEN_KEYS[:2] if self.counted else ():
-            self.counted[key] += as_count(as_mapping(told).get(key)) or 0
-        return usage_from_openai(told)
+            self.counted[key] += as_count(as_mapping(record).get(key)) or 0
+        return usage_from_openai(record)
 
     def _usage_growth(self, metrics: Mapping[str, Any]) -> Usage:
-        """What was added since the total was last told."""
+        """Return what was added since the last total."""
         totals = as_mapping(metrics.get("accumulated_token_usage"))
         current: dict[str, float] = {key: as_count(totals.get(key)) or 0 for key in _TOKEN_KEYS}
         current["cost"] = as_amount(metrics.get("accumulated_cost")) or 0.0
@@ -355,14 +359,14 @@ class OpenhandsStream:
         )
 
     def total_usage(self, metrics: Mapping[str, Any]) -> Usage:
-        """Of all turns; where none was told, what the evaluation counted."""
+        """Return the usage of all turns, or the evaluation's count if there is none."""
         turns = self.builder.total_usage()
         if turns.input_tokens is None and turns.output_tokens is None:
             turns = usage_from_openai(metrics.get("accumulated_token_usage"))
         return with_total_cost(turns, metrics.get("accumulated_cost"))
 
     def session_outcome(self, error: str | None) -> tuple[Exit, str | None]:
-        """How it ended, by the evaluation's word or the agent's last state."""
+        """Return how it ended, by the evaluation or the agent's last state."""
         if error:
             limits = ("maximum iteration", "max budget", "budget")
             spent = any(limit in error.lower() for limit in limits)
@@ -395,12 +399,12 @@ def _call_id(event: Mapping[str, Any]) -> str | None:
     return as_text(as_mapping(event.get("tool_call_metadata")).get("tool_call_id"))
 
 
-def _state_text(given: Mapping[str, Any]) -> str:
-    return as_text(given.get("agent_state")) or json_excerpt(given)
+def _state_text(arguments: Mapping[str, Any]) -> str:
+    return as_text(arguments.get("agent_state")) or json_excerpt(arguments)
 
 
 def parse_skill_call(code: str) -> tuple[str, dict[str, Any]] | None:
-    """The one call of a known helper that a cell holds, as a tool's name and arguments."""
+    """Return the single helper call in a cell, as a tool's name and arguments."""
     name = code.partition("(")[0].strip()
     if name not in _SKILLS or len(code) > MAX_CODE_CHARS:
         return None
@@ -420,7 +424,7 @@ def parse_skill_call(code: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def parse_editor_arguments(code: str) -> dict[str, Any]:
-    """What the editor was given, where it was called by way of a cell."""
+    """Return the editor's arguments if it was called in a cell."""
     if not code.startswith(_EDITOR) or not code.endswith("))") or len(code) > MAX_CODE_CHARS:
         return {}
     try:
@@ -450,30 +454,30 @@ def recognises(source: RecordingSource) -> bool:
     return isinstance(first, list) and bool(first) and _is_list(first)
 
 
-def _is_event(told: object) -> bool:
-    event = as_mapping(told)
+def _is_event(record: object) -> bool:
+    event = as_mapping(record)
     kind = event.get("action", event.get("observation"))
     return isinstance(kind, str) and not {"role", "type", "kind"} & event.keys()
 
 
-def _is_list(told: list[Any]) -> bool:
+def _is_list(record: list[Any]) -> bool:
     return all(
-        _is_event(event) and "timestamp" in event and "source" in event for event in told[:3]
+        _is_event(event) and "timestamp" in event and "source" in event for event in record[:3]
     )
 
 
-def _is_folder_event(told: Mapping[str, Any]) -> bool:
-    """One event of a session's folder."""
-    whole = "args" in told or "extras" in told
-    return whole and isinstance(told.get("id"), int) and _is_list([told])
+def _is_folder_event(record: Mapping[str, Any]) -> bool:
+    """Whether it is one event of a session's folder."""
+    whole = "args" in record or "extras" in record
+    return whole and isinstance(record.get("id"), int) and _is_list([record])
 
 
-def _is_output(told: Mapping[str, Any]) -> bool:
-    """A line of an evaluation: one instance."""
-    history = as_list(told.get("history"))
+def _is_output(record: Mapping[str, Any]) -> bool:
+    """Whether it is a line of an evaluation: one instance."""
+    history = as_list(record.get("history"))
     first = history[0] if history else None
     first = first[0] if isinstance(first, list) and first else first
-    return _is_event(first) and ("instruction" in told or "instance_id" in told)
+    return _is_event(first) and ("instruction" in record or "instance_id" in record)
 
 
 def parts(source: RecordingSource) -> Sequence[Path]:
@@ -490,7 +494,7 @@ def owner(source: RecordingSource) -> Path | None:
 
 
 def _list_event_files(folder: Path) -> list[Path]:
-    """Event files are named by their number."""
+    """Event files are named by number."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if entry.name.endswith(".json")]

@@ -42,11 +42,11 @@ _EXIT_BY_STATUS: dict[str, Exit] = {
 
 
 _TOOL_BY_PROGRAM_KIND = {"execute": "bash", "read": "read", "edit": "edit"}
-"""What the tools of another agent's program do, by the names that others have for them."""
+"""Common names of another program's tools, by kind."""
 
 
 class OpenhandsChild(NamedTuple):
-    """A sub-agent's conversation, which has a folder of its own."""
+    """A sub-agent's conversation, in its own folder."""
 
     lane: str
     brief: str
@@ -56,7 +56,7 @@ class OpenhandsChild(NamedTuple):
 
 
 class OpenhandsConversation:
-    """A session in the making, or a lane of one."""
+    """Builds a session, or a lane of one."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class OpenhandsConversation:
         self.overall = overall
         self.children = children
         self.lanes: dict[str, str] = {}
-        """Of sub-agents, by the names that the agent calls them again by."""
+        """Lanes of sub-agents, by the names that the agent reuses."""
         self.others: dict[int, list[AnyEvent]] = {}
-        """What else was handed over with an action."""
+        """Further handoffs of the same action."""
         self.usages = _usage_by_response([*metrics.values(), overall])
         self.actions: dict[str, AnyEvent] = {}
         self.calls: dict[str, AnyEvent] = {}
@@ -91,9 +91,9 @@ class OpenhandsConversation:
         while self.children:
             self._add_child(self.children.pop(0), None)
 
-    def add_event(self, told: Any) -> None:
-        """One event, whatever it is."""
-        event = as_mapping(told)
+    def add_event(self, record: Any) -> None:
+        """Add one event of any kind."""
+        event = as_mapping(record)
         self.first = self.first or f"{event.get('id')} {event.get('timestamp')}"
         self.builder.at = time_from_text(event.get("timestamp"))
         self.started = self.started or self.builder.at
@@ -102,32 +102,32 @@ class OpenhandsConversation:
         if isinstance(kind, str) and (handler := _EVENT_HANDLERS.get(kind)):
             handler(self, event)
         else:
-            self.builder.add_note(json_excerpt(told), f"unknown: {kind}")
+            self.builder.add_note(json_excerpt(record), f"unknown: {kind}")
 
     def _add_system_prompt(self, event: dict[str, Any]) -> None:
         prompts = (event.get("system_prompt"), event.get("dynamic_context"))
-        said = "\n\n".join(filter(None, (content_text([prompt]) for prompt in prompts)))
-        self.system = self.system or self.builder.text_or_none(said)
+        text = "\n\n".join(filter(None, (content_text([prompt]) for prompt in prompts)))
+        self.system = self.system or self.builder.text_or_none(text)
 
     def _add_message(self, event: dict[str, Any]) -> None:
         message = as_mapping(event.get("llm_message"))
-        said = content_text(message.get("content"))
+        text = content_text(message.get("content"))
         if event.get("source") == "agent" or message.get("role") == "assistant":
             self._begin_turn(event)
             self._add_reasoning(message)
-            self.builder.add_agent_message(said)
-            self.summary = self.builder.truncate_text(said)
+            self.builder.add_agent_message(text)
+            self.summary = self.builder.truncate_text(text)
         elif event.get("source") == "user":
-            self.builder.add_user_message(said, None if self.requested else "request")
+            self.builder.add_user_message(text, None if self.requested else "request")
             self.requested = True
         else:
-            self.builder.add_note(said, f"{event.get('source')} message")
+            self.builder.add_note(text, f"{event.get('source')} message")
 
-    def _add_reasoning(self, told: Mapping[str, Any]) -> None:
-        if isinstance(reasoning := told.get("reasoning_content"), str):
+    def _add_reasoning(self, record: Mapping[str, Any]) -> None:
+        if isinstance(reasoning := record.get("reasoning_content"), str):
             self.builder.add_thought(reasoning)
         else:
-            for block in as_list(told.get("thinking_blocks")):
+            for block in as_list(record.get("thinking_blocks")):
                 self.builder.add_thought(as_text(as_mapping(block).get("thinking")) or "")
 
     def _add_action(self, event: dict[str, Any]) -> None:
@@ -152,31 +152,31 @@ class OpenhandsConversation:
             if call_id is not None:
                 self.calls[call_id] = call_event
 
-    def _add_call(self, tool: str, given: dict[str, Any], known: str | None) -> AnyEvent | None:
+    def _add_call(self, tool: str, arguments: dict[str, Any], known: str | None) -> AnyEvent | None:
         if tool == "think":
-            self.builder.add_thought(as_text(given.get("thought")) or "", known)
+            self.builder.add_thought(as_text(arguments.get("thought")) or "", known)
             return None
         if tool == "finish":
-            said = as_text(given.get("message")) or "finish"
-            self.builder.add_agent_message(said, "claim", known)
-            self.summary = self.builder.truncate_text(said)
+            text = as_text(arguments.get("message")) or "finish"
+            self.builder.add_agent_message(text, "claim", known)
+            self.summary = self.builder.truncate_text(text)
             return None
-        tasks = given.get("tasks")
+        tasks = arguments.get("tasks")
         if tool == "delegate" and isinstance(tasks, dict) and tasks:
             first, *others = [
                 self._add_handoff(str(task), known, name, name) for name, task in tasks.items()
             ]
             self.others[first.number] = others
             return first
-        if tool == "task" and isinstance(brief := given.get("prompt"), str):
-            again, kind = as_text(given.get("resume")), as_text(given.get("subagent_type"))
+        if tool == "task" and isinstance(brief := arguments.get("prompt"), str):
+            again, kind = as_text(arguments.get("resume")), as_text(arguments.get("subagent_type"))
             return self._add_handoff(brief, known, again, kind)
-        return self.builder.add_call(tool, given, known)
+        return self.builder.add_call(tool, arguments, known)
 
     def _add_handoff(
         self, brief: str, call: str | None, name: str | None, agent: str | None
     ) -> AnyEvent:
-        """Work given to a sub-agent: a new one that was asked just this, or one known by name."""
+        """Add work for a sub-agent: a new one with this request, or a known one by name."""
         words = self.builder.truncate_text(brief)
         handoff = self.builder.add(Handoff(**self.builder.event_fields(call), brief=words))
         lane = self.lanes.get(name) if name else None
@@ -190,7 +190,7 @@ class OpenhandsConversation:
         return self.builder.update_event(handoff, child=lane) if lane else handoff
 
     def _add_child(self, child: OpenhandsChild, agent: str | None) -> None:
-        """A sub-agent's whole conversation, told where it was started."""
+        """Add a sub-agent's whole conversation where it was started."""
         builder = self.builder
         here = builder.lane, builder.turn, builder.at
         builder.lane, builder.turn = builder.open_lane(child.lane, builder.lane, agent), None
@@ -202,20 +202,20 @@ class OpenhandsConversation:
 
     def _add_observation(self, event: dict[str, Any]) -> None:
         observation = as_mapping(event.get("observation"))
-        said = content_text(observation.get("content")) or as_text(observation.get("output")) or ""
+        text = content_text(observation.get("content")) or as_text(observation.get("output")) or ""
         action = self._take_action(event)
         if action is None:
             if event.get("tool_name") not in ("think", "finish"):
-                self.builder.add_note(said or json_excerpt(event), UNPAIRED_RESULT)
+                self.builder.add_note(text or json_excerpt(event), UNPAIRED_RESULT)
             return
         failed = (
             observation.get("is_error") is True or as_text(observation.get("error")) is not None
         )
-        said = said or as_text(observation.get("error")) or ""
+        text = text or as_text(observation.get("error")) or ""
         seconds = seconds_between(action.at, self.builder.at)
-        finished_event = self.builder.add_result(action, said, ok=not failed)
+        finished_event = self.builder.add_result(action, text, ok=not failed)
         for other in self.others.pop(action.number, ()):
-            self.builder.add_result(other, said, ok=not failed)
+            self.builder.add_result(other, text, ok=not failed)
         if (
             isinstance(finished_event, Handoff)
             and finished_event.child
@@ -231,7 +231,7 @@ class OpenhandsConversation:
     def _observation_fields(
         self, done: AnyEvent, seen: Mapping[str, Any], failed: bool
     ) -> dict[str, object]:
-        """What an observation states besides its text."""
+        """Return what an observation states besides its text."""
         facts: dict[str, object] = {}
         if isinstance(done, Command):
             stated = seen.get("exit_code", as_mapping(seen.get("metadata")).get("exit_code"))
@@ -262,7 +262,7 @@ class OpenhandsConversation:
         return action
 
     def _add_program_call(self, event: dict[str, Any]) -> None:
-        """A tool of another agent's program: what is told of it grows until it has ended."""
+        """Add a tool call of another program, whose record grows until it ends."""
         call_id, ended = as_text(event.get("tool_call_id")) or "", as_text(event.get("status"))
         raw_input = event.get("raw_input")
         call_event = self.calls.get(call_id)
@@ -279,7 +279,7 @@ class OpenhandsConversation:
             call_event = self.calls[call_id] = self.builder.add_call(tool, call_arguments, call_id)
         if call_event is not None and ended in ("completed", "failed"):
             raw_output = event.get("raw_output")
-            said = (
+            text = (
                 raw_output
                 if isinstance(raw_output, str)
                 else json_excerpt(raw_output)
@@ -287,24 +287,24 @@ class OpenhandsConversation:
                 else ""
             )
             self.builder.add_result(
-                call_event, said, ok=ended == "completed" and not event.get("is_error")
+                call_event, text, ok=ended == "completed" and not event.get("is_error")
             )
 
     def _add_rejection(self, event: dict[str, Any]) -> None:
-        said = as_text(event.get("rejection_reason")) or "rejected"
+        text = as_text(event.get("rejection_reason")) or "rejected"
         if (action := self._take_action(event)) is not None:
-            self.builder.add_refusal(action, said)
+            self.builder.add_refusal(action, text)
         if event.get("rejection_source") == "hook":
-            self.builder.add_note(said, "hook rejected")
+            self.builder.add_note(text, "hook rejected")
         else:
-            self.builder.add_user_message(said, "correction")
+            self.builder.add_user_message(text, "correction")
 
     def _add_agent_error(self, event: dict[str, Any]) -> None:
-        said = as_text(event.get("error")) or ""
+        text = as_text(event.get("error")) or ""
         if (action := self._take_action(event)) is not None:
-            self.builder.add_result(action, said, ok=False)
+            self.builder.add_result(action, text, ok=False)
         else:
-            self.builder.add_note(said, "error")
+            self.builder.add_note(text, "error")
 
     def _add_compaction(self, event: dict[str, Any]) -> None:
         self.builder.add_note(as_text(event.get("summary")) or json_excerpt(event), "compaction")
@@ -319,18 +319,18 @@ class OpenhandsConversation:
 
     def _add_interrupt(self, event: dict[str, Any]) -> None:
         self.builder.turn = None
-        said = as_text(event.get("message")) or str(event.get("kind"))
+        text = as_text(event.get("message")) or str(event.get("kind"))
         self.builder.add(
             Message(
                 **self.builder.event_fields(),
                 role="user",
-                text=self.builder.truncate_text(said),
+                text=self.builder.truncate_text(text),
                 intent="interrupt",
             )
         )
 
     def _update_state(self, event: dict[str, Any]) -> None:
-        """The state as it changed: its last word counts, the copies do not."""
+        """Update the state; its last value counts."""
         if event.get("key") == "execution_status":
             self.status = as_text(event.get("value"))
         elif event.get("key") == "full_state":
@@ -351,18 +351,18 @@ class OpenhandsConversation:
         self.builder.begin_turn(Turn(usage=usage, at=self.builder.at), response_id)
 
     def total_usage(self) -> Usage:
-        """All that was counted, the condenser's calls too; else what the turns have."""
+        """Return everything counted, including the condenser's calls; else the turns' usage."""
         totals = [as_mapping(one) for one in (*self.metrics.values(), self.overall) if one]
-        counted = sum_usage(
+        usage = sum_usage(
             with_total_cost(
                 usage_from_openai(one.get("accumulated_token_usage")), one.get("accumulated_cost")
             )
             for one in totals
         )
-        return counted if counted != Usage() else self.builder.total_usage()
+        return usage if usage != Usage() else self.builder.total_usage()
 
     def session_outcome(self, status: str | None, error: str | None) -> tuple[Exit, str | None]:
-        """How it ended, by the evaluation's word, an error, or its last state."""
+        """Return how it ended, by the evaluation, an error, or its last state."""
         if error or self.error:
             code, detail = self.error or ("", error or "")
             spent = "MaxIterations" in code or "maximum iteration" in detail.lower()
@@ -394,7 +394,7 @@ _EVENT_HANDLERS: dict[str, Callable[[OpenhandsConversation, dict[str, Any]], Non
 
 
 def _usage_by_response(metrics: list[Any]) -> dict[str, Usage]:
-    """What each answer of a provider used; costs are listed in the same order."""
+    """Return the usage of each answer; costs are listed in the same order."""
     usage_by_id: dict[str, Usage] = {}
     for one in metrics:
         fields = as_mapping(one)
@@ -447,25 +447,29 @@ def recognises(source: RecordingSource) -> bool:
     return isinstance(first, dict) and (_is_state(first) or _is_event(first) or _is_output(first))
 
 
-def _is_event(told: object) -> bool:
-    event = as_mapping(told)
+def _is_event(record: object) -> bool:
+    event = as_mapping(record)
     return as_text(event.get("kind")) in EVENT_KINDS and "id" in event and "source" in event
 
 
-def _is_state(told: Mapping[str, Any]) -> bool:
+def _is_state(record: Mapping[str, Any]) -> bool:
     agent, status = (
-        as_mapping(told.get("agent")),
-        "execution_status" in told or "agent_status" in told,
+        as_mapping(record.get("agent")),
+        "execution_status" in record or "agent_status" in record,
     )
-    return status and "kind" in agent and "workspace" in told and isinstance(told.get("id"), str)
+    return (
+        status and "kind" in agent and "workspace" in record and isinstance(record.get("id"), str)
+    )
 
 
-def _is_output(told: Mapping[str, Any]) -> bool:
-    return "instance_id" in told and any(_is_event(one) for one in as_list(told.get("history"))[:1])
+def _is_output(record: Mapping[str, Any]) -> bool:
+    return "instance_id" in record and any(
+        _is_event(one) for one in as_list(record.get("history"))[:1]
+    )
 
 
 def _events_folder(source: RecordingSource) -> Path | None:
-    """Where the conversation's events are, for its state and for each of them."""
+    """Return the folder of a conversation's events, for its state and for each event."""
     first = read_first_value(source)
     if not isinstance(first, dict) or _is_output(first):
         return None
@@ -501,7 +505,7 @@ def owner(source: RecordingSource) -> Path | None:
 
 
 def _find_top_state(source: RecordingSource, state: Path) -> Path:
-    """The state of the conversation that all others were started for."""
+    """Return the state of the conversation that started all others."""
     for _ in range(MAX_CHILD_DEPTH):
         above = parent_state_path(state)
         if above is None or not _is_state(as_mapping(source.beside(above).document)):
@@ -541,7 +545,7 @@ def _load_state(source: RecordingSource, first: Mapping[str, Any]) -> Mapping[st
 def _load_children(
     source: RecordingSource, state: Path, depth: int = MAX_CHILD_DEPTH
 ) -> list[OpenhandsChild]:
-    """The sub-agents of a conversation, by what the first of their events says they were asked."""
+    """Return the sub-agents of a conversation, by the request in their first event."""
     children = []
     for path in list_child_states(state) if depth else ():
         inner, files = source.beside(path), list_event_files(path.parent / EVENTS)
@@ -569,7 +573,7 @@ def _iter_documents(source: RecordingSource, first: Mapping[str, Any]) -> Iterat
 
 
 def _iter_events(source: RecordingSource, files: Sequence[Path]) -> Iterator[Any]:
-    """Events, one file at a time."""
+    """Yield events, one file at a time."""
     for path in files:
         event = source.beside(path).document
         if event is None:
@@ -639,7 +643,7 @@ def _event_number(name: str) -> int:
 
 
 def list_child_states(state: Path) -> list[Path]:
-    """The states of the sub-agents that a conversation started itself."""
+    """Return the states of the sub-agents that a conversation started itself."""
     try:
         return sorted(islice((state.parent / SUBAGENTS).glob(f"*/{STATE}"), MAX_CHILD_STATES))
     except OSError:
@@ -647,7 +651,7 @@ def list_child_states(state: Path) -> list[Path]:
 
 
 def iter_child_files(state: Path, depth: int = MAX_CHILD_DEPTH) -> Iterable[Path]:
-    """All that tells of a conversation's sub-agents, and of theirs."""
+    """Yield the files of a conversation's descendants."""
     for inner in list_child_states(state) if depth else ():
         yield inner
         yield from list_event_files(inner.parent / EVENTS)
@@ -655,13 +659,13 @@ def iter_child_files(state: Path, depth: int = MAX_CHILD_DEPTH) -> Iterable[Path
 
 
 def parent_state_path(state: Path) -> Path | None:
-    """The state of the conversation that one was started by, if it is a sub-agent's."""
+    """Return the state of the parent conversation of a sub-agent."""
     above = state.parent.parent
     return above.parent / STATE if above.name == SUBAGENTS else None
 
 
 def read_first_value(source: RecordingSource) -> Any:
-    """The document, or the first line of a file with one JSON value a line."""
+    """Return the document, or the first value of a JSONL file."""
     if source.lines:
         # A whole document is given only where it is not one of many lines.
         return source.lines[0] if len(source.lines) > 1 else source.document or source.lines[0]

@@ -1,4 +1,4 @@
-"""Spans of conversations, in whatever order they came, as sessions."""
+"""Builds sessions from spans of conversations, in any order."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ _DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 
 
 class OtelSpan(Record):
-    """One span, whatever file it came from. Attributes are plain JSON values."""
+    """One span from any file. Attributes are plain JSON values."""
 
     trace: str
     id: str
@@ -106,13 +106,13 @@ class OtelSpan(Record):
     resource: dict[str, Any] = {}
     scope: str | None = None
     failed: bool | None = None
-    """None where nobody says how it went."""
+    """None if not stated."""
     error: str | None = None
     events: tuple[tuple[str, dict[str, Any]], ...] = ()
 
 
 def span_kind(span: OtelSpan) -> SpanKind | None:
-    """What it records: an agent at work, one reply of a model, one use of a tool; or none of it."""
+    """Return what it records: an agent, one reply of a model, one tool call, or none of these."""
     attributes = span.attributes
     for name in _KIND_ATTRIBUTES:
         value = attributes.get(name)
@@ -134,16 +134,16 @@ def span_kind(span: OtelSpan) -> SpanKind | None:
     return "agent" if "gen_ai.agent.name" in attributes else None
 
 
-def first_attribute(given: Mapping[str, Any], *names: str) -> Any:
-    """The first of these attributes that is there."""
+def first_attribute(attributes: Mapping[str, Any], *names: str) -> Any:
+    """Return the first of these attributes that exists."""
     for name in names:
-        if (value := given.get(name)) is not None:
+        if (value := attributes.get(name)) is not None:
             return value
     return None
 
 
 def span_model(span: OtelSpan) -> str | None:
-    """The model that replied, or the one that was asked."""
+    """Return the model that replied, or the requested one."""
     names = ("gen_ai.response.model", "ai.response.model", "gen_ai.request.model",
              "llm.model_name", "ai.model.id", "llm.response.model", "llm.request.model",
              "model_name")  # fmt: skip
@@ -151,7 +151,7 @@ def span_model(span: OtelSpan) -> str | None:
 
 
 def span_agent(span: OtelSpan) -> str | None:
-    """The agent's name."""
+    """Return the agent's name."""
     names = ("gen_ai.agent.name", "agent.name", "agent_name", "graph.node.id", "gen_ai.agent.id")
     agent_name = clean_text(first_attribute(span.attributes, *names))
     if agent_name is None and span_kind(span) == "agent":
@@ -162,7 +162,7 @@ def span_agent(span: OtelSpan) -> str | None:
 
 
 def usage_from_span(span: OtelSpan) -> Usage:
-    """What one reply used. Input counts of the conventions include what came from a cache."""
+    """Return the usage of one reply. The conventions include cached input."""
     attributes = span.attributes
     input_tokens, output_tokens = (
         as_count(first_attribute(attributes, *_INPUT_TOKENS)),
@@ -187,7 +187,7 @@ def usage_from_span(span: OtelSpan) -> Usage:
 
 
 def input_parts(span: OtelSpan) -> list[MessagePart]:
-    """What a model or an agent was given: the whole conversation, as a rule."""
+    """Return the input of a model or agent, usually the whole conversation."""
     attributes = span.attributes
     system = parse_message_parts(attributes.get("gen_ai.system_instructions"), "system")
     messages = parse_message_parts(
@@ -203,7 +203,7 @@ def input_parts(span: OtelSpan) -> list[MessagePart]:
 
 
 def output_parts(span: OtelSpan) -> list[MessagePart]:
-    """What a model or an agent said and asked to be done."""
+    """Return the output of a model or agent."""
     attributes = span.attributes
     messages = parse_message_parts(attributes.get("gen_ai.output.messages"), "agent")
     messages = messages or _parse_numbered_messages(attributes, "llm.output_messages.")
@@ -221,7 +221,7 @@ def output_parts(span: OtelSpan) -> list[MessagePart]:
 
 
 def call_from_span(span: OtelSpan) -> MessagePart:
-    """The use of a tool: its name, its id, what it was given."""
+    """Return a tool call: name, id and arguments."""
     attributes = span.attributes
     name = first_attribute(
         attributes,
@@ -255,7 +255,7 @@ def call_from_span(span: OtelSpan) -> MessagePart:
 
 
 def span_result(span: OtelSpan) -> Any:
-    """What the tool gave back; None where that is not recorded."""
+    """Return the tool's output; None if not recorded."""
     names = ("gen_ai.tool.call.result", "gen_ai.tool.message", "tool_response",
              "ai.toolCall.result", "gcp.vertex.agent.tool_response", "gen_ai.output",
              "traceloop.entity.output", "output.value")  # fmt: skip
@@ -264,8 +264,8 @@ def span_result(span: OtelSpan) -> Any:
 
 
 def _tool_events(span: OtelSpan) -> tuple[Any, Any]:
-    """What a tool was given and gave back, where events of its span say so."""
-    bodies = {name: _event_body(given) for name, given in reversed(span.events)}
+    """Return a tool's arguments and output from its span's events."""
+    bodies = {name: _event_body(attributes) for name, attributes in reversed(span.events)}
     message = bodies.get("gen_ai.tool.message", {}).get("content")
     answer = bodies.get("gen_ai.choice", {}).get("message")
     # Strands tells with a tool's message what the tool is given; others, what came of it.
@@ -274,17 +274,17 @@ def _tool_events(span: OtelSpan) -> tuple[Any, Any]:
 
 
 def span_conversation(span: OtelSpan) -> str | None:
-    """The conversation it says it is part of."""
+    """Return the conversation that a span names."""
     names = ("gen_ai.conversation.id", "session.id", "langfuse.session.id", "thread.id",
              "langsmith.trace.session_id")  # fmt: skip
     return id_text(first_attribute(span.attributes, *names))
 
 
-def _parse_numbered_messages(given: Mapping[str, Any], prefix: str) -> list[MessagePart]:
-    """Messages spread over attributes with numbers in their names, put together again."""
+def _parse_numbered_messages(attributes: Mapping[str, Any], prefix: str) -> list[MessagePart]:
+    """Join messages that are spread over numbered attributes."""
     tree: dict[str, Any] = {}
     role: PartRole = "agent" if "completion" in prefix or "output" in prefix else "user"
-    for name, value in given.items():
+    for name, value in attributes.items():
         if name.startswith(prefix):
             _set_nested_value(tree, name[len(prefix) :].split("."), value)
     return parse_message_parts([_unwrap_names(one) for one in _numbered_values(tree)], role)
@@ -305,7 +305,7 @@ def _numbered_values(tree: Mapping[str, Any]) -> list[Any]:
 
 
 def _unwrap_names(value: Any) -> Any:
-    """Without the names that OpenInference puts around each message, content and call."""
+    """Remove the names that OpenInference puts around each message, content and call."""
     if not isinstance(value, dict):
         return value
     if value and all(key.isdecimal() for key in value):
@@ -320,7 +320,7 @@ def _unwrap_names(value: Any) -> Any:
 
 
 def _parts_from_events(span: OtelSpan, *, asked: bool) -> list[MessagePart]:
-    """Messages that older conventions keep as events of the span."""
+    """Return messages that older conventions store as events of the span."""
     parts: list[MessagePart] = []
     for name, attributes in span.events:
         if asked and name in _ROLE_BY_INPUT_EVENT:
@@ -344,13 +344,13 @@ def _parts_from_events(span: OtelSpan, *, asked: bool) -> list[MessagePart]:
     return parts
 
 
-def _event_body(given: Mapping[str, Any]) -> dict[str, Any]:
-    """An event's attributes, or what is kept as JSON in one of them."""
+def _event_body(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an event's attributes, or the JSON stored in one of them."""
     for name in ("body", "gen_ai.event.content", "event_body"):
-        inner = unfold_json(given.get(name))
+        inner = unfold_json(attributes.get(name))
         if isinstance(inner, dict):
             return inner
-    return dict(given)
+    return dict(attributes)
 
 
 NO_AGENT = "a trace without an agent's spans"
@@ -362,7 +362,7 @@ _LATEST = datetime.max.replace(tzinfo=UTC)
 def sessions_from_spans(
     spans: Iterable[OtelSpan], reader: str, version: int, skipped: dict[str, int]
 ) -> Iterator[Session]:
-    """One session a conversation; or a trace, where no conversation is named or we wrote it."""
+    """Yield one session per conversation, or per trace if none is named or we wrote it."""
     traces: dict[str, dict[str, OtelSpan]] = {}
     for span in spans:
         # A span that is sent again, as exporters do, is the same span.
@@ -389,7 +389,7 @@ def _is_own_export(spans: Iterable[OtelSpan]) -> bool:
 
 
 class _SpanSession:
-    """One conversation while it is put together."""
+    """Builds one conversation."""
 
     def __init__(
         self,
@@ -402,7 +402,7 @@ class _SpanSession:
         self.builder = builder
         self.dialogue = RequestHistory(builder)
         self.own = _is_own_export(spans)
-        """Then nothing in it is told twice, and it says more."""
+        """Then nothing in it is repeated, and it contains more."""
         self.root: OtelSpan | None = None
         self.lanes: dict[str, str] = {}
         self.names: dict[str, str | None] = {ROOT_LANE: None}
@@ -411,7 +411,7 @@ class _SpanSession:
         self._drop_other_spans()
 
     def _drop_other_spans(self) -> None:
-        """A model's span around another's says the same again; other spans are not an agent's."""
+        """Drop a model span around another that repeats it, and spans that are not an agent's."""
         others = len(self.spans) - len(self.kinds)
         if others:
             self.builder.count_skip(OTHER_SPAN, others)
@@ -457,7 +457,7 @@ class _SpanSession:
         )
 
     def _complete_trace(self) -> None:
-        """Where no model's reply was recorded, what agents counted themselves is all there is."""
+        """Use the agents' own counts if no model reply was recorded."""
         if "model" not in self.kinds.values():
             for span in self.spans.values():
                 usage = usage_from_span(span)
@@ -488,7 +488,7 @@ class _SpanSession:
         return agent_name or next(scopes, "unknown")
 
     def _find_attribute(self, *names: str) -> str | None:
-        """The first of these that any span, or what emitted it, says."""
+        """Return the first of these that any span or its resource has."""
         spans = [self.root] if self.root else []
         for span in (*spans, *self.spans.values()):
             value = clean_text(first_attribute(span.attributes, *names)) or clean_text(
@@ -499,7 +499,7 @@ class _SpanSession:
         return None
 
     def _iter_moments(self) -> Iterator[tuple[tuple[int, datetime, int], OtelSpan, bool]]:
-        """Where each span begins and each agent ends, with its place in time."""
+        """Yield where each span begins and each agent ends, in time order."""
         for place, span in enumerate(self._iter_parents_first()):
             kind = self.kinds.get(span.id)
             order = as_count(span.attributes.get(f"{EXPORT_KEY}.order")) if self.own else None
@@ -510,7 +510,7 @@ class _SpanSession:
                 yield (0, span.end or _LATEST, place + len(self.spans)), span, False
 
     def _iter_parents_first(self) -> Iterator[OtelSpan]:
-        """Parents before children: files have spans in the order in which they ended."""
+        """Yield parents before children: files contain spans in the order they ended."""
         children: dict[str, list[OtelSpan]] = {}
         for span in self.spans.values():
             children.setdefault(span.parent if span.parent in self.spans else "", []).append(span)
@@ -525,7 +525,7 @@ class _SpanSession:
                 waiting.extend(reversed(children.get(span.id, [])))
 
     def _span_above(self, span: OtelSpan) -> OtelSpan | None:
-        """The nearest span around it that is an agent's, a model's or a tool's."""
+        """Return the nearest surrounding span of an agent, model or tool."""
         seen = {span.id}
         parent = self.spans.get(span.parent or "")
         while parent is not None and parent.id not in seen:
@@ -536,7 +536,7 @@ class _SpanSession:
         return None
 
     def _lane_of_span(self, span: OtelSpan) -> str:
-        """The lane of the agent around it."""
+        """Return the lane of the surrounding agent."""
         seen: set[str] = set()
         above: OtelSpan | None = span
         while above is not None and above.id not in seen:
@@ -547,7 +547,7 @@ class _SpanSession:
         return ROOT_LANE
 
     def _begin_agent(self, span: OtelSpan) -> None:
-        """An agent begins, or goes on where one span of it is inside another."""
+        """Begin an agent, or continue one whose span is inside another of its own."""
         above = self._span_above(span)
         seen: set[str] = set()
         while above is not None and self.kinds[above.id] == "model" and above.id not in seen:
@@ -566,7 +566,7 @@ class _SpanSession:
         self.dialogue.add_request(input_parts(span), self.lanes[span.id], span.start)
 
     def _open_child_lane(self, span: OtelSpan, around: str, above: OtelSpan | None) -> None:
-        """Another agent, called by a tool, by an agent, or by nobody in sight."""
+        """Open the lane of another agent, called by a tool, an agent, or nobody visible."""
         wanted = clean_text(span.attributes.get(f"{EXPORT_KEY}.lane")) or span.id
         lane = span.id if wanted in self.names else wanted
         self.names[lane] = span_agent(span)
@@ -578,7 +578,7 @@ class _SpanSession:
             event = self.builder.events[self.tools[above.id] - 1]
             self.builder.replace_event(handoff_from_call(event, lane, brief))
         elif self.kinds[above.id] == "agent":
-            said = "\n".join(part.text for part in output_parts(span) if part.kind == "text")
+            text = "\n".join(part.text for part in output_parts(span) if part.kind == "text")
             self.builder.add(
                 Handoff(
                     number=self.builder.next_number,
@@ -587,13 +587,13 @@ class _SpanSession:
                     brief=brief,
                     seconds=_span_seconds(span),
                     child=lane,
-                    report=said or None,
+                    report=text or None,
                     ok=_span_success(span),
                 )
             )
 
     def _add_reply(self, span: OtelSpan) -> None:
-        """One message of a model, and what it was an answer to."""
+        """Add one model message and its input."""
         lane = self._lane_of_span(span)
         if self.own:
             for part in input_parts(span):
@@ -607,7 +607,7 @@ class _SpanSession:
             self.builder.add_note(span.error or "", about="model error", lane=lane, at=span.end)
 
     def _add_turn(self, span: OtelSpan, lane: str) -> int | None:
-        """Spans that name the same reply, and count nothing else, are one."""
+        """Spans that name the same reply and count nothing else are one."""
         if self.own and as_count(span.attributes.get(f"{EXPORT_KEY}.turn")) == 0:
             return None
         turn = self._own_turn(span) or _turn_from_span(span, usage_from_span(span))
@@ -632,7 +632,7 @@ class _SpanSession:
             return None
 
     def _add_tool_use(self, span: OtelSpan) -> None:
-        """A tool at work: what a model asked for, or something that no model's words tell of."""
+        """Add a tool call: requested by a model, or without a model's message."""
         lane, call = self._lane_of_span(span), call_from_span(span)
         event = self.dialogue.find_open_call(lane, call)
         if event is None:

@@ -58,14 +58,14 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def spans_from_json(export: Any) -> Iterator[OtelSpan]:
-    """The spans of one export, decoded from JSON."""
+    """Yield the spans of one export, decoded from JSON."""
     for name in _EXPORT_KEYS:
         for group in as_list(as_mapping(export).get(name)):
             yield from _spans_of_resource(as_mapping(group))
 
 
 def spans_from_protobuf(request: Any) -> Iterator[OtelSpan]:
-    """The spans of one export, decoded from protobuf."""
+    """Yield the spans of one export, decoded from protobuf."""
     for group in request.resource_spans:
         resource = _protobuf_attributes(group.resource.attributes)
         for scope in group.scope_spans:
@@ -95,7 +95,7 @@ def _is_export(value: Any) -> bool:
 
 
 def _may_be_document(head: bytes) -> bool:
-    """Cheap signs, so that not every large document is decoded to see that it is another's."""
+    """Cheap signs, so that not every large document is decoded to be rejected."""
     return any(
         sign in head
         for sign in (b'"resourceSpans"', b'"resource_spans"', b'"span_id"', b'"spanId"')
@@ -195,7 +195,7 @@ def _parse_time(value: Any) -> Any:
 
 
 def _to_hex_id(value: Any) -> str | None:
-    """An id in hex; protobuf's own JSON writes it in base64, some programs as a number."""
+    """Return an id in hex; protobuf's JSON writes base64, some programs a number."""
     if type(value) is int and value > 0:
         return f"{value:x}"
     if not isinstance(value, str) or not value.strip("0"):
@@ -269,7 +269,7 @@ def _protobuf_value(value: Any) -> Any:
 
 
 def _read_protobuf(source: RecordingSource) -> Iterator[OtelSpan]:
-    """One export; or several, each with its size before it, as a collector writes to a file."""
+    """Yield one export, or several with their sizes, as a collector writes to a file."""
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
         ExportTraceServiceRequest,
@@ -290,7 +290,7 @@ def _read_protobuf(source: RecordingSource) -> Iterator[OtelSpan]:
 
 
 def _find_protobuf_start(head: bytes) -> int | None:
-    """Where an export in protobuf begins: its fields lead to a span with ids of the right size."""
+    """Return where an export in protobuf begins: its fields lead to a span with valid ids."""
     for start in (0, 4):
         for group in _iter_fields(head[start:], 1):
             for scope in _iter_fields(group, 2):
@@ -301,7 +301,7 @@ def _find_protobuf_start(head: bytes) -> int | None:
 
 
 def _iter_fields(message: bytes, wanted: int) -> Iterator[bytes]:
-    """The inner messages of one field, as far as the beginning of a file goes."""
+    """Yield the inner messages of one field, as far as the beginning of a file goes."""
     place = 0
     while place < len(message):
         key = message[place]
@@ -326,7 +326,7 @@ def _read_varint(message: bytes, place: int) -> tuple[int | None, int]:
 
 
 def is_span(value: Any) -> bool:
-    """Whether a value is one span with its ids and its attributes."""
+    """Whether a value is one span with its ids and attributes."""
     if not isinstance(value, dict):
         return False
     own = first_attribute(value, "span_id", "spanId") or as_mapping(value.get("context")).get(
@@ -340,7 +340,7 @@ def is_span(value: Any) -> bool:
 
 
 def list_spans(value: Any) -> Sequence[Any]:
-    """The spans of a list, or of an object that has them in one."""
+    """Return the spans of a list, or of an object that contains one."""
     if isinstance(value, list):
         return value if value and all(map(is_span, value[:20])) else ()
     for holder in (as_mapping(value), as_mapping(as_mapping(value).get("trace"))):
@@ -351,13 +351,13 @@ def list_spans(value: Any) -> Sequence[Any]:
 
 
 def starts_with_span(head: bytes) -> bool:
-    """Whether a file begins with a span that its program printed over several lines."""
+    """Whether a file begins with a span printed over several lines."""
     end = head.find(_SPAN_END)
     return head.startswith(b"{\n") and end > 0 and is_span(try_decode_json(head[: end + 2]))
 
 
 def iter_printed_spans(path: Path, skipped: dict[str, int]) -> Iterator[Any]:
-    """Values that were printed one after another, each until its last brace stands alone."""
+    """Yield consecutive printed values, each until its last brace stands alone."""
     lines: list[bytes] = []
     size = 0
     with FileSource(path).open() as file:

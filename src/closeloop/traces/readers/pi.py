@@ -1,4 +1,4 @@
-"""pi's sessions: entries that form a tree; and what it prints with `--mode json`."""
+"""pi's sessions: entries that form a tree; and its output with `--mode json`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _REDUNDANT_TYPES = frozenset({
     "agent_start", "agent_end", "turn_start", "turn_end", "message_start", "message_update",
     "tool_execution_start", "tool_execution_update", "tool_execution_end", "queue_update",
 })  # fmt: skip
-"""What is printed as it happens and told whole by a `message_end`."""
+"""Records that are printed as they happen and repeated by a `message_end`."""
 _NOTE_KINDS = {
     "model_change": ("model", "modelId"),
     "thinking_level_change": ("thinking level", "thinkingLevel"),
@@ -84,7 +84,7 @@ def _is_header(record: object) -> bool:
 
 
 def _forked_from(header: Mapping[str, Any]) -> tuple[PurePosixPath | None, str | None]:
-    """The file this session began as a copy of, and the id in its name."""
+    """Return the file this session began as a copy of, and the id in its name."""
     parent_path = as_text(header.get("parentSession"))
     if parent_path is None or len(parent_path) > 4000:
         return None, None
@@ -93,7 +93,7 @@ def _forked_from(header: Mapping[str, Any]) -> tuple[PurePosixPath | None, str |
 
 
 class _PiSession:
-    """Entries as they come, in the file's order: what was left by a branch happened too."""
+    """Collects entries in the file's order, including abandoned branches."""
 
     def __init__(self, source: RecordingSource) -> None:
         self.source = source
@@ -144,28 +144,28 @@ class _PiSession:
     def _note_copies(self) -> None:
         if self._copies:
             are = count_with_noun(self._copies, "entry is a copy", "entries are copies")
-            said = f"{are} from {self.header.get('parentSession')}."
-            self.builder.add_note(said, "fork")
+            text = f"{are} from {self.header.get('parentSession')}."
+            self.builder.add_note(text, "fork")
             self._copies = 0
 
-    def _note_branch(self, found: Mapping[str, Any], at: datetime | None) -> None:
+    def _note_branch(self, record: Mapping[str, Any], at: datetime | None) -> None:
         """An entry that does not follow the last one begins a branch."""
-        if "parentId" not in found:
+        if "parentId" not in record:
             return
-        if found["parentId"] != self._leaf and self._leaf is not None:
-            said = (
-                f"The session goes on from {json_excerpt(found['parentId'])}, not from"
+        if record["parentId"] != self._leaf and self._leaf is not None:
+            text = (
+                f"The session goes on from {json_excerpt(record['parentId'])}, not from"
                 f" {json_excerpt(self._leaf)}."
             )
-            self.builder.add_note(said, about="rewind", at=at)
-        self._leaf = found.get("id")
+            self.builder.add_note(text, about="rewind", at=at)
+        self._leaf = record.get("id")
 
     def _add_note(
-        self, found: Mapping[str, Any], kind: str, lane: str, at: datetime | None
+        self, record: Mapping[str, Any], kind: str, lane: str, at: datetime | None
     ) -> None:
         about, key = _NOTE_KINDS.get(kind, (f"unknown: {truncate_middle(kind, most=100)}", ""))
-        said = as_text(found.get(key))
-        self.builder.add_note(said or json_excerpt(found), about, lane=lane, at=at)
+        text = as_text(record.get(key))
+        self.builder.add_note(text or json_excerpt(record), about, lane=lane, at=at)
 
     def _add_message(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         at = at or time_from_millis(message.get("timestamp"))
@@ -180,25 +180,25 @@ class _PiSession:
         elif role == "bashExecution":
             self._add_user_command(message, lane, at)
         elif role in ("custom", "hookMessage"):
-            said = content_text(message.get("content"), _name_image)
+            text = content_text(message.get("content"), _name_image)
             about = f"extension: {as_label(message.get('customType')) or 'unknown'}"
-            self.builder.add_note(said, truncate_middle(about, most=200), lane=lane, at=at)
+            self.builder.add_note(text, truncate_middle(about, most=200), lane=lane, at=at)
         else:
             self._add_note(message, str(role), lane, at)
 
     def _add_user_message(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        said = self.builder.truncate_text(content_text(message.get("content"), _name_image))
-        self.builder.add_incoming_message(said, lane=lane, at=at, asks=not said.startswith("/"))
+        text = self.builder.truncate_text(content_text(message.get("content"), _name_image))
+        self.builder.add_incoming_message(text, lane=lane, at=at, asks=not text.startswith("/"))
         if lane == ROOT_LANE:
             self.fault = None
 
     def _add_user_command(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        """What the user ran, not the agent."""
-        said = f"$ {as_text(message.get('command')) or ''}\n{as_text(message.get('output')) or ''}"
+        """Add a command that the user ran."""
+        text = f"$ {as_text(message.get('command')) or ''}\n{as_text(message.get('output')) or ''}"
         code = as_count(message.get("exitCode"))
         if code is not None:
-            said += f"\nexit code {code}"
-        self.builder.add_note(said, "command of the user", lane=lane, at=at)
+            text += f"\nexit code {code}"
+        self.builder.add_note(text, "command of the user", lane=lane, at=at)
 
     def _add_assistant_message(
         self, message: Mapping[str, Any], lane: str, at: datetime | None
@@ -215,12 +215,12 @@ class _PiSession:
             block_fields = as_mapping(block)
             kind = block_fields.get("type")
             place: dict[str, Any] = {"lane": lane, "turn": turn, "at": at}
-            if kind == "text" and (said := as_text(block_fields.get("text"))):
+            if kind == "text" and (text := as_text(block_fields.get("text"))):
                 fields = builder.event_fields(**place)
-                builder.add(Message(**fields, role="agent", text=builder.truncate_text(said)))
-            elif kind == "thinking" and (said := as_text(block_fields.get("thinking"))):
+                builder.add(Message(**fields, role="agent", text=builder.truncate_text(text)))
+            elif kind == "thinking" and (text := as_text(block_fields.get("thinking"))):
                 fields = builder.event_fields(**place)
-                builder.add(Thought(**fields, text=builder.truncate_text(said)))
+                builder.add(Thought(**fields, text=builder.truncate_text(text)))
             elif kind == "toolCall":
                 fields = builder.event_fields(**place) | {"call": as_label(block_fields.get("id"))}
                 self._add_call(block_fields, CallOrigin(**fields))
@@ -228,17 +228,17 @@ class _PiSession:
 
     def _add_stop(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         stop = message.get("stopReason")
-        said = self.builder.truncate_text(as_text(message.get("errorMessage")) or "")
+        text = self.builder.truncate_text(as_text(message.get("errorMessage")) or "")
         if stop == "aborted":
             number = self.builder.next_number
-            said = said or "Request was aborted"
+            text = text or "Request was aborted"
             self.builder.add(
-                Message(number=number, lane=lane, at=at, role="user", text=said, intent="interrupt")
+                Message(number=number, lane=lane, at=at, role="user", text=text, intent="interrupt")
             )
         elif stop in ("error", "length"):
-            self.builder.add_note(said or str(stop), about=str(stop), lane=lane, at=at)
+            self.builder.add_note(text or str(stop), about=str(stop), lane=lane, at=at)
         if lane == ROOT_LANE:
-            self.fault = (said or "error") if stop == "error" else None
+            self.fault = (text or "error") if stop == "error" else None
 
     def _add_call(self, call: Mapping[str, Any], origin: CallOrigin) -> None:
         call_arguments = storable_arguments(call.get("arguments"), self.builder.skipped)
@@ -276,7 +276,7 @@ class _PiSession:
             self.builder.add_incoming_message(output, lane=lane, at=at, intent="answer")
 
     def _add_children(self, event: Handoff, details: Mapping[str, Any]) -> None:
-        """The sub-agents of pi's own extension: their messages are part of the call's result."""
+        """Add sub-agents of pi's own extension, whose messages are part of the call's result."""
         for place, one in enumerate(as_list(details.get("results"))):
             messages = as_list(as_mapping(one).get("messages"))
             if not messages or event.lane != ROOT_LANE:
@@ -305,7 +305,7 @@ def _parse_usage(value: object) -> Usage:
 
 
 def _exit_fields(output: str, ok: bool | None) -> dict[str, object]:
-    """pi fails a command that does not end with 0, and says with what it ended."""
+    """pi reports a command with a nonzero exit as failed, with its exit code."""
     if ok:
         return {"exit_code": 0, "exit_from": "parsed"}
     if match := _EXIT_CODE.search(output[-200:]):

@@ -1,4 +1,4 @@
-"""Qwen Code's chats, with the sub-agents recorded beside them; and what it prints as it works."""
+"""Qwen Code's chats, with sub-agents recorded beside them; and its printed output."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ _TELEMETRY_TOKEN_KEYS = {
 
 
 def is_qwen_stream(record: object) -> bool:
-    """Whether this is the record a stream begins with."""
+    """Whether this is the first record of a stream."""
     fields = as_mapping(record)
     own = fields.get("type") == "system" and fields.get("subtype") == "init"
     return own and "qwen_code_version" in fields and isinstance(fields.get("session_id"), str)
 
 
 class QwenStream:
-    """Records as they come."""
+    """Collects records."""
 
     def __init__(self, builder: SessionBuilder, source: RecordingSource) -> None:
         self.builder = builder
@@ -81,10 +81,10 @@ class QwenStream:
         self.usage: Usage | None = None
         self._lanes = {ROOT_LANE}
         self._callers: dict[str, str] = {}
-        """The lane that each handoff was made in."""
+        """The lane of each handoff."""
 
     def build_session(self, name: str) -> Session:
-        """What came of it, under `name` where it names itself nothing."""
+        """Build the session, with `name` if it has none."""
         return self.builder.build_session(
             id=as_label(self.about.get("session_id")) or name,
             agent="qwen-code",
@@ -140,10 +140,10 @@ class QwenStream:
         place: dict[str, Any] = {"number": self.builder.next_number, "lane": lane, "turn": turn}
         kind = block.get("type")
         skipped = self.source.skipped
-        if kind == "text" and (said := as_text(block.get("text"))):
-            self.builder.add(Message(**place, role="agent", text=self.builder.truncate_text(said)))
-        elif kind == "thinking" and (said := as_text(block.get("thinking"))):
-            self.builder.add(Thought(**place, text=self.builder.truncate_text(said)))
+        if kind == "text" and (text := as_text(block.get("text"))):
+            self.builder.add(Message(**place, role="agent", text=self.builder.truncate_text(text)))
+        elif kind == "thinking" and (text := as_text(block.get("thinking"))):
+            self.builder.add(Thought(**place, text=self.builder.truncate_text(text)))
         elif kind == "tool_use":
             origin = CallOrigin(**place, call=as_label(block.get("id")))
             call_arguments = storable_arguments(block.get("input"), skipped)
@@ -158,9 +158,9 @@ class QwenStream:
     def _add_user_block(self, block: Mapping[str, Any], lane: str) -> None:
         self.builder.end_turn(lane)
         if block.get("type") != "tool_result":
-            said = self.builder.truncate_text(as_text(block.get("text")) or "")
+            text = self.builder.truncate_text(as_text(block.get("text")) or "")
             fields = self.builder.event_fields(lane=lane)
-            self.builder.add(Message(**fields, role="user", text=said, intent="request"))
+            self.builder.add(Message(**fields, role="user", text=text, intent="request"))
             return
         event = self.builder.find_open_call(lane, as_label(block.get("tool_use_id")))
         if event is None:
@@ -179,13 +179,13 @@ class QwenStream:
             self.builder, event, self.builder.truncate_text(output), ok, **exit_fields
         )
 
-    def _add_run_result(self, found: Mapping[str, Any]) -> None:
-        failed = found.get("is_error") is True
-        subtype = str(found.get("subtype"))
+    def _add_run_result(self, record: Mapping[str, Any]) -> None:
+        failed = record.get("is_error") is True
+        subtype = str(record.get("subtype"))
         self.exit = "crashed" if failed and subtype == "success" else _EXITS.get(subtype, "crashed")
-        error = as_mapping(found.get("error"))
+        error = as_mapping(record.get("error"))
         self.cause = None if self.exit == "finished" else as_label(error.get("message")) or subtype
-        usage = usage_from_gemini(found.get("usage"), _STREAM_TOKEN_KEYS)
+        usage = usage_from_gemini(record.get("usage"), _STREAM_TOKEN_KEYS)
         self.usage = usage if usage != Usage() else None
 
 
@@ -196,7 +196,7 @@ def _content_blocks(content: object) -> list[Mapping[str, Any]]:
 
 
 class QwenTelemetry:
-    """Events as they come; `recorded` are the agents that have files of their own."""
+    """Collects telemetry events; `recorded` are the agents with files of their own."""
 
     def __init__(
         self, builder: SessionBuilder, source: RecordingSource, recorded: set[str]
@@ -204,7 +204,7 @@ class QwenTelemetry:
         self.builder = builder
         self.source = source
         self.fault: str | None = None
-        """What the last request to the provider failed with."""
+        """Error of the last request to the provider."""
         self._recorded = recorded
         self._lanes: set[str] = set()
         self._handed: dict[str, deque[int]] = {}
@@ -213,21 +213,21 @@ class QwenTelemetry:
         self._waited: float | None = None
 
     def open_handoff(self, number: int, agent: str) -> None:
-        """A handoff is under way: the next hidden agent of this kind has taken it."""
+        """Mark a handoff as open: the next hidden agent of this kind has taken it."""
         self._handed.setdefault(agent, deque()).append(number)
 
     def close_handoff(self, number: int) -> None:
-        """A handoff is over."""
+        """Close a handoff."""
         self._settled.add(number)
 
     def take_reply_seconds(self) -> float | None:
-        """How long the provider's message took that is recorded next."""
+        """Return how long the next recorded provider message took."""
         waited, self._waited = self._waited, None
         self.fault = None
         return waited
 
     def take_call_seconds(self, called: str) -> float | None:
-        """How long the call took whose result is recorded next."""
+        """Return how long the next recorded call took."""
         took = self._took.get(called)
         return took.popleft() if took else None
 
@@ -259,9 +259,9 @@ class QwenTelemetry:
             usage = usage_from_gemini(event, _TELEMETRY_TOKEN_KEYS)
             model = as_label(event.get("model"))
             number = builder.add_turn(lane, msgspec.structs.replace(turn, usage=usage, model=model))
-            if said := as_text(event.get("response_text")):
-                said = self.builder.truncate_text(said)
-                builder.add(Message(**place, turn=number, role="agent", text=said))
+            if text := as_text(event.get("response_text")):
+                text = self.builder.truncate_text(text)
+                builder.add(Message(**place, turn=number, role="agent", text=text))
         elif kind == "tool_call":
             call_arguments = storable_arguments(event.get("function_args"), skipped)
             origin = CallOrigin(**place, turn=builder.count_turns(lane) or None)
@@ -382,7 +382,7 @@ def _first_chat_record(source: RecordingSource) -> Mapping[str, Any]:
 
 
 class _QwenChild(NamedTuple):
-    """A sub-agent's own file, and what is known of why it was started."""
+    """A sub-agent's own file, and what is known about its start."""
 
     path: Path
     meta: Path | None
@@ -426,7 +426,7 @@ def _is_brief(line: object) -> bool:
 
 
 class _QwenChat:
-    """Records as they come, those of sub-agents where they were started."""
+    """Collects records, those of sub-agents where they were started."""
 
     def __init__(self, builder: SessionBuilder, source: RecordingSource) -> None:
         self.builder = builder
@@ -441,7 +441,7 @@ class _QwenChat:
 
     @property
     def final_error(self) -> str | None:
-        """What the recording ends on, where that is a failure."""
+        """Return the failure that the recording ends with."""
         return self._telemetry.fault
 
     def add_record(self, record: object, lane: str) -> None:
@@ -472,14 +472,14 @@ class _QwenChat:
             )
 
     def add_remaining_children(self) -> None:
-        """Sub-agents that no call speaks of are told last."""
+        """Add sub-agents without a call last."""
         self._note_copies()
         for child in list(self._children):
             self._start_child(child, ROOT_LANE)
 
-    def _is_copy(self, found: Mapping[str, Any]) -> bool:
-        """A branch begins with copies of what it leaves: told there, where that file is."""
-        origin = as_mapping(found.get("forkedFrom")).get("sessionId")
+    def _is_copy(self, record: Mapping[str, Any]) -> bool:
+        """A branch begins with copies of its origin, which are read from that file if it exists."""
+        origin = as_mapping(record.get("forkedFrom")).get("sessionId")
         if not isinstance(origin, str) or not _SAFE_NAME.fullmatch(origin):
             return False
         self.parent = origin
@@ -488,33 +488,33 @@ class _QwenChat:
     def _note_copies(self) -> None:
         if self._copies:
             are = count_with_noun(self._copies, "record is a copy", "records are copies")
-            said = f"{are} from session {self.parent}."
-            self.builder.add_note(said, about="fork")
+            text = f"{are} from session {self.parent}."
+            self.builder.add_note(text, about="fork")
             self._copies = 0
 
-    def _add_user_message(self, found: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_user_message(self, record: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         self.builder.end_turn(lane)
-        said = self.builder.truncate_text(gemini_content_text(found.get("message")))
-        if not said.strip():
+        text = self.builder.truncate_text(gemini_content_text(record.get("message")))
+        if not text.strip():
             return
-        own = found.get("subtype") in _CLIENT_SUBTYPES
-        self.builder.add_incoming_message(said, lane=lane, at=at, own=own)
+        own = record.get("subtype") in _CLIENT_SUBTYPES
+        self.builder.add_incoming_message(text, lane=lane, at=at, own=own)
 
     def _add_assistant_message(
-        self, found: Mapping[str, Any], lane: str, at: datetime | None
+        self, record: Mapping[str, Any], lane: str, at: datetime | None
     ) -> None:
-        model = as_label(found.get("model"))
+        model = as_label(record.get("model"))
         if model is not None:
             self.builder.models[model] += 1
-        usage = usage_from_gemini(found.get("usageMetadata"), _TOKEN_KEYS)
+        usage = usage_from_gemini(record.get("usageMetadata"), _TOKEN_KEYS)
         took = self._telemetry.take_reply_seconds() if lane == ROOT_LANE else None
         turn = self.builder.continue_turn(lane, Turn(usage=usage, model=model, at=at, seconds=took))
-        message = found.get("message")
+        message = record.get("message")
         for thought in (True, False):
-            if said := self.builder.truncate_text(gemini_content_text(message, thought)):
+            if text := self.builder.truncate_text(gemini_content_text(message, thought)):
                 fields = self.builder.event_fields(lane=lane, turn=turn, at=at)
-                event = Thought(**fields, text=said) if thought else None
-                self.builder.add(event or Message(**fields, role="agent", text=said))
+                event = Thought(**fields, text=text) if thought else None
+                self.builder.add(event or Message(**fields, role="agent", text=text))
         for call in iter_function_calls(message):
             self._add_call(
                 call, CallOrigin(number=self.builder.next_number, lane=lane, turn=turn, at=at)
@@ -548,16 +548,16 @@ class _QwenChat:
         for record in self.source.beside(child.path).records():
             self.add_record(record, child.agent)
 
-    def _add_result(self, found: Mapping[str, Any], lane: str) -> None:
+    def _add_result(self, record: Mapping[str, Any], lane: str) -> None:
         self.builder.end_turn(lane)
-        call_result = as_mapping(found.get("toolCallResult"))
+        call_result = as_mapping(record.get("toolCallResult"))
         status, display = call_result.get("status"), call_result.get("resultDisplay")
-        for response in iter_function_responses(found.get("message")):
+        for response in iter_function_responses(record.get("message")):
             event = self.builder.find_open_call(
                 lane, response.call or as_label(call_result.get("callId"))
             )
             if event is None:
-                self.builder.add_note(json_excerpt(found), about=UNPAIRED_RESULT, lane=lane)
+                self.builder.add_note(json_excerpt(record), about=UNPAIRED_RESULT, lane=lane)
                 continue
             ok = _SUCCESS_BY_STATUS.get(status) if isinstance(status, str) else not response.failed
             output = self.builder.truncate_text(response.text)
@@ -572,9 +572,9 @@ class _QwenChat:
                 self._telemetry.close_handoff(event.number)
             finish_gemini_call(self.builder, event, output, ok, display, seconds=seconds)
 
-    def _add_system_record(self, found: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        subtype = found.get("subtype")
-        payload = as_mapping(found.get("systemPayload"))
+    def _add_system_record(self, record: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+        subtype = record.get("subtype")
+        payload = as_mapping(record.get("systemPayload"))
         if subtype == "ui_telemetry":
             self._telemetry.add_event(as_mapping(payload.get("uiEvent")), at)
         elif subtype == "chat_compression":
@@ -584,8 +584,8 @@ class _QwenChat:
                 if isinstance(history, list)
                 else ""
             )
-            said = history_text or json_excerpt(payload)
-            self.builder.add_note(said, "compaction", lane=lane, at=at)
+            text = history_text or json_excerpt(payload)
+            self.builder.add_note(text, "compaction", lane=lane, at=at)
         elif subtype == "parent_session":
             self.parent = as_label(payload.get("parentSessionId")) or self.parent
         elif str(subtype) in _BOOKKEEPING_SUBTYPES:

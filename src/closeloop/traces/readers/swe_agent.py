@@ -80,15 +80,15 @@ def recognises(source: RecordingSource) -> bool:
     return _is_run(document) or any(isinstance(one, dict) and _is_run(one) for one in attempts[:3])
 
 
-def _is_run(told: Mapping[str, Any]) -> bool:
-    steps = told.get("trajectory")
-    first = as_list(told.get("history"))[:1]
+def _is_run(record: Mapping[str, Any]) -> bool:
+    steps = record.get("trajectory")
+    first = as_list(record.get("history"))[:1]
     spoken = all(as_text(as_mapping(item).get("role")) in _ROLES for item in first)
     if isinstance(steps, list):
         shaped = all(
             "action" in as_mapping(step) and "observation" in as_mapping(step) for step in steps[:2]
         )
-        return shaped and spoken and bool(steps or first) and isinstance(told.get("info"), dict)
+        return shaped and spoken and bool(steps or first) and isinstance(record.get("info"), dict)
     # Demonstrations may have nothing but the history.
     return (
         bool(first)
@@ -108,12 +108,12 @@ def read(source: RecordingSource) -> Iterator[Session]:
         yield _build_session(run, source)
 
 
-def _build_session(told: dict[str, Any], source: RecordingSource) -> Session:
+def _build_session(record: dict[str, Any], source: RecordingSource) -> Session:
     builder = SessionBuilder(name, version, source.skipped, several=True)
-    info, history = as_mapping(told.get("info")), as_list(told.get("history"))
+    info, history = as_mapping(record.get("info")), as_list(record.get("history"))
     system, request = _opening_messages(history)
     builder.add_user_message(request, "request")
-    steps = told.get("trajectory")
+    steps = record.get("trajectory")
     steps = steps if isinstance(steps, list) else _steps_from_history(history)
     shell = _SweAgentShell(builder)
     for step in steps:
@@ -126,7 +126,7 @@ def _build_session(told: dict[str, Any], source: RecordingSource) -> Session:
     summary = builder.claim_last_message(status or "") if outcome == "finished" and status else None
     if submission := as_text(info.get("submission")):
         builder.add_note(submission, "submission")
-    config_fields = _config_fields(told.get("replay_config"), builder)
+    config_fields = _config_fields(record.get("replay_config"), builder)
     return builder.build_session(
         id=_run_id(request, steps),
         agent=name,
@@ -142,15 +142,15 @@ def _build_session(told: dict[str, Any], source: RecordingSource) -> Session:
 
 
 def _opening_messages(history: list[Any]) -> tuple[str, str]:
-    """The system prompt, and the first message of the user that is no demonstration."""
+    """Return the system prompt, and the user's first message that is not a demonstration."""
     system = request = ""
     for item in history:
         message = as_mapping(item)
-        role, said = message.get("role"), content_text(message.get("content"))
+        role, text = message.get("role"), content_text(message.get("content"))
         if role == "system" and not system:
-            system = said
+            system = text
         elif role == "user" and not message.get("is_demo"):
-            request = said
+            request = text
             break
         elif role == "assistant" and not message.get("is_demo"):
             break
@@ -158,16 +158,16 @@ def _opening_messages(history: list[Any]) -> tuple[str, str]:
 
 
 def _steps_from_history(history: list[Any]) -> list[Any]:
-    """Steps as the history of a demonstration tells them."""
+    """Return steps from the history of a demonstration."""
     steps: list[dict[str, Any]] = []
     for item in history:
         message = as_mapping(item)
         if message.get("is_demo"):
             continue
         if message.get("role") == "assistant":
-            said = content_text(message.get("content"))
+            text = content_text(message.get("content"))
             steps.append(
-                {"thought": message.get("thought") or said, "action": message.get("action")}
+                {"thought": message.get("thought") or text, "action": message.get("action")}
             )
         elif steps and message.get("message_type") == "observation":
             steps[-1]["observation"] = content_text(message.get("content"))
@@ -175,7 +175,7 @@ def _steps_from_history(history: list[Any]) -> list[Any]:
 
 
 def _run_id(request: str, steps: list[Any]) -> str:
-    """No id is written. Times of execution tell runs apart; without them, only all of it does."""
+    """No id is written. Execution times distinguish runs; without them, the whole content does."""
     step_fields = [as_mapping(step) for step in steps]
     timed = [step for step in step_fields[:3] if as_amount(step.get("execution_time"))]
     facts = [
@@ -195,9 +195,9 @@ def _session_outcome(status: str | None) -> tuple[Exit, str | None]:
     return EXIT_BY_STATUS.get(inner, "crashed"), status
 
 
-def _stats_usage(told: object) -> Usage:
-    """Counted by the agent for all calls; nothing where it made none."""
-    stats = as_mapping(told)
+def _stats_usage(record: object) -> Usage:
+    """Return the agent's count of all calls; empty if it made none."""
+    stats = as_mapping(record)
     sent, received = as_count(stats.get("tokens_sent")), as_count(stats.get("tokens_received"))
     cost = as_amount(stats.get("instance_cost")) or None
     if not sent and not received:
@@ -205,9 +205,9 @@ def _stats_usage(told: object) -> Usage:
     return make_usage(sent, received, cost=cost)
 
 
-def _config_fields(told: object, builder: SessionBuilder) -> dict[str, Any]:
-    """What the configuration says; newer versions write it as a text."""
-    config = as_mapping(try_decode_json(told) if isinstance(told, str) else told)
+def _config_fields(record: object, builder: SessionBuilder) -> dict[str, Any]:
+    """Return the configuration, which newer versions write as a text."""
+    config = as_mapping(try_decode_json(record) if isinstance(record, str) else record)
     model = as_mapping(as_mapping(config.get("agent")).get("model")).get("name")
     problem = as_mapping(config.get("problem_statement"))
     commit = as_mapping(as_mapping(config.get("env")).get("repo")).get("base_commit")
@@ -229,7 +229,7 @@ class _SweAgentShell:
         self.open = ""
 
     def add_step(self, step: dict[str, Any]) -> None:
-        """An action and what came of it."""
+        """Add an action and its result."""
         state = step.get("state")
         state = as_mapping(try_decode_json(state) if isinstance(state, str) else state)
         self.place = self.builder.text_or_none(state.get("working_dir")) or self.place
@@ -347,7 +347,7 @@ class _SweAgentShell:
 
 
 def _split_words(line: str) -> list[str]:
-    """As a shell takes it apart; nothing for what is too long to be worth it."""
+    """Split as a shell does; empty if it is too long."""
     if len(line) > MAX_LINE_CHARS:
         return []
     try:

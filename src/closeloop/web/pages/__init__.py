@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from closeloop.records.attempt import TimeRange
-from closeloop.web.page import Page, PageContext
+from closeloop.web.page import NoQuery, Page, PageContext
 from closeloop.web.pages import (
     attempt,
     attempts,
@@ -62,5 +62,6 @@ def warm_up_pages(desk: PageContext) -> None:
         # First what lists can be narrowed to: others wait behind it only a moment.
         attempts.attempts(desk, attempts.AttemptsAsked(limit=1, score=("would-merge",)))
         overview.overview(desk, TimeRange())
+        overview.health(desk, NoQuery())
         if not desk.store.is_read_only:
             desk.store.search.index_missing()

@@ -33,6 +33,7 @@ from closeloop.web.event_views import (
     build_event_fragment,
     build_minimap,
     count_tools,
+    mark_findings,
 )
 from closeloop.web.page import Page, PageContext, PageNotFound
 from closeloop.web.pages.metrics import ScoreLine, list_given_scores
@@ -203,7 +204,7 @@ def attempt(desk: PageContext, asked: AttemptPageAsked) -> AttemptView:
         else (),
         given=list_given_scores(desk, head.row.id),
         lanes=desk.derive_from_trace(head.row.id, outline_lanes),
-        minimap=build_minimap(trace, findings),
+        minimap=mark_findings(desk.derive_from_trace(name, build_minimap), findings),
         tools=desk.derive_from_trace(head.row.id, count_tools),
         votes=_list_votes(desk, name, findings, asked.caller),
         events=build_event_fragment(trace, 0, findings),

@@ -138,6 +138,10 @@ class AttemptsView(Record):
     """How many are like that; one more than are counted, where there are so many."""
     total: int | None = None
     """How many there are in all; None until they are counted."""
+    cost: float | None = None
+    """What those that are counted cost, in US dollars; None where none is known."""
+    unpriced: int = 0
+    """Of them, without a known cost."""
     opened: AttemptPreview | None = None
     next: str | None = None
     """The cursor of the next page."""
@@ -169,7 +173,13 @@ def attempts(desk: PageContext, asked: AttemptsAsked) -> AttemptsView:
     total = desk.metric_cache.compute_from_store(
         "total",
         desk.store_mark(),
-        lambda: desk.store.listing.count_matches(AttemptFilter(), without=sealed),
+        lambda: desk.store.listing.total_matches(AttemptFilter(), without=sealed),
+    )
+    is_narrowed = attempt_filter != AttemptFilter()
+    matches = (
+        desk.store.listing.total_matches(attempt_filter, MAX_COUNT + 1, without=sealed)
+        if is_narrowed
+        else total.value
     )
     last = lines[-1] if len(rows) > asked.limit else None
     return AttemptsView(
@@ -178,10 +188,10 @@ def attempts(desk: PageContext, asked: AttemptsAsked) -> AttemptsView:
         rules=rules,
         scores=list_score_names(desk),
         lines=lines,
-        count=None
-        if attempt_filter == AttemptFilter()
-        else desk.store.listing.count_matches(attempt_filter, MAX_COUNT + 1, without=sealed),
-        total=total.value,
+        count=matches.attempts if is_narrowed and matches else None,
+        total=total.value.attempts if total.value else None,
+        cost=matches.cost if matches else None,
+        unpriced=matches.attempts - matches.priced if matches else 0,
         opened=None
         if asked.open is None
         else preview(desk, AttemptPreviewAsked(attempt=asked.open)),

@@ -26,6 +26,7 @@ from closeloop.metrics.attempt_groups import (
 )
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.held_out_runs import report_held_out
+from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.score_columns import attach_scores, find_metric, find_source, select_metrics
 from closeloop.metrics.variant_comparison import (
     compare_variants,
@@ -39,7 +40,7 @@ from closeloop.records.finding import Finding
 from closeloop.records.record import Record
 from closeloop.records.score import ScoreSource, ScoreSummary
 from closeloop.records.task import Variant
-from closeloop.web.event_views import EventView
+from closeloop.web.event_views import EventView, FigureLine, build_figure_lines
 from closeloop.web.page import Page, PageContext, find_or_404
 from closeloop.web.pages.attempt import AttemptPageAsked, attempt
 from closeloop.web.pages.metrics import ScoreName, load_score_summaries, require_few_scores
@@ -51,6 +52,9 @@ MAX_MARKED_REPEATS = 5
 MAX_CHOICES = 40
 """Names that are offered of each kind; any other may be typed."""
 PERIOD_DAYS = (7, 30)
+SIDE_METRICS = (
+    "cost", "time", "turns", "tokens out", "without findings", "convergence", "feedback",
+)  # fmt: skip
 
 ComparedName = Annotated[str, Meta(max_length=1000)]
 
@@ -116,6 +120,14 @@ class ComparedScore(Record):
     source: ScoreSource
 
 
+class SideFigures(Record):
+    """What one side comes to, over all its attempts."""
+
+    name: str
+    lines: tuple[FigureLine, ...]
+    """A line for each metric, in the same order for every side."""
+
+
 class AttemptColumn(Record):
     """One of two attempts: where it stands, and its first events."""
 
@@ -149,6 +161,8 @@ class CompareView(Record):
     """What else was asked for."""
     scores: tuple[ScoreSummary, ...] = ()
     """Those that may be asked for."""
+    figures: tuple[SideFigures, ...] = ()
+    """Of sides that share no task, what each comes to by itself."""
     held_out: HeldOutReport | None = None
     """What looks at held-out tasks have shown of them; in no other number."""
     reason: str | None = None
@@ -295,9 +309,24 @@ def _compute_comparison(
         pairs=tuple(_pair_view(desk, work, choices, one, metric) for one in report.pairs),
         decides=ComparedScore(metric=metric, source=find_source(metric)),
         explored=tuple(one for one in explored if one.score != metric.score),
+        figures=_side_figures(work, choices)
+        if any(one.observational for one in report.pairs)
+        else (),
         held_out=report_held_out(desk.store, variants=digests),
         command=_compare_command([one.name for one in report.sides], names),
     )
+
+
+def _side_figures(
+    work: AttemptTable, choices: Sequence[AttemptSelection]
+) -> tuple[SideFigures, ...]:
+    figures = []
+    for choice in choices:
+        places = selection_mask(work, choice).nonzero()[0].tolist()
+        side = work.select_rows({work.attempts[place] for place in places})
+        report = compute_metrics(side, (), SIDE_METRICS)
+        figures.append(SideFigures(name=choice.name, lines=build_figure_lines(report)))
+    return tuple(figures)
 
 
 def _compare_command(names: Sequence[str], scores: Sequence[str] = ()) -> str:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from closeloop.attempts.run_resources import estimate_seconds_left, read_experiment_status
+from msgspec.structs import replace
+
+from closeloop.attempts.run_resources import (
+    count_working_seconds,
+    estimate_seconds_left,
+    read_experiment_status,
+)
 from closeloop.metrics.attempt_groups import AttemptSelection
 from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
@@ -26,7 +32,7 @@ from closeloop.metrics.variant_trials import (
 )
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.errors import BadInput
-from closeloop.records.estimate import CompareReport
+from closeloop.records.estimate import CompareReport, VariantComparison
 from closeloop.records.experiment_plan import ExperimentStatus, HeldOutRun, Trial, TrialReport
 from closeloop.records.record import Record
 from closeloop.records.score import ScoreSource
@@ -38,6 +44,8 @@ from closeloop.web.pages.attempts import MAX_DOTS, AttemptGrid, build_attempt_gr
 from closeloop.web.pages.metrics import ScoreName, list_score_names, require_few_scores
 
 MAX_EXPERIMENTS = 50
+MAX_VERDICTS = 20
+CLEAR_WORDS = ("better", "worse")
 MAX_FAILED_ATTEMPTS = 100
 MAX_TASK_TABLES = 50
 """Larger experiments are better looked at by `closeloop metrics --group-by task`."""
@@ -46,6 +54,9 @@ MAX_TASK_TABLES = 50
 class ExperimentsView(Record):
     courses: tuple[ExperimentStatus, ...]
     """The newest first."""
+    verdicts: dict[str, VariantComparison] = {}
+    """By experiment, the first variant against the one that differs most clearly, without tasks
+    and secondary metrics; of the newest experiments with several variants."""
     fresh: bool
 
 
@@ -122,7 +133,42 @@ class ExperimentView(Record):
 
 def experiments(desk: PageContext, asked: NoQuery) -> ExperimentsView:
     courses, fresh = current_experiment_statuses(desk)
-    return ExperimentsView(courses=courses, fresh=fresh)
+    compared = [one.experiment for one in courses if len(one.variants) > 1][:MAX_VERDICTS]
+    if not compared:
+        return ExperimentsView(courses=courses, fresh=fresh)
+    verdicts = desk.metric_cache.compute_from_work(
+        f"verdicts {[one.id for one in compared]}",
+        lambda work: _list_verdicts(desk, work, compared),
+    )
+    return ExperimentsView(
+        courses=courses, verdicts=verdicts.value or {}, fresh=fresh and verdicts.fresh
+    )
+
+
+def _list_verdicts(
+    desk: PageContext, work: AttemptTable, compared: Sequence[Experiment]
+) -> dict[str, VariantComparison]:
+    """As the page of each experiment has it."""
+    if work.columns["unchecked"].any():
+        work = attach_scores(work, desk.store, desk.score_catalogue, [REVIEW_SCORE])
+    columns = [work.columns[name].tolist() for name in ("variant", "task_digest", "number")]
+    by_variant: dict[str | None, list[tuple[str, str | None, int]]] = {}
+    for name, variant, task, number in zip(work.attempts, *columns, strict=True):
+        by_variant.setdefault(variant, []).append((name, task, number))
+    verdicts = {}
+    for one in compared:
+        tasks = set(one.tasks)
+        names = {
+            name
+            for variant in one.variants
+            for name, task, number in by_variant.get(variant, ())
+            if task in tasks and not number > one.repeats
+        }
+        report = compare_tried_variants(work.select_rows(names), one)
+        if report is not None and report.pairs:
+            clear = [pair for pair in report.pairs if pair.comparison.here_word in CLEAR_WORDS]
+            verdicts[one.id] = replace((clear or report.pairs)[0], tasks=(), secondary=())
+    return verdicts
 
 
 def current_experiment_statuses(desk: PageContext) -> tuple[tuple[ExperimentStatus, ...], bool]:
@@ -176,7 +222,7 @@ def _current_experiment(
     failed_rows.sort(key=lambda row: row.started.timestamp() if row.started else 0.0, reverse=True)
     return ExperimentNow(
         course=course,
-        seconds_left=estimate_seconds_left(desk.store, course),
+        seconds_left=_seconds_left(course, all_rows),
         ends=Ends(**_count_ends([row for row in rows if row.id not in unchecked])),
         failed=tuple(failed_rows[:MAX_FAILED_ATTEMPTS]),
         more=max(0, len(failed_rows) - MAX_FAILED_ATTEMPTS),
@@ -192,6 +238,14 @@ def _current_experiment(
             desk, chosen, [row for row in all_rows if row.task_digest in sealed]
         ),
     )
+
+
+def _seconds_left(course: ExperimentStatus, rows: Sequence[AttemptRow]) -> float | None:
+    """By the attempts that were made for it, as `closeloop run` estimates it."""
+    if not course.running:
+        return None
+    made = [row for row in rows if row.experiment == course.experiment.id]
+    return estimate_seconds_left(count_working_seconds(made), len(made), course.total - course.done)
 
 
 def compare_tried_variants(work: AttemptTable, chosen: Experiment) -> CompareReport | None:

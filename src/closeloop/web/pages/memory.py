@@ -53,6 +53,9 @@ MAX_RULES = 30
 MAX_REPEATS = 100
 MAX_WEEKS = 26
 MAX_INSIGHTS = 100
+MAX_THEME_ATTEMPTS = 4
+MAX_NAMED = 150
+"""Attempts whose titles are looked up."""
 INSTRUCTION_RULES = ("repeated-correction", "lost-constraint")
 """Rules whose findings quote what a user asked for and did not get."""
 MAX_LESSON_SESSIONS = 10
@@ -114,6 +117,10 @@ class InsightsView(Record):
     trouble: str | None
     """Why they could not be grouped."""
     latest: tuple[Insight, ...]
+    titles: dict[str, str] = {}
+    """By attempt that is named, what it was about."""
+    lessons: tuple[SessionLesson, ...] = ()
+    """What users had to repeat: it says the same of sessions that were never asked."""
     fresh: bool
 
 
@@ -136,6 +143,7 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
         key=lambda line: (STATE_ORDER.index(line.rule.state), -line.confirmed, line.rule.text)
     )
     cached_weeks = desk.metric_cache.compute_from_work("memory", _weekly_memory_table)
+    lessons = load_session_lessons(desk)
     likely = keep_likest(repeats)
     repeats = [one for one in repeats if one.state != "candidate"]
     repeats.sort(key=lambda one: one.at, reverse=True)
@@ -152,13 +160,19 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
         compared=memory_store.count_compared(asked.repo),
         texts={rule.id: rule.text for rule in rules if rule.id in repeated_rules},
         weeks=cached_weeks.value,
-        fresh=cached_weeks.fresh,
-        lessons=list_session_lessons(desk),
+        fresh=cached_weeks.fresh and lessons.fresh,
+        lessons=lessons.value or (),
+    )
+
+
+def load_session_lessons(desk: PageContext) -> CachedValue[tuple[SessionLesson, ...]]:
+    return desk.metric_cache.compute_from_store(
+        "session lessons", desk.store_mark(), lambda: list_session_lessons(desk)
     )
 
 
 def list_session_lessons(desk: PageContext) -> tuple[SessionLesson, ...]:
-    """What users had to repeat and agents did not follow, in the newest sessions of each rule."""
+    """What users repeated and agents did not follow, in the latest sessions of each rule."""
     sealed = desk.store.held_out.list_sealed_digests()
     lessons: dict[tuple[str, str], SessionLesson] = {}
     for rule in INSTRUCTION_RULES:
@@ -237,6 +251,7 @@ def context_preview(desk: PageContext, asked: ContextPreviewAsked) -> PreviewVie
         f"preview {asked.repo} {asked.file}", f"{mark} {states}", build_preview
     )
     repo, preview, trouble = cached.value or (asked.repo or "", None, None)
+    lessons = load_session_lessons(desk)
     return PreviewView(
         asked=asked,
         repo=repo,
@@ -248,8 +263,8 @@ def context_preview(desk: PageContext, asked: ContextPreviewAsked) -> PreviewVie
             ["closeloop", "learn", "context", "--repo", repo, "--into", asked.file, "--write"]
         ),
         trouble=trouble,
-        fresh=cached.fresh,
-        lessons=list_session_lessons(desk),
+        fresh=cached.fresh and lessons.fresh,
+        lessons=lessons.value or (),
     )
 
 
@@ -276,10 +291,17 @@ def insights(desk: PageContext, asked: NoQuery) -> InsightsView:
     visible_insights = [
         one for one in desk.store.course.list_insights() if one.attempt not in hidden
     ]
+    latest = visible_insights[:MAX_INSIGHTS]
+    themes = tuple(theme for theme in themes if not hidden.issuperset(theme.attempts))
+    named = [one.attempt for one in latest]
+    named += [name for theme in themes for name in theme.attempts[:MAX_THEME_ATTEMPTS]]
+    rows = [desk.store.listing.load_row(name) for name in dict.fromkeys(named[:MAX_NAMED])]
     return InsightsView(
-        themes=tuple(theme for theme in themes if not hidden.issuperset(theme.attempts)),
+        themes=themes,
         trouble=trouble,
-        latest=tuple(visible_insights[:MAX_INSIGHTS]),
+        latest=tuple(latest),
+        titles={row.id: row.title or row.task or "" for row in rows if row is not None},
+        lessons=list_session_lessons(desk),
         fresh=cached_themes.fresh,
     )
 

@@ -45,6 +45,7 @@ from closeloop.records.attempt import AttemptMarks, AttemptRow, TimeRange
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.estimate import Metric, MetricRegression, MetricSeries, VersionMark
 from closeloop.records.experiment_plan import GateRun
+from closeloop.records.finding import Finding
 from closeloop.records.record import Record, Time
 from closeloop.records.score import (
     AgentGrades,
@@ -65,7 +66,12 @@ from closeloop.web.event_views import (
     build_trend_points,
 )
 from closeloop.web.page import CachedValue, NoQuery, Page, PageContext
-from closeloop.web.pages.outcome import AttemptAsked, AttemptHead, load_attempt_head
+from closeloop.web.pages.outcome import (
+    AttemptAsked,
+    AttemptHead,
+    load_attempt_head,
+    unsilenced_rule_findings,
+)
 
 # Scores: which there are, and what each says of the attempts on a page.
 
@@ -102,6 +108,8 @@ class AttemptScoresView(Record):
     given: tuple[ScoreLine, ...]
     computed: tuple[ScoreLine, ...]
     """From grades, rules, deliveries and the attempt itself."""
+    names: tuple[str, ...] = ()
+    """Scores that a person may give."""
 
 
 def scores(desk: PageContext, asked: NoQuery) -> ScoresView:
@@ -132,6 +140,11 @@ def attempt_scores(desk: PageContext, asked: AttemptAsked) -> AttemptScoresView:
         head=head,
         given=_score_lines(desk, [row for row in rows if row.at is not None]),
         computed=_score_lines(desk, [row for row in rows if row.at is None]),
+        names=tuple(
+            name
+            for name, one in desk.score_catalogue.given.items()
+            if one.source in (None, "person") and name not in desk.score_catalogue.scorers
+        ),
     )
 
 
@@ -392,6 +405,7 @@ PAGES = (
 # Triage: which sessions to look at first, and why; and how likely one of them succeeded.
 
 
+SEVERITY_ORDER = ("error", "warning", "info")
 MAX_ESTIMATED_SESSIONS = 20_000
 """The newest: what is usual for an agent does not take more."""
 
@@ -408,6 +422,10 @@ class TriageLine(Record):
     session: SessionTriage
     row: AttemptRow
     marks: AttemptMarks
+    findings: tuple[Finding, ...] = ()
+    """What the rules found, the most severe first."""
+    merge_share: float | None = None
+    """Of the people who said whether they would merge it, those who would."""
 
 
 class TriageView(Record):
@@ -508,14 +526,24 @@ def _triage_lines(
     wanted = {one.attempt for one in sessions}
     rows = {row.id: row for row in estimates.rows if row.id in wanted}
     marks = desk.load_attempt_marks([*rows.values()])
+    merges = desk.store.scores.load_merging_shares(AttemptSpan(attempts=tuple(rows)))
     return tuple(
         TriageLine(
             session=one,
             row=rows[one.attempt],
-            marks=marks.get(one.attempt, AttemptMarks()),
+            marks=(mark := marks.get(one.attempt, AttemptMarks())),
+            findings=_worst_findings(desk, rows[one.attempt]) if mark.findings else (),
+            merge_share=merges.get(one.attempt),
         )
         for one in sessions
     )
+
+
+def _worst_findings(desk: PageContext, row: AttemptRow) -> tuple[Finding, ...]:
+    """One of each rule, the most severe first."""
+    findings = unsilenced_rule_findings(desk.load_measurement(row, make=False))
+    by_rule = {one.rule: one for one in reversed(findings)}
+    return tuple(sorted(by_rule.values(), key=lambda one: SEVERITY_ORDER.index(one.severity)))
 
 
 def likely(desk: PageContext, asked: AttemptAsked) -> LikelyView:

@@ -85,6 +85,8 @@ class AttemptHead(Record):
     """What can be done about it in the terminal."""
     unknown_cost: str | None = None
     """Why a session's cost is not known."""
+    merge_share: float | None = None
+    """Of the people who said whether they would merge it, those who would."""
 
 
 def load_attempt_head(desk: PageContext, name: str) -> tuple[AttemptHead, Task | None]:
@@ -107,6 +109,9 @@ def load_attempt_head(desk: PageContext, name: str) -> tuple[AttemptHead, Task |
         commit=session.commit if session else None,
         commands=tuple(_attempt_commands(row, judges=bool(desk.settings.judge.models))),
         unknown_cost=_explain_cost(desk, row, attempt),
+        merge_share=desk.store.scores.load_merging_shares(AttemptSpan(attempts=(row.id,))).get(
+            row.id
+        ),
     )
     return head, task
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -14,6 +16,7 @@ from closeloop.attempts.run_resources import describe_sandbox
 from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
 from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.evaluation_due import report_due
+from closeloop.metrics.metric_definitions import is_recorded, total_cost_values
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.metric_trends import compute_trends
 from closeloop.metrics.score_columns import attach_scores
@@ -399,30 +402,62 @@ class HealthView(Record):
     sandbox: str
     """What confines agents on this machine, and what is not enforced."""
     counts: dict[str, int]
-    superseded: int
-    """Attempts among them that hold an earlier state of a session that was imported again."""
+    superseded: int | None
+    """Attempts with an earlier state of a session that was imported again; None until counted."""
     plugins: dict[str, tuple[str, ...]]
     """By kind, the names of what is installed."""
     tokens: tuple[AccessToken, ...]
     settings: str
     """As JSON, without what opens a door."""
+    groups: dict[str, dict[str, str]] = {}
+    """The same by table of closeloop.toml: each key with its value."""
 
 
 def health(desk: PageContext, asked: NoQuery) -> HealthView:
     settings = msgspec.json.format(msgspec.json.encode(desk.settings), indent=2).decode()
     counts = desk.store.listing.count_records()
-    current = desk.store.listing.count_matches(AttemptFilter())
+    current = desk.metric_cache.compute_from_store(
+        "current attempts",
+        desk.store_mark(),
+        lambda: desk.store.listing.count_matches(AttemptFilter()),
+    ).value
     return HealthView(
         version=__version__,
         root=str(desk.root.absolute()),
         store=_hide_url_logins(desk.settings.store),
         sandbox=describe_sandbox(desk.settings.sandbox),
         counts=counts,
-        superseded=max(0, counts.get("attempts", 0) - current),
+        superseded=None if current is None else max(0, counts.get("attempts", 0) - current),
         plugins={kind: tuple(sorted(installed_plugins(kind))) for kind in PLUGIN_KINDS},
         tokens=tuple(desk.store.access.list_tokens()),
         settings=_hide_url_logins(settings),
+        groups=_group_settings(msgspec.to_builtins(desk.settings)),
     )
+
+
+def _group_settings(settings: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """By the name of the table, its keys with dots; those of no table have no name."""
+    tables: dict[str, dict[str, str]] = {"": {}}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            if value:
+                tables[name] = dict(_flatten_settings(value))
+        else:
+            tables[""][name] = _setting_text(value)
+    return {name: values for name, values in tables.items() if values}
+
+
+def _flatten_settings(table: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from _flatten_settings(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", _setting_text(value)
+
+
+def _setting_text(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return _hide_url_logins(text)
 
 
 def _hide_url_logins(text: str) -> str:
@@ -449,6 +484,18 @@ MAX_ROWS = 12
 MAX_COSTLIEST = 10
 
 
+class SessionCosts(Record):
+    """What one session costs, of those with a known cost."""
+
+    priced: int
+    median: float
+    mean: float
+    dearest: int
+    """A tenth of them, rounded up: those that cost most."""
+    dearest_share: float
+    """Of all that was spent, on those."""
+
+
 class CostNumbers(Record):
     """What is counted over the attempts of a time."""
 
@@ -461,6 +508,8 @@ class CostNumbers(Record):
     """By week, agent, model and repository, the dearest first; weeks the newest first."""
     use: UseByDay
     costliest: tuple[NotedSession, ...]
+    session: SessionCosts | None = None
+    """None where no cost is known, or none is above zero."""
 
 
 class CostView(Record):
@@ -495,6 +544,25 @@ def _compute_cost_numbers(
         ),
         use=sum_use_by_day(work, drawn),
         costliest=note_sessions(desk, everything, find_costliest(work, MAX_COSTLIEST)),
+        session=_session_costs(work),
+    )
+
+
+def _session_costs(work: AttemptTable) -> SessionCosts | None:
+    import numpy as np
+
+    costs = total_cost_values(work.columns)[is_recorded(work.columns)]
+    costs = np.sort(costs[np.isfinite(costs)])[::-1]
+    total = float(costs.sum())
+    if not total:
+        return None
+    dearest = math.ceil(len(costs) / 10)
+    return SessionCosts(
+        priced=len(costs),
+        median=float(np.median(costs)),
+        mean=total / len(costs),
+        dearest=dearest,
+        dearest_share=float(costs[:dearest].sum()) / total,
     )
 
 

@@ -21,6 +21,7 @@ from closeloop.text.wording import natural_order
 from closeloop.web.page import NoQuery, Page, PageContext, PageNotFound
 from closeloop.web.pages.attempts import AttemptLine, attempt_lines
 
+MAX_TITLE_CHARS = 200
 MAX_TASKS = 1000
 MAX_ATTEMPTS = 100
 
@@ -29,6 +30,8 @@ class TaskLine(Record):
     """One task of the list."""
 
     id: str
+    title: str
+    """The first line of the request; empty of a held-out task."""
     split: str
     state: str
     """Proved, unproved, unchecked, or unknown before it was looked at."""
@@ -141,6 +144,7 @@ def _task_line(
     sealed = one.split == "held-out"
     return TaskLine(
         id=task_alias(one.digest) if sealed else one.id,
+        title="" if sealed else one.prompt.strip().partition("\n")[0][:MAX_TITLE_CHARS],
         split=one.split,
         state=states.get(one.grading, "unknown"),
         tags=() if sealed else tuple(dict.fromkeys((*one.tags, *infer_kind_tags(one)))),

@@ -39,21 +39,14 @@ function copyButton(textOf) {
   return button;
 }
 
-/** A text with a button beside it that copies it. */
+/** A text with a button beside it that copies it; with `data-link`, a button that copies the address of this page. */
 class CopyButton extends HTMLElement {
   connectedCallback() {
     if (this.querySelector(":scope > button")) return;
     const text = this.firstElementChild;
-    this.append(copyButton(() => text?.textContent ?? ""));
-  }
-}
-
-/** A button that copies the address of this page. */
-class CopyLink extends HTMLElement {
-  connectedCallback() {
-    if (this.querySelector(":scope > button")) return;
-    const button = copyButton(() => location.href);
-    button.textContent = "Copy link";
+    const isLink = "link" in this.dataset;
+    const button = copyButton(() => (isLink ? location.href : text?.textContent ?? ""));
+    if (isLink) button.textContent = "Copy link";
     this.append(button);
   }
 }
@@ -274,6 +267,49 @@ class SessionList extends HTMLElement {
   }
 }
 
+/** A field that hides the lines of a list which do not contain what is typed. */
+class ListFilter extends HTMLElement {
+  connectedCallback() {
+    if (this.querySelector("input")) return;
+    const field = document.createElement("input");
+    field.type = "text";
+    field.placeholder = this.dataset.label;
+    field.setAttribute("aria-label", this.dataset.label);
+    field.autocomplete = "off";
+    this.told = document.createElement("span");
+    this.told.className = "dim small";
+    this.told.setAttribute("role", "status");
+    this.append(field, this.told);
+    field.addEventListener("input", () => this.narrow());
+    document.body.addEventListener("htmx:afterSettle", () => this.narrow());
+  }
+  narrow() {
+    const words = this.querySelector("input").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const rows = [...document.querySelectorAll(this.dataset.rows)];
+    for (const row of rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+    const shown = rows.filter((row) => !row.hidden).length;
+    this.told.textContent = words.length ? `${shown} of ${rows.length}` : "";
+    for (const group of new Set(rows.map((row) => row.closest("section")))) {
+      if (group) group.hidden = ![...group.querySelectorAll(this.dataset.rows)].some((row) => !row.hidden);
+    }
+  }
+}
+
+/** What hangs over the page: it closes by Escape, which goes back to what opened it, and by a click elsewhere. */
+const HANGING = "details:is(.site-menu, .range, .menu)[open]";
+document.addEventListener("keydown", (event) => {
+  const open = event.key === "Escape" && [...document.querySelectorAll(HANGING)].at(-1);
+  if (!open) return;
+  open.open = false;
+  open.querySelector("summary").focus();
+});
+document.addEventListener("click", (event) => {
+  for (const each of document.querySelectorAll(HANGING)) {
+    const header = each.matches(".site-menu") ? each.closest("header") : each;
+    if (!header.contains(event.target)) each.open = false;
+  }
+});
+
 const SPANS = [[60, "second"], [3600, "minute", 60], [86400, "hour", 3600], [2592000, "day", 86400]];
 const WORDS = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 
@@ -288,17 +324,17 @@ function tellTimes(within) {
 
 customElements.define("theme-switch", ThemeSwitch);
 customElements.define("copy-button", CopyButton);
-customElements.define("copy-link", CopyLink);
 customElements.define("key-help", KeyHelp);
 customElements.define("live-updates", LiveUpdates);
 customElements.define("trace-events", TraceEvents);
 customElements.define("session-list", SessionList);
+customElements.define("list-filter", ListFilter);
 tellTimes(document);
 if (window.Idiomorph) {
   // A part that is brought up to date keeps what was opened in it, and what was added to it here.
   const { callbacks } = window.Idiomorph.defaults;
   callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.matches("details"));
-  callbacks.beforeNodeRemoved = (node) => !node.matches?.("copy-button > button, copy-link > button, plot-figure > *");
+  callbacks.beforeNodeRemoved = (node) => !node.matches?.("copy-button > button, plot-figure > *");
 }
 // Keys that were pressed while this was on its way.
 const early = window.earlyKeys ?? [];
