@@ -404,8 +404,7 @@ def attempts_table(
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import open_console
-    from closeloop.cli.run import OUTCOME_MARKS, failure_reason
+    from closeloop.cli.console import OUTCOME_MARKS, failure_reason, open_console
     from closeloop.text.wording import format_dollars
 
     output = open_console()

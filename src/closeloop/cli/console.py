@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from rich.table import Column, Table
     from rich.text import Text
 
+    from closeloop.records.attempt import AttemptRow
+
 __all__ = [
+    "OUTCOME_MARKS",
     "JsonFlag",
+    "failure_reason",
     "format_json",
     "make_visible",
     "open_console",
@@ -49,6 +53,15 @@ MIN_TEXT_CHARS = 20
 COLUMN_PADDING = 2
 FOLD_INDENT = 5
 COMFORTABLE_TEXT_CHARS = 32
+OUTCOME_MARKS = {"pass": ("✓", "green"), "fail": ("✗", "red"), "unscored": ("?", "yellow")}
+
+
+def failure_reason(row: AttemptRow) -> str:
+    """Why it did not pass, in a line; nothing but this says that an unchecked agent crashed."""
+    reason = row.reason or row.outcome_cause or row.cause or ""
+    if row.is_for_review and row.exit == "crashed":
+        reason += f"; the agent crashed: {row.cause or 'unknown reason'}"
+    return make_visible(reason)
 
 
 def open_console(*, stderr: bool = False) -> Console:

@@ -102,7 +102,7 @@ def import_paths(
             for trouble in () if watch else import_warnings(tally):
                 print_warning(trouble)
             if not watch and not json:
-                print_parts(*list_lessons(store, project.settings))
+                print_parts(*list_lessons(store, project.settings, jobs))
             if not watch:
                 return 0 if has_readable_recording(tally) else 2
             time.sleep(WATCH_SECONDS)
@@ -173,7 +173,7 @@ def import_tables(tally: ImportSummary) -> Iterator[RenderableType]:
 MAX_LISTED_NAMES = 6
 
 
-def list_lessons(store: Store, settings: Settings) -> Iterator[RenderableType]:
+def list_lessons(store: Store, settings: Settings, jobs: int) -> Iterator[RenderableType]:
     """Render the first lessons from the sessions; nothing if there are none."""
     from rich.text import Text
 
@@ -184,7 +184,10 @@ def list_lessons(store: Store, settings: Settings) -> Iterator[RenderableType]:
     from closeloop.text.wording import format_dollars
 
     lessons = learn_from_sessions(
-        store, project_rulebook(settings), lambda total: show_measuring_progress(total, quiet=False)
+        store,
+        project_rulebook(settings),
+        lambda total: show_measuring_progress(total, quiet=False),
+        jobs=jobs,
     )
     if lessons is None:
         return

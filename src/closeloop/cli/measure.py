@@ -64,7 +64,11 @@ def triage(
     query = TriageQuery(since=parse_since(since), agent=agent, model=model, limit=limit)
     with open_metrics_store() as (store, book):
         report = triage_sessions(
-            store, book, query, lambda total: show_measuring_progress(total, quiet=json)
+            store,
+            book,
+            query,
+            lambda total: show_measuring_progress(total, quiet=json),
+            jobs=os.cpu_count() or 1,
         )
     print_json(report) if json else print_parts(*render_triage(report))
 
@@ -225,14 +229,16 @@ def measure(
             f"There is no file or folder {ids[0]!r}, and no store here with an attempt of that id."
         )
     results: list[MeasuredAttempt] = []
+    jobs = os.cpu_count() or 1
     if paths:
         with import_into_memory(paths) as store:
-            results += measure_attempts(store, store.list_attempts(), book)
+            results += measure_attempts(store, store.list_attempts(), book, jobs=jobs)
     if not paths or ids:
         with open_existing_store(project.settings, project.root) as store:
             rows = select_measured_rows(store, ids, experiment=experiment, every=all)
             with show_measuring_progress(len(rows), quiet=json or sarif) as tell:
-                results += add_judge_findings(measure_attempts(store, rows, book, tell), store)
+                measured = measure_attempts(store, rows, book, tell, jobs=jobs)
+                results += add_judge_findings(measured, store)
     if sarif:
         print_json(findings_to_sarif(results, book))
     elif json:
@@ -334,7 +340,7 @@ def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableTyp
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.run import OUTCOME_MARKS
+    from closeloop.cli.console import OUTCOME_MARKS
 
     table = Table(
         title="Process measures by attempt", title_justify="left", title_style="bold", box=None

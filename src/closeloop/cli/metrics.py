@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -157,7 +158,8 @@ def load_scored_work(
     from closeloop.metrics.score_columns import attach_scores
 
     with open_metrics_store() as (store, book):
-        work = load_attempt_table(store, book, tell=print_measuring_progress)
+        jobs = os.cpu_count() or 1
+        work = load_attempt_table(store, book, tell=print_measuring_progress, jobs=jobs)
         tell = print_measuring_progress
         yield attach_scores(work, store, load_project_scores(), scores, tell=tell), store, book
 

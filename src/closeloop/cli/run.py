@@ -19,7 +19,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from closeloop.cli.console import JsonFlag, make_visible, open_console, print_warning
+from closeloop.cli.console import (
+    OUTCOME_MARKS,
+    JsonFlag,
+    failure_reason,
+    make_visible,
+    open_console,
+    print_warning,
+)
 from closeloop.records.attempt import AWAITING_REVIEW
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
@@ -236,7 +243,6 @@ def show_run_progress(plan: ExperimentPlan, *, quiet: bool) -> Iterator[RunProgr
 
 # Result tables of a run: outcomes by variant, and where to look next.
 
-OUTCOME_MARKS = {"pass": ("✓", "green"), "fail": ("✗", "red"), "unscored": ("?", "yellow")}
 MAX_POINTERS = 6
 MAX_REASON_CHARS = 110
 TEST_PATH = re.compile(r"[\w./-]+(?:::\w+)*::(?=\w)")
@@ -303,15 +309,6 @@ def render_outcome_cell(rows: Sequence[AttemptRow], would_merge: Mapping[str, fl
         short_reason = TEST_PATH.sub("", reason)
         cell.append(" " + truncate_at_word(short_reason, MAX_REASON_CHARS), style="dim")
     return cell if rows else Text("not finished", style="dim")
-
-
-def failure_reason(row: AttemptRow) -> str:
-    """Return why it did not pass, in one line; for unchecked attempts also that the agent
-    crashed."""
-    reason = row.reason or row.outcome_cause or row.cause or ""
-    if row.is_for_review and row.exit == "crashed":
-        reason += f"; the agent crashed: {row.cause or 'unknown reason'}"
-    return make_visible(reason)
 
 
 def run_variants_table(results: ExperimentResults) -> Table:

@@ -157,7 +157,7 @@ def render_task_repeats(found: TaskRepeats) -> Iterator[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.run import OUTCOME_MARKS
+    from closeloop.cli.console import OUTCOME_MARKS
 
     if not found.repeats:
         yield Text(
@@ -258,13 +258,12 @@ def show(  # noqa: PLR0913 - one parameter for each flag
     from msgspec.structs import replace
 
     from closeloop.cli import console
-    from closeloop.cli.attempts import show_pull
     from closeloop.cli.config import load_project
-    from closeloop.cli.orchestrate import show_plan
+    from closeloop.metrics.attempt_measuring import load_attempt_facts, project_rulebook
     from closeloop.metrics.attempt_measuring import load_story as story_of
-    from closeloop.metrics.attempt_measuring import project_rulebook
     from closeloop.metrics.task_log import load_task_log
     from closeloop.records.errors import BadInput
+    from closeloop.records.trace import Trace
     from closeloop.reviews.authorship import merge_known_agents
     from closeloop.store.store import open_existing_store
     from closeloop.tasks.task_sets import require_unsealed
@@ -278,24 +277,36 @@ def show(  # noqa: PLR0913 - one parameter for each flag
             show_task_repeats(store, book, task or "", json=json)
             return 0
         if attempt.startswith("pull:") or "#" in attempt or "!" in attempt:
+            from closeloop.cli.attempts import show_pull
+
             show_pull(attempt.removeprefix("pull:"), store, project.settings, json=json)
             return 0
         if is_plan_id(attempt, store):
+            from closeloop.cli.orchestrate import show_plan
+
             return show_plan(attempt.removeprefix("plan:"), store, diff=diff, json=json)
         if branch:
             show_branch(attempt, store, json=json)
             return 0
+        if diff or (events is not None and not json):
+            # Neither needs what the rules say, which takes long for a long trace.
+            facts = load_attempt_facts(store, attempt)
+            require_unsealed(facts.task)
+            if diff:
+                return print_patch(facts.change.patch if facts.change else "")
+            span = parse_event_range(events or "", facts.trace)
+            trace = facts.trace or Trace(reader="none", reader_version=1)
+            shown = render_trace_events(trace, full=full, span=span)
+            console.print_in_pager(*shown) if pager else console.print_parts(*shown)
+            return 0
         story = add_judge_opinions(story_of(store, attempt, book), store)
         require_unsealed(story.task)
         agents = merge_known_agents(project.settings.pulls.agents)
-        story = replace(story, log=load_task_log(store, story.attempt.id, agents))
-    if diff:
-        return print_patch(story.change.patch if story.change else "")
+        story = replace(story, log=load_task_log(store, story.attempt.id, agents, story.trace))
     if json:
         console.print_json(story)
     else:
-        span = None if events is None else parse_event_range(events, story.trace)
-        parts = render_story(story, full=full, span=span)
+        parts = render_story(story, full=full)
         console.print_in_pager(*parts) if pager else console.print_parts(*parts)
     return 0
 
@@ -406,14 +417,8 @@ def render_score_list(scores: Sequence[Score]) -> Iterator[RenderableType]:
         yield Text(make_visible(line))
 
 
-def render_story(
-    story: AttemptDetails, *, full: bool, span: range | None = None
-) -> Iterator[RenderableType]:
-    """Render everything as lines for a terminal; with a span, only those events."""
-
-    if span is not None and story.trace is not None:
-        yield from render_trace_events(story.trace, full=full, span=span)
-        return
+def render_story(story: AttemptDetails, *, full: bool) -> Iterator[RenderableType]:
+    """Render everything as lines for a terminal."""
     yield from render_story_head(story)
     if story.trace is not None:
         yield from render_measurement(story.measurement)
@@ -438,7 +443,7 @@ def render_story_head(story: AttemptDetails) -> Iterator[Text]:
     """Render the variant, the task and the result."""
     from rich.text import Text
 
-    from closeloop.cli.run import OUTCOME_MARKS
+    from closeloop.cli.console import OUTCOME_MARKS
 
     attempt, grade = story.attempt, story.grade
     outcome = grade.outcome if grade else None

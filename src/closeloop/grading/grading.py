@@ -61,7 +61,6 @@ from closeloop.grading.suite_run import (
     find_python_script,
     judge_suite,
     list_tests_to_keep,
-    select_pytest_tests,
     tests_to_fix,
 )
 from closeloop.grading.task_proof import (
@@ -79,6 +78,7 @@ from closeloop.grading.tool_outcomes import (
     changed_paths,
     list_patch_paths,
     parse_change,
+    select_tests,
 )
 from closeloop.records.attempt import (
     AWAITING_REVIEW,
@@ -671,7 +671,7 @@ async def _fail_by_themselves(context: _GradingContext, broken: Sequence[str]) -
     pass or fail only because others ran first.
     """
     acceptance = context.task.acceptance
-    command = select_pytest_tests(acceptance.run or "", broken)
+    command = select_tests(acceptance.run or "", acceptance.runner, broken)
     if command is None:
         return False
     narrow = msgspec.structs.replace(acceptance, run=command, commands=())

@@ -192,37 +192,9 @@ def add_runner_arguments(command: str, runner: TestRunner, arguments: str) -> st
     """The command with arguments for each of its calls of a runner; None where none is seen."""
     hits = [hit for hit in runner_calls(command) if hit.runner == runner]
     for hit in reversed(hits):
-        place = _options_end(hit.words[hit.at :])
+        place = find_options_end(hit.words[hit.at :])
         command = f"{command[:place]} {arguments}{command[place:]}"
     return command if hits else None
-
-
-MAX_SELECTED = 50
-_PYTEST_FLAG = compile_lazily(r"-[vqxsl]+|-r\w*|--[\w-]+=.*|--(?:exitfirst|verbose|quiet|lf|ff|nf)")
-"""An option that takes no word behind it."""
-
-
-def select_pytest_tests(command: str, tests: Sequence[str]) -> str | None:
-    """A command that runs only these tests, or their files where they are many.
-
-    None where it is not a single call of pytest whose paths can be told from its options.
-    """
-    calls = runner_calls(command)
-    if len(calls) != 1 or calls[0].runner != "pytest":
-        return None
-    chosen = list(dict.fromkeys(tests))
-    if len(chosen) > MAX_SELECTED:
-        chosen = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-    arguments = calls[0].words[calls[0].at + 1 :]
-    options = [word for word in arguments if word.text.startswith("-")]
-    if len(chosen) > MAX_SELECTED or not all("::" in test for test in tests):
-        return None
-    if not all(_PYTEST_FLAG.fullmatch(word.text) for word in options):
-        return None
-    for word in reversed([word for word in arguments if word not in options]):
-        command = command[: word.start] + command[word.end :]
-    place = calls[0].words[calls[0].at].end
-    return f"{command[:place]} {shlex.join(chosen)}{command[place:]}"
 
 
 def find_python_command(command: str) -> str | None:
@@ -302,7 +274,7 @@ def _build_insertions(hit: RunnerCall, path: str, output: str) -> list[tuple[int
     """What to add, and where, in the order of the places."""
     arguments, last = _report_arguments(hit.runner, path), hit.words[-1].end
     if hit.runner in ("pytest", "jest", "vitest", "mocha"):
-        return [(_options_end(hit.words[hit.at :]), f" {arguments}")]
+        return [(find_options_end(hit.words[hit.at :]), f" {arguments}")]
     if hit.runner == "node":
         node_command = " ".join(word.text for word in hit.words)
         return [(hit.words[hit.at].end, f" {arguments}{_node_reporter_options(node_command)}")]
@@ -322,7 +294,7 @@ def _node_reporter_options(command: str) -> str:
     return f"{reporter} --test-reporter-destination=stdout"
 
 
-def _options_end(words: tuple[ShellWord, ...]) -> int:
+def find_options_end(words: tuple[ShellWord, ...]) -> int:
     """Where options may be added: at the end, or before a lone `--`."""
     for before, word in pairwise(words):
         if word.text == "--":

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from closeloop.metrics.attempt_measuring import (
-    BATCH_ATTEMPTS,
+    MIN_PARALLEL_EVENTS,
     basis_from_grade,
     load_said_columns,
-    measure_from_store,
+    measure_missing,
 )
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.estimate import Metric
@@ -192,12 +193,14 @@ def load_attempt_table(
     tell: MeasuringProgress = lambda done, of: None,
     *,
     again: bool | None = True,
+    jobs: int = 1,
 ) -> AttemptTable:
     """Load the attempts of a span, and measure those that need it.
 
     Attempts measured before the rules, their code or settings, or the grade changed are measured
     again. With `again=False` they stay as they were, and a note says how many there are. With
-    `again=None` nothing is measured, and no trace is read.
+    `again=None` nothing is measured, and no trace is read. With several jobs, large amounts are
+    measured in that many processes.
     """
     import numpy as np
 
@@ -209,7 +212,19 @@ def load_attempt_table(
     places = {name: place for place, name in enumerate(known.attempts)}
     delivered = tables.load_delivery_columns(span)
     checked, orchestrated = tables.load_check_columns(), tables.load_plan_columns()
-    measured, outdated = _measurement_columns(store, book, span, known, tell, again)
+
+    def measure_new(new_bases: Sequence[tuple[str, str]], events: int) -> None:
+        done = count(1)
+        is_parallel = events >= MIN_PARALLEL_EVENTS and not store.is_read_only
+        measure_missing(
+            store,
+            new_bases,
+            book,
+            lambda more: tell([next(done) for _ in range(more)][-1], len(new_bases)),
+            jobs=jobs if is_parallel else 1,
+        )
+
+    measured, outdated = _measurement_columns(store, book, span, known, measure_new, again)
     measured["own_modules"] = measured.pop("modules")
     _forget_unrecorded(measured, np.isnan(known.held["events"]))
     columns = {
@@ -360,12 +375,13 @@ def _measurement_columns(
     book: Rulebook,
     span: AttemptSpan,
     known: AttemptColumns,
-    tell: MeasuringProgress,
+    measure: Callable[[Sequence[tuple[str, str]], int], None],
     again: bool | None,
 ) -> tuple[dict[str, Column], int]:
     """Return the measurements of each attempt, and how many are outdated.
 
-    Attempts never measured are measured first, and with `again` also those whose basis changed.
+    Attempts never measured are measured first, and with `again` also those whose basis changed:
+    `measure` takes attempts with their bases, and the number of their events.
     """
     import numpy as np
 
@@ -374,14 +390,10 @@ def _measurement_columns(
     measurements, at, before = _load_measurements(store, span, bases, places)
     missing = _missing(bases, at if again else before)
     unmeasured = [] if again is None else np.flatnonzero(missing).tolist()
-    for first in range(0, len(unmeasured), BATCH_ATTEMPTS):
-        part = unmeasured[first : first + BATCH_ATTEMPTS]
-        names = [known.attempts[place] for place in part]
-        basis = dict(zip(names, bases[part].tolist(), strict=True))
-        made = measure_from_store(store, names, book)
-        store.save_measurements([(name, basis[name], one) for name, one in made.items()])
-        tell(first + len(part), len(unmeasured))
     if unmeasured:
+        names = [known.attempts[place] for place in unmeasured]
+        events = int(np.nansum(known.held["events"][unmeasured]))
+        measure(list(zip(names, bases[unmeasured].tolist(), strict=True)), events)
         measurements, at, before = _load_measurements(store, span, bases, places)
     outdated = _missing(bases, at)
     # The last is what -1, an attempt that does not count, finds.

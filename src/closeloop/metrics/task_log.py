@@ -14,9 +14,7 @@ from closeloop.metrics.attempt_measuring import (
     measure_attempts,
     measurement_basis,
 )
-from closeloop.process.edit_contents import recover_change
 from closeloop.process.rulebook import Rulebook
-from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import (
     Attempt,
     AttemptMarks,
@@ -44,9 +42,8 @@ from closeloop.records.pull_request import Correction, Delivery, PullRow
 from closeloop.records.record import Record
 from closeloop.records.task import Task
 from closeloop.records.team_rules import HumanReview, ReviewItem
+from closeloop.records.trace import Trace
 from closeloop.reviews.authorship import AgentSignsByName
-from closeloop.reviews.pull_lifecycle import load_pull, load_pull_change
-from closeloop.reviews.review_corrections import corrections_from_review, list_corrections
 from closeloop.store import Store
 from closeloop.tasks.task_sets import require_unsealed
 from closeloop.text.patches import count_changed_lines, has_line_counts, parse_patch
@@ -69,8 +66,13 @@ class HumanVerdicts(Record):
     corrections: tuple[Correction, ...] = ()
 
 
-def load_task_log(store: Store, name: str, agents: AgentSignsByName) -> TaskLog:
-    """Load the log of one attempt, by its id or a prefix of it; for a task, no trace is read."""
+def load_task_log(
+    store: Store, name: str, agents: AgentSignsByName, trace: Trace | None = None
+) -> TaskLog:
+    """Load the log of one attempt, by its id or a prefix of it; for a task, no trace is read.
+
+    For a session the trace is read, unless it is given.
+    """
     attempt = store.load_attempt(name)
     task = store.load_task(attempt.task_digest) if attempt.task_digest else None
     variant = store.load_variant(attempt.variant) if attempt.variant else None
@@ -80,12 +82,16 @@ def load_task_log(store: Store, name: str, agents: AgentSignsByName) -> TaskLog:
     story = store.plans.load_story(plan) if plan else None
     people = load_human_verdicts(store, attempt, agents)
     if change is None and people.pull is not None:
+        from closeloop.reviews.pull_lifecycle import load_pull, load_pull_change
+
         row = people.pull
         change = load_pull_change(load_pull(row.repo, row.pull, store, agents), store)
     files = list_touched_files(change, task, grade)
     recovered = None
-    if change is None and attempt.origin == "production":
-        recovered = list_recovered_files(store, attempt.id)
+    if attempt.origin == "production" and trace is None:
+        trace = store.load_trace(attempt.id)
+    if change is None and attempt.origin == "production" and trace is not None:
+        recovered = list_recovered_files(trace)
     after = build_suite_counts(grade.after if grade else None)
     if story is not None and story.ending is not None:
         after = count_commands(story.ending.checks)
@@ -93,7 +99,7 @@ def load_task_log(store: Store, name: str, agents: AgentSignsByName) -> TaskLog:
         attempt=attempt.id,
         origin=attempt.origin,
         task=attempt.task,
-        description=describe_task(store, attempt, task, story),
+        description=describe_task(store, attempt, task, story, trace),
         repo=attempt.repo or (task.repo if task else None),
         variant=variant.name if variant else None,
         agent=variant.agent if variant else session.agent if session else None,
@@ -120,14 +126,18 @@ def load_task_log(store: Store, name: str, agents: AgentSignsByName) -> TaskLog:
 
 
 def describe_task(
-    store: Store, attempt: Attempt, task: Task | None, story: OrchestrationHistory | None
+    store: Store,
+    attempt: Attempt,
+    task: Task | None,
+    story: OrchestrationHistory | None,
+    trace: Trace | None,
 ) -> str:
     """Return the request; for a session, the one that its title is made of."""
     if task is not None:
         return task.prompt
     if story is not None:
         return story.plan.request
-    trace = store.load_trace(attempt.id)
+    trace = trace or store.load_trace(attempt.id)
     return find_request(trace) if trace else ""
 
 
@@ -158,10 +168,12 @@ def list_touched_files(
     )
 
 
-def list_recovered_files(store: Store, attempt: str) -> tuple[TouchedFile, ...] | None:
+def list_recovered_files(trace: Trace) -> tuple[TouchedFile, ...] | None:
     """List the files changed by the edits in a recording; None if it has no edits."""
-    trace = store.load_trace(attempt)
-    recovered = recover_change(build_reading(trace)) if trace else ()
+    from closeloop.process.edit_contents import recover_change
+    from closeloop.process.trace_reading import build_reading
+
+    recovered = recover_change(build_reading(trace))
     files = tuple(
         TouchedFile(path=file.path, status=file.status, added=file.added, removed=file.removed)
         for file in recovered
@@ -231,11 +243,17 @@ def load_human_verdicts(store: Store, attempt: Attempt, agents: AgentSignsByName
     if pull is not None:
         repo, number = pull.repo, pull.pull
         reviews += store.reviews.list_reviews(item=f"{repo}#{number}")
+        from closeloop.reviews.pull_lifecycle import load_pull
+        from closeloop.reviews.review_corrections import list_corrections
+
         corrections += list_corrections(load_pull(repo, number, store, agents))
         corrections += store.memory.list_corrections(repo=repo, pull=number)
     done = tuple(one for one in reviews if one.state == "done")
-    item = ReviewItem(id=attempt.id, kind="attempt", title="", repo=repo)
-    corrections += [one for review in done for one in corrections_from_review(review, item)]
+    if done:
+        from closeloop.reviews.review_corrections import corrections_from_review
+
+        item = ReviewItem(id=attempt.id, kind="attempt", title="", repo=repo)
+        corrections += [one for review in done for one in corrections_from_review(review, item)]
     newest = {one.id: one for one in corrections}  # what was stored may have tags since
     return HumanVerdicts(
         delivery=store.pulls.load_delivery(attempt.id),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
+from math import isnan
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -401,6 +404,8 @@ def triage_sessions(
     query: TriageQuery,
     show_progress: ProgressDisplay = lambda total: nullcontext(lambda done: None),
     tries: Sequence[AttemptRow] | None = None,
+    *,
+    jobs: int = 1,
 ) -> TriageReport:
     """Rank sessions of unknown success, likely failures first, with reasons.
 
@@ -409,7 +414,7 @@ def triage_sessions(
     """
     rows = list_last_tries(store) if tries is None else keep_last_tries(tries)
     with show_progress(len(rows)) as tell:
-        estimates = estimate_sessions(store, book, load_triage_prior(), tell, rows)
+        estimates = estimate_sessions(store, book, load_triage_prior(), tell, rows, jobs=jobs)
     return report_triage(estimates, query, store.held_out.list_sealed_digests())
 
 
@@ -498,12 +503,14 @@ def estimate_sessions(
     prior: TriagePrior,
     tell: Callable[[int], None] = lambda done: None,
     tries: Sequence[AttemptRow] | None = None,
+    *,
+    jobs: int = 1,
 ) -> SessionEstimates:
     """Fit the model to the team's grades, and score every session of the store."""
     import numpy as np
 
     tries = list_last_tries(store) if tries is None else tries
-    results = list(measure_attempts(store, tries, book, tell))
+    results = list(measure_attempts(store, tries, book, tell, jobs=jobs))
     all_measured = len(results)
     measured = [one for one in results if one.measurement.features]
     rows = [one.row for one in measured]
@@ -636,6 +643,22 @@ def _session_triage(
 ) -> SessionTriage:
     """Build one session's triage; `peers` are the rows of each agent and model."""
     row, chance = estimates.rows[place], float(estimates.chances[place])
+    return _build_session_triage(
+        row,
+        rank,
+        float(estimates.scores[place]),
+        None if isnan(chance) else chance,
+        tuple(_list_reasons(estimates, peers[row.agent, row.model].tolist(), place)),
+    )
+
+
+def _build_session_triage(
+    row: AttemptRow,
+    rank: int,
+    score: float,
+    chance: float | None,
+    reasons: tuple[TriageReason, ...],
+) -> SessionTriage:
     return SessionTriage(
         attempt=row.id,
         title=row.title or row.task,
@@ -644,30 +667,40 @@ def _session_triage(
         repo=row.repo,
         started=row.started,
         place=rank,
-        score=float(estimates.scores[place]),
-        chance=None if chance != chance else chance,  # noqa: PLR0124 - NaN is not stated
-        reasons=tuple(_list_reasons(estimates, peers[row.agent, row.model].tolist(), place)),
+        score=score,
+        chance=chance,
+        reasons=reasons,
     )
 
 
 def _list_reasons(
     estimates: SessionEstimates, rows: Sequence[int], place: int
 ) -> Iterator[TriageReason]:
+    effects = (estimates.positions[place] * estimates.model.weights).tolist()
+    peers = [estimates.features[row] for row in rows]
+    known = estimates.features[place], estimates.findings[place]
+    yield from _explain_effects(effects, *known, peers, estimates.prior)
+
+
+def _explain_effects(
+    effects: Sequence[float],
+    features: Mapping[str, float],
+    against: Sequence[Finding],
+    peers: Sequence[Mapping[str, float]],
+    prior: TriagePrior,
+) -> Iterator[TriageReason]:
     """Yield findings against success, then the strongest reasons of the estimate.
 
     Reasons for failure come first, then at most one against it.
     """
-    import numpy as np
-
-    findings = estimates.findings[place][:MAX_REASONS]
+    findings = against[:MAX_REASONS]
     for finding in findings:
         text = truncate_at_word(f"{finding.rule}: {finding.message}", MAX_FINDING_CHARS)
         yield TriageReason(
             feature=finding.rule, value=1.0, usual=0.0, effect=FINDING_EFFECT, text=text
         )
-    names = list(estimates.prior.features)
-    effects = estimates.positions[place] * estimates.model.weights
-    order = np.argsort(effects, kind="stable").tolist()
+    names = list(prior.features)
+    order = sorted(range(len(effects)), key=effects.__getitem__)
     candidates = [column for column in order if effects[column] < 0 or column == order[-1]]
     strongest = sorted(candidates, key=lambda column: -abs(effects[column]))
     strongest = strongest[: MAX_REASONS - len(findings)]
@@ -675,15 +708,95 @@ def _list_reasons(
         if abs(effects[column]) < MIN_EFFECT:
             continue
         name = names[column]
-        own = [estimates.features[row][name] for row in rows if name in estimates.features[row]]
+        own = [one[name] for one in peers if name in one]
         is_own = len(own) >= REFERENCE_SESSIONS
         yield describe_reason(
             name,
-            estimates.features[place][name],
-            float(np.median(own if is_own else estimates.prior.features[name].quantiles)),
-            float(effects[column]),
+            features[name],
+            float(median(own if is_own else prior.features[name].quantiles)),
+            effects[column],
             is_own=is_own,
         )
+
+
+def list_likely_failures(
+    store: Store,
+    book: Rulebook,
+    tries: Sequence[AttemptRow],
+    limit: int,
+    show_progress: ProgressDisplay,
+    *,
+    jobs: int = 1,
+) -> tuple[SessionTriage, ...]:
+    """The first sessions that `triage_sessions` lists.
+
+    While nobody knows of a success here the prior alone decides, which needs no numpy: importing
+    that takes as long as importing a session.
+    """
+    rows = keep_last_tries(tries)
+    if store.numbers.has_deliveries() or any(row.outcome in ("pass", "fail") for row in rows):
+        query = TriageQuery(limit=limit)
+        return triage_sessions(store, book, query, show_progress, tries, jobs=jobs).sessions
+    prior = load_triage_prior()
+    with show_progress(len(rows)) as tell:
+        measured = [
+            one
+            for one in measure_attempts(store, rows, book, tell, jobs=jobs)
+            if one.measurement.features
+        ]
+    known = [(one.row, one.measurement.features) for one in measured]
+    findings = [list_findings_against_success(one.measurement.findings) for one in measured]
+    peers: dict[tuple[str | None, str | None], list[Mapping[str, float]]] = {}
+    for row, features in known:
+        peers.setdefault((row.agent, row.model), []).append(features)
+    weigh = {group: _make_weigher(own, prior) for group, own in peers.items()}
+    effects = [weigh[row.agent, row.model](features) for row, features in known]
+    scores = [
+        sum(each) + (FINDING_EFFECT if against else 0.0)
+        for each, against in zip(effects, findings, strict=True)
+    ]
+    is_first = [any(one.rule in FIRST_RULES for one in each) for each in findings]
+    sealed = store.held_out.list_sealed_digests()
+    order = sorted(
+        (place for place, (row, _) in enumerate(known) if row.task_digest not in sealed),
+        key=lambda place: (scores[place] - MAX_SCORE * is_first[place], known[place][0].id),
+    )
+    sessions = []
+    for rank, place in enumerate(order[:limit], 1):
+        row, features = known[place]
+        own = peers[row.agent, row.model]
+        reasons = _explain_effects(effects[place], features, findings[place], own, prior)
+        sessions.append(_build_session_triage(row, rank, scores[place], None, tuple(reasons)))
+    return tuple(sessions)
+
+
+def _make_weigher(
+    peers: Sequence[Mapping[str, float]], prior: TriagePrior
+) -> Callable[[Mapping[str, float]], list[float]]:
+    """What each feature of a session among its peers adds to its log odds, as the prior has it."""
+    own = {
+        name: sorted(one[name] for one in peers if name in one and not isnan(one[name]))
+        for name in prior.features
+    }
+
+    def weigh(features: Mapping[str, float]) -> list[float]:
+        effects = []
+        for name, feature in prior.features.items():
+            value, size = features.get(name), len(own[name])
+            if value is None or isnan(value):
+                effects.append(0.0)
+                continue
+            place = size * _place_value(value, own[name])
+            place += REFERENCE_SESSIONS * _place_value(value, feature.quantiles)
+            effects.append(place / (size + REFERENCE_SESSIONS) * feature.weight)
+        return effects
+
+    return weigh
+
+
+def _place_value(value: float, ordered: Sequence[float]) -> float:
+    """As `place_values` places one value."""
+    return (bisect_left(ordered, value) + bisect_right(ordered, value)) / max(1, len(ordered)) - 1
 
 
 def _agent_grades(estimates: SessionEstimates) -> Iterator[AgentGrades]:

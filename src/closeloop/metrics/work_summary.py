@@ -8,29 +8,27 @@ from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from closeloop.metrics.attempt_groups import DAY_MICROSECONDS, DIMENSIONS, UNKNOWN_LABEL
-from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.metric_definitions import (
     METRICS,
     count_unknown_costs,
     is_recorded,
     total_cost_values,
 )
-from closeloop.metrics.metric_figures import compute_metrics
-from closeloop.metrics.metric_trends import estimate_shift, list_version_marks
-from closeloop.metrics.triage import ProgressDisplay, TriageQuery, triage_sessions
+from closeloop.metrics.triage import ProgressDisplay, list_likely_failures
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.attempt import AttemptFilter, AttemptMarks, AttemptRow, TimeRange
 from closeloop.records.estimate import Metric, MetricsReport, PeriodShift
 from closeloop.records.pull_request import PullRow
 from closeloop.records.record import Record, Time
 from closeloop.records.score import SessionTriage
-from closeloop.reviews.pull_board import PullCost
 from closeloop.store import Store
 from closeloop.text.wording import count_with_noun, format_dollars
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from closeloop.metrics.attempt_table import AttemptTable
+    from closeloop.reviews.pull_board import PullCost
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -68,6 +66,8 @@ class CostReport(Record):
 
 
 def compute_cost_report(work: AttemptTable) -> CostReport:
+    from closeloop.metrics.metric_figures import compute_metrics
+
     return CostReport(
         whole=compute_metrics(work, (), COST_METRIC_NAMES),
         sides=tuple(compute_metrics(work, (by,), COST_METRIC_NAMES) for by in COST_DIMENSIONS),
@@ -229,6 +229,8 @@ def sum_use_by_day(work: AttemptTable, period: TimeRange) -> UseByDay:
     """Sum the use in a period by day, or by week if it is long."""
     import numpy as np
 
+    from closeloop.metrics.attempt_groups import DAY_MICROSECONDS, DIMENSIONS
+
     inside = np.flatnonzero(_is_inside(work, period) & is_recorded(work.columns))
     started = work.columns["started"][inside]
     day = np.floor(started / DAY_MICROSECONDS).tolist()
@@ -274,6 +276,8 @@ def _day_start(day: float) -> datetime:
 
 def _sum_points(values: Iterator[tuple[float, str | None, float]]) -> tuple[UsePoint, ...]:
     """Sum by day and name, the largest names first; the smallest are merged into one series."""
+    from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
+
     sums: defaultdict[tuple[float, str], float] = defaultdict(float)
     totals: defaultdict[str, float] = defaultdict(float)
     for at, name, value in values:
@@ -332,6 +336,8 @@ def median_costs(work: AttemptTable) -> dict[str | None, float]:
     """Return the median cost of sessions by agent, if it has enough of them."""
     import numpy as np
 
+    from closeloop.metrics.attempt_groups import DIMENSIONS
+
     agents, costs = DIMENSIONS["agent"](work), work.columns["cost"]
     medians = {}
     for label in set(agents.labels):
@@ -387,11 +393,15 @@ class ChangeNote(Record):
 
 def list_changes(work: AttemptTable, limit: int) -> list[ChangeNote]:
     """List new prompts and agent-model pairs, newest first, without variants of experiments."""
+    from closeloop.metrics.metric_trends import list_version_marks
+
     marks = [one for one in list_version_marks(work) if not one.what.startswith("variant ")]
     return [_describe_change(work, one.at, one.what) for one in reversed(marks[-limit:])]
 
 
 def _describe_change(work: AttemptTable, at: datetime, what: str) -> ChangeNote:
+    from closeloop.metrics.metric_trends import estimate_shift
+
     started, moment = work.columns["started"] / 1e6, at.timestamp()
     length = CHANGE_DAYS * 86400.0
     before = (started >= moment - length) & (started < moment)
@@ -441,14 +451,19 @@ class SessionLessons(Record):
 
 
 def learn_from_sessions(
-    store: Store, book: Rulebook, show_progress: ProgressDisplay, limit: int = MAX_LESSON_SESSIONS
+    store: Store,
+    book: Rulebook,
+    show_progress: ProgressDisplay,
+    limit: int = MAX_LESSON_SESSIONS,
+    *,
+    jobs: int = 1,
 ) -> SessionLessons | None:
     """Measure the newest sessions and summarise them; None if there are none."""
     wanted = AttemptFilter(origin="production")
     rows = store.listing.list_page(wanted, limit)
     if not rows:
         return None
-    report = triage_sessions(store, book, TriageQuery(limit=MAX_LESSONS), show_progress, rows)
+    look_first = list_likely_failures(store, book, rows, MAX_LESSONS, show_progress, jobs=jobs)
     marks = store.listing.load_marks([row.id for row in rows])
     starts = [row.started for row in rows if row.started is not None]
     costs = [row.cost for row in rows if row.cost is not None]
@@ -472,5 +487,5 @@ def learn_from_sessions(
             note_session(row, marks.get(row.id, AttemptMarks()), medians)
             for row in dearest[:MAX_LESSONS]
         ),
-        look_first=report.sessions,
+        look_first=look_first,
     )

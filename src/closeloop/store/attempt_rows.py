@@ -262,6 +262,8 @@ def short_column_text(text: str | None) -> str | None:
 
 def column_text(text: str) -> str:
     """Replace NUL and lone surrogates, which a column cannot hold."""
+    if text.isascii() and "\0" not in text:
+        return text
     return text.replace("\0", "�").encode("utf-8", "replace").decode()
 
 

@@ -153,7 +153,7 @@ class Connection:
             sql, sent = rendered.bind_values(values)
             return Rows(self._run("execute", sql, sent), rendered)
         rendered = statement.render_statement(self.dialect, tuple(values[0]))
-        if any(one.keys() != values[0].keys() for one in values):
+        if len(values) > 1 and any(one.keys() != values[0].keys() for one in values):
             raise ValueError("All rows of one statement must have the same columns.")
         rows = [rendered.bind_values(one)[1] for one in values]
         return Rows(self._run("executemany", rendered.sql, rows), rendered)
@@ -165,8 +165,10 @@ class Connection:
     def _run(self, how: str, *arguments: Any) -> Any:
         # Without a context manager, which takes as long as a short statement.
         try:
+            if how == "execute":
+                return self._raw.execute(*arguments)
             cursor = self._raw.cursor()
-            getattr(cursor, how)(*arguments)
+            cursor.executemany(*arguments)
         except self._database.error_class as error:
             raise self._database.wrap_error(error, self._raw) from error
         return cursor
@@ -202,10 +204,13 @@ class Database:
         with self.take_connection() as raw:
             connection = Connection(raw, self)
             try:
-                with self.raise_database_errors(raw):  # rows are fetched in the block
-                    connection.execute_sql(self._begin)
-                    yield connection
-                    connection.execute_sql("COMMIT")
+                connection.execute_sql(self._begin)
+                yield connection
+                connection.execute_sql("COMMIT")
+            except self.error_class as error:  # of rows that are fetched in the block
+                wrapped = self.wrap_error(error, raw)
+                self._roll_back(raw)
+                raise wrapped from error
             except BaseException:
                 self._roll_back(raw)
                 raise

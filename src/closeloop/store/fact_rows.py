@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, overload, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, overload
 
 from msgspec.structs import replace
 
@@ -386,6 +386,68 @@ def _select_grade(*, any_grading: bool) -> Select:
     return query.order_by(table.c.version.desc(), table.c.number.desc()).limit(1)
 
 
+class PackedFacts(Record, array_like=True):
+    """The bodies of what is measured of an attempt, as they are stored."""
+
+    attempt: bytes
+    trace: bytes | None
+    change: bytes | None
+    task: bytes | None = None
+    grade: bytes | None = None
+    before: bytes | None = None
+    """The test run before the change, which many grades share."""
+
+
+def load_packed_facts(connection: Connection, ids: Sequence[str]) -> list[PackedFacts | None]:
+    """Load what is measured of attempts, in the order of their ids.
+
+    None for a row that another program wrote without its trace.
+    """
+    bodies: dict[str, Any] = {}
+    digests: dict[str, str] = {}
+    counting: dict[str, Any] = {}
+    table = attempt_bodies.c
+    for part in split_values(ids):
+        query = select(table.attempt, table.body, table.trace, table.change)
+        bodies |= {
+            row.attempt: row for row in connection.execute(query.where(table.attempt.in_(part)))
+        }
+        query = select(attempts.c.id, attempts.c.task_digest).where(attempts.c.id.in_(part))
+        digests |= {name: digest for name, digest in connection.execute(query) if digest}
+        query = select(grades.c.attempt, grades.c.body, grades.c.before)
+        query = query.where(grades.c.attempt.in_(part)).order_by(grades.c.version, grades.c.number)
+        counting |= {row.attempt: row for row in connection.execute(query)}
+    tasks = _load_keyed_bodies(connection, schema.tasks, [*{*digests.values()}])
+    runs = {row.before for row in counting.values() if row.before}
+    runs_before = _load_keyed_bodies(connection, blobs, [*runs])
+    return [
+        PackedFacts(
+            attempt=bodies[name].body,
+            trace=bodies[name].trace,
+            change=bodies[name].change,
+            task=tasks.get(digests.get(name, "")),
+            grade=counting[name].body if name in counting else None,
+            before=runs_before.get(counting[name].before) if name in counting else None,
+        )
+        if name in bodies
+        else None
+        for name in ids
+    ]
+
+
+def _load_keyed_bodies(
+    connection: Connection, table: Table, digests: Sequence[str]
+) -> dict[str, bytes]:
+    """By digest, the body that was saved last."""
+    bodies: dict[str, bytes] = {}
+    for part in split_values(digests):
+        query = select(table.c.digest, table.c.body).where(table.c.digest.in_(part))
+        if any(column.name == "number" for column in table.columns):
+            query = query.order_by(table.c.number)
+        bodies |= dict(connection.execute(query))
+    return bodies
+
+
 def insert_grade(connection: Connection, columns: RowValues, *, first: bool) -> None:
     """Add a grade; `first` skips the comparison with earlier ones."""
     if first:
@@ -471,7 +533,6 @@ def exchanges_to_rows(attempt: str, exchanges: Iterable[Exchange]) -> PackedExch
     return PackedExchanges(rows=rows, blobs=blobs)
 
 
-@runtime_checkable
 class SplitExchanges(Protocol):
     """Exchanges whose requests are already split, such as those that the gateway recorded."""
 
@@ -480,8 +541,9 @@ class SplitExchanges(Protocol):
 
 def _split_requests(exchanges: Iterable[Exchange]) -> Iterator[tuple[Exchange, Sequence[bytes]]]:
     """Return each exchange with the pieces of its request; a gateway's ledger has them ready."""
-    if isinstance(exchanges, SplitExchanges):
-        return exchanges.iterate_split()
+    # A protocol that is checked at run time looks at every attribute, for each attempt anew.
+    if hasattr(exchanges, "iterate_split"):
+        return cast("SplitExchanges", exchanges).iterate_split()
     from closeloop.providers.provider_streams import RequestSplitter
 
     splitter = RequestSplitter()
@@ -554,7 +616,7 @@ def load_exchanges(connection: Connection, attempt: str) -> Iterator[Exchange]:
     digests = {
         digest for row in rows for digest in (*_split_digests(row["request"]), row["response"])
     }
-    content = _load_blobs(connection, sorted(digests))
+    content = _load_keyed_bodies(connection, schema.blobs, sorted(digests))
     return (_join_exchange(row, content) for row in rows)
 
 
@@ -563,14 +625,6 @@ def _split_digests(request: bytes) -> list[str]:
         request[place : place + _DIGEST_BYTES].hex()
         for place in range(0, len(request), _DIGEST_BYTES)
     ]
-
-
-def _load_blobs(connection: Connection, digests: list[str]) -> dict[str, bytes]:
-    table, blobs_by_digest = schema.blobs.c, {}
-    for part in split_values(digests):
-        query = select(table.digest, table.body).where(table.digest.in_(part))
-        blobs_by_digest.update({row.digest: row.body for row in connection.execute(query)})
-    return blobs_by_digest
 
 
 # What the rules said of attempts: asked for by attempt and by what they said it from.
@@ -621,6 +675,15 @@ def last(connection: Connection, attempt: str) -> Measurement | None:
     query = select(table.body).where(table.attempt == attempt).order_by(table.number.desc())
     body = connection.execute(query.limit(1)).scalar()
     return None if body is None else unpack_record(body, Measurement)
+
+
+def list_measured(connection: Connection, wanted: Mapping[str, str]) -> set[str]:
+    """Which attempts have a measurement on the basis that is wanted of them."""
+    measured, table = set(), measurements.c
+    for part in split_values(list(wanted)):
+        query = select(table.attempt, table.basis).where(table.attempt.in_(part))
+        measured |= {name for name, basis in connection.execute(query) if wanted[name] == basis}
+    return measured
 
 
 def load_measurements(connection: Connection, wanted: Mapping[str, str]) -> dict[str, Measurement]:

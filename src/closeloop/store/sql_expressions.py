@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -571,6 +572,9 @@ class RenderedStatement:
         self._has_lists = any(one.is_list for one in self.parameters)
         self._sources: list[tuple[Any, Any]] = [(one.key, one.value) for one in self.parameters]
         """The name of each value, and the default sent if it is not passed."""
+        keys: list[Any] = [one.key for one in self.parameters]
+        self._keys = frozenset(keys)
+        self._get_all = itemgetter(*keys) if len(keys) > 1 and all(keys) else None
         self._value_converters = [
             (place, one.type.to_database)
             for place, one in enumerate(self.parameters)
@@ -580,7 +584,10 @@ class RenderedStatement:
     def bind_values(self, named: dict[str, Any] | None) -> tuple[str, Any]:
         """Return the text, and the values as the driver expects them."""
         given = named or {}
-        values = [given.get(key, value) for key, value in self._sources]
+        if self._get_all is not None and given.keys() >= self._keys:
+            values = list(self._get_all(given))
+        else:
+            values = [given.get(key, value) for key, value in self._sources]
         for place, convert in self._value_converters:
             values[place] = convert(values[place])
         if self._has_lists:

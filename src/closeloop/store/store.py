@@ -404,6 +404,14 @@ class Store:
         """Load measurements by attempt, each on the basis given for it."""
         return self._read(lambda on: fact_rows.load_measurements(on, wanted))
 
+    def list_measured(self, wanted: Mapping[str, str]) -> set[str]:
+        """The attempts that have a measurement on the basis that is wanted of each."""
+        return self._read(lambda on: fact_rows.list_measured(on, wanted))
+
+    def load_packed_facts(self, ids: Sequence[str]) -> list[fact_rows.PackedFacts | None]:
+        """Load what is measured of attempts; None for one whose trace is not stored."""
+        return self._read(lambda on: fact_rows.load_packed_facts(on, ids))
+
     def last_measurement(self, attempt: str) -> Measurement | None:
         """Return the latest measurement of an attempt, on any basis; None if there is none."""
         return self._read(lambda on: fact_rows.last(on, attempt))
