@@ -1,1 +1,1 @@
-"""What a change is, and what can be said of it by reading it."""
+"""Changes: reading a diff, checking its quality, estimating its risk, reporting the result."""

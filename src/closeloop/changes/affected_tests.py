@@ -1,4 +1,4 @@
-"""Tests that a change affects: those that reach it, and those that were lost by it."""
+"""Tests that a change affects: those that reach its lines, and those that no longer run."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from closeloop.sqlite_files import has_columns, open_database
 from closeloop.text.code_patterns import parse_python
 from closeloop.text.wording import count_with_noun
 
-# Which lines the tests reach: as coverage data says, or by running them once more.
+# Lines that the tests reach: from coverage data, or by running them once more.
 
 
-# Which lines tests reach, as coverage data already says; the data's own age is looked at.
+# Existing coverage data, with its age taken into account.
 
 _MAX_DATA_BYTES = 200_000_000
 _MAX_NUMBITS_BYTES = 25_000
-"""Bytes of bits that are read of one file, eight lines each."""
+"""Maximum bytes of line bits read per file, eight lines per byte."""
 _MAX_TOTAL_LINES = 20_000_000
-"""Lines in all blocks of a profile."""
+"""Maximum lines in all blocks of a profile."""
 _DATABASE_SECONDS = 60.0
-"""What reading a database may take."""
+"""Timeout in seconds for reading a coverage database."""
 _COVERAGE_TABLES = {
     "file": ("id", "path"),
     "line_bits": ("file_id", "numbits"),
     "arc": ("file_id", "fromno", "tono"),
 }
 _MAX_SOURCE_FOLDERS = 100
-"""Folders that an XML report may start its paths from."""
+"""Maximum number of source folders of an XML report."""
 _MAX_PATH_CHARS = 4_000
-"""Characters of a path."""
+"""Maximum length of a path, in characters."""
 _READ_ERRORS = (
     *(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError),
     *(sqlite3.Error, ElementTree.ParseError, msgspec.MsgspecError),
@@ -63,11 +63,11 @@ _GO_BLOCK = re.compile(r"(.{1,4000}):(\d{1,9})\.\d{1,9},(\d{1,9})\.\d{1,9} \d{1,
 
 
 class LineCoverage(Record):
-    """What is known of one file."""
+    """Coverage of one file."""
 
     covered: frozenset[int]
     missed: frozenset[int] | None = None
-    """None where the data does not say which other lines could have run."""
+    """Lines that could have run but did not; None if the data does not say."""
 
 
 class Coverage(Record):
@@ -76,16 +76,16 @@ class Coverage(Record):
     files: Mapping[str, LineCoverage] = {}
     source: str
     stale: frozenset[str] = frozenset()
-    """Files that were written after the data was: their lines may have moved."""
+    """Files modified after the data was written: their lines may have moved."""
 
 
 def find_coverage(root: Path) -> Path | None:
-    """Coverage data where tools usually leave it."""
+    """Return the coverage file in one of the usual places; None if there is none."""
     return next((root / name for name in USUAL_PATHS if (root / name).is_file()), None)
 
 
 def read_coverage(path: Path, root: Path) -> Coverage:
-    """The data of a file; BadInput when it is none."""
+    """Read a coverage file; raise BadInput if it is not one."""
     line_coverage = read_line_coverage(path)
     written = _modified_at(path)
     files = {
@@ -98,7 +98,7 @@ def read_coverage(path: Path, root: Path) -> Coverage:
 
 
 def read_line_coverage(path: Path) -> dict[str, LineCoverage]:
-    """The data of a file by the names that it uses; BadInput when it is none."""
+    """Read a coverage file, by the file names it uses; raise BadInput if it is not one."""
     try:
         if path.stat().st_size > _MAX_DATA_BYTES:
             raise BadInput(f"{path} is over 200 MB: give coverage data of this repository only.")
@@ -110,7 +110,7 @@ def read_line_coverage(path: Path) -> dict[str, LineCoverage]:
 
 
 def find_runnable_lines(source: bytes) -> frozenset[int]:
-    """Lines of Python on which something can run, for data that only says what did."""
+    """Return the executable lines of Python source, for data that lists only lines that ran."""
     try:
         tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -216,7 +216,7 @@ def _read_lcov(path: Path) -> Iterator[tuple[str, LineCoverage]]:
 
 
 def _read_go_profile(path: Path) -> Iterator[tuple[str, LineCoverage]]:
-    """`example.org/mod/file.go:12.3,15.2 2 1`: from, to, statements, hits; one line per block."""
+    """Parse lines such as `example.org/mod/file.go:12.3,15.2 2 1`: from, to, statements, hits."""
     hits: dict[str, dict[int, bool]] = {}
     line_total = 0
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -243,7 +243,7 @@ def _line_coverage(hits: list[tuple[int, bool]]) -> LineCoverage:
 
 
 def _repository_path(name: str, root: Path) -> str | None:
-    """The path from the repository's root; of a file elsewhere, the part that is found there."""
+    """Return the path from the repository's root; for a file elsewhere, the part found there."""
     if len(name) > _MAX_PATH_CHARS:
         return None
     path = PurePosixPath(name.replace("\\", "/"))
@@ -272,15 +272,15 @@ COVERAGE_ADVICE = (
 
 
 class CoverageCommand(Record):
-    """A test command that leaves coverage data."""
+    """A test command that writes coverage data."""
 
     command: str
     after: str | None = None
-    """What turns the data into the report."""
+    """Command that turns the data into the report."""
 
 
 async def measure_coverage(bench: CheckContext, command: str | None) -> Coverage | Unmeasured:
-    """What a run of the tests after the change reaches; or why that cannot be told."""
+    """Run the tests after the change and return their coverage, or why there is none."""
     name = f".closeloop-{secrets.token_hex(16)}"
     if command is None or add_coverage_options(command, name) is None:
         reason = f"`{command}` does not run pytest or go" if command else "no test command is known"
@@ -325,7 +325,7 @@ async def _run_with_coverage(
 
 
 def add_coverage_options(command: str, report: str) -> CoverageCommand | None:
-    """The command with its first runner made to tell what it reaches; None for other runners."""
+    """Add coverage options to the first test runner of a command; None for other runners."""
     runner, quoted = detect_runner(command), shlex.quote(report)
     for words in simple_commands(command) if runner in ("pytest", "go") else ():
         for word, following in zip(words, [*words[1:], None], strict=True):
@@ -345,7 +345,8 @@ def add_coverage_options(command: str, report: str) -> CoverageCommand | None:
 def relocate_coverage(
     found: Mapping[str, LineCoverage], paths: Iterable[str]
 ) -> dict[str, LineCoverage]:
-    """The same by paths from the root; data may name files from a folder below or above it."""
+    """Rename coverage data to paths from the root; it may use paths from a folder below or
+    above."""
     known = set(paths)
     by_name: dict[str, list[str]] = {}
     for path in known:
@@ -377,23 +378,23 @@ RAN_STATUSES = ("passed", "failed", "error")
 SKIPPED, NOT_RUN = "was skipped", "did not run"
 MIN_NAME_CHARS = 3
 MAX_LOST = 2_000
-"""More than these are not examined one by one."""
+"""Maximum number of lost tests examined one by one."""
 _TEST_CASE = re.compile(r"\[.*\]$| \(line \d+\)$", re.DOTALL)
-"""What tells the cases of one test apart; a documentation test moves with the lines above it."""
+"""The part of an id that separates cases of one test; a doctest moves with the lines above it."""
 _ID_SEPARATOR = re.compile(r"::| > |\.|/")
 _PREFIX_END = re.compile(r"::| > |\.(?=\w+(?:\.|$))")
 
 
 class LostTests(Record):
-    """Tests that passed before and do not run now."""
+    """Tests that passed before the change and do not run after it."""
 
     kept_from_running: Mapping[str, str] = {}
-    """What became of each."""
+    """What happened to each test, by id."""
     removed: tuple[str, ...] = ()
 
 
 def rename_tests(sides: ChangeSides, before: Iterable[str], after: Iterable[str]) -> dict[str, str]:
-    """New ids by old ones, of tests whose files the change renamed and that run after it."""
+    """Map old test ids to new ones, for tests in renamed files that run after the change."""
     known, new_paths = set(after), _new_paths(sides.change.files)
     renamed = {}
     for name in before if new_paths else ():
@@ -407,7 +408,7 @@ def rename_tests(sides: ChangeSides, before: Iterable[str], after: Iterable[str]
 def find_lost_tests(
     sides: ChangeSides, before: Mapping[str, str], after: Mapping[str, str]
 ) -> LostTests:
-    """Of the tests by their status before and after, those that passed and no longer run."""
+    """Return tests that passed before and no longer run, given the status of each on both sides."""
     running = {name for name, status in after.items() if status in RAN_STATUSES}
     bare_names = {_TEST_CASE.sub("", name) for name in running}
     new_names = {_own_name(name) for name in running - before.keys()}
@@ -430,13 +431,13 @@ def find_lost_tests(
 
 
 def _has_other_cases(name: str, bare_names: set[str]) -> bool:
-    """Whether a test still runs, with other parameters or without one of its subtests."""
+    """Return whether a test still runs, with other parameters or without one of its subtests."""
     bare = _TEST_CASE.sub("", name)
     return (bare != name and bare in bare_names) or bare.rpartition("/")[0] in bare_names
 
 
 class _ChangedFiles:
-    """The files that a change touches and their texts, before it and after it."""
+    """The files that a change touches, with their texts before and after."""
 
     def __init__(self, sides: ChangeSides) -> None:
         self._sides, self._tree = sides, sides.tree("before")
@@ -445,9 +446,9 @@ class _ChangedFiles:
         self._texts: dict[str, tuple[str, str]] = {}
 
     def removes_test(self, name: str, moved: bool) -> bool:
-        """Whether the change takes away a test's file, or its name from the file.
+        """Return whether the change removes a test's file, or the test's name from its file.
 
-        Of one that runs elsewhere by the same name, the name of a class around it is enough.
+        If a test of the same name runs elsewhere, removing the name of its class is enough.
         """
         paths, rest = self._locate_file(name)
         if any(self._files[path].status == "deleted" for path in paths or ()):
@@ -465,9 +466,9 @@ class _ChangedFiles:
         return bool(paths) and not named
 
     def _locate_file(self, name: str) -> tuple[Sequence[str] | None, str]:
-        """The changed file that a test belongs to, if it is one, and the id without it.
+        """Return the changed file that a test belongs to, if any, and the id without the file.
 
-        None where the id does not tell its file.
+        None if the id does not contain a file.
         """
         for prefix in _id_prefixes(name):
             rest = name[len(prefix) :]
@@ -489,7 +490,7 @@ class _ChangedFiles:
 
 
 def _new_paths(files: Iterable[FileChange]) -> dict[str, list[str]]:
-    """How ids begin after renames, by how they began: also from a folder below the root."""
+    """Map old id prefixes to new ones after renames, also relative to folders below the root."""
     prefixes: dict[str, list[str]] = {}
     for file in files:
         if file.status != "renamed" or file.old_path is None:
@@ -508,7 +509,7 @@ def _module_path(path: str) -> str:
 
 
 def _id_prefixes(name: str) -> Iterator[str]:
-    """The beginnings of a test id that may name its file."""
+    """Yield the prefixes of a test id that may name its file."""
     bare = _TEST_CASE.sub("", name)
     yield from (bare[: end.start()] for end in _PREFIX_END.finditer(bare))
 
@@ -518,7 +519,7 @@ def _own_name(name: str) -> str:
 
 
 def _name_texts(name: str) -> Iterator[str]:
-    """What a file may write of a test's id: its last part first, then with its first words cut."""
+    """Yield texts of a test id that a file may contain: its last part, then without first words."""
     for part in reversed(_ID_SEPARATOR.split(_TEST_CASE.sub("", name))):
         words = part.split(" ")
         texts = (" ".join(words[start:]) for start in range(len(words)))
@@ -529,12 +530,12 @@ def _mentions_name(text: str, name: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
 
 
-# Which tests reach a change: for suites that are too slow to run whole, and stated as such.
+# Tests that reach a change: for suites too slow to run whole; the report says so.
 
 MAX_SELECTED_FILES = 400
-"""More files than this and the whole suite may as well run."""
+"""Maximum number of selected test files; above this the whole suite runs."""
 COVERAGE_SECONDS = 20.0
-"""What looking into coverage data may take."""
+"""Timeout in seconds for reading coverage data."""
 COVERAGE_TABLES = {
     "context": ("id", "context"),
     "line_bits": ("file_id", "context_id"),
@@ -543,16 +544,16 @@ COVERAGE_TABLES = {
 
 
 class SuiteSelection(Record):
-    """A narrower command, and how it was chosen."""
+    """A test command for part of the suite, and how the tests were selected."""
 
     command: str
     command_before: str
-    """With the files as they are called before the change; empty where none is there."""
+    """The command with file names from before the change; empty if none of them existed."""
     how: str
 
 
 def select_test_files(inspection: Inspection, command: str) -> SuiteSelection | None:
-    """The tests that coverage data or imports lead to; None where that cannot be told."""
+    """Select tests by coverage data or imports; None if neither gives an answer."""
     if detect_runner(command) != "pytest":
         return None
     changed = {file.path for file in inspection.files}
@@ -581,7 +582,7 @@ def select_test_files(inspection: Inspection, command: str) -> SuiteSelection | 
 
 
 def _covering_tests(root: Path, changed: Iterable[str]) -> set[str] | None:
-    """Files of tests whose contexts touched a changed file; None without contexts."""
+    """Return test files whose coverage contexts include a changed file; None without contexts."""
     path = root / ".coverage"
     if not path.is_file():
         return None
@@ -604,7 +605,7 @@ def _covering_tests(root: Path, changed: Iterable[str]) -> set[str] | None:
 
 
 def _importing_tests(inspection: Inspection, changed: Iterable[str]) -> set[str]:
-    """Files of tests from which imports lead to a changed file."""
+    """Return test files that import a changed file, directly or indirectly."""
     # Not above: the risk of a change is made of its coverage.
     from closeloop.changes.risk.import_graph import ImportResolver, build_import_graph
 

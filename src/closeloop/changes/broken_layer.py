@@ -1,7 +1,7 @@
-"""broken-layer: an import goes against the direction that the repository's packages keep.
+"""broken-layer: an import goes against the dependency direction of the repository's packages.
 
-Which package uses which is declared (`check.layers`), or learned from the imports that are there.
-Go needs no such rule: its compiler refuses packages that import each other.
+Which package uses which is declared (`check.layers`), or learned from the existing imports.
+Go needs no such rule: its compiler rejects packages that import each other.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ rules = (
 )
 
 MIN_IMPORTERS = 5
-"""So many files of a package use another, and none of the other uses it: that is a direction."""
+"""Minimum files of a package that use another, with none in return, to count as a direction."""
 MIN_REPOSITORIES = 2
 MIN_CALLERS = 3
-"""So many files reach the database, and so many go through them, where that is a pattern."""
+"""Minimum modules that access the database, and files that import those, to count as a pattern."""
 _DATABASE_CLIENTS = re.compile(
     r"sqlite3|aiosqlite|psycopg\d?|asyncpg|pymysql|MySQLdb|aiomysql|mysql|oracledb|cx_Oracle|pymongo"
     r"|motor|redis|boto3|aioboto3|sqlalchemy|sqlmodel|peewee|cassandra|elasticsearch|duckdb"
@@ -70,13 +70,13 @@ class _NewImport(Record):
     file: ChangedFile
     line: SourceImport
     target: str | None
-    """The file of the repository that it leads to."""
+    """The file of the repository that it resolves to."""
     is_deferred: bool
-    """Whether it stands inside something: made so on purpose."""
+    """Whether it is inside a function or block, so made deferred on purpose."""
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """By the imports that the change adds; what the others import is read only where it matters."""
+    """Check the imports that the change adds; other files' imports are read only if needed."""
     added = _list_new_imports(inspection)
     findings: list[Finding] = []
     for one in added:
@@ -95,7 +95,7 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
 
 
 def _list_new_imports(inspection: Inspection) -> list[_NewImport]:
-    """Imports on added lines that the file did not have before, wherever it lay."""
+    """Return imports on added lines that the file did not have before, even under an old path."""
     changed = [
         file
         for file in list_changed_files(inspection, "source")
@@ -131,12 +131,12 @@ def _new_import_lines(file: ChangedFile) -> Iterator[SourceImport]:
 
 
 def _is_continued(file: ChangedFile, line: int) -> bool:
-    """Whether an indented line is one of several names of a list in brackets."""
+    """Return whether an indented line continues a list of names in brackets."""
     return file.line_at(line).rstrip().endswith((",", ")")) or "import" not in file.line_at(line)
 
 
 def _find_declared_breach(one: _NewImport, layers: Sequence[str]) -> Finding | None:
-    """An import of a higher layer; the first of them is the highest."""
+    """Return a finding if the import targets a higher layer; the first layer is the highest."""
     if one.target is None:
         return None
     places = [
@@ -156,7 +156,7 @@ def _find_declared_breach(one: _NewImport, layers: Sequence[str]) -> Finding | N
 
 
 def _layer_pair(path: str, target: str | None) -> tuple[str, str] | None:
-    """The packages in which two files lie, where they first part; None unless both are folders."""
+    """Return the two packages at which the paths first differ; None unless both are folders."""
     if target is None or classify_file(target) != "source":
         return None
     ours, theirs = PurePosixPath(path).parts, PurePosixPath(target).parts
@@ -169,7 +169,7 @@ def _layer_pair(path: str, target: str | None) -> tuple[str, str] | None:
 
 
 def _imports_before(inspection: Inspection) -> Mapping[str, Sequence[SourceImport]]:
-    """By path, what product code imported without the change."""
+    """Return what product code imported before the change, by path."""
     imports = {
         path: lines
         for path, lines in inspection.index.imports().items()
@@ -211,7 +211,7 @@ def _count_importers(
     imports: Mapping[str, Sequence[SourceImport]],
     resolver: ImportResolver,
 ) -> int:
-    """How many files of a package import something of another."""
+    """Count the files of a package that import something from another."""
     count = 0
     for path, lines in imports.items():
         if path.startswith(package + "/"):
@@ -225,7 +225,7 @@ def _count_importers(
 
 
 def _client_name(line: SourceImport) -> str | None:
-    """The database client that is imported to be used, and not for its errors or types."""
+    """Return the database client that is imported for use; None for its errors or types only."""
     if _HARMLESS_NAME.fullmatch(line.name or "") or _HARMLESS_MODULE.search(line.module):
         return None
     whole = line.module
@@ -263,7 +263,7 @@ def _find_bypasses(
 
 
 def _list_callers(homes: Sequence[str], imports: Mapping[str, Sequence[SourceImport]]) -> list[str]:
-    """Files outside of the repositories that import one."""
+    """Return files outside the repository modules that import one of them."""
     resolver, wanted = ImportResolver(imports.keys(), {}), set(homes)
     callers = []
     for path, lines in imports.items():

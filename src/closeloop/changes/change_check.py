@@ -92,47 +92,47 @@ from closeloop.text.wording import count_with_noun, matches_globs
 
 TIERS: tuple[CheckTier, ...] = ("tools", "quality", "risk")
 PreparedContext = CheckContext | Unmeasured | MachineFailed | None
-"""Where tools can be run; or why they cannot; None where none are to be."""
+"""The context to run tools in, or why there is none; None if no tool is to run."""
 
 
 class CheckRequest(Record):
-    """What is to be validated, and how."""
+    """Which change to validate, and how."""
 
     root: Path
     wanted: ChangeQuery = ChangeQuery()
     cache: Path
     settings: CheckSettings = CheckSettings()
     confirm: JudgeConfirmation = "always"
-    """When a model that reviews it and finds nothing is asked again."""
+    """When to ask a reviewing model a second time after it found nothing."""
     commands: CommandSettings = CommandSettings()
     silences: tuple[SilenceSettings, ...] = ()
     tiers: tuple[CheckTier, ...] = TIERS
     task: Task | None = None
     request: str | None = None
     grade: Outcome | None = None
-    """Of the attempt whose change it is."""
+    """Outcome of the attempt that made the change."""
     coverage: bool = False
-    """Whether the tests are run once more to see which lines they reach."""
+    """Whether to run the tests once more to measure coverage."""
     rewritten_commands: tuple[str, ...] = ()
-    """Settings by which the change itself says how it is tested."""
+    """Settings through which the change itself alters its test commands."""
     tell: Callable[[str], None] = lambda text: None
 
 
 class ToolTierResult(Record):
-    """What came of the first tier."""
+    """Result of the first tier."""
 
     runs: tuple[ToolRun, ...] = ()
     mending: MendingResult | None = None
     unmeasured: tuple[Unmeasured, ...] = ()
     unverified: str | None = None
-    """Why no test said anything, and what to do about it."""
+    """Why no test gave a result, and what to do about it."""
     tools: Sequence[CheckTool] = ()
     comparisons: Sequence[ToolComparison] = ()
-    """What was run, and both ends of it: what a fix cycle runs again."""
+    """The tools that ran, with both sides; a fix cycle runs them again."""
 
 
 class TierResults(Record):
-    """What each tier that was asked for has found."""
+    """Results of each requested tier."""
 
     quality: tuple[Finding | Unmeasured, ...] = ()
     risk: Risk | Unmeasured | None = None
@@ -140,7 +140,7 @@ class TierResults(Record):
 
 
 async def read_change(order: CheckRequest, sides: ChangeSides) -> Inspection:
-    """What the change does to the code, beside what the repository holds."""
+    """Read what the change does to the code, together with the repository's index."""
     order.tell("reading the change")
     return await compute_in_thread(_inspect_sides, order, sides)
 
@@ -153,7 +153,7 @@ def _inspect_sides(order: CheckRequest, sides: ChangeSides) -> Inspection:
 
 
 def report_risk_alone(order: CheckRequest) -> ChangeReport:
-    """A report of nothing but the risk of a change, of which no command is run."""
+    """Report only the risk of a change; runs no command."""
     began = time.monotonic()
     with open_sides(order.root, order.wanted) as sides:
         not_run = Unmeasured(rule="coverage", reason="no command was run")
@@ -165,7 +165,7 @@ def report_risk_alone(order: CheckRequest) -> ChangeReport:
 def build_report(
     order: CheckRequest, sides: ChangeSides, results: TierResults, seconds: float
 ) -> ChangeReport:
-    """Decide by what the tiers found; without secrets."""
+    """Build the report with its verdict from the tiers' results; secrets are redacted."""
     risk = results.risk if isinstance(results.risk, Risk) else None
     tools = results.tools
     findings = sorted(
@@ -206,7 +206,7 @@ def build_report(
 async def check_quality(
     order: CheckRequest, inspection: Inspection, reviewer: Model | Unmeasured | None
 ) -> tuple[Finding | Unmeasured, ...]:
-    """Tier quality: what every check says of the code, and a model where one reviews."""
+    """Run the quality tier: every check of the code, and a model review if one is configured."""
     if "quality" not in order.tiers:
         return ()
     order.tell("code quality")
@@ -221,7 +221,7 @@ async def check_quality(
 
 
 def run_checks(inspection: Inspection) -> list[Finding | Unmeasured]:
-    """What every check says; one that raises is told as not having looked."""
+    """Run every check; one that raises is reported as unmeasured."""
     results: list[Finding | Unmeasured] = []
     for name in sorted(plugins.installed_plugins("checks")):
         try:
@@ -234,7 +234,7 @@ def run_checks(inspection: Inspection) -> list[Finding | Unmeasured]:
 
 
 def _report_unparsed_files(inspection: Inspection) -> Iterator[Unmeasured]:
-    """Changed files of which the checks saw only a part."""
+    """Yield an entry for each changed file that the checks could read only in part."""
     places = []
     for file in inspection.files:
         module = inspection.modules.get(("after", file.path))
@@ -255,7 +255,7 @@ async def check_risk(
     inspection: Inspection,
     context: PreparedContext,
 ) -> Risk | Unmeasured | None:
-    """Tier risk: how likely such a change goes wrong, by the repository's past."""
+    """Run the risk tier: how likely such a change goes wrong, by the repository's history."""
     if "risk" not in order.tiers:
         return None
     order.tell("risk from the repository's history")
@@ -283,7 +283,7 @@ def _assess_risk(
 
 
 def _read_coverage(path: Path, root: Path) -> Coverage | Unmeasured:
-    """Coverage data that lies about; a file that cannot be read hides no risk."""
+    """Read existing coverage data; an unreadable file does not stop the risk tier."""
     try:
         return read_coverage(path, root)
     except BadInput as fault:
@@ -293,7 +293,7 @@ def _read_coverage(path: Path, root: Path) -> Coverage | Unmeasured:
 async def prepare_context(
     order: CheckRequest, sides: ChangeSides, workspaces: WorkspacePool, needed: bool = False
 ) -> PreparedContext:
-    """Where tools can be run, if any are to be or an agent needs it; or why they cannot."""
+    """Prepare a context if tools are to run or an agent needs one; or return why it failed."""
     tools = "tools" in order.tiers and list_check_tools(order.commands, order.settings.commands)
     if not tools and not order.coverage and not needed:
         return None
@@ -334,7 +334,7 @@ async def prepare_context(
 async def _measure_coverage(
     order: CheckRequest, bench: PreparedContext
 ) -> Coverage | Unmeasured | None:
-    """Measured where that was asked for; None leaves it to data that lies about."""
+    """Measure coverage if requested; None means existing data is used."""
     if not order.coverage:
         return None
     if not isinstance(bench, CheckContext):
@@ -346,7 +346,7 @@ async def _measure_coverage(
 async def check_tools(
     order: CheckRequest, inspection: Inspection, bench: PreparedContext
 ) -> ToolTierResult:
-    """Tier tools: what the repository's own commands say before and after the change."""
+    """Run the tools tier: the repository's own commands before and after the change."""
     if "tools" not in order.tiers:
         return ToolTierResult()
     tools = list_check_tools(order.commands, order.settings.commands)
@@ -379,7 +379,7 @@ async def check_tools(
 
 
 def _unexamined_tools(tools: Sequence[CheckTool], reason: str) -> ToolTierResult:
-    """Tools that the machine kept from saying anything: the gate stays closed."""
+    """Return unknown results for tools that the machine could not run: the gate stays closed."""
     runs = (
         ToolRun(
             name=tool.name,
@@ -396,9 +396,9 @@ def _unexamined_tools(tools: Sequence[CheckTool], reason: str) -> ToolTierResult
 async def _compare_tools(
     bench: CheckContext, tools: list[CheckTool], inspection: Inspection, tests: str
 ) -> tuple[list[CheckTool], list[ToolComparison]]:
-    """All tools; where the tests are too many for the time they have, those that matter.
+    """Compare all tools; if the tests exceed their time, run only the affected tests.
 
-    Tests that are too slow with the change alone are not narrowed: it made them slow.
+    Tests that are too slow only with the change are not narrowed: the change made them slow.
     """
     if tests == "selected":
         tools = [await compute_in_thread(_narrow_tests, tool, inspection) for tool in tools]
@@ -424,13 +424,13 @@ def _narrow_tests(tool: CheckTool, inspection: Inspection) -> CheckTool:
 
 
 def describe_fault(fault: Fault | OSError | UnreadableChange) -> str:
-    """What went wrong, with the last thing that a program said of it."""
+    """Return what went wrong, with the last line that a program printed about it."""
     first, *output = [line.strip() for line in str(fault).splitlines() if line.strip()] or [""]
     return f"{first} … {output[-1][:300]}" if output else first[:500]
 
 
 def list_check_tools(commands: CommandSettings, more: Mapping[str, str]) -> list[CheckTool]:
-    """The commands that the project has, the fast ones first."""
+    """Return the project's commands as tools, fast ones first."""
     named = {
         "build": commands.build,
         "lint": commands.lint,
@@ -465,13 +465,13 @@ def _finding_order(finding: Finding) -> tuple[int, str, int, str]:
     return SEVERITIES.index(finding.severity), path, number, finding.rule
 
 
-# Let an agent mend a change: what starts it, and what is looked at again afterwards.
+# Let an agent fix a change: when it starts, and what is checked again afterwards.
 
 
 async def mend_change(
     order: CheckRequest, bench: PreparedContext, results: TierResults, fixer: Fixer | None
 ) -> TierResults:
-    """Let an agent mend what the tools and the checks of quality say, where one is named."""
+    """Let an agent fix what the tools and quality checks report, if a fixer is configured."""
     if fixer is None or not isinstance(bench, CheckContext):
         return results
     sides = bench.sides
@@ -500,7 +500,7 @@ async def mend_change(
 
 
 def list_blocking_in_patch(order: CheckRequest, base: str | None, patch: str) -> list[Finding]:
-    """What the checks of quality find in a patch of a commit that keeps it from being merged."""
+    """Return the blocking findings of the quality checks in a patch of a commit."""
     with TemporaryDirectory(prefix="closeloop-") as folder:
         path = Path(folder, "change")
         path.write_bytes(patch.encode("utf-8", "surrogateescape"))
@@ -517,7 +517,7 @@ def list_blocking_in_patch(order: CheckRequest, base: str | None, patch: str) ->
 
 
 def _save_mending(order: CheckRequest, mended: MendedChange) -> MendingResult:
-    """What mends the change as a file: the repository itself is left as it is."""
+    """Save the fix as a patch file; the repository itself is not changed."""
     if not mended.patch or mended.mending.left or mended.mending.findings:
         return mended.mending
     content = mended.patch.encode("utf-8", "surrogateescape")
@@ -527,7 +527,7 @@ def _save_mending(order: CheckRequest, mended: MendedChange) -> MendingResult:
     return msgspec.structs.replace(mended.mending, patch=str(path))
 
 
-# Try a project's commands once, in the sandbox where they will be run, before anybody relies on
+# Try a project's commands once, in the sandbox in which they will run, before anybody relies on
 # them.
 
 
@@ -536,12 +536,12 @@ _LOG_NOTICE = re.compile(r"(?m)^npm (?:error|ERR!) A complete log of this run .*
 
 
 class CommandTrial(Record):
-    """What became of a command."""
+    """Result of trying a command."""
 
     works: bool
-    """It ran and said something: tests may fail, and linters complain."""
+    """Whether it ran and reported something: tests may fail, linters may complain."""
     text: str
-    """In a few words: `41 tests passed in 3.2 s`, `did not run: uv: command not found`."""
+    """Short summary: `41 tests passed in 3.2 s`, `did not run: uv: command not found`."""
 
 
 async def try_commands(
@@ -551,7 +551,7 @@ async def try_commands(
     commands: CommandSettings,
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, CommandTrial]:
-    """Every command at a commit, each in a fresh workspace; where setup fails, nothing else."""
+    """Run every command at a commit, each in a fresh workspace; if setup fails, nothing else."""
     trials: dict[str, CommandTrial] = {}
     try:
         base = await workspaces.prepare_base(repo, commit, commands.setup, report=tell)
@@ -571,7 +571,7 @@ async def try_commands(
 
 
 def judge_trial(tool: CheckTool, result: ToolResult) -> CommandTrial:
-    """Whether a command is of use, by how it ended at an untouched commit."""
+    """Decide whether a command is usable from its result at an unchanged commit."""
     seconds = f"{result.seconds:.1f} s"
     ran = sum(status in RAN_STATUSES for status in result.tests.values())
     what = f"{count_with_noun(ran, 'test')} " if ran else ""

@@ -1,4 +1,4 @@
-"""Open a change: what differs, and the content of any file before and after it."""
+"""Open a change: its diff, and the content of any file before and after it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_PATCH_BYTES = 200_000_000
 
 
 def index_patch(shadow: ShadowRepository, patch: Path, base: str) -> list[FileChange]:
-    """Fill our index with the base and change it; files whose content is not told come back."""
+    """Load the base into our index and apply the patch; return files whose content is not known."""
     content, change = _read_patch(patch)
     shadow.run_git_reading("read-tree", base)
     entries = shadow.list_entries(None)
@@ -45,7 +45,7 @@ def index_patch(shadow: ShadowRepository, patch: Path, base: str) -> list[FileCh
 
 
 def diff_standalone_patch(shadow: ShadowRepository, patch: Path) -> TreeDiff:
-    """A patch without a repository: only of the files that it adds is the content known."""
+    """Read a patch without a repository; content is known only for files that it adds."""
     content, change = _read_patch(patch)
     others = [file for file in change.files if file.status != "added" or file.binary]
     _apply_patch(shadow, patch, content, others)
@@ -92,11 +92,11 @@ def _apply_patch(
 
 
 def _escape_glob(name: str) -> str:
-    """A glob that means this name only."""
+    """Return a glob that matches only this name."""
     return re.sub(r"([*?\[\\])", r"\\\1", name)
 
 
-# Which two commits are meant.
+# Resolve the two commits of a change.
 
 DEEPEN_ADVICE = "run `git fetch --unshallow`, or `--deepen=100` (in a workflow: `fetch-depth: 0`)"
 SINCE_PATTERN = re.compile(r"(HEAD|@)[~^][~^\d]*")
@@ -104,16 +104,17 @@ COMMIT_PATTERN = re.compile(r"[0-9a-f]{7,64}")
 
 
 class CommitRange(Record):
-    """Where a change begins and ends."""
+    """The first and last commit of a change."""
 
     base: str | None
-    """None is nothing at all: before the first commit."""
+    """None stands for the empty tree before the first commit."""
     head: str
     title: str
 
 
 def resolve_range(repository: git.GitRepository, wanted: str, base: str | None) -> CommitRange:
-    """`main..feature`, `HEAD~3` (all since then), a branch (all since it left), or a commit."""
+    """Resolve `main..feature`, `HEAD~3` (all since), a branch (all since it forked), or a
+    commit."""
     left, dots, right = wanted.partition("..")
     if dots and base:
         raise BadInput(f"{wanted!r} already has a base: leave out {base!r}, or give one end only.")
@@ -135,7 +136,7 @@ def resolve_range(repository: git.GitRepository, wanted: str, base: str | None) 
 
 
 def find_merge_base(repository: git.GitRepository, old: str) -> str:
-    """Where the current commit left the line of `old`."""
+    """Return the merge base of the current commit and `old`."""
     start, head = resolve_commits(repository, old, "HEAD")
     return _merge_base(repository, old, start, head)
 
@@ -159,7 +160,7 @@ def _merge_base(repository: git.GitRepository, old: str, start: str, head: str) 
 
 
 def resolve_commits(repository: git.GitRepository, *names: str) -> list[str]:
-    """The commits of those names; BadInput names the nearest one there is."""
+    """Return the commits with these names; BadInput suggests the nearest existing name."""
     for name in names:
         if name.startswith("-") or "\0" in name:
             raise _unknown_revision(repository, name)
@@ -192,7 +193,7 @@ def _unknown_revision(repository: git.GitRepository, name: str) -> BadInput:
 
 
 def _target_branch(repository: git.GitRepository, name: str) -> str | None:
-    """For a branch, the one it will go to; None where a commit was named some other way."""
+    """Return the branch that a branch will be merged into; None if the name is not a branch."""
     full = (
         git.query_git(repository, "rev-parse", "--symbolic-full-name", "--verify", "-q", name) or ""
     )
@@ -230,34 +231,34 @@ def _parent_commit(repository: git.GitRepository, commit: str) -> str | None:
 
 
 class ChangeQuery(Record):
-    """Which change is meant: the working tree's, unless a range or a patch is named."""
+    """Which change to open: the working tree's, unless a range or a patch is named."""
 
     range: str | None = None
-    """`main..feature`; `HEAD~3`, all since then; a branch, all since it left; or one commit."""
+    """`main..feature`; `HEAD~3`, all since; a branch, all since it forked; or one commit."""
     patch: Path | None = None
     base: str | None = None
-    """What to compare with; the current commit when not given."""
+    """What to compare with; default: the current commit."""
     staged: bool = False
-    """What is in the index, and not what else lies in the working tree."""
+    """Use only the index, not the rest of the working tree."""
     index: Path | None = None
-    """The index that a commit under way is made from, where git names another one."""
+    """The index of a commit in progress, if git uses another one."""
 
 
 class NoChange(BadInput):
-    """Nothing differs."""
+    """There is no difference."""
 
 
 class ChangeSides:
-    """Both ends of a change. Contents are read when they are asked for, by one process."""
+    """Both sides of a change. Contents are read on demand, by one process."""
 
     change: Change
     title: str
     base: str | None
-    """The commit before the change; None before the first one, or without a repository."""
+    """The commit before the change; None before the first commit, or without a repository."""
     head: str | None
-    """The commit after it; None for a working tree or a patch."""
+    """The commit after the change; None for a working tree or a patch."""
     root: Path
-    """The repository; without one, the folder that was named."""
+    """The repository's root; without a repository, the folder that was given."""
 
     def __init__(self, shadow: ShadowRepository, root: Path, title: str, told: TreeDiff) -> None:
         self.change = Change(base=told.base, head=told.head, files=told.files, patch=told.patch)
@@ -268,21 +269,21 @@ class ChangeSides:
 
     @cached_property
     def changed_lines(self) -> tuple[LineNumbers, LineNumbers]:
-        """By path, the lines added, as they are numbered after; and those removed, as before."""
+        """Return, by path, the added lines as numbered after, and the removed lines as before."""
         return find_changed_lines(self.change)
 
     def read(self, side: ChangeSide, path: str) -> bytes | None:
-        """A file's content; None where there is none, for links and submodules, and over 5 MB."""
+        """Return a file's content; None if missing, a link, a submodule, or over 5 MB."""
         changed = self._told.before if side == "before" else self._told.after
         entry = changed[path] if path in changed else self.list_entries(side).get(path)
         return self.read_blob(entry.id) if entry and entry.mode.startswith("100") else None
 
     def read_blob(self, blob: str) -> bytes | None:
-        """Content by its id; of a link, where it leads. None where it cannot be had."""
+        """Return content by blob id (for a link, its target); None if unavailable."""
         return self._shadow.blobs.read(blob)
 
     def tree(self, side: ChangeSide) -> Mapping[str, str]:
-        """The blob of every plain file at that end; all zeros for one that was not read."""
+        """Return the blob id of every regular file on that side; all zeros for one not read."""
         if side not in self._trees:
             entries = self.list_entries(side).items()
             plain = {path: entry.id for path, entry in entries if entry.mode.startswith("100")}
@@ -290,7 +291,7 @@ class ChangeSides:
         return self._trees[side]
 
     def entries_at_commit(self, commit: str) -> Mapping[str, TreeEntry]:
-        """Everything in a commit; nothing where the repository does not have it."""
+        """Return every entry of a commit; empty if the repository does not have it."""
         if commit == self.base:
             return self.list_entries("before")
         try:
@@ -299,7 +300,7 @@ class ChangeSides:
             return {}
 
     def list_entries(self, side: ChangeSide) -> Mapping[str, TreeEntry]:
-        """Everything at that end with its mode, links and submodules included."""
+        """Return every entry on that side with its mode, including links and submodules."""
         if side not in self._entries:
             change_diff, listed = self._told, self._shadow.list_entries
             if side == "before":
@@ -312,7 +313,7 @@ class ChangeSides:
 
 @contextmanager
 def open_sides(root: Path, wanted: ChangeQuery) -> Iterator[ChangeSides]:
-    """The change in the repository around `root`; BadInput says why there is none."""
+    """Open the change in the repository around `root`; BadInput says why there is none."""
     repository = git.find_repository(root)
     if repository is None and (wanted.patch is None or wanted.base):
         raise BadInput(
@@ -336,7 +337,7 @@ def open_sides(root: Path, wanted: ChangeQuery) -> Iterator[ChangeSides]:
 
 
 def find_commit_before(root: Path, wanted: ChangeQuery) -> str | None:
-    """The commit before a change, whose configuration is believed; None where there is none."""
+    """Return the commit before a change, whose configuration is trusted; None if there is none."""
     repository = git.find_repository(root)
     if repository is None:
         return None
@@ -373,7 +374,7 @@ def _diff_for_query(
     return shadow_repository.diff_trees(shadow, base, None, more), title
 
 
-# Where tools are run: prepared bases, either end of the change written out, and what they lack.
+# Workspaces for tools: prepared bases, each side of the change written over them, missing content.
 
 
 BATCH_BYTES = 32 << 20
@@ -382,24 +383,24 @@ REMOVE_COMMAND = "xargs -0 -r rm -rf --"
 
 
 class CheckContext(Record):
-    """Both ends of a change, ready to be opened as workspaces."""
+    """Both sides of a change, ready to be opened as workspaces."""
 
     workspaces: WorkspacePool
     bases: Mapping[ChangeSide, WorkspaceBase]
-    """What each end is written over: set up, and near to it."""
+    """The prepared base that each side is written over, as close to it as possible."""
     sides: ChangeSides
     setup: tuple[str, ...] = ()
-    """Run again where an end differs from its base in what they read: manifests, lock files."""
+    """Setup commands, run again if a side differs from its base in manifests or lock files."""
     unready: Mapping[ChangeSide, str] = {}
-    """Ends that cannot be set up, and what the setup printed."""
+    """Sides that cannot be set up, with the output of the setup."""
     bare: frozenset[ChangeSide] = frozenset()
-    """Ends whose base was not set up: that is done in every workspace."""
+    """Sides whose base was not set up: every workspace runs the setup itself."""
     timeout: float = 900.0
     tell: Callable[[str], None] = lambda text: None
 
 
 async def apply_side(bench: CheckContext, workspace: Workspace, side: ChangeSide) -> None:
-    """Make a workspace of its base into one end of the change."""
+    """Turn a workspace of its base into one side of the change."""
     base = bench.bases[side]
     paths = differing_paths(bench.sides, base.commit, side)
     if paths:
@@ -414,7 +415,7 @@ async def apply_side(bench: CheckContext, workspace: Workspace, side: ChangeSide
 
 
 def differing_paths(sides: ChangeSides, commit: str, side: ChangeSide) -> list[str]:
-    """Paths that are not the same at one end of a change as in a commit; none outside of it."""
+    """Return paths that differ between one side and a commit, except those with `..` or `.git`."""
     commit_entries, wanted = sides.entries_at_commit(commit), sides.list_entries(side)
     paths = {
         path
@@ -425,7 +426,7 @@ def differing_paths(sides: ChangeSides, commit: str, side: ChangeSide) -> list[s
 
 
 def needs_setup(paths: Iterable[str]) -> bool:
-    """Whether what a project is set up from is among them."""
+    """Return whether the paths include a file that setup reads."""
     return any(classify_file(path) in ("manifest", "lockfile") for path in paths)
 
 
@@ -439,7 +440,7 @@ async def _run_with_stdin(workspace: Workspace, command: str, stdin: bytes) -> N
 def _build_archives(
     sides: ChangeSides, entries: Sequence[tuple[str, TreeEntry | None]]
 ) -> Iterable[bytes]:
-    """What can be read of the files, in archives of a bearable size."""
+    """Yield the readable files as tar archives of limited size."""
     now, file = int(time.time()), io.BytesIO()
     archive = tarfile.open(fileobj=file, mode="w")  # noqa: SIM115 - begun anew when it is full
     for path, entry in entries:
@@ -463,14 +464,14 @@ def _build_archives(
     yield file.getvalue()
 
 
-# Bases that are set up already, for other commits too: setup is run only where it would differ.
+# Prepared bases, shared between commits: setup runs only if it would differ.
 #
-# What installs dependencies reads manifests and lock files. While those stay the same, what was
+# Installing dependencies reads manifests and lock files. While those stay the same, what was
 # installed for one commit serves its neighbours, and only their files are written over it.
 
 PREPARED_VERSION = 1
 MAX_DIFFERING_FILES = 2_000
-"""So many files from a prepared commit, a base of one's own is cheaper."""
+"""Maximum files that differ from a prepared commit; above this, build a new base."""
 _INSTALL_COMMAND = re.compile(
     r"(?:\S*/)?(?:"
     r"python[\d.]* -m venv|virtualenv|uv venv|uv sync|(?:poetry|pdm|bundle|composer) install"
@@ -496,10 +497,10 @@ async def prepare_base(
     cache: Path,
     tell: Callable[[str], None] = lambda text: None,
 ) -> WorkspaceBase:
-    """A base for one end of a change, of its own commit or of one that is set up just the same.
+    """Prepare a base for one side of a change: its own commit, or one with the same setup.
 
-    What was set up with the change serves nobody else: its code may have run, and could have left
-    something in a cache for the checks of others.
+    A base that was set up with the change is not reused by others: the change's code may have run
+    and left something in a cache.
     """
     own = sides.base if side == "before" else sides.head
     assert own is not None
@@ -527,7 +528,7 @@ async def prepare_base(
 
 
 def _setup_inputs(sides: ChangeSides, side: ChangeSide, setup: Sequence[str]) -> object:
-    """What setup depends on: some files where it is known to install only, else all of them."""
+    """Return what setup depends on: some files if it only installs dependencies, else all."""
     if not setup:
         return None
     tree = sides.tree(side)
@@ -544,7 +545,7 @@ def _setup_inputs(sides: ChangeSides, side: ChangeSide, setup: Sequence[str]) ->
 
 
 def installs_only(line: str) -> bool:
-    """Whether a command is seen to install dependencies, and the project at most by reference."""
+    """Return whether a command only installs dependencies, and the project at most by reference."""
     parts = [part.strip() for part in line.removesuffix(" || true").split("&&")]
     return all(part.startswith("cd ") or _is_install_command(part) for part in parts)
 
@@ -557,7 +558,7 @@ def _is_install_command(command: str) -> bool:
 
 
 def _are_references(arguments: str) -> Iterator[bool]:
-    """Of what pip is given, whether a path is installed as it stands, and not as a copy."""
+    """Yield for each path given to pip whether it is installed in place instead of copied."""
     try:
         words = shlex.split(arguments)
     except ValueError:
@@ -571,12 +572,12 @@ def _are_references(arguments: str) -> Iterator[bool]:
 
 
 def _has_install_scripts(sides: ChangeSides, side: ChangeSide) -> bool:
-    """Whether installing runs scripts of the project's own."""
+    """Return whether installing runs the project's own scripts."""
     content = sides.read(side, "package.json")
     return content is not None and _INSTALL_SCRIPTS.search(content) is not None
 
 
-# What a workspace lacks, told before anybody wonders why tests fail for it.
+# Content that a workspace lacks, reported before tests fail because of it.
 
 SUBMODULE_MODE = "160000"
 MAX_READ_FILES = 200
@@ -585,7 +586,7 @@ _CONSEQUENCE = "checks that need this content fail, with or without this change"
 
 
 def describe_missing_content(sides: ChangeSides) -> Iterator[str]:
-    """A sentence for each kind of content that is not there, at either end."""
+    """Yield a sentence for each kind of content that is missing on either side."""
     modules = _submodule_paths(sides, "after")
     if modules:
         yield f"{_subject_phrase(modules, 'submodule')} empty in the workspaces: {_CONSEQUENCE}"
@@ -613,7 +614,7 @@ def _submodule_paths(sides: ChangeSides, side: ChangeSide) -> list[str]:
 
 
 def _lfs_pointer_paths(sides: ChangeSides) -> Iterator[str]:
-    """Files that attributes give to LFS and whose content is a pointer; the first few are read."""
+    """Yield files assigned to LFS whose content is a pointer; only the first few are read."""
     tree = sides.tree("after")
     globs: list[str] = []
     for path in tree:
@@ -632,7 +633,8 @@ def _lfs_pointer_paths(sides: ChangeSides) -> Iterator[str]:
 
 
 def _root_glob(folder: str, pattern: bytes) -> str:
-    """A pattern of an attributes file, seen from the root: one without a folder means any."""
+    """Return a pattern of an attributes file as seen from the root; without a folder it matches
+    any."""
     text = pattern.decode("utf-8", "replace")
     return f"{folder}{text.removeprefix('/')}" if "/" in text else f"{folder}**/{text}"
 

@@ -1,4 +1,4 @@
-"""What follows from a check: a verdict, a kept report, a model's review, and fix cycles."""
+"""After a check: the verdict, the stored report, a model's review, and fix cycles."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _STATES = {
 
 
 class Judgement(Record):
-    """What to do with a change, and why."""
+    """The verdict on a change, with reasons."""
 
     verdict: ReportVerdict
     reasons: tuple[str, ...] = ()
@@ -79,10 +79,10 @@ def decide_verdict(
     unverified: str | None = None,
     grade: Outcome | None = None,
 ) -> Judgement:
-    """Block where something counts that much, warn where it does not, else pass.
+    """Block if a result is severe enough, warn if it is less so, else pass.
 
-    `unverified` is why no test said anything, and what to do: that is never a pass, and a reason to
-    block where the gate is strict. A change that passed its task's own acceptance is verified.
+    `unverified` is why no test gave a result, and what to do: never a pass, and a reason to
+    block if the gate is strict. A change that passed its task's own acceptance is verified.
     """
     held = needs_person(settings, risk)
     unverified = None if grade is not None and grade.result == "pass" else unverified
@@ -109,7 +109,7 @@ def decide_verdict(
 
 
 def needs_person(settings: CheckSettings, risk: Risk | None) -> bool:
-    """Whether the risk alone is enough to wait for a person."""
+    """Return whether the risk alone requires a person's approval."""
     if risk is None or settings.gate == "informational" or settings.hold_at in (None, "never"):
         return False
     return RISK_LEVELS.index(risk.level) >= RISK_LEVELS.index(settings.hold_at)
@@ -132,7 +132,7 @@ def _blocking_reasons(
 
 
 def list_blocking_findings(settings: CheckSettings, findings: Iterable[object]) -> list[Finding]:
-    """Those that keep a change from being merged, and that a fix cycle is about."""
+    """Return the findings that block a merge; a fix cycle works on these."""
     if settings.block_at == "never" or settings.gate == "informational":
         return []
     severities = SEVERITIES[: SEVERITIES.index(settings.block_at) + 1]
@@ -146,7 +146,7 @@ def list_blocking_findings(settings: CheckSettings, findings: Iterable[object]) 
 
 
 def _describe_red_tool(run: ToolRun) -> str:
-    """What is the matter with a tool: `2 newly failing in test`, `lint failed, as without it`."""
+    """Describe a failing tool: `2 newly failing in test`, `lint failed, as without it`."""
     state = f"{run.name} {_STATES.get(run.after, run.after)}"
     failing, lost_count = len(run.broke) - len(run.lost), len(run.lost)
     if run.broke and tool_outcome(run) == "broken" and run.after in ("passed", "failed"):
@@ -159,7 +159,7 @@ def _describe_red_tool(run: ToolRun) -> str:
 
 
 def _describe_grade(grade: Outcome) -> str:
-    """`its grade is fail: 2 tests still fail`."""
+    """Describe a grade: `its grade is fail: 2 tests still fail`."""
     why = grade.reasons[0] if grade.reasons else grade.cause
     return f"its grade is {grade.result}{f': {why}' if why else ''}"
 
@@ -171,22 +171,22 @@ def _severity_counts(findings: Sequence[Finding], severities: Sequence[str]) -> 
             yield f"{len(counted)} {severity}{'s' if len(counted) > 1 else ''}"
 
 
-# Reports that are kept, and the change of an attempt as something to check.
+# Stored reports, and the change of an attempt as the subject of a check.
 
 
 class CheckSubject(Record):
-    """What is checked, and whose work it is where that is known."""
+    """What is checked, and whose work it is if known."""
 
     wanted: ChangeQuery
     attempt: str | None = None
     task: Task | None = None
     grade: Outcome | None = None
-    """What the task's own acceptance said of it."""
+    """Result of the task's own acceptance."""
 
 
 @contextmanager
 def open_attempt_change(name: str, store: Store, base: str | None = None) -> Iterator[CheckSubject]:
-    """An attempt's change, on the commit that it began from; what is held out stays sealed."""
+    """Open an attempt's change on its base commit; held-out tasks stay sealed."""
     attempt = store.load_attempt(name)
     task = store.load_task(attempt.task_digest) if attempt.task_digest else None
     require_unsealed(task)
@@ -203,9 +203,9 @@ def open_attempt_change(name: str, store: Store, base: str | None = None) -> Ite
 
 
 def apply_task_commands(commands: CommandSettings, task: Task) -> CommandSettings:
-    """The commands with which a task's work is checked: its own tests, in its own environment.
+    """Return the commands to check a task's work: its own tests, in its own environment.
 
-    The project's other tools count only where that environment is also theirs.
+    The project's other tools count only if that environment is also theirs.
     """
     own = commands if commands.setup == task.setup else CommandSettings()
     test = task.acceptance.run or own.test
@@ -215,7 +215,8 @@ def apply_task_commands(commands: CommandSettings, task: Task) -> CommandSetting
 def save_report(
     report: ChangeReport, store: Store, repo: str | None, attempt: str | None = None
 ) -> int:
-    """Without secrets, and without the patch, which git or the attempt has. Its number."""
+    """Save a report without secrets and without the patch (git or the attempt has it); return its
+    id."""
     bare = replace(report, change=replace(report.change, patch=""))
     at = report.at or datetime.now(UTC)
     number = store.reports.save_report(
@@ -228,11 +229,11 @@ def save_report(
 
 
 SILENT_RULES = ("out-of-scope-change", "wide-change", "weakened-test")
-"""Rules that see only some cases of their mode: that they find nothing says nothing of it."""
+"""Rules that detect only some cases of their failure mode: no finding does not mean absence."""
 
 
 def _examined_modes(report: ChangeReport) -> list[FailureMode]:
-    """The failure modes that the checks looked for in all of the change."""
+    """Return the failure modes that the checks looked for in the whole change."""
     if "quality" not in report.tiers:
         return []
     gaps = {*SILENT_RULES, *(one.rule for one in report.unmeasured)}
@@ -240,10 +241,10 @@ def _examined_modes(report: ChangeReport) -> list[FailureMode]:
     return list(dict.fromkeys(one.mode for one in rules if one.mode and one.name not in gaps))
 
 
-# What models do about a change: review it, and mend what the tools report.
+# Models: review a change, and fix what the tools report.
 
 MAX_REQUESTS = 6
-"""About one change: what does not fit is told as not reviewed."""
+"""Maximum model requests per change; what does not fit is reported as not reviewed."""
 MAX_CONCURRENT_REQUESTS = 3
 
 
@@ -254,7 +255,7 @@ async def review_with_model(
     seconds: float,
     confirm: JudgeConfirmation = "always",
 ) -> list[Finding | Unmeasured]:
-    """What a model finds beside what is known; what it could not look at is told."""
+    """Return a model's findings beyond the known ones, and what it could not review."""
     if isinstance(reviewer, Unmeasured):
         return [reviewer]
     facts = [one for one in known if isinstance(one, Finding)]
@@ -281,7 +282,7 @@ async def review_with_model(
 
 
 def _list_review_lines(inspection: Inspection) -> Iterator[PatchLine]:
-    """Of the files that people write, and to which something is added."""
+    """Yield the patch lines of hand-written files that the change adds to."""
     files = {file.path for file in inspection.files}
     for path, section in split_patch_by_file(redact_patch(inspection.change.patch)):
         if path in files and inspection.added.get(path):
@@ -311,7 +312,7 @@ def _report_review_gaps(
         yield Unmeasured(rule=RULE.name, reason=reason)
 
 
-# Fix cycles: what the tools and the checks say goes back to an agent, a few times at most.
+# Fix cycles: an agent gets the results of tools and checks, a few times at most.
 
 FIX_PROMPT = """\
 A change to this repository, already in the working tree, breaks checks that passed without it.
@@ -324,32 +325,32 @@ MAX_OUTPUT_CHARS = 12_000
 
 
 class FixOrder(Record):
-    """One fix cycle: what an agent is asked, and what it begins with."""
+    """One fix cycle: the agent's prompt and its starting state."""
 
     number: int
-    """Which cycle, from 1."""
+    """Number of the cycle, from 1."""
     prompt: str
     mended: str = ""
-    """What the cycles before it made, as a patch on top of the change."""
+    """Patch on top of the change, made by the previous cycles."""
 
 
 class FixResult(Record):
-    """What came of a fix cycle."""
+    """Result of one fix cycle."""
 
     patch: str
-    """From the change to the mended one, with what the cycles before it made."""
+    """Patch from the change to the fixed one, including the previous cycles."""
     note: str | None = None
-    """Why the agent stopped before its time."""
+    """Why the agent stopped early."""
 
 
 class Fixer(Protocol):
-    """Who mends a change, and where."""
+    """Fixes a change in a workspace."""
 
     async def mend(self, bench: CheckContext, order: FixOrder) -> FixResult: ...
 
 
 class AgentFixer(Record):
-    """An agent that mends in a workspace of this machine, and its way to a model."""
+    """Fixer that runs an agent in a workspace of this machine, with access to a model."""
 
     agent: Agent
     door: ModelProxy | None
@@ -357,7 +358,7 @@ class AgentFixer(Record):
     system: str | None = None
 
     async def mend(self, bench: CheckContext, order: FixOrder) -> FixResult:
-        """One try, in a workspace with the change and what was mended before."""
+        """Run one fix cycle, in a workspace with the change and the previous fixes."""
         async with bench.workspaces.open(bench.bases["after"], self.variant.limits) as workspace:
             await apply_side(bench, workspace, "after")
             await workspace.settle_changes()
@@ -367,22 +368,23 @@ class AgentFixer(Record):
 
 
 class MendedChange(Record):
-    """What came of it."""
+    """Result of all fix cycles."""
 
     mending: MendingResult
     patch: str
-    """From the change to the mended one; empty where nothing was done."""
+    """Patch from the change to the fixed one; empty if nothing was done."""
 
 
 class FixSubject(Record):
-    """What is to be mended in a change."""
+    """What to fix in a change."""
 
     tools: Sequence[CheckTool] = ()
     comparisons: Sequence[ToolComparison] = ()
     findings: Sequence[Finding] = ()
-    """What blocks the change of what the checks of quality found."""
+    """Blocking findings of the quality checks."""
     recheck: Callable[[str], Awaitable[Sequence[Finding]]] | None = None
-    """Given what was mended, what blocks then; None leaves the findings as they are."""
+    """Given the fix patch, return the findings that still block; None keeps the findings as they
+    are."""
 
     def needs_fixing(self) -> bool:
         return bool(self.findings) or any(has_broken(one.run) for one in self.comparisons)
@@ -391,7 +393,8 @@ class FixSubject(Record):
 async def run_fix_cycles(
     bench: CheckContext, subject: FixSubject, fixer: Fixer, cycles: int
 ) -> MendedChange:
-    """Up to so many tries, each told what still fails; the repository itself is left alone."""
+    """Run up to `cycles` fix cycles, each prompted with what still fails; never edits the
+    repository."""
     current, patch, tries, note = [one.run for one in subject.comparisons], "", 0, None
     findings = subject.findings
     while tries < cycles and note is None and (findings or any(map(has_broken, current))):
@@ -410,7 +413,7 @@ async def run_fix_cycles(
 
 
 async def _compare_mended(bench: CheckContext, subject: FixSubject, patch: str) -> list[ToolRun]:
-    """What the tools say of the mended change, beside what they said before it."""
+    """Compare the tools' results on the fixed change with those before the change."""
     results = [await run_tool_at_side(bench, tool, "after", patch) for tool in subject.tools]
     return [
         compare_once(bench, tool, one.before, after)
@@ -419,7 +422,7 @@ async def _compare_mended(bench: CheckContext, subject: FixSubject, patch: str) 
 
 
 async def _run_fixer(workspace: Workspace, fixer: AgentFixer, prompt: str) -> str | None:
-    """One try; why it ended, where it did not end by itself."""
+    """Run the agent once; return why it ended, or None if it ended by itself."""
     limits = fixer.variant.limits
     assignment = Assignment(
         prompt=prompt,
@@ -442,7 +445,7 @@ async def _run_fixer(workspace: Workspace, fixer: AgentFixer, prompt: str) -> st
 
 
 def build_fix_prompt(runs: Sequence[ToolRun], findings: Sequence[Finding] = ()) -> str:
-    """What broke, trimmed to what matters; findings quote the change, so they are data as well."""
+    """Build the prompt from failures, trimmed; findings quote the change, so they are data too."""
     outputs = {
         f"`{run.command}` {run.after}": run.output or "it printed nothing"
         for run in runs

@@ -1,4 +1,4 @@
-"""GitHub over HTTP: asked again when that may help, refused in plain words, read page by page."""
+"""GitHub and GitLab over HTTP: retries, readable errors, pagination."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ GITHUB_API = "https://api.github.com"
 GITLAB_API = "https://gitlab.com/api/v4"
 MAX_TRIES = 5
 RESPONSE_SECONDS = 30.0
-"""For one answer."""
+"""Timeout in seconds of one response."""
 MAX_WAIT_SECONDS = 300.0
 DEFAULT_LIMIT_SECONDS = 60.0
-"""What GitHub asks for where it does not say how long its limit holds."""
+"""Seconds to wait if GitHub does not say how long its rate limit holds."""
 MAX_BODY_BYTES = 32 << 20
 MAX_PAGES = 100
 _NEXT_LINK = re.compile(r'<([^<>]{1,2000})>;\s*rel="next"')
@@ -43,7 +43,7 @@ Kind = TypeVar("Kind")
 
 
 class CodeHostRefused(MachineFailed):
-    """GitHub understood us and said no."""
+    """GitHub refused the request."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class CodeHostRefused(MachineFailed):
 
 
 class CodeHostReplyLost(MachineFailed):
-    """No answer came; what was asked for may have been done, or not."""
+    """No response arrived; the request may or may not have been carried out."""
 
 
 class CodeHostReply(Record):
@@ -61,7 +61,7 @@ class CodeHostReply(Record):
 
 
 class CodeHostClient:
-    """One repository at its host. Whatever this says, it does not say the token."""
+    """One repository at its host. Never prints the token."""
 
     def __init__(
         self,
@@ -74,13 +74,13 @@ class CodeHostClient:
     ) -> None:
         self._client, self._api, self._token, self._pause = client, api, token, pause
         self._renew = renew
-        """What gives another token when this one has run out."""
+        """Returns another token when this one has expired."""
         self._root = f"{api}/{root}"
         self._kind = "GitLab" if root.startswith("projects/") else "GitHub"
         self.host = urlsplit(api).netloc
 
     def git_header(self) -> str:
-        """What git sends along over HTTP to be let in as we are."""
+        """Return the HTTP header with which git authenticates as this client."""
         user = "oauth2" if self._kind == "GitLab" else "x-access-token"
         secret = base64.b64encode(f"{user}:{self._token}".encode()).decode()
         return f"Authorization: Basic {secret}"
@@ -90,7 +90,7 @@ class CodeHostClient:
         await self._pause(retry_delay(number, {}, datetime.now(UTC)))
 
     async def retry_lost_replies(self, doing: Callable[[], Awaitable[Kind]]) -> Kind:
-        """What looks before it makes, done again as long as answers are lost."""
+        """Repeat an operation that checks before it writes, as long as responses are lost."""
         for number in range(MAX_TRIES - 1):
             try:
                 return await doing()
@@ -99,7 +99,7 @@ class CodeHostClient:
         return await doing()
 
     async def fetch_login(self) -> str | None:
-        """As whom we write; None where the token cannot tell."""
+        """Return the login that we write as; None if the token does not reveal it."""
         # The token of a workflow may not read `/user`, but it may ask this.
         url = f"{self._api.removesuffix('/v3')}/graphql"
         try:
@@ -117,14 +117,17 @@ class CodeHostClient:
         *,
         again: bool = True,
     ) -> Kind:
-        """What GitHub answers. With `again` off, Lost is raised at once where no answer comes."""
+        """Send a request and decode the response.
+
+        Without `again`, a lost reply is raised at once.
+        """
         answer = await self._request_with_retries(
             method, f"{self._root}/{path}", payload, again=again
         )
         return self._decode_reply(answer, kind)
 
     async def list_pages(self, path: str, kind: type[Kind]) -> AsyncIterator[Kind]:
-        """A list, page by page."""
+        """Yield the pages of a list."""
         url = f"{self._root}/{path}{'&' if '?' in path else '?'}per_page=100"
         for _ in range(MAX_PAGES):
             answer = await self._request_with_retries("GET", url)
@@ -136,7 +139,7 @@ class CodeHostClient:
             url = next_link[1]
 
     async def delete_path(self, path: str) -> None:
-        """Delete what may be gone already."""
+        """Delete a resource; not an error if it is already gone."""
         try:
             await self._request_with_retries("DELETE", f"{self._root}/{path}")
         except CodeHostRefused as refused:
@@ -195,7 +198,7 @@ class CodeHostClient:
         )
 
     def _rate_limit_wait(self, answer: CodeHostReply, number: int) -> float | None:
-        """Seconds to wait where too much was asked; None where that is not the trouble."""
+        """Return the seconds to wait if rate limited; None otherwise."""
         wait = rate_limit_seconds(answer, number, datetime.now(UTC))
         if wait is not None and wait > MAX_WAIT_SECONDS:
             raise MachineFailed(
@@ -215,7 +218,7 @@ class CodeHostClient:
             ) from None
 
     def _error_message(self, body: bytes) -> str:
-        """What the host says is wrong, as ` (…)`, or nothing."""
+        """Return the host's error message as ` (…)`, or an empty string."""
         try:
             told = msgspec.json.decode(body, type=_CodeHostError)
             texts = [*_list_error_texts(told.message), *_list_error_texts(told.errors)]
@@ -226,7 +229,7 @@ class CodeHostClient:
 
 
 class _CodeHostError(Record):
-    """GitHub gives the reason of a `Validation Failed` apart; GitLab's message may be a list."""
+    """Error body. GitHub lists reasons of `Validation Failed`; GitLab's message may be a list."""
 
     message: Any = None
     errors: Any = None
@@ -264,7 +267,7 @@ class _ViewerReply(Record):
 async def open_github(
     repo: str, token: str, api: str = GITHUB_API, pause: Pause = anyio.sleep
 ) -> AsyncIterator[CodeHostClient]:
-    """A connection while the block runs; `api` is another one with GitHub Enterprise."""
+    """Open a client while the block runs; `api` differs for GitHub Enterprise."""
     async with open_github_http(api, require_token(token, "GitHub", "GITHUB_TOKEN")) as client:
         yield CodeHostClient(client, api.rstrip("/"), f"repos/{repo}", token, pause)
 
@@ -273,7 +276,7 @@ async def open_github(
 async def open_gitlab(
     project: str, token: str, api: str = GITLAB_API, pause: Pause = anyio.sleep
 ) -> AsyncIterator[CodeHostClient]:
-    """The same for a project at GitLab, which has pages and limits as GitHub has."""
+    """Open a client for a GitLab project, whose pages and limits work as GitHub's."""
     headers = {"private-token": require_token(token, "GitLab", "GITLAB_TOKEN")}
     async with _open_http_client(api, headers) as client:
         root = f"projects/{quote(project, safe='')}"
@@ -287,7 +290,7 @@ def require_token(token: str, host: str, variable: str) -> str:
 
 
 def open_github_http(api: str, token: str | None = None) -> httpx.AsyncClient:
-    """What GitHub is asked through; without a token, as anybody."""
+    """Open an HTTP client for GitHub; anonymous without a token."""
     headers = {"accept": "application/vnd.github+json", "x-github-api-version": "2022-11-28"}
     if token is not None:
         headers["authorization"] = f"Bearer {token}"
@@ -307,7 +310,7 @@ def _open_http_client(api: str, headers: Mapping[str, str]) -> httpx.AsyncClient
 
 
 def rate_limit_seconds(answer: CodeHostReply, number: int, now: datetime) -> float | None:
-    """How long a limit on requests holds, by the rules GitHub publishes; None for other answers."""
+    """Return how long a rate limit holds, by GitHub's published rules; None for other responses."""
     if answer.status not in (403, 429):
         return None
     after = answer.headers.get("retry-after", "")
@@ -321,11 +324,11 @@ def rate_limit_seconds(answer: CodeHostReply, number: int, now: datetime) -> flo
     return None
 
 
-# Who asks a code host: a token of the environment, or a GitHub App that is installed there.
+# Authentication at a code host: a token from the environment, or an installed GitHub App.
 #
-# An app is made from a manifest. It proves itself by a short-lived token signed with its private
-# key, and is given a token for one repository at a time. Keys are read from files when they are
-# needed and are in no record, message or log.
+# An app is created from a manifest. It authenticates with a short-lived token signed by its private
+# key, and receives a token for one repository at a time. Keys are read from files on demand and
+# never appear in a record, message or log.
 
 
 HostKind = Literal["github", "gitlab"]
@@ -333,13 +336,13 @@ _HOST_APIS: dict[HostKind, tuple[str, str]] = {
     "github": ("GITHUB_API_URL", GITHUB_API),
     "gitlab": ("GITLAB_API_URL", GITLAB_API),
 }
-"""The variable that names another server, and where they usually are."""
+"""Per host: the variable that names another server, and the default API."""
 _REPO_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_./-]{0,300}/[A-Za-z0-9_.-]{1,100}")
 
 APP_ID_VARIABLE = "CLOSELOOP_GITHUB_APP_ID"
 APP_KEY_VARIABLE = "CLOSELOOP_GITHUB_APP_KEY_FILE"
 JWT_SECONDS = 540
-"""GitHub takes ten minutes at the most."""
+"""Lifetime in seconds of a signed token; GitHub allows ten minutes at most."""
 CLOCK_SKEW_SECONDS = 60
 APP_EVENTS = (
     "check_run", "check_suite", "issue_comment", "merge_group", "pull_request",
@@ -358,24 +361,24 @@ APP_PERMISSIONS = {
 
 
 class HostedRepository(Record):
-    """Where a repository is at its host."""
+    """The address of a repository at its host."""
 
     kind: HostKind
     repo: str
-    """`owner/name`; at GitLab a group may have groups."""
+    """`owner/name`; at GitLab groups may be nested."""
     page: str
-    """Its page, which with `.git` is also where git finds it."""
+    """Its page; with `.git` appended, its clone URL."""
 
 
 class AppCredentials(Record):
-    """A GitHub App, and where its private key is."""
+    """A GitHub App and the path of its private key."""
 
     app: str
     key_file: Path
 
 
 class RegisteredApp(Record):
-    """What GitHub says of an app that it made from a manifest; only files ever hold it."""
+    """GitHub's reply for an app created from a manifest; stored only in files."""
 
     id: int
     slug: str
@@ -394,7 +397,7 @@ class _InstallationToken(Record):
 
 
 def read_app_credentials(environ: Mapping[str, str]) -> AppCredentials | None:
-    """The app that the environment names; None where it names none."""
+    """Return the app that the environment names; None if it names none."""
     app, key_file = environ.get(APP_ID_VARIABLE, ""), environ.get(APP_KEY_VARIABLE, "")
     if not app and not key_file:
         return None
@@ -404,7 +407,7 @@ def read_app_credentials(environ: Mapping[str, str]) -> AppCredentials | None:
 
 
 def find_hosted_repository(clone: Path, environ: Mapping[str, str]) -> HostedRepository | None:
-    """The repository that a clone came from, where its host is one that is known."""
+    """Return the repository that a clone came from, if its host is known."""
     origin = try_git_text(clone, "remote", "get-url", "origin").strip()
     name = repository_name(origin)
     for kind in _HOST_APIS:
@@ -417,7 +420,7 @@ def find_hosted_repository(clone: Path, environ: Mapping[str, str]) -> HostedRep
 
 
 def find_host_api(kind: HostKind, environ: Mapping[str, str]) -> str:
-    """Where a host's API is; a variable that is empty is one that is not set."""
+    """Return a host's API address; an empty variable counts as unset."""
     variable, usual = _HOST_APIS[kind]
     return environ.get(variable) or usual
 
@@ -433,7 +436,7 @@ def _origin_host(origin: str) -> str:
 def open_code_host(
     source: str, repo: str, environ: Mapping[str, str], pause: Pause = anyio.sleep
 ) -> AbstractAsyncContextManager[CodeHostClient] | None:
-    """A repository at its host, with the credentials of the environment; None without any."""
+    """Open a repository at its host with the environment's credentials; None without any."""
     if source == "gitlab":
         token = environ.get("GITLAB_TOKEN", "")
         return open_gitlab(repo, token, find_host_api("gitlab", environ), pause) if token else None
@@ -450,7 +453,7 @@ def open_code_host(
 async def open_github_app(
     repo: str, app: AppCredentials, api: str = GITHUB_API, pause: Pause = anyio.sleep
 ) -> AsyncIterator[CodeHostClient]:
-    """A repository as the app may use it; a token that runs out on the way is renewed."""
+    """Open a repository as the app; a token that expires meanwhile is renewed."""
     address = api.rstrip("/")
 
     async def issue_token() -> str:
@@ -464,7 +467,7 @@ async def open_github_app(
 async def issue_installation_token(
     repo: str, app: AppCredentials, api: str, pause: Pause = anyio.sleep
 ) -> str:
-    """A token for that repository alone; CodeHostRefused where the app may not use it."""
+    """Return a token for that repository only; CodeHostRefused if the app has no access."""
     signed = sign_app_token(app, datetime.now(UTC))
     async with open_github_http(api, signed) as client:
         hub = CodeHostClient(client, api, f"repos/{repo}", signed, pause)
@@ -488,7 +491,7 @@ async def issue_installation_token(
 
 
 def sign_app_token(app: AppCredentials, now: datetime) -> str:
-    """What an app proves itself by: RS256 over its id and the time."""
+    """Sign the token that authenticates an app: RS256 over its id and the time."""
     try:
         import jwt
     except ImportError:
@@ -515,11 +518,11 @@ def sign_app_token(app: AppCredentials, now: datetime) -> str:
         ) from None
 
 
-# Making the app
+# Creating the app
 
 
 def build_app_manifest(name: str, url: str, *, may_push: bool = False) -> dict[str, Any]:
-    """What GitHub makes an app of: what it hears of, and what it may do."""
+    """Build the manifest that GitHub creates an app from: its events and permissions."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
         raise BadInput(f"{url!r} is not a valid URL for webhooks: give one that starts with https.")
@@ -538,7 +541,7 @@ def build_app_manifest(name: str, url: str, *, may_push: bool = False) -> dict[s
 def render_manifest_form(
     manifest: dict[str, Any], state: str, organisation: str | None = None, host: str = "github.com"
 ) -> str:
-    """A page with one button, which sends the manifest to GitHub."""
+    """Render a page with one button, which sends the manifest to GitHub."""
     owner = f"organizations/{quote(organisation, safe='')}/" if organisation else ""
     action = f"https://{host}/{owner}settings/apps/new?state={quote(state)}"
     value = html.escape(msgspec.json.encode(manifest).decode(), quote=True)
@@ -553,7 +556,7 @@ def render_manifest_form(
 async def register_app(
     code: str, api: str = GITHUB_API, pause: Pause = anyio.sleep
 ) -> RegisteredApp:
-    """Trade the code that GitHub answers a manifest with for the app's id and keys, once."""
+    """Exchange GitHub's code for the app's id and keys; works once."""
     address = api.rstrip("/")
     async with open_github_http(address) as client:
         hub = CodeHostClient(client, address, "app-manifests", code, pause)
@@ -562,7 +565,8 @@ async def register_app(
 
 
 def save_registered_app(registered: RegisteredApp, folder: Path) -> tuple[Path, Path]:
-    """Write the key, and the variables that name it, for nobody else to read; their files."""
+    """Write the key and the variables that name it, readable by the owner only; return both
+    paths."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     key_file = folder / f"github-app-{registered.id}.pem"
     variables_file = folder / f"github-app-{registered.id}.env"

@@ -1,4 +1,4 @@
-"""What sort of file it is: by its path, and by how its content begins."""
+"""Classify files by their path and by the beginning of their content."""
 
 from __future__ import annotations
 
@@ -117,7 +117,10 @@ _TEST_FOLDERS = compile_lazily(
     r"(^|/)(tests|__tests__|__mocks__|__snapshots__|testdata|src/test)/|^(test|e2e|cypress|spec)/"
     r"|(^|/)conftest\.py$"
 )
-"""What tests need. A folder `test` further down may be a product: `django/test`."""
+"""Folders and files that tests need.
+
+A folder `test` further down may be a product: `django/test`.
+"""
 _TEST_FILE_PATTERNS: tuple[tuple[frozenset[str], re.Pattern[str]], ...] = (
     (_split_words("py"), compile_lazily(r"(.*/)?(test_[^/]*|[^/]*_test|tests)\.py")),
     (
@@ -160,7 +163,7 @@ _DEFAULT_SETTINGS = CheckSettings()
 
 
 def language_of(path: str) -> Language | None:
-    """The language of a source file, where we can read it."""
+    """Return the language of a source file; None if it is not supported."""
     return _LANGUAGES.get(_file_extension(path))
 
 
@@ -170,12 +173,12 @@ def is_lockfile(path: str) -> bool:
 
 
 def is_vendored(path: str, globs: Iterable[str] = ()) -> bool:
-    """Whether somebody else's code lies there, or what is built from ours."""
+    """Return whether the path holds third-party code or build output."""
     return _VENDORED.search(path) is not None or matches_globs(path, globs)
 
 
 def is_generated(path: str, content: bytes = b"", globs: Iterable[str] = ()) -> bool:
-    """Whether a program wrote it, as its name, its first lines or their length say."""
+    """Return whether a program wrote the file, by its name, its first lines or line length."""
     if (
         is_lockfile(path)
         or _GENERATED_NAMES.fullmatch(_file_name(path))
@@ -190,7 +193,7 @@ def is_generated(path: str, content: bytes = b"", globs: Iterable[str] = ()) -> 
 
 
 def is_test_file(path: str) -> bool:
-    """Whether a test runner would look for tests in it."""
+    """Return whether a test runner would look for tests in the file."""
     extension = _file_extension(path)
     return any(
         extension in extensions and pattern.fullmatch(path)
@@ -199,14 +202,14 @@ def is_test_file(path: str) -> bool:
 
 
 def is_lfs_pointer(content: bytes) -> bool:
-    """Whether Git LFS keeps the content elsewhere, and this only says where."""
+    """Return whether the content is a Git LFS pointer."""
     return (
         len(content) < 1024 and content.startswith(LFS_POINTER_HEAD) and b"\noid sha256:" in content
     )
 
 
 def classify_file(path: str, settings: CheckSettings | None = None) -> FileKind:
-    """What a file is for, by its path alone; `is_generated` sees more of that by the content."""
+    """Return what a file is for, by its path alone; `is_generated` also uses the content."""
     settings = settings or _DEFAULT_SETTINGS
     tested = _TEST_FOLDERS.search(path) is not None
     if is_vendored(path, settings.vendored):
@@ -259,7 +262,7 @@ def _is_migration(path: str) -> bool:
 
 
 def _has_generated_mark(content: bytes) -> bool:
-    """Whether the comments before the first line of code say so."""
+    """Return whether the comments before the first line of code say that it is generated."""
     closing = b""
     for line in content[:_HEAD_BYTES].split(b"\n"):
         if not closing and not _COMMENT.match(line):
@@ -271,7 +274,7 @@ def _has_generated_mark(content: bytes) -> bool:
 
 
 def _open_comment_end(line: bytes, closing: bytes) -> bytes:
-    """What ends the comment that the next line is in."""
+    """Return the delimiter that ends the comment the next line is in."""
     if closing:
         return b"" if closing in line else closing
     for opening, ending in _COMMENT_BLOCKS.items():
@@ -281,7 +284,7 @@ def _open_comment_end(line: bytes, closing: bytes) -> bytes:
 
 
 def _is_minified(content: bytes) -> bool:
-    """Very long lines, or a last one that says from what it was made."""
+    """Return whether lines are very long, or the last line names a source map."""
     if content.rfind(b"# sourceMappingURL=", -4000) >= 0:
         return True
     return len(content) > 2000 and len(content) / (content.count(b"\n") + 1) > 200

@@ -1,4 +1,4 @@
-"""Read source files a little, in a process of its own: `python -m` this, which imports no more."""
+"""Outline source files in a separate process: run with `python -m`, with minimal imports."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from closeloop.records.change import Language
 from closeloop.records.record import Record
 
 OutlineRow = tuple[str, bool, Outline]
-"""A file's key, whether a program wrote it, and what it says."""
+"""A file's key, whether it is generated, and its outline."""
 
 
 class SourceFile(Record):
-    """A file of a known language."""
+    """A file of a supported language."""
 
     path: str
     language: Language
@@ -32,7 +32,8 @@ class SourceFile(Record):
 
     @property
     def cache_key(self) -> str:
-        """Of others' code only the words are kept, and nobody looks for copies of tests."""
+        """Return the cache key: third-party code is stored as words only, tests without
+        fingerprints."""
         prefix = {"vendored": "words", "source": self.language}.get(
             self.kind, f"{self.language} unprinted"
         )
@@ -72,7 +73,7 @@ def _outline_file(source: SourceFile, content: bytes) -> OutlineRow:
 
 
 def _serve_jobs(commands: IO[bytes], answers: IO[bytes]) -> None:
-    """What the other process does, until nobody asks any more."""
+    """Serve jobs in the worker process until the input ends."""
     with suppress(EOFError):
         while True:
             jobs = msgspec.msgpack.decode(receive_frame(commands), type=list[OutlineJob])

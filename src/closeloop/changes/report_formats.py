@@ -1,4 +1,4 @@
-"""How the report of a change is written: text, Markdown, SARIF, JUnit XML and JSON."""
+"""Render the report of a change: text, Markdown, SARIF, JUnit XML and JSON."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-# A report in the formats that people, hosts and other tools read.
+# Report formats for people, code hosts and other tools.
 
 
 REPORT_FORMATS = ("gitlab", "junit", "markdown", "sarif")
 
 
 def render_report(format: str, report: ChangeReport, rules: Sequence[Rule] = ()) -> str:  # noqa: A002
-    """The text of a file in that format; BadInput names those there are."""
+    """Render the report in that format; BadInput lists the formats."""
     import msgspec
 
     document: object
@@ -59,7 +59,7 @@ def render_report(format: str, report: ChangeReport, rules: Sequence[Rule] = ())
     return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
 
 
-# What every format says of a report, in the same words and the same order.
+# Text that all formats share, in the same words and order.
 
 
 VERDICT_TEXTS = {
@@ -73,14 +73,14 @@ _PLACE = re.compile(r"(.+?)(?::(\d{1,9}))?", re.DOTALL)
 
 
 class SourcePlace(Record):
-    """Where in the repository, after the change."""
+    """A place in the repository, after the change."""
 
     path: str
     line: int | None = None
 
 
 def parse_place(text: str) -> SourcePlace:
-    """`src/app.py:12`, or a path alone."""
+    """Parse `src/app.py:12`, or a path alone."""
     match = _PLACE.fullmatch(text)
     path, line = match.groups() if match else (text, None)
     return SourcePlace(path=path, line=int(line) if line and int(line) else None)
@@ -91,19 +91,19 @@ def first_source_place(finding: Finding) -> SourcePlace | None:
 
 
 def list_active_findings(report: ChangeReport) -> list[Finding]:
-    """The findings that are not silenced, the gravest first."""
+    """Return the findings that are not silenced, most severe first."""
     findings = [finding for finding in report.findings if finding.silenced is None]
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
 def is_clean(report: ChangeReport) -> bool:
-    """Whether there is nothing that anybody needs to read."""
+    """Return whether there is nothing that anybody needs to read."""
     risky = report.risk is not None and report.risk.level != "low"
     return report.verdict == "pass" and not (risky or list_active_findings(report))
 
 
 def unmeasured_by_reason(report: ChangeReport) -> list[Unmeasured]:
-    """What could not be looked at, in any tier; what has the same reason is told together."""
+    """Return what could not be checked, in any tier, grouped by reason."""
     rules: dict[str, list[str]] = {}
     for one in (*report.unmeasured, *(report.risk.unmeasured if report.risk else ())):
         rules.setdefault(one.reason, []).append(one.rule)
@@ -111,7 +111,7 @@ def unmeasured_by_reason(report: ChangeReport) -> list[Unmeasured]:
 
 
 def report_headline(report: ChangeReport) -> str:
-    """`Blocked: 2 newly failing in test; 1 error; risk medium`."""
+    """Return a line such as `Blocked: 2 newly failing in test; 1 error; risk medium`."""
     reasons = f": {'; '.join(report.reasons)}" if report.reasons else ""
     text = f"{VERDICT_TEXTS[report.verdict]}{reasons}"
     if report.verdict == "pass" and "tools" not in report.tiers:
@@ -122,25 +122,25 @@ def report_headline(report: ChangeReport) -> str:
 
 
 def _reasons_name_risk(report: ChangeReport) -> bool:
-    """Whether the risk is among the reasons."""
+    """Return whether the risk is among the reasons."""
     grave = report.risk is not None and report.risk.level in ("high", "critical")
     return report.held or (report.verdict in ("warn", "unverified") and grave)
 
 
 def is_tool_worse(tool: ToolRun) -> bool:
-    """Whether a tool has something against the change."""
+    """Return whether a tool reports a problem with the change."""
     from closeloop.grading.tool_outcomes import tool_outcome
 
     return tool_outcome(tool) != "no worse"
 
 
 def describe_tool_state(of: ToolState | None) -> str:
-    """How a tool ended, in a word or two that need no manual."""
+    """Describe how a tool ended, in a word or two."""
     return {"inert": "did not run", None: "–"}.get(of, of or "")
 
 
 def describe_tool_facts(tool: ToolRun) -> list[str]:
-    """What else is known of a tool's run: `41 tests`, `2 failing before too`."""
+    """Return further facts of a tool's run: `41 tests`, `2 failing before too`."""
     facts = [plural_phrase(tool.ran, "test")] if tool.ran else []
     facts += [f"{len(tool.already)} failing before too"] if tool.already else []
     facts += [f"{len(tool.mended)} fixed"] if tool.mended else []
@@ -149,13 +149,13 @@ def describe_tool_facts(tool: ToolRun) -> list[str]:
 
 
 def describe_report_grade(grade: Outcome) -> str:
-    """What the acceptance of an attempt's own task said."""
+    """Describe the result of the task's own acceptance."""
     why = "; ".join(grade.reasons) or grade.cause or ""
     return f"Graded by its task: {grade.result}{f' ({why})' if why else ''}"
 
 
 def describe_mending(mending: MendingResult) -> str:
-    """What an agent made of what broke, and where that is."""
+    """Describe what an agent fixed, and where the fix is."""
     tries = f"{mending.tries} {'try' if mending.tries == 1 else 'tries'}"
     if mending.patch is not None:
         return f"An agent fixed it in {tries}: apply the fix with `git apply {mending.patch}`"
@@ -165,12 +165,12 @@ def describe_mending(mending: MendingResult) -> str:
 
 
 def report_subject(report: ChangeReport) -> str:
-    """`main..feature`; commits by the beginning of their ids."""
+    """Return `main..feature`; commits are abbreviated."""
     return _COMMIT_ID.sub(r"\1", report.title)
 
 
 def describe_change_size(report: ChangeReport) -> str:
-    """`3 files, +20 −4`."""
+    """Return `3 files, +20 −4`."""
     files = report.change.files
     added, removed = sum_line_counts(files)
     lines = "some lines unknown" if added is None else f"+{added} −{removed}"
@@ -178,14 +178,14 @@ def describe_change_size(report: ChangeReport) -> str:
 
 
 def rerun_command(report: ChangeReport) -> str:
-    """The command that gives this report on one's own machine."""
+    """Return the command that reproduces this report locally."""
     change = report.change
     between = f" {change.base[:12]}..{change.head[:12]}" if change.base and change.head else ""
     return f"closeloop check{between}"
 
 
 def finding_fingerprints(findings: Iterable[Finding]) -> Iterator[str]:
-    """An identity for each, which outlives moves to other lines. Equal ones are numbered."""
+    """Yield an identity for each finding that survives line moves; equal ones are numbered."""
     seen: Counter[str] = Counter()
     for finding in findings:
         place = first_source_place(finding)
@@ -197,7 +197,7 @@ def finding_fingerprints(findings: Iterable[Finding]) -> Iterator[str]:
 
 
 def plural_phrase(count: int, noun: str) -> str:
-    """`1 file`, `2 things that were lost`: the first word is the one with a plural."""
+    """Return `1 file`, `2 things that were lost`: the first word takes the plural."""
     word, _, more = noun.partition(" that ")
     return f"{count} {word}{'' if count == 1 else 's'}{more and ' that '}{more}"
 
@@ -221,7 +221,7 @@ STATE_STYLES = {
 
 
 def render_terminal_report(report: ChangeReport) -> Iterator[RenderableType]:
-    """The verdict, then its reasons, the most telling first."""
+    """Yield the verdict, then its reasons, most important first."""
     from rich.text import Text
 
     yield Text(
@@ -249,7 +249,7 @@ def render_terminal_report(report: ChangeReport) -> Iterator[RenderableType]:
 
 
 def describe_chance(chance: RevertChance) -> str:
-    """How often changes of that size went wrong, beside how often all did."""
+    """Describe how often changes of that size went wrong, compared with all changes."""
     spread = f"{_percent(chance.low)} to {_percent(chance.high)}"
     usual = f", {_percent(chance.usual)} of all changes" if chance.usual is not None else ""
     return (
@@ -259,7 +259,7 @@ def describe_chance(chance: RevertChance) -> str:
 
 
 def _percent(share: float) -> str:
-    """Never `0 %` of what has happened."""
+    """Format a share; never `0 %` for something that happened."""
     return format_percent(share) if share >= 0.01 else "under 1 %"
 
 
@@ -277,7 +277,7 @@ def _render_risk(risk: Risk) -> Iterator[Text]:
 
 
 def _render_tools(tools: Sequence[ToolRun]) -> Iterator[RenderableType]:
-    """A row a tool, then what the change broke and what the tool said of it."""
+    """Yield a table with one row per tool, then what the change broke with the tool's output."""
     from rich.table import Table
     from rich.text import Text
 
@@ -323,13 +323,13 @@ def _render_findings(findings: Sequence[Finding]) -> Iterator[Text]:
 # A report as Markdown: the comment of a pull request, and a check run of GitHub.
 
 
-# Text that nobody vouches for, as Markdown that shows it and does nothing else.
+# Untrusted text, escaped as Markdown.
 #
-# A pull request may be written by anyone: what it says must not mention people, refer to other
+# Anyone may write a pull request: its text must not mention people, refer to other
 # issues, load pictures, open or close elements, or leave its place in a table.
 
-# By their numbers, signs are shown and never obeyed. But hosts look for people, issues and
-# addresses in what is shown: a space of no width keeps them from finding any.
+# Numeric character references are shown and never interpreted. But hosts search for people, issues
+# and addresses in the rendered text: a zero-width space prevents matches.
 _ZERO_WIDTH_SPACE = "\u200b"
 _ESCAPES = str.maketrans(
     {sign: f"&#{ord(sign)};" for sign in f"&<>\\`*_[]|~!{_ZERO_WIDTH_SPACE}"}
@@ -340,7 +340,7 @@ _LIST_MARKER = re.compile(r"[-+=#]|\d{1,9}[.)]")
 
 
 def escape_prose(text: str, limit: int = 500) -> str:
-    """One line, in which what stands between backticks is code; a dash for nothing."""
+    """Escape one line of prose, with text in backticks as code; a dash if empty."""
     parts = truncate_to_line(text, limit).split("`")
     if len(parts) % 2 == 0:
         parts[-2:] = ["`".join(parts[-2:])]
@@ -357,7 +357,7 @@ def escape_prose(text: str, limit: int = 500) -> str:
 
 
 def escape_code(text: str, limit: int = 300) -> str:
-    """A name, a path or a command, also within a table."""
+    """Escape a name, path or command as code, also inside a table."""
     text = truncate_to_line(text, limit)
     if text and not set(text) & set("`|\\"):
         return f"`{text}`"
@@ -365,7 +365,7 @@ def escape_code(text: str, limit: int = 300) -> str:
 
 
 def fence_output(text: str, limit: int = 4_000) -> str:
-    """Lines of output as they are, their end rather than their beginning."""
+    """Fence output unchanged, truncated at the beginning."""
     text = make_visible(text).strip("\n")
     text = text if len(text) <= limit else f"…{text[-limit:]}"
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
@@ -374,19 +374,19 @@ def fence_output(text: str, limit: int = 4_000) -> str:
 
 
 def truncate_to_line(text: str, limit: int) -> str:
-    """Its words with single spaces between them, cut where it is too long."""
+    """Collapse whitespace to single spaces and truncate."""
     return truncate_words(make_visible(text[: limit * 4]), limit)
 
 
 def escape_text(text: str) -> str:
-    """Signs and nothing else, also where HTML is read and no Markdown."""
+    """Escape text so that it is inert, also if read as HTML instead of Markdown."""
     return _REFERENCE.sub(rf"\g<0>{_ZERO_WIDTH_SPACE}", text).translate(_ESCAPES)
 
 
 COMMENT_MARKER = "<!-- closeloop:check -->"
-"""Nobody sees it; by it the comment is found again, to be kept up to date."""
+"""Invisible marker by which the comment is found again and updated."""
 MAX_COMMENT_BYTES = 65_000
-"""Bytes; hosts take some 65,535 characters, and never mean less than bytes by that."""
+"""Maximum bytes of a comment; hosts accept about 65,535 characters, at least that many bytes."""
 MAX_ROWS = 20
 MAX_MARKDOWN_BROKEN = 15
 MAX_MARKDOWN_REASONS = 4
@@ -397,21 +397,21 @@ _FINDINGS_HEADER = "| where | rule | what |\n| --- | --- | --- |"
 
 
 class CommentSection(Record):
-    """A piece of the page. Where room is short its last lines go, or all of it."""
+    """A section of the comment. If space is short its last lines are dropped, or all of it."""
 
     rank: int
-    """How soon it is needed: 0 stays longest."""
+    """Priority: 0 is dropped last."""
     head: str
     items: Sequence[Any] = ()
     line: Callable[[Any], str] = str
-    """How an item is written: only as many are as there is room for."""
+    """Renders one item; called only for items that fit."""
     tail: str = ""
 
 
 def render_comment(
     report: ChangeReport, *, blobs: str | None = None, limit: int = MAX_COMMENT_BYTES
 ) -> str:
-    """The page; one line for a clean change. `blobs` is the address of the files at its head."""
+    """Render the comment; one line for a clean change. `blobs` is the URL of its files."""
     if not is_clean(report):
         return f"{COMMENT_MARKER}\n{fit_sections(list(_list_sections(report, blobs)), limit)}"
     risk = f", risk {report.risk.level}" if report.risk else ""
@@ -429,7 +429,7 @@ def render_comment(
 
 
 def fit_sections(parts: Sequence[CommentSection], limit: int) -> str:
-    """The parts in their order; the most needed are given room first."""
+    """Join the sections in order; those of highest priority get space first."""
     texts: dict[int, str] = {}
     for number, part in sorted(enumerate(parts), key=lambda pair: pair[1].rank):
         text = _fit_section(part, limit)
@@ -440,7 +440,7 @@ def fit_sections(parts: Sequence[CommentSection], limit: int) -> str:
 
 
 def _fit_section(part: CommentSection, room: int) -> str:
-    """As many lines as fit, and how many do not; nothing where not even one does."""
+    """Return as many lines as fit, with the number left out; empty if not even one fits."""
     room -= len(f"{part.head}\n\n… and 1234567 more.\n{part.tail}\n\n".encode())
     lines: list[str] = []
     for item in part.items:
@@ -457,7 +457,7 @@ def _fit_section(part: CommentSection, room: int) -> str:
 
 
 def _list_sections(report: ChangeReport, blobs: str | None) -> Iterator[CommentSection]:
-    """The page from top to bottom."""
+    """Yield the sections from top to bottom."""
     title = f"{escape_prose(report_subject(report), 200)} ({describe_change_size(report)})"
     yield CommentSection(
         rank=0,
@@ -507,7 +507,7 @@ def _risk_section(risk: Risk) -> CommentSection:
 
 
 def _finding_sections(findings: Sequence[Finding], blobs: str | None) -> Iterator[CommentSection]:
-    """Errors and warnings in sight, the rest folded away."""
+    """Yield errors and warnings in full, the rest collapsed."""
     row = partial(_finding_row, blobs)
     grave = [finding for finding in findings if finding.severity != "info"][:MAX_ROWS]
     rest = findings[len(grave) :]
@@ -526,7 +526,7 @@ def _finding_row(blobs: str | None, finding: Finding) -> str:
 
 
 def _tool_sections(tools: Sequence[ToolRun]) -> Iterator[CommentSection]:
-    """How each tool fared, and the output of those that have something against the change."""
+    """Yield each tool's result, and the output of those that report a problem."""
     yield from _folded_sections(7, "The repository's own tools", tools, _tool_line)
     for tool in tools:
         if tool.output.strip() and is_tool_worse(tool):
@@ -567,7 +567,7 @@ def _factor_line(blobs: str | None, factor: RiskFactor) -> str:
 def _folded_sections(
     rank: int, title: str, items: Sequence[Kind], line: Callable[[Kind], str], head: str = ""
 ) -> Iterator[CommentSection]:
-    """A part that is folded away until somebody opens it."""
+    """Yield a section that is collapsed until opened."""
     if items:
         opening = [
             f"<details><summary>{escape_text(truncate_to_line(title, 200))}</summary>\n",
@@ -579,7 +579,7 @@ def _folded_sections(
 
 
 def _link_place(text: str, blobs: str | None) -> str:
-    """A place, leading to its line where it is known where the files are."""
+    """Return a place, linked to its line if the address of the files is known."""
     if blobs is None:
         return escape_code(text)
     place = parse_place(text)
@@ -587,7 +587,7 @@ def _link_place(text: str, blobs: str | None) -> str:
     return f"[{escape_code(text)}]({blobs}/{quote(place.path, errors='replace')}{line})"
 
 
-# A report as a check run of GitHub: its conclusion, a summary, and notes beside the lines.
+# A report as a check run of GitHub: its conclusion, a summary, and annotations of lines.
 
 Conclusion = Literal["success", "neutral", "failure"]
 VERDICT_CONCLUSIONS: dict[str, Conclusion] = {
@@ -598,14 +598,14 @@ VERDICT_CONCLUSIONS: dict[str, Conclusion] = {
 }
 ANNOTATION_LEVELS = {"error": "failure", "warning": "warning", "info": "notice"}
 BATCH_ANNOTATIONS = 50
-"""Annotations in one request."""
+"""Maximum annotations per request."""
 MAX_TITLE_CHARS = 255
 MAX_MESSAGE_CHARS = 16_000
-"""Characters; in bytes never more than the 64 KB that are allowed."""
+"""Maximum characters of a message; in bytes never more than the 64 KB allowed."""
 
 
 class CheckRun(Record):
-    """What is to be said of a commit."""
+    """A check run to publish on a commit."""
 
     conclusion: Conclusion
     title: str
@@ -614,7 +614,7 @@ class CheckRun(Record):
 
 
 def build_check_run(report: ChangeReport, *, blobs: str | None = None) -> CheckRun:
-    """What GitHub shall show."""
+    """Build the check run for GitHub."""
     return CheckRun(
         conclusion=VERDICT_CONCLUSIONS[report.verdict],
         title=truncate_to_line(report_headline(report), MAX_TITLE_CHARS),
@@ -626,13 +626,13 @@ def build_check_run(report: ChangeReport, *, blobs: str | None = None) -> CheckR
 
 
 def check_run_output(run: CheckRun, first: int = 0) -> dict[str, Any]:
-    """The part of a request that shows it, with one batch of annotations from `first` on."""
+    """Return the request's output part, with one batch of annotations starting at `first`."""
     notes = list(run.annotations[first : first + BATCH_ANNOTATIONS])
     return {"title": run.title, "summary": run.summary, "annotations": notes}
 
 
 def _build_annotation(finding: Finding) -> dict[str, Any] | None:
-    """None where it has no line to stand at: then it is in the summary only."""
+    """Build an annotation; None without a line, since then it is only in the summary."""
     place = parse_place(finding.places[0]) if finding.places else None
     if place is None or place.line is None:
         return None
@@ -656,7 +656,7 @@ MAX_PLACES = 100
 
 
 def sarif_from_report(report: ChangeReport, rules: Sequence[Rule] = ()) -> dict[str, Any]:
-    """What a check found, with what it could not look at."""
+    """Convert a report's findings, and what could not be checked, to SARIF."""
     document = build_sarif(
         [(None, finding) for finding in report.findings], rules, unmeasured_by_reason(report)
     )
@@ -682,7 +682,7 @@ def build_sarif(
     rules: Sequence[Rule],
     missed: Sequence[Unmeasured] = (),
 ) -> dict[str, Any]:
-    """One run: findings in files, or with the attempt in whose events they are."""
+    """Build one SARIF run: findings in files, or in the events of an attempt."""
     pairs = list(found)
     known = {rule.name: _sarif_rule(rule) for rule in rules}
     for _, finding in pairs:
@@ -738,7 +738,7 @@ def _sarif_result(attempt: str | None, finding: Finding, rule: int, print_: str)
 
 
 def _sarif_locations(attempt: str | None, finding: Finding) -> list[dict[str, Any]]:
-    """Events have no place in a file: they are named as the attempt's own places."""
+    """Return locations; events are not in a file, so they are named as places of the attempt."""
     if attempt is not None:
         names = [f"{attempt}#{number}" for number in finding.events[:20]] or [attempt]
         events = [{"fullyQualifiedName": name, "kind": "event"} for name in names]
@@ -754,13 +754,13 @@ def _file_location(path: str, line: int | None) -> dict[str, Any]:
     return {"physicalLocation": location}
 
 
-# A report as JUnit XML, which every build server shows.
+# A report as JUnit XML, which every build server displays.
 
 _NOT_XML = re.compile("[\ufffe\uffff]")
 
 
 def render_junit(report: ChangeReport) -> str:
-    """A suite a tool, one for the findings, one for the verdict; red is what the change did."""
+    """Render a suite per tool, one for findings, one for the verdict; failures are the change's."""
     root = Element("testsuites", name="closeloop")
     for tool in report.tools:
         _add_tool_suite(root, tool)
@@ -789,7 +789,7 @@ def serialise_xml(root: Element) -> str:
 
 
 def _add_tool_suite(root: Element, tool: ToolRun) -> None:
-    """What it broke fails; what was red before is skipped; what did not run is an error."""
+    """Add a suite: newly broken fails, failing before is skipped, not run is an error."""
     suite = SubElement(root, "testsuite", name=to_xml_text(tool.name))
     if tool.seconds is not None:
         suite.set("time", f"{tool.seconds:.3f}")
@@ -814,7 +814,7 @@ def _add_tool_suite(root: Element, tool: ToolRun) -> None:
 
 
 def _add_finding(suite: Element, finding: Finding) -> None:
-    """Errors fail; warnings and notes are told."""
+    """Add a finding: errors fail; warnings and notes are only reported."""
     place = finding.places[0] if finding.places else finding.rule
     case = _add_case(suite, f"{finding.rule} {place}", finding.rule)
     if finding.severity == "error":
@@ -835,23 +835,23 @@ def _add_result(case: Element, kind: str, message: str, text: str = "") -> None:
 
 
 def set_case_counts(element: Element) -> None:
-    """Say how many cases are in it, and how many of them are red."""
+    """Set the number of cases and of failures."""
     for name, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
         element.set(name, str(sum(1 for _ in element.iter(tag))))
 
 
 def to_xml_text(text: str) -> str:
-    """Text that XML can hold."""
+    """Make control characters visible and replace characters that XML cannot contain."""
     return _NOT_XML.sub("\ufffd", make_visible(text))
 
 
-# Findings as GitLab's code quality report, which merge requests show beside the lines.
+# Findings as GitLab's code quality report, which merge requests show next to the lines.
 
 GITLAB_SEVERITIES = {"error": "major", "warning": "minor", "info": "info"}
 
 
 def build_code_quality(report: ChangeReport) -> list[dict[str, Any]]:
-    """Every finding. One without a place of its own stands at the first file of the change."""
+    """Return every finding. One without a place is reported at the first file of the change."""
     findings = list_active_findings(report)
     files = report.change.files
     elsewhere = SourcePlace(path=files[0].path if files else "README.md")

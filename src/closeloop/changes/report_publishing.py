@@ -1,7 +1,7 @@
-"""Tell a pull request: a check run, one comment that is kept up to date, labels.
+"""Publish a report on a pull request: a check run, one updated comment, labels.
 
-Everything is looked for before it is made, so that a run that was killed, repeated or raced by
-another one leaves the same behind as one run does.
+Every object is looked up before it is created, so that a run that was killed, repeated or raced by
+another one leaves the same result as a single run.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from closeloop.records.orchestration import DeliveredPull, DeliveryBranch, HostI
 from closeloop.records.record import Record, content_digest
 from closeloop.sandbox.workspaces.workspace_patches import git_folder, run_own_git
 
-# Which pull request a workflow was started for, read from the event that started it.
+# The pull request that a workflow runs for, read from its event.
 
 MAX_EVENT_BYTES = 25 << 20
-"""Bytes; GitHub sends no larger events."""
+"""Maximum bytes of an event; GitHub sends no larger ones."""
 MAX_REQUEST_CHARS = 20_000
-"""Characters of what was asked for."""
+"""Maximum characters of the request."""
 WORKFLOW_ADVICE = "run it in a workflow with `on: pull_request`"
 
-# Everything that ends up in an address or on a command line is held to its alphabet here.
+# Everything used in an address or on a command line is checked for allowed characters here.
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,100}/(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,100}\Z")]
 _Commit = Annotated[str, Meta(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?\Z")]
 _Address = Annotated[str, Meta(pattern=r"^https?://[A-Za-z0-9.:-]{1,255}/[A-Za-z0-9_./-]{1,300}\Z")]
@@ -55,22 +55,22 @@ _QUEUE_BRANCH = re.compile(r"/gh-readonly-queue/.+/pr-(\d{1,9})-[0-9a-f]{40,64}\
 
 
 class WorkflowPull(Record):
-    """A request to merge, as far as a check needs to know it."""
+    """A pull request, with what a check needs to know of it."""
 
     repo: _Name
-    """Where it is to be merged: `owner/name`."""
+    """Target repository: `owner/name`."""
     number: _Number
     base: _Commit
     head: _Commit
     request: str
-    """What it says it does: title and text. Written by anyone."""
+    """Title and description; untrusted, since anyone may write them."""
     address: _Address | None = None
     """The repository's page."""
     fork: bool = False
-    """Whether it comes from another repository: workflows then get a token that only reads."""
+    """Whether it comes from another repository: workflows then get a read-only token."""
     queued: bool = False
-    """Whether this is what a merge queue is about to merge: a commit of its own, with pull requests
-    before it. It gets a check run alone."""
+    """Whether a merge queue is about to merge it: a commit of its own, on top of earlier pull
+    requests. It gets only a check run."""
 
     @property
     def title(self) -> str:
@@ -78,7 +78,7 @@ class WorkflowPull(Record):
 
     @property
     def files_url(self) -> str | None:
-        """Where its files are shown as they are after the change."""
+        """Return the URL of its files after the change."""
         return f"{self.address}/blob/{self.head}" if self.address else None
 
 
@@ -90,7 +90,7 @@ class _EventRepository(Record):
 class _PullEnd(Record):
     sha: _Commit
     repo: _EventRepository | None = None
-    """None where a fork was deleted since."""
+    """None if the fork was deleted."""
 
 
 class _EventPull(Record):
@@ -102,7 +102,7 @@ class _EventPull(Record):
 
 
 class _MergeGroup(Record):
-    """What a merge queue tries: a pull request on top of those that are before it."""
+    """A merge queue's candidate: a pull request on top of those before it."""
 
     head_sha: _Commit
     base_sha: _Commit
@@ -116,7 +116,7 @@ class _WorkflowEvent(Record):
 
 
 def read_pull_event(path: Path) -> WorkflowPull:
-    """The pull request of an event; BadInput says why there is none."""
+    """Return the pull request of an event; BadInput says why there is none."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_EVENT_BYTES + 1)
@@ -196,10 +196,10 @@ Kind = TypeVar("Kind")
 
 
 class PublishedReport(Record):
-    """What a pull request was told."""
+    """What was published on a pull request."""
 
     comment: str | None = None
-    """The comment's address; None where there is none, as with a clean change."""
+    """The comment's URL; None if there is none, as for a clean change."""
     check: str | None = None
     labels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -258,7 +258,7 @@ async def publish_report(
     report: ChangeReport,
     summary: Path | None = None,
 ) -> PublishedReport:
-    """Tell the pull request. What is refused goes to the file of the job's summary instead."""
+    """Publish the report. If that is refused, write it to the job's summary file instead."""
     refused: dict[str, list[str]] = {}
 
     async def tried(what: str, doing: Awaitable[Kind]) -> Kind | None:
@@ -294,7 +294,7 @@ async def publish_report(
 
 
 async def publish_check_run(hub: CodeHostClient, head: str, run: CheckRun) -> str | None:
-    """The check run of a commit, finished where an earlier run was cut off; its address."""
+    """Publish the check run of a commit, completing one that was interrupted; return its URL."""
     identity = f"{CHECK_NAME}-{content_digest(run.conclusion, run.title, run.annotations)[:32]}"
     identity_fields = {"name": CHECK_NAME, "head_sha": head, "external_id": identity}
 
@@ -320,7 +320,7 @@ async def publish_check_run(hub: CodeHostClient, head: str, run: CheckRun) -> st
 
 
 def _batch_payload(run: CheckRun, sent: int) -> dict[str, Any]:
-    """What is to be sent after so many annotations; with the last ones, the conclusion."""
+    """Return the next payload after `sent` annotations; the last one has the conclusion."""
     payload: dict[str, Any] = {
         "status": "in_progress",
         "output": report_formats.check_run_output(run, sent),
@@ -333,7 +333,7 @@ def _batch_payload(run: CheckRun, sent: int) -> dict[str, Any]:
 async def _find_check_run(
     hub: CodeHostClient, head: str, identity: str
 ) -> _ExistingCheckRun | None:
-    """Our last run, where it says the same; others that were cut off are called off."""
+    """Return our last run if it says the same; cancel others that were interrupted."""
     path = f"commits/{head}/check-runs?check_name={CHECK_NAME}&filter=all"
     ours = [
         run
@@ -353,11 +353,11 @@ async def _find_check_run(
 async def publish_comment(
     hub: CodeHostClient, pull: WorkflowPull, text: str, me: str | None, *, quiet: bool
 ) -> str | None:
-    """Our one comment, with this text; a quiet one is not begun, only kept up to date."""
+    """Update our only comment; create it unless `quiet`."""
     written: dict[int, _IssueComment] = {}
 
     async def ours() -> list[_IssueComment]:
-        """The oldest first, also one that is not listed yet."""
+        """Return our comments, oldest first, including one that is not listed yet."""
         listed = written | {one.id: one for one in await _list_own_comments(hub, pull, me)}
         return [listed[identity] for identity in sorted(listed)]
 
@@ -396,7 +396,7 @@ async def _rewrite_comment(
 async def _list_own_comments(
     hub: CodeHostClient, pull: WorkflowPull, me: str | None
 ) -> list[_IssueComment]:
-    """Comments that we wrote. Anybody can write what ours begin with, so that is not enough."""
+    """Return comments written by us; our marker alone is not enough, anybody can write it."""
 
     def is_ours(author: _CommentAuthor | None) -> bool:
         return author is not None and (author.login == me if me else author.type == "Bot")
@@ -412,7 +412,7 @@ async def _list_own_comments(
 async def publish_labels(
     hub: CodeHostClient, pull: WorkflowPull, wanted: set[str], me: str | None
 ) -> tuple[str, ...]:
-    """The labels that are wanted, and none of the others that are ours to set."""
+    """Set the wanted labels, and remove others that are ours to set."""
     path = f"issues/{pull.number}/labels"
     present_labels = {
         one.name.lower() async for page in hub.list_pages(path, list[_IssueLabel]) for one in page
@@ -429,7 +429,7 @@ async def publish_labels(
 
 
 async def _ensure_label(hub: CodeHostClient, name: str) -> None:
-    """Make a label that the repository does not have."""
+    """Create a label that the repository does not have."""
     try:
         await hub.request_json("GET", f"labels/{quote(name, safe='')}", _IssueLabel)
     except CodeHostRefused as refused:
@@ -447,7 +447,7 @@ async def _ensure_label(hub: CodeHostClient, name: str) -> None:
 
 
 async def _is_own_hold(hub: CodeHostClient, pull: WorkflowPull, me: str | None) -> bool:
-    """Whether it was us who set the label: what a person holds is that person's to let go."""
+    """Return whether we set the label: one that a person set is not ours to remove."""
     who = None
     async for page in hub.list_pages(f"issues/{pull.number}/events", list[_LabelEvent]):
         for one in page:
@@ -457,7 +457,7 @@ async def _is_own_hold(hub: CodeHostClient, pull: WorkflowPull, me: str | None) 
 
 
 async def _has_moved_on(hub: CodeHostClient, pull: WorkflowPull) -> bool:
-    """Whether commits were added since: then what we found is no longer about its head."""
+    """Return whether commits were added since, so that the report is outdated."""
     try:
         now = await hub.request_json("GET", f"pulls/{pull.number}", _PullState)
     except Fault:
@@ -473,10 +473,10 @@ def _refusal_reason(fault: Fault, pull: WorkflowPull) -> str:
     return str(fault).rstrip(".")
 
 
-# Pull requests that we open: the issue, the branch pushed, one request and no second.
+# Pull requests that we open: the issue, the pushed branch, exactly one pull request.
 #
-# Everything looks before it makes, so that it can be done again after any loss: the branch is
-# pushed to where it is already, and a pull request of that branch is found and left as it is.
+# Every object is looked up before it is created, so that any step can be repeated: the branch is
+# pushed to where it already is, and an existing pull request of that branch is left as it is.
 
 
 MAX_ISSUE_CHARS = 60_000
@@ -489,14 +489,14 @@ _GIT_REFUSAL = re.compile(
 
 
 class PullDraft(Record):
-    """A pull request as it is to be opened."""
+    """A pull request to open."""
 
     title: str
     body: str
     target: str
     branch: DeliveryBranch
     held: bool = False
-    """Opened as a draft, and labelled."""
+    """Open it as a draft, with a label."""
 
 
 # Issues
@@ -508,7 +508,7 @@ class _IssueAuthor(Record):
 
 
 class _IssueAnswer(Record):
-    """As GitHub, GitLab or `gh issue view --json` write it."""
+    """An issue as GitHub, GitLab or `gh issue view --json` return it."""
 
     title: str
     number: int | None = None
@@ -523,7 +523,7 @@ class _IssueAnswer(Record):
 
 
 async def fetch_issue(hub: CodeHostClient, repo: str, number: int) -> HostIssue:
-    """What an issue says; BadInput where there is none."""
+    """Fetch an issue; BadInput if there is none."""
     try:
         told = await hub.request_json("GET", f"issues/{number}", _IssueAnswer)
     except CodeHostRefused as refused:
@@ -534,7 +534,7 @@ async def fetch_issue(hub: CodeHostClient, repo: str, number: int) -> HostIssue:
 
 
 def issue_from_map(value: Any, name: str, host: HostedRepository | None = None) -> HostIssue:
-    """An issue as somebody saved it; BadInput where it is none."""
+    """Read an issue that was saved as JSON; BadInput if it is not one."""
     try:
         told = msgspec.convert(value, _IssueAnswer)
     except msgspec.ValidationError as error:
@@ -567,7 +567,7 @@ def _issue_from_answer(told: _IssueAnswer, number: int) -> HostIssue:
 async def require_delivery_access(
     repo: str, opening: HostConnection, host: HostedRepository, base: str, target: str
 ) -> None:
-    """BadInput where a branch could not be pushed or a pull request not opened; nothing is made."""
+    """Raise BadInput if we may not push a branch or open a pull request; creates nothing."""
     try:
         async with opening as hub:
             await _require_base(hub, host, base)
@@ -584,7 +584,8 @@ async def require_delivery_access(
 
 
 async def _try_opening(hub: CodeHostClient, host: HostedRepository, target: str) -> None:
-    """Ask for a pull request of a branch into itself: who may open one is told it is invalid."""
+    """Request a pull request of a branch into itself: with permission, it is rejected as
+    invalid."""
     title = "closeloop: may pull requests be opened?"
     path, payload = "pulls", {"title": title, "head": target, "base": target}
     if host.kind == "gitlab":
@@ -600,7 +601,7 @@ async def _try_opening(hub: CodeHostClient, host: HostedRepository, target: str)
 async def push_branch(
     repo: str, hub: CodeHostClient, host: HostedRepository, branch: DeliveryBranch
 ) -> None:
-    """Bring a branch to the host; what the clone has that the host lacks is not sent along."""
+    """Push a branch to the host, without other commits that only the clone has."""
     await _require_base(hub, host, branch.base)
     name = f"refs/heads/{branch.name}"
     async with _open_push(repo, hub, host, branch.commit) as run_git:
@@ -618,9 +619,9 @@ async def push_branch(
 async def _open_push(
     repo: str, hub: CodeHostClient, host: HostedRepository, commit: str
 ) -> AsyncIterator[Callable[..., Awaitable[str]]]:
-    """Git towards the host, with our token and through a repository of our own.
+    """Open git with our token, through a repository of our own.
 
-    Hooks, helpers and remotes that the user's repository names play no part.
+    Hooks, helpers and remotes of the user's repository are not used.
     """
     # In the environment: what is on a command line anybody on this machine may read.
     header = {
@@ -641,7 +642,7 @@ async def _open_push(
 
 
 def _borrow_objects(own: Path, lender: Path) -> None:
-    """Read the objects of another repository as if they were here."""
+    """Use another repository's objects as alternates."""
     (own / "objects/info").mkdir(exist_ok=True)
     (own / "objects/info/alternates").write_text(f"{lender}/objects\n")
     if (shallow := lender / "shallow").is_file():
@@ -679,7 +680,7 @@ class _OpenedMergeRequest(Record):
 async def open_pull(
     hub: CodeHostClient, host: HostedRepository, wanted: PullDraft, report: ChangeReport
 ) -> DeliveredPull:
-    """The pull request of a branch, opened where there is none, and told the report."""
+    """Return the branch's pull request, opening it if there is none, and publish the report."""
     if host.kind == "gitlab":
         return await _open_gitlab_pull(hub, host, wanted, report)
     pull = await hub.retry_lost_replies(lambda: _settle_github_pull(hub, host, wanted))
@@ -703,7 +704,7 @@ async def open_pull(
 async def _settle_github_pull(
     hub: CodeHostClient, host: HostedRepository, wanted: PullDraft
 ) -> _OpenedPullRequest:
-    """That of the branch, whatever became of it; else a new one."""
+    """Return the branch's pull request in any state, else open one."""
     owner = host.repo.partition("/")[0]
     path = f"pulls?state=all&head={quote(f'{owner}:{wanted.branch.name}', safe='')}"
     known = await hub.request_json("GET", path, list[_OpenedPullRequest])
@@ -742,7 +743,7 @@ def _workflow_pull(
 async def _open_gitlab_pull(
     hub: CodeHostClient, host: HostedRepository, wanted: PullDraft, report: ChangeReport
 ) -> DeliveredPull:
-    """A merge request; the report is the end of its text."""
+    """Open a merge request; its description ends with the report."""
     labels = [f"risk:{report.risk.level}"] if report.risk else []
     labels += [HOLD_LABEL] if wanted.held else []
     name = quote(wanted.branch.name, safe="")

@@ -1,4 +1,4 @@
-"""The repository around a change: what its files define, name and look like."""
+"""Index of the repository around a change: definitions, names, imports and fingerprints."""
 
 from __future__ import annotations
 
@@ -52,26 +52,26 @@ from closeloop.records.task import Task
 from closeloop.text.code_patterns import parse_python
 from closeloop.text.wording import matches_globs
 
-# Files of Python of which a change alters the layout alone, as a formatter does.
+# Python files of which a change alters only the layout, as a formatter does.
 
 
 RUFF_SECONDS = 60
 MAX_PARSED_FILES = 200
-"""So many files that ruff formats differently have their syntax trees compared."""
+"""Maximum files formatted differently by ruff whose syntax trees are compared."""
 MAX_PARSED_BYTES = 500_000
 _WORD = re.compile(rb"\w+")
 _STATEMENT_START = re.compile(rb"(?!(?:elif|else|except|finally)\b)[A-Za-z@]")
 _LINE_LENGTH = 320
-"""The most that ruff takes: the less it wraps, the fewer ways there are to write the same."""
+"""Maximum line length that ruff accepts: the less it wraps, the more sources look equal."""
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 _Ends = tuple[bytes, bytes]
 
 
 def find_layout_changes(sides: ChangeSides, files: Iterable[FileChange]) -> frozenset[str]:
-    """The paths of files that say the same in the same words, comments and all.
+    """Return paths of files whose words, including comments, are unchanged.
 
-    A change of anything else nearly always changes a word, so that it costs nothing to look.
+    Any other change nearly always changes a word, so the comparison costs nothing.
     """
     candidates: dict[str, _Ends] = {}
     for file in files:
@@ -90,7 +90,7 @@ def find_layout_changes(sides: ChangeSides, files: Iterable[FileChange]) -> froz
 
 
 def _count_words(content: bytes) -> Counter[bytes]:
-    """In no order, because a formatter may move a comment; it writes `.5` as `0.5` too."""
+    """Count words without order, because a formatter may move a comment; `.5` equals `0.5`."""
     words = Counter(_WORD.findall(content.lower()))
     del words[b"0"]
     words[b"rb"] += words.pop(b"br", 0)
@@ -98,14 +98,14 @@ def _count_words(content: bytes) -> Counter[bytes]:
 
 
 def _splits_imports(before: Counter[bytes], after: Counter[bytes]) -> bool:
-    """Whether a module is named more or less often, as by isort, and no word is new or gone."""
+    """Return whether only the count of module names differs, as after isort, and no other word."""
     return before.keys() == after.keys() and before[b"import"] != after[b"import"]
 
 
 def _format_differing_files(candidates: Mapping[str, _Ends]) -> Mapping[str, _Ends]:
-    """Those that differ once ruff, which never changes what code does, formatted both ends.
+    """Return files that differ after ruff, which never changes behaviour, formatted both sides.
 
-    Without ruff, all of them as they are.
+    Without ruff, return all of them unchanged.
     """
     with tempfile.TemporaryDirectory(prefix="closeloop-") as name:
         places: dict[str, tuple[Path, Path]] = {}
@@ -131,7 +131,7 @@ def _format_differing_files(candidates: Mapping[str, _Ends]) -> Mapping[str, _En
 
 
 def _has_same_syntax(before: bytes, after: bytes) -> bool:
-    """Whether two files have equal syntax trees; a common end is parsed only if it has to be."""
+    """Return whether two files have equal syntax trees; a common end is parsed only if needed."""
     if max(len(before), len(after)) > MAX_PARSED_BYTES:
         return False
     for ends in (_cut_common_end(before, after), (before, after)):
@@ -143,9 +143,9 @@ def _has_same_syntax(before: bytes, after: bytes) -> bool:
 
 
 def _cut_common_end(before: bytes, after: bytes) -> _Ends:
-    """Both without the statements at their end that are the same text.
+    """Return both without the statements at their end that are the same text.
 
-    If what is left can be parsed, the cut is between two statements of the module.
+    If the rest parses, the cut is between two statements of the module.
     """
     one, other = before.splitlines(keepends=True), after.splitlines(keepends=True)
     pairs = zip(reversed(one), reversed(other), strict=False)
@@ -156,9 +156,9 @@ def _cut_common_end(before: bytes, after: bytes) -> _Ends:
 
 
 def _trees_match(before: ast.AST, after: ast.AST) -> bool:
-    """Whether two syntax trees are the same but for places, and docstrings as a reader sees them.
+    """Return whether two syntax trees are equal, ignoring positions and docstring whitespace.
 
-    What is imported from one module in a row counts as one import.
+    Consecutive imports from one module count as one.
     """
     pairs: list[tuple[object, object]] = [(before, after)]
     while pairs:
@@ -181,7 +181,7 @@ def _trees_match(before: ast.AST, after: ast.AST) -> bool:
 
 
 def _normalise_body(node: object) -> None:
-    """Join imports of a block, and strip the docstring that it begins with."""
+    """Join imports of a block, and strip its docstring."""
     body = getattr(node, "body", None)
     if not isinstance(body, list):
         return
@@ -193,7 +193,7 @@ def _normalise_body(node: object) -> None:
 
 
 def _join_imports(body: list[ast.stmt]) -> None:
-    """`from a import b` and `from a import c` become one statement, with its names in order."""
+    """Join `from a import b` and `from a import c` into one statement, with names sorted."""
     for at in range(len(body) - 1, -1, -1):
         one, above = body[at], body[at - 1] if at else None
         if not isinstance(one, ast.ImportFrom):
@@ -209,9 +209,9 @@ def _module_key(one: ast.ImportFrom) -> tuple[str | None, int]:
     return one.module, one.level
 
 
-# What was read of files, kept by content: one SQLite file that several processes may share.
+# Cache of outlines by content: one SQLite file that several processes may share.
 #
-# The file is named by the code that reads: what other code has read is not used again.
+# The file is named after the code that reads: results of other code are not reused.
 
 
 _SCHEMA = """
@@ -223,11 +223,11 @@ CREATE TABLE IF NOT EXISTS modules (key TEXT PRIMARY KEY, module BLOB NOT NULL);
 """
 _READING_MODULES = (__name__, "closeloop.changes.syntax.*")
 _MAX_STALE_FILES = 10_000
-"""So many files that the repository has no more may stay."""
+"""Stale files tolerated in the cache, on top of four times the wanted ones."""
 
 
 class ParseCache:
-    """An open cache. It never fails: at worst it forgets, and says so in `notes`."""
+    """An open cache. It never fails: at worst it is empty, and says so in `notes`."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / f"syntax-{digest_code(*_READING_MODULES)[:12]}.db"
@@ -236,7 +236,7 @@ class ParseCache:
         self._connection = self._open_database()
 
     def read_columns(self, *names: str) -> Iterator[Sequence[Any]]:
-        """Of every file, its key and these parts of its outline."""
+        """Yield every file's key and these columns of its outline."""
         return iter(self._query_rows(f"SELECT key, {', '.join(names)} FROM outlines"))  # noqa: S608
 
     def read_module(self, key: str) -> bytes | None:
@@ -257,7 +257,7 @@ class ParseCache:
             self._execute_write("INSERT OR REPLACE INTO modules VALUES (?, ?)", encoded_modules)
 
     def drop_stale_rows(self, wanted: Iterable[str]) -> None:
-        """Forget what the repository has no more, once that is the larger part."""
+        """Remove files that the repository no longer has, once they are by far the majority."""
         wanted = list(wanted)
         row_count = self._query_rows("SELECT count(*) FROM outlines")
         if row_count and row_count[0][0] > 4 * len(wanted) + _MAX_STALE_FILES:
@@ -284,7 +284,7 @@ class ParseCache:
             return self._replace_database(fault)
 
     def _replace_database(self, fault: Exception) -> sqlite3.Connection:
-        """A damaged file is made again; one that cannot be used now is done without."""
+        """Recreate a damaged file; continue without one that cannot be used now."""
         if isinstance(fault, sqlite3.DatabaseError) and not isinstance(
             fault, sqlite3.OperationalError
         ):
@@ -332,16 +332,17 @@ def _connect_database(path: Path | None) -> sqlite3.Connection:
     return connection
 
 
-# Read every source file of a repository a little, on all processors when there are many.
+# Outline every source file of a repository, on all processors if there are many.
 
 MIN_PARALLEL_FILES = 500
-"""From so many files on, the processors share the work."""
+"""Minimum files to read in parallel."""
 MAX_PROCESSES = 4
 BATCH_FILES = 100
 
 
 def list_source_files(sides: ChangeSides, settings: CheckSettings) -> Iterator[SourceFile]:
-    """Files of known languages after the change, generated and vendored ones too."""
+    """Yield files of supported languages after the change, including generated and vendored
+    ones."""
     for path, blob in sides.tree("after").items():
         language = language_of(path)
         if language and blob.strip("0"):
@@ -350,7 +351,7 @@ def list_source_files(sides: ChangeSides, settings: CheckSettings) -> Iterator[S
 
 
 def read_outlines(sides: ChangeSides, sources: Sequence[SourceFile]) -> Iterator[list[OutlineRow]]:
-    """Their outlines, some at a time, without those that cannot be had."""
+    """Yield their outlines in batches, without files that cannot be read."""
     contents = ((source, sides.read_blob(source.blob)) for source in sources)
     jobs = (
         OutlineJob(source=source, content=read) for source, read in contents if read is not None
@@ -366,7 +367,7 @@ def read_outlines(sides: ChangeSides, sources: Sequence[SourceFile]) -> Iterator
 def _read_in_parallel(
     batches: Iterable[list[OutlineJob]], helpers: int
 ) -> Iterator[list[OutlineRow]]:
-    """Hand out a few batches, another for each that comes back, and read one where all are busy."""
+    """Hand out a few batches, refill as they return, and read one here if all workers are busy."""
     free: SimpleQueue[Popen[bytes]] = SimpleQueue()
     waiting: deque[Future[list[OutlineRow]]] = deque()
     with ExitStack() as stack:
@@ -389,7 +390,7 @@ def _read_in_parallel(
 
 
 def _outline_remotely(free: SimpleQueue[Popen[bytes]], batch: list[OutlineJob]) -> list[OutlineRow]:
-    """What another process makes of it; or this one, where the other is no use."""
+    """Outline a batch in a worker; in this process if the worker fails."""
     worker = free.get()
     try:
         assert worker.stdin
@@ -410,11 +411,11 @@ def _stop_worker(worker: Popen[bytes]) -> None:
 
 
 MAX_CACHED_MODULES = 300
-"""So many modules are held in memory."""
+"""Maximum modules cached in memory."""
 
 
 class RepositoryIndex:
-    """Every source file after the change. What it reads is kept, by content, for the next time."""
+    """Index of every source file after the change. Outlines are cached by content."""
 
     def __init__(self, sides: ChangeSides, shelf: ParseCache, settings: CheckSettings) -> None:
         self.sides, self.shelf, self.settings = sides, shelf, settings
@@ -437,20 +438,20 @@ class RepositoryIndex:
 
     @property
     def notes(self) -> Sequence[str]:
-        """What went wrong with the cache."""
+        """Return problems with the cache."""
         return self.shelf.notes
 
     def paths(self) -> Sequence[str]:
-        """Source files of known languages, without generated and vendored ones."""
+        """Return source files of supported languages, without generated and vendored ones."""
         return self._paths
 
     def module(self, path: str) -> SourceModule | None:
-        """The whole syntax of one file; None where there is no such source."""
+        """Return the full syntax of one file; None if there is no such source."""
         source = self.sources.get(path)
         return self.parse_blob(source.language, source.blob) if source else None
 
     def parse_blob(self, language: Language, blob: str) -> SourceModule | None:
-        """The syntax of some content at either end; None where it cannot be had."""
+        """Return the syntax of a blob on either side; None if it is unavailable."""
         key = f"{language}:{blob}"
         if key in self._modules:
             self._modules.move_to_end(key)
@@ -484,21 +485,21 @@ class RepositoryIndex:
         self._unsaved.clear()
 
     def defined(self, name: str) -> Sequence[tuple[str, int]]:
-        """Where something of that name is defined: path and line."""
+        """Return where the name is defined: path and line."""
         return self._definition_places.get(name.encode(), ())
 
     def known(self, name: str) -> bool:
-        """Whether the name occurs anywhere in the repository, the change's added lines left out."""
+        """Return whether the name occurs in the repository, outside the change's added lines."""
         return name.encode() in self._known_words
 
     def list_names(self) -> frozenset[str]:
-        """Every word of the repository's sources, the change's added lines left out."""
+        """Return every word of the repository's sources, outside the change's added lines."""
         return frozenset(
             name.decode("utf-8", "replace") for name in self._known_words if not name[:1].isdigit()
         )
 
     def count_files(self, names: Iterable[str]) -> Mapping[str, int]:
-        """In how many files each of these names occurs."""
+        """Return the number of files in which each name occurs."""
         wanted = {name.encode() for name in names}
         counts: Counter[bytes] = Counter()
         for key, words in self._read_outlines("names"):
@@ -507,7 +508,7 @@ class RepositoryIndex:
         return {word.decode(): count for word, count in counts.items()}
 
     def imports(self) -> Mapping[str, Sequence[SourceImport]]:
-        """By path, what each file imports; on which line is not kept."""
+        """Return what each file imports, by path, without line numbers."""
         imports_by_path: dict[str, list[SourceImport]] = {path: [] for path in self._paths}
         for key, lines in self._read_outlines("imports"):
             fields = [line.split("\t") for line in lines.decode().split("\n")] if lines else ()
@@ -521,7 +522,7 @@ class RepositoryIndex:
         return imports_by_path
 
     def copies(self, prints: Sequence[int]) -> Mapping[int, Sequence[tuple[str, int]]]:
-        """Where each of these fingerprints occurs: path and line."""
+        """Return where each of these fingerprints occurs: path and line."""
         wanted = set(prints)
         places: dict[int, list[tuple[str, int]]] = defaultdict(list)
         for paths, hashes, lines in self._fingerprint_rows:
@@ -532,7 +533,7 @@ class RepositoryIndex:
         return places
 
     def close(self) -> None:
-        """Keep what was parsed."""
+        """Save what was parsed."""
         self._save_modules()
         self.shelf.close()
 
@@ -582,7 +583,7 @@ class RepositoryIndex:
         return rows
 
     def _read_outlines(self, *columns: str) -> Iterator[Sequence[Any]]:
-        """The key and these parts of every file; what is missing is read now."""
+        """Yield the key and these columns of every file; missing files are read now."""
         missing = dict.fromkeys(self._places)
         for row in self.shelf.read_columns(*columns):
             if row[0] in missing:
@@ -599,11 +600,14 @@ class RepositoryIndex:
 
 
 def open_index(sides: ChangeSides, cache: Path, settings: CheckSettings) -> RepositoryIndex:
-    """The index of a change's repository, with its cache in that folder. Close it after use."""
+    """Open the index of a change's repository, with its cache in that folder.
+
+    Close it after use.
+    """
     return RepositoryIndex(sides, ParseCache(cache), settings)
 
 
-# Lay a change open: what checks are given.
+# Inspect a change: the input of the checks.
 
 
 def inspect_change(
@@ -614,9 +618,9 @@ def inspect_change(
     request: str | None = None,
     settings: CheckSettings | None = None,
 ) -> Inspection:
-    """The change with its syntax at both ends, for the files that people write.
+    """Return the change with its syntax on both sides, for hand-written files.
 
-    Files that were only formatted anew are left out: nothing in them is this change's doing.
+    Files that were only reformatted are left out.
     """
     settings = settings or CheckSettings()
     written = [file for file in sides.change.files if _is_written(sides, file, settings)]
@@ -649,7 +653,7 @@ def _is_written(sides: ChangeSides, file: FileChange, settings: CheckSettings) -
 
 
 class _ChangedModules(Mapping[tuple[ChangeSide, str], SourceModule]):
-    """Parsed when asked for: a change of ten thousand files must not fill the memory."""
+    """Modules parsed on demand: a change of ten thousand files must not fill the memory."""
 
     def __init__(
         self, sides: ChangeSides, index: RepositoryIndex, files: tuple[FileChange, ...]

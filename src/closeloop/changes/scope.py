@@ -1,4 +1,4 @@
-"""out-of-scope-change, wide-change: files that nobody asked for, and more than a limit allows."""
+"""out-of-scope-change, wide-change: files that were not requested, and changes above a limit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.record import Record
 from closeloop.text.wording import count_with_noun, matches_globs, package_folder
 
-# What a request speaks of, and what a changed file is about: by their words alone.
+# Compare a request and a changed file by their words alone.
 
 
 MAX_CHANGED_LINES = 2_000
-"""So many changed lines of a file are read."""
+"""Maximum changed lines read of a file."""
 _IDENTIFIER = re.compile(r"[^\W\d]\w{2,}")
 _WORD_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _PATH = re.compile(r"[\w.@-]+(?:/[\w.@-]+)+|[\w-]+\.[A-Za-z]{1,5}\b")
@@ -35,7 +35,7 @@ _EVERY_FILE = re.compile(
     r"|codebase|all files)\b",
     re.IGNORECASE,
 )
-"""What is asked of a whole repository, whichever files that takes."""
+"""Requests that concern the whole repository, whichever files that takes."""
 _COMMON_WORD_LIST = (
     "about above add added adding after again all allow also and any are arg args argument avoid "
     "back bad base because been before behaviour behavior being better both bug but call called "
@@ -62,32 +62,32 @@ _COMMON_WORDS = frozenset(_COMMON_WORD_LIST.split())
 
 
 class RequestWords(Record):
-    """What a request names, and what it speaks of."""
+    """The paths, symbols and words of a request."""
 
     paths: frozenset[str] = frozenset()
-    """What looks like a path or the name of a file."""
+    """Words that look like a path or a file name."""
     symbols: frozenset[str] = frozenset()
-    """What is written as code: in quotes, with a bracket, with an underscore or in CamelCase."""
+    """Words written as code: in quotes, with a bracket, with an underscore or in CamelCase."""
     spoken: frozenset[str] = frozenset()
-    """All words that it has."""
+    """All its words."""
     is_general: bool = False
-    """Whether it asks for something that concerns every file."""
+    """Whether it requests something that concerns every file."""
 
 
 class FileWords(Record):
-    """What the change of one file is about."""
+    """The words of a file's change."""
 
     path: str
     identifiers: frozenset[str] = frozenset()
-    """Names on the changed lines, and those of the functions and classes around them."""
+    """Names on the changed lines, and of the functions and classes around them."""
     words: frozenset[str] = frozenset()
-    """Their parts, and those of the file's own name, without their endings."""
+    """Parts of those names and of the file's own name, stemmed."""
     stem_words: frozenset[str] = frozenset()
     """Parts of the file's own name."""
 
 
 def read_request(text: str) -> RequestWords:
-    """What a request names; what its trailers say is nobody's wish."""
+    """Parse a request; its trailers are ignored."""
     text = _TRAILER.sub("", text)
     title = next((line for line in text.split("\n") if line.strip()), "")
     symbols = {
@@ -105,7 +105,7 @@ def read_request(text: str) -> RequestWords:
 
 
 def split_words(identifiers: Iterable[str]) -> frozenset[str]:
-    """The words that names consist of, those that say nothing left out."""
+    """Return the words that names consist of, without meaningless ones."""
     parts = {part.lower() for name in identifiers for part in _WORD_PART.findall(name)}
     return frozenset(
         _ENDING.sub("", part) if len(part) > 5 else part.removesuffix("s")
@@ -117,7 +117,7 @@ def split_words(identifiers: Iterable[str]) -> frozenset[str]:
 
 
 def read_file_words(inspection: Inspection, file: FileChange) -> FileWords:
-    """The words of a file's changed lines, of what stands around them, and of its name."""
+    """Return the words of a file's changed lines, of their surroundings, and of its name."""
     identifiers: set[str] = set()
     sides: tuple[tuple[ChangeSide, str, Mapping[str, frozenset[int]]], ...] = (
         ("before", file.old_path or file.path, inspection.removed),
@@ -167,32 +167,32 @@ rules = (
 
 MAX_REQUEST_CHARS = 20_000
 MAX_DEFINING_FILES = 5
-"""What more files define is nobody's name."""
+"""Maximum files that define a name; one defined in more is too common."""
 MIN_LINKING_FILES, MAX_FILES_SHARE = 3, 0.05
-"""A name that more files have than these, and a greater share of all files, links nothing."""
+"""A name in more files than this, and in a greater share of all files, links nothing."""
 MAX_WORD_SHARE = 0.4
-"""A word that more of the files have tells none of them."""
+"""A word in a larger share of the files does not distinguish them."""
 MIN_SHARED_WORDS = 2
-"""So many words of the request on a file's changed lines say that it is meant."""
+"""Minimum words of the request on a file's changed lines to count as meant."""
 MANY_WORDS = 20
-"""Of each so many words that a request has, a related file has one more."""
+"""For every this many words of a request, a related file needs one more."""
 MIN_MISREAD_FILES = 3
-"""So many files, and more than are related: then the request was not understood."""
+"""If this many files are unrelated, and more than are related, the request was misread."""
 _NOTES_FOLDER = re.compile(
     r"(?:^|/)(?:change(?:s|log)?(?:\.d|_notes)?|news(?:fragments?)?|releasenotes|\.changeset)/",
     re.I,
 )
 _JUDGED_KINDS = ("source", "ci", "schema", "migration", "manifest")
-"""Kinds of files that somebody must have asked for; the others follow from any change."""
+"""Kinds of files that must have been requested; the others follow from any change."""
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """What is wider than the limits, and what lies outside the scope."""
+    """Report what exceeds the limits, and what lies outside the scope."""
     return [*_find_wide_change(inspection), *_find_outside_files(inspection)]
 
 
 def _find_wide_change(inspection: Inspection) -> Iterator[Finding]:
-    """One finding for each limit that the files which people write go beyond."""
+    """Yield one finding for each limit that the hand-written files exceed."""
     paths = [file.path for file in inspection.files]
     settings, rule = inspection.settings, rules[1]
     touched = {"file": len(paths), "module": len({package_folder(path) for path in paths})}
@@ -212,7 +212,7 @@ def _find_wide_change(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _find_outside_files(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """Outside the task's declared scope for certain; else outside what the request points at."""
+    """Report files outside the declared scope for certain; else outside what the request names."""
     task = inspection.task
     if task is not None and task.scope:
         outside = [
@@ -229,7 +229,7 @@ def _find_outside_files(inspection: Inspection) -> Sequence[Finding | Unmeasured
 
 
 def _find_unrelated_files(inspection: Inspection, request: RequestWords) -> list[FileChange] | str:
-    """Changed files that nothing links to what the request names; or why that cannot be told."""
+    """Return changed files without a link to what the request names, or why that is unknown."""
     if request.is_general:
         return "the request may concern any file"
     files = {file.path: file for file in inspection.files}
@@ -257,7 +257,7 @@ def _find_unrelated_files(inspection: Inspection, request: RequestWords) -> list
 
 
 def _files_named(inspection: Inspection, request: RequestWords) -> set[str]:
-    """Files that the request names, and those that define what it names."""
+    """Return files that the request names, and those that define what it names."""
     named = {
         path
         for path in inspection.sides.tree("after")
@@ -272,7 +272,7 @@ def _files_named(inspection: Inspection, request: RequestWords) -> set[str]:
 
 
 def _telling_words(inspection: Inspection, request: RequestWords) -> frozenset[str]:
-    """The words of the request that tell files apart: nearly all files have the others."""
+    """Return the words of the request that distinguish files: nearly all files have the others."""
     counts = inspection.index.count_files({*request.spoken, *map(str.lower, request.spoken)})
     most = max(MAX_DEFINING_FILES, MAX_WORD_SHARE * len(inspection.index.paths()))
     return split_words(
@@ -283,7 +283,7 @@ def _telling_words(inspection: Inspection, request: RequestWords) -> frozenset[s
 
 
 def _is_meant(words: FileWords, symbols: frozenset[str], telling: frozenset[str]) -> bool:
-    """Whether the request speaks of this file: by code in it, by its name, or in several words."""
+    """Return whether the request means this file: by code in it, its name, or several words."""
     if symbols & words.identifiers:
         return True
     if words.stem_words and words.stem_words <= telling:
@@ -294,7 +294,7 @@ def _is_meant(words: FileWords, symbols: frozenset[str], telling: frozenset[str]
 def _follow_shared_names(
     inspection: Inspection, about: Mapping[str, FileWords], related: Iterable[str]
 ) -> set[str]:
-    """Files whose changed lines share a name with those of related ones that few files have."""
+    """Return files whose changed lines share a rare name with those of related files."""
     reached = set(related)
     open_paths = about.keys() - reached
     known = {name for path in reached for name in about[path].identifiers}
@@ -311,7 +311,7 @@ def _follow_shared_names(
 
 
 def _accompanies_change(path: str) -> bool:
-    """Whether such a file goes with any change: tests, documents, notes and the like."""
+    """Return whether such a file accompanies any change: tests, documents, notes and the like."""
     is_judged = classify_file(path) in _JUDGED_KINDS and not _NOTES_FOLDER.search(path)
     return not is_judged or PurePosixPath(path).stem == "__init__"
 

@@ -1,4 +1,4 @@
-"""A git folder of our own beside a repository: objects read, the work tree taken into our index."""
+"""A git folder of our own beside a repository: reads objects, indexes the work tree."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.record import Record
 from closeloop.text.patches import parse_patch
 
-# Contents of a repository's objects, through one process.
+# Read a repository's objects through one process.
 
 MAX_BLOB_BYTES = 5_000_000
-"""Larger files are told of, not read."""
+"""Maximum bytes of a file that is read; larger ones are only reported."""
 
 
 class BlobReader:
-    """`git cat-file --batch`, begun when it is first asked."""
+    """`git cat-file --batch`, started on first use."""
 
     def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
         self.folder, self.env = folder, env
@@ -40,7 +40,7 @@ class BlobReader:
         self.process: subprocess.Popen[bytes] | None = None
 
     def read(self, blob: str) -> bytes | None:
-        """None when the repository lacks it, it is no file, or it is over 5 MB."""
+        """Read a blob; None if the repository lacks it, it is no file, or it is over 5 MB."""
         if not blob.strip("0"):
             return None
         with self.lock:
@@ -88,7 +88,7 @@ KEPT_SETTINGS = (
     "autocrlf|eol|filemode|symlinks|ignorecase|precomposeunicode|trustctime|checkstat"
     "|excludesfile|attributesfile"
 )
-"""Settings by which git tells what a file's content and mode are."""
+"""Settings that determine a file's content and mode in git."""
 PATH_SETTINGS = ("core.excludesfile", "core.attributesfile")
 CONFIG_TEMPLATE = """\
 [core]
@@ -106,18 +106,18 @@ CONFIG_TEMPLATE = """\
 	objectFormat = {format}
 """
 ATTRIBUTES_TEXT = "* !diff\n"
-"""A change must not be able to hide its lines by calling them binary."""
+"""Prevents a change from hiding its lines by declaring them binary."""
 
 
 class TreeEntry(Record):
-    """What is at one path of a tree."""
+    """The entry at one path of a tree."""
 
     mode: str
     id: str
 
 
 class ShadowRepository:
-    """Our folder, and how git is asked in it."""
+    """Our git folder, and how to run git in it."""
 
     def __init__(self, repository: git.GitRepository | None, folder: Path, tree: Path) -> None:
         self.folder = folder
@@ -139,7 +139,7 @@ class ShadowRepository:
         return git.run_git(self.tree, *arguments, env=self.writing, stdin=stdin)
 
     def write_blob(self, content: bytes) -> str:
-        """Write a blob of our own: its id."""
+        """Write a blob of our own and return its id."""
         whole = b"blob %d\0" % len(content) + content
         blob = hashlib.new(self.object_format, whole, usedforsecurity=False).hexdigest()
         path = self.folder / "objects" / blob[:2] / blob[2:]
@@ -148,14 +148,14 @@ class ShadowRepository:
         return blob
 
     def copy_blobs(self, blobs: Iterable[str]) -> None:
-        """Copy some of the repository's blobs to where commands that write can see them."""
+        """Copy some of the repository's blobs to where writing commands can see them."""
         for blob in blobs:
             content = self.blobs.read(blob)
             if content is not None:
                 self.write_blob(content)
 
     def list_entries(self, tree: str | None) -> dict[str, TreeEntry]:
-        """Everything in a tree, or in our index, by path."""
+        """Return every entry of a tree, or of our index, by path."""
         if tree is None:
             listing = self.run_git_reading("ls-files", "-s", "-z")
         else:
@@ -171,7 +171,7 @@ class ShadowRepository:
 def open_shadow(
     repository: git.GitRepository | None, worked: bool = False
 ) -> Iterator[ShadowRepository]:
-    """Make it in a temporary folder, for a working tree or an empty one, and take it away after."""
+    """Create it in a temporary folder, for a working tree or an empty one; remove it after use."""
     with tempfile.TemporaryDirectory(prefix="closeloop-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()
         for inner in ("objects", "refs", "info", "tree"):
@@ -194,7 +194,7 @@ def open_shadow(
 def copy_index(
     repository: git.GitRepository, shadow: ShadowRepository, index: Path | None = None
 ) -> None:
-    """Take over which files are tracked, which are ignored, and how content is told."""
+    """Copy which files are tracked, which are ignored, and the settings that determine content."""
     sources = [(path, path.name) for path in repository.folder.glob("sharedindex.*")]
     for source, name in [(index or repository.folder / "index", "index"), *sources]:
         if source.is_file():
@@ -234,7 +234,7 @@ def _quote_value(value: str) -> str:
     return f'"{escaped}"'
 
 
-# The files as they lie in a work tree, taken into our own index as git would.
+# Add the files of a work tree to our own index, as git would.
 
 SUBMODULE_MODE = "160000"
 
@@ -244,12 +244,12 @@ class _WorktreePath(Record):
 
     name: bytes
     mode: str | None = None
-    """In the index; None where it is not in it."""
+    """Mode in the index; None if it is not there."""
     blob: str | None = None
 
 
 def index_worktree(repository: git.GitRepository, shadow: ShadowRepository) -> list[FileChange]:
-    """Bring our index up to date with the files; those that cannot be read are told instead."""
+    """Update our index from the files; return those that cannot be read."""
     try:
         copy_index(repository, shadow)
         return _update_index(repository, shadow, _list_changed_paths(shadow))
@@ -260,7 +260,7 @@ def index_worktree(repository: git.GitRepository, shadow: ShadowRepository) -> l
 def index_staged_files(
     repository: git.GitRepository, shadow: ShadowRepository, index: Path | None
 ) -> None:
-    """Take over the index alone, or the one of a commit under way."""
+    """Copy the index alone, or that of a commit in progress."""
     try:
         copy_index(repository, shadow, index)
         _refuse_conflicts({line.partition(b"\t")[2] for line in _list_files(shadow, "-u")})
@@ -330,7 +330,7 @@ def _refuse_conflicts(conflicts: set[bytes]) -> None:
 def _unreadable_reason(
     item: _WorktreePath, path: Path, about: os.stat_result, pointer: bool
 ) -> str | None:
-    """Why a file is not to be read."""
+    """Return why a file must not be read; None if it may."""
     if item.name.endswith(b"/"):
         return "it is a separate repository"
     if not stat.S_ISREG(about.st_mode):
@@ -366,7 +366,7 @@ def _file_status(path: Path) -> os.stat_result | None:
 
 
 def _is_gone(item: _WorktreePath, about: os.stat_result) -> bool:
-    """Whether a folder, or what git cannot keep, lies where the file was."""
+    """Return whether a folder, or something git cannot store, is in the file's place."""
     kind = stat.S_IFMT(about.st_mode)
     if kind == stat.S_IFDIR:
         return item.mode not in (None, SUBMODULE_MODE)
@@ -374,7 +374,7 @@ def _is_gone(item: _WorktreePath, about: os.stat_result) -> bool:
 
 
 def _is_behind_link(folder: Path, known: dict[Path, bool]) -> bool:
-    """Whether a folder, or one above it, is a link by now: what is behind it is not ours."""
+    """Return whether a folder, or a parent, is now a link: what is behind it is not ours."""
     if folder not in known:
         known[folder] = folder.is_symlink() or _is_behind_link(folder.parent, known)
     return known[folder]
@@ -387,7 +387,7 @@ def _has_crlf(path: Path, about: os.stat_result) -> bool:
 def _lfs_paths(
     repository: git.GitRepository, shadow: ShadowRepository, listed: list[_WorktreePath]
 ) -> set[bytes]:
-    """Those of which git would keep a pointer."""
+    """Return the paths for which git would store a pointer."""
     attributes = repository.root / ".gitattributes"
     used = attributes.is_file() and b"filter=lfs" in attributes.read_bytes()
     if not listed or not (used or (repository.shared / "lfs").exists()):
@@ -400,7 +400,7 @@ def _lfs_paths(
 
 
 def _lfs_pointer(path: Path, size: int) -> bytes:
-    """What Git LFS keeps in git for a file; a file that is a pointer already stays as it is."""
+    """Return the pointer that Git LFS stores for a file; an existing pointer stays as it is."""
     with path.open("rb") as file:
         if is_lfs_pointer(content := file.read(1024)):
             return content
@@ -409,7 +409,7 @@ def _lfs_pointer(path: Path, size: int) -> bytes:
     return LFS_POINTER_HEAD + f"oid sha256:{oid}\nsize {size}\n".encode()
 
 
-# What differs between two trees: git's own patch, read as it comes.
+# Diff two trees: git's own patch, parsed as a stream.
 
 
 MAX_PATCH_BYTES = 20_000_000
@@ -417,7 +417,7 @@ EMPTY_TREES = {
     "sha1": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     "sha256": "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
 }
-"""The tree without files, which git knows without having it."""
+"""The empty tree, which git knows without storing it."""
 FILE_STATUSES: dict[str, Any] = {"A": "added", "D": "deleted", "R": "renamed", "C": "added"}
 DIFF_HEADER = b"diff --git "
 
@@ -439,11 +439,11 @@ class TreeDiff(Record):
     patch: str = ""
     before: Mapping[str, TreeEntry | None] = {}
     after: Mapping[str, TreeEntry | None] = {}
-    """What the changed paths were and are; None where there is, or was, nothing."""
+    """Entries of the changed paths before and after; None if there is none."""
 
 
 class _RawDiffEntry(Record):
-    """What git says of a file before its patch."""
+    """Git's raw entry of a file, before its patch."""
 
     path: str
     old_path: str
@@ -458,7 +458,7 @@ _ParsedDiff = tuple[list[tuple[_RawDiffEntry, FileChange]], str]
 def diff_trees(
     shadow: ShadowRepository, base: str | None, head: str | None, unread: Sequence[FileChange] = ()
 ) -> TreeDiff:
-    """From one commit to another, or to our index and those files that could not be read."""
+    """Diff two commits, or a commit and our index with the files that could not be read."""
     start = base or EMPTY_TREES[shadow.object_format]
     which = ("diff-index", "--cached") if head is None else ("diff-tree", "-r")
     ends = [start, head] if head else [start]
@@ -559,7 +559,7 @@ def _next_part(parts: Iterator[bytes]) -> bytes:
 
 
 def _read_raw_section(stream: IO[bytes]) -> tuple[bytes, bytes]:
-    """What stands before the patch, and the beginning of the patch."""
+    """Return what precedes the patch, and the beginning of the patch."""
     read = b""
     while b"\0\0" not in read[-(1 << 16) - 2 :]:
         chunk = stream.read(1 << 16)
@@ -571,7 +571,7 @@ def _read_raw_section(stream: IO[bytes]) -> tuple[bytes, bytes]:
 
 
 def _split_file_patches(stream: IO[bytes], begun: bytes) -> Iterator[bytes]:
-    """The patch, file by file. No line of a file's content begins as a header does."""
+    """Yield the patch by file. No line of a file's content begins as a header does."""
     begun = begun.removeprefix(DIFF_HEADER)
     while chunk := stream.read(1 << 20):
         *whole, begun = (begun + chunk).split(b"\n" + DIFF_HEADER)
@@ -625,7 +625,7 @@ def _content_note(pair: _RawDiffEntry, part: bytes) -> str | None:
 def _mark_large_files(
     shadow: ShadowRepository, found: Sequence[tuple[_RawDiffEntry, FileChange]]
 ) -> Iterator[FileChange]:
-    """Tell of each binary file whether it is one, or only too large to be compared."""
+    """Yield each binary file, marked if it is only too large to be compared."""
     doubtful = [pair for pair, file in found if file.binary and file.note is None]
     large = {}
     if doubtful:

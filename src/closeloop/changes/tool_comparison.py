@@ -1,7 +1,7 @@
-"""Tier 1: the repository's own tools before the change and after it, held against each other.
+"""Tier 1: compare the repository's own tools before and after the change.
 
-What was red before is reported and not blamed. What does not run any more is broken, and nothing
-is mended by not running.
+What failed before is reported but not blamed on the change. What no longer runs is broken, and not
+running never counts as a fix.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, run_suite
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
 from closeloop.text.wording import count_with_noun
 
-# The repository's own tools, each run in a clean workspace at one end of a change.
+# The repository's own tools, each run in a clean workspace on one side of a change.
 
 MAX_OUTPUT_CHARS = 4_000
-"""So much of a tool's output goes into a report."""
+"""Maximum characters of a tool's output in a report."""
 FULL_DISK = "No space left on device"
 CANNOT_RUN_CODES = (126, NOT_FOUND_EXIT_CODE)
 NO_TESTS_CODES = (0, 5)
-"""How runners leave when there was nothing to run."""
+"""Exit codes of runners that had nothing to run."""
 
 
 NOT_SET_UP_NOTE = "the project cannot be set up"
@@ -60,16 +60,16 @@ EXIT_CODE_ONLY_NOTE = "known by its exit code only, not test by test"
 
 
 class CheckTool(Record):
-    """A command of the repository's own, and what it is for."""
+    """A command of the repository, and its purpose."""
 
     name: str
     command: str
     is_test: bool = False
     selected: str | None = None
-    """How its tests were chosen, where they are not all."""
+    """How its tests were selected; None if all run."""
     command_before: str | None = None
-    """The same before the change, where chosen files are not there or have other names; empty
-    where none of them is there."""
+    """The command before the change, if selected files are missing there or have other names; empty
+    if none of them exists."""
 
     def command_at(self, side: ChangeSide) -> str:
         if side == "before" and self.command_before is not None:
@@ -78,20 +78,20 @@ class CheckTool(Record):
 
 
 class ToolResult(Record):
-    """What became of a tool at one end."""
+    """The result of a tool on one side."""
 
     state: ToolState
     failures: Mapping[str, str] = {}
-    """What fails, and its message: test ids, or signatures of what the tool complains about."""
+    """Failures with their messages: by test id, or by signature of a tool's complaint."""
     tests: Mapping[str, str] = {}
-    """Of a test runner: the status of every test that it names."""
+    """For a test runner: the status of every test that it names."""
     output: str = ""
     seconds: float = 0.0
     note: str | None = None
 
 
 def tool_ending(tried: ToolResult) -> ToolEnding:
-    """How a tool ended, for the table of outcomes."""
+    """Return how a tool ended, for the table of outcomes."""
     if tried.state == "failed" and not tried.failures and not tried.tests:
         return "no results"
     return tried.state
@@ -100,7 +100,7 @@ def tool_ending(tried: ToolResult) -> ToolEnding:
 async def run_tool_at_side(
     bench: CheckContext, tool: CheckTool, side: ChangeSide, patch: str = ""
 ) -> ToolResult:
-    """One tool at one end, or with a patch on top of it, in a workspace of its own."""
+    """Run one tool on one side, or with a patch on top, in a workspace of its own."""
     if side in bench.unready:
         return ToolResult(state="not set up", output=bench.unready[side], note=NOT_SET_UP_NOTE)
     if not tool.command_at(side):
@@ -135,7 +135,7 @@ async def _run_tool_once(
 async def run_tool(
     cage: WorkspaceSandbox, tool: CheckTool, side: ChangeSide, seconds: float
 ) -> ToolResult:
-    """A tool in a workspace as it stands."""
+    """Run a tool in a workspace as it is."""
     command = tool.command_at(side)
     if tool.is_test:
         run = await run_tests(cage, Acceptance(run=command, timeout=seconds), "after")
@@ -145,7 +145,7 @@ async def run_tool(
 
 
 def _result_from_tests(run: TestRun, *, known: bool) -> ToolResult:
-    """Of a runner that is not known, the exit code is all there is."""
+    """Build the result; for an unknown runner only the exit code counts."""
     result = run.commands[0]
     failures = {
         test.id: test.message or "" for test in run.tests if test.status in ("failed", "error")
@@ -198,7 +198,7 @@ def _result_from_command(tool: CheckTool, ran: ProcessResult) -> ToolResult:
 
 
 def relevant_output(tried: ToolResult, names: Sequence[str]) -> str:
-    """What matters of an output: the lines about what broke, else its end."""
+    """Return the relevant output: the lines about what broke, else its end."""
     if tried.state == "passed":
         return ""
     if names and any(tried.failures.get(name) for name in names):
@@ -209,17 +209,17 @@ def relevant_output(tried: ToolResult, names: Sequence[str]) -> str:
 
 MAX_NAMES = 2_000
 MAX_RERUNS = 2
-"""How often newly failing tests are run again: they count only when they fail always."""
+"""Maximum reruns of newly failing tests: they count only if they always fail."""
 FLAKY_NOTE = "failed once and passed when run again"
 
 
 class Regressions(Record):
-    """What is worse after a change than before it, by name."""
+    """What is worse after a change than before, by name."""
 
     failing: Mapping[str, str] = {}
-    """What fails now and did not before, and its message."""
+    """New failures with their messages."""
     lost: Mapping[str, str] = {}
-    """Tests that passed before and do not run now, and what became of them."""
+    """Tests that passed before and do not run now, with the reason."""
     removed: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -227,7 +227,7 @@ class Regressions(Record):
 
 
 class ToolComparison(Record):
-    """A tool's run for the report, and both ends of it: later tries are held against the first."""
+    """A tool's run for the report, with both sides, so that later runs can be compared."""
 
     before: ToolResult
     after: ToolResult
@@ -235,7 +235,7 @@ class ToolComparison(Record):
 
 
 async def run_tools(bench: CheckContext, tools: Sequence[CheckTool]) -> list[ToolComparison]:
-    """Every tool at both ends, both at once; one that fails to run hides none of the others."""
+    """Run every tool on both sides at once; one that fails to run does not hide the others."""
     results: dict[tuple[str, ChangeSide], ToolResult] = {}
 
     async def run_side(side: ChangeSide) -> None:
@@ -260,7 +260,7 @@ async def run_tools(bench: CheckContext, tools: Sequence[CheckTool]) -> list[Too
 async def _confirm_regressions(
     bench: CheckContext, tool: CheckTool, before: ToolResult, after: ToolResult
 ) -> ToolComparison:
-    """Compare; run again what looks worse and may be chance: only what always is so counts."""
+    """Compare, and rerun apparent regressions that may be flaky: only persistent ones count."""
     first, regressions, by_chance = after, find_regressions(bench, before, after), 0
     for _ in range(MAX_RERUNS):
         if not _may_be_chance(tool, before, after, regressions):
@@ -291,13 +291,13 @@ async def _confirm_regressions(
 def compare_once(
     bench: CheckContext, tool: CheckTool, before: ToolResult, after: ToolResult
 ) -> ToolRun:
-    """What a single run after a change says, held against what was before it."""
+    """Compare a single run after a change with the run before."""
     regressions = find_regressions(bench, before, after)
     return _build_tool_run(bench, tool, before, after, regressions, after.note)
 
 
 def find_regressions(bench: CheckContext, before: ToolResult, after: ToolResult) -> Regressions:
-    """What fails after a change and is not known to have failed before, and what runs no more."""
+    """Return what newly fails after a change, and what no longer runs."""
     if not _has_results(before):
         return Regressions(failing=after.failures)
     passed = [name for name, status in before.tests.items() if status == "passed"]
@@ -316,7 +316,7 @@ def find_regressions(bench: CheckContext, before: ToolResult, after: ToolResult)
 
 
 def has_broken(run: ToolRun) -> bool:
-    """Whether the change made it worse."""
+    """Return whether the change made it worse."""
     return tool_outcome(run) == "broken"
 
 
@@ -327,7 +327,7 @@ def _has_results(tried: ToolResult) -> bool:
 def _may_be_chance(
     tool: CheckTool, before: ToolResult, after: ToolResult, found: Regressions
 ) -> bool:
-    """Whether another run may end otherwise. One that takes all its time is not run again."""
+    """Return whether a rerun may end otherwise. One that used all its time is not rerun."""
     outcome = _compare_outcomes(before, after, found)
     if outcome == "no worse" or after.state == "timed out":
         return False
@@ -384,7 +384,7 @@ def _build_tool_run(
 
 
 def _is_mended(name: str, after: ToolResult) -> bool:
-    """Whether what failed before passes: a test that ran, or a complaint of a tool that ran."""
+    """Return whether an old failure is fixed: the test ran, or the complaining tool did."""
     if not _has_results(after) or name in after.failures:
         return False
     if not after.tests:

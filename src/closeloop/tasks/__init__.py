@@ -1,1 +1,1 @@
-"""What is asked for, and how to tell that it was fulfilled: written, checked, split and traded."""
+"""Tasks: requests and how success is recognised; written, proved, split, imported and exported."""

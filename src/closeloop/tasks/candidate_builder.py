@@ -1,4 +1,4 @@
-"""From a piece of past work to a candidate: its patches, split, and what to ask for."""
+"""Turn past work into a candidate: its patches, split, and a request."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from closeloop.tasks.work_history import MIN_MESSAGE_WORDS, PastWork, list_files
 from closeloop.text.patches import parse_patch
 from closeloop.text.wording import compile_lazily, escape_glob
 
-# What a change says of itself in the change log.
+# The entries of a change in the changelog.
 
 
 MAX_NOTES = 100
@@ -67,7 +67,7 @@ _EMPTY_NOTE = compile_lazily(r"(?i)\W*(?:same (?:for|goes|as) .*)?")
 
 
 def extract_changelog_notes(patch: str) -> str:
-    """The entries that a change adds to the change log, as prose; moved and edited ones are old."""
+    """Return changelog entries that a change adds, as prose, without moved and edited ones."""
     old_entries = [*_split_entries(split_patch_lines(patch).removed[:MAX_NOTES])]
     old_lines = [_strip_bullet(line) for line in split_patch_lines(patch).removed[:MAX_NOTES]]
     notes: dict[str, None] = {}
@@ -79,7 +79,7 @@ def extract_changelog_notes(patch: str) -> str:
 
 
 def _split_entries(lines: Sequence[str]) -> Iterator[str]:
-    """Entries of a list with the lines they are wrapped into, and paragraphs."""
+    """Yield list entries with their wrapped lines, and paragraphs."""
     entry: list[str] = []
     for line in [*lines, ""]:
         if (_BULLET.match(line) or not line.strip()) and entry:
@@ -90,7 +90,7 @@ def _split_entries(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _new_lines(patch: str) -> Iterator[str]:
-    """Added lines, but for headings and for those in the midst of an entry that was there."""
+    """Yield added lines, without headings and lines inside an existing entry."""
     old = within = False
     for sign, line in iter_patch_lines(patch):
         begins = _BULLET.match(line) is not None
@@ -112,7 +112,7 @@ def _strip_bullet(line: str) -> str:
     return _BULLET.sub("", line).strip()
 
 
-# From a piece of past work to a candidate: its patches, split, and what to ask for.
+# Turn past work into a candidate: its patches, split, and a request.
 
 
 # Which pieces of work could be tasks, and which are likely good ones.
@@ -140,7 +140,7 @@ _WORTHY_WORD = compile_lazily(
 
 
 class TaskCandidate(Record):
-    """What a task could be made of: the work, in its parts."""
+    """The parts of past work that a task could be made of."""
 
     commit: str
     base: str
@@ -148,20 +148,20 @@ class TaskCandidate(Record):
     prompt: str
     prompt_by: Literal["person", "model"] = "person"
     source: str
-    """The change to the source, as a patch: the reference."""
+    """The reference: the change to the source, as a patch."""
     tests: str
-    """The change to the tests, as a patch: hidden."""
+    """The hidden tests: the change to the tests, as a patch."""
     test_files: tuple[str, ...]
-    """Files in it that the runner collects and that are there after it."""
+    """Files in it that the runner collects and that exist after it."""
     source_files: tuple[str, ...]
     scope: tuple[str, ...] = ()
-    """Where the work belongs, as globs."""
+    """Expected scope of the work, as globs."""
     names: tuple[RequiredName, ...] = ()
-    """What the tests use and the base lacks."""
+    """Names that the tests use and the base lacks."""
 
 
 def find_unfit_reason(change: Change, parts: ChangeParts) -> str | None:
-    """Why a change cannot be a task, if it is plain without running anything."""
+    """Return why a change cannot be a task, if that is clear without running anything."""
     files = {file.path: file for file in change.files}
     source = [files[path] for path in parts.source if path in files]
     if not parts.tests:
@@ -183,9 +183,9 @@ def find_unfit_reason(change: Change, parts: ChangeParts) -> str | None:
 def score_work(
     message: str, noted: bool, source: Sequence[FileChange], tests: Sequence[FileChange]
 ) -> float:
-    """How good a task this may be, by size, files, message and tests; a point is a notch.
+    """Score how good a task this may be, by size, files, message and tests.
 
-    `noted`: the change log has more words for it.
+    `noted`: the changelog describes it further.
     """
     lines = sum(file.added + file.removed for file in source)
     # Around 25 lines in one or two files are an hour's work: neither a typo nor a project.
@@ -210,7 +210,7 @@ def score_work(
 
 
 def rank_work(rated: Sequence[tuple[float, PastWork]], now: datetime) -> list[PastWork]:
-    """Best first; a point is lost with every year, as environments rot and projects move on."""
+    """Rank best first; each year of age costs a point, as environments rot and projects move on."""
 
     def worth(pair: tuple[float, PastWork]) -> float:
         return pair[0] - (now - pair[1].at).days / 365
@@ -220,7 +220,7 @@ def rank_work(rated: Sequence[tuple[float, PastWork]], now: datetime) -> list[Pa
 
 MAX_LISTED_FILES = 200_000
 MAX_UNREADABLE = 1000
-"""After so many commits with missing content, those in doubt are not looked at one by one."""
+"""After this many commits with missing content, doubtful ones are not examined singly."""
 UNREADABLE_REASON = f"this clone is partial: {REFETCH_HINT}"
 MAX_NAMES = 40
 MAX_FORMS = 20
@@ -238,7 +238,7 @@ _DIFF_COMMAND = (
 
 
 class WorkSurvey(Record):
-    """A repository's work that may be worth digging for, best first."""
+    """Past work that may be worth mining, best first."""
 
     works: tuple[PastWork, ...]
     passed_over: dict[str, str]
@@ -246,7 +246,7 @@ class WorkSurvey(Record):
 
 
 def survey_work(repo: Path, rules: CollectionRules, since: str | None, now: datetime) -> WorkSurvey:
-    """Look at every piece of work once, by its numbers alone."""
+    """Examine every piece of work once, by its numbers alone."""
     roots = find_test_roots(list_files_at(repo, "HEAD"), rules)
     past_work = list_past_work(repo, since)
     changes, unreadable = _read_change_sizes(repo, [work.commit for work in past_work])
@@ -268,7 +268,7 @@ def survey_work(repo: Path, rules: CollectionRules, since: str | None, now: date
 
 
 def build_candidate(repo: Path, work: PastWork, rules: CollectionRules) -> TaskCandidate | str:
-    """The work as a candidate, or why it is none."""
+    """Build a candidate from the work, or return why it is none."""
     diff_listing = read_git_text(repo, *_DIFF_COMMAND, "--name-only", "-z", work.base, work.commit)
     paths = [path for path in diff_listing.split("\0") if path]
     known = list_files_at(repo, work.commit)
@@ -334,9 +334,9 @@ def _candidate_from_patches(
 
 
 def _find_scope(parts: ChangeParts) -> tuple[str, ...]:
-    """Where work like this belongs: the folders of its source and tests, and its other files.
+    """Return the folders of the source and tests, and the other files, as scope.
 
-    Files at the root stand by themselves: their folder would be everything.
+    Files at the root stand for themselves: their folder would be everything.
     """
     globs = []
     for path in (*parts.source, *parts.tests, *parts.support):
@@ -349,14 +349,14 @@ def _find_scope(parts: ChangeParts) -> tuple[str, ...]:
 
 
 def _read_forms(files: WorkFiles, base_paths: Sequence[str]) -> list[str]:
-    """The forms that pull requests and issues of a project are written in."""
+    """Return a project's templates for pull requests and issues."""
     forms = [path for path in base_paths if _FORM_PATH.search(path)]
     return [files.read_base(path) or "" for path in forms[:MAX_FORMS]]
 
 
 @contextmanager
 def open_manifests(repo: Path, commit: str) -> Iterator[ManifestFolder]:
-    """A commit's files, for those who look for what it is made with. Only names and small files."""
+    """Open a commit's file names and small files, to detect how the project is built."""
     place = Path(tempfile.mkdtemp(prefix="closeloop-"))
     try:
         names = list_files_at(repo, commit)[:MAX_LISTED_FILES]
@@ -367,7 +367,7 @@ def open_manifests(repo: Path, commit: str) -> Iterator[ManifestFolder]:
 
 
 def select_runner_files(runner: TestRunner | None, files: Sequence[str]) -> tuple[str, ...]:
-    """What to hand a runner so that it runs those test files only; nothing where it cannot."""
+    """Return arguments that restrict a runner to those test files; empty if it cannot."""
     if runner in ("pytest", "jest", "vitest", "mocha", "node"):
         return tuple(files)
     if runner == "go":
@@ -376,7 +376,7 @@ def select_runner_files(runner: TestRunner | None, files: Sequence[str]) -> tupl
 
 
 def _is_manifest_file(name: str) -> bool:
-    """Whether a file may say how the project is set up or tested."""
+    """Return whether a file may say how the project is set up or tested."""
     path = Path(name)
     shallow = len(path.parts) <= 2
     wanted = (".toml", ".cfg", ".ini", ".txt", ".json", ".mod", ".work", ".xml", ".lock", ".kts")
@@ -405,9 +405,9 @@ def _read_patch(repo: Path, work: PastWork, paths: Sequence[str]) -> str:
 
 
 def _read_change_sizes(repo: Path, commits: Sequence[str]) -> tuple[dict[str, Change], set[str]]:
-    """What commits change against their first parent, in numbers only; and which cannot be read.
+    """Return the size of each commit's change against its first parent, and unreadable commits.
 
-    One call of git, halved where a part of the history is missing, as in a partial clone.
+    One call of git, halved if part of the history is missing, as in a partial clone.
     """
     changes: dict[str, Change] = {}
     unreadable: set[str] = set()

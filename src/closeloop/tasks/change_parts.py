@@ -1,4 +1,4 @@
-"""Tell the files of a change apart: tests as the runner collects them, source, and the rest."""
+"""Split the files of a change: tests as the runner collects them, source, and the rest."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NODE_TESTS = tuple(
     for stem in ("*.test", "*-test", "*_test", "test-*", "test", "*/test/*")
     for ending in _SCRIPT_SUFFIXES
 )
-"""Where Node is not told of any."""
+"""Node's default patterns, if none are configured."""
 _REGEX_FOLDERS = ("test", "tests", "spec", "specs")
 _OTHER_INCLUDES = re.compile(
     r"\b(?:coverage|typecheck|benchmark|optimizeDeps)\s*:\s*\{(?:[^{}]|\{[^{}]*\})*\}"
@@ -58,33 +58,33 @@ MAX_GLOB_CHARS = 200
 
 
 class CollectionRules(Record):
-    """Which files a runner takes for tests."""
+    """Which files a runner collects as tests."""
 
     names: tuple[str, ...] = ()
-    """Globs over the file's name; those with a `/`, over its path from the root's `/` on."""
+    """Globs over the file's name; those with a `/`, over its path starting with `/`."""
     places: tuple[str, ...] = ()
-    """Folders it looks in; none given is everywhere."""
+    """Folders it searches; empty means everywhere."""
     roots: frozenset[str] = _TEST_ROOTS
-    """Names of folders that belong to the tests, once there is a test in them."""
+    """Names of folders that belong to the tests, if they contain a test."""
     support: tuple[str, ...] = ()
-    """Globs over names of files that belong to the tests wherever they are."""
+    """Globs over names of files that belong to the tests in any folder."""
 
 
 class ChangeParts(Record):
-    """The files of a change, by what they are for."""
+    """The files of a change, by purpose."""
 
     tests: tuple[str, ...] = ()
     """Files that the runner collects."""
     support: tuple[str, ...] = ()
-    """What goes with them: fixtures, data, configuration of tests."""
+    """Files that accompany tests: fixtures, data, test configuration."""
     source: tuple[str, ...] = ()
     changelog: tuple[str, ...] = ()
     rest: tuple[str, ...] = ()
-    """Documents and locks: no part of a task."""
+    """Documents and lock files: not part of a task."""
 
 
 def find_collection_rules(folder: ManifestFolder, runner: TestRunner | None) -> CollectionRules:
-    """What a runner collects in a project, by its own configuration."""
+    """Return what a runner collects in a project, by its own configuration."""
     match runner:
         case "pytest":
             return _pytest_rules(folder)
@@ -121,12 +121,12 @@ def find_collection_rules(folder: ManifestFolder, runner: TestRunner | None) -> 
 def split_change_paths(
     paths: Iterable[str], known: Iterable[str], rules: CollectionRules
 ) -> ChangeParts:
-    """The changed paths by kind; `known` are all files of the commit, which show its folders."""
+    """Split changed paths by kind; `known` are all files of the commit, which show its folders."""
     return split_paths(paths, find_test_roots(known, rules), rules)
 
 
 def split_paths(paths: Iterable[str], roots: frozenset[str], rules: CollectionRules) -> ChangeParts:
-    """The same, where it is known which folders are those of tests."""
+    """Split changed paths by kind, given the test folders."""
     paths_by_kind: dict[str, list[str]] = {name: [] for name in ChangeParts.__struct_fields__}
     for path in paths:
         paths_by_kind[_path_kind(path, roots, rules)].append(path)
@@ -134,7 +134,7 @@ def split_paths(paths: Iterable[str], roots: frozenset[str], rules: CollectionRu
 
 
 def is_collected_test(path: str, rules: CollectionRules) -> bool:
-    """Whether the runner would collect this file."""
+    """Return whether the runner would collect this file."""
     name = PurePosixPath(path).name
     in_places = not rules.places or any(
         fnmatch.fnmatchcase(path, f"{place}/*") for place in rules.places
@@ -145,9 +145,9 @@ def is_collected_test(path: str, rules: CollectionRules) -> bool:
 
 
 def find_test_roots(known: Iterable[str], rules: CollectionRules) -> frozenset[str]:
-    """Folders of tests: those so named that hold a test, and those the runner is told of.
+    """Return test folders: those so named that contain a test, and those configured.
 
-    A runner may be told to look for tests in the package itself: then its folder is none.
+    A runner may be configured to search the package itself: then its folder is none.
     """
     places = {place for place in rules.places if "*" not in place and place != "."}
     counts = Counter[tuple[str, bool]]()
@@ -182,7 +182,7 @@ def _path_kind(path: str, roots: frozenset[str], rules: CollectionRules) -> str:
 
 
 def _script_folders(folder: ManifestFolder, runner: str) -> tuple[str, ...]:
-    """The folders that its script names."""
+    """Return the folders that the test script names."""
     script = str(nested_table(folder.read_json("package.json"), "scripts").get("test", ""))
     call = next((part for part in script.split("&&") if runner in part), "")
     named_paths = (
@@ -193,7 +193,8 @@ def _script_folders(folder: ManifestFolder, runner: str) -> tuple[str, ...]:
 
 
 def _declared_script_tests(folder: ManifestFolder, runner: TestRunner | None) -> Iterator[str]:
-    """Globs of the files that vitest's `include`, or jest's `testMatch` or `testRegex`, name."""
+    """Yield globs of the files that vitest's `include`, or jest's `testMatch` or `testRegex`,
+    name."""
     if runner == "vitest":
         config = folder.read_text(folder.find_first("vitest.config.*", "vite.config.*") or "")
         config = _OTHER_INCLUDES.sub("", config)
@@ -209,7 +210,7 @@ def _declared_script_tests(folder: ManifestFolder, runner: TestRunner | None) ->
 
 
 def _read_list(config: str, option: str) -> list[str]:
-    """The texts that an option of a script's configuration is given, one or a list of them."""
+    """Return the strings given to an option of a script's configuration, one or a list."""
     quoted = r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`"
     given = rf"\b{option}[\"']?\s*:\s*(\[(?:\s*(?:{quoted})\s*,?)*\s*\]|{quoted})"
     match = re.search(given, config)
@@ -218,7 +219,7 @@ def _read_list(config: str, option: str) -> list[str]:
 
 
 def _expand_globs(globs: Iterable[str]) -> Iterator[str]:
-    """As paths from `/` on are compared with them; one that does not speak of tests is no test."""
+    """Yield globs for paths starting with `/`; one without a test in its name is left out."""
     for glob in globs:
         if glob.startswith("!") or not re.search(r"test|spec", glob, re.IGNORECASE):
             continue
@@ -241,7 +242,7 @@ def _expand_braces(glob: str) -> list[str]:
 
 
 def _globs_for_regex(place: str, pattern: str) -> Iterator[str]:
-    """Globs of the files in a folder that a regular expression takes, whatever their names."""
+    """Yield a glob per ending for which a regular expression accepts any file of the folder."""
     for ending in (*_SCRIPT_SUFFIXES, "jsx", "tsx"):
         try:
             if re.search(pattern, f"/project/{place}/sample.{ending}"):
@@ -251,7 +252,7 @@ def _globs_for_regex(place: str, pattern: str) -> Iterator[str]:
 
 
 def _pytest_rules(folder: ManifestFolder) -> CollectionRules:
-    """`python_files` and `testpaths`, from wherever pytest reads them."""
+    """Read `python_files` and `testpaths` from pytest's configuration."""
     names: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     for options in read_pytest_options(folder):
@@ -267,7 +268,7 @@ def _pytest_rules(folder: ManifestFolder) -> CollectionRules:
 
 
 def read_pytest_options(folder: ManifestFolder) -> Iterator[dict[str, Any]]:
-    """The tables that pytest's options may stand in."""
+    """Yield the tables that may contain pytest's options."""
     yield nested_table(folder.pyproject, "tool", "pytest", "ini_options") or nested_table(
         folder.pyproject, "tool", "pytest"
     )
@@ -277,7 +278,7 @@ def read_pytest_options(folder: ManifestFolder) -> Iterator[dict[str, Any]]:
 
 
 def split_option_words(value: object) -> tuple[str, ...]:
-    """The words of an option, which may be a text or a list."""
+    """Return the words of an option, which may be a string or a list."""
     if isinstance(value, str):
         return tuple(value.split())
     return tuple(str(item) for item in value) if isinstance(value, list) else ()

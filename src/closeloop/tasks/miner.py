@@ -1,4 +1,4 @@
-"""Mine a repository: rank its past work, prove it piece by piece, write down what holds."""
+"""Mine a repository: rank its past work, prove each piece, write the tasks that hold."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ from closeloop.text.patches import parse_patch
 from closeloop.text.redaction import redact_proof
 from closeloop.text.untrusted import DATA_RULE, fence_texts
 
-# Prove a candidate: by running its tests without the work and with it, again and again.
+# Prove a candidate: run its tests without and with the work, repeatedly.
 
 
 MAX_PROOFS = 2
-"""A second proof, of the tests that the first one showed to be steady."""
+"""Maximum proofs: the second one uses the tests that were stable in the first."""
 TEST_FILES_SECONDS = 180.0
 MAX_MESSAGES = 50
 MAX_COMPLAINTS = 200
@@ -91,7 +91,7 @@ _MISSING_EXPORT = re.compile(
     r"does not provide an export named '(\w+)'|(?m:^\S+\.go:\d+:\d+: undefined: (?:\w+\.)?(\w+))"
 )
 UNTESTED_TAG = "untested-statement"
-"""Something beside the tested fix can be changed and no test sees it."""
+"""Some statement beside the tested fix can be changed without a test noticing."""
 FAILING_STATUSES = ("failed", "error")
 
 
@@ -103,15 +103,15 @@ class ProvedTask(Record):
 
 
 class RefusedCandidate(Record):
-    """A candidate that did not, and why."""
+    """A candidate that did not become a task, and why."""
 
     why: str
     lasting: bool = True
-    """It would be so tomorrow too."""
+    """Whether the reason is permanent."""
     output: str = ""
-    """Of tests of which none passes: it may tell what they lack."""
+    """Output of tests of which none passes: it may show what they lack."""
     complaints: tuple[str, ...] = ()
-    """What tests that fail or are skipped with the work say of it."""
+    """Messages of tests that fail or are skipped with the work applied."""
 
     @property
     def may_lack_packages(self) -> bool:
@@ -121,7 +121,7 @@ class RefusedCandidate(Record):
 async def prove_candidate(
     candidate: TaskCandidate, environments: EnvironmentCache, repeats: int
 ) -> ProvedTask | RefusedCandidate:
-    """A proved task, or why there is none."""
+    """Prove a candidate: return the task, or why there is none."""
     if untold := find_untold_names(candidate.prompt, candidate.names):
         return RefusedCandidate(why=describe_untold_names(untold))
     environment = await environments.find_environment(candidate)
@@ -153,7 +153,7 @@ async def prove_candidate(
 async def _prove_steady_task(
     task: Task, workspaces: WorkspacePool, base: WorkspaceBase, repeats: int, quick: str
 ) -> ProvedTask | RefusedCandidate:
-    """The controls, and once more with the tests that the first proof showed to be steady."""
+    """Run the controls, and again with the tests that were stable in the first proof."""
     for _ in range(MAX_PROOFS):
         proof = await controls.prove_task(workspaces, base, task, repeats, quick)
         if proof.state == "proved" and not _has_flaky_tests(proof):
@@ -177,7 +177,8 @@ async def _find_fail_to_pass(
     environment: MiningEnvironment,
     base: WorkspaceBase,
 ) -> tuple[str, ...] | RefusedCandidate:
-    """The tests of the changed files that fail without the work and pass with it: one run each."""
+    """Return tests of the changed files that fail without the work and pass with it: one run
+    each."""
     run = narrow_to_files(environment, candidate.test_files)
     task = make_plain_task(
         environments.repo, candidate.base, environment.recipe, run, TEST_FILES_SECONDS
@@ -224,13 +225,13 @@ async def _find_fail_to_pass(
 
 
 def _list_complaints(run: TestRun) -> tuple[str, ...]:
-    """What tests say that did not pass."""
+    """Return the messages of tests that did not pass."""
     messages = (test.message for test in run.tests if test.status != "passed")
     return tuple(dict.fromkeys(message for message in messages if message))[:MAX_COMPLAINTS]
 
 
 def _find_unnamed_imports(candidate: TaskCandidate, before: TestRun) -> list[str]:
-    """What the base's own run says the tests could not load, and the request does not name."""
+    """Return modules that the tests could not load at the base and the request does not name."""
     messages = [test.message or "" for test in before.tests if test.status in FAILING_STATUSES]
     messages += [command.output for command in before.commands if command.exit_code]
     missing = {
@@ -252,7 +253,7 @@ def _find_unnamed_imports(candidate: TaskCandidate, before: TestRun) -> list[str
 def _build_task(
     candidate: TaskCandidate, repo: Path, environment: MiningEnvironment, failing: tuple[str, ...]
 ) -> Task:
-    """All tests where that is quick, else a selection, which the task says by its command."""
+    """Build the task with all tests if they are quick, else with a command that selects some."""
     # By the tests' own times: what else a busy machine takes for a run says nothing of them.
     runs_all = environment.seconds is not None and sum(environment.files.values()) <= QUICK_SECONDS
     run = environment.recipe.test
@@ -283,7 +284,7 @@ def _build_task(
 
 
 def make_task_id(candidate: TaskCandidate) -> str:
-    """An id people can read, and the commit's beginning to tell equal ones apart."""
+    """Return a readable id, with the commit's prefix to keep it unique."""
     subject = candidate.prompt.partition("\n")[0]
     words = re.findall(r"[a-z0-9]+", subject.lower().replace("'", ""))
     return "-".join([*words[:6], candidate.commit[:8]])[:100]
@@ -295,7 +296,7 @@ def _has_flaky_tests(proof: Proof) -> bool:
 
 
 def _with_steady_tests(task: Task, proof: Proof) -> Task | None:
-    """The task with only those tests named that were the same each time, as they should be."""
+    """Return the task with only the stable tests that gave the expected result every time."""
     before, after = proof.before, proof.reference
     if before is None or after is None or before.trouble or after.trouble:
         return None
@@ -316,7 +317,7 @@ def _with_steady_tests(task: Task, proof: Proof) -> Task | None:
     return with_digests(msgspec.structs.replace(task, acceptance=wanted))
 
 
-# Let a model put a request into a user's words. It is shown the request only, never the fix.
+# Let a model reword a request as a user would. It sees only the request, never the fix.
 
 
 RewordCandidate = Callable[[TaskCandidate], Awaitable[TaskCandidate]]
@@ -342,13 +343,14 @@ REPLY_SCHEMA = {
 async def open_rewording(
     name: str, settings: Settings, root: Path, environ: Mapping[str, str]
 ) -> AsyncIterator[RewordCandidate]:
-    """A way to reword candidates with the model of that name; it is closed again at the end."""
+    """Open the model of that name and yield a function that rewords candidates."""
     async with open_model_by_name(name, settings, root, environ) as model:
         yield lambda candidate: reword_candidate(model, candidate)
 
 
 async def reword_candidate(model: Model, candidate: TaskCandidate) -> TaskCandidate:
-    """The candidate with a request in a user's words; as it was, where that gives nothing good."""
+    """Return the candidate with a request in a user's words; unchanged if the result is not
+    good."""
     data = fence_texts({"description": candidate.prompt}, max_chars=MAX_DESCRIPTION_CHARS)
     message = ChatMessage(role="user", text=data)
     request = ModelRequest(
@@ -373,36 +375,36 @@ async def reword_candidate(model: Model, candidate: TaskCandidate) -> TaskCandid
     return msgspec.structs.replace(candidate, prompt=prompt, prompt_by="model")
 
 
-# Mine a repository: rank its past work, prove it piece by piece, write down what holds.
+# Mine a repository: rank its past work, prove each piece, write the tasks that hold.
 
 
 MAX_FAILED_ENVIRONMENTS = 12
-"""After so many environments in a row that cannot be made, older ones are not tried."""
+"""Maximum consecutive environments that fail; after that older ones are not tried."""
 
 NEAR_BEST_COUNT = 8
-"""So many of the best are about as good: of them, those are tried that need no new environment."""
+"""Number of top candidates considered equal: those without a new environment come first."""
 
 
 class MiningContext(Record):
-    """Where mining happens, and with what."""
+    """The repository, folders and resources of a mining run."""
 
     repo: Path
     tasks: Path
-    """The folder that the tasks go to."""
+    """The folder that the tasks are written to."""
     ledger: Path
     commands: CommandSettings
     workspaces: WorkspacePool
     store: Store
     reword: RewordCandidate | None = None
     gathered: GatheredWork | None = None
-    """The work to try, where it does not come from the history alone."""
+    """The work to try, if it does not come from the history alone."""
 
 
 class MiningOptions(Record):
-    """What is wanted."""
+    """Options of one mining run."""
 
     limit: int = 20
-    """Mined tasks in all, those of earlier times included."""
+    """Maximum mined tasks in total, including earlier runs."""
     since: str | None = None
     seconds: float | None = None
     repeats: int = 3
@@ -410,39 +412,39 @@ class MiningOptions(Record):
 
 
 class MiningEvent(Record):
-    """What has just happened."""
+    """A progress event."""
 
     stage: Literal["surveyed", "trying", "proved", "refused"]
     commit: str | None = None
     about: str = ""
-    """The message's first line, or why not."""
+    """First line of the commit message, or the reason for refusal."""
     task: str | None = None
 
 
 class MiningResult(Record):
-    """What came of it."""
+    """Result of a mining run."""
 
     tasks: tuple[str, ...] = ()
-    """Ids, this time's only."""
+    """Ids of the tasks of this run."""
     before: int = 0
-    """Mined earlier."""
+    """Number of tasks mined earlier."""
     lost: int = 0
-    """Mined earlier from a history that was rewritten since: where they start is gone."""
+    """Tasks mined earlier whose base commit is gone, since the history was rewritten."""
     tried: int = 0
     candidates: int = 0
     left: int = 0
-    """Candidates that were never tried to the end."""
+    """Candidates that were not tried to the end."""
     passed_over: dict[str, int] = {}
-    """Reason → pieces of work that could not be tasks, without running anything."""
+    """Reason → number of pieces of work excluded without running anything."""
     refused: dict[str, str] = {}
-    """Commit → why it did not become a task, this time's only."""
+    """Commit → why it did not become a task, in this run."""
     environments: int = 0
     seconds: float = 0.0
     shallow: bool = False
 
 
 class _MiningRun:
-    """A mining under way."""
+    """State of a mining run."""
 
     def __init__(
         self,
@@ -457,7 +459,7 @@ class _MiningRun:
         proved = [entry for entry in self.entries.values() if entry.state == "proved"]
         standing = _reachable_entries(proved, ground.repo)
         self.before = sum(_task_exists(entry, ground.tasks) for entry in standing)
-        """Mined earlier, which the limit counts too."""
+        """Tasks mined earlier, which count towards the limit."""
         self.lost = sum(_task_exists(entry, ground.tasks) for entry in proved) - self.before
         self.limit = wish.limit - self.before
         self.changes = {entry.change for entry in standing}
@@ -469,7 +471,7 @@ class _MiningRun:
         self.given = {one.work.commit: one for one in gathered}
 
     async def try_work(self, work: PastWork) -> None:
-        """One piece of work, tried and noted down."""
+        """Try one piece of work and record the result."""
         self.tell(
             MiningEvent(stage="trying", commit=work.commit, about=work.message.partition("\n")[0])
         )
@@ -545,7 +547,7 @@ class _MiningRun:
 async def mine_tasks(
     ground: MiningContext, wish: MiningOptions, tell: Callable[[MiningEvent], None]
 ) -> MiningResult:
-    """Tasks until there are as many as wished, time is up, or no work is left."""
+    """Mine tasks until the limit, the time limit, or the end of the work is reached."""
     start = time.monotonic()
     if not try_git_text(str(ground.repo), "rev-parse", "--verify", "HEAD"):
         raise BadInput(f"{ground.repo} has no commits to create tasks from.")
@@ -583,7 +585,7 @@ async def mine_tasks(
 
 
 def rules_for_recipes(folder: ManifestFolder, ways: Sequence[Recipe]) -> CollectionRules:
-    """Which files are tests: as the likeliest way to run them takes it whose runner is seen."""
+    """Return which files are tests, by the likeliest recipe whose runner is recognised."""
     runners = (acceptance_for_command(way.test, 1.0).runner for way in ways)
     return find_collection_rules(folder, next(filter(None, runners), None))
 
@@ -591,7 +593,7 @@ def rules_for_recipes(folder: ManifestFolder, ways: Sequence[Recipe]) -> Collect
 def _gather_work(
     ground: MiningContext, rules: CollectionRules, wish: MiningOptions
 ) -> candidate_builder.WorkSurvey:
-    """The work that was gathered, or all of the history."""
+    """Return the gathered work, or the whole history."""
     if ground.gathered is None:
         return candidate_builder.survey_work(ground.repo, rules, wish.since, datetime.now(UTC))
     return candidate_builder.WorkSurvey(
@@ -601,7 +603,7 @@ def _gather_work(
 
 
 async def _try_all_work(dig: _MiningRun, works: list[PastWork]) -> None:
-    """Several at once, each taking the best that is left."""
+    """Try several at once, each taking the best that is left."""
     begun: set[str] = set()
 
     async def worker() -> None:
@@ -619,7 +621,7 @@ async def _try_all_work(dig: _MiningRun, works: list[PastWork]) -> None:
 
 
 def _choose_next(works: Sequence[PastWork], begun: Collection[str]) -> int:
-    """Of the best few, the first whose packages are there already, else the best."""
+    """Return the first of the best few whose packages are installed, else the best."""
     near = (
         place
         for place, work in enumerate(works[:NEAR_BEST_COUNT])
@@ -629,7 +631,7 @@ def _choose_next(works: Sequence[PastWork], begun: Collection[str]) -> int:
 
 
 def write_task_files(task: Task, folder: Path) -> Path:
-    """Write a task's files; the one that makes it a task comes last, and each appears whole."""
+    """Write a task's files atomically, the task's own file last."""
     files = render_task_files(task, folder)
     main = folder / f"{task.id}.md"
     try:
@@ -648,7 +650,7 @@ def _task_exists(entry: LedgerEntry, tasks: Path) -> bool:
 
 
 def _reachable_entries(entries: Sequence[LedgerEntry], repo: Path) -> list[LedgerEntry]:
-    """Those whose task starts from a commit that is still to be had."""
+    """Return entries whose task's base commit still exists."""
     bases = "".join(f"{base}\n" for base in {entry.base for entry in entries} if base)
     git_output = try_git_text(str(repo), "cat-file", "--batch-check", stdin=bases) if bases else ""
     known_commits = {line.split()[0] for line in git_output.splitlines() if " commit " in line}
@@ -656,11 +658,11 @@ def _reachable_entries(entries: Sequence[LedgerEntry], repo: Path) -> list[Ledge
 
 
 def _needs_trial(entry: LedgerEntry | None) -> bool:
-    """Whether a commit is to be tried: a task that somebody deleted is not wanted back."""
+    """Return whether to try a commit; a task that somebody deleted is not made again."""
     return entry is None or entry.state == "failed"
 
 
 def _change_digest(patch: str) -> str:
-    """The same for the same work on another branch, whose patch has other ids and places."""
+    """Return a digest that is equal for the same work on another branch, ignoring ids and lines."""
     lines, files = split_patch_lines(patch), parse_patch(patch).files
     return content_digest([file.path for file in files], lines.added, lines.removed)[:32]

@@ -1,4 +1,4 @@
-"""Environments in which a commit's tests run: tried in turn, then shared by its neighbours."""
+"""Environments in which a commit's tests run: tried in turn, then shared by neighbours."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from closeloop.tasks.setup_recipes import (
 from closeloop.tasks.work_history import find_nearest_tag, list_files_at
 
 QUICK_SECONDS = 15.0
-"""A suite that takes no longer runs whole; of a slower one, tests for about so long are chosen."""
+"""A suite up to this many seconds runs whole; from a slower one, tests for about as long."""
 TRIAL_SECONDS = 120.0
 GLANCE_SECONDS = 3.0
-"""Of tests beside the candidate's own, where the suite's length is known from a neighbour."""
+"""Seconds of other tests to run, if the suite's duration is known from a neighbour."""
 MIN_PASSING_SHARE = 0.5
 MAX_TRIALS = 5
-"""At several commits, as the tests of some may not pass anywhere: all recipes, then one a time."""
+"""Maximum commits tried, since some commits' tests never pass: all recipes, then one each."""
 MAX_NAMED_TESTS = 40
 _OPTION_WITH_VALUE = re.compile(
     r"-[rRtugfsSC]|--(?:require|reporter|timeout|ui|grep|file|config|slow|spec|import|loader"
@@ -57,7 +57,7 @@ _ERROR_SIGNS = (
         r"E {3}(?! )|(?:\w{1,80}\.){0,6}[A-Z]\w{0,80}(?:Error|Exception|NotFound): |panic: "
     ),
 )
-"""How lines begin that say why, the most telling first."""
+"""Prefixes of lines that state a cause, most specific first."""
 _COLOUR_CODE = re.compile(r"\x1b\[[0-9;]*m")
 _JUNIT_REPORTS = {
     "mvn": "**/target/surefire-reports/TEST-*.xml",
@@ -66,33 +66,33 @@ _JUNIT_REPORTS = {
 
 
 class MiningEnvironment(Record):
-    """A recipe that works, and what its first run showed."""
+    """A recipe that works, with the results of its first run."""
 
     recipe: Recipe
     runner: TestRunner | None
     seconds: float | None
-    """Of the whole suite; None where it took too long to know."""
+    """Duration of the whole suite; None if it took too long to know."""
     files: dict[str, float]
-    """How long the tests of each file took, as far as they ran."""
+    """Duration of each file's tests, for those that ran."""
 
 
 class BrokenEnvironment(Record):
-    """No recipe works."""
+    """The result if no recipe works."""
 
     why: str
     made: tuple[Recipe, ...] = ()
-    """What could be set up, though the tests of the commit do not pass in it."""
+    """Recipes that could be set up, though the commit's tests do not pass in them."""
 
 
 class EnvironmentCache:
-    """All that were tried in one mining, by what their recipes say: one for many commits."""
+    """All environments tried in one mining run, by recipe: one serves many commits."""
 
     def __init__(self, workspaces: WorkspacePool, repo: Path, known: ConfiguredCommands) -> None:
         self.workspaces = workspaces
         self.repo = repo
         self.known = known
         self.made = 0
-        """How many were set up, for those who count."""
+        """Number of environments set up."""
         self._found: dict[str, MiningEnvironment | BrokenEnvironment] = {}
         self._turns: dict[str, anyio.Lock] = {}
         self._trials = Counter[str]()
@@ -100,7 +100,7 @@ class EnvironmentCache:
     async def find_environment(
         self, candidate: TaskCandidate
     ) -> MiningEnvironment | BrokenEnvironment:
-        """The environment of a candidate's base; one at a time where it is not known yet."""
+        """Return the environment of a candidate's base; unknown ones are tried one at a time."""
         with open_manifests(self.repo, candidate.base) as folder:
             tag = find_nearest_tag(self.repo, candidate.base)
             candidate_recipes = list_recipes(folder, self.known, candidate.at, tag)
@@ -127,7 +127,7 @@ class EnvironmentCache:
         output: str,
         complaints: Sequence[str] = (),
     ) -> tuple[MiningEnvironment, WorkspaceBase] | None:
-        """With what a candidate's tests lacked in it, from now on for its neighbours too."""
+        """Add what a candidate's tests lacked, from now on for its neighbours too."""
         with open_manifests(self.repo, candidate.commit) as folder:
             wanted = find_lacking_extras(complaints, find_extra_packages(folder))
         recipe = add_missing_packages(
@@ -150,7 +150,7 @@ class EnvironmentCache:
         return completed_environment, base
 
     def _named_packages(self, candidate: TaskCandidate) -> frozenset[str]:
-        """What the project's own files name, before or after the work."""
+        """Return packages that the project's files name, before or after the work."""
         named = frozenset[str]()
         for commit in (candidate.base, candidate.commit):
             with open_manifests(self.repo, commit) as folder:
@@ -160,7 +160,7 @@ class EnvironmentCache:
     async def _try_recipes(
         self, ways: Sequence[Recipe], candidate: TaskCandidate
     ) -> MiningEnvironment | BrokenEnvironment:
-        """The first recipe with which all tests run, else the one with which most pass."""
+        """Return the first recipe with which all tests run, else the one with most passes."""
         packages = self._named_packages(candidate)
         troubles: dict[str, str] = {}  # why not, and what was tried last that failed so
         best: tuple[int, MiningEnvironment] | None = None
@@ -206,23 +206,23 @@ class EnvironmentCache:
         return best[1] if best else BrokenEnvironment(why=why[:1000], made=tuple(prepared))
 
     def _leave_out(self, recipe: Recipe, candidate: TaskCandidate, output: str) -> Recipe | None:
-        """The recipe without a requirement that cannot be installed here."""
+        """Return the recipe without a requirement that cannot be installed here."""
         with open_manifests(self.repo, candidate.base) as folder:
             return leave_out_requirement(recipe, output, folder)
 
     def _find_neighbour(self, recipe: Recipe) -> MiningEnvironment | None:
-        """Another environment that runs its tests alike."""
+        """Return another environment that runs its tests in the same way."""
         environments = (one for one in self._found.values() if isinstance(one, MiningEnvironment))
         return next((one for one in environments if one.recipe.test == recipe.test), None)
 
     def _quick_command(self, known: MiningEnvironment, candidate: TaskCandidate) -> str:
-        """Enough tests to see that an environment works."""
+        """Return a command with enough tests to see that an environment works."""
         chosen = choose_test_files(self.repo, known, candidate, candidate.base, GLANCE_SECONDS)
         return narrow_to_files(known, chosen) if chosen else known.recipe.test
 
 
 def make_plain_task(repo: Path, base: str, recipe: Recipe, run: str, timeout: float) -> Task:
-    """A task that only runs tests."""
+    """Build a task that only runs tests."""
     return Task(
         id="mining",
         prompt="",
@@ -234,7 +234,7 @@ def make_plain_task(repo: Path, base: str, recipe: Recipe, run: str, timeout: fl
 
 
 def acceptance_for_command(run: str, timeout: float) -> Acceptance:
-    """How a command's results are read."""
+    """Return how a command's results are parsed."""
     words = {part for word in shlex.split(run) for part in word.split("/")}
     report = next(
         (glob for name, glob in _JUNIT_REPORTS.items() if words & {name, f"{name}w"}), None
@@ -245,7 +245,7 @@ def acceptance_for_command(run: str, timeout: float) -> Acceptance:
 
 
 def narrow_to_files(environment: MiningEnvironment, files: Sequence[str]) -> str:
-    """The test command for some test files only; the whole one where the runner cannot."""
+    """Return the test command for some files only; the whole one if the runner cannot."""
     words = select_runner_files(environment.runner, files)
     line = environment.recipe.test
     if environment.runner == "go":
@@ -261,7 +261,7 @@ def narrow_to_files(environment: MiningEnvironment, files: Sequence[str]) -> str
 
 
 def _remove_test_paths(line: str) -> str:
-    """Of a call of mocha or Node, what does not say where its tests are."""
+    """Return a call of mocha or Node without its test paths."""
     words = [word for command in simple_commands(line) for word in command]
     called = (at for at, word in enumerate(words) if re.fullmatch(r"(.*/)?mocha|--test", word.text))
     for at in reversed(range(next(called, len(words)) + 1, len(words))):
@@ -274,7 +274,7 @@ def _remove_test_paths(line: str) -> str:
 def narrow_to_tests(
     environment: MiningEnvironment, files: Sequence[str], tests: Sequence[str]
 ) -> str:
-    """The test command for some tests only; for their files where that cannot be said."""
+    """Return the test command for some tests only; for their files if that is not possible."""
     names = dict.fromkeys(test.partition("[")[0] for test in tests)
     if environment.runner != "pytest" or len(names) > MAX_NAMED_TESTS:
         return narrow_to_files(environment, files)
@@ -288,7 +288,8 @@ def choose_test_files(
     commit: str,
     seconds: float = QUICK_SECONDS,
 ) -> tuple[str, ...]:
-    """Test files for a run of bearable length: those of the change, their kin, then quick ones."""
+    """Choose test files for a run of limited length: the change's, related ones, then quick
+    ones."""
     stems = {Path(path).stem.strip("_") for path in candidate.source_files}
     # The environment was tried at another commit, which may have had other files.
     commit_files = list_files_at(repo, commit)
@@ -323,12 +324,12 @@ def _environment_from_run(recipe: Recipe, run: TestRun) -> MiningEnvironment:
 
 
 def first_command_output(run: TestRun) -> str:
-    """What the test command said."""
+    """Return the output of the test command."""
     return run.commands[0].output if run.commands else ""
 
 
 def _find_run_trouble(run: TestRun) -> str | None:
-    """Why a run at an untouched commit shows that its environment is not right."""
+    """Return why a run at an unchanged commit shows that its environment is broken."""
     if run.trouble is not None:
         return run.trouble
     passed = sum(test.status == "passed" for test in run.tests)
@@ -342,7 +343,7 @@ def _find_run_trouble(run: TestRun) -> str | None:
 
 
 def extract_error_line(text: str) -> str:
-    """The first line that says why; the last of all where none reads like an error."""
+    """Return the first line that states a cause; the last line if none looks like an error."""
     stripped_lines = (_COLOUR_CODE.sub("", line).strip(" ╰─▶│×\t") for line in text.splitlines())
     lines = [line.removeprefix("cause: ") for line in stripped_lines if line]
     for sign in _ERROR_SIGNS:

@@ -15,21 +15,21 @@ from typing import Any
 from closeloop.records.record import Record
 from closeloop.text.wording import compile_lazily
 
-# A folder to look at, and what was found there.
+# A folder to probe, and the result.
 
 
 MAX_MANIFEST_BYTES = 1 << 20
 
 
 class ProjectCommand(Record):
-    """One command and the file that told us."""
+    """One command and the file it was found in."""
 
     line: str
     source: str
 
 
 class DetectedProject(Record):
-    """What one kind of project, in one folder, is worked on with."""
+    """The commands of one kind of project in one folder."""
 
     kind: str
     setup: tuple[ProjectCommand, ...] = ()
@@ -40,12 +40,12 @@ class DetectedProject(Record):
 
 
 class ManifestFolder:
-    """A folder's manifests, read once. What cannot be read or parsed counts as not there."""
+    """A folder's manifests, read once. Unreadable ones count as missing."""
 
     def __init__(self, path: Path, files: tuple[str, ...]) -> None:
         self.path = path
         self.files = files
-        """Paths of the files in it and below, from the folder."""
+        """Paths of the files in and below the folder, relative to it."""
         self._known = frozenset(files)
         self._texts: dict[str, str] = {}
 
@@ -53,7 +53,7 @@ class ManifestFolder:
         return name in self._known
 
     def find_first(self, *names: str) -> str | None:
-        """The first of the names (globs) that is there."""
+        """Return the first of the names (globs) that exists."""
         for name in names:
             if name in self._known:
                 return name
@@ -91,11 +91,11 @@ class ManifestFolder:
         return value if isinstance(value, dict) else {}
 
     def section_names(self, name: str) -> frozenset[str]:
-        """The section names of an ini file."""
+        """Return the section names of an ini file."""
         return frozenset(self._parse_ini(name).sections())
 
     def read_section(self, name: str, section: str) -> dict[str, str]:
-        """What one section of an ini file says."""
+        """Return one section of an ini file."""
         parser = self._parse_ini(name)
         found = parser.items(section) if parser.has_section(section) else []
         return {key: value or "" for key, value in found}
@@ -114,7 +114,7 @@ class ManifestFolder:
 
 
 def nested_table(value: Any, *path: str) -> dict[str, Any]:
-    """The table at a path, or an empty one: manifests need not have the shape we expect."""
+    """Return the table at a path, or an empty one: manifests may have any shape."""
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
@@ -135,7 +135,7 @@ _RUNNER_FILE = compile_lazily(
     r"\bnode(?P<options>(?: +--[\w=-]+)*) +(?:\./)?node_modules/(?:\.bin/)?"
     r"(?P<runner>jest|vitest|mocha)(?:/\S*)?(?= |$)"
 )
-"""A runner that Node is told to start by its file."""
+"""A runner that Node starts by its file."""
 _LINT_CALL = compile_lazily(
     r"(?:npx +)?(?:xo|eslint|standard|prettier|biome|attw|publint|knip|depcheck)(?: [^|;]*)?"
     r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:lint|format)(?:[:-][\w:-]+)?"
@@ -144,9 +144,9 @@ _TYPES_CALL = compile_lazily(
     r"(?:npx +)?(?:tsd|tstyche|(?:tsc|tsgo) +--noEmit)(?: [^|;]*)?"
     r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:type-?check|types|test:types)(?:[:-][\w:-]+)?"
 )
-"""What comes before or after the tests in many scripts, and does nothing for them."""
+"""Commands before or after the tests in many scripts that do nothing for them."""
 _COMPILER_CALL = compile_lazily(r"(?:npx +)?tsc(?: [^|;]*)?")
-"""It makes what later parts run; after the tests, it can only check."""
+"""Produces what later parts run; after the tests, it only checks."""
 _SCRIPT_CALL = compile_lazily(
     r"(?:npm|pnpm|yarn|bun)(?: +run)?(?: +(?:-s|--silent))?(?: +run)? +(?P<name>[\w:.-]+)"
 )
@@ -159,17 +159,17 @@ _TEST_SCRIPTS = ("test", "test:unit", "test-unit", "unit", "unit-test", "test:ci
 
 
 NPM_INSTALL = "npm install --no-audit --no-fund --no-package-lock --legacy-peer-deps"
-"""For a project of another package manager, which may not be installed."""
+"""For a project whose package manager may not be installed."""
 
 
 def call_with_npm(line: str) -> str:
-    """A command as npm runs it, of whichever package manager it was."""
+    """Return a command as npm runs it, from any package manager."""
     line = re.sub(r"\b(?:pnpm exec|bunx|yarn(?! run\b)) ", "npx ", line)
     return re.sub(r"\b(?:pnpm|yarn|bun) run ", "npm run ", line)
 
 
 class PackageManager(Record):
-    """How a package manager is spoken to."""
+    """The commands of a package manager."""
 
     name: str
     install: str
@@ -200,7 +200,7 @@ _LOCK_FILES = {
 
 
 def probe_javascript_project(folder: ManifestFolder) -> DetectedProject | None:
-    """Scripts first, for they are the project's own words; then the tools it depends on."""
+    """Probe scripts first, as the project's own statement; then the tools it depends on."""
     if MANIFEST_FILE not in folder:
         return None
     package = folder.read_json(MANIFEST_FILE)
@@ -242,7 +242,7 @@ def probe_javascript_project(folder: ManifestFolder) -> DetectedProject | None:
 
 
 def _find_package_manager(folder: ManifestFolder, package: dict[str, Any]) -> PackageManager:
-    """As `packageManager` says, else by the lock file; npm when nothing tells."""
+    """Return the one that `packageManager` names, else by the lock file; npm by default."""
     manager_name = str(package.get("packageManager", "")).partition("@")[0]
     lock = next((name for name in _LOCK_FILES if name in folder), None)
     return _MANAGERS.get(manager_name) or _MANAGERS[_LOCK_FILES[lock] if lock else "npm"]
@@ -265,10 +265,10 @@ def _setup_command(folder: ManifestFolder, manager: PackageManager) -> ProjectCo
 def _test_command(
     scripts: dict[str, str], tools: dict[str, Any], manager: PackageManager
 ) -> ProjectCommand | None:
-    """The runner itself where a script calls one: so its results can be read per test.
+    """Return the runner itself if a script calls one, so that results can be read per test.
 
-    What comes before it may build what is tested; what only checks, and what comes behind, is no
-    part of it.
+    Parts before it may build what is tested; parts that only check, and parts after it, are left
+    out.
     """
     for name in _TEST_SCRIPTS:
         parts = _expand_script(scripts, name)
@@ -297,9 +297,9 @@ def _test_command(
 
 
 def _find_alias(scripts: dict[str, str]) -> str | None:
-    """The script that `test` only calls, so that its hooks, such as an audit, are left out.
+    """Return the script that `test` only calls, so that its hooks, such as an audit, are skipped.
 
-    Not where something is built before.
+    Not if something is built before.
     """
     called = _SCRIPT_CALL.fullmatch(scripts.get("test", "").strip())
     if called is None or _BUILD_STEP.search(scripts.get("pretest", "")):
@@ -315,7 +315,7 @@ def _runner_line(call: re.Match[str], manager: PackageManager) -> str:
 
 
 def _expand_script(scripts: dict[str, str], name: str, depth: int = MAX_SCRIPT_DEPTH) -> list[str]:
-    """The commands of a script, those of other scripts that it calls written out."""
+    """Return the commands of a script, with the scripts that it calls expanded."""
     if name not in scripts:
         return []
     before = _expand_script(scripts, f"pre{name}", depth - 1) if depth else []
@@ -331,7 +331,7 @@ def _expand_script(scripts: dict[str, str], name: str, depth: int = MAX_SCRIPT_D
 
 
 def _name_runner(part: str) -> str:
-    """A command that starts a runner by its name, where it was by its file."""
+    """Return a command that starts a runner by name instead of by file."""
 
     def rename(found: re.Match[str]) -> str:
         options = found["options"].strip()
@@ -343,7 +343,7 @@ def _name_runner(part: str) -> str:
 
 
 def _find_checker_kind(part: str, *, is_after_tests: bool = False) -> str | None:
-    """Of a part of a test script that does nothing for the tests: `lint` or `types`."""
+    """Return `lint` or `types` for a part of a test script that does nothing for the tests."""
     if _LINT_CALL.fullmatch(part):
         return "lint"
     is_compiled = is_after_tests and _COMPILER_CALL.fullmatch(part)
@@ -353,7 +353,7 @@ def _find_checker_kind(part: str, *, is_after_tests: bool = False) -> str | None
 def _script_part(
     scripts: dict[str, str], manager: PackageManager, kind: str
 ) -> ProjectCommand | None:
-    """What the test script checks besides, as a command of its own."""
+    """Return what the test script also checks, as a separate command."""
     for name in _TEST_SCRIPTS:
         parts = _expand_script(scripts, name)
         tests = [bool(_RUNNER_CALL.fullmatch(part)) for part in parts]
@@ -369,7 +369,7 @@ def _script_part(
 
 
 def _call_locally(part: str, manager: PackageManager) -> str:
-    """A part of a script as it is called outside of one: programs are found by the manager."""
+    """Return a part of a script as called outside of one: the manager finds programs."""
     return part if _OWN_PROGRAM.match(part) else f"{manager.execute} {part}"
 
 
@@ -378,11 +378,11 @@ def _tool_package(line: str) -> str:
     return {"biome": "@biomejs/biome", "tsc": "typescript"}.get(program, program)
 
 
-# Go, Rust and Java: one tool does it all, and its manifest says which.
+# Go, Rust and Java: one tool does everything, and its manifest identifies it.
 
 
 def probe_go_project(folder: ManifestFolder) -> DetectedProject | None:
-    """go.mod, or go.work with the modules it uses."""
+    """Probe go.mod, or go.work with the modules it uses."""
     source = folder.find_first("go.mod", "go.work")
     if source is None:
         return None
@@ -411,7 +411,7 @@ def probe_go_project(folder: ManifestFolder) -> DetectedProject | None:
 
 
 def probe_rust_project(folder: ManifestFolder) -> DetectedProject | None:
-    """Cargo.toml; all members where it is a workspace."""
+    """Probe Cargo.toml; all members if it is a workspace."""
     source = "Cargo.toml"
     if source not in folder:
         return None
@@ -431,7 +431,7 @@ def probe_rust_project(folder: ManifestFolder) -> DetectedProject | None:
 
 
 def probe_java_project(folder: ManifestFolder) -> DetectedProject | None:
-    """Maven or Gradle, through the project's own wrapper where it has one."""
+    """Probe Maven or Gradle, through the project's wrapper if it has one."""
     if "pom.xml" in folder:
         return _maven_project(folder)
     source = folder.find_first(
@@ -470,13 +470,13 @@ def _maven_project(folder: ManifestFolder) -> DetectedProject:
     )
 
 
-# Make: the targets that people name alike.
+# Make: targets with conventional names.
 
 _TARGET = compile_lazily(r"^([A-Za-z0-9][\w ./-]*?)\s*::?(?!=)", re.MULTILINE)
 
 
 def probe_makefile(folder: ManifestFolder) -> DetectedProject | None:
-    """The Makefile's targets for testing, linting, types and building."""
+    """Probe the Makefile's targets for testing, linting, types and building."""
     name = folder.find_first("GNUmakefile", "makefile", "Makefile")
     if name is None:
         return None

@@ -1,4 +1,4 @@
-"""Look at a repository: which commands set it up, test, lint, type-check and build it."""
+"""Discover the commands that set up, test, lint, type-check and build a repository."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from closeloop.tasks.other_projects import (
 # Python: which test runner, and which checkers.
 
 
-# Python: who makes the environment, and what must be installed into it.
+# Python: the tool that creates the environment, and what must be installed into it.
 
 REQUIREMENTS_FILES = (
     "requirements.txt",
@@ -44,7 +44,7 @@ REQUIREMENTS_FILES = (
 _TEST_GROUPS = frozenset({"test", "tests", "testing", "dev"})
 _VENV_BIN = ".venv/bin/"
 _TOOL_VENV = "~/.tools"
-"""In the home folder of the sandbox, which is kept with what setup made."""
+"""In the sandbox's home folder, which is saved together with the setup's results."""
 _UV_OPTIONS = "--python .venv/bin/python --no-cache"
 _TOOL_FILES = {
     "uv": ("uv.lock",),
@@ -56,16 +56,16 @@ _TOOL_FILES = {
 
 
 class PythonEnvironment(Record):
-    """How the project's Python is made and spoken to."""
+    """How the project's Python environment is created and called."""
 
     prefix: str = ""
-    """Before the name of a program."""
+    """Prefix of a program's name."""
     setup: tuple[ProjectCommand, ...] = ()
     build: ProjectCommand | None = None
 
 
 def find_python_environment(folder: ManifestFolder, programs: Iterable[str]) -> PythonEnvironment:
-    """The environment in which those programs, and the project itself, can be run."""
+    """Return the environment in which those programs and the project itself can run."""
     programs = set(programs)
     missing = sorted(programs - declared_packages(folder))
     tool, source = _find_environment_tool(folder)
@@ -93,7 +93,7 @@ def find_python_environment(folder: ManifestFolder, programs: Iterable[str]) -> 
 def command_in_environment(
     environment: PythonEnvironment, command: ProjectCommand | None
 ) -> ProjectCommand | None:
-    """A command as it is called in the environment."""
+    """Return a command as it is called in the environment."""
     if command is None:
         return None
     if environment.prefix:
@@ -104,7 +104,7 @@ def command_in_environment(
 
 
 def declared_packages(folder: ManifestFolder) -> frozenset[str]:
-    """Names of the packages that the project says it needs, for work and for tests."""
+    """Return the names of the packages that the project declares, for work and for tests."""
     project = nested_table(folder.pyproject, "project")
     lists = [project.get("dependencies"), *nested_table(project, "optional-dependencies").values()]
     lists += nested_table(folder.pyproject, "dependency-groups").values()
@@ -122,7 +122,7 @@ def declared_packages(folder: ManifestFolder) -> frozenset[str]:
 
 
 def _find_environment_tool(folder: ManifestFolder) -> tuple[str | None, str | None]:
-    """Which tool makes the environment, pip when none is named, and the file that says so."""
+    """Return the tool that creates the environment (pip by default) and the file that names it."""
     configured = nested_table(folder.pyproject, "tool")
     for name, files in _TOOL_FILES.items():
         if file := folder.find_first(*files):
@@ -166,7 +166,7 @@ def _install_command(tool: str, folder: ManifestFolder, programs: set[str]) -> s
 
 
 _OLD_PACKAGE = "setuptools"
-"""A new environment may have one of years ago, which satisfies most manifests and builds few."""
+"""A new environment may have a years-old version, which satisfies most manifests but builds few."""
 
 
 def _needs_newer_builder(needed: Sequence[str]) -> bool:
@@ -174,7 +174,8 @@ def _needs_newer_builder(needed: Sequence[str]) -> bool:
 
 
 def _uv_commands(folder: ManifestFolder, programs: set[str], needed: Sequence[str]) -> list[str]:
-    """uv is installed beside the project: what it installed runs without it, and offline."""
+    """Return uv commands; uv is installed beside the project, which then runs without it,
+    offline."""
     sync = f"{_VENV_BIN}{_install_command('uv', folder, programs)}"
     lines = ["python3 -m venv .venv", f"{_VENV_BIN}pip install uv", sync]
     if needed:
@@ -201,7 +202,7 @@ def _pip_commands(folder: ManifestFolder, programs: set[str], missing: Sequence[
 
 
 def _choose_test_groups(groups: dict[str, Any], programs: set[str]) -> list[str]:
-    """The groups that are for tests, and the first that holds each program still wanting."""
+    """Return the groups for tests, and the first one with each program still missing."""
     chosen = [name for name in groups if name in _TEST_GROUPS]
     wanting = programs.difference(*(_package_names(groups[name]) for name in chosen))
     for name, items in groups.items():
@@ -221,7 +222,7 @@ def _build_command(folder: ManifestFolder, tool: str | None) -> ProjectCommand |
 
 
 def _build_requirements(folder: ManifestFolder) -> list[str]:
-    """What builds the project, as its manifest says; older setuptools need wheel for that."""
+    """Return the manifest's build requirements; older setuptools also need wheel."""
     requires = nested_table(folder.pyproject, "build-system").get("requires")
     requires = requires if isinstance(requires, list) else ["setuptools"]
     wheel = ["wheel"] if "setuptools" in _package_names(requires) else []
@@ -236,7 +237,7 @@ def _installable_manifest(folder: ManifestFolder) -> str | None:
 
 
 def _package_names(requirements: Any) -> frozenset[str]:
-    """The packages that a list of requirements, or a table of them, names."""
+    """Return the package names in a list or table of requirements."""
     if not isinstance(requirements, list | dict):
         return frozenset()
     texts = (text for text in requirements if isinstance(text, str))
@@ -265,7 +266,7 @@ class PythonTool(Record):
     table: str
     files: tuple[str, ...] = ()
     section: str | None = None
-    """In setup.cfg or tox.ini."""
+    """Section in setup.cfg or tox.ini."""
 
 
 _LINTERS = (
@@ -296,7 +297,7 @@ _CHECKERS = (
 
 
 def probe_python_project(folder: ManifestFolder) -> DetectedProject | None:
-    """A Python project, when there is a manifest, or at least Python tests."""
+    """Probe for a Python project: a manifest, or at least Python tests."""
     tests = _list_test_files(folder)
     if folder.find_first(*_MANIFEST_FILES, "Pipfile", "manage.py") is None and not tests:
         return None
@@ -343,7 +344,7 @@ def _test_command(
 def _pytest_source(
     folder: ManifestFolder, declared: frozenset[str], tests: Sequence[str]
 ) -> str | None:
-    """Where it says that this project tests with pytest."""
+    """Return the file that shows that this project tests with pytest."""
     if "pytest" in nested_table(folder.pyproject, "tool"):
         return "pyproject.toml"
     if file := folder.find_first("pytest.ini", ".pytest.ini", "conftest.py", "tests/conftest.py"):
@@ -373,7 +374,7 @@ def _list_test_files(folder: ManifestFolder) -> list[str]:
 def _tool_command(
     tools: Iterable[PythonTool], folder: ManifestFolder, declared: frozenset[str]
 ) -> ProjectCommand | None:
-    """The first tool that is configured, else the first that is a dependency."""
+    """Return the first tool that is configured, else the first that is a dependency."""
     tools = tuple(tools)
     for tool in tools:
         source = folder.find_first(*tool.files)
@@ -398,7 +399,7 @@ def _pre_commit_command(folder: ManifestFolder) -> ProjectCommand | None:
 def _with_mypy_target(
     command: ProjectCommand | None, folder: ManifestFolder
 ) -> ProjectCommand | None:
-    """mypy wants to be told what to check, unless its configuration says it."""
+    """Add what mypy should check, unless its configuration says so."""
     if command is None or command.line != "mypy":
         return command
     settings = nested_table(folder.pyproject, "tool", "mypy")
@@ -442,17 +443,17 @@ _COMMAND_KINDS = ("test", "lint", "types", "build")
 
 
 class Discovery(Record):
-    """The commands of a repository, and where it says so."""
+    """The commands of a repository, and the files they were found in."""
 
     commands: CommandSettings
     sources: dict[str, str] = {}
-    """Which file told us: `test` → `pyproject.toml`."""
+    """Source file of each command: `test` → `pyproject.toml`."""
     seen: tuple[str, ...] = ()
-    """Other projects in the repository, for people to look at."""
+    """Other projects in the repository, listed for people."""
 
 
 def use_npm_instead(discovery: Discovery, missing: str | None) -> Discovery | None:
-    """The same commands by npm, where the package manager of the project is not installed."""
+    """Return the same commands with npm, if the project's package manager is not installed."""
     if missing not in ("pnpm", "yarn", "bun"):
         return None
     commands = discovery.commands
@@ -471,9 +472,9 @@ def use_npm_instead(discovery: Discovery, missing: str | None) -> Discovery | No
 
 
 def discover_commands(repo: Path) -> Discovery:
-    """The root first, and there the language with most files; Make fills the gaps.
+    """Discover commands: the root first, there the language with most files; Make fills gaps.
 
-    Another language's commands do not: its linter would pass for that of the whole project.
+    Other languages' commands do not: their linter would count for the whole project.
     """
     files = _list_files(repo)
     place = "" if _rank_projects(_open_folder(repo, files, "")) else _nearest_project_folder(files)
@@ -504,7 +505,7 @@ def discover_commands(repo: Path) -> Discovery:
 
 
 def detect_project(folder: ManifestFolder) -> DetectedProject:
-    """The project of one folder: its language with tests, or with most files."""
+    """Return the project of one folder: its language with tests, or with most files."""
     languages = _rank_projects(folder)
     return (
         languages[0]
@@ -514,7 +515,7 @@ def detect_project(folder: ManifestFolder) -> DetectedProject:
 
 
 def _rank_projects(folder: ManifestFolder) -> list[DetectedProject]:
-    """The languages of a folder: those with tests first, then by the number of their files."""
+    """Return the languages of a folder: those with tests first, then by number of files."""
     counts = Counter(PurePosixPath(name).suffix for name in folder.files)
 
     def weight(project: DetectedProject) -> tuple[bool, int]:
@@ -527,14 +528,14 @@ def _rank_projects(folder: ManifestFolder) -> list[DetectedProject]:
 
 
 def _nearest_project_folder(files: tuple[str, ...]) -> str:
-    """Of the folders with a manifest, the one nearest to the root, then the largest."""
+    """Return the folder with a manifest that is nearest to the root, then the largest."""
     places = {str(PurePosixPath(name).parent) for name in files if _is_manifest(name)}
     sizes = {place: sum(name.startswith(f"{place}/") for name in files) for place in places}
     return min(sizes, key=lambda place: (place.count("/"), -sizes[place], place), default="")
 
 
 def _list_other_projects(files: tuple[str, ...], place: str) -> tuple[str, ...]:
-    """Projects in other folders, nearest first."""
+    """Return projects in other folders, nearest first."""
     folder_depths = {
         f"{folder} ({_MANIFEST_LANGUAGES[PurePosixPath(name).name]})": folder.count("/")
         for name in files
@@ -563,7 +564,7 @@ def _source_from_root(place: str, source: str) -> str:
 
 
 def _list_files(repo: Path) -> tuple[str, ...]:
-    """The files git knows or would know; without git, those that do not look generated."""
+    """Return files that git tracks or would track; without git, those that are not generated."""
     git_listing = try_git_text(repo, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if git_listing:
         return tuple(name for name in git_listing.split("\0")[:MAX_FILES] if name)
@@ -578,7 +579,7 @@ def _list_files(repo: Path) -> tuple[str, ...]:
     return tuple(paths)
 
 
-# The text of a new `closeloop.toml`: what was found, and what can be said besides.
+# The text of a new `closeloop.toml`: what was found, and further settings.
 
 MAX_LISTED_PROJECTS = 8
 
@@ -649,9 +650,9 @@ _SECTIONS_TEXT = """\
 def render_config(
     found: Discovery, trials: Mapping[str, str] = {}, useless: Collection[str] = ()
 ) -> str:
-    """A file to start from: it says what was found and where, and explains every section.
+    """Render an initial configuration: what was found and where, with every section explained.
 
-    Beside a command stands how its trial ended; those that are of no use are only mentioned.
+    Each command has the result of its trial; unusable ones are only mentioned.
     """
     lines = ["# The project's own commands, run from the root of the repository.", "[commands]"]
     for name, about in _COMMAND_DESCRIPTIONS.items():

@@ -1,4 +1,4 @@
-"""What a request must name: all that its hidden tests use of the work and that the base lacks."""
+"""Names that a request must contain: what hidden tests use of the work and the base lacks."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from closeloop.tasks.work_history import PastWork, find_words_at
 from closeloop.text.code_patterns import parse_python
 from closeloop.text.wording import compile_lazily
 
-# What Python tests need of a change: modules, names, members and keywords that its base lacks.
+# What Python tests need of a change: modules, names, members and keywords the base lacks.
 
 
 MAX_STAR_DEPTH = 4
-"""Modules that pass names on with `import *`, one from the other."""
+"""Maximum chain of modules that re-export names with `import *`."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class PythonFiles:
-    """The Python files of one commit, by path and by the name they are imported under."""
+    """The Python files of one commit, by path and by import name."""
 
     def __init__(self, paths: Iterable[str], read_text: Callable[[str], str | None]) -> None:
         self.paths = frozenset(path for path in paths if path.endswith(".py"))
@@ -43,11 +43,11 @@ class PythonFiles:
                 self._modules[name] = path
 
     def find_module(self, name: str) -> str | None:
-        """The file of a module, by its dotted name."""
+        """Return the file of a module, by its dotted name."""
         return self._modules.get(name)
 
     def find_relative(self, importer: str, level: int, name: str) -> str | None:
-        """The file that a relative import in a file means."""
+        """Return the file that a relative import means."""
         parents = PurePosixPath(importer).parents
         if level > len(parents):
             return None
@@ -56,11 +56,11 @@ class PythonFiles:
         return next((path for path in files if path in self.paths), None)
 
     def module_name(self, path: str) -> str:
-        """The shortest name that a file is imported under."""
+        """Return the shortest name under which a file is imported."""
         return min(self._import_names(path), key=len, default=path)
 
     def parse_file(self, path: str) -> ast.Module | None:
-        """The tree of a file; None where it cannot be read as Python."""
+        """Return the syntax tree of a file; None if it does not parse as Python."""
         if path not in self._trees:
             text = self._read_text(path)
             try:
@@ -70,7 +70,7 @@ class PythonFiles:
         return self._trees[path]
 
     def list_bindings(self, path: str, depth: int = MAX_STAR_DEPTH) -> frozenset[str] | None:
-        """The names that a module has, those of `import *` too; None where nobody can know."""
+        """Return a module's names, including those of `import *`; None if they cannot be known."""
         tree = self.parse_file(path)
         if tree is None or depth == 0:
             return None
@@ -87,13 +87,13 @@ class PythonFiles:
         return None if "__getattr__" in names else frozenset(names)
 
     def find_import(self, importer: str, node: ast.ImportFrom) -> str | None:
-        """The file that a `from … import` takes its names from."""
+        """Return the file that a `from … import` takes its names from."""
         if node.level:
             return self.find_relative(importer, node.level, node.module or "")
         return self.find_module(node.module or "")
 
     def _import_names(self, path: str) -> Iterator[str]:
-        """Dotted names, each from a folder that is no package itself."""
+        """Yield dotted names, each starting at a folder that is not a package."""
         stem = path.rpartition(".")[0].removesuffix("/__init__")
         parts = stem.split("/")
         for start in range(len(parts)):
@@ -103,7 +103,7 @@ class PythonFiles:
 
 
 def _walk_module_level(tree: ast.AST) -> Iterator[ast.AST]:
-    """Statements that bind names of the module: also those under `if`, `try` and `with`."""
+    """Yield statements that bind names of the module, also under `if`, `try` and `with`."""
     for node in ast.iter_child_nodes(tree):
         yield node
         if not isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.Lambda)):
@@ -123,16 +123,16 @@ def _bound_names(node: ast.AST) -> set[str]:
 
 
 class PythonMember(Record):
-    """Something of a class or a function: a method, an attribute, or a parameter."""
+    """A member of a class or a function: a method, an attribute, or a parameter."""
 
     owner: str
-    """In its module: `Shop`, `Shop.refund`."""
+    """Its owner in the module: `Shop`, `Shop.refund`."""
     name: str
     is_parameter: bool = False
 
 
 def list_members(tree: ast.Module | None) -> frozenset[PythonMember]:
-    """The methods, attributes and parameters that a module defines."""
+    """Return the methods, attributes and parameters that a module defines."""
     return frozenset(_walk_members(tree, "")) if tree is not None else frozenset()
 
 
@@ -150,7 +150,7 @@ def _walk_members(node: ast.AST, owner: str) -> Iterator[PythonMember]:
 
 
 def _list_class_attributes(node: ast.ClassDef) -> set[str]:
-    """Methods, what is assigned in the class, and what its methods give `self`."""
+    """Return methods, class attributes, and attributes that methods set on `self`."""
     names = {name for child in node.body for name in _assigned_names(child)}
     names |= {child.name for child in node.body if isinstance(child, _FUNCTIONS)}
     for child in ast.walk(node):
@@ -180,13 +180,13 @@ class PythonUse(Record):
 
     attributes: frozenset[str] = frozenset()
     keywords: frozenset[tuple[str, str]] = frozenset()
-    """What is called, by its last name, and the keyword it is given."""
+    """The last name of the callee, and the keyword passed to it."""
     names: frozenset[str] = frozenset()
     """Names that the file does not bind, and arguments, which may be fixtures."""
 
 
 def read_test_use(tree: ast.Module | None, lines: frozenset[int]) -> PythonUse:
-    """What the given lines of a test file use."""
+    """Return what the given lines of a test file use."""
     attributes: set[str] = set()
     keywords: set[tuple[str, str]] = set()
     arguments: set[str] = set()
@@ -216,12 +216,12 @@ def read_test_use(tree: ast.Module | None, lines: frozenset[int]) -> PythonUse:
 
 
 class ImportNeed(Record):
-    """A module or a name of one that tests need and the base lacks."""
+    """A module, or a name in one, that tests need and the base lacks."""
 
     module: str
     name: str = ""
     imported: bool = True
-    """Else it is only asked for as the module's attribute."""
+    """Whether it is imported; else it is only read as an attribute of the module."""
 
     @property
     def path(self) -> str:
@@ -231,7 +231,7 @@ class ImportNeed(Record):
 def list_import_needs(
     test: str, before: PythonFiles, after: PythonFiles, given: frozenset[str]
 ) -> Iterator[ImportNeed]:
-    """What a test file takes from modules of the project and the base does not have.
+    """Yield what a test file takes from the project's modules and the base lacks.
 
     `given` are the files that come with the tests.
     """
@@ -256,7 +256,7 @@ def list_import_needs(
 def _list_attribute_needs(
     tree: ast.Module, modules: dict[str, str], before: PythonFiles, after: PythonFiles
 ) -> Iterator[ImportNeed]:
-    """What is asked for as an attribute of a module, by the name it has in the file."""
+    """Yield what is read as an attribute of a module, by its name in the file."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and (path := modules.get(ast.unparse(node.value))):
             name = after.module_name(path)
@@ -291,19 +291,19 @@ def _find_submodule(test: str, node: ast.ImportFrom, name: str, files: PythonFil
 
 
 def _find_base_path(path: str, before: PythonFiles, after: PythonFiles) -> str | None:
-    """Where the base has a module of the work: a package may have been a file."""
+    """Return the base's path of a module of the work: a package may have been a file."""
     return path if path in before.paths else before.find_module(after.module_name(path))
 
 
 def _lacks_name(path: str, name: str, before: PythonFiles, after: PythonFiles) -> bool:
-    """Whether the work gives a module a name that it does not have at the base."""
+    """Return whether the work adds a name to a module that the base's module lacks."""
     base_path = _find_base_path(path, before, after)
     old = before.list_bindings(base_path) if base_path else frozenset[str]()
     new = after.list_bindings(path)
     return old is not None and name not in old and (new is None or name in new)
 
 
-# What a request must name: all that its hidden tests use of the work and that the base lacks.
+# Names that a request must contain: what hidden tests use of the work and the base lacks.
 
 
 MAX_FILE_CHARS = 400_000
@@ -312,20 +312,20 @@ _HUNK_HEADER = compile_lazily(r"@@ -\d{1,9}(?:,\d{1,9})? \+(\d{1,9})(?:,\d{1,9})
 
 
 class RequiredName(Record):
-    """A name that the tests use, as the request tells it."""
+    """A name that the tests use, as the request states it."""
 
     label: str
-    """With where it belongs: `` `shop.orders.refund` ``, `` `refund` of `src/orders.ts` ``."""
+    """With its location: `` `shop.orders.refund` ``, `` `refund` of `src/orders.ts` ``."""
     imported: bool = False
-    """The tests cannot even be loaded without it."""
+    """Whether the tests cannot be loaded without it."""
 
     def is_told(self, prompt: str) -> bool:
-        """Whether a request has each of its parts as a word."""
+        """Return whether a request contains each of its parts as a word."""
         return is_label_told(self.label, prompt)
 
 
 class WorkFiles:
-    """The files of a piece of work before and after it, read when they are asked for."""
+    """The files of a piece of work before and after it, read on demand."""
 
     def __init__(
         self,
@@ -357,14 +357,14 @@ class WorkFiles:
 
     @property
     def test_paths(self) -> tuple[str, ...]:
-        """The files that come with the tests and are there after the work."""
+        """Return the files that come with the tests and exist after the work."""
         return tuple(
             path for path in (*self.parts.tests, *self.parts.support) if path in self.tip_paths
         )
 
 
 def find_required_names(files: WorkFiles, source: str, tests: str) -> list[RequiredName]:
-    """All that the tests use and the base lacks, what they import first."""
+    """Return all names that the tests use and the base lacks, imported ones first."""
     lines = list_added_lines(tests)
     found = [
         *_find_python_names(files, lines),
@@ -379,19 +379,19 @@ def find_required_names(files: WorkFiles, source: str, tests: str) -> list[Requi
 
 
 def find_untold_names(prompt: str, names: Sequence[RequiredName]) -> list[str]:
-    """What the tests import that neither the base nor the request has: nobody could load them."""
+    """Return imports of the tests that neither base nor request has: they could not be loaded."""
     return [name.label for name in names if name.imported and not name.is_told(prompt)]
 
 
 def describe_untold_names(untold: Sequence[str]) -> str:
-    """Why nobody could fulfil a request."""
+    """Describe why nobody could fulfil a request."""
     more = f" and {len(untold) - 3} more" if len(untold) > 3 else ""
     named = ", ".join(untold[:3])
     return f"its tests need {named}{more}, which are neither in the request nor in the base"
 
 
 def list_added_lines(patch: str) -> dict[str, frozenset[int]]:
-    """The numbers of the lines that a patch adds, by file."""
+    """Return the numbers of the lines that a patch adds, by file."""
     added: dict[str, set[int]] = {}
     path, number, inside = "", 0, False
     for line in patch.split("\n"):
@@ -409,7 +409,7 @@ def list_added_lines(patch: str) -> dict[str, frozenset[int]]:
 
 
 def _is_implied(name: RequiredName, labels: dict[str, RequiredName]) -> bool:
-    """Whether a longer name tells it already: a module by what is taken from it."""
+    """Return whether a longer name already implies it: a module by what is taken from it."""
     bare = name.label.strip("`")
     return any(other != name.label and other.startswith(f"`{bare}.") for other in labels)
 
@@ -448,7 +448,7 @@ def _find_python_names(
 
 
 def _list_new_members(path: str, before: PythonFiles, after: PythonFiles) -> set[PythonMember]:
-    """What a file defines after the work only, but for what Python itself has names for."""
+    """Return what a file defines only after the work, without Python's special names."""
     new = list_members(after.parse_file(path))
     old = list_members(before.parse_file(path)) if path in before.paths else ()
     return {
@@ -462,7 +462,7 @@ def _list_new_bindings(path: str, before: PythonFiles, after: PythonFiles) -> fr
 
 
 def _uses_member(use: PythonUse, member: PythonMember, known: frozenset[str]) -> bool:
-    """Whether tests use a member: a keyword by what is called, another where its name is new."""
+    """Return whether tests use a member: a keyword by its callee, another if its name is new."""
     owner = member.owner.removesuffix(".__init__").rpartition(".")[2]
     if (owner, member.name) in use.keywords:
         return True
@@ -481,12 +481,12 @@ def _label_member(module: str, member: PythonMember) -> RequiredName:
 
 
 def find_code_words(files: WorkFiles, words: Sequence[str]) -> frozenset[str]:
-    """Those of some words that the base's code has: what documents say is no name yet."""
+    """Return which of the words occur in the base's code; documents do not count."""
     return find_words_at(files.repo, files.work.base, words, is_code_path)
 
 
 def is_code_path(path: str) -> bool:
-    """Whether a file is code, by its ending."""
+    """Return whether a file is code, by its ending."""
     return PurePosixPath(path).suffix in _CODE_SUFFIXES
 
 
@@ -529,7 +529,7 @@ def _find_script_names(files: WorkFiles) -> Iterator[RequiredName]:
 
 
 def _resolve_script(importer: str, target: str, paths: frozenset[str]) -> str | None:
-    """The file that a relative import means, with the endings that may be left out."""
+    """Return the file that a relative import means, trying endings that may be omitted."""
     place = normpath(str(PurePosixPath(importer).parent / target)).removeprefix("./")
     stem = re.sub(r"\.[cm]?[jt]sx?$", "", place)
     index = "" if place == "." else f"{place}/"
@@ -543,7 +543,7 @@ def _resolve_script(importer: str, target: str, paths: frozenset[str]) -> str | 
 
 
 def _lacks_export(files: WorkFiles, path: str, name: str) -> bool:
-    """Whether a module has a name after the work and its base has not, as far as words tell."""
+    """Return whether a module has a name only after the work, judged by its words."""
     before = _read_exports(path, files.base_paths, files.read_base)
     after = _read_exports(path, files.tip_paths, files.read_tip)
     word = re.compile(rf"(?<![\w$]){re.escape(name)}(?![\w$])")
@@ -553,7 +553,7 @@ def _lacks_export(files: WorkFiles, path: str, name: str) -> bool:
 def _read_exports(
     path: str, paths: frozenset[str], read_text: Callable[[str], str | None], depth: int = 4
 ) -> str:
-    """The text of a module and of those that it passes on whole."""
+    """Return the text of a module and of those that it re-exports entirely."""
     text = read_text(path) or ""
     passed_on = (
         _read_exports(found, paths, read_text, depth - 1)
@@ -600,14 +600,14 @@ def _find_go_names(files: WorkFiles, tests: str) -> Iterator[RequiredName]:
 
 
 def _declares_go_name(tests: str, name: str) -> bool:
-    """Whether tests have a variable, a parameter or a field of a table that is so called."""
+    """Return whether tests declare a variable, parameter or table field of that name."""
     return (
         re.search(rf"\b{name}(?:, \w+)*(?: :?= |\s+[\w\[\]*.]+(?:$|[,)]))", tests, re.M) is not None
     )
 
 
 def _go_names(text: str) -> Iterator[tuple[str, str]]:
-    """Each top-level name of a Go file, behind the type that it belongs to."""
+    """Yield each top-level name of a Go file, preceded by its type."""
     for found in _GO_DEFINITION.finditer(text):
         yield found["owner"] or "", found["function"] or found["name"]
     for block in _GO_BLOCK.finditer(text):
@@ -617,7 +617,7 @@ def _go_names(text: str) -> Iterator[tuple[str, str]]:
                     yield block[1] or "", name
 
 
-# Other languages, and what scripts use besides: words that work and tests both bring.
+# Other languages, and further uses in scripts: words that work and tests both introduce.
 
 
 def _find_other_names(files: WorkFiles, source: str, tests: str) -> Iterator[RequiredName]:
@@ -635,7 +635,7 @@ def _find_other_names(files: WorkFiles, source: str, tests: str) -> Iterator[Req
 
 
 def _find_bringing_file(patch: str, name: str) -> str | None:
-    """The first file of code that a patch brings a name to; declarations of types come last."""
+    """Return the first code file to which a patch adds a name; type declarations come last."""
     found = []
     for piece in re.split(r"(?m)^(?=diff --git )", patch):
         header = re.search(r"^\+\+\+ b/(\S+)$", piece, re.MULTILINE)
@@ -646,7 +646,7 @@ def _find_bringing_file(patch: str, name: str) -> str | None:
 
 
 def _drop_files(patch: str, endings: tuple[str, ...]) -> str:
-    """A patch without the files of some kinds."""
+    """Return a patch without files of these endings."""
     pieces = re.split(r"(?m)^(?=diff --git )", patch)
     return "".join(
         piece for piece in pieces if not piece.partition("\n")[0].strip('"').endswith(endings)

@@ -1,4 +1,4 @@
-"""Mend a recipe by what its first try said: add what tests lack, leave out what cannot be had."""
+"""Setup recipes for old commits, and how to repair a recipe after its first try."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from closeloop.tasks.other_projects import NPM_INSTALL, ManifestFolder, call_wit
 from closeloop.tasks.project_discovery import detect_project
 from closeloop.text.wording import compile_lazily
 
-# How to make the environment of an old commit: by its own metadata, as of its own time.
+# Recreate the environment of an old commit: by its own metadata, as of its own time.
 
 
 REQUIREMENTS_PATTERN = r"requirements[^/]*(/[^/]+)?\.txt"
@@ -39,7 +39,7 @@ _PINNED_REQUIREMENT = compile_lazily(
 )
 _QUARTER_LENGTH = timedelta(days=92)
 _BARE_INSTALL = "nothing but the project and its test runner"
-"""Where plug-ins are too old for the runner, it cannot even begin."""
+"""If plug-ins are too old for the runner, it does not even start."""
 
 
 class Recipe(Record):
@@ -48,15 +48,15 @@ class Recipe(Record):
     setup: tuple[str, ...]
     test: str
     how: str
-    """In a few words, for people."""
+    """Short description for people."""
     last: bool = False
-    """Only where nothing else works."""
+    """Use only if nothing else works."""
     left_out: tuple[str, ...] = ()
     """Requirements that cannot be installed here."""
 
 
 class PythonRequirements(Record):
-    """What a Python project's tests need, as the project says."""
+    """What a Python project's tests need, as the project declares."""
 
     extras: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -74,11 +74,11 @@ class ConfiguredCommands(Record):
 
     commands: CommandSettings
     edited: bool
-    """They are not just what was found: somebody knows better."""
+    """Whether they differ from what was detected: somebody edited them."""
 
 
 def detect_edited_commands(commands: CommandSettings, head: ManifestFolder) -> ConfiguredCommands:
-    """What is configured, held against what would be found at the newest commit."""
+    """Compare the configured commands with those detected at the newest commit."""
     test_command = detect_project(head).test
     return ConfiguredCommands(
         commands=commands, edited=commands.test != (test_command.line if test_command else None)
@@ -88,7 +88,7 @@ def detect_edited_commands(commands: CommandSettings, head: ManifestFolder) -> C
 def list_recipes(
     folder: ManifestFolder, known: ConfiguredCommands, at: datetime, tag: str | None = None
 ) -> list[Recipe]:
-    """Ways to try, the likeliest first. What people configured comes before what we think."""
+    """Return recipes to try, likeliest first; configured commands precede detected ones."""
     project = detect_project(folder)
     found_recipes = []
     if project.kind == "Python" and (project.test or _has_python_tests(folder)):
@@ -120,14 +120,15 @@ def list_recipes(
 
 
 def _has_python_tests(folder: ManifestFolder) -> bool:
-    """Whether pytest would find tests, also where nothing in the project names a runner."""
+    """Return whether pytest would find tests, even if nothing in the project names a runner."""
     return any(re.search(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$", name) for name in folder.files)
 
 
 def package_cutoff_day(at: datetime, minor: int = sys.version_info[1]) -> str:
-    """The day to resolve packages at: the end of the quarter, so that neighbours share it.
+    """Return the day at which to resolve packages: the end of the quarter, shared by neighbours.
 
-    Not before packages knew our own Python, half a year after its release: each October since 3.9.
+    Not before packages supported our Python, half a year after its release: each October since
+    3.9.
     """
     later = at + _QUARTER_LENGTH
     quarter = f"{later.year}-{(later.month - 1) // 3 * 3 + 1:02}-01"
@@ -135,7 +136,7 @@ def package_cutoff_day(at: datetime, minor: int = sys.version_info[1]) -> str:
 
 
 def find_python_requirements(folder: ManifestFolder) -> PythonRequirements:
-    """Test requirements by their usual names; development ones only where there are no others."""
+    """Return test requirements by their usual names; development ones only without others."""
     extras = {**nested_table(folder.pyproject, "project", "optional-dependencies")}
     extras |= dict.fromkeys(folder.read_section("setup.cfg", "options.extras_require"))
     extras |= dict.fromkeys(_TEST_EXTRA.findall(folder.read_text("setup.py")))
@@ -174,7 +175,7 @@ def find_python_requirements(folder: ManifestFolder) -> PythonRequirements:
 def _python_recipes(
     folder: ManifestFolder, test: str, at: datetime, tag: str | None
 ) -> list[Recipe]:
-    """A virtual environment; uv resolves as of a date, and the newest is tried where that fails."""
+    """Return recipes with a virtual environment: uv resolves as of a date, then the newest."""
     requirements = find_python_requirements(folder)
     runner = "pytest" if "pytest" in test else ""
     line = f"{_VENV_BIN}python -m unittest discover" if not runner else f"{_VENV_BIN}pytest"
@@ -208,13 +209,13 @@ def _python_recipes(
 
 
 def _npm_recipes(test: str) -> list[Recipe]:
-    """Without the package manager that a project is made with, which may not be installed."""
+    """Return recipes with npm, since the project's package manager may not be installed."""
     line = call_with_npm(test)
     return [] if line == test else [Recipe(setup=(NPM_INSTALL,), test=line, how="with npm")]
 
 
 def _runner_recipes(folder: ManifestFolder, known: Recipe) -> list[Recipe]:
-    """The runners that a project depends on, where its script hides which one it calls."""
+    """Return the runners a project depends on, if its script hides which one it calls."""
     package = folder.read_json("package.json")
     tools = nested_table(package, "devDependencies") | nested_table(package, "dependencies")
     if detect_runner(known.test) is not None:
@@ -261,7 +262,7 @@ def _path_mentions(path: str, names: tuple[str, ...]) -> bool:
 
 
 def _tox_packages(folder: ManifestFolder) -> list[str]:
-    """What tox installs for the tests, but for what depends on the environment's name."""
+    """Return what tox installs for the tests, except what depends on the environment's name."""
     packages = []
     for line in folder.read_section("tox.ini", "testenv").get("deps", "").splitlines():
         requirement = line.strip()
@@ -271,7 +272,7 @@ def _tox_packages(folder: ManifestFolder) -> list[str]:
 
 
 def _poetry_packages(poetry: dict[str, Any]) -> list[str]:
-    """Poetry's own tables of development packages, which nobody else reads."""
+    """Return packages in Poetry's own development tables, which no other tool reads."""
     groups = [nested_table(poetry, "dev-dependencies")]
     for name, group in nested_table(poetry, "group").items():
         if name.lower() in (*_TEST_GROUPS, *_DEV_GROUPS):
@@ -311,11 +312,11 @@ _PLUGIN_OPTIONS = {
     r"--sugar|-p sugar": "pytest-sugar",
     r"--strict-no-cover": "covdefaults",
 }
-"""Options that pytest knows by a plug-in only → its package."""
+"""Options that pytest knows only through a plug-in → its package."""
 
 
 def find_addopts_plugins(folder: ManifestFolder) -> tuple[str, ...]:
-    """The plug-ins without which pytest does not even begin: its own configuration names them."""
+    """Return plug-ins that pytest's configuration requires to start."""
     options, required = "", ""
     for table in read_pytest_options(folder):
         options = options or " ".join(split_option_words(table.get("addopts")))
@@ -330,7 +331,7 @@ def find_addopts_plugins(folder: ManifestFolder) -> tuple[str, ...]:
 
 
 def _version_variables(folder: ManifestFolder, tag: str | None) -> str:
-    """A version for projects that take it from tags: the prepared tree has none."""
+    """Return variables with a version, for projects that take it from tags: the tree has none."""
     match = _VERSION_NUMBER.search(f" {tag}") if tag else None
     manifests = "".join(
         folder.read_text(name) for name in ("pyproject.toml", "setup.py", "setup.cfg")
@@ -341,10 +342,10 @@ def _version_variables(folder: ManifestFolder, tag: str | None) -> str:
     return f"SETUPTOOLS_SCM_PRETEND_VERSION={version} PBR_VERSION={version} "
 
 
-# Mend a recipe by what its first try said: add what tests lack, leave out what cannot be had.
+# Repair a recipe after its first try: add what tests lack, drop what cannot be installed.
 
 
-# What a Python project's tests turn out to lack, of what the project itself names somewhere.
+# Packages that a Python project's tests lack and that the project names somewhere.
 
 MAX_MODULES = 20
 _MISSING_MODULE = compile_lazily(r"No module named '([A-Za-z]\w*)")
@@ -361,7 +362,8 @@ _OPTIONAL_MODULE = compile_lazily(
 
 
 def find_named_packages(folder: ManifestFolder) -> frozenset[str]:
-    """What could be a package: words of the files that say what is needed, but for its own."""
+    """Return possible packages: words of files that declare needs, without the project's own
+    names."""
     texts = (folder.read_text(name) for name in folder.files if _MANIFEST_PATH.fullmatch(name))
     words = {_normalise_package(word) for text in texts for word in _PACKAGE_WORD.findall(text)}
     return frozenset(words - {_normalise_package(part) for part in _own_names(folder)})
@@ -370,9 +372,9 @@ def find_named_packages(folder: ManifestFolder) -> frozenset[str]:
 def add_missing_packages(
     recipe: Recipe, output: str, packages: frozenset[str], wanted: Sequence[str] = ()
 ) -> Recipe | None:
-    """The recipe with what its run lacked besides; None where the project names none of that.
+    """Add what the run lacked to the recipe; None if the project names none of it.
 
-    `wanted`: what is known to be lacking by its package.
+    `wanted`: packages known to be missing.
     """
     *before, install = recipe.setup or ("",)
     if _INSTALL_COMMAND not in install:
@@ -402,7 +404,8 @@ def add_missing_packages(
 
 
 def describe_optional_modules(tests: str) -> str:
-    """What tests skip themselves without, by their patch, said as Python says it."""
+    """Return modules without which tests skip themselves, by their patch, phrased as Python
+    does."""
     modules = dict.fromkeys(next(filter(None, found)) for found in _OPTIONAL_MODULE.findall(tests))
     return "\n".join(f"No module named '{name}'" for name in modules)
 
@@ -416,7 +419,7 @@ _OTHER_EXTRA = compile_lazily(
 
 
 def find_extra_packages(folder: ManifestFolder) -> dict[str, tuple[str, ...]]:
-    """Extras that users of the project may want → their packages."""
+    """Return optional extras of the project → their packages."""
     listed: dict[str, Any] = {**nested_table(folder.pyproject, "tool", "poetry", "extras")}
     listed |= nested_table(folder.pyproject, "project", "optional-dependencies")
     listed |= _read_setup_extras(folder.read_text("setup.py"))
@@ -437,7 +440,7 @@ def find_extra_packages(folder: ManifestFolder) -> dict[str, tuple[str, ...]]:
 
 
 def _read_setup_extras(script: str) -> dict[str, Any]:
-    """What a `setup.py` gives as `extras_require`, by its syntax."""
+    """Return `extras_require` of a `setup.py`, by its syntax."""
     extras: dict[str, Any] = {}
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         for node in ast.walk(ast.parse(script)):
@@ -452,7 +455,8 @@ def _names_extras(node: ast.keyword | ast.Assign) -> bool:
 
 
 def _read_literal_lists(node: ast.expr) -> dict[str, Any]:
-    """The entries of a dictionary that are plain lists; others, such as sums, are left out."""
+    """Return the entries of a dictionary that are plain lists; others, such as sums, are
+    skipped."""
     lists = {}
     for key, value in (
         zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
@@ -464,7 +468,7 @@ def _read_literal_lists(node: ast.expr) -> dict[str, Any]:
 
 
 def find_lacking_extras(complaints: Iterable[str], extras: dict[str, tuple[str, ...]]) -> list[str]:
-    """Packages of extras that tests say they lack, by the extra's name or the package's own."""
+    """Return packages of extras that tests report missing, by the extra's or package's name."""
     lines = (line for text in complaints for line in text.splitlines() if _LACKING.search(line))
     words = {_normalise_package(word) for line in lines for word in _PACKAGE_WORD.findall(line)}
     found = (
@@ -477,7 +481,7 @@ def find_lacking_extras(complaints: Iterable[str], extras: dict[str, tuple[str, 
 
 
 def _own_names(folder: ManifestFolder) -> set[str]:
-    """Names of folders and modules in the project: to install those would hide its own code."""
+    """Return the project's folders and modules: installing those would hide its own code."""
     names = {part for path in folder.files for part in path.split("/")}
     return names | {name.removesuffix(".py") for name in names}
 
@@ -486,7 +490,7 @@ def _normalise_package(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name.lower())
 
 
-# What cannot be installed: the rest is tried without it.
+# Requirements that cannot be installed: the rest is tried without them.
 
 MAX_LEFT_OUT = 4
 _PACKAGE = r"([A-Za-z][\w.-]*)"
@@ -495,13 +499,13 @@ _UNINSTALLABLE = (
     compile_lazily(rf"Because (?:only )?(?:there (?:is|are) no versions? of )?{_PACKAGE}"),
     compile_lazily(rf"(?:you require|requirement|distribution found for) {_PACKAGE}"),
 )
-"""How uv and pip name what they cannot install."""
+"""Messages in which uv and pip name what they cannot install."""
 
 
 def leave_out_requirement(recipe: Recipe, output: str, folder: ManifestFolder) -> Recipe | None:
-    """The recipe without what its installation says cannot be had; None where that is not known.
+    """Return the recipe without what could not be installed; None if that is unknown.
 
-    Only what tests need besides is left out: what the project itself depends on stays.
+    Only extra test requirements are dropped: the project's own dependencies stay.
     """
     *before, install = recipe.setup or ("",)
     if _INSTALL_COMMAND not in install or len(recipe.left_out) >= MAX_LEFT_OUT:
@@ -523,7 +527,7 @@ def leave_out_requirement(recipe: Recipe, output: str, folder: ManifestFolder) -
 
 
 def _expand_requirements(words: list[str], folder: ManifestFolder) -> list[str]:
-    """The arguments with requirement files, groups and extras written out, where they can be."""
+    """Expand requirement files, groups and extras in the arguments, if possible."""
     extras = nested_table(folder.pyproject, "project", "optional-dependencies")
     groups = nested_table(folder.pyproject, "dependency-groups")
     expanded: list[str] = []
@@ -546,7 +550,7 @@ def _expand_requirements(words: list[str], folder: ManifestFolder) -> list[str]:
 
 
 def _read_requirements(text: str) -> list[str]:
-    """The plain lines of a requirement file; [] where it leads to other files."""
+    """Return the plain lines of a requirement file; [] if it refers to other files."""
     lines = [line.partition(" #")[0].strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     return [] if any(line.startswith("-") for line in lines) else lines

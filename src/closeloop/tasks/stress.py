@@ -1,7 +1,7 @@
-"""Make a proved task harder in one way: the way in which one failure mode shows.
+"""Make a proved task harder in one way, which provokes one failure mode.
 
-Nothing is left to chance: the same task gives the same variants. Each is proved like any other
-task before it counts.
+Deterministic: the same task gives the same variants. Each is proved like any other task before it
+counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from closeloop.text.code_patterns import parse_python
 from closeloop.text.patches import parse_patch
 from closeloop.text.wording import escape_glob, matches_globs
 
-# Variants by words: rules that are said once, and a decision that is not said at all.
+# Variants by wording: rules that are stated once, and a decision that is not stated.
 
 
 _MANIFEST_FILES = (
@@ -44,7 +44,7 @@ _DECISION = re.compile(
 
 
 def add_constraints(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
-    """Several steps, under rules that stand only at the beginning: will they hold to the end?"""
+    """Add several steps, under rules stated only at the beginning: are they kept to the end?"""
     files = parse_patch(task.reference or "").files
     touched = {file.path for file in files}
     kept_files = [
@@ -87,7 +87,7 @@ def add_constraints(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
 
 
 def remove_decision(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
-    """The request without one thing that the tests insist on: somebody has to ask."""
+    """Remove one thing from the request that the tests require: the agent has to ask."""
     del tree
     prompt, answer = _remove_names(task.prompt) or _remove_literal(task) or ("", "")
     if len(prompt.split()) < 4:
@@ -98,7 +98,7 @@ def remove_decision(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
 
 
 def unchanged_files_command(files: Mapping[str, bytes]) -> str:
-    """A command that fails once one of these files is another."""
+    """Return a command that fails if one of these files changed."""
     sums = [f"{hashlib.sha256(content).hexdigest()}  {path}" for path, content in files.items()]
     return f"printf '%s\\n' {' '.join(map(shlex.quote, sums))} | sha256sum -c --quiet -"
 
@@ -109,7 +109,7 @@ def _remove_names(prompt: str) -> tuple[str, str] | None:
 
 
 def _remove_literal(task: Task) -> tuple[str, str] | None:
-    """The first name, text or number that only request and tests have."""
+    """Remove the first name, text or number that only request and tests have."""
     tests = "\n".join(
         line[1:] for line in (task.acceptance.patch or "").split("\n") if line.startswith("+")
     )
@@ -123,18 +123,18 @@ def _remove_literal(task: Task) -> tuple[str, str] | None:
     return None
 
 
-# Variants by what imports what: the place to change is far away, or others depend on it.
+# Variants by imports: the place to change is far away, or others depend on it.
 
 
 MAX_MODULES = 3000
 MAX_FILE_BYTES = 1 << 20
 IMPORT_STEPS = (3, 2)
-"""So many imports away, the farther the better."""
+"""Distances in imports, preferred first."""
 MIN_USERS = 2
 
 
 def name_distant_entry(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
-    """The file to change is not named, and two or three imports from what is named."""
+    """Do not name the file to change, but one two or three imports away from it."""
     target = find_python_target(task)
     modules = _project_modules(tree)
     imports_by_file = {
@@ -166,7 +166,7 @@ def name_distant_entry(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
 
 
 def protect_shared_helper(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
-    """A function that the change leans on, and others too: it must stay as it is."""
+    """Protect a function that the change and others rely on: it must stay as it is."""
     target = find_python_target(task)
     touched = {file.path for file in parse_patch(task.reference or "").files}
     modules = _project_modules(tree)
@@ -193,7 +193,7 @@ def protect_shared_helper(task: Task, tree: Path) -> tuple[Task, dict[str, str]]
 
 
 def find_python_target(task: Task) -> str:
-    """The Python file that the reference changes most."""
+    """Return the Python file that the reference changes most."""
     files = [
         file
         for file in parse_patch(task.reference or "").files
@@ -205,7 +205,7 @@ def find_python_target(task: Task) -> str:
 
 
 def python_module_name(path: str, tree: Path) -> str:
-    """What a file is imported as: from the topmost folder that is a package."""
+    """Return a file's import name, from the topmost folder that is a package."""
     file = PurePosixPath(path)
     parts = [file.stem] if file.stem != "__init__" else []
     folder = file.parent
@@ -216,13 +216,13 @@ def python_module_name(path: str, tree: Path) -> str:
 
 
 def _project_modules(tree: Path) -> dict[str, str]:
-    """Names of the project's modules, and their files."""
+    """Return the names of the project's modules, with their files."""
     files = sorted(str(path.relative_to(tree)) for path in tree.rglob("*.py") if path.is_file())
     return {python_module_name(path, tree): path for path in files[:MAX_MODULES]}
 
 
 def _imported_names(file: Path, path: str, modules: dict[str, str]) -> set[tuple[str, str]]:
-    """Functions and the like that a file takes from modules of the project."""
+    """Return functions and other names that a file imports from modules of the project."""
     imported = set()
     for node in ast.walk(_parse_file(file)):
         if isinstance(node, ast.ImportFrom):
@@ -245,7 +245,7 @@ def _imported_files(file: Path, path: str, modules: dict[str, str]) -> Iterator[
 
 
 def _absolute_module(node: ast.ImportFrom, path: str, modules: dict[str, str]) -> str:
-    """The module that is meant, where it is said from here on."""
+    """Return the absolute module name of a relative import."""
     if not node.level:
         return node.module or ""
     own = next((name for name, file in modules.items() if file == path), "")
@@ -271,14 +271,14 @@ def _is_test_path(path: str) -> bool:
 
 
 def _remove_file_names(prompt: str, path: str, module: str) -> str:
-    """The request without the names of the file."""
+    """Return the request without the names of the file."""
     names = [path, module, PurePosixPath(path).name]
     for name in sorted(filter(None, names), key=len, reverse=True):
         prompt = re.sub(rf"`?(?<![\w.]){re.escape(name)}(?!\w)`?", "the code behind it", prompt)
     return prompt
 
 
-# Variants by what is planted beside the work: a tempting neighbour, a library with a lookalike.
+# Variants with planted code: a tempting neighbour, a library with a lookalike.
 
 
 _NEIGHBOUR_SOURCE = '''\
@@ -368,7 +368,7 @@ Use our tables in `{library}` for all of it, and neither `csv` nor another libra
 
 
 def plant_neighbour(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
-    """Beside the work lies something ugly that nobody asked to mend: it must stay as it is."""
+    """Plant ugly code beside the work that nobody asked to fix: it must stay as it is."""
     target = PurePosixPath(find_python_target(task))
     path = str(target.with_name(f"{target.stem}_old_way.py"))
     check = unchanged_files_command({path: _NEIGHBOUR_SOURCE.encode()})
@@ -379,7 +379,7 @@ def plant_neighbour(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
 
 
 def plant_lookalike(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
-    """More to do, with a library that looks like a famous one and is called otherwise."""
+    """Add work that uses a library similar to a famous one, under another name."""
     original_acceptance = task.acceptance
     hidden = [
         file.path
@@ -417,7 +417,7 @@ def plant_lookalike(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
 
 
 def _patch_with_file(patch: str, path: str, text: str) -> str:
-    """A patch that adds one file more."""
+    """Return the patch with one more file added."""
     lines = text.removesuffix("\n").split("\n")
     added = "\n".join(f"+{line}" for line in lines)
     header = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
@@ -436,7 +436,7 @@ StressMode = Literal[
 
 
 class StressVariant(Record):
-    """A variant of a task, and the files that its base needs besides."""
+    """A variant of a task, and the files that its base needs in addition."""
 
     task: Task
     planted: dict[str, str] = {}
@@ -454,7 +454,7 @@ STRESS_MODES = tuple(_VARIANT_MAKERS)
 
 
 def stress_task(task: Task, mode: StressMode, tree: Path) -> StressVariant:
-    """A variant that stresses one mode, given the files of its base; BadInput where none is."""
+    """Build a variant that stresses one mode, given the base's files; BadInput if none fits."""
     if task.reference is None or not task.acceptance.run:
         raise BadInput(
             f"{task.id} has no reference or no tests, so a variant could not be verified."
@@ -474,9 +474,9 @@ def stress_task(task: Task, mode: StressMode, tree: Path) -> StressVariant:
 
 
 def _widen_scope(variant: Task) -> tuple[str, ...]:
-    """The scope with all that a right answer may touch: the reference's files, and tests.
+    """Return the scope with all that a right answer may touch: the reference's files, and tests.
 
-    Where nothing is declared, all is in scope already.
+    If nothing is declared, everything is in scope already.
     """
     if not variant.scope:
         return ()

@@ -1,4 +1,4 @@
-"""Tasks from and for other tools: SWE-bench and Harbor, with containers."""
+"""Import and export tasks: SWE-bench and Harbor, with containers."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ from closeloop.text.patches import parse_patch
 from closeloop.text.untrusted import parse_json
 from closeloop.text.wording import matches_globs
 
-# SWE-bench's format: a JSON line a task, with the fix, the tests and their names.
+# SWE-bench's format: a JSON line per task, with the fix, the tests and their names.
 
 
-# The tests that a task asks for, each by its name: other tools have no word for "the rest".
+# The tests that a task requires, each by name: other formats cannot express "the rest".
 
 
 class RequiredTests(Record):
-    """What must come to pass, and what must stay so."""
+    """Tests that must start to pass, and tests that must keep passing."""
 
     fail_to_pass: tuple[str, ...]
     pass_to_pass: tuple[str, ...]
 
 
 def list_required_tests(task: Task, proof: Proof | None) -> RequiredTests:
-    """All tests by name, from the task where it says so and else from its proof."""
+    """Return all tests by name, from the task if it lists them, else from its proof."""
     acceptance = task.acceptance
     if acceptance.fail_to_pass and acceptance.pass_to_pass is not None:
         return RequiredTests(
@@ -73,7 +73,7 @@ def list_required_tests(task: Task, proof: Proof | None) -> RequiredTests:
 
 
 def find_steady_passes(before: TestRun, after: TestRun) -> tuple[set[str], set[str]]:
-    """What passes without the change and with it, but for tests that are flaky in either."""
+    """Return what passes without and with the change, except tests that are flaky in either."""
     flaky = {*before.flaky, *after.flaky}
     return passing_tests(before) - flaky, passing_tests(after) - flaky
 
@@ -89,16 +89,16 @@ _UNITTEST_NAME = re.compile(r"(\w+) \(([\w.]+)\)")
 
 
 class SwebenchOptions(Record):
-    """What the format does not say: where repositories are, and how tests are run."""
+    """What the format lacks: where repositories are, and how tests run."""
 
     clones: Path | None = None
-    """A clone, or a folder with clones by name; their addresses when not given."""
+    """A clone, or a folder with clones by name; default: their addresses."""
     run: str = "python -m pytest"
     setup: tuple[str, ...] = ()
 
 
 class SwebenchSource(Record):
-    """What the format says of a repository, which a task does not."""
+    """Repository data that the format needs and a task lacks."""
 
     repo: str
     """`owner/name`."""
@@ -106,7 +106,7 @@ class SwebenchSource(Record):
 
 
 def read_swebench_tasks(path: Path, setting: SwebenchOptions) -> Iterator[Task | str]:
-    """The tasks of a file, line by line; of what is none, why."""
+    """Yield the task of each line, or why it is none."""
     try:
         with path.open("rb") as opened:
             for number, line in enumerate(_read_lines(opened), 1):
@@ -120,7 +120,7 @@ def read_swebench_tasks(path: Path, setting: SwebenchOptions) -> Iterator[Task |
 
 
 def render_swebench_line(task: Task, names: RequiredTests, source: SwebenchSource) -> bytes:
-    """One task, as SWE-bench's loader takes it; BadInput where it has no way to say it."""
+    """Render one task for SWE-bench's loader; BadInput if the format cannot express it."""
     wanted = task.acceptance
     if task.base is None or task.reference is None or not wanted.run:
         raise BadInput(
@@ -150,7 +150,8 @@ def render_swebench_line(task: Task, names: RequiredTests, source: SwebenchSourc
 
 
 def _evaluation_fields(task: Task) -> dict[str, str]:
-    """How version 5 runs and reads the tests, in the image that our Harbor export builds."""
+    """Return how version 5 runs and parses the tests, in the image that our Harbor export
+    builds."""
     wanted = task.acceptance
     if (wanted.runner or "pytest") != "pytest" or "pytest" not in (wanted.run or ""):
         return {}
@@ -227,7 +228,7 @@ def _task_from_row(row: dict[str, Any], setting: SwebenchOptions, name: str) -> 
 
 
 def normalise_task_id(text: str) -> str:
-    """A name of others as an id of ours."""
+    """Turn a foreign name into a task id."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100] or "task"
 
 
@@ -258,13 +259,13 @@ def _required_tests(row: dict[str, Any], field: str, name: str) -> list[str]:
 
 
 def _normalise_test_name(name: str) -> str:
-    """Django's `test_x (a.B)` is what unittest calls `a.B.test_x`."""
+    """Convert Django's `test_x (a.B)` to unittest's `a.B.test_x`."""
     match = _UNITTEST_NAME.fullmatch(name)
     return f"{match[2]}.{match[1]}" if match else name
 
 
 def _run_and_setup(row: dict[str, Any], setting: SwebenchOptions) -> tuple[str, tuple[str, ...]]:
-    """How to run and set up, where the line says so; else as the project does."""
+    """Return the run and setup commands of the row; else those of the project."""
     install_config = row.get("install_config")
     install_config = install_config if isinstance(install_config, dict) else {}
     run, install = install_config.get("test_cmd"), install_config.get("install")
@@ -283,13 +284,13 @@ def _clone_location(repo: str, clones: Path | None) -> str:
     return str(next((place for place in places if place.is_dir()), clones).resolve())
 
 
-# What others ask of a task's repository: whose it is, and when the work began.
+# Repository data that other formats need: its owner, and when the work began.
 
 _ADDRESS_OWNER_AND_NAME = re.compile(r"[/:]([\w.-]{1,100})/([\w.-]{1,100}?)(?:\.git)?/?$")
 
 
 def read_swebench_source(task: Task) -> SwebenchSource:
-    """By its address, or that which its clone was made from; else a name of our own."""
+    """Read it from the address, or that of the clone's origin; else use a name of our own."""
     repo = task.repo or ""
     address = (
         repo
@@ -309,7 +310,7 @@ def read_swebench_source(task: Task) -> SwebenchSource:
 # Write a task as Harbor runs it: a folder with a container to build, a request and a grader.
 
 
-# Trees of files out of git and into it, for formats that carry a repository along.
+# Export and import file trees, for formats that include a repository.
 
 MAX_UNPACKED_BYTES = 2 << 30
 _GIT_ENVIRONMENT = {
@@ -325,7 +326,7 @@ _GIT_ENVIRONMENT = {
 
 
 def check_out_commit(repo: str, commit: str, folder: Path) -> None:
-    """All files of a commit in an empty folder. Not `git archive`, which leaves out what it may."""
+    """Write all files of a commit to an empty folder. `git archive` may leave files out."""
     index = folder.parent / f".{folder.name}.index"
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -338,7 +339,7 @@ def check_out_commit(repo: str, commit: str, folder: Path) -> None:
 
 
 def pack_folder(folder: Path) -> bytes:
-    """A folder as tar.gz, byte for byte the same for the same files."""
+    """Pack a folder as tar.gz, byte for byte the same for the same files."""
 
     def clear_ownership(info: tarfile.TarInfo) -> tarfile.TarInfo:
         info.uid = info.gid = info.mtime = 0
@@ -357,7 +358,7 @@ def pack_folder(folder: Path) -> bytes:
 
 
 def unpack_archive(archive: Path, folder: Path) -> None:
-    """A tar's files below a folder; BadInput for one that would write elsewhere, or too much."""
+    """Unpack a tar below a folder; BadInput if it would write elsewhere, or too much."""
     folder.mkdir(parents=True, exist_ok=True)
     total = 0
     try:
@@ -373,7 +374,8 @@ def unpack_archive(archive: Path, folder: Path) -> None:
 
 
 def extract_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
-    """Files, folders and links that stay below; `filter="data"` is not on every Python 3.11."""
+    """Extract files, folders and links that stay below; not every Python 3.11 has
+    `filter="data"`."""
     path = folder / member.name
     inside = path.parent.resolve().is_relative_to(folder) and ".." not in path.parts
     if not inside or ".git" in path.parts:
@@ -391,7 +393,7 @@ def extract_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Pa
 
 
 def commit_folder(folder: Path) -> str:
-    """Make a folder a repository with one commit, and say which."""
+    """Make a folder a repository with one commit, and return its id."""
     _run_git(folder, "init", "-q", "-b", "main")
     _run_git(folder, "add", "-A", "-f")
     _run_git(folder, "commit", "-q", "--allow-empty", "--no-verify", "-m", "The task's environment")
@@ -399,7 +401,7 @@ def commit_folder(folder: Path) -> str:
 
 
 def patch_adding_files(folder: Path, files: dict[str, bytes]) -> str:
-    """The patch that adds these files to a repository, which stays as it is."""
+    """Return the patch that adds these files to a repository, without changing it."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -411,13 +413,13 @@ def patch_adding_files(folder: Path, files: dict[str, bytes]) -> str:
 
 
 def _run_git(folder: Path, *arguments: str, **environ: str) -> str:
-    """Content of others: no filters of the user's own."""
+    """Run git on foreign content: without the user's own filters."""
     return read_git_text(folder, *arguments, env=_GIT_ENVIRONMENT | environ)
 
 
 SCHEMA_VERSION = "1.4"
 RECORD_FILE = "closeloop.json"
-"""Our own record of the task, beside the grader: for reading it back without a loss."""
+"""Our own record of the task, beside the grader, to read it back without loss."""
 _RUNNER_IMAGES: dict[TestRunner, str] = {
     "jest": "node:22-bookworm",
     "vitest": "node:22-bookworm",
@@ -497,7 +499,7 @@ sys.exit(bool(missing))
 
 
 def write_harbor_task(task: Task, names: RequiredTests | None, folder: Path) -> None:
-    """Write a task's folder; BadInput where Harbor has no way to say it."""
+    """Write a task's folder; BadInput if Harbor cannot express it."""
     repo, base = _require_exportable(task)
     steps = _grading_steps(task, names)
     with tempfile.TemporaryDirectory() as scratch:
@@ -529,7 +531,7 @@ def write_harbor_task(task: Task, names: RequiredTests | None, folder: Path) -> 
 
 
 def _write_folder(files: Mapping[str, str | bytes], folder: Path) -> None:
-    """The folder appears whole, or not at all."""
+    """Write the folder atomically."""
     draft = folder.with_name(f".{folder.name}.part")
     try:
         (draft / "tests/files").mkdir(parents=True, exist_ok=True)
@@ -560,7 +562,7 @@ def _require_exportable(task: Task) -> tuple[str, str]:
 
 
 def _grading_steps(task: Task, names: RequiredTests | None) -> str:
-    """What the grader does: the tests, then the commands."""
+    """Return the grader's steps: the tests, then the commands."""
     wanted, steps = task.acceptance, []
     if wanted.run and names is None:
         steps.append(f"( {wanted.run} ) || passed=0")
@@ -578,7 +580,7 @@ def _grading_steps(task: Task, names: RequiredTests | None) -> str:
 def _hidden_files(
     task: Task, names: RequiredTests | None, tree: Path
 ) -> tuple[dict[str, bytes], list[str]]:
-    """The files that grading puts in place, as they then are, and those that must not be there."""
+    """Return the files that grading puts in place, and those that must not exist."""
     here = {str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file()}
     kept_paths = (
         {path for path in here if matches_globs(path, task.protected)} if task.protected else set()
@@ -614,7 +616,7 @@ def _choose_image(task: Task) -> str:
 
 
 def _encode_record(task: Task) -> bytes:
-    """The task without what this machine alone knows, and without what lies beside it."""
+    """Encode the task without machine-specific data and what is stored beside it."""
     plain = msgspec.structs.replace(task, repo=None, reference=None)
     return msgspec.json.format(msgspec.json.encode(plain))
 
@@ -645,11 +647,11 @@ workdir = "/app"
 """
 
 
-# Read tasks that others run in containers, Harbor's and terminal-bench's, as tasks of ours.
+# Import container tasks of Harbor and terminal-bench.
 #
-# Their tests know absolute places: `/app`, `/tests`, `/logs`. Grading copies the tests somewhere
-# and writes the true places into the copy. What their images install is not here; such a task
-# cannot be proved, and says so, until its `setup` does it.
+# Their tests use absolute paths: `/app`, `/tests`, `/logs`. Grading copies the tests somewhere
+# and writes the actual paths into the copy. What their images install is missing; such a task
+# cannot be proved, and says so, until its `setup` installs it.
 
 
 MAX_FILES = 2000
@@ -681,7 +683,7 @@ def is_container_task(folder: Path) -> bool:
 
 
 def read_container_task(folder: Path, repos: Path) -> Task:
-    """One task's folder; its files become a repository of their own in `repos`."""
+    """Read one task's folder; its files become a repository of their own in `repos`."""
     draft = repos / f".{normalise_task_id(folder.name)}.part"
     shutil.rmtree(draft, ignore_errors=True)
     try:
@@ -784,7 +786,7 @@ def _build_task(folder: Path, repo: Path, told: dict[str, Any]) -> Task:
 
 
 def _restore_own_task(record: Path, folder: Path) -> Task:
-    """A task that closeloop wrote, as it was."""
+    """Restore a task that closeloop exported."""
     try:
         task = msgspec.json.decode(record.read_bytes(), type=Task)
     except (ValueError, RecursionError) as error:
@@ -795,7 +797,7 @@ def _restore_own_task(record: Path, folder: Path) -> Task:
 
 
 def _find_reference(folder: Path) -> str | None:
-    """The fix as a patch, where there is one: in a file, or within the script that applies it."""
+    """Return the fix as a patch, if any: from a file, or from the script that applies it."""
     for path in sorted([*folder.glob("*.patch"), *folder.glob("*.diff")]):
         return read_task_text(path, str(path), MAX_FILE_BYTES)
     for path in (folder / "solve.sh", folder / "solution.sh"):
@@ -816,7 +818,7 @@ def _patch_in_script(script: str) -> str | None:
 
 
 def _find_workdir(dockerfile: Path) -> str:
-    """Where the work is done: the last WORKDIR, else where these tasks usually have it."""
+    """Return the working directory: the last WORKDIR, else the usual one."""
     root = "/app"
     for word, rest in _docker_instructions(dockerfile):
         if word == "WORKDIR" and rest.startswith("/") and len(rest) > 1:
@@ -825,7 +827,7 @@ def _find_workdir(dockerfile: Path) -> str:
 
 
 def _copy_environment(environment: Path, target: Path, root: str) -> None:
-    """What the image copies from the task's folder into the place of the work."""
+    """Copy what the image copies from the task's folder into the working directory."""
     target.mkdir(parents=True, exist_ok=True)
     here = environment.resolve()
     for word, rest in _docker_instructions(environment / "Dockerfile"):
@@ -855,7 +857,7 @@ def _copy_environment(environment: Path, target: Path, root: str) -> None:
 
 
 def _parse_copy_arguments(rest: str) -> list[str]:
-    """What COPY copies, and where to: as words, or as a list of texts."""
+    """Return the sources and target of COPY, given as words or as a list of strings."""
     listed = re.match(r"(?:--\S+\s+)*(\[.*)", rest)
     if listed:
         return msgspec.json.decode(listed[1], type=list[str])
@@ -872,7 +874,7 @@ def _docker_instructions(dockerfile: Path) -> Iterator[tuple[str, str]]:
 
 
 def _list_files(folder: Path) -> Iterator[str]:
-    """The names of the files below a folder; links are not followed."""
+    """Yield the names of the files below a folder; links are not followed."""
     file_count = 0
     for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
         if path.is_symlink() or not path.is_file() or ".git" in path.relative_to(folder).parts:

@@ -1,4 +1,4 @@
-"""Load tasks: Markdown files that say what is asked, and how we know that it was done."""
+"""Load tasks: Markdown files with a request and how success is recognised."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _YAML_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
 def read_task_text(path: Path, name: str, limit: int = MAX_FILE_BYTES) -> str:
-    """A file's text; `name` is what faults call it."""
+    """Return a file's text; `name` is used in errors."""
     try:
         with path.open("rb") as opened:
             content = opened.read(limit + 1)
@@ -50,7 +50,8 @@ def read_task_text(path: Path, name: str, limit: int = MAX_FILE_BYTES) -> str:
 
 
 def split_front_matter(text: str, name: str) -> tuple[dict[str, Any], str]:
-    """The front matter's fields, every scalar as text, and the body; a plain prompt has none."""
+    """Return the front matter's fields, all scalars as text, and the body; a plain prompt has
+    none."""
     # A checkout with other line ends must not be another task.
     text = text.replace("\r\n", "\n")
     fenced = _FRONT_MATTER.match(text)
@@ -72,7 +73,7 @@ def split_front_matter(text: str, name: str) -> tuple[dict[str, Any], str]:
 
 
 class _YamlBuilder:
-    """Plain values from YAML events.
+    """Builds plain values from YAML events.
 
     Not a yaml loader: those turn `no` into False and 1e7 into a number, let the last of two
     equal keys win, and let aliases grow a small file to any size.
@@ -107,7 +108,7 @@ class _YamlBuilder:
         return items
 
     def _build_fields(self, events: Iterator[Any], depth: int) -> dict[str, Any]:
-        """Fields without a value are left out: absent is not empty."""
+        """Build a mapping; fields without a value are left out: absent is not empty."""
         fields: dict[str, Any] = {}
         seen: set[str] = set()
         while not isinstance(key := next(events), yaml.MappingEndEvent):
@@ -125,15 +126,15 @@ class _YamlBuilder:
         return BadInput(f"{self.name}: line {event.start_mark.line + 2}: {what}.")
 
 
-# What makes two tasks the same: for the agent that works on them, and for the grader.
+# Identity of a task: for the agent that works on it, and for the grader.
 
 
 def with_digests(task: Task) -> Task:
-    """The task with its two identities, the same on every machine.
+    """Return the task with its two identities, the same on every machine.
 
-    A commit id stands for all the content of its repository, wherever that was cloned to, so the
-    repository's path is part of neither. The base counts for grading too: a proof is kept under
-    the grading digest alone, and what tests say at one commit they need not say at another.
+    A commit id stands for all the content of its repository, wherever it was cloned to, so the
+    repository's path is part of neither. The base counts for grading too: a proof is stored under
+    the grading digest alone, and test results at one commit need not hold at another.
     """
     start = (task.base, task.setup)
     # The order of answers decides which one is given: they count as pairs.
@@ -152,11 +153,11 @@ def with_digests(task: Task) -> Task:
 
 
 ResolveRevision = Callable[[str, str], str]
-"""The full commit id of (repository, revision); BadInput when there is none."""
+"""Returns the full commit id of (repository, revision); BadInput if there is none."""
 
 MAX_PATCH_BYTES = 32 << 20
 COPIED_COMMIT_TIME = "2000-01-01T00:00:00+00:00"
-"""Of the commits that closeloop makes of copied files: the same content is the same commit."""
+"""Time of the commits that closeloop makes of copied files: same content, same commit."""
 TASK_FIELDS = tuple(
     name for name in Task.__struct_fields__ if name not in ("prompt", "digest", "grading")
 )
@@ -170,7 +171,7 @@ _HTML_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
 def select_tasks(settings: Settings, root: Path, names: Sequence[str]) -> list[Task]:
-    """The project's tasks, or those named: by id, by file, or by folder."""
+    """Return the project's tasks, or those named: by id, by file, or by folder."""
     files = [Path(name) for name in names if _is_place(name)]
     ids = [name for name in names if not _is_place(name)]
     setup = settings.commands.setup
@@ -194,7 +195,7 @@ def _unknown_task_error(name: str, known: Iterable[str]) -> BadInput:
 
 
 def _is_place(name: str) -> bool:
-    """A folder is written with a slash, so that it is never taken for a task's id."""
+    """Return whether the name is a file or folder; folders have a slash, unlike task ids."""
     return name.endswith((".md", "/")) or ("/" in name and Path(name).is_dir())
 
 
@@ -247,7 +248,7 @@ def load_tasks_by_file(
 
 
 def list_task_files(folder: Path) -> list[Path]:
-    """Every Markdown file of a folder, in order, but read-me's and what is hidden."""
+    """Return every Markdown file of a folder, sorted, except READMEs and hidden files."""
     return sorted(
         path
         for path in folder.rglob("*.md")
@@ -295,12 +296,12 @@ def load_task(
 
 
 def _id_from_name(stem: str) -> str:
-    """A file's name as an id: `Fix the header.md` is `Fix-the-header`."""
+    """Turn a file's name into an id: `Fix the header.md` is `Fix-the-header`."""
     return _NOT_IN_IDS.sub("-", stem).strip("-.")[:100]
 
 
 def require_valid_id(text: str, name: str) -> None:
-    """Ids become file names and command-line words."""
+    """Check an id, which becomes a file name and a command-line word."""
     if not _ID_PATTERN.fullmatch(text):
         raise BadInput(
             f"{name} must be letters, digits, '.', '_' and '-', at most 100, not {text!r}."
@@ -308,7 +309,7 @@ def require_valid_id(text: str, name: str) -> None:
 
 
 def is_repository_address(repo: str) -> bool:
-    """Whether a repository is named by an address and not by a path."""
+    """Return whether a repository is given by an address instead of a path."""
     return "://" in repo or re.match(r"[\w.-]+@[\w.-]+:", repo) is not None
 
 
@@ -399,7 +400,7 @@ def _resolve_base(
 
 
 def _require_hidden_from_agent(files: Sequence[str], path: Path, base: str | None) -> None:
-    """A task that lies in the commit it starts from shows the agent how it is graded."""
+    """Reject a task inside its own base commit: the agent would see how it is graded."""
     if base is None or not files:
         return
     # Fails where the file lies in no repository, or in another one: then there is nothing to see.
@@ -412,7 +413,7 @@ def _require_hidden_from_agent(files: Sequence[str], path: Path, base: str | Non
         )
 
 
-# Write tasks, and change a field or the tags of one that is written.
+# Write tasks, and change a field or the tags of an existing one.
 
 
 _JUNIT_REPORTS = {
@@ -447,7 +448,7 @@ _OPTIONAL_FIELDS = {
 
 
 def render_task_files(task: Task, folder: Path) -> dict[str, str]:
-    """The files that make a task in a folder: name → text, the task's own file first."""
+    """Return the files of a task in a folder: name → text, the task's own file first."""
     files = {f"{task.id}.md": ""}
     task_values = msgspec.to_builtins(task)
     front_matter: dict[str, Any] = {
@@ -469,10 +470,9 @@ def render_task_files(task: Task, folder: Path) -> dict[str, str]:
 def render_new_task(
     name: str, commands: CommandSettings, head: str, prompt: str | None = None
 ) -> str:
-    """A new task's text: filled in as far as can be known, the rest explained.
+    """Render a new task's text: filled in as far as possible, the rest explained.
 
-    One that has its prompt can be run as it is: what must hold is left to people and judges until
-    somebody fills that in.
+    With a prompt it can run as it is: until somebody adds acceptance, people and judges decide.
     """
     repo = {"# repo: ../other": "by default where this file is; `none` for no code at all"}
     lines = [f"id: {name}", *_explain_fields(repo, name), f"base: {head}"]
@@ -495,7 +495,7 @@ def render_new_task(
 
 
 def write_new_file(path: Path, text: str) -> None:
-    """Write a file that is not there yet; one that is, is never touched."""
+    """Write a new file; never touch an existing one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8", newline="") as opened:
@@ -518,7 +518,7 @@ def _render_run(command: str | None) -> list[str]:
 
 
 def _comment_out(line: str) -> str:
-    """As a comment, with what explains it in its old column."""
+    """Return the line as a comment, with its explanation in the same column."""
     return line if line.startswith("# ") else f"# {line.replace('   # ', ' # ', 1)}"
 
 
@@ -528,14 +528,14 @@ def _explain_fields(fields: dict[str, str], name: str) -> Iterator[str]:
 
 
 def _relative_repo(repo: str | None, folder: Path) -> str:
-    """A path is written from the folder on, so that both can move together."""
+    """Return a path relative to the folder, so that both can move together."""
     if repo is None:
         return NO_REPOSITORY
     return repo if is_repository_address(repo) else os.path.relpath(repo, folder.resolve())
 
 
 def yaml_scalar(text: str) -> str:
-    """A text as it stands behind `field: `."""
+    """Format a text for use after `field: `."""
     return _dump_yaml([text], default_flow_style=True).strip()[1:-1]
 
 
@@ -546,7 +546,7 @@ def _dump_yaml(value: Any, **options: Any) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Long texts stay readable, and no character is lost, as the likes of U+0085 else are."""
+    """Keeps long texts readable and loses no character, such as U+0085."""
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
@@ -560,14 +560,14 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-# Change a field of a task's file, and leave every other byte of it as it is.
+# Change a field of a task's file without changing any other byte.
 
 FieldValue = str | tuple[str, ...] | None
-"""None takes the field out."""
+"""None removes the field."""
 
 
 def text_with_field(text: str, field: str, value: FieldValue, name: str) -> str:
-    """The text of a task with one field of its front matter set."""
+    """Return the text of a task with one field of its front matter set."""
     current_fields, body = split_front_matter(text, name)
     expected_fields = {key: kept for key, kept in current_fields.items() if key != field}
     if value is not None:
@@ -593,7 +593,7 @@ def text_with_field(text: str, field: str, value: FieldValue, name: str) -> str:
 
 
 def set_task_field(path: Path, field: str, value: FieldValue) -> None:
-    """Change a field of a file: it is whole before, and whole after."""
+    """Change a field of a file atomically."""
     edited = text_with_field(read_task_text(path, str(path)), field, value, str(path))
     draft = path.with_name(f".{path.name}.part")
     try:
@@ -604,7 +604,7 @@ def set_task_field(path: Path, field: str, value: FieldValue) -> None:
 
 
 def _drop_field_lines(lines: Sequence[str], field: str) -> list[str]:
-    """The lines that do not belong to a field: not its own, nor those indented below it."""
+    """Return the lines without a field's own and those indented below it."""
     kept_lines, inside = [], False
     for line in lines:
         if re.match(rf"{re.escape(field)}[ \t]*:", line):
@@ -622,7 +622,7 @@ def _render_value(value: str | tuple[str, ...]) -> str:
     return f"[{', '.join(yaml_scalar(item) for item in value)}]"
 
 
-# Tags of tasks: what kind of work each is, and which failure modes it has shown.
+# Tags of tasks: the kind of work, and the failure modes seen.
 
 MIN_LIST_ITEMS = 3
 _TAG_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -630,7 +630,7 @@ _LIST_ITEM = re.compile(r"^\s{0,3}(?:[-*+]|\d{1,2}[.)])\s+\S", re.MULTILINE)
 
 
 def infer_kind_tags(task: Task) -> tuple[str, ...]:
-    """The kinds that a task shows by itself."""
+    """Return the kinds that a task itself shows."""
     files = parse_patch(task.reference).files if task.reference else ()
     kind_holds = {
         "ambiguous": task.ambiguous,
@@ -643,12 +643,12 @@ def infer_kind_tags(task: Task) -> tuple[str, ...]:
 
 
 def tag_from_mode(mode: str) -> str:
-    """A failure mode as a tag."""
+    """Return a failure mode as a tag."""
     return re.sub(r"[^a-z0-9]+", "-", mode.lower()).strip("-")
 
 
 def apply_tag_changes(tags: Sequence[str], changes: Iterable[str]) -> tuple[str, ...]:
-    """Tags after `+one` and `-another`."""
+    """Return the tags after applying `+one` and `-another`."""
     changed_tags = list(tags)
     for change in changes:
         sign, tag = change[:1], change[1:]

@@ -1,4 +1,4 @@
-"""What to ask for: the words of whoever asked for the work, without the answer."""
+"""Build requests: the words of whoever asked for the work, without the answer."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from functools import lru_cache
 from closeloop.records.record import Record
 from closeloop.text.wording import compile_lazily
 
-# The texts in code, without a parser: literals of most languages, joined, with their gaps.
+# String literals in code, without a parser: of most languages, joined, with their gaps.
 
 
 MIN_TEXT_CHARS = 8
 MIN_EDGE_CHARS = 4
-"""Of a text that begins and ends within a template, what each end must have of it."""
+"""Minimum characters at each end of a text that begins and ends inside a template."""
 _LITERAL = compile_lazily(
     r"(?P<long>\"{3}|'{3})|(?P<prefix>\b[rRbBuUfF]{1,2})?"
     r"(?:\"(?P<double>(?:[^\"\\\n]|\\.){0,1000})\"|'(?P<single>(?:[^'\\\n]|\\.){0,1000})'"
     r"|`(?P<back>[^`\n]{0,1000})`)"
 )
-"""On one line each: of what spans lines, a patch may have but the end."""
+"""Literals on one line: of one that spans lines, a patch may have only the end."""
 _JOINT = compile_lazily(r"\s*(?:\\\n\s*)?(?:(?:\+|\.\.)\s*)?", re.DOTALL)
 _PLACEHOLDER = compile_lazily(
     r"\$\{[^{}]{0,200}\}|(?<!\{)\{[^{}\s][^{}]{0,200}\}|\{\}"
@@ -33,7 +33,7 @@ _ESCAPED_SIGNS = {"n": "\n", "t": "\t"}
 
 
 def iter_literals(text: str) -> Iterator[str]:
-    """The texts of a piece of code; those that stand side by side, or are added, as one."""
+    """Yield the string literals of code; adjacent or concatenated ones as one."""
     joined, end = "", -1
     for found in _LITERAL.finditer(text):
         if found["long"]:
@@ -53,17 +53,17 @@ def iter_literals(text: str) -> Iterator[str]:
 
 
 def remove_strings(text: str) -> str:
-    """Code without its texts: what stands in them is no name."""
+    """Return code without its strings: their content is no name."""
     return _LITERAL.sub('""', text)
 
 
 def split_fixed_parts(text: str) -> list[str]:
-    """What a text has around the gaps that a program fills."""
+    """Return the parts of a text around the gaps that a program fills."""
     return [part.replace("{{", "{").replace("}}", "}") for part in _PLACEHOLDER.split(text)]
 
 
 def find_message(wanted: str, template: str) -> str | None:
-    """What of a test's text a program's template produces; None where it is none of it."""
+    """Return the part of a test's text that a program's template produces; None if none."""
     if is_message(wanted) and wanted in template:
         return wanted
     parts = split_fixed_parts(template)
@@ -77,12 +77,12 @@ def find_message(wanted: str, template: str) -> str | None:
 
 
 def is_message(text: str) -> bool:
-    """Whether a text reads like a message: a space in it, and some length."""
+    """Return whether a text looks like a message: it has a space, and some length."""
     return len(text.strip()) >= MIN_TEXT_CHARS and " " in text.strip()
 
 
 def _spans_gap(wanted: str, parts: list[str]) -> bool:
-    """Whether a text is a piece from the middle of a template, with a gap or more filled."""
+    """Return whether a text comes from the middle of a template, with gaps filled."""
     for first, part in enumerate(parts[:-1]):
         suffixes = (part[at:] for at in range(len(part)))
         head = next((one for one in suffixes if wanted.startswith(one)), "")
@@ -98,10 +98,10 @@ def _spans_gap(wanted: str, parts: list[str]) -> bool:
     return False
 
 
-# Whether a request gives the answer away.
+# Whether a request reveals the answer.
 
 
-# What a patch says, without a parser: the words, names and texts of its lines.
+# Read a patch without a parser: the words, names and texts of its lines.
 
 MAX_LINE_CHARS = 2_000
 MAX_TEXTS = 400
@@ -128,7 +128,7 @@ class PatchLines(Record):
 
 
 def iter_patch_lines(patch: str) -> Iterator[tuple[str, str]]:
-    """The lines of all hunks in order, each behind its sign."""
+    """Yield the lines of all hunks in order, each with its sign."""
     inside = False
     for line in patch.split("\n"):
         if line.startswith(("diff --git ", "GIT binary patch")):
@@ -141,7 +141,7 @@ def iter_patch_lines(patch: str) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=8)
 def split_patch_lines(patch: str) -> PatchLines:
-    """The lines of all hunks, by their signs."""
+    """Return the lines of all hunks, by their signs."""
     lines_by_sign: dict[str, list[str]] = {"+": [], "-": [], " ": []}
     for sign, line in iter_patch_lines(patch):
         lines_by_sign[sign].append(line)
@@ -154,13 +154,13 @@ def split_patch_lines(patch: str) -> PatchLines:
 
 @lru_cache(maxsize=32)
 def find_identifiers(lines: tuple[str, ...]) -> frozenset[str]:
-    """Identifiers of three letters and more, comments left out."""
+    """Return identifiers of three letters or more, outside comments."""
     return frozenset(name for line in lines for name in _IDENTIFIER.findall(_COMMENT.sub("", line)))
 
 
 @lru_cache(maxsize=32)
 def find_used_names(lines: tuple[str, ...]) -> frozenset[str]:
-    """Names that stand as only code writes them: called, assigned, imported, behind a dot."""
+    """Return names in positions that only code has: called, assigned, imported, after a dot."""
     return frozenset(
         next(filter(None, found)) for line in lines for found in _NAME_IN_USE.findall(line)
     )
@@ -168,7 +168,7 @@ def find_used_names(lines: tuple[str, ...]) -> frozenset[str]:
 
 @lru_cache(maxsize=8)
 def strip_comments(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """Lines without comments, and without examples of what an interpreter says."""
+    """Return lines without comments and interpreter examples."""
     example = re.compile(r"\s*(?:>>>|\.\.\.) ")
     above = ("", *lines)
     code_lines = (
@@ -178,10 +178,10 @@ def strip_comments(lines: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def find_introduced_names(source: str, tests: str) -> frozenset[str]:
-    """Names that both the fix and its tests bring: what the tests need it to be called.
+    """Return names that both the fix and its tests introduce: what the tests require.
 
-    What the fix only calls behind a dot, it did not make: that is a method of something else. Nor
-    are helpers asked for that the tests define for themselves.
+    A name that the fix only calls after a dot belongs to something else. Helpers that the tests
+    define for themselves do not count either.
     """
     fix, proof = split_patch_lines(source), split_patch_lines(tests)
     old_names = (
@@ -203,16 +203,16 @@ def find_introduced_names(source: str, tests: str) -> frozenset[str]:
 
 
 def find_defined_names(patch: str) -> frozenset[str]:
-    """Functions and classes that a patch adds, by their names."""
+    """Return the names of functions and classes that a patch adds."""
     return frozenset(
         name for line in split_patch_lines(patch).added for name in _DEFINITION.findall(line)
     )
 
 
 def find_expected_messages(source: str, tests: str) -> tuple[str, ...]:
-    """Texts that the tests look for and the fix brings: nobody could guess their wording.
+    """Return texts that the tests expect and the fix introduces: nobody could guess them.
 
-    Also those that the fix puts together: by f-strings, `%`, `format`, or from several literals.
+    Also those that the fix composes: by f-strings, `%`, `format`, or from several literals.
     """
     fix, proof = split_patch_lines(source), split_patch_lines(tests)
     old_text = "\n".join((*fix.removed, *fix.kept))
@@ -246,7 +246,7 @@ def _is_part_of_other(text: str, others: Iterable[str]) -> bool:
 
 MIN_LINE_CHARS = 12
 MIN_KEPT_CHARS = 40
-"""Characters that can stand without telling how it was done."""
+"""Minimum characters kept before sentences that describe the solution are removed."""
 COMPOUND_NAME = compile_lazily(r".*(?:_|[a-z][A-Z]|[A-Z]{2}[a-z]|\d).*")
 _SENTENCE_BREAK = compile_lazily(
     r"((?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)[ \n]+(?=[A-Z`\"'])|\n(?=[-*] ))"
@@ -262,7 +262,7 @@ _FIX_INTRO = compile_lazily(
     r"|the (?:fix|solution) (?:is|was) "
     r"|(?:fix|solution|implementation):|internally,? this change "
 )
-"""How a sentence begins that tells the way instead of the aim, as do the others behind it."""
+"""Beginning of a sentence that describes the solution, as do the sentences after it."""
 _WORK_REPORT = compile_lazily(
     r"(?:Instead,? )?(?:Use|Replace|Switch|Move|Build|Store|Cache|Wrap|Compute|Collect|Capture"
     r"|Copy|Refactor|Extract|Rewrite|Register|Track|Anchor|Compare(?!d? to )|Call|Guard|Scale"
@@ -275,14 +275,14 @@ _WORK_REPORT = compile_lazily(
     r"|[^.\n]{0,99}\b(?:full|whole|entire|other|existing) (?:test )?(?:suite|tests)\b[^.\n]{0,40}"
     r" pass"
 )
-"""In a message's body, what was done to the code; what it is to do is said in other words."""
+"""In a message's body, a report of what was done to the code; a request uses other words."""
 
 
 def find_leaks(prompt: str, source: str, tests: str, *, title: bool = False) -> list[str]:
-    """What of the fix is in the request: whole lines of code, and names that only the fix brings.
+    """Return what the request reveals of the fix: whole lines of code, and names only it adds.
 
-    Names and lines that the tests have too are no answer: they are what is asked for. A title may
-    name what is used, though not what is invented.
+    Names and lines that the tests have too are no leak: they are requested. A title may name what
+    is used, but not what is new.
     """
     fix, proof = split_patch_lines(source), split_patch_lines(tests)
     prompt_text = _collapse_spaces(prompt)
@@ -307,7 +307,7 @@ def find_leaks(prompt: str, source: str, tests: str, *, title: bool = False) -> 
 
 
 def remove_leaks(prompt: str, source: str, tests: str) -> str:
-    """The request without the sentences that give the answer away."""
+    """Return the request without the sentences that reveal the answer."""
     kept: list[str] = []
     for paragraph in prompt.split("\n\n"):
         sound = ""
@@ -320,7 +320,7 @@ def remove_leaks(prompt: str, source: str, tests: str) -> str:
 
 
 def remove_solution(message: str, tests: str) -> str:
-    """What somebody wrote who had done the work, without how it was done."""
+    """Return a message by whoever did the work, without how it was done."""
     kept: list[str] = []
     for paragraph in message.split("\n\n"):
         sound = ""
@@ -335,14 +335,14 @@ def remove_solution(message: str, tests: str) -> str:
 
 
 def _reports_work(sentence: str, tests: str) -> bool:
-    """Whether it tells how the code was changed, and nothing that the tests use."""
+    """Return whether it says how the code was changed, and names nothing that the tests use."""
     return _WORK_REPORT.match(sentence) is not None and not any(
         piece in tests for piece in _QUOTED_CODE.findall(sentence)
     )
 
 
 def _leaked_fragments(prompt: str, fix: PatchLines, public: str) -> list[str]:
-    """Pieces of code, set as such, that the fix brings and nothing else has."""
+    """Return pieces formatted as code that only the fix contains."""
     quoted = [piece.strip() for piece in _QUOTED_CODE.findall(prompt)]
     if not quoted:
         return []
@@ -357,7 +357,7 @@ def _leaked_fragments(prompt: str, fix: PatchLines, public: str) -> list[str]:
 
 
 def _split_sentences(paragraph: str) -> Iterator[tuple[str, str]]:
-    """Each with the space behind it."""
+    """Yield each sentence with the space after it."""
     parts = [*_SENTENCE_BREAK.split(paragraph), ""]
     yield from zip(parts[::2], parts[1::2], strict=True)
 
@@ -366,21 +366,21 @@ def _collapse_spaces(text: str) -> str:
     return " ".join(text.split())
 
 
-# What to ask for: the words of whoever asked for the work, without the answer.
+# Build requests: the words of whoever asked for the work, without the answer.
 
 
 MIN_PROMPT_WORDS = 4
-"""One fewer where it has a name that the tests use."""
+"""Minimum words of a request; one fewer if it has a name that the tests use."""
 MIN_NAMED_WORDS = 2
-"""Where the names to use, with their places, tell the rest."""
+"""Minimum words if the names to use, with their places, say the rest."""
 MIN_WRAPPED_CHARS = 50
 MAX_CODE_SPANS = 6_000
 MAX_PROMPT_CHARS = 6_000
 NAMES_HEADING = "Names to use: "
 MESSAGES_HEADING = "Messages, word for word:"
-"""What the end of a request begins with, where the tests look for names and texts."""
+"""Heading of a request's last part, if the tests expect names and texts."""
 TEST_BEHAVIOUR = r" (?:being|are|is|not|never|always|get(?:ting)?) "
-"""Behind *tests*: then they are what the project is about, as in a runner of tests."""
+"""After *tests*: then tests are the project's subject, as in a test runner."""
 _TRAILER = compile_lazily(
     r"(?im)^[ \t]*(?:[a-z]{3,20}(?:-[a-z]{2,20})?-(?:by|with)|change-id|reviewed-on|git-svn-id"
     r"|differential revision|cc|pr-url|refs?|see(?: also)?|bug)\s*:.*$"
@@ -398,7 +398,7 @@ _TRACKED = (
     r"|discussions)/|/issue\d|[/=](?=[0-9a-f]{0,40}\d)(?=\d{0,40}[a-f])[0-9a-f]{7,40}\b(?!\.))"
 )
 _HOSTED = rf"https?://(?:{_TRACKED}|(?:gist\.|www\.)?git(?:hub|lab)\.com/)[^\s>)\]'\"`]{{0,500}}"
-"""Where the work itself is told of; other addresses are part of what is said."""
+"""Addresses about the work itself; others are part of the text."""
 _SEE = (
     r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|see(?: also)?|refs?|references"
     r"|relat(?:ed|ing) to|cf|per|for|from|in|pr|via|issues?|and|follow[- ]?up(?: to)?)\b"
@@ -418,7 +418,7 @@ _LINK = compile_lazily(r"\[([^\[\]]{0,200})\]\(\s?https?://[^\s)]{1,500}\)")
 _NAMED_LINK = compile_lazily(r"`([^`<\n]{1,100}?)\s{0,3}<https?://[^>`\s]{1,500}>`_{1,2}")
 _IMAGE = compile_lazily(r"!\[[^\[\]]{0,200}\]\([^\s)]{1,500}\)|<!--.{0,2000}?-->", re.DOTALL)
 _CHECKLIST_ITEM = compile_lazily(r"(?m)^[ \t]*[-*] \[[ xX]\].*(?:\n(?![ \t]*(?:[-*#]|$)).*){0,5}")
-"""Of a form that pull requests are written in: what its author declares."""
+"""A checklist item of a pull request template: what its author declares."""
 _EMPTY_SECTION = compile_lazily(r"(?m)^#{1,6}[ \t][^\n]*\n*(?=#{1,6}[ \t]|\Z)")
 _FORM_HEADING = compile_lazily(
     r"(?i)(?:#{1,6} *|\*\*)(?:\d+[.)] *)?[^\w\n]{0,4}(?:"
@@ -437,7 +437,7 @@ _FORM_HEADING = compile_lazily(
     r"|(?:expected|actual|current|new) (?:behaviou?r|results?|outcome)|(?:proposed )?changes?"
     r")\W{0,6}"
 )
-"""Headings of the forms for pull requests and issues that most projects use."""
+"""Headings of common templates for pull requests and issues."""
 _FORM_PROSE = compile_lazily(
     r"(?im)^(?:please (?:include|describe|provide|add|make sure|check|delete|fill"
     r"|explain|list|note that)"
@@ -468,12 +468,12 @@ _ROLE_REFERENCE = compile_lazily(
 _CODE_SPAN = compile_lazily(
     r"(?<![`:}])(`{1,2})(?!`)([^`\n]{1,300})\1(?![`_])|[:}]`[^`]{1,300}`|`[^`\n]{1,300}`_"
 )
-"""Code, but for references, whose ends begin none."""
+"""Code, except references, whose ends do not begin one."""
 _ONLY_REFERENCES = compile_lazily(rf"(?i)(?:{_NUMBER}|{_COMMIT}|[ ,;]){{1,20}}|{_HOSTED}")
 _ANSWER_URL = compile_lazily(rf"https?://{_TRACKED}")
 _STASH_MARK = compile_lazily("[\ue000-\uf8ff]")
 _STASH_START = 0xE000
-"""Where Unicode has 6,400 characters that mean nothing: each stands for a piece of code."""
+"""Start of Unicode's private use area of 6,400 characters: each stands for a piece of code."""
 _DIFF = compile_lazily(
     r"(?m)^(?:diff --git|index [0-9a-f]{7}|@@ -|\+\+\+ |--- [ab]/).*(?:\n[ +-].*){0,500}$"
 )
@@ -519,7 +519,7 @@ _PAST_VERB = compile_lazily(
     r"|(handl|remov|improv|chang|updat|ensur|enabl|replac|rais|preserv|escap|mak))"
     r"(?:ed|ing|e?s(?! (?:for|to|in|from|of|on|with|and|or|are|were|have|can|do)\b)) (?=[\w`'\"@])"
 )
-"""A report of what was done; whoever asks for it says *fix*, not *fixed*."""
+"""A report of what was done; a request says *fix*, not *fixed*."""
 _FINITE_VERB = compile_lazily(
     r"(?i)\b(?:is|are|was|were|am|do|did|have|had|can|cannot|could|will|would|should|must|may|might"
     r"|\w+n['’]t|lost|broke|threw|made|gave|got|kept|took|led|went|left|let|became|\w{2,}ed"
@@ -533,7 +533,7 @@ _BLANK_LINES = compile_lazily(r"\n{3,}")
 
 
 def clean_message(text: str) -> str:
-    """A message without what only tells where the answer is: hashes, numbers, addresses, diffs."""
+    """Return a message without what points to the answer: hashes, numbers, addresses, diffs."""
     text = _STASH_MARK.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     text, spans = _stash_code(_WIDE_GAP.sub(" ", text[: 4 * MAX_PROMPT_CHARS]))
     original = {*text.split("\n")}
@@ -566,7 +566,7 @@ def clean_message(text: str) -> str:
 
 
 def _tidy_line(line: str) -> str:
-    """A line without the signs that stood around what was taken out of it."""
+    """Return a line without punctuation left around what was removed."""
     return re.sub(
         r"^\s{0,9}[—–:] ",
         "",
@@ -575,7 +575,7 @@ def _tidy_line(line: str) -> str:
 
 
 def _stash_code(text: str) -> tuple[str, list[str]]:
-    """A text with a mark for each piece of code, which stays as it is; and the pieces."""
+    """Replace each piece of code by a mark; return the text and the pieces."""
     spans: list[str] = []
 
     def stash(found: re.Match[str]) -> str:
@@ -589,7 +589,7 @@ def _stash_code(text: str) -> tuple[str, list[str]]:
 
 
 def drop_squashed_commits(message: str) -> str:
-    """Of a squashed pull request, what comes before the messages of its later commits."""
+    """Return a squashed pull request's message without those of its later commits."""
     paragraphs = re.split(r"\n\s*\n", message)
     steps = [number for number, text in enumerate(paragraphs) if re.fullmatch(r"\* .*", text)]
     if not steps or steps[0] == 0:
@@ -599,7 +599,7 @@ def drop_squashed_commits(message: str) -> str:
 
 
 def request_from_message(message: str, changelog: str = "") -> str:
-    """What a message, and what the change log says of the same work, ask for."""
+    """Return the request made by a message and the changelog entry of the same work."""
     subject, _, body = clean_message(drop_squashed_commits(message)).partition("\n")
     subject = subject.strip(" ;…")
     prefix = _PREFIX.match(subject)
@@ -617,9 +617,10 @@ def request_from_message(message: str, changelog: str = "") -> str:
 def compose_prompt(
     message: str, source: str, tests: str, names: Sequence[str], texts: Sequence[str]
 ) -> str | None:
-    """The whole request; None where too little is left of it once the answer is out.
+    """Compose the request; None if too little is left once the answer is removed.
 
-    Names, set as code, and texts are those that the tests look for: a colleague would be told them.
+    Names, formatted as code, and texts are those that the tests expect: a colleague would be given
+    them.
     """
     prompt = remove_leaks(message, source, tests)
     words = re.findall(r"[^\W\d_]\w+", prompt)
@@ -643,7 +644,7 @@ def compose_prompt(
 
 
 def is_label_told(label: str, text: str) -> bool:
-    """Whether a text has each name of a label, `load` or `load` of `src/store.ts`, as a word."""
+    """Return whether a text contains each name of a label, `load` or `load` of `src/store.ts`."""
     return all(
         re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text)
         for name in re.findall(r"`([^`]+)`", label)
@@ -651,10 +652,10 @@ def is_label_told(label: str, text: str) -> bool:
 
 
 def remove_form_lines(message: str, forms: Sequence[str]) -> str:
-    """A message without what stands in the forms that a project has people fill in.
+    """Return a message without the text of the project's templates.
 
-    Of the usual ones, what is asked is taken out, and sections that tell of the work itself go
-    with their answers.
+    For common templates, questions are removed, and sections about the work itself with their
+    answers.
     """
     form_lines = {_form_line(line) for form in forms for line in form.splitlines()} - {""}
     title, *lines = message.split("\n")
@@ -671,12 +672,12 @@ def remove_form_lines(message: str, forms: Sequence[str]) -> str:
 
 
 def _form_line(line: str) -> str:
-    """A line of a form, whatever marks it there."""
+    """Return a template line without its markup."""
     return re.sub(r"[^\w ]", "", line).strip().lower() if len(line.split()) > 1 else ""
 
 
 def _imperative_sentence(text: str, begins: bool = True) -> str:
-    """The beginning of a request: what is to be done."""
+    """Return the beginning of a request in the imperative."""
     done = _PAST_VERB.match(text)
     if done and not (done[0].lower().endswith("ing ") and _has_finite_verb(text[done.end() :])):
         text = f"{done[1]}{'e' if done[2] else ''} {text[done.end() :]}"
@@ -684,7 +685,7 @@ def _imperative_sentence(text: str, begins: bool = True) -> str:
 
 
 def _has_finite_verb(text: str) -> bool:
-    """Whether the first sentence may have a finite verb, so that a gerund before it is its subject.
+    """Return whether the first sentence may have a finite verb, so that a gerund is its subject.
 
     *Adding an item twice forgets the first one* reports a fault; *adding refunds* reports a change.
     """
@@ -693,7 +694,7 @@ def _has_finite_verb(text: str) -> bool:
 
 
 def _unwrap_paragraphs(text: str) -> str:
-    """Paragraphs of one line each; lists and code stay as they are."""
+    """Join each paragraph into one line; lists and code stay as they are."""
     paragraphs = []
     for paragraph in re.split(r"\n\s*\n", text):
         lines = paragraph.split("\n")
@@ -703,7 +704,7 @@ def _unwrap_paragraphs(text: str) -> str:
 
 
 def _join_lines(lines: Sequence[str]) -> str:
-    """Wrapped lines as one; a short one that another sentence follows was not wrapped."""
+    """Join wrapped lines; a short line before a new sentence was not wrapped."""
     text, last = "", ""
     for line in map(str.strip, lines):
         wrapped = len(last) >= MIN_WRAPPED_CHARS or not line[:1].isupper()
@@ -713,7 +714,7 @@ def _join_lines(lines: Sequence[str]) -> str:
 
 
 def _is_debris(line: str, whole: bool) -> bool:
-    """What is left of a line once its reference is gone; a whole one may be a brace of code."""
+    """Return whether a line is only a remainder of a removed reference; `whole` may be a brace."""
     return (
         bool(line.strip())
         and not (whole and re.search(r"[\](){}\[]", line))
@@ -730,7 +731,7 @@ def _is_debris(line: str, whole: bool) -> bool:
 
 
 def _covers_note(text: str, noted: str) -> bool:
-    """Whether a text already has most words of a note."""
+    """Return whether a text already has most words of a note."""
     words = {word.lower() for word in re.findall(r"\w{4,}", noted)}
     known = {word.lower() for word in re.findall(r"\w{4,}", text)}
     return len(words - known) <= len(words) / 4

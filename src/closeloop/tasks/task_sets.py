@@ -1,4 +1,4 @@
-"""The sets of a project, dev and held-out: what is in them, and whether they still fit the work."""
+"""The dev and held-out sets of a project: their content, and whether they still fit the work."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from closeloop.records.settings import Settings
 from closeloop.records.task import SplitMethod, Task, TaskSplit
 from closeloop.text.patches import parse_patch
 
-# What may be told of held-out tasks: that they are there, and how many attempts passed.
+# What may be shown of held-out tasks: that they exist, and how many attempts passed.
 #
-# A set that people have read is a set they tune for. So its tasks go by another name, and what an
-# attempt at one said, changed or broke is left out wherever records are printed.
+# People tune for a set that they have read. So its tasks are shown under an alias, and what an
+# attempt at one reported, changed or broke is left out wherever records are printed.
 
 
 ALIAS_PREFIX = "sealed-"
@@ -32,7 +32,7 @@ HIDDEN_TEXT = "(sealed)"
 
 
 def task_alias(digest: str) -> str:
-    """What a held-out task is called where people see it."""
+    """Return the public name of a held-out task."""
     return ALIAS_PREFIX + digest[:8]
 
 
@@ -41,7 +41,7 @@ def is_alias(name: str) -> bool:
 
 
 def held_out_digests(tasks: Sequence[Task]) -> frozenset[str]:
-    """The digests of those that are held out."""
+    """Return the digests of held-out tasks."""
     return frozenset(task.digest for task in tasks if task.split == "held-out")
 
 
@@ -55,7 +55,7 @@ def require_unsealed(task: Task | None) -> None:
 
 
 def hide_task(task: Task) -> Task:
-    """A task that says no more than that it is there; one of dev as it is."""
+    """Return a held-out task reduced to its existence; a dev task unchanged."""
     if task.split != "held-out":
         return task
     return Task(
@@ -69,7 +69,7 @@ def hide_task(task: Task) -> Task:
 
 
 def hide_attempt(row: AttemptRow, sealed: Collection[str]) -> AttemptRow:
-    """An attempt without what it tells of a sealed task."""
+    """Return an attempt without what it reveals of a sealed task."""
     if row.task_digest is None or row.task_digest not in sealed:
         return row
     return replace(
@@ -85,7 +85,7 @@ def hide_attempt(row: AttemptRow, sealed: Collection[str]) -> AttemptRow:
 
 
 def hide_measurement(measurement: Measurement) -> Measurement:
-    """The numbers and which rules spoke, without the evidence."""
+    """Return the numbers and which rules matched, without the evidence."""
     return replace(
         measurement,
         findings=tuple(
@@ -99,7 +99,7 @@ def hide_measurement(measurement: Measurement) -> Measurement:
 
 
 def hide_proof(proof: Proof, task: Task) -> Proof:
-    """Whether a held-out task is sound, and no more."""
+    """Return only whether a held-out task is sound."""
     if task.split != "held-out":
         return proof
     reasons = (HIDDEN_TEXT,) if proof.reasons else ()
@@ -109,7 +109,7 @@ def hide_proof(proof: Proof, task: Task) -> Proof:
 
 
 def hide_results(results: ExperimentResults) -> ExperimentResults:
-    """What came of a plan, as it may be printed."""
+    """Return an experiment's results as they may be printed."""
     sealed = held_out_digests(results.tasks)
     if not sealed:
         return results
@@ -132,7 +132,7 @@ def hide_results(results: ExperimentResults) -> ExperimentResults:
 
 
 def split_results(results: ExperimentResults) -> tuple[ExperimentResults, ExperimentResults]:
-    """What came of dev tasks, and what came of held-out ones, which are hidden already."""
+    """Return the results of dev tasks and of held-out ones, which are hidden already."""
     sealed = held_out_digests(results.tasks)
     dev, held_out = (
         replace(
@@ -150,7 +150,7 @@ def split_results(results: ExperimentResults) -> tuple[ExperimentResults, Experi
     return dev, held_out
 
 
-# Which tasks to hold out: the newest, or a share of every kind; never half of a family.
+# Choose the tasks to hold out: the newest, or a share of every kind; never part of a family.
 
 
 TaskFamily = tuple[Task, ...]
@@ -165,9 +165,9 @@ _PARENT_TASK = re.compile(r"\btask:([\w.-]+)")
 def choose_held_out(
     tasks: Sequence[Task], by: SplitMethod, share: float, when: TaskTime
 ) -> frozenset[str]:
-    """The digests of the tasks to hold out. What is held out already stays so.
+    """Return the digests of the tasks to hold out. Held-out tasks stay held out.
 
-    Tasks without a check are not: nobody would be shown what is to be scored.
+    Tasks without a check are not chosen: people must see a result to score it.
     """
     if not 0 < share < 1:
         raise BadInput("--share must be more than 0 and less than 1, such as 0.3.")
@@ -198,7 +198,7 @@ def choose_held_out(
 
 
 def group_families(tasks: Sequence[Task]) -> list[TaskFamily]:
-    """Tasks that share a commit, a reference or a parent, together: one would give away another."""
+    """Group tasks that share a commit, a reference or a parent: one would reveal another."""
     root: dict[str, str] = {}
 
     def find(key: str) -> str:
@@ -217,7 +217,7 @@ def group_families(tasks: Sequence[Task]) -> list[TaskFamily]:
 
 
 def task_area(task: Task) -> str:
-    """The part of the repository that the change belongs to, two folders deep."""
+    """Return the part of the repository that the change belongs to, two folders deep."""
     patch = task.reference or task.acceptance.patch
     if patch is None:
         return NO_AREA
@@ -225,7 +225,7 @@ def task_area(task: Task) -> str:
 
 
 def main_area(paths: Iterable[str]) -> str:
-    """The folder of most of these files."""
+    """Return the folder of most of these files."""
     folders = Counter(area_folder(path) for path in paths)
     # Of equals the first by name: the same on every machine.
     return min(folders, key=lambda name: (-folders[name], name)) if folders else NO_AREA
@@ -244,7 +244,7 @@ def _family_keys(task: Task) -> Iterator[str]:
 
 
 def _choose_newest(free: Sequence[TaskFamily], wanted: int, when: TaskTime) -> list[TaskFamily]:
-    """The latest work, which a model can least have seen and which is most like what comes."""
+    """Return the latest work, least likely to be known to a model and most like future work."""
 
     def age(family: TaskFamily) -> tuple[float, str]:
         times = [moment.timestamp() for task in family if (moment := when(task)) is not None]
@@ -265,7 +265,7 @@ def _fill_share(ordered: Sequence[TaskFamily], wanted: int) -> list[TaskFamily]:
 
 
 def _choose_spread(free: Sequence[TaskFamily], wanted: int) -> list[TaskFamily]:
-    """Every so many of the families, ordered by kind: each kind gives its share."""
+    """Return evenly spaced families, sorted by kind: each kind gives its share."""
     total = sum(map(len, free))
     ordered = sorted(free, key=lambda family: (_family_stratum(family), family[0].digest))
     chosen: list[TaskFamily] = []
@@ -296,7 +296,7 @@ class TaskFile(Record):
 
 
 class SetFacts(Record):
-    """One set, in numbers; never what is in it."""
+    """Statistics of one set, without its content."""
 
     name: TaskSplit
     tasks: int
@@ -305,13 +305,13 @@ class SetFacts(Record):
     oldest: Time | None = None
     newest: Time | None = None
     median_days: float | None = None
-    """Age of the commits that the tasks start from."""
+    """Median age in days of the tasks' base commits."""
     gone: int = 0
-    """Tasks that change a file which is no longer there."""
+    """Tasks that change a file which no longer exists."""
     gone_tasks: tuple[str, ...] = ()
-    """Which, of dev."""
+    """Those of the dev set."""
     uncovered: float | None = None
-    """Of what was changed in the last 90 days, the share in areas without a task."""
+    """Share of the changes of the last 90 days in areas without a task."""
 
 
 def load_task_files(settings: Settings, root: Path) -> list[TaskFile]:
@@ -328,7 +328,7 @@ def load_task_files(settings: Settings, root: Path) -> list[TaskFile]:
 def visible_tasks(
     tasks: Sequence[Task], *, named: bool, held_out: bool, reason: str | None
 ) -> list[Task]:
-    """The tasks that a run may have: those of dev, or with a reason those held out."""
+    """Return the tasks that a run may use: dev tasks, or with a reason held-out ones."""
     chosen = list(tasks)
     if not named:
         wanted_split: TaskSplit = "held-out" if held_out else "dev"
@@ -356,7 +356,7 @@ def visible_tasks(
 
 
 def describe_sets(tasks: Sequence[Task], now: datetime) -> list[SetFacts]:
-    """What there is to say of each set that has tasks."""
+    """Return statistics of each set that has tasks."""
     when = read_base_times(tasks)
     present, work = _files_at_head(tasks), _recent_changes(tasks)
     return [
@@ -369,7 +369,7 @@ def describe_sets(tasks: Sequence[Task], now: datetime) -> list[SetFacts]:
 
 
 def read_base_times(tasks: Sequence[Task]) -> TaskTime:
-    """When the commit was made that a task starts from; None where that is not known.
+    """Return a lookup of the time of a task's base commit; None if it is unknown.
 
     The time of a commit that closeloop made of copied files says nothing of the work in it.
     """
@@ -393,7 +393,7 @@ def read_base_times(tasks: Sequence[Task]) -> TaskTime:
 
 
 SetContext = tuple[datetime, TaskTime, Mapping[str, frozenset[str]], Mapping[str, Counter[str]]]
-"""The time, when tasks began, and by repository the files at HEAD and where work went on."""
+"""The current time, tasks' base times, and by repository the files at HEAD and recent work."""
 
 
 def _describe_set(name: TaskSplit, tasks: Sequence[Task], around: SetContext) -> SetFacts:
@@ -419,13 +419,13 @@ def _describe_set(name: TaskSplit, tasks: Sequence[Task], around: SetContext) ->
 
 
 def _touched_folders(task: Task) -> Iterator[str]:
-    """The folders that the reference and the hidden tests are about."""
+    """Yield the folders that the reference and the hidden tests touch."""
     for patch in filter(None, (task.reference, task.acceptance.patch)):
         yield from (area_folder(file.path) for file in parse_patch(patch).files)
 
 
 def _changes_lost_file(task: Task, present: Mapping[str, frozenset[str]]) -> bool:
-    """Whether the reference changes a file that the repository no longer has."""
+    """Return whether the reference changes a file that the repository no longer has."""
     files = present.get(task.repo or "")
     if task.reference is None or files is None:
         return False
@@ -443,7 +443,7 @@ def _files_at_head(tasks: Sequence[Task]) -> dict[str, frozenset[str]]:
 
 
 def _recent_changes(tasks: Sequence[Task]) -> dict[str, Counter[str]]:
-    """How often files of each folder were changed lately."""
+    """Count recent changes by folder, for each repository."""
     changes_by_repo = {}
     for repo in list_local_repos(tasks):
         log = ("log", f"--since={RECENT_DAYS}.days", f"-n{RECENT_COMMITS}", "--no-merges")
@@ -455,7 +455,7 @@ def _recent_changes(tasks: Sequence[Task]) -> dict[str, Counter[str]]:
 
 
 def list_local_repos(tasks: Sequence[Task]) -> list[str]:
-    """The repositories of tasks that lie on this machine."""
+    """Return the tasks' repositories that are on this machine."""
     from closeloop.tasks.task_files import is_repository_address
 
     repos = {task.repo for task in tasks if task.repo and not is_repository_address(task.repo)}
@@ -463,7 +463,7 @@ def list_local_repos(tasks: Sequence[Task]) -> list[str]:
 
 
 def _is_folder(name: str) -> bool:
-    """A name may be too long for a file, or hold what no file's name may."""
+    """Return whether it is a folder; a name may be too long or invalid for a file."""
     try:
         return Path(name).is_dir()
     except (OSError, ValueError):

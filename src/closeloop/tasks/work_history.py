@@ -1,4 +1,4 @@
-"""Pull requests and sessions of agents as work: what was asked for, and the commit it led to."""
+"""Past work: commits, pull requests and agent sessions, with their requests and results."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from closeloop.records.trace import Command, Edit, Message, Session, Trace
 from closeloop.store import Store
 from closeloop.text.wording import compile_lazily
 
-# Past work: a repository's history as pieces of work, and what mining knows of each.
+# Past work: a repository's history as pieces of work.
 
 
 MAX_COMMITS = 100_000
 MAX_PULL_COMMITS = 50
-"""Commits of one pull request whose messages are read."""
+"""Maximum commits of one pull request whose messages are read."""
 MAX_BODIES = 2
-"""Of these, such as speak of what the title says."""
+"""Maximum commit messages used, of those about the title's subject."""
 MAX_SUBJECTS = 5
 MAX_MESSAGE_CHARS = 20_000
 MIN_MESSAGE_WORDS = 6
-"""Who says less does not tell what is wanted: it is told by something else."""
+"""Minimum words of a message that says what is wanted; with fewer, other text is added."""
 _LOG_FORMAT = "%H%x00%P%x00%ct%x00%B%x00%x01"
 _PULL_REQUEST_MERGE = compile_lazily(
     r"Merged? (?:pull request|pr|in\b|branch '[^']+' into)|.*See merge request", re.I | re.DOTALL
 )
 _TITLED_MERGE = compile_lazily(r"(?!Merge\b)[^\n]{1,300}\(#\d{1,9}\)\s*(?:\n|$)")
-"""A pull request that was merged under its own title."""
+"""A pull request merged under its own title."""
 _SIDE_BRANCH = compile_lazily(
     r"Merge (?:remote-tracking )?(?:branch )?['`\"](?:[\w.-]+/)?(?:v?\d[\w.]*|stable|main|master"
     r"|develop\w*|maint\w*|release\w*)\b",
@@ -48,7 +48,7 @@ _SIDE_BRANCH = compile_lazily(
 
 
 class HistoryCommit(Record):
-    """A commit as the log tells it."""
+    """A commit as read from the log."""
 
     id: str
     parents: tuple[str, ...]
@@ -65,11 +65,11 @@ class PastWork(Record):
     at: Time
     message: str
     hindsight: bool = True
-    """Whoever wrote the message knew the work; not so in an issue, or a user's first words."""
+    """Whether the author knew the work; not so for an issue, or a user's first words."""
 
 
 def list_past_work(repo: Path | str, since: str | None = None) -> list[PastWork]:
-    """Every accepted piece of work that HEAD holds.
+    """Return every accepted piece of work in HEAD's history.
 
     A merged pull request counts once; a merged branch, such as a release's, by its own commits.
     """
@@ -100,12 +100,12 @@ def list_past_work(repo: Path | str, since: str | None = None) -> list[PastWork]
 
 
 def is_shallow_clone(repo: Path | str) -> bool:
-    """Whether older history was left behind when the repository was cloned."""
+    """Return whether the repository is a shallow clone."""
     return read_git_text(repo, "rev-parse", "--is-shallow-repository").strip() == "true"
 
 
 def find_nearest_tag(repo: Path | str, commit: str) -> str | None:
-    """The tag of the last release before a commit."""
+    """Return the tag of the last release before a commit."""
     try:
         return read_git_text(repo, "describe", "--tags", "--abbrev=0", commit).strip() or None
     except BadInput:
@@ -113,7 +113,7 @@ def find_nearest_tag(repo: Path | str, commit: str) -> str | None:
 
 
 def list_files_at(repo: Path | str, commit: str) -> list[str]:
-    """The names of all files of a commit."""
+    """Return the names of all files of a commit."""
     listed = read_git_text(repo, "ls-tree", "-r", "-z", "--name-only", commit)
     return listed.removesuffix("\0").split("\0") if listed else []
 
@@ -124,7 +124,7 @@ def find_words_at(
     words: Sequence[str],
     takes_path: Callable[[str], bool] = lambda path: True,
 ) -> frozenset[str]:
-    """Those of some words that occur in the files of a commit, by the paths that are taken."""
+    """Return which of the words occur in the files of a commit, among accepted paths."""
     if not words:
         return frozenset()
     grep_options = [part for word in words for part in ("-e", word)]
@@ -165,7 +165,7 @@ def _is_pull_request(message: str) -> bool:
 def _work_message(
     commit: HistoryCommit, commits: dict[str, HistoryCommit], seen: dict[str, HistoryCommit]
 ) -> str:
-    """Of a merged pull request, its title and what its commits say below their own."""
+    """Return a merged pull request's title and the bodies of its commit messages."""
     if len(commit.parents) == 1:
         return commit.message
     message_parts = [
@@ -194,7 +194,7 @@ def _significant_words(text: str) -> set[str]:
 def _list_pull_commits(
     commit: HistoryCommit, commits: dict[str, HistoryCommit], seen: dict[str, HistoryCommit]
 ) -> list[HistoryCommit]:
-    """The commits of a pull request, oldest first; merges from its target say nothing."""
+    """Return the commits of a pull request, oldest first, without merges from its target."""
     pull_commits: dict[str, HistoryCommit] = {}
     places = list(commit.parents[1:])
     while places and len(pull_commits) < MAX_PULL_COMMITS:
@@ -205,32 +205,32 @@ def _list_pull_commits(
     return [one for one in reversed(pull_commits.values()) if len(one.parents) < 2]
 
 
-# Which commits were tried, and what came of it: so that mining goes on where it stopped.
+# The ledger: which commits were tried, with what result, so that mining can resume.
 
 Kind = TypeVar("Kind", bound=Record)
 LEDGER_VERSION = 1
-"""Of how candidates are made and proved: entries of another one are tried again."""
+"""Version of how candidates are made and proved: entries of another one are tried again."""
 
 
 class LedgerEntry(Record):
-    """One commit, tried once."""
+    """The result of trying one commit."""
 
     commit: str
     state: Literal["proved", "refused", "failed"]
-    """Failed: for reasons that may be gone tomorrow."""
+    """Failed: for reasons that may be temporary."""
     why: str | None = None
     task: str | None = None
     change: str | None = None
-    """The digest of what it changes: the same work may have been committed twice."""
+    """Digest of its change: the same work may have been committed twice."""
     base: str | None = None
-    """The commit that a task starts from."""
+    """The commit that its task starts from."""
     at: Time
     seconds: float
     version: int = LEDGER_VERSION
 
 
 def read_ledger(path: Path) -> dict[str, LedgerEntry]:
-    """The last entry of every commit; lines that are torn, or of other versions, do not count."""
+    """Return the last entry of every commit, without damaged lines and other versions."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
@@ -242,14 +242,14 @@ def read_ledger(path: Path) -> dict[str, LedgerEntry]:
 
 
 def decode_whole_lines(lines: Iterable[bytes], kind: type[Kind]) -> Iterator[Kind]:
-    """The records of a file, a line each; lines that are torn do not count."""
+    """Yield the records of a file, one per line, without damaged lines."""
     for line in lines:
         with suppress(ValueError, RecursionError):
             yield msgspec.json.decode(line, type=kind)
 
 
 def append_entry(path: Path, entry: Record) -> None:
-    """Add a line, whole: a torn one before it must not swallow it."""
+    """Append a complete line, even if the previous one is damaged."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as opened:
@@ -258,30 +258,30 @@ def append_entry(path: Path, entry: Record) -> None:
         raise MachineFailed(f"{path} cannot be written: {error.strerror}.") from error
 
 
-# Work that somebody points at, with what is known of it besides the commit.
+# Work from a given source, with further facts beside the commit.
 
 MAX_REMARKS = 20
 MAX_REMARK_CHARS = 500
 
 
 class SourcedWork(Record):
-    """One accepted piece of work: its message is what was asked for."""
+    """One accepted piece of work, with the request as its message."""
 
     work: PastWork
     tags: tuple[str, ...] = ()
     rubric: str | None = None
-    """What reviewers or the user said on the way."""
+    """Remarks of reviewers or the user during the work."""
 
 
 class GatheredWork(Record):
-    """What a source holds: work to try, and why the rest cannot be."""
+    """The work of a source to try, and why the rest cannot be."""
 
     given: tuple[SourcedWork, ...]
     passed_over: dict[str, str] = {}
 
 
 def with_source_tags(task: Task, given: SourcedWork | None) -> Task:
-    """A proved task with the tags and words of its source; neither is part of what it asks."""
+    """Add the tags and remarks of its source to a proved task; neither is part of the request."""
     if given is None:
         return task
     tags = dict.fromkeys([*task.tags, *given.tags])
@@ -289,21 +289,21 @@ def with_source_tags(task: Task, given: SourcedWork | None) -> Task:
 
 
 def format_remarks(title: str, words: Sequence[str]) -> str | None:
-    """Remarks of people as a list, shortened."""
+    """Format people's remarks as a list, truncated."""
     remarks = [" ".join(word.split())[:MAX_REMARK_CHARS] for word in words]
     lines = [f"- {word}" for word in remarks if word][:MAX_REMARKS]
     return "\n".join([f"{title}:", *lines]) if lines else None
 
 
 def unique_by_commit(given: Iterable[SourcedWork]) -> tuple[SourcedWork, ...]:
-    """Each commit once, as it was first given."""
+    """Return each commit once, as first given."""
     by_commit: dict[str, SourcedWork] = {}
     for one in given:
         by_commit.setdefault(one.work.commit, one)
     return tuple(by_commit.values())
 
 
-# Pull requests and sessions of agents as work: what was asked for, and the commit it led to.
+# Pull requests and agent sessions as work: the request, and the resulting commit.
 
 
 MAX_LINE_BYTES = 32 << 20
@@ -318,7 +318,7 @@ class ExportedUser(Record):
 
 
 class ExportedPull(Record):
-    """As GitHub's API answers, as far as it is used."""
+    """A pull request in GitHub's API format, reduced to the fields used."""
 
     number: int
     title: str
@@ -339,7 +339,7 @@ class ExportedComment(Record):
 
 
 class ExportedCheckRun(Record):
-    """One check of one push."""
+    """One check run of one push."""
 
     head_sha: str = ""
     name: str = ""
@@ -347,7 +347,7 @@ class ExportedCheckRun(Record):
 
 
 class PullExport(Record):
-    """A pull request with all that belongs to it: a line of an export."""
+    """A pull request with everything that belongs to it: a line of an export."""
 
     pull: ExportedPull
     issue: ExportedIssue | None = None
@@ -356,13 +356,13 @@ class PullExport(Record):
 
 
 def find_linked_issue(pull: ExportedPull) -> int | None:
-    """The issue that a pull request says it closes."""
+    """Return the issue that a pull request says it closes."""
     match = _CLOSING_REFERENCE.search(f"{pull.title}\n{pull.body or ''}"[:20_000])
     return int(match[1]) if match else None
 
 
 def read_pull_exports(path: Path) -> Iterator[PullExport]:
-    """The lines of an export."""
+    """Yield the lines of an export."""
     try:
         with path.open("rb") as opened:
             number = 0
@@ -375,7 +375,7 @@ def read_pull_exports(path: Path) -> Iterator[PullExport]:
 
 
 def read_saved_exports(path: Path) -> dict[int, PullExport]:
-    """What was kept of earlier answers, by number; torn lines do not count."""
+    """Return stored exports by number, without damaged lines."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = path.read_bytes().splitlines() if path.exists() else []
@@ -394,7 +394,7 @@ def decode_pull_export(line: bytes, name: str) -> PullExport:
 
 
 def convert_github_answer(value: Any, kind: type[Record]) -> Any:
-    """A part of an answer, without what is not used."""
+    """Convert a part of a response, dropping unused fields."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -404,9 +404,9 @@ def convert_github_answer(value: Any, kind: type[Record]) -> Any:
 def gather_pull_work(
     requests: Sequence[PullExport], repo: Path, modes: Mapping[str, Sequence[str]] | None = None
 ) -> GatheredWork:
-    """Those that were merged and that this clone has, each with what people said.
+    """Return merged pull requests that this clone has, each with people's remarks.
 
-    `modes` are the tags of the failure modes that were seen in them, by merge commit.
+    `modes` are tags of the failure modes seen in them, by merge commit.
     """
     known = {work.commit: work for work in list_past_work(repo)}
     gathered, passed_over = [], {}
@@ -455,19 +455,19 @@ def _work_from_pull(request: PullExport, work: PastWork, modes: Sequence[str]) -
     )
 
 
-# Sessions of agents as work: what the user asked for, and the commit that it became.
+# Agent sessions as work: the user's request, and the resulting commit.
 
 MAX_SESSIONS = 50
 MAX_COMMIT_DELAY = timedelta(days=14)
-"""A commit this long after a session may still be its work."""
+"""Maximum delay after a session of a commit that may be its work."""
 MIN_FILE_OVERLAP = 0.5
-"""Of the files of session and commit together, the share that both have."""
+"""Minimum share of common files among those of session and commit."""
 
 
 def gather_session_work(
     store: Store, repo: Path, modes: Mapping[str, Sequence[str]]
 ) -> GatheredWork:
-    """The latest sessions in a repository whose edits became a commit; `modes` by attempt."""
+    """Return the latest sessions whose edits became a commit; `modes` by attempt."""
     past_work = list_past_work(repo)
 
     @cache
@@ -521,7 +521,7 @@ def _work_from_session(
 
 
 def _user_messages(trace: Trace) -> list[str]:
-    """What the user said to the main agent, in order."""
+    """Return the user's messages to the main agent, in order."""
     main = trace.lanes[0].id if trace.lanes else None
     return [
         event.text.strip()
@@ -534,7 +534,7 @@ def _user_messages(trace: Trace) -> list[str]:
 
 
 def _edited_files(trace: Trace, repo: Path, session: Session | None) -> frozenset[str]:
-    """The files that were changed, as the repository names them."""
+    """Return the edited files, as paths in the repository."""
     roots = [str(repo.resolve()), *([session.directory] if session and session.directory else [])]
     paths = set()
     for event in trace.events:
@@ -547,7 +547,7 @@ def _edited_files(trace: Trace, repo: Path, session: Session | None) -> frozense
 
 
 def _is_same_repository(made: Attempt, session: Session | None, repo: Path) -> bool:
-    """Whether a session went on in this repository, or in another clone of it."""
+    """Return whether a session ran in this repository, or in another clone of it."""
     directory = session.directory if session else None
     if directory and PurePosixPath(directory).is_relative_to(str(repo.resolve())):
         return True

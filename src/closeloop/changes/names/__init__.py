@@ -1,10 +1,10 @@
 """hallucinated-name: names that do not exist, neither in the repository nor in its libraries.
 
 nowhere   no file, no library and no line of the change has the name
-imported  a package that is neither here, nor installed, nor declared
-typed     a type checker cannot find it, and did not complain before
+imported  a package that is neither in the repository, nor installed, nor declared
+typed     a type checker cannot find it, and did not report it before
 flags     an option that the project's own command line does not have
-settings  a key or option of another tool, one slip from what stood there before
+settings  a key or option of another tool, one edit from what was there before
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from closeloop.records.change import Inspection, SourceImport
 from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.record import Record, content_digest
 
-# Options and settings that do not exist: of the project's own commands, and of other tools.
+# Options and settings that do not exist, of the project's own commands and of other tools.
 
 
 MAX_FILES = 2000
@@ -62,7 +62,7 @@ _STANDARD_OPTIONS = frozenset({"help", "version"})
 
 
 def find_unknown_flags(inspection: Inspection) -> Iterator[Suspect]:
-    """What added lines give to the project's own commands, and these do not know."""
+    """Yield options on added lines that the project's own commands do not have."""
     project = _ProjectCommands(inspection)
     for file in inspection.files:
         added = inspection.added.get(file.path, frozenset())
@@ -84,7 +84,7 @@ def find_unknown_flags(inspection: Inspection) -> Iterator[Suspect]:
 
 
 class _ProjectCommands:
-    """What the project's commands are called, and what they take."""
+    """The names of the project's commands, and the options they accept."""
 
     def __init__(self, inspection: Inspection) -> None:
         self.inspection = inspection
@@ -100,7 +100,7 @@ class _ProjectCommands:
                     yield _make_option_suspect(path, number, f"--{option}", f"--{near}", command)
 
     def check_keys(self, path: str, number: int, line: str, table: str) -> Iterator[Suspect]:
-        """Settings in the project's own table or file."""
+        """Check settings in the project's own table or file."""
         own = PurePosixPath(path).stem.lstrip(".") in self.command_names or any(
             re.fullmatch(rf"tool\.{re.escape(name)}(\..*)?", table) for name in self.command_names
         )
@@ -135,7 +135,7 @@ class _ProjectCommands:
 
     @cached_property
     def known_options(self) -> frozenset[str]:
-        """Every option that a source file of the project spells out, tests left out."""
+        """Return every option that a source file of the project contains, without tests."""
         options: set[bytes] = set()
         sides = self.inspection.sides
         wanted = (path for path in self.inspection.index.paths() if not is_test_file(path))
@@ -151,7 +151,7 @@ class _ProjectCommands:
         return frozenset(one.decode("utf-8", "replace") for one in options)
 
     def _find_calls(self, line: str, shell: bool) -> Iterator[tuple[str, str]]:
-        """Own commands in a line, each with what it is given."""
+        """Yield the project's own commands in a line, each with its arguments."""
         for command in self.command_names:
             quoted = r"[\"']" if not shell else r"(?:^|[\s\"'/`(])"
             after = r"[\"']\s*," if not shell else r"(?=\s)"
@@ -217,10 +217,10 @@ def _cargo_binaries(cargo: dict[str, Any]) -> Iterator[str]:
             yield one["name"]
 
 
-# Keys and options of other tools' settings, where the repository wrote them otherwise before.
+# Keys and options of other tools' settings that the repository spelled differently before.
 #
-# Nobody knows what every tool takes. But a key that stands nowhere, one slip from one that stood
-# in the same table, was meant to be that one.
+# No list has every tool's settings. But a key that occurs nowhere, one edit from one that was
+# in the same table, is probably a misspelling of it.
 
 MAX_CONFIG_FILES = 200
 
@@ -234,7 +234,7 @@ _WORD_PART = re.compile(rb"[A-Za-z][\w-]*")
 
 
 def find_unknown_settings(inspection: Inspection) -> Iterator[Suspect]:
-    """On added lines."""
+    """Yield unknown settings on added lines."""
     past = _OldSettings(inspection)
     for file in inspection.files:
         added = inspection.added.get(file.path, frozenset())
@@ -254,7 +254,7 @@ def find_unknown_settings(inspection: Inspection) -> Iterator[Suspect]:
 
 
 def _table_lines(content: bytes) -> Iterator[tuple[int, str, str]]:
-    """Each line with its number and the table that it is in."""
+    """Yield each line with its number and the table that it is in."""
     table = ""
     for number, line in enumerate(content.decode("utf-8", "replace").split("\n"), 1):
         if heading := _TABLE.match(line[:MAX_LINE_CHARS]):
@@ -263,7 +263,7 @@ def _table_lines(content: bytes) -> Iterator[tuple[int, str, str]]:
 
 
 class _OldSettings:
-    """What settings said before the change."""
+    """The settings before the change."""
 
     def __init__(self, inspection: Inspection) -> None:
         self.inspection = inspection
@@ -276,7 +276,8 @@ class _OldSettings:
         known: Mapping[str, frozenset[str]],
         beside: frozenset[str] = frozenset(),
     ) -> Iterator[Suspect]:
-        """Options count only where something else of the line, the command, is the same."""
+        """Yield a name one edit from an old one; options count only if their command is the
+        same."""
         if name.encode() in self.words_before or self.inspection.index.known(
             name.replace("-", "_")
         ):
@@ -310,7 +311,7 @@ class _OldSettings:
 
     @cached_property
     def keys_by_table(self) -> Mapping[tuple[str, str], Mapping[str, frozenset[str]]]:
-        """By file name and table."""
+        """Return keys by file name and table."""
         keys: dict[tuple[str, str], dict[str, frozenset[str]]] = {}
         for path, text in self.texts_before.items():
             if _TABLE_FILES.fullmatch(path):
@@ -322,7 +323,7 @@ class _OldSettings:
 
     @cached_property
     def option_contexts(self) -> Mapping[str, frozenset[str]]:
-        """Each with the other words of its lines."""
+        """Return each option with the other words of its lines."""
         contexts: dict[str, frozenset[str]] = {}
         for text in self.texts_before.values():
             for _, _, line in _table_lines(text):
@@ -332,18 +333,18 @@ class _OldSettings:
         return contexts
 
 
-# Packages that added lines of Python import and that nothing declares, has or installs.
+# Packages that added Python lines import and that are neither declared, present nor installed.
 
 
 MANIFESTS = "the manifests"
-"""Where it was looked for, in a suspect."""
+"""`where` of a suspect that was looked up in the manifests."""
 _PACKAGE_NAME = re.compile(r"[a-z_]\w{2,}", re.IGNORECASE)
 _PIP_INSTALL = re.compile(r"\bpip3? install (.+)")
 _PACKAGE_MANIFESTS: Mapping[str, re.Pattern[bytes]] = {
     "setup.py": re.compile(rb"^(?:setuptools\.)?setup\(\s*name=", re.MULTILINE),
     "pyproject.toml": re.compile(rb"^dependencies\s*=\s*\[\s*\]", re.MULTILINE),
 }
-"""A package that says here what it is; without dependencies, it has none."""
+"""How a manifest shows that it is a package's; one without dependencies has none."""
 _OTHER_DISTRIBUTIONS: Mapping[str, str] = {
     "attr": "attrs",
     "bs4": "beautifulsoup4",
@@ -363,11 +364,12 @@ _OTHER_DISTRIBUTIONS: Mapping[str, str] = {
     "usb": "pyusb",
     "zmq": "pyzmq",
 }
-"""By module, distributions whose name does not hold the module's."""
+"""Distributions by module, if the distribution's name does not contain the module's."""
 
 
 def find_undeclared_imports(search: NameSearch) -> Iterator[Suspect]:
-    """Modules whose name stands nowhere: an installer would fetch whatever bears it."""
+    """Yield imported modules that are named nowhere: an installer would fetch any package so
+    named."""
     unknown = list(_unknown_imports(search))
     declared = _declared_packages(search) if unknown else None
     for use in unknown:
@@ -378,7 +380,7 @@ def find_undeclared_imports(search: NameSearch) -> Iterator[Suspect]:
 
 
 def _is_package_module(path: str, search: NameSearch) -> bool:
-    """Whether it is installed with the package, unlike tests and tools, which need more."""
+    """Return whether it is installed with the package, unlike tests and tools, which need more."""
     beside = str(PurePosixPath(path).parent / "__init__.py")
     return classify_file(path) == "source" and beside in search.around.tree
 
@@ -399,7 +401,7 @@ def _unknown_imports(search: NameSearch) -> Iterator[NameUse]:
 
 
 def _is_unknown(target: SourceImport, path: str, search: NameSearch) -> bool:
-    """Whether neither the language, the repository nor what is installed has the package."""
+    """Return whether neither the language, the repository nor installed packages have it."""
     first = target.module.split(".")[0]
     around = search.around
     if not _PACKAGE_NAME.fullmatch(first) or first in load_standard_library("python"):
@@ -416,7 +418,7 @@ def _is_unknown(target: SourceImport, path: str, search: NameSearch) -> bool:
 
 
 def _is_guarded(lines: list[bytes], number: int) -> bool:
-    """Whether it may fail: inside `try`, or only for types."""
+    """Return whether the import may fail: inside `try`, or only for types."""
     line = lines[number - 1] if number <= len(lines) else b""
     indent = len(line) - len(line.lstrip())
     above = (one for one in reversed(lines[: number - 1]) if one.strip())
@@ -426,7 +428,7 @@ def _is_guarded(lines: list[bytes], number: int) -> bool:
 
 
 class _DeclaredPackages(Record):
-    """What a project may import from elsewhere."""
+    """The external packages that a project may import."""
 
     names: frozenset[str]
     has_dependencies: bool
@@ -434,10 +436,9 @@ class _DeclaredPackages(Record):
 
 
 def _declared_packages(search: NameSearch) -> _DeclaredPackages | None:
-    """Every word of manifests, lock files and installation scripts, at either end, and what CI
-    installs.
+    """Return the words of manifests, lock files, installation scripts and CI, on both sides.
 
-    None where none of them is of a package of Python: then dependencies are kept elsewhere.
+    None if none of them is of a Python package: then dependencies are declared elsewhere.
     """
     names: set[str] = set()
     has_dependencies = is_package = False
@@ -466,7 +467,7 @@ def _declared_packages(search: NameSearch) -> _DeclaredPackages | None:
 
 
 def _is_declared(module: str, declared: frozenset[str]) -> bool:
-    """Whether a distribution bears its name, or more: `yaml` is in `pyyaml`."""
+    """Return whether a distribution's name equals or contains the module's: `yaml` in `pyyaml`."""
     wanted = normalise_python_name(module), _OTHER_DISTRIBUTIONS.get(module)
     return any(one in name for one in wanted if one for name in declared)
 
@@ -487,7 +488,7 @@ MAX_UNDEFINED_NAMES = 4
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """One finding for each name that is not there, with the places that use it."""
+    """Return one finding per name that does not exist, with the places that use it."""
     search = NameSearch(inspection)
     nowhere = [*search.find_suspects(), *find_undeclared_imports(search)]
     unmeasured: list[Finding | Unmeasured] = []
@@ -507,7 +508,7 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
 
 
 def _broken_files(suspects: Iterable[Suspect]) -> set[str]:
-    """Samples and fragments, which never run: much of what they use is defined nowhere."""
+    """Return files with too many undefined names: samples and fragments, which never run."""
     undefined: dict[str, set[str]] = defaultdict(set)
     for one in suspects:
         if one.near is None and _is_bare_name(one):

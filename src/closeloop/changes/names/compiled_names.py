@@ -15,9 +15,9 @@ from closeloop.records.change import Inspection
 from closeloop.records.finding import Finding, Unmeasured
 from closeloop.records.record import Record
 
-# What compilers of TypeScript, Go and Rust say does not exist or does not fit, read from output.
+# Parse errors of TypeScript, Go and Rust compilers about missing names or wrong calls.
 #
-# Those that the project's own commands ran in the sandbox: nothing is run here.
+# The project's own commands ran them in the sandbox: nothing runs here.
 
 
 MAX_ERRORS = 2_000
@@ -36,11 +36,11 @@ _TYPESCRIPT_CODES = frozenset((
     "2304", "2305", "2339", "2353", "2503", "2551", "2552", "2554", "2555", "2561", "2570", "2614",
     "2694", "2724",
 ))  # fmt: skip
-"""No such name, member, export, property or namespace; too many or too few arguments. Left out are
+"""No such name, member, export, property or namespace; too many or too few arguments. Excludes
 2580, 2582, 2584 and 2591: types that are not installed."""
 _TYPESCRIPT_MODULE_CODE = "2307"
 _TYPESCRIPT_OUTER_CODES = frozenset(("2322", "2345", "2769"))
-"""A value that does not fit: counted where the lines below say that a property does not exist."""
+"""A value of the wrong type: counts if the lines below say that a property does not exist."""
 _UNKNOWN_PROPERTY = re.compile(
     r"Object literal may only specify known properties.*' does not exist in type"
     r"|Property '[^']+' does not exist on type 'IntrinsicAttributes"
@@ -83,19 +83,19 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 class CompilerError(Record):
-    """A name or a call that a compiler refuses."""
+    """A name or call that a compiler rejects."""
 
     path: str
-    """As the compiler writes it."""
+    """As the compiler prints it."""
     line: int
     message: str
     name: str | None = None
     near: str | None = None
-    """What it says was probably meant."""
+    """The compiler's suggestion."""
 
 
 def parse_compiler_errors(output: str) -> Iterator[CompilerError]:
-    """Each refused name or call in what a command printed."""
+    """Yield each rejected name or call in a command's output."""
     lines = [line[:_MAX_LINE_CHARS] for line in _COLOUR.sub("", output).splitlines()]
     found = 0
     for number, line in enumerate(lines):
@@ -141,7 +141,7 @@ def _parse_typescript(line: str, lines: list[str], number: int) -> CompilerError
 
 
 def _find_unknown_property(lines: list[str], number: int) -> str | None:
-    """The line below, indented, that says which property is not there."""
+    """Return the property that an indented line below reports as missing."""
     for below in lines[number + 1 : number + 1 + _MAX_BLOCK_LINES]:
         if not below.startswith("  "):
             return None
@@ -191,7 +191,7 @@ def _parse_rust(line: str, lines: list[str], number: int) -> CompilerError | Non
 
 
 def _find_rust_suggestion(block: str) -> str | None:
-    """What is named as similar, or the one word by which the line it proposes differs."""
+    """Return the name suggested as similar, or the one word that the proposed line changes."""
     told = _RUST_TOLD_NEAR.search(block)
     if told:
         return told[1] or told[2]
@@ -209,17 +209,17 @@ def _find_rust_suggestion(block: str) -> str | None:
 COMPILER_CONFIDENCE = 0.95
 _ENDED = ("passed", "failed")
 _CUT_LIST = "too many errors"
-"""Go names the first ten of a package: what it left out before the change is not new after it."""
+"""Go lists ten errors per package: one left out before the change is not new after it."""
 
 
 class Compiler(Record):
-    """A language whose compiler tells which names do not exist, and how to know that it ran."""
+    """A language whose compiler reports missing names, and how to recognise that it ran."""
 
     language: str
     endings: tuple[str, ...]
     command: re.Pattern[str]
     tool: str
-    """The project's command that runs it, whatever that is called."""
+    """The project's command that runs it, under any name."""
     example: str
 
 
@@ -253,9 +253,9 @@ def add_compiled_names(
     found: Sequence[Finding | Unmeasured],
     comparisons: Sequence[ToolComparison],
 ) -> tuple[Finding | Unmeasured, ...]:
-    """What was found, and what compilers refuse on added lines since the change.
+    """Add names that compilers reject on added lines since the change to the findings.
 
-    A name that was suspected already is certain where a compiler refuses it too.
+    A suspected name is certain if a compiler rejects it too.
     """
     results = list(found)
     for error in _find_new_errors(inspection, comparisons):
@@ -271,7 +271,7 @@ def add_compiled_names(
 def _find_new_errors(
     inspection: Inspection, comparisons: Sequence[ToolComparison]
 ) -> Iterator[CompilerError]:
-    """Errors on added lines, each once, that no command printed of the base."""
+    """Yield each error on added lines once, unless a command printed it for the base."""
     compared = [one for one in comparisons if _has_both_ends(one)]
     before = {
         _error_key(error) for one in compared for error in parse_compiler_errors(one.before.output)
@@ -291,18 +291,18 @@ def _find_new_errors(
 
 
 def _has_both_ends(one: ToolComparison) -> bool:
-    """A command that told something of the base, and ended by itself after the change."""
+    """Return whether a command gave output for the base and ended normally after the change."""
     return tool_ending(one.before) in _ENDED and one.after.state in _ENDED
 
 
 def _error_key(error: CompilerError) -> tuple[str, ...]:
-    """A name that was missing anywhere is the machine's lack; arguments are a file's own."""
+    """Return the key of an error: a missing name is compared across files, arguments per file."""
     file = PurePosixPath(error.path).name
     return (error.message,) if error.name else (file, error.message)
 
 
 def _find_changed_path(told: str, added: Mapping[str, frozenset[int]]) -> str | None:
-    """The changed file that was meant: commands run in folders of their own or tell whole paths."""
+    """Return the changed file meant; commands may run in a subfolder or print absolute paths."""
     path = told.replace("\\", "/").removeprefix("./")
     if path in added:
         return path
@@ -323,7 +323,7 @@ def _is_about(one: Finding | Unmeasured, place: str, error: CompilerError) -> bo
 
 
 def _last_part(error: CompilerError) -> str:
-    """`ToUppr` of `strings.ToUppr`: one command tells it whole, another does not."""
+    """Return `ToUppr` of `strings.ToUppr`: some commands print the full name, others do not."""
     return re.split(r"[.:/]", error.name or "")[-1]
 
 
@@ -349,7 +349,7 @@ def _build_finding(error: CompilerError, place: str) -> Finding:
 def _report_uncompiled(
     inspection: Inspection, comparisons: Sequence[ToolComparison]
 ) -> Iterator[Unmeasured]:
-    """Languages of added lines that no compiler has looked at, before and after."""
+    """Yield languages of added lines that no compiler checked both before and after."""
     for compiler in COMPILERS:
         if not any(
             path.endswith(compiler.endings) for path, lines in inspection.added.items() if lines

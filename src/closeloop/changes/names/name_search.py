@@ -1,4 +1,4 @@
-"""Names that exist nowhere: not in the repository, not in the change, not in a library."""
+"""Search for names that exist neither in the repository, nor in the change, nor in a library."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from closeloop.changes.syntax import extract_words
 from closeloop.records.change import Inspection, Language, SourceImport, SourceModule
 from closeloop.records.record import Record
 
-# What the repository and its libraries offer to a changed file.
+# Names that the repository and its libraries provide to a changed file.
 
 
 MAX_OTHER_FILES = 400
-"""So many files of other languages, and schemas, are searched for a name."""
+"""Maximum files of other languages and schemas that are searched for a name."""
 SCRIPT_LANGUAGES = ("javascript", "typescript", "tsx")
 _SCRIPT_ENDINGS = (".ts", ".tsx", ".d.ts", ".js", ".jsx", ".mts", ".cts", ".mjs", ".cjs")
 _SOURCE_ROOTS = ("", "src", "lib", "python")
@@ -47,24 +47,24 @@ _DYNAMIC_EXPORTS = {
     "python": re.compile(rb"import \*|import_module|__import__|globals\(\)|sys\.modules|setattr\("),
     "scripts": re.compile(rb"export \*|module\.exports|\bexports\b\s*[.=\[]"),
 }
-"""Signs that a file offers names which do not stand in it."""
+"""Patterns showing that a file exports names which are not written in it."""
 
 
 class NameScope(Record):
-    """Where a name is looked up."""
+    """A place in which a name is looked up."""
 
     label: str
-    """As a reader would call it."""
+    """Name shown to readers."""
     names: frozenset[str]
     own: bool
-    """Whether it is the repository's."""
+    """Whether it belongs to the repository."""
 
 
 _BUILD_FILES = (".gitignore", "pyproject.toml", "setup.cfg", "setup.py")
 
 
 class NameEnvironment:
-    """Asked for many names, so whatever is read is kept."""
+    """Where names can come from; caches what it reads, since it is asked for many names."""
 
     def __init__(self, inspection: Inspection) -> None:
         self.sides, self.index = inspection.sides, inspection.index
@@ -79,7 +79,7 @@ class NameEnvironment:
 
     @cached_property
     def folders(self) -> Mapping[str, list[str]]:
-        """Source files by folder."""
+        """Return source files by folder."""
         paths_by_folder: dict[str, list[str]] = {}
         for path in self.tree:
             if language_of(path):
@@ -88,7 +88,7 @@ class NameEnvironment:
 
     @cached_property
     def python_modules(self) -> Mapping[str, list[str]]:
-        """Paths of Python modules and packages by the last part of their name."""
+        """Return paths of Python modules and packages by the last part of their name."""
         paths_by_name: dict[str, list[str]] = {}
         for path in self.tree:
             if path.endswith((".py", ".pyi")):
@@ -98,13 +98,15 @@ class NameEnvironment:
 
     @cached_property
     def built_files(self) -> frozenset[str]:
-        """Python files that git ignores or a manifest names: one that is not there is built."""
+        """Return Python files that git ignores or a manifest names: one that is missing is
+        built."""
         contents = (self.sides.read("after", name) or b"" for name in _BUILD_FILES)
         paths = re.findall(rb"[\w./-]+\.py\b", b"\n".join(contents))
         return frozenset(path.decode("utf-8", "replace").lstrip("./") for path in paths)
 
     def is_built(self, module: str) -> bool:
-        """Whether the build writes the file of a module, as setuptools_scm does `_version.py`."""
+        """Return whether the build writes the module's file, as setuptools_scm does
+        `_version.py`."""
         file = f"{module.lstrip('.').replace('.', '/')}.py"
         return any(path == file or path.endswith(f"/{file}") for path in self.built_files)
 
@@ -116,7 +118,7 @@ class NameEnvironment:
 
     @cached_property
     def script_packages(self) -> Mapping[str, str]:
-        """Folders of the repository's own packages, by the name that others import them by."""
+        """Return folders of the repository's own packages, by import name."""
         folders_by_name = {}
         for path in self.tree:
             if path.endswith("package.json") and path.count("/") <= 3:
@@ -130,7 +132,7 @@ class NameEnvironment:
 
     @cached_property
     def other_words(self) -> frozenset[bytes]:
-        """Words of schemas and of languages that we do not read."""
+        """Return words of schemas and of unsupported languages."""
         known_words: set[bytes] = set()
         wanted = (
             path
@@ -145,7 +147,7 @@ class NameEnvironment:
         return load_standard_library("python").get(module, frozenset())
 
     def language_names(self, language: Language) -> frozenset[str]:
-        """Names that the language itself has, without any import."""
+        """Return the language's built-in names."""
         if language in SCRIPT_LANGUAGES:
             return load_standard_library(language)["*"] | LANGUAGE_NAMES["scripts"]
         if language == "java":
@@ -165,7 +167,7 @@ class NameEnvironment:
     def inner_import(
         self, target: SourceImport, rest: str, language: Language
     ) -> SourceImport | None:
-        """What is meant by looking something up inside of what was imported."""
+        """Return the import meant by looking a name up inside an imported module."""
         if language == "go":
             return None if rest else target
         if language == "java":
@@ -190,7 +192,7 @@ class NameEnvironment:
         return self._words[path]
 
     def find_scope(self, path: str, language: Language, target: SourceImport) -> NameScope | None:
-        """The module that an import means; None where it is not known, or offers anything."""
+        """Return the module that an import means; None if unknown or if it may export any name."""
         key = path, target.module
         if key not in self._scopes:
             family = self.language_family(language) or ""
@@ -205,7 +207,7 @@ class NameEnvironment:
         return self._scopes[key]
 
     def is_foreign(self, language: Language, target: SourceImport) -> bool:
-        """Whether it comes from a package that is neither here nor installed nor standard."""
+        """Return whether its package is neither in the repository, nor installed, nor standard."""
         module = target.module
         if language == "python":
             first = module.split(".")[0]
@@ -236,7 +238,7 @@ class NameEnvironment:
     # Python
 
     def find_python_files(self, path: str, module: str) -> list[str]:
-        """Files that a module's name may mean, seen from a file."""
+        """Return files that a module name may mean, relative to a file."""
         stripped = module.lstrip(".")
         parts = stripped.split(".") if stripped else []
         if dots := len(module) - len(stripped):
@@ -260,7 +262,7 @@ class NameEnvironment:
         return paths
 
     def is_extensible(self, module: str) -> bool:
-        """Whether others may add modules to the package that this one would be in."""
+        """Return whether others may add modules to the package that contains this one."""
         parts = module.split(".")
         for end in range(len(parts) - 1, 0, -1):
             files = self.find_python_files("", ".".join(parts[:end]))
@@ -272,7 +274,7 @@ class NameEnvironment:
         return bool(folder) and f"{folder}/__init__.py" in self.tree
 
     def list_submodules(self, path: str) -> Iterator[str]:
-        """Names of the modules inside a package."""
+        """Yield the names of the modules inside a package."""
         if PurePosixPath(path).stem == "__init__":
             folder = str(PurePosixPath(path).parent)
             for other in self.tree:
@@ -311,7 +313,7 @@ class NameEnvironment:
     # JavaScript and TypeScript
 
     def find_script_file(self, path: str, module: str) -> str | None:
-        """The file that a relative import means."""
+        """Return the file that a relative import means."""
         if not module.startswith("."):
             return None
         parts: list[str] = []
@@ -340,7 +342,7 @@ class NameEnvironment:
     # Go
 
     def find_go_folder(self, module: str) -> str | None:
-        """The repository's folder that an import path means."""
+        """Return the repository's folder that an import path means."""
         own = self.go_module
         if own is None or not (module == own or module.startswith(own + "/")):
             return None
@@ -360,7 +362,7 @@ class NameEnvironment:
 
     @cached_property
     def java_files(self) -> Mapping[str, list[str]]:
-        """Source files by what they and their folder are called by others."""
+        """Return source files by the names under which others import them and their folder."""
         files_by_name: dict[str, list[str]] = {}
         for folder, files in self.folders.items():
             name = re.split(r"(?:^|/)(?:java|src)/", folder)[-1].replace("/", ".")
@@ -382,18 +384,18 @@ class NameEnvironment:
 
 
 def _script_package(module: str) -> str:
-    """The name of a package in what is imported from it."""
+    """Return the package name of an import path."""
     return "/".join(module.split("/")[: 2 if module.startswith("@") else 1])
 
 
-# How the files around a name write such things: what they look up, give and import.
+# How files near a name use such names: attributes, keywords and imports.
 
 MAX_FILES = 20
 _LOOKUP = re.compile(rb"(?<![\w$])([\w$]*)(?=(?:\.|::)\s{0,40}([\w$]+))")
 
 
 class NearbyUsage:
-    """Asked for many names, so whatever is read is kept."""
+    """How nearby files use names; caches what it reads, since it is asked for many names."""
 
     def __init__(self, inspection: Inspection, around: NameEnvironment) -> None:
         self.inspection, self.around = inspection, around
@@ -401,14 +403,14 @@ class NearbyUsage:
         self._nearby: dict[str, Set[bytes]] = {}
 
     def list_nearby_files(self, path: str) -> Sequence[str]:
-        """The file itself, and some in its folder and the one above."""
+        """Return the file itself, and some in its folder and the parent folder."""
         paths = [path]
         for folder in PurePosixPath(path).parents[:2]:
             paths += self.around.folders.get(str(folder), ())[:MAX_FILES]
         return list(dict.fromkeys(paths))[:MAX_FILES]
 
     def has_lookup(self, owner: str, name: str, path: str) -> bool:
-        """Whether old lines around have `owner.name`; of no owner, `.name`."""
+        """Return whether old lines nearby contain `owner.name`, or `.name` without an owner."""
         if path not in self._nearby:
             self._nearby[path] = set[bytes]().union(
                 *map(self._read_lookups, self.list_nearby_files(path))
@@ -423,7 +425,7 @@ class NearbyUsage:
         return self._looked_up[path]
 
     def has_keyword(self, called: str, name: str, path: str) -> bool:
-        """Whether files around have `name=` or `name:`, and what is called."""
+        """Return whether files nearby contain `name=` or `name:` together with the called name."""
         having = [
             one for one in self.list_nearby_files(path) if name in self.around.file_words(one)
         ]
@@ -437,7 +439,7 @@ class NearbyUsage:
         )
 
     def imported_names(self, module: str) -> Set[str]:
-        """What other files take from a module."""
+        """Return the names that other files import from a module."""
         return self._names_by_module.get(module, frozenset())
 
     @cached_property
@@ -451,7 +453,7 @@ class NearbyUsage:
         return names_by_module
 
     def _read_old_lines(self, path: str) -> bytes:
-        """A file without the lines that are new."""
+        """Return a file without its added lines."""
         content: bytes = self.inspection.sides.read("after", path) or b""
         added = self.inspection.added.get(path)
         if not added:
@@ -463,10 +465,10 @@ class NearbyUsage:
 MAX_LINE_CHARS = 2000
 MAX_SIBLINGS = 20
 MAX_SEARCHES = 500
-"""So often it is asked what was meant; after that nothing more is said."""
+"""Maximum searches for a similar name; after that nothing more is reported."""
 MIN_NAME_CHARS = 3
 TYPED_LANGUAGES = ("java", "rust")
-"""There constants of an enum, inherited, wildcard and generated names need no import."""
+"""Languages where enum constants, inherited, wildcard and generated names need no import."""
 _QUOTED_TEXT = re.compile(rb"\"[^\"\n]*\"|'[^'\n]*'|`[^`\n]*`")
 _LAST_WORD = re.compile(r"[\w$]*$")
 _MATCH_CASE = re.compile(rb"\s*case\s+[^=.,)\s]")
@@ -474,15 +476,15 @@ _FIRST_WORD = re.compile(r"\w+")
 _DECLARATION = re.compile(
     rb"\b(?:namespace|module|enum|interface|type|record|union|static|mod|macro_rules!)\s{1,9}(\w+)"
 )
-"""What makes names in ways that not every grammar tells."""
+"""Declarations that not every grammar reports."""
 _REEXPORT = re.compile(rb"\bexport\s{1,9}(?:type\s{1,9})?\{([^{}]{0,20000})\}\s{0,9}from\b")
-"""What a script passes on from another, without making it its own."""
+"""Names that a script re-exports from another without defining them."""
 _CRATE_NAME = re.compile(r"[a-z]\w*")
 _DOTTED_NAME = re.compile(r"\w+(?:\.\w+)*")
 
 
 class NameSearch:
-    """One change's names."""
+    """The search for the names of one change."""
 
     def __init__(self, inspection: Inspection) -> None:
         self.inspection = inspection
@@ -507,7 +509,7 @@ class NameSearch:
                 yield replace(suspect, use=use)
 
     def examine_use(self, use: NameUse) -> Suspect | None:
-        """What speaks against one name, if anything does."""
+        """Return why a name seems not to exist; None if nothing suggests that."""
         if use.receiver is None and use.kind in ("call", "name"):
             return self.examine_bare_name(use)
         origin = use.target or self.find_import(use)
@@ -524,7 +526,7 @@ class NameSearch:
         return self.examine_member(use, foreign)
 
     def examine_bare_name(self, use: NameUse) -> Suspect | None:
-        """A name that is looked up in the file and what lies around it."""
+        """Examine a name that is looked up in the file and its surroundings."""
         bound, own = self.bound_names(use.path), self.around.language_names(use.language)
         if use.text in bound or use.text in own or self.is_defined_around_file(use):
             return None
@@ -539,13 +541,13 @@ class NameSearch:
         return Suspect(use=use, near=near)
 
     def is_ambient(self, use: NameUse) -> bool:
-        """Whether what runs a script may have put it there, as test runners and pages do."""
+        """Return whether the script's host may define it, as test runners and pages do."""
         return use.language in SCRIPT_LANGUAGES and (
             is_test_file(use.path) or len(split_name_words(use.text)) == 1
         )
 
     def is_defined_around_file(self, use: NameUse) -> bool:
-        """Whether a bare name may come from somewhere else than its file."""
+        """Return whether a bare name may come from outside its file."""
         if use.language == "go":
             return self.is_in_package(use)
         known = self.name_exists(use.text, use) or self.is_library_name(use)
@@ -556,7 +558,7 @@ class NameSearch:
         return known and not (use.language == "python" and self.has_no_wildcard(use.path))
 
     def examine_module_name(self, use: NameUse, scope: NameScope) -> Suspect | None:
-        """A name that is looked up in a module whose names are all known."""
+        """Examine a name that is looked up in a module whose names are all known."""
         if use.text in scope.names or (scope.own and self.is_defined_by_change(use.text, use)):
             return None
         if use.language == "python" and not scope.own and self.name_exists(use.text, use):
@@ -572,7 +574,7 @@ class NameSearch:
         return Suspect(use=use, near=near, where=scope.label, certain=near is not None)
 
     def examine_member(self, use: NameUse, foreign: bool) -> Suspect | None:
-        """A name that exists nowhere, looked up on something that is not known."""
+        """Examine a name that exists nowhere, looked up on something unknown."""
         owner = _LAST_WORD.search(use.receiver or "") if foreign else None
         before = owner[0] if owner else ""
         does = self.habits.has_keyword if use.kind == "keyword" else self.habits.has_lookup
@@ -598,7 +600,8 @@ class NameSearch:
         return Suspect(use=use, near=likely) if likely else None
 
     def is_likely(self, name: str, use: NameUse, foreign: bool) -> bool:
-        """Names of others often differ by an ending or their case only."""
+        """Return whether `name` was probably meant; foreign names often differ only in ending or
+        case."""
         if not is_misspelt(use.text, name):
             return False
         alike = use.text.startswith(name) or name.startswith(use.text)
@@ -608,13 +611,14 @@ class NameSearch:
         return not is_other_word(use.text, name) and (ours or not alike)
 
     def is_customary(self, name: str, use: NameUse) -> bool:
-        """Whether the repository makes it, or looks it up on what is called alike."""
+        """Return whether the repository defines it, or looks it up on something of the same
+        name."""
         owner = _LAST_WORD.search(use.receiver or "")
         looked_up = owner is not None and self.habits.has_lookup(owner[0], name, use.path)
         return looked_up or bool(self.inspection.index.defined(name))
 
     def examine_import(self, use: NameUse, target: SourceImport) -> Suspect | None:
-        """A name that is imported from a module that is not known."""
+        """Examine a name that is imported from an unknown module."""
         module = self.read_module(use.path)
         bare = {
             one.text
@@ -635,12 +639,13 @@ class NameSearch:
     def search_slips(
         self, use: NameUse, exists: Callable[[str], bool], shortest: int = 4
     ) -> list[str]:
-        """As long as there are few: a thousand unknown names are no slips."""
+        """Return similar existing names while there are few: a thousand unknown names are no
+        typos."""
         self.searched += 1
         return find_slips(use.text, exists, shortest) if self.searched <= MAX_SEARCHES else []
 
     def closest_name(self, use: NameUse, names: Set[str]) -> str | None:
-        """The name one slip away; of several one that the file has already."""
+        """Return the name one edit away; of several, one that the file already contains."""
         candidates = self.search_slips(use, names.__contains__, MIN_NAME_CHARS)
         file_words = self.around.file_words(use.path)
         return next(
@@ -649,7 +654,7 @@ class NameSearch:
         )
 
     def member_predicate(self, use: NameUse) -> Callable[[str], bool]:
-        """Whether something of that name is defined, in the same language."""
+        """Return a predicate: is something of that name defined in the same language?"""
         family = self.around.language_family(use.language)
 
         def defined(name: str) -> bool:
@@ -663,7 +668,7 @@ class NameSearch:
         return defined
 
     def guess_name(self, use: NameUse) -> str | None:
-        """What was probably meant, of all there is; best something in the same file."""
+        """Return the name that was probably meant, preferably one in the same file."""
         file_words = self.around.file_words(use.path)
         candidates = self.search_slips(use, self.existence_predicate(use))
         return next(
@@ -676,18 +681,18 @@ class NameSearch:
         return lambda name: self.name_exists(name, use) or around.is_standard(language, name)
 
     def name_exists(self, name: str, use: NameUse) -> bool:
-        """Whether the repository has the name, or the change makes it."""
+        """Return whether the repository has the name, or the change defines it."""
         known = self.inspection.index.known(name) or name in self.words_before
         return known or self.is_defined_by_change(name, use)
 
     def is_defined_by_change(self, name: str, use: NameUse) -> bool:
-        """Whether the change makes it: an import does not make what it names."""
+        """Return whether the change defines it; an import does not define what it names."""
         return name in self.change_definitions and not (
             use.kind == "import" and name in self.only_imported_names
         )
 
     def is_library_name(self, use: NameUse) -> bool:
-        """Whether a library or something that we do not read has the name."""
+        """Return whether a library or an unsupported file has the name."""
         if self.around.is_standard(use.language, use.text):
             return True
         if use.text.encode() in self.around.other_words:
@@ -701,7 +706,7 @@ class NameSearch:
         )
 
     def is_in_package(self, use: NameUse) -> bool:
-        """Whether another file of the same folder defines it, or it may come from anywhere."""
+        """Return whether another file of the folder defines it, or it may come from anywhere."""
         folder = PurePosixPath(use.path).parent
         module = self.read_module(use.path)
         return any(one.alias == "." for one in module.imports) or any(
@@ -710,16 +715,18 @@ class NameSearch:
         )
 
     def is_html_element(self, use: NameUse) -> bool:
-        """Whether it is one of HTML, which a parser may take for a name where code is broken."""
+        """Return whether it is an HTML element, which a parser may report as a name in broken
+        code."""
         content = self.inspection.sides.read("after", use.path) or b""
         return use.text.islower() and f"<{use.text}".encode() in content
 
     def has_no_wildcard(self, path: str) -> bool:
-        """Whether everything that a file brings in stands in it."""
+        """Return whether the file has no wildcard imports."""
         return all(one.name != "*" for one in self.read_module(path).imports)
 
     def is_global(self, use: NameUse) -> bool:
-        """Whether files nearby use it without having made it, or none of all makes it."""
+        """Return whether nearby files use it without defining it, no file defines it, or a `.d.ts`
+        does."""
         folder = str(PurePosixPath(use.path).parent)
         for path in self.around.folders.get(folder, ())[:MAX_SIBLINGS]:
             if use.text in self.around.file_words(path) and path not in self.inspection.added:
@@ -731,7 +738,7 @@ class NameSearch:
         return ambient or any(path.endswith(".d.ts") for path, _ in places)
 
     def find_import(self, use: NameUse) -> SourceImport | None:
-        """The import that brought in what a name is looked up on."""
+        """Return the import of the object that a name is looked up on."""
         first_word = _FIRST_WORD.match(use.receiver or "")
         if first_word is None or first_word[0] in self.names_made_in(use.path):
             return None
@@ -742,7 +749,7 @@ class NameSearch:
         )
 
     def find_crate(self, use: NameUse) -> SourceImport | None:
-        """Of a path in Rust, which needs no import, the crate that it begins with."""
+        """Return the crate that a Rust path begins with; it needs no import."""
         first = (use.receiver or "").partition("::")[0]
         if (
             use.language != "rust"
@@ -753,7 +760,7 @@ class NameSearch:
         return SourceImport(module=first, line=use.line)
 
     def resolve_scope(self, use: NameUse, origin: SourceImport) -> NameScope | None:
-        """The module that a name is looked up in."""
+        """Return the module that a name is looked up in."""
         if use.target is None:
             if not _DOTTED_NAME.fullmatch(use.receiver or ""):
                 return None
@@ -771,7 +778,7 @@ class NameSearch:
 
     @cached_property
     def changed_paths(self) -> Sequence[str]:
-        """Files with new lines."""
+        """Return files with added lines."""
         return [
             path
             for side, path in self.inspection.modules
@@ -779,7 +786,7 @@ class NameSearch:
         ]
 
     def bound_names(self, path: str) -> frozenset[str]:
-        """Every name that the file itself makes or brings in."""
+        """Return every name that the file defines or imports."""
         if path not in self._bound:
             captured = self.captured_names(path) if path.endswith(".py") else ()
             content = self.inspection.sides.read("after", path) or b""
@@ -796,7 +803,7 @@ class NameSearch:
         return self._bound[path]
 
     def captured_names(self, path: str) -> Iterator[str]:
-        """Names in the patterns of Python's `match`, which give values to some of them."""
+        """Yield names in the patterns of Python's `match`, which bind some of them."""
         lines = (self.inspection.sides.read("after", path) or b"").split(b"\n")
         depth, patterns = 0, set[int]()
         for number, line in enumerate(lines, 1):
@@ -807,7 +814,7 @@ class NameSearch:
         return (name.text for name in self.read_module(path).names if name.line in patterns)
 
     def names_made_in(self, path: str) -> frozenset[str]:
-        """Those that it makes itself."""
+        """Return the names that the file defines itself."""
         if path not in self._made:
             module = self.read_module(path)
             self._made[path] = frozenset(module_bindings(module, imports=False))
@@ -815,7 +822,7 @@ class NameSearch:
 
     @cached_property
     def change_definitions(self) -> Set[str]:
-        """Names that added lines define, or give in a string."""
+        """Return names that added lines define, or contain in a string."""
         definitions: set[str] = set()
         for path in self.changed_paths:
             definitions |= self.bound_names(path)
@@ -823,7 +830,7 @@ class NameSearch:
         return definitions
 
     def words_without_uses(self, path: str) -> Set[str]:
-        """Words of a file, without those that only the change uses there."""
+        """Return the words of a file, without those that only the change uses there."""
         if path not in self.inspection.added:
             return self.around.file_words(path)
         words = extract_words(self.inspection.sides.read("before", path) or b"")
@@ -831,7 +838,8 @@ class NameSearch:
 
     @cached_property
     def words_before(self) -> Set[str]:
-        """Words that changed files had: a line that is changed says most of it again."""
+        """Return words of changed files before the change: a changed line repeats most of the old
+        one."""
         words_found: set[bytes] = set()
         for side, path in self.inspection.modules:
             if side == "before":
@@ -840,7 +848,7 @@ class NameSearch:
 
     @cached_property
     def only_imported_names(self) -> Set[str]:
-        """Names that the change only imports."""
+        """Return names that the change only imports."""
         modules = [
             module for (side, _), module in self.inspection.modules.items() if side == "after"
         ]
@@ -854,7 +862,7 @@ class NameSearch:
         return brought - made_names
 
     def quoted_words(self, path: str) -> Iterator[str]:
-        """Words inside strings: by them names are made that no syntax shows."""
+        """Yield words inside strings: they may define names that no syntax shows."""
         used: dict[int, set[str]] = defaultdict(set)
         for name in self.read_module(path).names:
             # What stands in a string as code, as in Python's f"{name}", is no word of it.
@@ -871,7 +879,7 @@ class NameSearch:
 
 
 def _fitting_name(use: NameUse, near: str | None) -> str | None:
-    """The name, unless it is another one on purpose."""
+    """Return the similar name, unless it differs on purpose."""
     if near is None or is_other_word(use.text, near):
         return None
     return (

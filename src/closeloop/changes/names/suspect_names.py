@@ -1,4 +1,4 @@
-"""Names on added lines that something speaks against, near misses, and names that exist."""
+"""Suspicious names on added lines, similar names, and names that exist."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class NameUse(Record):
     text: str
     kind: UseKind
     receiver: str | None = None
-    """As written; empty where the name is looked up on something too long to tell."""
+    """As written; empty if the receiver is too long to report."""
     target: SourceImport | None = None
-    """Of an imported name, the module that it is taken from."""
+    """For an imported name, the module it is imported from."""
 
 
 class Suspect(Record):
@@ -48,23 +48,23 @@ class Suspect(Record):
 
     use: NameUse
     near: str | None = None
-    """What was probably meant."""
+    """The name that was probably meant."""
     where: str | None = None
-    """The module or class in which it was looked for."""
+    """The module or class in which it was looked up."""
     certain: bool = False
-    """Whether what was meant stands in the very place where it was looked for, or the name is
-    missing there and stands nowhere else."""
+    """Whether the name that was meant exists in the place searched, or this name is missing there
+    and exists nowhere else."""
     reason: str | None = None
-    """What does not fit, in the words of the type checker."""
+    """The type checker's message."""
 
 
 def is_test_input(path: str) -> bool:
-    """Whether tests only read a source, so that nothing it names need exist."""
+    """Return whether a source is only input of tests, so its names need not exist."""
     return _TEST_INPUT.fullmatch(path) is not None and _TEST_FILE.search(path) is None
 
 
 def find_name_uses(inspection: Inspection) -> Iterator[NameUse]:
-    """Every name that added lines use, once a line."""
+    """Yield every name that added lines use, once per line."""
     for file in inspection.files:
         module = inspection.modules.get(("after", file.path))
         added = inspection.added.get(file.path, frozenset())
@@ -95,7 +95,7 @@ def find_name_uses(inspection: Inspection) -> Iterator[NameUse]:
 
 
 def _is_member(name: SourceName, lines: list[bytes]) -> bool:
-    """Whether something stands before it that it is looked up on."""
+    """Return whether the name follows a receiver that it is looked up on."""
     line = lines[name.line - 1] if name.line <= len(lines) else b""
     before = lines[name.line - 2].rstrip() if 1 < name.line <= len(lines) else b""
     word = re.escape(name.text.encode())
@@ -105,7 +105,7 @@ def _is_member(name: SourceName, lines: list[bytes]) -> bool:
 
 
 def import_bindings(target: SourceImport, language: Language) -> tuple[str, ...]:
-    """The names that an import gives to a file; several where only the package itself knows."""
+    """Return the names that an import binds; several if only the package itself knows which."""
     if target.alias or target.name:
         return (target.alias or target.name or "",)
     if language == "python":
@@ -118,7 +118,7 @@ def import_bindings(target: SourceImport, language: Language) -> tuple[str, ...]
 
 
 def module_bindings(module: SourceModule, *, imports: bool = True) -> Iterator[str]:
-    """Every name that a file makes, anywhere in it, or brings in."""
+    """Yield every name that a file defines, anywhere in it, or imports."""
     yield from (name.text for name in module.names if name.kind == "definition")
     yield from (function.name for function in module.functions)
     yield from (type_.name for type_ in module.types)
@@ -130,11 +130,11 @@ def module_bindings(module: SourceModule, *, imports: bool = True) -> Iterator[s
 # Near misses: the name that was probably meant.
 
 MIN_NAME_CHARS = 4
-"""Shorter names are one edit away from too many others."""
+"""Minimum length: shorter names are one edit away from too many others."""
 MIN_DISTANT_NAME_CHARS = 5
-"""Shorter ones are a letter away from some other that is defined anywhere."""
+"""Minimum length for names defined anywhere: shorter ones are one letter from some other."""
 MAX_NAME_CHARS = 100
-"""Longer ones are nobody's slip, and would take their time."""
+"""Maximum length: longer names are no typos, and take too long to search."""
 MIN_LIKENESS = 0.75
 _NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _NAME_LETTERS = ascii_letters + digits + "_"
@@ -143,7 +143,7 @@ _NAME_LETTERS = ascii_letters + digits + "_"
 def find_slips(
     name: str, exists: Callable[[str], bool], shortest: int = MIN_NAME_CHARS
 ) -> list[str]:
-    """Existing names by which this one may have been meant: one slip, other case, other order."""
+    """Return existing names that may have been meant: one edit, other case, other word order."""
     if not shortest <= len(name) <= MAX_NAME_CHARS:
         return []
     variants = (other for other in _list_variants(name) if other != name and exists(other))
@@ -151,7 +151,7 @@ def find_slips(
 
 
 def is_other_word(one: str, other: str) -> bool:
-    """Whether they differ on purpose: `Var` and `VarP`, `v1` and `v2`, `Get` and `Set`."""
+    """Return whether they differ on purpose: `Var` and `VarP`, `v1` and `v2`, `Get` and `Set`."""
     if one.startswith("_") != other.startswith("_"):
         return True
     if one.replace("_", "").lower() == other.replace("_", "").lower():
@@ -170,17 +170,17 @@ def is_other_word(one: str, other: str) -> bool:
 
 
 def is_misspelt(name: str, other: str) -> bool:
-    """Whether no letter was put in the place of another: `set_xlabel` is not `set_ylabel`."""
+    """Return whether no letter replaces another: `set_xlabel` is not `set_ylabel`."""
     return len(name) != len(other) or sorted(name.lower()) == sorted(other.lower())
 
 
 def is_likely_meant(name: str, other: str) -> bool:
-    """Whether a name from anywhere is so like it that it was meant."""
+    """Return whether a name from anywhere is similar enough to have been meant."""
     return len(name) >= MIN_DISTANT_NAME_CHARS or sorted(name) == sorted(other)
 
 
 def find_nearest_name(name: str, others: Set[str]) -> str | None:
-    """The most alike of a few names, best one slip away; None where none is."""
+    """Return the most similar of a few names, preferably one edit away; None if none is."""
     for other in find_slips(name, others.__contains__, 3):
         return other
     if len(name) > MAX_NAME_CHARS:
@@ -210,7 +210,7 @@ def _name_likeness(name: str, mine: set[str], other: str) -> float:
 
 
 def _list_variants(name: str) -> Iterator[str]:
-    """The likeliest first."""
+    """Yield similar spellings, likeliest first."""
     yield from _reorder_words(name)
     places = range(len(name))
     yield from (name[:at] + name[at + 1] + name[at] + name[at + 2 :] for at in places[:-1])
@@ -222,7 +222,7 @@ def _list_variants(name: str) -> Iterator[str]:
 
 
 def _reorder_words(name: str) -> Iterator[str]:
-    """The same words in another case or order."""
+    """Yield the same words in another case or order."""
     words = split_name_words(name)
     if not 1 < len(words) <= 4:
         return
@@ -239,11 +239,11 @@ def split_name_words(name: str) -> list[str]:
     return [word.lower() for word in _NAME_WORD.findall(name)]
 
 
-# Names that exist without the repository: of languages, standard libraries and packages.
+# Names from outside the repository: of languages, standard libraries and packages.
 
 MAX_PACKAGE_FILES = 3000
 MAX_PACKAGE_BYTES = 40_000_000
-"""So much of a package is read; of a larger one nothing is said."""
+"""Maximum bytes read of a package; a larger one is not examined."""
 _ENVIRONMENTS = (".venv", "venv", "env", ".env")
 _LIBRARIES: dict[Language, str] = {
     "python": "python",
@@ -260,7 +260,7 @@ _PYTHON_NAME = re.compile(rb"[a-z_]\w*$", re.IGNORECASE)
 
 @cache
 def load_standard_library(language: Language) -> Mapping[str, frozenset[str]]:
-    """By module, the names of a language's standard library, of all its versions."""
+    """Return the names of a language's standard library by module, over all its versions."""
     packed = (files(__package__) / "standard" / f"{_LIBRARIES[language]}.zst").read_bytes()
     text = zstandard.ZstdDecompressor().decompress(packed).decode()
     lines = (line.split(" ") for line in text.splitlines())
@@ -269,12 +269,12 @@ def load_standard_library(language: Language) -> Mapping[str, frozenset[str]]:
 
 @cache
 def list_standard_names(language: Language) -> frozenset[str]:
-    """All of them at once."""
+    """Return all names of a language's standard library."""
     return frozenset[str]().union(*load_standard_library(language).values())
 
 
 def find_virtualenv(root: Path) -> Path | None:
-    """The virtual environment of a Python project."""
+    """Return the virtual environment of a Python project."""
     for name in _ENVIRONMENTS:
         if (root / name / "pyvenv.cfg").is_file():
             return root / name
@@ -282,14 +282,14 @@ def find_virtualenv(root: Path) -> Path | None:
 
 
 class InstalledPackages:
-    """Packages that lie beside the project, each read when it is first asked for."""
+    """Packages installed beside the project, each read on first use."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._names: dict[tuple[str, str], frozenset[str] | None] = {}
 
     def package_names(self, language: Language, package: str) -> frozenset[str] | None:
-        """Every word of a package; None where it is not installed or too large."""
+        """Return every word of a package; None if it is not installed or too large."""
         family = _LIBRARIES[language]
         key = family, package
         if key not in self._names:
@@ -337,7 +337,7 @@ def _read_package_words(places: list[Path], endings: tuple[str, ...]) -> frozens
     )
 
 
-# Names that a language has of itself, without any import.
+# Built-in names of a language.
 
 
 def _split_words(text: str) -> frozenset[str]:
@@ -365,17 +365,17 @@ LANGUAGE_NAMES: dict[str, frozenset[str]] = {
         " u8 u16 u32 u64 u128 i8 i16 i32 i64 i128"
     ),
 }
-"""By family of languages; Java's stand in its standard library."""
+"""Built-in names by language family; Java's are in its standard library."""
 AMBIENT_NAMES = _split_words(
     "describe context suite specify it test before after beforeEach afterEach beforeAll afterAll"
     " setup teardown suiteSetup suiteTeardown xdescribe fdescribe xit fit xtest expect assert"
     " should sinon jest vi jasmine spyOn cy Cypress QUnit browser chrome page jQuery angular Vue"
     " Deno Bun"
 )
-"""What those that run scripts put there: test runners, pages, extensions of browsers."""
+"""Names that script hosts define: test runners, pages, browser extensions."""
 BUILD_SPECIFIC_NAMES = {
     "sys": _split_words(
         "pypy_version_info pypy_translation_info gettotalrefcount real_prefix frozen"
     ),
 }
-"""What only some builds of Python have, by module."""
+"""Names that only some builds of Python have, by module."""

@@ -1,4 +1,4 @@
-"""What a fast type checker says of added lines and did not say before."""
+"""Diagnostics of a fast type checker that are new on added lines."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ from closeloop.records.record import Record, content_digest
 from closeloop.text.code_patterns import parse_python
 from closeloop.text.wording import INSTALL_CHECK_TOOLS
 
-# Folders in which repositories are laid out for the type checker: one each, and not too many.
+# Folders with copies of repositories for the type checker: one each, and a limited number.
 
 
 MAX_FOLDERS = 20
-"""So many repositories stay laid out; those that were used longest ago are removed."""
+"""Maximum repositories checked out for the type checker; least recently used are removed."""
 _REMOVED = "removed-"
 _WAIT_SECONDS = 0.05
 
 
 class TypeCheckerUnusable(Exception):
-    """Why it could not look."""
+    """Why the type checker could not run."""
 
 
 @contextmanager
 def lock_folder(folder: Path, patience: float) -> Iterator[None]:
-    """A repository's folder for one process at a time; the oldest of the others are removed."""
+    """Lock a repository's folder for one process; remove the oldest of the others."""
     late = time.monotonic() + patience
     while (lock := _try_lock(folder)) is None:
         if time.monotonic() > late:
@@ -65,7 +65,7 @@ def lock_folder(folder: Path, patience: float) -> Iterator[None]:
 
 
 def remove_old_folders(parent: Path) -> None:
-    """Remove the folders unused for longest, never one that is in use."""
+    """Remove the least recently used folders, never one that is in use."""
     folders = sorted((one for one in parent.iterdir() if one.is_dir()), key=_last_use)
     leftovers = [one for one in folders if one.name.startswith(_REMOVED)]
     kept = [one for one in folders if one not in leftovers]
@@ -88,7 +88,7 @@ def _last_use(folder: Path) -> float:
 
 
 def _try_lock(folder: Path) -> IO[bytes] | None:
-    """The lock, which closing gives back; None where another has it or has removed the folder."""
+    """Return the lock, released on close; None if another process has it or removed the folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("ab")
@@ -108,10 +108,10 @@ DiagnosticKind = Literal["attribute", "import", "name", "keyword", "call"]
 
 TY_SECONDS = 30.0
 MAX_FILES = 20_000
-"""So many modules are laid out for it; a larger repository is not looked at."""
+"""Maximum modules written for the type checker; a larger repository is not checked."""
 MAX_FILE_BYTES = 1_000_000
 MAX_REPORT_BYTES = 50_000_000
-"""So much of its report is read."""
+"""Maximum bytes read of its report."""
 _SITE_PACKAGES = "lib/python3*/site-packages"
 _SOURCE_ENDINGS = (".py", ".pyi")
 _RULE_KINDS: dict[str, DiagnosticKind] = {
@@ -126,15 +126,15 @@ _RULE_KINDS: dict[str, DiagnosticKind] = {
     "too-many-positional-arguments": "call",
     "missing-argument": "call",
 }
-"""Those of its rules that tell what does not exist or does not fit; some are called otherwise in
-older versions. A value of the wrong type is left out: on 100 clean commits it was said four times,
-all the others together once."""
+"""Rules about what does not exist or does not fit; some have other names in older versions. Values
+of the wrong type are excluded: on 100 clean commits that was reported four times, all others
+together once."""
 _QUOTED_NAME = re.compile(r"`([^`]+)`")
 _TY_SETTINGS = '[src]\nrespect-ignore-files = false\n[environment]\npython-platform = "all"\n'
 
 
 class TypeDiagnostic(Record):
-    """One name that the checker cannot find."""
+    """One name that the type checker cannot find."""
 
     path: str
     line: int
@@ -144,11 +144,11 @@ class TypeDiagnostic(Record):
     """What it was looked up in."""
     message: str
     last_line: int
-    """Where what is underlined ends."""
+    """Last line of the underlined range."""
 
 
 class _CachedDiagnostics(Record):
-    """What it said of one state of the files."""
+    """The diagnostics of one state of the files."""
 
     key: str
     complaints: tuple[TypeDiagnostic, ...]
@@ -169,7 +169,7 @@ class _TyLocation(Record):
 
 
 class _TyDiagnostic(Record):
-    """One line of its report, in the form of GitLab."""
+    """One entry of its report, in GitLab's format."""
 
     check_name: str
     description: str
@@ -180,7 +180,7 @@ _Kept = TypeVar("_Kept")
 
 
 def find_new_diagnostics(inspection: Inspection, folder: Path) -> Sequence[TypeDiagnostic]:
-    """New ones on added lines; Unusable where it could not look."""
+    """Return new diagnostics on added lines; raise TypeCheckerUnusable if it could not run."""
     if not _changed_sources(inspection, "after"):
         return ()
     with lock_folder(folder, TY_SECONDS):
@@ -200,7 +200,8 @@ def find_new_diagnostics(inspection: Inspection, folder: Path) -> Sequence[TypeD
 
 
 def _is_on_added_line(one: TypeDiagnostic, inspection: Inspection) -> bool:
-    """Where it begins; for a call whose arguments do not fit, anywhere in it."""
+    """Return whether it begins on an added line; for a call with wrong arguments, any of its
+    lines."""
     added = inspection.added.get(one.path, frozenset())
     last = one.last_line if one.kind == "call" else one.line
     return not added.isdisjoint(range(one.line, last + 1))
@@ -209,7 +210,7 @@ def _is_on_added_line(one: TypeDiagnostic, inspection: Inspection) -> bool:
 def _load_diagnostics(
     inspection: Inspection, side: ChangeSide, folder: Path
 ) -> Sequence[TypeDiagnostic]:
-    """Everything said of the changed files at that end; kept, until anything there differs."""
+    """Return all diagnostics of the changed files on that side; cached until a file differs."""
     files = _changed_sources(inspection, side)
     tree = inspection.sides.tree(side)
     wanted = {
@@ -239,7 +240,7 @@ def _changed_sources(inspection: Inspection, side: ChangeSide) -> list[str]:
 
 
 def _is_repository_fault(one: TypeDiagnostic, folder: Path) -> bool:
-    """A module that is not installed is the machine's lack; one of the repository's own is not."""
+    """Return whether it is the repository's fault: a module not installed is the machine's."""
     if one.kind != "import" or "has no member" in one.message or one.name.startswith("."):
         return True
     first = one.name.split(".")[0]
@@ -249,7 +250,7 @@ def _is_repository_fault(one: TypeDiagnostic, folder: Path) -> bool:
 
 
 def _write_tree(inspection: Inspection, wanted: dict[str, str], folder: Path) -> None:
-    """Make the folder's files those of one end: only what differs is written."""
+    """Make the folder's files equal to one side's: only differences are written."""
     listing, tree = folder / "listing", folder / "tree"
     _write_file(tree, "ty.toml", _TY_SETTINGS.encode())
     written_blobs = _read_json(listing, dict[str, str]) or {}
@@ -266,7 +267,7 @@ def _write_tree(inspection: Inspection, wanted: dict[str, str], folder: Path) ->
 
 
 def _remove_empty_parents(tree: Path, path: str) -> None:
-    """An empty folder is a namespace package, which would hide an installed one of its name."""
+    """Remove empty folders: as namespace packages they would hide installed ones of that name."""
     for above in Path(path).parents[:-1]:
         try:
             (tree / above).rmdir()
@@ -372,14 +373,14 @@ def _find_ty() -> str:
         raise TypeCheckerUnusable(f"ty is not installed: {INSTALL_CHECK_TOOLS}") from None
 
 
-# Which complaints of a type checker to believe: code that makes attributes as it runs fools it.
+# Filter the type checker's diagnostics: code that creates attributes at run time misleads it.
 
 
 MAX_BASES = 20
 _PLAIN_TYPE = re.compile(
     r"(?:Literal|LiteralString|list|dict|tuple|set|frozenset|str|bytes|int|float|bool)(?:\[.*)?"
 )
-"""Types that nothing can be added to."""
+"""Types that attributes cannot be added to."""
 _DYNAMIC_CLASS = re.compile(
     rb"metaclass\s*=|setattr\(|__getattr|__dict__|__init_subclass__|__set_name__"
 )
@@ -394,17 +395,17 @@ _NAME_CODE = re.compile(
     rb"attr|arg|call|name|import|member|unresolved|undefined|overload|general|misc|F8\d\d|E1\d\d\d",
     re.IGNORECASE,
 )
-"""Rules of type checkers and linters that such a comment silences, as far as names go."""
+"""Rules about names, of type checkers and linters, that such a comment silences."""
 _VERSION_TEST = re.compile(rb"\bif\b.*\b(?:IS_)?PY(?:THON)?_?(?:VERSION|[23])\b", re.IGNORECASE)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _DYNAMIC_PARAMETERS = ("object.__init__", "replace", "_replace", "__replace__")
-"""What takes the fields of a class, which a decorator may have made as it runs."""
+"""Callables that take the fields of a class, which a decorator may create at run time."""
 
 
 def filter_diagnostics(
     complaints: Iterable[TypeDiagnostic], search: NameSearch
 ) -> Iterator[Suspect]:
-    """Those that hold, with what was probably meant."""
+    """Yield the credible diagnostics, with the name that was probably meant."""
     for one in complaints:
         named = _IDENTIFIER.fullmatch(one.name.rpartition(".")[2] or one.name.strip(".") or "_")
         is_examined = named and not is_test_input(one.path) and not _has_ignore_comment(one, search)
@@ -421,7 +422,7 @@ def _has_ignore_comment(one: TypeDiagnostic, search: NameSearch) -> bool:
 
 
 def _is_version_specific(one: TypeDiagnostic, search: NameSearch) -> bool:
-    """Whether it is in a branch of an `if` on the version of Python, by the project's own name.
+    """Return whether it is under an `if` on Python's version, by the project's own name.
 
     The type checker follows `sys.version_info` itself.
     """
@@ -480,7 +481,7 @@ def _examine_keyword(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> S
 
 
 def _examine_call(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> Suspect | None:
-    """Arguments that do not fit: the keyword that exists nowhere else, or the call as a whole."""
+    """Examine arguments that do not fit: a keyword that exists nowhere else, or the whole call."""
     added = search.inspection.added.get(one.path, frozenset())
     lines = added.intersection(range(one.line, one.last_line + 1))
     for name in search.read_module(one.path).names:
@@ -519,7 +520,7 @@ def _examine_module_name(one: TypeDiagnostic, use: NameUse, search: NameSearch) 
 
 
 def _examine_attribute(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> Suspect | None:
-    """An attribute: of a class that adds none as it runs, or one that exists nowhere at all."""
+    """Examine an attribute: of a class without dynamic attributes, or one that exists nowhere."""
     where = one.where or ""
     if _PLAIN_TYPE.fullmatch(where):
         plain = where.partition("[")[0]
@@ -549,7 +550,7 @@ _BUILTIN_TYPES = (list, dict, tuple, set, frozenset, str, bytes, int, float, boo
 
 
 def _owner_class(one: TypeDiagnostic, search: NameSearch) -> str | None:
-    """The class that was meant; for `self` the one around the line."""
+    """Return the class that was meant; for `self`, the one around the line."""
     where = one.where or ""
     if where.startswith("Self@") or where == "Self":
         module = search.read_module(one.path)
@@ -560,7 +561,7 @@ def _owner_class(one: TypeDiagnostic, search: NameSearch) -> str | None:
 
 
 def _class_words(owner: str, search: NameSearch) -> set[str] | None:
-    """Every word of the files that define a class and its bases; None where some are not known."""
+    """Return all words of the files that define a class and its bases; None if some are unknown."""
     waiting, seen = [owner], set[str]()
     names: set[str] = set()
     standard: set[str] = set()
@@ -585,9 +586,9 @@ def _class_words(owner: str, search: NameSearch) -> set[str] | None:
 
 
 def _is_in_standard_base(name: str, owner: str, search: NameSearch) -> bool:
-    """Whether a class derives from one of Python's own whose source has the word.
+    """Return whether a class derives from a standard-library one whose source has the word.
 
-    What describes the types of the standard library leaves out private members.
+    The type stubs of the standard library leave out private members.
     """
     definition = _find_class(owner, search)
     if definition is None:
@@ -602,7 +603,7 @@ def _is_in_standard_base(name: str, owner: str, search: NameSearch) -> bool:
 
 @lru_cache
 def _read_standard_words(module: str) -> frozenset[bytes]:
-    """Every word of a module of Python's own; of a package, those of all its modules."""
+    """Return every word of a standard-library module; for a package, of all its modules."""
     place = Path(sysconfig.get_path("stdlib"), *module.split("."))
     files = place.glob("*.py") if place.is_dir() else [place.with_name(f"{place.name}.py")]
     return frozenset(
@@ -611,12 +612,13 @@ def _read_standard_words(module: str) -> frozenset[bytes]:
 
 
 def _standard_imports(path: str, search: NameSearch) -> set[str]:
-    """What a file imports from Python's own modules, whose classes the type checker knows."""
+    """Return what a file imports from the standard library, whose classes the type checker
+    knows."""
     return {name for _, names in _standard_names(path, search) for name in names}
 
 
 def _standard_names(path: str, search: NameSearch) -> Iterator[tuple[str, Iterable[str]]]:
-    """The modules of Python's own that a file imports, each with the names that it brings."""
+    """Yield the standard-library modules that a file imports, each with the names it binds."""
     library = load_standard_library("python")
     module = search.inspection.index.module(path)
     for one in module.imports if module else ():
@@ -625,7 +627,7 @@ def _standard_names(path: str, search: NameSearch) -> Iterator[tuple[str, Iterab
 
 
 def _find_class(name: str, search: NameSearch) -> tuple[str, SourceType] | None:
-    """The one class of that name."""
+    """Return the only class of that name."""
     paths = {path for path, _ in search.inspection.index.defined(name) if path.endswith(".py")}
     if len(paths) != 1:
         return None
@@ -636,7 +638,7 @@ def _find_class(name: str, search: NameSearch) -> tuple[str, SourceType] | None:
 
 
 def _parameter_names(called: str, search: NameSearch) -> set[str]:
-    """Names of the parameters of whatever is called so."""
+    """Return the parameter names of every callable of that name."""
     name = called.rpartition(".")[2]
     owner = called.rpartition(".")[0].rpartition(".")[2]
     names = set[str]()

@@ -1,4 +1,5 @@
-"""What these checks ask of a changed file: its lines, its syntax at both ends, its place."""
+"""What the quality checks read of a changed file: its lines, its syntax on both sides, its
+folder."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from closeloop.records.record import Record
 from closeloop.text.wording import truncate_words
 
 MAX_LINE_CHARS = 2000
-"""So much of a line is looked at."""
+"""Maximum characters examined of a line."""
 MAX_QUOTE_CHARS = 80
 MIN_GROWTH_SHARE = 0.2
-"""What was too large already must have grown by this part to be told again."""
+"""Minimum growth, as a share, for something already too large to be reported again."""
 _EXAMPLE_FOLDERS = re.compile(
     r"(^|/)(examples?|samples?|demos?|docs?|docs?_src|documentation|snippets|tutorials?|cookbook|website"
     r"|bench(marks?)?|fixtures?|playground|templates?)/"
@@ -23,7 +24,7 @@ _EXAMPLE_FOLDERS = re.compile(
 
 
 class ChangedFile(Record):
-    """A changed file as it is afterwards."""
+    """A changed file, as after the change."""
 
     path: str
     old_path: str
@@ -34,11 +35,11 @@ class ChangedFile(Record):
     before: SourceModule | None = None
 
     def line_at(self, number: int) -> str:
-        """What stands there, without what is too long to look at."""
+        """Return a line's text, truncated if it is too long."""
         return self.lines[number - 1][:MAX_LINE_CHARS] if 0 < number <= len(self.lines) else ""
 
     def added_blocks(self) -> Iterator[tuple[int, list[str]]]:
-        """Added lines that follow each other, each time with the number of the first."""
+        """Yield each run of consecutive added lines, with the number of its first line."""
         numbers = sorted(self.added)
         start = 0
         for at in range(1, len(numbers) + 1):
@@ -48,7 +49,7 @@ class ChangedFile(Record):
 
 
 def list_changed_files(inspection: Inspection, *kinds: FileKind) -> Iterator[ChangedFile]:
-    """The files that are still there, of these kinds or of all."""
+    """Yield changed files that still exist, of these kinds or of all."""
     for file in inspection.files:
         kind = classify_file(file.path)
         if file.status == "deleted" or (kinds and kind not in kinds):
@@ -66,31 +67,32 @@ def list_changed_files(inspection: Inspection, *kinds: FileKind) -> Iterator[Cha
 
 
 def split_git_lines(content: bytes | None) -> tuple[str, ...]:
-    """The lines as git counts them."""
+    """Split content into lines as git counts them."""
     return tuple((content or b"").decode("utf-8", "replace").replace("\r\n", "\n").split("\n"))
 
 
 def is_example_file(path: str) -> bool:
-    """Examples and the like, which repeat each other on purpose."""
+    """Return whether it is an example or similar, which repeat each other on purpose."""
     return _EXAMPLE_FOLDERS.search(path) is not None
 
 
 def is_inline_test(function: SourceFunction) -> bool:
-    """A test among the code, as Rust has them."""
+    """Return whether it is a test inside product code, as in Rust."""
     return any(one == "test" or one.endswith("::test") for one in function.decorators)
 
 
 def enclosing_function(
     functions: Iterable[SourceFunction], line: int, last: int | None = None
 ) -> SourceFunction | None:
-    """The innermost function that the line is in, and the last one where a function has both."""
+    """Return the innermost function that contains the line, preferably one that contains `last`
+    too."""
     inside = [one for one in functions if one.first_line <= line <= one.last_line]
     whole = [one for one in inside if last is not None and last <= one.last_line]
     return max(whole or inside, key=lambda one: one.first_line, default=None)
 
 
 def group_sources_by_folder(inspection: Inspection) -> Mapping[str, Sequence[str]]:
-    """The sources of the repository that are of the same kind and beside each other."""
+    """Return the repository's sources grouped by folder and file ending."""
     paths_by_folder: dict[str, list[str]] = {}
     for path in inspection.index.paths():
         paths_by_folder.setdefault(_folder_key(path), []).append(path)
@@ -102,13 +104,13 @@ def list_neighbours(path: str, files: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _folder_key(path: str) -> str:
-    """Where a file lies, and how its name ends."""
+    """Return a file's folder together with its ending."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/*.{name.rpartition('.')[2]}"
 
 
 OldFunctions = Mapping[str, Sequence[tuple[str, SourceFunction]]]
-"""By name, the functions of all changed files before the change, with their paths."""
+"""Functions of all changed files before the change, by name, with their paths."""
 
 
 def index_old_functions(inspection: Inspection) -> OldFunctions:
@@ -123,7 +125,7 @@ def index_old_functions(inspection: Inspection) -> OldFunctions:
 def find_old_function(
     before: OldFunctions, file: ChangedFile, function: SourceFunction
 ) -> SourceFunction | None:
-    """The same function before the change, wherever it was; None where it is new."""
+    """Return the same function before the change, in any file; None if it is new."""
     named = before.get(function.name, ())
     same = [
         one for path, one in named if path == file.old_path and one.qualified == function.qualified
@@ -146,7 +148,7 @@ def make_check_finding(
     severity: Severity | None = None,
     confidence: float = 1.0,
 ) -> Finding:
-    """A finding of that rule at `path:line`, and where else to look."""
+    """Build a finding of that rule at `path:line`, with further places to look."""
     return Finding(
         rule=rule.name,
         version=rule.version,
@@ -160,5 +162,5 @@ def make_check_finding(
 
 
 def shorten_line(text: str) -> str:
-    """A line, cut where it is long."""
+    """Truncate a long line."""
     return truncate_words(text, MAX_QUOTE_CHARS)

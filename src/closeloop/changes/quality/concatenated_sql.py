@@ -38,7 +38,7 @@ _VALUE_PLACE = re.compile(
     r"(?:[^<>=!]=|<>|!=|[<>]=?|\b(?:i?like|between|glob))\s*\(?'?%?$|\bvalues\s*\([^()]*$",
     re.IGNORECASE,
 )
-"""Behind this stands a value, and not the name of a table or column."""
+"""Matches text that precedes a value, not the name of a table or column."""
 _QUERY_METHODS = (
     *("execute", "executemany", "executescript", "exec_driver_sql", "raw", "query"),
     *("fetch", "fetchrow", "fetchval", "fetch_all", "fetch_one", "read_sql", "read_sql_query"),
@@ -53,7 +53,7 @@ _NUMBERS = frozenset(("int", "float", "bool", "Decimal", "date", "datetime", "UU
 _MAX_DEPTH = 40
 
 Piece = str | ast.expr
-"""Of a query: its own text, or a value written into it."""
+"""A piece of a query: its own text, or a value written into it."""
 
 
 class _WrittenQuery(Record):
@@ -61,14 +61,14 @@ class _WrittenQuery(Record):
 
     line: int
     lines: tuple[int, ...]
-    """Where its parts stand."""
+    """Lines of its parts."""
     value: str
     from_outside: bool
-    """Whether the value is a parameter of the function, or is taken from one."""
+    """Whether the value is, or derives from, a parameter of the function."""
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """Of product code; what the file did before is not told again."""
+    """Check product code; queries that the file already had are not reported."""
     findings: list[Finding] = []
     for file in list_changed_files(inspection, "source"):
         if file.after is None or is_example_file(file.path) or not _adds_query(file):
@@ -82,12 +82,12 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
 
 _QUERY_CALL = re.compile(r"(?i)\.(?:execute|query|raw|exec|fetch|read_sql|prepare|create)\w*\(")
 NEAR_LINES = 5
-"""So far from a changed line, a query may be changed by it."""
+"""Maximum distance in lines between a changed line and a query that it may affect."""
 _QUERY_TEXT = re.compile(rf"[\"'`]\s*{_STATEMENT}", re.IGNORECASE)
 
 
 def _adds_query(file: ChangedFile) -> bool:
-    """Whether the file runs queries, and a changed line is near one; most files have none."""
+    """Return whether the file runs queries and a changed line is near one; most have none."""
     text = "\n".join(file.lines)
     if _QUERY_CALL.search(text) is None or _QUERY_TEXT.search(text) is None:
         return False
@@ -116,7 +116,7 @@ def _check_python(file: ChangedFile, inspection: Inspection) -> Iterator[Finding
 
 
 def _list_queries(source: bytes) -> list[_WrittenQuery]:
-    """Every value that stands in a query's text, by the syntax tree; none where there is none."""
+    """Return queries with a value in their text, by the syntax tree; none if it does not parse."""
     try:
         tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -138,7 +138,7 @@ def _list_queries(source: bytes) -> list[_WrittenQuery]:
 
 
 def _walk_scope(scope: ast.AST) -> Iterator[ast.AST]:
-    """What is in a function or module, the inside of functions in it left out."""
+    """Yield the nodes of a function or module, without the bodies of nested functions."""
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:
         node = waiting.pop()
@@ -148,7 +148,7 @@ def _walk_scope(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 def _assigned_values(body: Sequence[ast.stmt]) -> dict[str, list[ast.expr]]:
-    """By name, what is assigned to it; what is added to it comes behind that."""
+    """Return the values assigned to each name, followed by those appended to it."""
     values: dict[str, list[ast.expr]] = {}
     for node in _walk_scope(ast.Module(body=list(body), type_ignores=[])):
         if isinstance(node, ast.Assign):
@@ -177,7 +177,7 @@ def _parameter_types(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[s
 
 
 def _query_argument(call: ast.Call) -> ast.expr | None:
-    """What is run as a query."""
+    """Return the argument that is run as a query."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in _QUERY_METHODS:
         return None
     if call.args:
@@ -214,7 +214,7 @@ def _find_values(
 def _split_query(
     node: ast.expr, values: Mapping[str, list[ast.expr]], depth: int
 ) -> Iterator[tuple[Piece, int]]:
-    """The text of a query and what is written into it, in order, each with its line."""
+    """Yield the texts and values of a query in order, each with its line."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value, node.lineno
     elif (written := _formatted_text(node)) is not None:
@@ -229,7 +229,7 @@ def _split_query(
 
 
 def _query_parts(node: ast.expr, values: Mapping[str, list[ast.expr]]) -> Sequence[ast.expr] | None:
-    """What a text is put together from, in order; None where it is a value."""
+    """Return the parts of a composed text, in order; None if it is a value."""
     if isinstance(node, ast.JoinedStr):
         return node.values
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
@@ -243,7 +243,7 @@ def _query_parts(node: ast.expr, values: Mapping[str, list[ast.expr]]) -> Sequen
 
 
 def _is_text(assigned: Sequence[ast.expr]) -> bool:
-    """Whether a name holds a text that this function puts together."""
+    """Return whether a name holds a text that this function composes."""
     first = assigned[0] if assigned else None
     while isinstance(first, ast.BinOp):
         first = first.left
@@ -255,7 +255,7 @@ def _is_text(assigned: Sequence[ast.expr]) -> bool:
 
 
 def _formatted_text(node: ast.expr) -> tuple[str, list[ast.expr]] | None:
-    """A text with fields and what is written into them, of `%` and `.format`."""
+    """Return the template and the values of a `%` or `.format` expression."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
         text, filled = node.left, node.right
         values = list(filled.elts) if isinstance(filled, ast.Tuple) else [filled]
@@ -273,7 +273,7 @@ def _formatted_text(node: ast.expr) -> tuple[str, list[ast.expr]] | None:
 
 
 def _fill_fields(text: str, values: Sequence[ast.expr], line: int) -> Iterator[tuple[Piece, int]]:
-    """By place; where a text names its fields, their order is taken to be that of the values."""
+    """Yield fields by position; named fields are assumed to be in the order of the values."""
     parts = _FIELD.split(text)
     for number, part in enumerate(parts):
         yield part, line
@@ -286,7 +286,7 @@ def _called_name(call: ast.Call) -> str:
 
 
 def _last_name(node: ast.expr) -> str:
-    """`name` of `name` and of `some.name`; empty for anything else."""
+    """Return `name` for `name` and `some.name`; empty for anything else."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
@@ -298,7 +298,7 @@ def _is_safe(
     parameters: Mapping[str, str],
     depth: int,
 ) -> bool:
-    """A constant, a number, a placeholder, or what was made harmless on purpose."""
+    """Return whether it is a constant, a number, a placeholder, or deliberately escaped."""
     if isinstance(node, ast.Constant):
         return True
     if isinstance(node, ast.Call):
@@ -324,13 +324,13 @@ def _is_safe(
 
 
 def _is_from_parameter(node: ast.expr, parameters: Mapping[str, str]) -> bool:
-    """Whether a parameter is written as it came, or a part of it."""
+    """Return whether a parameter, or a part of it, is written unchanged."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return isinstance(node, ast.Name) and node.id in parameters
 
 
-# Other languages, by the text of the call: a template, a format or a sum with a value in it.
+# Other languages, by the text of the call: a template, format or concatenation with a value.
 
 _VALUE_BEFORE = r"(?:[^<>=!\s]\s*=|<>|!=|[<>]=?|\bi?like|\bbetween|')\s*'?%?"
 _TEMPLATE = re.compile(
@@ -356,7 +356,7 @@ _PATTERNS = {
     "java": (_SUM,),
 }
 _CALL_LINES = 8
-"""So many lines of a call are read."""
+"""Maximum lines read of a call."""
 
 
 def _check_lines(file: ChangedFile) -> Iterator[Finding]:

@@ -41,34 +41,34 @@ _BOILERPLATE = re.compile(
     r"__\w+__|constructor|equals|hashCode|toString|compareTo|clone|drop|fmt|String|Error"
     r"|(?:Unm|M)arshal\w+"
 )
-"""What a language asks every class for."""
+"""Boilerplate that a language requires of every class."""
 _MAX_GAP_LINES = 15
-"""So many lines of comments may lie between statements in the original and not in the copy."""
+"""Maximum comment lines between statements in the original that the copy may lack."""
 ALIKE, SAME = 0.92, 0.98
-"""So much of two functions is the same where one repeats the other, and where it is the other."""
+"""Minimum similarity of two functions to count as a repetition, and as identical."""
 MAX_TEXT_CHARS = 5_000
 MAX_RUNS = 30
 MAX_PLACES = 50
-"""A print that is everywhere is the language's, not somebody's."""
+"""Maximum places of a fingerprint; one that occurs more often is the language's idiom."""
 
 CodeSpot = tuple[str, int]
 """A path and a line."""
 
 
 class _FingerprintRun(Record):
-    """Prints that follow each other here and there."""
+    """Consecutive fingerprints that occur in both places."""
 
     first: int
     last: int
-    """Numbers of the prints in their file."""
+    """Indices of the first and last fingerprint in their file."""
     original: CodeSpot
-    """Where the first of them stands."""
+    """Place of the first one in the original."""
     reached: CodeSpot
-    """Where the last of them stands."""
+    """Place of the last one in the original."""
 
 
 class _FunctionPair(Record):
-    """Two functions, and what they share."""
+    """Two functions and what they share."""
 
     copy: SourceFunction
     original: SourceFunction
@@ -77,7 +77,7 @@ class _FunctionPair(Record):
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """By fingerprints that renaming does not change; what only moved is no copy."""
+    """Compare fingerprints that renaming does not change; moved code is not a copy."""
     files = [
         file
         for file in list_changed_files(inspection, "source")
@@ -103,7 +103,7 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
 
 
 def _new_fingerprints(inspection: Inspection) -> set[int]:
-    """Prints that there are more of than before: moving code makes none."""
+    """Return fingerprints that occur more often than before; moved code adds none."""
     counts: Counter[int] = Counter()
     for (side, _), module in inspection.modules.items():
         counts.update(dict.fromkeys(module.prints, 0))
@@ -115,7 +115,7 @@ def _new_fingerprints(inspection: Inspection) -> set[int]:
 def _find_originals(
     places: Mapping[int, Sequence[CodeSpot]], wanted: Iterable[int]
 ) -> dict[int, list[CodeSpot]]:
-    """Where each print stands in code that counts, unless it stands everywhere."""
+    """Return the places of each fingerprint in code that counts, unless it is ubiquitous."""
     originals = {}
     counts = {
         path: classify_file(path) == "source" and not is_example_file(path)
@@ -205,7 +205,7 @@ def _copy_finding(
 
 
 def _function_body(lines: Sequence[str], module: SourceModule, function: SourceFunction) -> str:
-    """A function's text from its first statement on."""
+    """Return a function's text from its first statement."""
     inside = [
         line for line in module.print_lines if function.first_line <= line <= function.last_line
     ]
@@ -213,7 +213,7 @@ def _function_body(lines: Sequence[str], module: SourceModule, function: SourceF
 
 
 def _code_similarity(one: str, other: str) -> float:
-    """How much of them is the same, names of variables aside; 0 where that is little."""
+    """Return the similarity of two texts, ignoring variable names; 0 if it is low."""
     match = SequenceMatcher(None, _token_shapes(one), _token_shapes(other), autojunk=False)
     # Each of them is an upper bound of the next, and quicker.
     if match.real_quick_ratio() < ALIKE or match.quick_ratio() < ALIKE:
@@ -222,7 +222,7 @@ def _code_similarity(one: str, other: str) -> float:
 
 
 def _outside_names(text: str, module: SourceModule, function: SourceFunction) -> set[str]:
-    """The names in it that are not its own, and so cannot be renamed in a copy."""
+    """Return names in the function that are not its own, which a copy cannot rename."""
     own = set(re.findall(r"\w+", " ".join((function.name, *function.parameters))))
     inside = [one for one in module.names if function.first_line <= one.line <= function.last_line]
     own |= {one.text for one in inside if one.kind == "definition"}
@@ -230,7 +230,7 @@ def _outside_names(text: str, module: SourceModule, function: SourceFunction) ->
 
 
 def _count_shared_tokens(one: str, other: str) -> int:
-    """How many tokens they begin with in common."""
+    """Count the leading tokens that both have in common."""
     pairs = zip(_split_tokens(one), _token_shapes(one), _token_shapes(other), strict=False)
     same = takewhile(lambda pair: pair[1] == pair[2], pairs)
     return sum(len(_TOKEN.findall(written)) for written, _, _ in same)
@@ -245,7 +245,7 @@ def _split_tokens(text: str) -> list[str]:
 
 
 def _token_shape(token: str) -> str:
-    """Names are alike, and so are texts."""
+    """Return a token's shape: all names are equal, and all strings."""
     if token.isidentifier() and not keyword.iskeyword(token):
         return "name"
     return "text" if token[0] in "\"'`" and len(token) > 1 else token
@@ -257,7 +257,7 @@ def _find_runs(
     originals: Mapping[int, Sequence[CodeSpot]],
     inspection: Inspection,
 ) -> list[_FingerprintRun]:
-    """The longest first."""
+    """Return runs of matching fingerprints, longest first."""
     runs: list[_FingerprintRun] = []
     open_: dict[str, _FingerprintRun] = {}
     for at, (hashed, line) in enumerate(zip(module.prints, module.print_lines, strict=True)):
@@ -294,7 +294,7 @@ def _find_runs(
 
 
 def _is_later_copy(original: CodeSpot, copy: CodeSpot, inspection: Inspection) -> bool:
-    """Both are new, and this one comes first: the other is told."""
+    """Return whether both are new and this one comes first: only the other is reported."""
     path, line = original
     return line in inspection.added.get(path, frozenset()) and original > copy
 
@@ -309,7 +309,7 @@ def _are_twins(
     original: tuple[str, SourceFunction],
     inspection: Inspection,
 ) -> bool:
-    """They were alike before, or both were there and are changed alike: that keeps them so."""
+    """Return whether they were already alike, or both existed and were changed alike."""
     path, function = original
     source = inspection.index.module(path)
     changed_too = any(

@@ -31,11 +31,11 @@ from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.record import Record
 from closeloop.text.wording import INSTALL_CHECK_TOOLS
 
-# Code that was commented out instead of removed: a part of dead-code.
+# Commented-out code: a part of dead-code.
 
 
 MIN_COMMENTED_LINES = 3
-"""So many lines of it in a row."""
+"""Minimum consecutive lines of commented-out code."""
 _CODE_LINE = re.compile(
     r"[;{}]\s*$|^\s*(?:return|raise|throw|import|from|def|class|if|for|while|else|elif|try|func|fn"
     r"|let|const|var)\b.*[:;{)\w]$|^\s*[\w.\[\]'\"]+\s*[-+*/:]?=\s*\S|^\s*[\w.]+\(.*\)[;,]?\s*$"
@@ -45,7 +45,7 @@ _EXAMPLE = re.compile(
     re.IGNORECASE,
 )
 _LEAD_IN = re.compile(r"^\s*(?:#|//)+ ?[A-Z][a-z]*(?: [\w`\"'(),.-]+){2,}:\s*$", re.MULTILINE)
-"""A sentence that ends in a colon: what follows it is shown."""
+"""A sentence that ends in a colon: the following lines are an example."""
 _WRAPPERS = {
     "go": "package p\nfunc f() {\n%s\n}\n",
     "java": "class A { void f() {\n%s\n} }\n",
@@ -54,7 +54,7 @@ _WRAPPERS = {
 
 
 def find_commented_code(file: ChangedFile, language: Language) -> Iterator[tuple[int, str]]:
-    """Blocks of comments that parse as code, and read like it."""
+    """Yield comment blocks that parse as code and look like it."""
     mark = re.compile(r"\s*#(?![!:])" if language == "python" else r"\s*//(?![/!])")
     for first, lines in file.added_blocks():
         at = 0
@@ -70,7 +70,7 @@ def find_commented_code(file: ChangedFile, language: Language) -> Iterator[tuple
 
 
 def _is_example(comment: list[str]) -> bool:
-    """Whether the comment shows how something is used: it says so, or leads up to it in words."""
+    """Return whether the comment shows usage: it says so, or introduces it with a sentence."""
     text = "\n".join(comment)
     return _EXAMPLE.search(text) is not None or _LEAD_IN.search(text) is not None
 
@@ -86,7 +86,7 @@ def _is_code(block: list[str], language: Language) -> bool:
     )
 
 
-# Statements after one that never goes on.
+# Unreachable statements.
 
 _END_KEYWORDS = {
     "return_statement": "return",
@@ -97,19 +97,19 @@ _END_KEYWORDS = {
 }
 _LANGUAGES = {"python": "python", "javascript": "javascript", "typescript": "typescript",
               "tsx": "tsx", "go": "go"}  # fmt: skip
-"""The others' compilers say it."""
+"""Languages checked here; the compilers of the others report it themselves."""
 _ALLOWED_AFTER_END = frozenset(
     {"function_declaration", "generator_function_declaration", "class_declaration", "comment",
      "break_statement", "labeled_statement", "type_alias_declaration", "interface_declaration",
      "empty_statement"}
 )  # fmt: skip
-"""What is declared for the whole block, or ends a case that returns."""
+"""Statements allowed there: declarations for the whole block, or the end of a returning case."""
 _BLOCKS = frozenset({"block", "statement_block", "statement_list"})
 MAX_TEXT_CHARS = 1_000_000
 
 
 def find_unreachable_code(file: ChangedFile) -> Iterator[tuple[int, str]]:
-    """The first line that is not reached, where it or the end before it is new."""
+    """Yield the first unreachable line, if it or the statement before it is new."""
     language = _LANGUAGES.get(file.after.language) if file.after else None
     text = "\n".join(file.lines)
     if language is None or len(text) > MAX_TEXT_CHARS:
@@ -147,12 +147,12 @@ _PLAIN_DECORATORS = frozenset(
     {"staticmethod", "classmethod", "property", "cached_property", "functools.cache", "cache",
      "functools.lru_cache", "lru_cache", "contextmanager", "contextlib.contextmanager"}
 )  # fmt: skip
-"""Others may hand the function to somebody."""
+"""Decorators that do not register the function; others may pass it on."""
 _HOOKS = frozenset({"readObject", "writeObject", "readResolve", "writeReplace", "main", "init"})
 
 
 def count_added_words(inspection: Inspection) -> Counter[str]:
-    """Every word of all added lines, in whatever file."""
+    """Count every word of all added lines, in any file."""
     words: Counter[str] = Counter()
     for file in list_changed_files(inspection):
         for number in file.added:
@@ -163,7 +163,7 @@ def count_added_words(inspection: Inspection) -> Counter[str]:
 def find_unused_definitions(
     file: ChangedFile, module: SourceModule, words: Counter[str], inspection: Inspection
 ) -> Iterator[LineMessage]:
-    """By words, so that what is only spoken of counts as used: what remains is certain."""
+    """Yield unused definitions. A mere mention counts as a use, so what remains is certain."""
     word_counts = Counter(word for line in file.lines for word in _WORD.findall(line[:2000]))
     yield from _unused_imports(file, module, word_counts)
     yield from _unused_definitions(file, module, words, inspection)
@@ -190,7 +190,7 @@ def _unused_imports(
 
 
 def _is_used_locally(one: SourceImport, file: ChangedFile, module: SourceModule) -> bool:
-    """At the top of the file, and only to be used in it."""
+    """Return whether it is at the top of the file, and only for use in it."""
     own = file.line_at(one.line)
     if one.alias == one.name and one.alias is not None:
         return False
@@ -208,7 +208,7 @@ def _is_used_locally(one: SourceImport, file: ChangedFile, module: SourceModule)
 
 
 def _is_exported(one: SourceImport, file: ChangedFile) -> bool:
-    """`export { … } from`, over several lines."""
+    """Return whether it is part of an `export { … } from` over several lines."""
     above = (file.line_at(number) for number in range(one.line, max(one.line - 100, 0), -1))
     start = next((line for line in above if re.match(r"\s*(?:import|export)\b", line)), "")
     return start.lstrip().startswith("export")
@@ -245,7 +245,7 @@ def _unused_definitions(
 def _has_own_declaration(
     one: SourceFunction | SourceType, file: ChangedFile, module: SourceModule
 ) -> bool:
-    """Named by a declaration of its own, and by nobody's convention."""
+    """Return whether it has its own declaration and its name follows no convention."""
     name, line = one.name, file.line_at(one.first_line)
     if name.startswith("__") or name in _HOOKS or not _WORD.fullmatch(name):
         return False
@@ -261,7 +261,7 @@ def _has_own_declaration(
 
 
 def _is_free(function: SourceFunction, module: SourceModule) -> bool:
-    """Neither registered by a decorator nor asked for by a class above."""
+    """Return whether no decorator registers it and no base class requires it."""
     plain = {one.partition("(")[0] for one in function.decorators} <= _PLAIN_DECORATORS
     owner = function.qualified.rpartition(".")[0]
     above = next((one for one in module.types if one.qualified == owner), None)
@@ -269,14 +269,15 @@ def _is_free(function: SourceFunction, module: SourceModule) -> bool:
 
 
 def _is_mentioned_elsewhere(name: str, words: Counter[str], inspection: Inspection) -> bool:
-    """Named elsewhere; or put together there: `_do_` is enough for `_do_get`."""
+    """Return whether the name, or a prefix to build it from (`_do_` for `_do_get`), is
+    elsewhere."""
     parts = [name[: at + 1] for at, letter in enumerate(name[:-1]) if letter == "_" and at > 0]
     return any(inspection.index.known(one) for one in (name, *parts)) or any(
         words[part] for part in parts
     )
 
 
-# Values and parameters of a function that it never reads.
+# Variables and parameters that a function never reads.
 
 _ASSIGNED_NAME = r"([A-Za-z_$][\w$]*)\s*(?::[^=]{1,60})?=(?![=>])"
 _SCRIPT_ASSIGNMENT = re.compile(r"\s*(?:const|let|var)\s+" + _ASSIGNED_NAME)
@@ -286,20 +287,20 @@ _STUB = re.compile(r"pass$|\.\.\.$|raise NotImplementedError|return NotImplement
 
 
 class _ModuleUses(Record):
-    """How the names of a file are used."""
+    """How a file uses its names."""
 
     given: frozenset[tuple[int, str]]
-    """Where each gets a value."""
+    """Where each name is assigned: line and name."""
     values: frozenset[str]
-    """Those that are handed around, not only called."""
+    """Names passed as values, not only called."""
     in_types: frozenset[int]
-    """Lines of types, whose fields may be read from elsewhere."""
+    """Lines of types, whose fields may be read elsewhere."""
 
 
 def find_unused_locals(
     file: ChangedFile, module: SourceModule, before: OldFunctions
 ) -> Iterator[LineMessage]:
-    """What is named just once in its function, where it gets its value, is never read."""
+    """Yield names that occur only once in their function, where they are assigned."""
     if module.language in ("go", "java", "rust"):
         # Their compilers and linters say it, as they build.
         return
@@ -354,7 +355,7 @@ def _unused_parameters(
     uses: _ModuleUses,
     past: OldFunctions,
 ) -> Iterator[LineMessage]:
-    """New in a plain function that is only ever called: nobody else dictates them."""
+    """Yield new unused parameters of plain functions that are only called, never passed on."""
     if "." in function.qualified or function.decorators or function.name in uses.values:
         return
     before = find_old_function(past, file, function)
@@ -369,7 +370,7 @@ def _unused_parameters(
 
 
 def _parameter_name(parameter: str) -> str | None:
-    """Its name; None for those that gather others, or say by `_` that they are not used."""
+    """Return its name; None for variadic ones, or if `_` marks it as unused."""
     match = re.match(r"[A-Za-z]\w*", parameter)
     return match[0] if match and match[0] not in ("self", "cls", "args", "kwargs") else None
 
@@ -385,11 +386,11 @@ rules = (
 
 
 MAX_FINDINGS = 10
-"""Of one file, so many are told: with more, the file is unfinished."""
+"""Maximum findings per file: with more, the file is unfinished."""
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """Only what cannot be used from outside either: no public names, hooks, or overrides."""
+    """Check for dead code that is not public, no hook and no override."""
     findings: list[Finding | Unmeasured] = []
     has_ast_grep = find_spec("ast_grep_py") is not None
     words: Counter[str] | None = None

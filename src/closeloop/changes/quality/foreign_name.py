@@ -1,4 +1,4 @@
-"""foreign-name: a new name is written in another style than the names around it."""
+"""foreign-name: a new name has another style than the names around it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ rules = (
 )
 
 SHARE, NAMES = 0.9, 10
-"""So large a part of so many names makes a style."""
+"""Minimum share of a minimum number of names that makes a style."""
 MAX_NEIGHBOURS = 8
-"""So many files beside it are asked where the file itself has too few names."""
+"""Maximum files beside it that are read if the file has too few names."""
 
 NameSort = Literal["function", "type", "variable"]
 _STYLES = {
@@ -40,11 +40,11 @@ _STYLES = {
     "PascalCase": re.compile(r"_*[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)*|_*[A-Z][a-z0-9]*[A-Z][a-z]\w*"),
 }
 _CASE_SENSITIVE_VISIBILITY = ("go",)
-"""Languages where the first letter says who may use a name, not how it is written."""
+"""Languages where the case of the first letter sets a name's visibility."""
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """Only names that nothing else in the repository has, and that nothing outside dictates."""
+    """Check only names that are new to the repository and that nothing outside dictates."""
     files = group_sources_by_folder(inspection)
     return [
         one
@@ -81,7 +81,7 @@ def _find_foreign_names(
 
 
 def _name_style(name: str, language: str) -> str | None:
-    """None where a name fits several styles, or none."""
+    """Return the style of a name; None if it fits several or none."""
     style = next((one for one, pattern in _STYLES.items() if pattern.fullmatch(name)), None)
     return (
         "camelCase" if style == "PascalCase" and language in _CASE_SENSITIVE_VISIBILITY else style
@@ -89,7 +89,7 @@ def _name_style(name: str, language: str) -> str | None:
 
 
 def _list_names(module: SourceModule) -> Iterator[tuple[NameSort, str, int]]:
-    """Everything that the file gives a name to."""
+    """Yield every name that the file defines."""
     own = {one.name for one in module.functions} | {one.name for one in module.types}
     for function in module.functions:
         yield "function", function.name, function.first_line
@@ -103,7 +103,7 @@ def _list_names(module: SourceModule) -> Iterator[tuple[NameSort, str, int]]:
 def _list_coined_names(
     file: ChangedFile, module: SourceModule
 ) -> Iterator[tuple[NameSort, str, int]]:
-    """Names that were free to choose: no overrides, no decorated hooks, no keys of data."""
+    """Yield freely chosen names: no overrides, decorated hooks or keys of data."""
     fixed = {one.qualified for one in module.types if one.bases}
     hooks = {
         one.name
@@ -116,7 +116,7 @@ def _list_coined_names(
 
 
 def _is_imposed_name(sort: NameSort, name: str, text: str) -> bool:
-    """Written as a text beside it, or a key, or one of many names that come from elsewhere."""
+    """Return whether the name comes from elsewhere: a text beside it, a key, or one of many."""
     if f"'{name}'" in text or f'"{name}"' in text:
         return True
     return sort == "variable" and any(
@@ -127,7 +127,7 @@ def _is_imposed_name(sort: NameSort, name: str, text: str) -> bool:
 def _count_styles(
     file: ChangedFile, files: Mapping[str, Sequence[str]], inspection: Inspection
 ) -> dict[NameSort, Counter[str]]:
-    """Styles by the sort of name: of the file's other lines, else with the files beside it."""
+    """Count styles by sort of name, in the file's other lines, else also in files beside it."""
     counts: dict[NameSort, Counter[str]] = {
         "function": Counter(),
         "type": Counter(),

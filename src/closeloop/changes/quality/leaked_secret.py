@@ -28,9 +28,9 @@ GUESSED_RULES = frozenset((
     "assignment", "password", "url-password", "authorization", "curl-user", "sshpass", "netrc",
     "mysql-password", "django-key", "json-web-token",
 ))  # fmt: skip
-"""Rules that know a secret by its surroundings, or forms that often hold nothing secret."""
+"""Rules that recognise a secret by its context, or forms that often contain no secret."""
 _FIXTURE_RULES = frozenset({"private-key", *GUESSED_RULES})
-"""What tests and documents are full of: made for them, and worth nothing."""
+"""Rules whose matches are common in tests and documents: made up, and worthless."""
 _HARMLESS = re.compile(
     rb"example|placeholder|your[_-]|dummy|fake|not[_-]?(?:a[_-])?(?:real|secret)|changeme"
     rb"|test[_-]?(?:key|token|secret)|x{6}|0123456789|1234567890|abcdef",
@@ -39,7 +39,7 @@ _HARMLESS = re.compile(
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """In lines that are added, unless the files of the change held the same secret before."""
+    """Check added lines, unless the changed files contained the same secret before."""
     return [one for file in list_changed_files(inspection) for one in _find_leaks(file, inspection)]
 
 

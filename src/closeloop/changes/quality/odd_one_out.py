@@ -29,21 +29,21 @@ rules = (
 )
 
 SHARE, NEIGHBOURS = 0.9, 5
-"""What so large a part of so many neighbours has is how it is done here."""
+"""Minimum share of a minimum number of neighbours that makes a convention."""
 MAX_NEIGHBOURS = 40
 MAX_TRAITS = 3
 _MARKER_DECORATORS = frozenset(
     {"Override", "override", "typing.override", "overload", "typing.overload"}
 )
-"""Decorators that say what a function is, not what is done here."""
+"""Decorators that say what a function is, not a local convention."""
 _ENTRY_STEMS = frozenset(
     {"__init__", "__main__", "index", "mod", "lib", "main", "conftest", "setup"}
 )
-"""Files that are like no other in their folder."""
+"""Files that are unlike any other in their folder."""
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """New files among the files of their folder, new functions among those beside them."""
+    """Compare new files with those of their folder, new functions with those beside them."""
     new = {file.path for file in inspection.files if file.status == "added"}
     files = {
         folder: [path for path in paths if path not in new]
@@ -92,7 +92,7 @@ def _check_file(
 
 
 def _file_traits(module: SourceModule) -> set[str]:
-    """What a file imports from the repository or elsewhere, and what it calls by a plain name."""
+    """Return what a file imports, and which functions it calls by a plain name."""
     imported = {
         f"import `{one.name}` from `{one.module}`" if one.name else f"import `{one.module}`"
         for one in module.imports
@@ -110,7 +110,7 @@ def _file_traits(module: SourceModule) -> set[str]:
 
 
 def _check_functions(file: ChangedFile, module: SourceModule) -> Iterator[Finding]:
-    """A new function without the decorator that those beside it bear, or the call they make."""
+    """Yield new functions that lack their neighbours' decorator or call."""
     old = {one.qualified for one in file.before.functions} if file.before else set()
     groups: dict[str, list[SourceFunction]] = {}
     calls: dict[int, list[str]] = {}

@@ -1,4 +1,5 @@
-"""oversized-function and oversized-class: what has grown too large, and does several jobs."""
+"""oversized-function and oversized-class: a function or class grew too large and does several
+jobs."""
 
 from __future__ import annotations
 
@@ -37,11 +38,11 @@ rules = (
 )
 
 MIN_STATEMENTS = 20
-"""With fewer, the lines are a table and no work."""
+"""Minimum statements: with fewer, the lines are a table."""
 MAX_METHODS = 300
-"""With more, nobody needs to be told which."""
+"""Maximum methods for which jobs are listed."""
 MIN_JOB_METHODS = 3
-"""So many methods that share something are a job."""
+"""Minimum methods that share an attribute to count as a job."""
 _COMMENT = re.compile(r"\s*(?:#|//|/?\*|$)")
 _QUOTES = ('"""', "'''")
 _TEXT = re.compile(r"\"{3}.*?\"{3}|'{3}.*?'{3}")
@@ -50,7 +51,7 @@ _BRACKET = re.compile(r"[()\[\]{}]")
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """Changed functions and classes above the limits; docstrings and comments count for nothing."""
+    """Check changed functions and classes against the limits, without docstrings and comments."""
     findings: list[Finding] = []
     before = index_old_functions(inspection)
     for file in list_changed_files(inspection, "source"):
@@ -99,7 +100,7 @@ def _size_before(before: SourceFunction | None, file: ChangedFile, old: Sequence
 
 
 def count_code_lines(lines: Sequence[str], function: SourceFunction) -> int:
-    """Lines that are neither blank, comment nor text, each counted once however it is wrapped."""
+    """Count lines that are neither blank, comment nor text; a wrapped statement counts once."""
     count, closing = 0, ""
     opened: list[str] = []
     for line in lines[function.first_line - 1 : function.last_line]:
@@ -142,7 +143,7 @@ def _has_grown(size: int, was: int, limit: int) -> bool:
 
 
 def _describe_jobs(module: SourceModule, type_: SourceType) -> str:
-    """Methods that share no attribute with the others, where there are several such groups."""
+    """Describe groups of methods that share no attribute, if there are several."""
     methods = [
         one
         for one in module.functions

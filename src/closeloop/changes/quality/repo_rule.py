@@ -1,4 +1,4 @@
-"""repo-rule: an added line goes against a rule that this repository has written down."""
+"""repo-rule: an added line violates a written rule of this repository."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _LANGUAGES_BY_ENDING = {
     "sh": "bash", "sol": "solidity", "swift": "swift", "tf": "hcl", "yaml": "yaml", "yml": "yaml",
 }  # fmt: skip
 LANGUAGES = frozenset({*_LANGUAGES_BY_ENDING.values(), *get_args(Language)})
-"""What ast-grep can parse; it panics when asked for another."""
+"""Languages that ast-grep parses; it panics on any other."""
 _CAUSE = re.compile(r"\s*(?:\d+:|error:) *(\S.*)")
 MAX_FINDINGS = 20
-"""Of one rule in one file."""
+"""Maximum findings of one rule in one file."""
 MAX_TEXT_CHARS = 2_000_000
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """Each rule over the added lines of the files that it holds for."""
+    """Apply each rule to the added lines of the files it covers."""
     findings: list[Finding | Unmeasured] = []
     if not inspection.settings.rules:
         return findings
@@ -67,7 +67,7 @@ def _rule_finding(rule: RepoRule, path: str, line: int) -> Finding:
 
 
 def unusable_reason(rule: RepoRule) -> str | None:
-    """Why nothing can be looked for by it."""
+    """Return why the rule cannot be applied; None if it can."""
     if (rule.pattern is None) == (rule.text is None):
         return "give it either a `pattern` or a `text`"
     if rule.language is not None and rule.language not in LANGUAGES:
@@ -87,7 +87,7 @@ def unusable_reason(rule: RepoRule) -> str | None:
 
 
 def _last_cause(complaint: str) -> str:
-    """What the library says is wrong, of a chain of causes that ends in a backtrace."""
+    """Return the library's error message from a chain of causes that ends in a backtrace."""
     lines = complaint.partition("Stack backtrace:")[0].strip().split("\n")
     causes = [mark[1] for line in lines if (mark := _CAUSE.match(line))]
     return (causes or lines)[-1][:200].rstrip(".")
@@ -117,7 +117,7 @@ def ast_grep_language(path: str) -> str | None:
 
 
 def _matches_regex(expression: str, line: str) -> bool:
-    """By the search of ast-grep, whose time grows with the line only, whatever is searched for."""
+    """Match with ast-grep's engine, which is linear in the line's length for any expression."""
     return _parse_root(line.strip() or " ", "json").matches(regex=expression)
 
 

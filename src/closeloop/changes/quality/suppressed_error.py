@@ -1,4 +1,4 @@
-"""suppressed-error: a change silences what complains, where it should be repaired."""
+"""suppressed-error: a change silences an error that should be fixed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ALLOWED_FAILURE = re.compile(r"^(?:- )?(?:continue-on-error|allow_failure): *tr
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """In added lines, unless the file did the same before."""
+    """Check added lines, unless the file did the same before."""
     return [
         one
         for file in list_changed_files(inspection)
@@ -57,7 +57,7 @@ def _find_suppressions(file: ChangedFile, inspection: Inspection) -> Iterator[Fi
 
 
 def _swallowed_errors(file: ChangedFile, old: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Handlers that the change added, looked at with what they guard."""
+    """Yield handlers that the change added and that swallow errors, with what they guard."""
     text = "\n".join(line.strip() for line in file.lines)
     if "except" not in text and "catch" not in text:
         return

@@ -1,4 +1,4 @@
-"""tangled-function: so many paths, so deep inside each other, that nobody follows them."""
+"""tangled-function: too many paths, nested too deeply to follow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ rules = (
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """By both measures: a flat list of cases has many paths, and is followed with ease."""
+    """Require both measures: a flat list of cases has many paths and is easy to follow."""
     limit, before = inspection.settings.complexity, index_old_functions(inspection)
     return [
         one
@@ -58,7 +58,7 @@ def _tangled_functions(file: ChangedFile, functions: OldFunctions, limit: int) -
 
 
 def _is_tangled(function: SourceFunction, limit: int) -> bool:
-    """Whether its paths lie inside each other: of a flat list the weight is below their number."""
+    """Return whether its paths are nested: in a flat list the weight is below their number."""
     return function.complexity > limit and function.cognitive >= max(function.complexity, limit + 1)
 
 

@@ -1,4 +1,4 @@
-"""two-jobs: a class or module falls into parts that have nothing in common."""
+"""two-jobs: a class or module consists of parts that have nothing in common."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ rules = (
 
 MIN_CLASS_MEMBERS = 3
 MIN_OWN_FIELDS = 2
-"""A job of a class: so many methods that share fields, and so many fields that only they use."""
+"""A job of a class: minimum methods that share fields, and minimum fields that only they use."""
 MIN_MODULE_MEMBERS = 5
-"""A job of a module: so many functions that call each other and import what the others do not."""
+"""Minimum functions of one job of a module, which call each other and have imports of their own."""
 MAX_STRAY_MEMBERS = 2
-"""With more members that belong to no job, it is a collection, and made so."""
+"""Maximum members without a job; with more, it is a collection by design."""
 MAX_MEMBERS = 300
 _LANGUAGES = ("python", "javascript", "typescript", "tsx", "java")
 _CONSTRUCTORS = ("constructor",)
@@ -44,7 +44,7 @@ class _Job(Record):
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """Only what the change made so, and only where every part is a job by itself."""
+    """Report only what the change caused, and only if every part is a job by itself."""
     return [
         one
         for file in list_changed_files(inspection, "source")
@@ -76,7 +76,7 @@ def _split_classes(file: ChangedFile, module: SourceModule) -> Iterator[Finding]
 
 
 def _list_class_jobs(module: SourceModule, type_: SourceType) -> list[_Job]:
-    """Groups of methods with fields of their own; none where methods stand alone."""
+    """Return groups of methods with fields of their own; empty if methods stand alone."""
     methods = {
         one.name: one
         for one in module.functions
@@ -116,7 +116,7 @@ def _split_module(file: ChangedFile, module: SourceModule) -> Iterator[Finding]:
 
 
 def _list_module_jobs(module: SourceModule) -> list[_Job]:
-    """Groups of functions that use each other, each with imports that only it uses."""
+    """Return groups of functions that use each other, each with imports of its own."""
     functions = [one for one in module.functions if "." not in one.qualified]
     if module.types or not 2 * MIN_MODULE_MEMBERS <= len(functions) <= MAX_MEMBERS:
         return []
@@ -131,7 +131,7 @@ def _list_module_jobs(module: SourceModule) -> list[_Job]:
 def _module_uses(
     module: SourceModule, functions: Sequence[SourceFunction]
 ) -> Mapping[str, set[str]]:
-    """By function, the names of the module that it uses: functions, constants, imports."""
+    """Return the names of the module that each function uses: functions, constants, imports."""
     outside = {
         name.text
         for name in module.names
@@ -150,7 +150,7 @@ def _module_uses(
 
 
 def _group_members(uses: Mapping[str, set[str]]) -> list[_Job]:
-    """Members that use a common name are one group; the largest group comes first."""
+    """Group members that use a common name; largest group first."""
     groups: list[tuple[set[str], list[str]]] = []
     for member, used in uses.items():
         shared, members = set(used), [member]

@@ -1,4 +1,4 @@
-"""unsafe-code: an added line opens a door: a shell, an evaluation, a connection nobody verifies."""
+"""unsafe-code: an added line opens a security hole: a shell, `eval`, an unverified connection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ rules = (
     ),
 )
 
-# What is certain enough in ruff's S rules. Not: asserts, passwords by their name (leaked-secret),
+# The reliable ones of ruff's S rules. Not: asserts, passwords by their name (leaked-secret),
 # swallowed errors (suppressed-error), imports, programs without a path, audits of every call.
 RUFF_RULES = (
     "S102,S103,S113,S201,S202,S301,S302,S306,S307,S321,S323,S324,S501,S502,S503,S504,S505,S506,"
@@ -82,7 +82,7 @@ class _RuffDiagnostic(msgspec.Struct):
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """Of product code only; what the file did before is not told again."""
+    """Check product code only; what the file did before is not reported."""
     files = [
         file
         for file in list_changed_files(inspection, "source")
@@ -129,7 +129,7 @@ def _check_with_ruff(files: Sequence[ChangedFile], inspection: Inspection) -> It
 def _run_ruff(
     files: Sequence[ChangedFile], inspection: Inspection
 ) -> dict[str, list[_RuffDiagnostic]]:
-    """What ruff says of both ends, in one run."""
+    """Run ruff once on both sides and return its diagnostics."""
     with tempfile.TemporaryDirectory(prefix="closeloop-") as name:
         for side in ("before", "after"):
             folder = Path(name, side)
@@ -156,7 +156,7 @@ def _run_ruff(
 
 
 def find_ruff() -> str:
-    """The program beside our own interpreter, or on the path; FileNotFoundError where none is."""
+    """Return ruff beside our interpreter, or on the path; raise FileNotFoundError if missing."""
     beside = Path(sysconfig.get_path("scripts")) / "ruff"
     program = str(beside) if beside.exists() else shutil.which("ruff")
     if program is None:

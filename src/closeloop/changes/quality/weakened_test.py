@@ -1,4 +1,4 @@
-"""weakened-test: existing tests are switched off, emptied or removed."""
+"""weakened-test: existing tests are disabled, emptied or removed."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ _CASE_LIST = re.compile(
 _LITERAL = re.compile(r"\"(?:\\.|[^\"\\])+\"|'(?:\\.|[^'\\])+'|(?<![\w.])\d[\w.]*")
 _MIN_KEPT_SHARE = 0.8
 _MIN_TEXT_CHARS = 7
-"""With its quotes: a shorter text stands in many tests."""
+"""Minimum length of a text with its quotes; shorter texts occur in many tests."""
 _MAX_CASE_LINES = 60
-"""The list of cases stands so many lines before the test at most."""
+"""Maximum lines between the list of cases and its test."""
 _MAX_LINES_AHEAD = 8
-"""A test begins so many lines after what is written above it."""
+"""Maximum lines between what is written above a test and the test."""
 
 
 class _TestBody(Record):
-    """A test with its lines, each without its indentation."""
+    """A test with its lines, without indentation."""
 
     name: str
     first: int
     lines: tuple[str, ...]
     off: bool = False
-    """Skipped, by what is written above it."""
+    """Whether it is skipped by what is written above it."""
 
     @property
     def assertions(self) -> list[str]:
@@ -71,7 +71,7 @@ class _TestBody(Record):
 
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
-    """Tests that were there before; one that goes with what it tested is no loss."""
+    """Check tests that existed before; one removed together with its subject is no loss."""
     removed_names = _removed_names(inspection)
     after = {
         name: test
@@ -96,7 +96,7 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
 
 
 def _removed_skips(inspection: Inspection) -> Counter[str]:
-    """Lines that the change takes away and that skipped something: they may only have moved."""
+    """Count removed lines that skipped something: they may only have moved."""
     return Counter(
         line
         for path, numbers in inspection.removed.items()
@@ -107,7 +107,7 @@ def _removed_skips(inspection: Inspection) -> Counter[str]:
 
 
 def _lost_assertions(inspection: Inspection) -> Counter[str]:
-    """Assertions that there are fewer of than before, wherever they stood."""
+    """Count assertions that are now fewer, in any file."""
     counts: Counter[str] = Counter()
     for file in inspection.files:
         if classify_file(file.path) == "test":
@@ -119,7 +119,7 @@ def _lost_assertions(inspection: Inspection) -> Counter[str]:
 
 
 def _removed_names(inspection: Inspection) -> set[str]:
-    """Names that the product defined before, and no more."""
+    """Return names that the product defined before and no longer does."""
     defined: dict[str, set[str]] = {"before": set(), "after": set()}
     for (side, path), module in inspection.modules.items():
         if classify_file(path) != "test":
@@ -130,7 +130,7 @@ def _removed_names(inspection: Inspection) -> set[str]:
 
 
 def _removed_texts(inspection: Inspection) -> set[str]:
-    """What the product said between quotes before, and no more."""
+    """Return quoted texts that the product contained before and no longer does."""
     sources = [file for file in inspection.files if classify_file(file.path) == "source"]
     texts: set[str] = set()
     for file in sources:
@@ -155,7 +155,7 @@ def _tests_before(inspection: Inspection, path: str) -> Mapping[str, _TestBody]:
 def _parse_tests(
     lines: Sequence[str], functions: Sequence[SourceFunction]
 ) -> Mapping[str, _TestBody]:
-    """By name: functions that are tests, and for scripts the blocks that `it` or `test` begin."""
+    """Return tests by name: test functions, and in scripts the blocks of `it` or `test`."""
     bare = [line.strip() for line in lines]
     tests: dict[str, _TestBody] = {}
     for one in functions:
@@ -192,7 +192,7 @@ def _indent_width(line: str) -> int:
 def _disabled_tests(
     file: ChangedFile, before: Mapping[str, _TestBody], skips: Counter[str]
 ) -> Iterator[Finding]:
-    """More skips than there were, of tests that were there."""
+    """Yield tests that existed before and are now skipped."""
     spare = skips.copy()
     for number in sorted(file.added):
         line = file.line_at(number).strip()
@@ -212,7 +212,7 @@ def _disabled_tests(
 def _find_skipped_test(
     file: ChangedFile, number: int, before: Mapping[str, _TestBody]
 ) -> str | None:
-    """The test that was there and that a skip on this line means, unless under a condition."""
+    """Return the existing test that a skip on this line disables, unless it is conditional."""
     line = file.line_at(number).strip()
     names = {test.name for test in before.values() if not test.off}
     if (title := _TITLE.search(line)) and title[1] in names:
@@ -329,7 +329,7 @@ def _removed_tests(
 
 
 def _added_cases(files: Sequence[ChangedFile]) -> Counter[str]:
-    """Values in added lines, where the change adds or extends a test that runs over a list."""
+    """Count values in added lines, if the change adds or extends a parametrised test."""
     values: Counter[str] = Counter()
     for file in files:
         added = [file.line_at(number) for number in sorted(file.added)]
@@ -346,7 +346,7 @@ def _added_cases(files: Sequence[ChangedFile]) -> Counter[str]:
 
 
 def _became_case(test: _TestBody, cases: Counter[str]) -> bool:
-    """Whether nearly all values that the test named stand in such a list now."""
+    """Return whether nearly all values of the test are now in such a list."""
     values = {value for line in test.lines[1:] for value in _LITERAL.findall(line)}
     return bool(values) and sum(value in cases for value in values) >= _MIN_KEPT_SHARE * len(values)
 

@@ -1,4 +1,4 @@
-"""How much may go wrong with a change, and why: likelihood and impact, joined by a stated table."""
+"""The risk of a change: likelihood and impact, combined by a published table."""
 
 from __future__ import annotations
 
@@ -44,21 +44,22 @@ from closeloop.records.finding import Unmeasured
 from closeloop.records.settings import CheckSettings
 from closeloop.text.wording import count_with_noun, format_percent
 
-# Each dimension of risk, told as a factor: what was found, in words, and how much it weighs.
+# Each dimension of risk as a factor: a description and a weight.
 
 
 _SURFACE_SCALE = 0.74
-"""Below what breaks something, however large the change is: that is the reason of its level."""
+"""Keeps size, however large, below factors that break something: those explain the level."""
 _MAX_MISSED_SHARE = 0.5
 _MIN_MISSED_LINES = 5
-"""So many lines that no test reaches are few, whatever their share."""
+"""Minimum uncovered lines; fewer count as few, whatever their share."""
 _MAX_SHOWN = 3
 _MIN_PAST_CHANGES = 5
-"""Fewer changes without a fix say nothing about a file."""
+"""Minimum changes of a file without a fix; fewer say nothing about it."""
 
 
 def surface_factor(surface: ChangeSize, rank: float, model: RiskModel, touched: int) -> RiskFactor:
-    """Size, as a rank among past changes: the likelihood. `touched` counts unchanged code too."""
+    """Return size as a rank among past changes: the likelihood. `touched` counts unchanged code
+    too."""
     band = [name for name, _ in BANDS].index(likelihood_band(rank))
     if surface.source_added is not None:
         text = (
@@ -81,7 +82,7 @@ def surface_factor(surface: ChangeSize, rank: float, model: RiskModel, touched: 
 
 
 def _describe_rank(rank: float, model: RiskModel) -> str:
-    """How large the change is, and what that means for it."""
+    """Describe how large the change is, and what that means."""
     among = f"the {model.past:,} past changes here" if model.past else "changes in other projects"
     share = "nearly all" if rank > 0.995 else format_percent(rank)
     if likelihood_band(rank) == "small":
@@ -90,7 +91,7 @@ def _describe_rank(rank: float, model: RiskModel) -> str:
 
 
 def api_factors(changes: Sequence[ApiChange], sides: ChangeSides) -> Iterator[RiskFactor]:
-    """What breaks callers, and what they will only notice."""
+    """Yield API changes that break callers, and those that callers only notice."""
     breaks = [one for one in changes if one.breaking]
     softer = [one for one in changes if not one.breaking]
     if breaks:
@@ -118,7 +119,7 @@ def api_factors(changes: Sequence[ApiChange], sides: ChangeSides) -> Iterator[Ri
 
 
 def added_api_factor(inspection: Inspection) -> RiskFactor | None:
-    """New names that others may come to rely on, where others can install them."""
+    """Return new names that others may come to rely on, if others can install them."""
     names = {
         name: place
         for name, place in find_added_names(inspection).items()
@@ -138,7 +139,7 @@ def added_api_factor(inspection: Inspection) -> RiskFactor | None:
 
 
 def is_published(sides: ChangeSides, path: str) -> bool:
-    """Whether others may install what the file belongs to."""
+    """Return whether others may install what the file belongs to."""
     language = language_of(path)
     names = {
         "python": ("pyproject.toml", "setup.py", "setup.cfg"),
@@ -161,7 +162,7 @@ def is_published(sides: ChangeSides, path: str) -> bool:
 
 
 def dependency_factors(asked: Sequence[DependencyChange]) -> Iterator[RiskFactor]:
-    """New ones, and other versions of those that were there."""
+    """Yield new dependencies, and changed versions of existing ones."""
     for one in asked:
         if one.new and one.warnings:
             yield RiskFactor(
@@ -199,7 +200,7 @@ def dependency_factors(asked: Sequence[DependencyChange]) -> Iterator[RiskFactor
 def coverage_factor(
     inspection: Inspection, coverage: Coverage | Unmeasured | None
 ) -> RiskFactor | Unmeasured | None:
-    """Changed lines that no test reaches."""
+    """Return changed lines that no test reaches."""
     files = [file for file in inspection.files if _can_be_covered(file, inspection)]
     if not files:
         return None
@@ -257,9 +258,9 @@ def _can_be_covered(file: FileChange, inspection: Inspection) -> bool:
 
 
 def history_factor(files: dict[str, FileHistory]) -> RiskFactor | None:
-    """What befell the changed files before: told only, for at equal size it foretells little.
+    """Return the history of the changed files; only reported, as at equal size it predicts little.
 
-    None where their few changes say nothing yet.
+    None if they have too few changes.
     """
     if not files:
         return None
@@ -304,7 +305,7 @@ def assess_risk(
     coverage: Coverage | Unmeasured | None = None,
     cache: Path | None = None,
 ) -> Risk:
-    """The level of a change with its reasons; a dimension that fails is left out and named."""
+    """Return a change's risk level with reasons; a dimension that fails is left out and named."""
     settings = inspection.settings or CheckSettings()
     touched = len(inspection.change.files)
     inspection = leave_out_unchanged_code(inspection)
@@ -345,7 +346,7 @@ def assess_risk(
 def _run_dimension(
     name: str, look: Callable[[], FactorStream]
 ) -> list[RiskFactor | Unmeasured | None]:
-    """Hostile sources may break any reader; the other dimensions still count."""
+    """Run one dimension; hostile sources may break any reader, and the others still count."""
     try:
         return list(look())
     except Exception as error:
@@ -361,7 +362,7 @@ def _dependent_factors(inspection: Inspection) -> FactorStream:
 
 
 def _go_modules(inspection: Inspection) -> Mapping[str, str]:
-    """The folder of each Go module of the repository, by its name."""
+    """Return the folder of each Go module of the repository, by its name."""
     folders: dict[str, str] = {}
     sides = inspection.sides
     for path in sides.tree("after"):

@@ -1,4 +1,4 @@
-"""The public API: what callers of this repository's code notice of a change."""
+"""The public API: which differences callers of this repository's code notice."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _DEPRECATION = compile_lazily(
 _COMMAND_DECORATOR = compile_lazily(
     r"@\s*(?:(?:click|rich_click|asyncclick|typer)\.\w+|(?:\w+\.)*(?:command|group|callback))\s*(?:\(|$)"
 )
-"""What click and typer run from a command line: nobody calls the function with arguments."""
+"""Commands of click and typer: nobody calls the function with arguments."""
 _PATTERN_NODES = ("pattern_list", "tuple_pattern", "list_pattern")
 _TYPING_HELPERS = compile_lazily(
     r"^(?:\w+\.)?(?:TypeVar|ParamSpec|TypeVarTuple|getLogger|NewType)\("
@@ -83,32 +83,32 @@ _PUBLIC_DUNDERS = frozenset(
 
 
 class ImportAlias(Record):
-    """A name that stands for something in another module."""
+    """A name that refers to something in another module."""
 
     module: str
     """As written, with its dots."""
     name: str | None
-    """None where the module itself is meant."""
+    """None if it refers to the module itself."""
     line: int
     explicit: bool = False
-    """`import x as x`: meant for others."""
+    """`import x as x`: a re-export."""
 
 
 class ModuleApi(Record):
-    """What one module offers."""
+    """The public API of one module."""
 
     path: str
     defined: dict[str, Member] = {}
     aliases: dict[str, ImportAlias] = {}
     stars: tuple[str, ...] = ()
-    """Modules all of whose names it takes over."""
+    """Modules imported with `*`."""
     listed: frozenset[str] | None = None
-    """What `__all__` says, where it is there and can be read."""
+    """Content of `__all__`, if present and readable."""
     late: frozenset[str] = frozenset()
-    """Names that a `__getattr__` of the module may give."""
+    """Names that the module's `__getattr__` may provide."""
 
     def public_names(self) -> Iterator[str]:
-        """Names meant for others, those of star imports left out."""
+        """Yield public names, without those of star imports."""
         if self.listed is not None:
             yield from sorted(self.listed)
             return
@@ -121,7 +121,7 @@ class ModuleApi(Record):
 
 
 def read_module_api(path: str, content: bytes) -> ModuleApi:
-    """All of one module's text, however broken."""
+    """Read one module's text, even if it is broken."""
     reading = _ModuleParser(content)
     for node in reading.list_statements(parse_syntax_root("python", content)):
         reading.read_statement(node)
@@ -147,7 +147,7 @@ class _ModuleParser:
         self.late: set[str] = set()
 
     def list_statements(self, node: Node) -> Iterator[Node]:
-        """Of a block, those inside conditions and tries too."""
+        """Yield the statements of a block, including those inside conditions and `try`."""
         waiting = list(reversed(node.named_children))
         while waiting:
             one = waiting.pop()
@@ -172,7 +172,7 @@ class _ModuleParser:
                 self.defined[name] = member
 
     def list_members(self, node: Node) -> Iterator[tuple[str, Member]]:
-        """What one statement defines."""
+        """Yield what one statement defines."""
         decorators: list[str] = []
         if node.type == "decorated_definition":
             decorators = [
@@ -299,7 +299,7 @@ class _ModuleParser:
             self.listed.update(re.findall(r"[\"'](\w+)[\"']", node_source(node)))
 
     def _read_getattr(self, node: Node) -> None:
-        """A module's `__getattr__` may give any name that stands in quotes in the module."""
+        """Read the module's `__getattr__`, which may provide any name quoted in the module."""
         self.late.update(_QUOTED_NAME.findall(self.content.decode("utf-8", "replace")))
         for name in _QUOTED_NAME.findall(node_source(node)):
             late = Member(kind="unknown", line=node_line(self.content, node), deprecated=True)
@@ -307,13 +307,13 @@ class _ModuleParser:
 
 
 def _is_awaited(node: Node, marks: str, body: str) -> bool:
-    """Whether callers await the result: not that of a generator, or of a context manager."""
+    """Return whether callers await the result; not for generators and context managers."""
     plainly = "contextmanager" not in marks and not re.search(r"\byield\b", body)
     return plainly and node_source(node).startswith("async")
 
 
 def _without_self(member: Member, node: Node) -> Member:
-    """As seen through the object: without `self`."""
+    """Return the member without `self`, as seen through the object."""
     static = "@staticmethod" in node_source(node)[:2000].split("def ", 1)[0]
     first = member.parameters[0].passing if member.parameters else "rest"
     if member.kind != "function" or static or not member.parameters or first == "rest":
@@ -354,7 +354,7 @@ def _read_parameters(node: Node | None) -> Iterator[Parameter]:
     yield from parameters
 
 
-# Python modules of one side of a change, joined: what a public name stands for in the end.
+# Python modules of one side of a change: resolve public names through imports.
 
 
 _MAX_DEPTH = 8
@@ -365,14 +365,14 @@ _INTERNAL_PATHS = compile_lazily(
 _EMPTY_BASES = frozenset(
     ("ABC", "Generic", "Protocol", "Enum", "IntEnum", "StrEnum", "NamedTuple", "TypedDict")
 )
-"""Bases that bring nothing that callers would miss."""
+"""Bases that provide nothing that callers would miss."""
 _KNOWN_BASES = {**vars(collections.abc), **vars(builtins)}
-"""Bases of which one can see what they bring."""
+"""Bases whose members are known."""
 _UNKNOWN_MEMBER = Member(kind="unknown")
 
 
 class ResolvedName(Record):
-    """What a name stands for, and where that is written."""
+    """What a name refers to, and where that is defined."""
 
     path: str
     name: str
@@ -380,7 +380,7 @@ class ResolvedName(Record):
 
 
 class PythonLibrary:
-    """Modules are read when they are asked for."""
+    """Python modules of one side, read on demand."""
 
     def __init__(self, read: Callable[[str], bytes | None], paths: Collection[str]) -> None:
         self._read, self._paths = read, paths
@@ -393,31 +393,32 @@ class PythonLibrary:
         return self._scopes[path]
 
     def import_root(self, path: str) -> str:
-        """The folder that imports of this file's package start from, with its slash."""
+        """Return the folder that imports of this file's package start from, with a trailing
+        slash."""
         folder = path.rpartition("/")[0]
         while folder and f"{folder}/__init__.py" in self._paths:
             folder = folder.rpartition("/")[0]
         return f"{folder}/" if folder else ""
 
     def module_name(self, path: str) -> str:
-        """`click.core` for `src/click/core.py`."""
+        """Return `click.core` for `src/click/core.py`."""
         inner = path.removeprefix(self.import_root(path)).removesuffix(".py").removesuffix(".pyi")
         return inner.removesuffix("/__init__").replace("/", ".")
 
     def module_file(self, root: str, dotted: str) -> str | None:
-        """The file of a module."""
+        """Return the file of a module."""
         stem = root + dotted.replace(".", "/")
         choices = (f"{stem}/__init__.py", f"{stem}.py", f"{stem}.pyi")
         return next((path for path in choices if path in self._paths), None)
 
     def counterpart(self, path: str, root: str, dotted: str) -> str | None:
-        """The file that a module's file became: a stub is compared with the stub beside it."""
+        """Return the file that a module's file became; a stub is compared with its stub."""
         if path in self._paths:
             return path
         return self.module_file(root, dotted)
 
     def public_names(self, path: str) -> Iterator[str]:
-        """The names of a module meant for others, those that it takes over from others too."""
+        """Yield a module's public names, including re-exported ones."""
         scope = self.load_module_api(path)
         if scope is None:
             return
@@ -429,7 +430,7 @@ class PythonLibrary:
                     yield from self.public_names(target)
 
     def resolve_name(self, path: str, name: str, depth: int = 0) -> ResolvedName | None:
-        """What a name of a module stands for, through imports; None where it is not there."""
+        """Resolve a name of a module through imports; None if it does not exist."""
         scope = self.load_module_api(path)
         if scope is None or depth > _MAX_DEPTH:
             return None
@@ -452,7 +453,7 @@ class PythonLibrary:
     def _resolve_alias(
         self, path: str, name: str, alias: ImportAlias, depth: int
     ) -> ResolvedName | None:
-        """What an import brought, from a module or as one."""
+        """Resolve an import, of a name or of a module."""
         target = self._imported_file(path, alias.module)
         if target is None or alias.name is None:
             return ResolvedName(path=path, name=name, member=_UNKNOWN_MEMBER)
@@ -462,14 +463,14 @@ class PythonLibrary:
         return ResolvedName(path=below, name="", member=Member(kind="module")) if below else None
 
     def may_inherit(self, found: ResolvedName, name: str) -> bool:
-        """Whether a base from elsewhere may bring a member of that name."""
+        """Return whether a foreign base may provide a member of that name."""
         return any(
             hasattr(_KNOWN_BASES[base], name) if base in _KNOWN_BASES else base not in _EMPTY_BASES
             for base in self.foreign_bases(found)
         )
 
     def foreign_bases(self, found: ResolvedName, depth: int = 0) -> set[str]:
-        """Bases from elsewhere: what they bring cannot be seen."""
+        """Return foreign bases, whose members are unknown."""
         foreign: set[str] = set()
         for base in found.member.bases if depth <= _MAX_DEPTH else ():
             inner = self.resolve_base(found, base)
@@ -480,13 +481,13 @@ class PythonLibrary:
         return foreign
 
     def class_depth(self, found: ResolvedName | None, depth: int = 0) -> int:
-        """How many classes of this repository stand above it, one over the other."""
+        """Return the number of ancestor classes in this repository, along the longest chain."""
         above = [self.resolve_base(found, base) for base in found.member.bases] if found else []
         heirs = [one for one in above if one] if depth <= _MAX_DEPTH else []
         return max((1 + self.class_depth(one, depth + 1) for one in heirs), default=0)
 
     def all_members(self, found: ResolvedName, depth: int = 0) -> dict[str, ResolvedName]:
-        """All of a class, inherited ones too."""
+        """Return all members of a class, including inherited ones."""
         everything: dict[str, ResolvedName] = {}
         if depth > _MAX_DEPTH:
             return everything
@@ -501,7 +502,7 @@ class PythonLibrary:
         return everything
 
     def resolve_base(self, found: ResolvedName, base: str) -> ResolvedName | None:
-        """A base class, where it is written in this repository."""
+        """Return a base class, if this repository defines it."""
         top, _, rest = base.partition(".")
         scope = self.load_module_api(found.path)
         if rest and scope and (alias := scope.aliases.get(top)):
@@ -512,7 +513,7 @@ class PythonLibrary:
         return self.resolve_name(found.path, base) if not rest else None
 
     def _imported_file(self, path: str, module: str) -> str | None:
-        """The file of a module as an import in another names it."""
+        """Return the file of a module as another file imports it."""
         dots = len(module) - len(module.lstrip("."))
         if not dots:
             return self.module_file(self.import_root(path), module)
@@ -527,7 +528,7 @@ class PythonLibrary:
         return self.module_file(prefix, name)
 
     def is_public_module(self, path: str) -> bool:
-        """Whether the module may be imported by others, as its path says."""
+        """Return whether others may import the module, by its path."""
         if not path.endswith((".py", ".pyi")) or _INTERNAL_PATHS.search(path):
             return False
         parts = self.module_name(path).split(".")
@@ -539,7 +540,7 @@ class PythonLibrary:
 
     @cached_property
     def _has_packages(self) -> bool:
-        """Beside packages, a lone module is a script."""
+        """Return whether there are packages; beside them, a lone module is a script."""
         return any(re.match(r"(?:src/|lib/)?\w+/__init__\.py$", path) for path in self._paths)
 
 
@@ -547,13 +548,13 @@ def _join_module_name(module: str, name: str) -> str:
     return f"{module}{'' if module.endswith('.') or not name else '.'}{name}"
 
 
-# Python: what callers of a package notice of a change.
+# Python: the changes that callers of a package notice.
 
 
 def compare_python_libraries(
     before: PythonLibrary, after: PythonLibrary, files: Sequence[FileChange]
 ) -> Iterator[ApiChange]:
-    """Differences in the public names that the changed files define or hand on."""
+    """Yield differences in the public names that the changed files define or re-export."""
     changed = {path for file in files for path in (file.path, file.old_path) if path}
     comparison = _LibraryComparison(before, after, changed)
     reported: set[str] = set()
@@ -568,7 +569,7 @@ def compare_python_libraries(
 
 
 def _affected_modules(before: PythonLibrary, files: Sequence[FileChange]) -> set[str]:
-    """Public modules that were changed, and packages that hand on names of changed ones."""
+    """Return changed public modules, and packages that re-export names of changed ones."""
     paths: set[str] = set()
     for file in files:
         path = file.old_path or file.path
@@ -632,19 +633,19 @@ class _LibraryComparison:
             yield msgspec.structs.replace(change, breaking=False) if soft else change
 
     def _is_reported_there(self, found: ResolvedName) -> bool:
-        """Whether the class that a member stands in is public itself: then it is told of that."""
+        """Return whether the member's class is public itself: then it is reported there."""
         owner = found.name.partition(".")[0]
         return self.before.is_public_module(found.path) and owner in self.before.public_names(
             found.path
         )
 
     def _is_declared_public(self, path: str, name: str) -> bool:
-        """Whether the module says that the name is for others."""
+        """Return whether the module declares the name public."""
         scope = self.before.load_module_api(path)
         return path.endswith("__init__.py") or bool(scope and name in (scope.listed or ()))
 
     def _touched_name(self, path: str, name: str) -> ResolvedName | None:
-        """What the name stood for, where the change may have touched that."""
+        """Return what the name referred to, if the change may have touched it."""
         scope = self.before.load_module_api(path)
         if scope is None:
             return None
@@ -684,7 +685,7 @@ class _LibraryComparison:
                 )
 
 
-# The public API: what callers of this repository's code notice of a change.
+# The public API: the changes that callers of this repository's code notice.
 
 
 __all__ = ["ApiChange", "find_added_names", "find_api_changes"]
@@ -696,7 +697,7 @@ _INTERNAL_FOLDERS = compile_lazily(
 
 
 def find_api_changes(inspection: Inspection) -> list[ApiChange]:
-    """Public names removed, renamed, or called differently, in the order of languages and files."""
+    """Return public names removed, renamed, or called differently, by language and file."""
     sides: ChangeSides = inspection.sides
     files: dict[str, list[FileChange]] = {}
     for file in inspection.files:
@@ -713,7 +714,7 @@ def find_api_changes(inspection: Inspection) -> list[ApiChange]:
 
 
 def find_added_names(inspection: Inspection) -> dict[str, str]:
-    """Public functions, methods and types that none of the changed files had, with their places."""
+    """Return public functions, methods and types new to the changed files, with their places."""
     before: set[str] = set()
     added: dict[str, str] = {}
     for file in inspection.files:
@@ -735,7 +736,7 @@ def _may_be_public(path: str) -> bool:
 
 
 def _public_definitions(module: SourceModule) -> dict[str, int]:
-    """What others can reach, with its line; not what is inside of a function."""
+    """Return definitions that others can reach, with their lines; none inside functions."""
     types = {one.qualified: one.first_line for one in module.types if one.public}
     functions = {
         one.qualified: one.first_line

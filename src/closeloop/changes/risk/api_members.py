@@ -1,4 +1,4 @@
-"""What callers may rely on, and what they notice of a difference, in any language."""
+"""API members and their comparison, in any language: what callers rely on and notice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from closeloop.records.record import Record
 
 Passing = Literal["position", "either", "keyword", "rest", "keywords"]
 MemberKind = Literal["function", "property", "class", "value", "module", "unknown"]
-"""Unknown: it is there, and no more can be said of it."""
+"""Unknown: it exists, and nothing else is known of it."""
 ApiDifference = Literal["removed", "renamed", "signature", "default", "type"]
 
 
@@ -29,7 +29,7 @@ class Parameter(Record):
     name: str
     passing: Passing = "either"
     default: str | None = None
-    """As written; None where it must be given."""
+    """As written; None if the parameter is required."""
     type: str = ""
 
 
@@ -39,16 +39,16 @@ class Member(Record):
     kind: MemberKind
     line: int = 1
     parameters: tuple[Parameter, ...] | None = None
-    """None for what cannot be called."""
+    """None if it cannot be called."""
     type: str = ""
-    """What it returns or is, where the language holds callers to that."""
+    """Its type or return type, if the language enforces it on callers."""
     deprecated: bool = False
     bases: tuple[str, ...] = ()
     members: Mapping[str, Member] = {}
     waiting: bool = False
     """Whether the result has to be awaited."""
     body: int = 0
-    """Stands for the text of what it does, by which a renamed one is known."""
+    """Fingerprint of its body, by which a renamed member is recognised."""
 
 
 class ApiChange(Record):
@@ -62,7 +62,7 @@ class ApiChange(Record):
     announced: bool = False
     """Whether it was deprecated before."""
     place: str
-    """Path and line, after the change where it is still there."""
+    """Path and line, after the change if it still exists."""
 
 
 # Syntax trees for reading an API, and lines in them.
@@ -102,7 +102,7 @@ def node_source(node: Node | None) -> str:
 
 
 def flat_node_source(node: Node | None) -> str:
-    """As written, on one line."""
+    """Return a node's source on one line."""
     return " ".join(node_source(node).split())
 
 
@@ -111,7 +111,7 @@ def child_field(node: Node, name: str) -> Node | None:
 
 
 def body_fingerprint(node: Node | None) -> int:
-    """Equal for equal text, however it is laid out; 0 for none, or too little to tell by."""
+    """Return a hash of the text, independent of layout; 0 if there is none or too little."""
     written = flat_node_source(node)
     return hash(written) if len(written) > 60 else 0
 
@@ -121,23 +121,23 @@ def child_nodes(node: Node | None) -> Iterator[Node]:
         yield from (child for child in node.named_children if child.type != "comment")
 
 
-# Two states of a name, and what callers notice of the difference.
+# Compare two states of a name: the differences that callers notice.
 
 _VARIADIC = ("rest", "keywords")
 _POSITIONAL = ("position", "either")
 
 
 class MemberPlace(Record):
-    """How a name is told, and where it lies after the change (or lay before)."""
+    """The name to report, and its place after the change (or before)."""
 
     name: str
     path: str
     by_name: bool = True
-    """Whether callers may name parameters; else only their order and types count."""
+    """Whether callers may pass parameters by name; else only their order and types count."""
 
 
 def compare_members(before: Member, after: Member, where: MemberPlace) -> Iterator[ApiChange]:
-    """What callers of one name notice; not of what is inside it."""
+    """Yield the differences that callers of one name notice, without its members."""
     if "unknown" in (before.kind, after.kind):
         return
     called = before.parameters is not None and after.parameters is not None
@@ -183,7 +183,7 @@ def describe_removal(before: Member, where: MemberPlace, renamed: str | None = N
 
 
 def find_new_name(name: str, gone: Member, new: Mapping[str, Member]) -> str | None:
-    """The new name that this one most likely got: the same inside, or much the same outside."""
+    """Return the most likely new name: the same body, or much the same signature."""
     short = name.rpartition(".")[2]
     for other, member in new.items():
         if member.kind == gone.kind and gone.body and member.body == gone.body:
@@ -196,7 +196,7 @@ def find_new_name(name: str, gone: Member, new: Mapping[str, Member]) -> str | N
 
 
 def _are_interchangeable(before: Member, after: Member) -> bool:
-    """Callers need not care: a function that became a class, a value that became a property."""
+    """Return whether callers need not care: a function became a class, a value a property."""
     kinds = {before.kind, after.kind}
     return kinds not in ({"function", "property"}, {"class", "property"})
 
@@ -209,7 +209,7 @@ def _parameter_types(member: Member) -> list[str]:
 
 
 def _accepts_old_calls(before: Member, after: Member) -> bool:
-    """Whether what is new at the end need not be given, and the rest takes what it took."""
+    """Return whether new trailing parameters are optional and the rest accepts what it did."""
     old, new = _parameter_types(before), _parameter_types(after)
     more = (after.parameters or ())[len(old) :]
     optional = all(one.passing == "rest" or one.default is not None for one in more)
@@ -237,7 +237,7 @@ def _make_api_change(
 
 
 def _compare_parameters(before: Member, after: Member, where: MemberPlace) -> Iterator[ApiChange]:
-    """For each thing that a caller may have written, whether it still works."""
+    """Yield, for each call that a caller may have written, what no longer works."""
     new = list(after.parameters or ())
     old = [_align_name(one, place, new) for place, one in enumerate(before.parameters or ())]
     names = {one.name: one for one in new}
@@ -269,7 +269,7 @@ def _lost_variadics(
     fresh: Sequence[Parameter],
     told: Callable[..., ApiChange],
 ) -> Iterator[ApiChange]:
-    """A `*args` or `**kwargs` that is gone, where no parameters with names took its place."""
+    """Yield a removed `*args` or `**kwargs`, unless named parameters replace it."""
     for one in old:
         if one.passing not in _VARIADIC or one.passing in _variadic_passings(new):
             continue
@@ -280,7 +280,8 @@ def _lost_variadics(
 
 
 def _align_name(old: Parameter, place: int, new: Sequence[Parameter]) -> Parameter:
-    """A parameter that is only passed by position has no name: it takes that of its successor."""
+    """Return a positional-only parameter with its successor's name, since it has none of its
+    own."""
     if old.passing != "position" or place >= len(new) or new[place].passing not in _POSITIONAL:
         return old
     return msgspec.structs.replace(old, name=new[place].name)
@@ -291,7 +292,7 @@ def _variadic_passings(parameters: Sequence[Parameter]) -> set[Passing]:
 
 
 def _needed_variadics(one: Parameter) -> set[Passing]:
-    """What takes its place where it is not named: `*args`, `**kwargs` or both."""
+    """Return what can replace it if it is not named: `*args`, `**kwargs` or both."""
     return {
         "position": {"rest"},
         "keyword": {"keywords"},
@@ -325,7 +326,7 @@ def _parameter_changes(
 def _moved_parameters(
     old: Sequence[Parameter], new: Sequence[Parameter], told: Callable[..., ApiChange]
 ) -> Iterator[ApiChange]:
-    """A parameter that callers pass by position, behind one that they do not know of."""
+    """Yield parameters passed by position that now follow one that callers do not know."""
     before = [one.name for one in old if one.passing in _POSITIONAL]
     after = [one.name for one in new if one.passing in _POSITIONAL]
     both = [name for name in before if name in after]
@@ -336,16 +337,16 @@ def _moved_parameters(
             return
 
 
-# Compare two lists of names, for languages in which a name is found by where it is written.
+# Compare two lists of names, for languages in which a name's place identifies it.
 
 PublicNames = Mapping[str, tuple[str, Member]]
-"""By the name that callers use, the path and what is there."""
+"""Path and member, by the name that callers use."""
 
 
 def compare_public_names(
     before: PublicNames, after: PublicNames, named: Callable[[str], str] = str
 ) -> Iterator[ApiChange]:
-    """What callers notice; of a type that is gone only the type is told."""
+    """Yield what callers notice; of a removed type only the type is reported."""
     gone = {name for name in before if name not in after}
     new = {name: member for name, (_, member) in after.items() if name not in before}
     for name, (path, member) in before.items():
@@ -384,7 +385,7 @@ def _owner_name(name: str) -> str:
 
 
 def _is_owner_gone(name: str, gone: set[str]) -> bool:
-    """Whether what it belongs to is gone as well."""
+    """Return whether its owner is gone as well."""
     owner = _owner_name(name)
     while owner:
         if owner in gone:

@@ -1,4 +1,4 @@
-"""The repository's past: what landed, what of it went wrong, and what befell each file."""
+"""The repository's history: what landed, what of it went wrong, and the past of each file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record
 from closeloop.text.wording import compile_lazily, package_folder
 
-# What landed on the main line, step by step: each commit or merge with the lines it replaced.
+# The main line, step by step: each commit or merge with the lines it replaced.
 
 
 _LOG_FORMAT = "%x00%H%x00%ct%x00%aE%x00%B%x00"
@@ -43,10 +43,10 @@ MAX_ERROR_BYTES = 10_000
 
 
 class ReplacedLines(Record):
-    """Lines replaced at one place, counted in the file before the step."""
+    """Lines replaced at one place; line numbers are those before the step."""
 
     start: int
-    """Lines before the place that stay."""
+    """Number of unchanged lines before the place."""
     removed: int
     added: int
 
@@ -60,7 +60,7 @@ class EditedFile(Record):
     places: tuple[ReplacedLines, ...] = ()
     removed_text: int = 0
     added_text: int = 0
-    """What stands for the text of all lines that it loses, and gets."""
+    """Hashes of the text of all removed lines, and of all added lines."""
 
     @property
     def added_lines(self) -> int:
@@ -72,7 +72,7 @@ class EditedFile(Record):
 
 
 class MainlineStep(Record):
-    """One commit of the main line, a merge with all that it brought."""
+    """One commit of the main line; a merge includes everything it brought."""
 
     id: str
     at: int
@@ -85,7 +85,7 @@ class MainlineStep(Record):
 def read_mainline_steps(
     repository: GitRepository, commits: str, limit: int
 ) -> Iterator[MainlineStep]:
-    """The newest `limit` steps of the main line up to a commit or in a range, oldest first."""
+    """Yield the newest `limit` main-line steps up to a commit or in a range, oldest first."""
     command = [
         *FOREIGN_COMMAND,
         *("-c", "core.quotePath=false", "-c", "log.showSignature=false"),
@@ -134,7 +134,7 @@ def read_mainline_steps(
 
 
 class _GitLogParser:
-    """A place in the output of `git log -p`."""
+    """Parser of the output of `git log -p`."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream = stream
@@ -212,7 +212,7 @@ class _GitLogParser:
         )
 
     def _parse_hunk(self, hunk: re.Match[bytes]) -> ReplacedLines:
-        """Step over the lines that the header promises, whatever they look like."""
+        """Skip the lines that the header announces, whatever they look like."""
         start, removed, _, added = (1 if part is None else int(part) for part in hunk.groups())
         left = removed + added
         self._next_line()
@@ -228,22 +228,22 @@ class _GitLogParser:
 
 
 def _decode_path(raw: bytes) -> str:
-    """As git writes it; names with quotes or control signs keep git's escapes."""
+    """Decode a path; names with quotes or control characters keep git's escapes."""
     return raw.decode(errors="replace").rstrip("\n").removesuffix("\t").strip('"')
 
 
 # Which past changes went wrong: their lines were repaired soon after.
 #
-# Every line of the sources is kept with the step that wrote it, by replaying the main line. When
+# Every source line is tracked with the step that wrote it, by replaying the main line. When
 # a step whose title says that it fixes something replaces lines, the steps that wrote them are
 # the ones it repairs (SZZ, within a time).
 
 REPAIR_DAYS = 90
-"""A repair later than this is not held against the change."""
+"""Maximum days until a repair that counts against the change."""
 _MAX_FIX_FILES = 20
-"""A fix that touches more sources than this is a sweep: it blames nobody."""
+"""Maximum sources of a fix; one that touches more is a sweep and blames nobody."""
 _MAX_FILE_LINES = 20_000
-"""Lines: a longer file is data that nobody wrote."""
+"""Maximum lines of a file; a longer one is data that nobody wrote."""
 _MERGE = compile_lazily(r"Merge (?:pull request|branch|remote-tracking branch|PR\b)|Merged in ")
 _PULL_NUMBER = compile_lazily(r"\s*\(#\d+\)\s*$|^\[[\w. ]{1,20}\]\s*")
 _FIX = compile_lazily(
@@ -261,12 +261,12 @@ _REVERT = compile_lazily(r"^(?:Revert(?:ed)?|Back(?:ed)? out)\b", re.IGNORECASE)
 
 @lru_cache(maxsize=100_000)
 def is_product_source(path: str) -> bool:
-    """Whether bugs are made there, and not in tests or pages."""
+    """Return whether the path is source, a schema or a migration, not a test or a page."""
     return classify_file(path) in ("source", "schema", "migration")
 
 
 def commit_title(message: str) -> str:
-    """The line that says what the step does; for a merge, that of what it brought."""
+    """Return the line that describes the step; for a merge, that of the merged branch."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if len(lines) > 1 and _MERGE.match(lines[0]):
         return _PULL_NUMBER.sub("", lines[1])
@@ -274,18 +274,18 @@ def commit_title(message: str) -> str:
 
 
 def is_fix_message(message: str) -> bool:
-    """Whether the step says that it repairs the program's behaviour."""
+    """Return whether the message says that it fixes the program's behaviour."""
     words = commit_title(message)
     return bool(_FIX.search(words)) and not _HARMLESS_FIX.search(words) and not _REVERT.match(words)
 
 
 class DefectLabels:
-    """The replay: feed it every step in order, then read what went wrong."""
+    """A replay: feed every step in order, then read which went wrong."""
 
     def __init__(self) -> None:
         self.fixed: set[int] = set()
         self.repairs: list[tuple[int, int]] = []
-        """Which step repairs which."""
+        """Pairs of steps: which repairs which."""
         self._writers: dict[str, array[int]] = {}
         self._times: list[int] = []
 
@@ -306,7 +306,7 @@ class DefectLabels:
         return {one for one in set(writers) if one >= 0 and self._times[one] >= earliest}
 
     def _replay_file(self, file: EditedFile, number: int) -> list[int]:
-        """Put the step's lines into the file; the writers of the lines that it replaced."""
+        """Apply the step to the file; return the steps that wrote the replaced lines."""
         writers = self._writers.pop(file.old_path or file.path, None) or array("i")
         replaced: list[int] = []
         for place in reversed(file.places):
@@ -322,19 +322,19 @@ class DefectLabels:
         return replaced
 
 
-# Which steps of the main line were taken back: by what later commits say, or do without a word.
+# Reverted steps of the main line: stated by later commits, or undone without a statement.
 #
-# A commit inside a merged branch may take back what another branch brought, so all commits are
+# A commit inside a merged branch may revert what another branch brought, so all commits are
 # read, and each belongs to the step that it landed with. A step that undoes every line another
-# one changed in the sources takes it back as well, whatever it is called.
+# one changed in the sources reverts it as well, whatever its message says.
 
 
 MAX_INVERSE_DAYS = 365
-"""What is undone later than this was not a mistake."""
+"""Maximum days until an undo that counts; later, the change was not a mistake."""
 MIN_INVERSE_LINES = 2
-"""One line that goes to and fro is a version, or a switch."""
+"""Minimum lines; one line that goes back and forth is a version or a switch."""
 MAX_INVERSE_GROWTH = 2
-"""A step that changes more than so many times as much has another purpose."""
+"""A step that changes more than this many times as much has another purpose."""
 _MAX_CANDIDATES = 50
 _MESSAGE_CHARS = 5_000
 _LANDED_FORMAT = "%x00%H%x00%P%x00%B%x00"
@@ -362,7 +362,7 @@ _PULL_OF_TITLE = compile_lazily(r"\(#(\d{1,7})\)\s*$|^Merge pull request #(\d{1,
 
 
 class MainlineCommit(Record):
-    """One commit, and the step of the main line that brought it."""
+    """One commit, and the main-line step that brought it."""
 
     id: str
     message: str
@@ -370,7 +370,7 @@ class MainlineCommit(Record):
 
 
 class RevertStatement(Record):
-    """What a message says is taken back."""
+    """What a message says it reverts."""
 
     ids: tuple[str, ...] = ()
     pulls: tuple[str, ...] = ()
@@ -378,7 +378,7 @@ class RevertStatement(Record):
 
 
 def parse_revert_statement(message: str) -> RevertStatement | None:
-    """The commits, pull requests and titles that a message takes back; None where none."""
+    """Return the commits, pull requests and titles that a message reverts; None if none."""
     message = message[:_MESSAGE_CHARS]
     if not re.search(r"revert|back(?:s|ed)? out|undo|roll(?:s|ed)? back", message, re.IGNORECASE):
         return None
@@ -398,7 +398,7 @@ def parse_revert_statement(message: str) -> RevertStatement | None:
 def read_landed_commits(
     repository: GitRepository, steps: Sequence[str], head: str
 ) -> Iterator[MainlineCommit]:
-    """All commits that the steps brought, those of merged branches with the step that did."""
+    """Yield all commits that the steps brought; those of merged branches with the merging step."""
     command = [*FOREIGN_COMMAND, "-c", "log.showSignature=false", "log"]
     command += [f"--format={_LANDED_FORMAT}", "--end-of-options", head, "--"]
     environment = git_environment({"GIT_DIR": str(repository.folder)})
@@ -414,7 +414,7 @@ def read_landed_commits(
 
 
 def _assign_steps(steps: Sequence[str], parents: Mapping[str, list[str]]) -> dict[str, int]:
-    """By commit, the first step from which it is reached; what is older than all has none."""
+    """Map each commit to the first step that reaches it; commits older than all have none."""
     owner = {commit: number for number, commit in enumerate(steps)}
     older = list(parents.get(steps[0], ())) if steps else []
     seen = set(owner)
@@ -435,7 +435,7 @@ def _assign_steps(steps: Sequence[str], parents: Mapping[str, list[str]]) -> dic
 
 
 def find_stated_reverts(commits: Iterable[MainlineCommit]) -> set[int]:
-    """The steps that a commit of a later one says it takes back."""
+    """Return the steps that a later step's commit says it reverts."""
     index = _LandedIndex(commits)
     reverted: set[int] = set()
     for commit, said in index.statements:
@@ -444,7 +444,7 @@ def find_stated_reverts(commits: Iterable[MainlineCommit]) -> set[int]:
 
 
 class _LandedIndex:
-    """Commits by id, pull request and title, and those that take something back."""
+    """Commits by id, pull request and title, and those that revert something."""
 
     def __init__(self, commits: Iterable[MainlineCommit]) -> None:
         self._ids: dict[str, list[MainlineCommit]] = {}
@@ -462,7 +462,7 @@ class _LandedIndex:
                 self.statements.append((one, said))
 
     def resolve_steps(self, said: RevertStatement, before: int) -> Iterator[int]:
-        """The steps that are meant, of those before one."""
+        """Yield the steps meant, out of those before one."""
         for commit in said.ids:
             for one in self._ids.get(commit[:7], ()):
                 if one.id.startswith(commit) and one.step < before:
@@ -481,11 +481,11 @@ def _normalise_title(title: str) -> str:
 
 
 _FileEdit = tuple[str, int, int]
-"""A path, and what stands for the text removed from it and added to it."""
+"""A path, and hashes of the text removed from it and added to it."""
 
 
 class InverseSteps:
-    """The replay: feed it every step in order, then read which were undone line by line."""
+    """A replay: feed every step in order, then read which were undone line by line."""
 
     def __init__(self) -> None:
         self.reverted: set[int] = set()
@@ -529,23 +529,23 @@ def _edited_texts(files: Iterable[EditedFile]) -> Iterator[_FileEdit]:
 
 
 MAX_STEPS = 5_000
-"""A first reading of more costs a large repository minutes, and what is older ranks no better."""
+"""Maximum steps read: more cost a large repository minutes, and do not improve the ranking."""
 _MAX_CACHED_HISTORIES = 4
 _MAX_UNLABELLED_SHARE = 0.05
-"""When so much was added since the labels were made, they are made anew."""
+"""Share of unlabelled steps from which on all labels are recomputed."""
 
 
 class PastChange(Record, array_like=True, omit_defaults=False):
-    """One step of the main line, as it is kept."""
+    """One main-line step, as stored."""
 
     id: str
     at: int
     author: int
     fix: bool
     files: tuple[int, ...]
-    """Numbers of the files it touched."""
+    """Indices of the files it touched."""
     added: int | None
-    """Lines added to sources; None where it touches none."""
+    """Lines added to sources; None if it touches none."""
     reverted: bool = False
     fixed: bool = False
 
@@ -558,26 +558,26 @@ class History(Record):
     """What landed on the main line, oldest first."""
 
     code: str
-    """The digest of what made it: what other code has made is not used again."""
+    """Digest of the code that made it: a history made by other code is not reused."""
     head: str
     paths: tuple[str, ...] = ()
     authors: tuple[str, ...] = ()
     past: tuple[PastChange, ...] = ()
     labelled: int = 0
-    """So many of them have been looked at for reverts and repairs."""
+    """Number of changes that have been checked for reverts and repairs."""
     cut: str | None = None
-    """Why older steps are not there, where they are not."""
+    """Why older steps are missing; None if they are not."""
 
     @property
     def judged_changes(self) -> tuple[PastChange, ...]:
-        """Those that touched sources, long enough ago for a needed repair to have come."""
+        """Return changes to sources, old enough that a needed repair would have come."""
         labelled = self.past[: self.labelled]
         latest = max((one.at for one in labelled), default=0) - REPAIR_DAYS * 86_400
         return tuple(one for one in labelled if one.added is not None and one.at <= latest)
 
 
 class FileHistory(Record):
-    """What befell one file."""
+    """The history of one file."""
 
     changes: int
     fixes: int
@@ -588,7 +588,7 @@ class FileHistory(Record):
 
 
 def read_history(root: Path, head: str | None, cache: Path) -> History:
-    """All that landed up to a commit; kept by that commit, and carried on where it has grown."""
+    """Read what landed up to a commit; cached by commit, and extended when it has grown."""
     repository = find_repository(root)
     if head is None or repository is None:
         return History(code=digest_code(__name__), head="", cut="nothing has been committed yet")
@@ -602,7 +602,7 @@ def read_history(root: Path, head: str | None, cache: Path) -> History:
 
 
 def list_file_histories(history: History, paths: Iterable[str]) -> dict[str, FileHistory]:
-    """The history of some files, by path; none for those that were never touched."""
+    """Return the history of some files, by path; none for files never touched."""
     numbers = {path: number for number, path in enumerate(history.paths)}
     wanted = {numbers[path]: path for path in paths if path in numbers}
     touching: dict[str, list[PastChange]] = {}
@@ -622,13 +622,13 @@ def list_file_histories(history: History, paths: Iterable[str]) -> dict[str, Fil
 
 
 def count_source_lines(files: Iterable[tuple[str, int]]) -> int | None:
-    """Lines added to sources, of lines added by path; None where no source is among them."""
+    """Sum the lines added to sources, given lines added by path; None if there is no source."""
     sources = [added for path, added in files if is_product_source(path)]
     return sum(sources) if sources else None
 
 
 class _HistoryBuilder:
-    """Steps on their way into a history."""
+    """Builds a history from steps."""
 
     def __init__(self, history: History | None = None) -> None:
         self.names = list(history.paths) if history else []
@@ -649,7 +649,7 @@ class _HistoryBuilder:
         )
 
     def _file_number(self, file: EditedFile) -> int:
-        """A renamed file keeps its number, and so its history."""
+        """Return a file's index; a renamed file keeps it, and so its history."""
         number = self.numbers.pop(file.old_path or file.path, None)
         if number is None:
             number = len(self.names)
@@ -700,7 +700,7 @@ def _cut_reason(repository: GitRepository, count: int) -> str | None:
 
 
 def _extend_history(repository: GitRepository, head: str, folder: Path) -> History | None:
-    """The newest history kept, carried on to a later commit; its labels stay as they were."""
+    """Extend the newest cached history to a later commit; its labels stay as they were."""
     for path in _newest_first(folder):
         old = _load_history(path)
         if old is None or query_git(repository, "merge-base", old.head, head) != old.head:
@@ -736,7 +736,7 @@ def _load_history(path: Path) -> History | None:
 
 
 def _save_history(path: Path, history: History) -> None:
-    """Best effort: a history that cannot be kept is read again next time."""
+    """Save on a best-effort basis: a history that cannot be saved is read again next time."""
     try:
         replace_file(path, msgspec.msgpack.encode(history))
         for old in _newest_first(path.parent)[_MAX_CACHED_HISTORIES:]:
@@ -745,19 +745,19 @@ def _save_history(path: Path, history: History) -> None:
         return
 
 
-# How much a change touches: files, lines, modules, and how far it is spread.
+# The size of a change: files, lines, modules, and how far it is spread.
 
 
 class ChangeSize(Record):
-    """The size of a change, of what people write."""
+    """The size of a change, counting hand-written files only."""
 
     files: int
     added: int
     removed: int
     source_added: int | None
-    """Lines added to sources, what its likelihood is told by; None where it touches none."""
+    """Lines added to sources, which determine its likelihood; None if it touches none."""
     modules: int
-    """Packages or top folders that it touches."""
+    """Number of packages or top-level folders that it touches."""
     entropy: float
     """How evenly the lines are spread over the files: 0 all in one, 1 the same in each."""
 

@@ -1,4 +1,4 @@
-"""Dependencies that a change adds or bumps, and what speaks against them."""
+"""Dependencies that a change adds or bumps, and known problems with them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from closeloop.records.record import Record
 from closeloop.records.settings import CheckSettings
 from closeloop.text.wording import compile_lazily
 
-# Manifests: the dependencies that a project names, in any common ecosystem.
+# Manifests: the dependencies that a project declares, in any common ecosystem.
 
 
 _MAX_MANIFEST_BYTES = 2_000_000
@@ -62,26 +62,26 @@ _INSTALL_HOOKS = (
 
 
 class Dependency(Record):
-    """One line of a manifest."""
+    """One dependency of a manifest."""
 
     name: str
     version: str = ""
-    """As written; nothing where any will do."""
+    """As written; empty if any version will do."""
     origin: str | None = None
-    """Where it comes from, where not from the ecosystem's registry."""
+    """Its source, if not the ecosystem's registry."""
 
 
 class Manifest(Record):
-    """What one manifest asks for, by name."""
+    """The dependencies of one manifest, by name."""
 
     ecosystem: Ecosystem
     dependencies: Mapping[str, Dependency] = {}
     scripts: Mapping[str, str] = {}
-    """Commands that run when it is installed."""
+    """Commands that run on installation."""
 
 
 def read_manifest(path: str, content: bytes) -> Manifest | None:
-    """None for files that are no manifests; ValueError for one that cannot be read."""
+    """Read a manifest; None for other files, ValueError if it cannot be read."""
     ecosystem_reader = _find_reader(PurePosixPath(path).name)
     if ecosystem_reader is None:
         return None
@@ -109,7 +109,7 @@ def _find_reader(name: str) -> tuple[Ecosystem, ManifestReader] | None:
 
 
 def parse_requirement(text: str) -> Dependency | None:
-    """A line as pip takes it."""
+    """Parse a line in pip's format."""
     if origin := re.search(r"\b(?:git|hg)\+\S{1,500}|\bhttps?://\S{1,500}", text):
         name = re.search(r"#egg=([\w.-]+)", text) or re.match(r"\s*([\w.-]+)[^@]{0,200}@", text)
         fallback = origin[0].rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
@@ -159,7 +159,7 @@ def _read_pyproject(text: str) -> Iterator[Dependency]:
 def _read_table(
     table: Mapping[str, Any], named: Callable[[str], str] = str
 ) -> Iterator[Dependency]:
-    """`name = "1.0"` or `name = { version = …, git = … }`."""
+    """Yield dependencies from `name = "1.0"` or `name = { version = …, git = … }`."""
     for name, wanted in table.items():
         facts = wanted if isinstance(wanted, dict) else {"version": wanted}
         local = facts.get("path")
@@ -269,7 +269,7 @@ _READERS: dict[str, tuple[Ecosystem, ManifestReader]] = {
 }
 
 
-# What the packages installed beside the sources say of themselves: version and licence.
+# Metadata of packages installed beside the sources: version and licence.
 
 
 _ENVIRONMENTS = (".venv", "venv", "env", ".env")
@@ -284,18 +284,18 @@ _LICENCE_TEXTS = (
     ("BSD", "Redistribution and use in source and binary forms"),
     ("ISC", "Permission to use, copy, modify, and/or distribute"),
 )
-"""How a licence file that states no name is known."""
+"""Texts that identify a licence file without a name."""
 
 
 class InstalledPackage(Record):
-    """As its own metadata says."""
+    """An installed package, by its own metadata."""
 
     version: str | None = None
     licence: str | None = None
 
 
 def find_installed_package(root: Path, ecosystem: Ecosystem, name: str) -> InstalledPackage | None:
-    """The package, where it is installed beside the sources and can be read; else None."""
+    """Return the package if it is installed beside the sources and readable; else None."""
     try:
         if ecosystem == "npm" and re.fullmatch(r"(?:@[\w.-]+/)?[\w.-]+", name) and ".." not in name:
             return _read_package_json(root / "node_modules" / name)
@@ -340,7 +340,7 @@ def _read_metadata(folder: Path, file: str) -> InstalledPackage:
 
 
 def _licence_of_text(folder: Path) -> str | None:
-    """By the words of the licence file, where the metadata names none."""
+    """Identify the licence by the text of its file, if the metadata names none."""
     for path in sorted(folder.rglob("*LICEN[CS]E*"))[:3]:
         text = path.read_text("utf-8", "replace")[:3_000]
         for name, words in _LICENCE_TEXTS:
@@ -357,22 +357,22 @@ _LOCAL = compile_lazily(r"^(?:\.{1,2}(?:/|$)|file:|link:|workspace)")
 
 
 class DependencyChange(Record):
-    """One difference in what is depended on."""
+    """One difference in the dependencies."""
 
     name: str
     path: str
     new: bool
-    """Else it is another version of one that was there."""
+    """Whether it is new; else it is another version of an existing one."""
     text: str
     warnings: tuple[str, ...] = ()
     package: PackageQuery | None = None
-    """None for what is no package of a registry: code from elsewhere, a script."""
+    """None if it is not a package of a registry: code from elsewhere, a script."""
 
 
 def find_dependency_changes(
     inspection: Inspection, cache: Path | None = None
 ) -> tuple[list[DependencyChange], list[Unmeasured]]:
-    """By comparing both sides of every manifest that was changed."""
+    """Compare both sides of every changed manifest."""
     sides: ChangeSides = inspection.sides
     settings: CheckSettings = inspection.settings or CheckSettings()
     changes: list[DependencyChange] = []
@@ -446,7 +446,7 @@ def _compare_manifests(
 def _identify_package(
     ecosystem: Ecosystem, wanted: Dependency, installed: InstalledPackage | None, new: bool
 ) -> PackageQuery | None:
-    """With the version that is installed, else the lowest that the manifest takes."""
+    """Build the query with the installed version, else the lowest that the manifest accepts."""
     if wanted.origin and not _LOCAL.match(wanted.origin):
         return None
     lowest = _LOWEST_VERSION.search(wanted.version)
@@ -479,7 +479,7 @@ def _dependency_warnings(
 def _add_package_facts(
     change: DependencyChange, advisories: Sequence[Advisory], report: PackageReport, now: datetime
 ) -> DependencyChange:
-    """The change with what is known of its package: its age, and vulnerabilities."""
+    """Add the package's age and vulnerabilities to the change."""
     package = change.package
     if package is None:
         return change

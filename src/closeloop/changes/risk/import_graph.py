@@ -1,4 +1,4 @@
-"""Who imports whom in the repository, by the imports of its files alone; direct ones only."""
+"""Import graph of the repository, from the imports of its files; direct ones only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from closeloop.records.change import (
 from closeloop.text.code_patterns import parse_python
 from closeloop.text.wording import compile_lazily, count_with_noun
 
-# Files in which a change leaves what runs as it was: comments, docstrings, versions in CI.
+# Files whose behaviour is unchanged: comments, docstrings, versions in CI.
 
 
 MAX_COMPARED_BYTES = 500_000
@@ -52,7 +52,7 @@ _VERSION_LIST = compile_lazily(r"(['\"]?\w*-?#['\"]?)(?:\s*,\s*['\"]?\w*-?#['\"]
 
 
 def leave_out_unchanged_code(inspection: Inspection) -> Inspection:
-    """The change without the files of which only comments, docstrings or layout differ."""
+    """Return the change without files in which only comments, docstrings or layout differ."""
     same = {file.path for file in inspection.files if _has_same_code(inspection, file)}
     # What was only formatted anew is no longer among the files, but still among the change's.
     known = {file.path for file in inspection.files}
@@ -73,7 +73,7 @@ def leave_out_unchanged_code(inspection: Inspection) -> Inspection:
 
 
 def is_version_bump(inspection: Inspection, path: str) -> bool:
-    """Whether a CI file says the same but for versions: of actions, images and interpreters."""
+    """Return whether a CI file changed only versions: of actions, images and interpreters."""
     before, after = (_read_text(inspection, side, path) for side in _SIDES)
     if before is None or after is None:
         return False
@@ -106,7 +106,7 @@ def _has_same_code(inspection: Inspection, file: FileChange) -> bool:
 
 
 def _has_same_names(inspection: Inspection, path: str) -> bool:
-    """Whether both ends name the same in the same order: else there is no need to compare more."""
+    """Return whether both sides contain the same names in order: else they need no comparison."""
     before, after = (inspection.modules.get((side, path)) for side in _SIDES)
     if before is None or after is None or before.broken_lines or after.broken_lines:
         return False
@@ -125,7 +125,7 @@ def _read_text(inspection: Inspection, side: ChangeSide, path: str) -> str | Non
 
 
 def _dump_python(text: str) -> str:
-    """The syntax tree as text, without places and docstrings."""
+    """Return the syntax tree as text, without positions and docstrings."""
     tree = parse_python(text)
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and node.body and _is_docstring(node.body[0]):
@@ -155,14 +155,14 @@ def _walk_leaves(root: Node) -> Iterator[Node]:
 
 
 def _code_lines(text: str) -> Iterator[str]:
-    """Lines without comments; a mark inside quotes begins none."""
+    """Yield lines without comments; a comment mark inside quotes does not count."""
     for line in text.splitlines():
         if line.strip() and not _WHOLE_COMMENT.match(line):
             yield _TRAILING_COMMENT.sub("", line).rstrip()
 
 
 def _without_versions(text: str) -> list[str]:
-    """What the file says, with a sign for each version; several in a row count as one."""
+    """Return the file's lines with a placeholder per version; equal ones in a row count once."""
     lines: list[str] = []
     for line in _code_lines(text):
         plain = _VERSION_LIST.sub(r"\1", _VERSION.sub("#", line))
@@ -175,14 +175,14 @@ _SIDES: tuple[ChangeSide, ChangeSide] = ("before", "after")
 
 
 ImportGraph = Mapping[str, frozenset[str]]
-"""By file, the files that import it."""
+"""The importers of each file."""
 _SCRIPT_ENDINGS = (".ts", ".tsx", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs", ".d.ts", ".vue")
 
 
 def build_import_graph(
     imports: Mapping[str, Sequence[SourceImport]], modules: Mapping[str, str]
 ) -> ImportGraph:
-    """The whole graph, without tests. `modules` says the folder of each Go module, by its name."""
+    """Build the graph without tests. `modules` has the folder of each Go module, by name."""
     files = ImportResolver(imports.keys(), modules)
     sources = {path for path in imports if classify_file(path) != "test"}
     importers_by_path: dict[str, set[str]] = {path: set() for path in sources}
@@ -204,7 +204,7 @@ def _follow_reexport(
     target: str,
     line: SourceImport,
 ) -> Iterator[str]:
-    """The file that is named, and the one behind it where a package only hands the name on."""
+    """Yield the named file, and the one behind it if a package only re-exports the name."""
     yield target
     if line.name and target.endswith("/__init__.py"):
         for handed in imports.get(target, ()):
@@ -213,7 +213,7 @@ def _follow_reexport(
 
 
 class ImportResolver:
-    """The repository's files, by the names under which imports know them."""
+    """The repository's files, by the names under which they are imported."""
 
     def __init__(self, paths: Iterable[str], modules: Mapping[str, str]) -> None:
         self.paths = frozenset(paths)
@@ -233,11 +233,11 @@ class ImportResolver:
                 self.java.setdefault(posixpath.basename(path)[: -len(".java")], []).append(path)
 
     def resolve_import(self, language: Language, path: str, line: SourceImport) -> Iterator[str]:
-        """The files that one import leads to; none for what is not written here."""
+        """Yield the files that one import resolves to; none for foreign code."""
         return _RESOLVERS[language](self, path, line)
 
     def module_name(self, path: str) -> str:
-        """The name of a Python module, from the outermost package on."""
+        """Return the name of a Python module, starting at the outermost package."""
         folder, _, name = path.rpartition("/")
         stem = name.rpartition(".")[0]
         package = self._package_name(folder)
@@ -343,13 +343,13 @@ _RESOLVERS: dict[Language, Callable[[ImportResolver, str, SourceImport], Iterato
 }
 
 
-# Shared infrastructure: files whose faults reach far beyond their own feature.
+# Shared infrastructure: files whose faults affect more than their own feature.
 
 SHARED_QUANTILE = 0.95
 MIN_IMPORTERS = 10
 MIN_DERIVED_CLASSES = 3
-"""A file is shared when so many files import it, and more than import nearly all others; a class
-when so many others derive from it."""
+"""A file is shared if at least MIN_IMPORTERS files import it, and more than import nearly all
+others; a base class if at least this many others derive from it."""
 _TOOLING_PATHS = compile_lazily(
     r"(?:^|/)(?:\.editorconfig|\.gitignore|\.gitattributes|\.pre-commit-config\.yaml|\.prettier.*|"
     r"\.eslint.*|eslint\.config\.\w+|ruff\.toml|\.flake8|mypy\.ini|tox\.ini|noxfile\.py|\.pylintrc|"
@@ -385,7 +385,7 @@ _KIND_WEIGHTS = {
 
 
 def kind_factors(inspection: Inspection) -> Iterator[RiskFactor]:
-    """CI/CD, schemas, migrations and configuration, by the kind of file."""
+    """Yield factors for CI/CD, schemas, migrations and configuration, by file kind."""
     places: dict[str, list[str]] = {}
     for file in inspection.change.files:
         kind: str = classify_file(file.path)
@@ -407,7 +407,7 @@ def kind_factors(inspection: Inspection) -> Iterator[RiskFactor]:
 
 
 def fan_in_factor(inspection: Inspection, graph: ImportGraph) -> RiskFactor | None:
-    """How many files import what was changed; a shared utility where that is unusually many."""
+    """Count the files that import what was changed; unusually many make it a shared utility."""
     sources = [file.path for file in inspection.files if is_product_source(file.path)]
     changed = {file.path for file in inspection.files}
     reached = {one for path in sources for one in graph.get(path, ()) if one not in changed}
@@ -441,7 +441,7 @@ def fan_in_factor(inspection: Inspection, graph: ImportGraph) -> RiskFactor | No
 
 
 def shared_threshold(graph: ImportGraph) -> int:
-    """From how many importers on a file is shared by the whole repository."""
+    """Return the number of importers from which on a file is shared by the whole repository."""
     counts = sorted(len(importers) for importers in graph.values())
     return (
         max(MIN_IMPORTERS, counts[int(len(counts) * SHARED_QUANTILE)]) if counts else MIN_IMPORTERS
@@ -449,7 +449,7 @@ def shared_threshold(graph: ImportGraph) -> int:
 
 
 def base_class_factor(inspection: Inspection, graph: ImportGraph) -> RiskFactor | None:
-    """Classes that others derive from, where the change touches their lines."""
+    """Return base classes whose lines the change touches."""
     index: SourceIndex = inspection.index
     derived: dict[str, list[str]] = {}
     for file in inspection.files:
@@ -500,5 +500,5 @@ def _touched_types(
 
 
 def summarise_paths(paths: list[str]) -> str:
-    """`a.sql`, or `a.sql and 2 more`."""
+    """Return `a.sql`, or `a.sql and 2 more`."""
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"

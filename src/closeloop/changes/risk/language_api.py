@@ -37,7 +37,7 @@ def is_public_go_file(path: str) -> bool:
 
 
 def read_go_names(content: bytes) -> dict[str, Member]:
-    """Exported names with those inside them: `Command`, `Command.Execute`."""
+    """Return exported names with their members: `Command`, `Command.Execute`."""
     root = parse_syntax_root("go", content)
     if re.search(rb"^package\s+main\b", content, re.MULTILINE):
         return {}
@@ -133,7 +133,7 @@ def _read_go_parameters(node: Node | None) -> Iterator[Parameter]:
 
 
 def _go_type_text(node: Node | None) -> str:
-    """A type as written, without the names that a function type may give its parameters."""
+    """Return a type as written, without parameter names of function types."""
     if node is None or node.type != "function_type":
         return _EMPTY_INTERFACE.sub("any", flat_node_source(node))
     takes = ", ".join(one.type for one in _read_go_parameters(child_field(node, "parameters")))
@@ -141,7 +141,7 @@ def _go_type_text(node: Node | None) -> str:
 
 
 def expand_aliases(names: Mapping[str, tuple[str, Member]]) -> dict[str, tuple[str, Member]]:
-    """With aliases (`type A = B`) written out, for they are the same type."""
+    """Expand aliases (`type A = B`), which are the same type."""
     aliases = {name: m.type[2:] for name, (_, m) in names.items() if m.type.startswith("= ")}
     if not aliases:
         return dict(names)
@@ -164,7 +164,7 @@ def expand_aliases(names: Mapping[str, tuple[str, Member]]) -> dict[str, tuple[s
 
 
 def _result_type(node: Node | None) -> str:
-    """Types only: results may be given names freely."""
+    """Return the types of results without their names, which may change freely."""
     if node is None or node.type != "parameter_list":
         return _go_type_text(node)
     types = [one.type for one in _read_go_parameters(node)]
@@ -203,7 +203,7 @@ def is_public_java_file(path: str) -> bool:
 
 
 def read_java_names(content: bytes) -> dict[str, Member]:
-    """`Gson`, `Gson.toJson(Object)`, `Gson.DEFAULT`: public and protected ones."""
+    """Return public and protected names: `Gson`, `Gson.toJson(Object)`, `Gson.DEFAULT`."""
     root = parse_syntax_root("java", content)
     package = next(
         (flat_node_source(one) for one in child_nodes(root) if one.type == "package_declaration"),
@@ -319,7 +319,7 @@ def _has_java_deprecation(node: Node) -> bool:
     return "@Deprecated" in _modifier_text(node) or "@deprecated" in javadoc
 
 
-# Rust's public names: what a library crate's modules offer, straight or through `pub use`.
+# Rust's public names: what a library crate's modules export, directly or through `pub use`.
 
 
 _ITEM_KINDS = {
@@ -334,13 +334,13 @@ _ITEM_KINDS = {
 
 
 class Crate:
-    """One side of a library crate. Files are read when they are asked for."""
+    """One side of a library crate. Files are read on demand."""
 
     def __init__(self, read: Callable[[str], bytes | None], paths: Collection[str]) -> None:
         self._read, self._paths = read, paths
 
     def source_root(self, path: str) -> str | None:
-        """The folder of sources of the library that a file belongs to, with its slash."""
+        """Return the source folder of a file's library, with a trailing slash."""
         folder = path.rpartition("/")[0]
         while True:
             if f"{folder}/lib.rs".lstrip("/") in self._paths:
@@ -350,7 +350,7 @@ class Crate:
             folder = folder.rpartition("/")[0]
 
     def public_names(self, path: str) -> dict[str, tuple[str, Member]]:
-        """Public names of a file, by the path that callers use; those handed on by parents too."""
+        """Return a file's public names by the path callers use, including parents' re-exports."""
         root, content = self.source_root(path), self._read(path) if path in self._paths else None
         if root is None or content is None:
             return {}
@@ -369,7 +369,7 @@ class Crate:
         }
 
     def _crate_name(self, root: str) -> str:
-        """The name under which others use it."""
+        """Return the name under which others use it."""
         manifest = self._read(re.sub(r"src/$", "", root) + "Cargo.toml") or b""
         named = re.search(rb"^name\s*=\s*\"([\w-]+)\"", manifest, re.MULTILINE)
         return named[1].decode().replace("-", "_") if named else "crate"
@@ -381,7 +381,7 @@ class Crate:
         return next((one for one in (f"{stem}.rs", f"{stem}/mod.rs") if one in self._paths), None)
 
     def _is_public_path(self, root: str, modules: list[str]) -> bool:
-        """Whether every module on the way is declared public."""
+        """Return whether every module on the path is declared public."""
         for depth, name in enumerate(modules):
             above = self._module_file(root, modules[:depth])
             content = (self._read(above) if above else None) or b""
@@ -390,7 +390,7 @@ class Crate:
         return True
 
     def _reexported_names(self, root: str, modules: list[str]) -> set[str]:
-        """Names that public `use` lines of the modules above take from this one."""
+        """Return names that public `use` lines of parent modules take from this one."""
         names: set[str] = set()
         for depth in range(len(modules)):
             above = self._module_file(root, modules[:depth])
@@ -402,7 +402,7 @@ class Crate:
 
 
 def read_rust_names(content: bytes) -> dict[str, Member]:
-    """`Searcher`, `Searcher.new`, with fields, variants and methods of traits."""
+    """Return names such as `Searcher`, `Searcher.new`, with fields, variants and trait methods."""
     return dict(_list_members(content, parse_syntax_root("rust", content), ""))
 
 
@@ -487,7 +487,7 @@ def _rust_function_member(content: bytes, node: Node) -> Member:
 
 
 def _rust_type_text(node: Node | None) -> str:
-    """A type as written, without the path that leads to it and the names of lifetimes."""
+    """Return a type as written, without its module path and lifetime names."""
     return re.sub(r"\b(?:\w+::)+|'\w+ ?|\s+", "", node_source(node))
 
 
@@ -505,7 +505,7 @@ def _attribute_text(node: Node) -> str:
     return attributes
 
 
-# JavaScript and TypeScript: what a package's entries export, through other files too.
+# JavaScript and TypeScript: what a package's entries export, also through other files.
 
 
 _ENDINGS = ("", ".ts", ".tsx", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs", ".d.ts")
@@ -517,17 +517,17 @@ _UNKNOWN_MEMBER = Member(kind="unknown")
 
 
 class ModuleExports(Record):
-    """What one file hands out."""
+    """The exports of one file."""
 
     own: dict[str, Member] = {}
-    """By the name given to others."""
+    """Own definitions, by exported name."""
     passed: dict[str, tuple[str, str]] = {}
-    """Handed on: by name, the module as written and the name there (`*` for all of it)."""
+    """Re-exports: by name, the module as written and the name there (`*` for all)."""
     stars: tuple[str, ...] = ()
 
 
 class ScriptPackage:
-    """One side of a package. Files are read when they are asked for."""
+    """One side of a package. Files are read on demand."""
 
     def __init__(self, read: Callable[[str], bytes | None], paths: Collection[str]) -> None:
         self._read, self._paths = read, paths
@@ -535,7 +535,7 @@ class ScriptPackage:
         self._names: dict[str, dict[str, tuple[str, Member]]] = {}
 
     def find_manifest(self, path: str) -> tuple[str, dict[str, Any]] | None:
-        """The folder, with its slash, and content of the package.json that a file belongs to."""
+        """Return the folder, with trailing slash, and content of a file's package.json."""
         folder = path
         while folder:
             folder = folder.rpartition("/")[0]
@@ -549,7 +549,7 @@ class ScriptPackage:
         return None
 
     def list_entries(self, folder: str, manifest: dict[str, Any]) -> set[str]:
-        """Source files that callers import from, as the manifest says or as is usual."""
+        """Return source files that callers import from, by the manifest or by convention."""
         named = [manifest.get(key) for key in ("exports", "main", "module", "source", "types")]
         entries = {
             entry
@@ -587,7 +587,7 @@ class ScriptPackage:
         return self._exports[path]
 
     def exported_names(self, path: str) -> dict[str, tuple[str, Member]]:
-        """All that a file hands out, with where it is written."""
+        """Return all exports of a file, with where each is defined."""
         if path in self._names:
             return self._names[path]
         names: dict[str, tuple[str, Member]] = {}
@@ -609,7 +609,7 @@ class ScriptPackage:
         return names
 
     def resolve_import(self, path: str, module: str) -> str | None:
-        """The file of a relative import."""
+        """Return the file of a relative import."""
         if not module.startswith("."):
             return None
         stem = posixpath.normpath(posixpath.join(posixpath.dirname(path), module))
@@ -628,7 +628,7 @@ def _nested_strings(value: Any, depth: int = 0) -> Iterator[str]:
 
 
 def read_exports(path: str, content: bytes) -> ModuleExports:
-    """All of one file's exports, ES modules' and CommonJS's."""
+    """Read all exports of one file, of ES modules and CommonJS."""
     language = language_of(path)
     assert language is not None
     root = parse_syntax_root(language, content)
@@ -690,7 +690,7 @@ class _ExportParser:
 
 
 def _nested_names(names: Mapping[str, Any], name: str) -> Iterator[tuple[str, Any]]:
-    """A name and those inside it."""
+    """Yield a name and its members."""
     for each, one in names.items():
         if each == name or each.startswith(f"{name}."):
             yield each, one
@@ -766,7 +766,7 @@ def _script_function_member(content: bytes, node: Node, *, deprecated: bool) -> 
 
 
 def _read_script_parameters(node: Node | None) -> Iterator[Parameter]:
-    """Types are left to the compiler: as written they say too little about what still fits."""
+    """Yield parameters without types: as written they say too little about what still fits."""
     for number, one in enumerate(child_nodes(node)):
         pattern = child_field(one, "pattern") or child_field(one, "left") or one
         written = node_source(pattern)
@@ -785,7 +785,7 @@ def _read_script_parameters(node: Node | None) -> Iterator[Parameter]:
 
 
 def _has_doc_mark(node: Node, mark: str) -> bool:
-    """Whether the comment above says so."""
+    """Return whether the comment above has the mark."""
     exported = node.parent is not None and node.parent.type == "export_statement"
     above = node.parent.prev_sibling if exported and node.parent else node.prev_sibling
     return above is not None and above.type == "comment" and mark in node_source(above)

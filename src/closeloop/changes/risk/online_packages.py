@@ -1,8 +1,8 @@
-"""When packages were released and what is known against them, asked online where that is allowed.
+"""Release dates and known vulnerabilities of packages, queried online if that is allowed.
 
-The package index tells the dates of releases, OSV the vulnerabilities. Answers are hostile input:
-bounded in time and size, read into dates and ids, never followed to another place. They are kept
-for a day. Where none comes the facts are not known, and the check goes on.
+The package index has the release dates, OSV the vulnerabilities. Answers are hostile input: bounded
+in time and size, read into dates and ids, redirects never followed. They are cached for a day.
+Without an answer the facts are unknown, and the check goes on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import httpx
 
 
-# Names that impostors imitate: the packages most often installed, by ecosystem.
+# Names that impostors imitate: the most installed packages, by ecosystem.
 
 
 Ecosystem = Literal["pypi", "npm", "go", "crates", "maven", "rubygems", "packagist"]
@@ -113,7 +113,8 @@ POPULAR: dict[Ecosystem, frozenset[str]] = {
 
 
 def imitated_package(ecosystem: Ecosystem, name: str) -> str | None:
-    """The popular package that this name is one slip of the finger away from, if it is not one."""
+    """Return the popular package that this name is one typo away from; None if it is popular
+    itself."""
     known = POPULAR[ecosystem]
     if name in known or len(name) < 5:
         return None
@@ -121,7 +122,7 @@ def imitated_package(ecosystem: Ecosystem, name: str) -> str | None:
 
 
 def _is_one_slip(left: str, right: str) -> bool:
-    """One sign inserted, left out or replaced, or two neighbours swapped."""
+    """Return whether one character is inserted, removed or replaced, or two neighbours swapped."""
     if abs(len(left) - len(right)) > 1 or left == right:
         return False
     start = 0
@@ -152,18 +153,18 @@ _PRERELEASE = re.compile(r"(?<=\d)[-.]?(?:a|b|c|rc|alpha|beta|dev|pre|preview)(?
 
 
 class Advisory(Record):
-    """One package that one entry is about."""
+    """One affected package of one entry."""
 
     id: str
     ecosystem: Ecosystem
     package: str
     versions: frozenset[str] = frozenset()
     ranges: tuple[tuple[str, str | None, bool], ...] = ()
-    """From which version, up to which, and whether that one is affected too."""
+    """First version, last version, and whether the last one is affected too."""
 
 
 def read_advisories(path: Path) -> list[Advisory]:
-    """All entries of a file, an archive or a folder; BadInput where there are none to read."""
+    """Read all entries of a file, archive or folder; BadInput if there are none."""
     try:
         advisories = [
             advisory for content in _list_contents(path) for advisory in parse_advisories(content)
@@ -188,7 +189,7 @@ def read_advisories(path: Path) -> list[Advisory]:
 def list_vulnerabilities(
     advisories: Sequence[Advisory], ecosystem: Ecosystem, package: str, version: str | None
 ) -> list[str]:
-    """The ids of those that a version has; without a version, of those that were never fixed."""
+    """Return ids of a version's vulnerabilities; without a version, those never fixed."""
     plain = version.lstrip("v") if version else None
     return sorted(
         {
@@ -223,7 +224,7 @@ def _read_bounded(path: Path) -> bytes:
 
 
 def parse_advisories(content: bytes) -> Iterator[Advisory]:
-    """One entry, a list of them, or what a query answers."""
+    """Parse one entry, a list of them, or a query's response."""
     data = msgspec.json.decode(content)
     entries = data if isinstance(data, list) else data.get("vulns", [data])
     for entry in entries:
@@ -276,7 +277,7 @@ def _is_affected(advisory: Advisory, version: str | None) -> bool:
 
 
 def version_key(version: str) -> tuple[tuple[int, ...], int]:
-    """By numbers, zeros at the end left out; a release comes after what led up to it."""
+    """Return a sort key by numbers, without trailing zeros; a release follows its pre-releases."""
     plain = version[:_MAX_VERSION_CHARS].lstrip("v").partition("+")[0]
     early = _PRERELEASE.search(plain)
     release = plain[: early.start()] if early else plain
@@ -296,7 +297,7 @@ MAX_QUESTIONS = 100
 MAX_CONNECTIONS = 8
 ANSWER_SECONDS = 10.0
 TOTAL_SECONDS = 20.0
-"""For all questions of one check together."""
+"""Total timeout in seconds for all queries of one check."""
 KEPT_SECONDS = 86_400.0
 AGE_RULE, VULNERABILITY_RULE = "age of dependencies", "vulnerabilities of dependencies"
 _LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
@@ -305,20 +306,20 @@ _BAD_ANSWERS = (ValueError, TypeError, AttributeError, LookupError, RecursionErr
 
 
 class PackageQuery(Record):
-    """A package as its ecosystem knows it."""
+    """A package as its ecosystem names it."""
 
     ecosystem: Ecosystem
     name: str
     version: str | None = None
-    """That is installed, else the lowest that the manifest takes."""
+    """The installed version, else the lowest that the manifest accepts."""
     new: bool = True
-    """Else it was there in another version, and its age is no news."""
+    """Whether it is new; else only its version changed, and its age does not matter."""
     public: bool = True
-    """It comes from the registry: services know what is meant by its name."""
+    """Whether it comes from the registry, so that services know its name."""
 
 
 class PackageAnswer(Record):
-    """What one service says of one package."""
+    """One service's answer about one package."""
 
     at: float
     first_release: Time | None = None
@@ -327,7 +328,7 @@ class PackageAnswer(Record):
 
 
 class PackageReport(Record):
-    """What all services say."""
+    """The answers of all services."""
 
     releases: Mapping[tuple[Ecosystem, str], PackageAnswer] = {}
     advisories: tuple[Advisory, ...] = ()
@@ -353,7 +354,7 @@ def ask_services(
     cache: Path | None,
     seconds: float = TOTAL_SECONDS,
 ) -> PackageReport:
-    """Ask about every package that is public; a question without an answer is named."""
+    """Query every public package; a query without an answer is named."""
     unknown: dict[tuple[str, str], list[str]] = defaultdict(list)
     answered: list[tuple[_ServiceQuestion, PackageAnswer]] = []
     open_questions: list[_ServiceQuestion] = []
@@ -398,7 +399,7 @@ def _describe_unknown(unknown: Mapping[tuple[str, str], Sequence[str]]) -> Itera
 
 
 def _make_index_question(package: PackageQuery, settings: CheckSettings) -> _ServiceQuestion:
-    """The question for the dates of releases; ValueError where there is nobody to ask."""
+    """Build the query for release dates; ValueError if there is no index to ask."""
     ecosystem, name = package.ecosystem, package.name
     indexes: dict[str, str] = dict((*PUBLIC_INDEXES.items(), *settings.indexes.items()))
     if ecosystem not in indexes:
@@ -429,7 +430,7 @@ def _make_osv_question(package: PackageQuery, settings: CheckSettings) -> _Servi
 
 
 def _require_safe_address(address: str, setting: str) -> None:
-    """ValueError, without the address, which may hold a password."""
+    """Raise ValueError without the address, which may contain a password."""
     try:
         parts = urlsplit(address)
         local = parts.scheme == "http" and parts.hostname in _LOCAL_HOSTS
@@ -440,13 +441,13 @@ def _require_safe_address(address: str, setting: str) -> None:
     raise ValueError(f"`{setting}` must start with https:// and contain no password")
 
 
-# One question and its answer.
+# One query and its answer.
 
 
 async def _ask_all(
     questions: Sequence[_ServiceQuestion], seconds: float
 ) -> list[tuple[_ServiceQuestion, PackageAnswer | str]]:
-    """Every question with its answer, or with why there is none, before the time is over."""
+    """Return every query with its answer, or why there is none, within the time limit."""
     import httpx
 
     answers: dict[int, PackageAnswer | str] = {}
@@ -492,7 +493,7 @@ async def _fetch_answer(
 
 
 async def _read_body(client: httpx.AsyncClient, question: _ServiceQuestion) -> bytes | str:
-    """The content of the answer, or why it is none; redirects are not followed."""
+    """Return the response's content, or why there is none; redirects are not followed."""
     received = bytearray()
     method = "GET" if question.payload is None else "POST"
     headers = {"accept": question.accept}
@@ -540,7 +541,7 @@ def _parse_python_page(body: bytes) -> PackageAnswer:
 
 
 def _parse_npm_page(body: bytes) -> PackageAnswer:
-    """Beside versions, `time` says when the page was made and changed, which are no releases."""
+    """Parse npm's page; in `time`, `created` and `modified` are not releases."""
     dates = msgspec.json.decode(body, type=_NpmPage).time
     released = {version: date for version, date in dates.items() if version[:1].isdigit()}
     return _span_releases(list(msgspec.convert(released, dict[str, Time]).values()))
@@ -556,7 +557,7 @@ def _parse_osv_answer(body: bytes) -> PackageAnswer:
 
 
 def _span_releases(dates: Sequence[datetime]) -> PackageAnswer:
-    """ValueError where there is no date."""
+    """Return the first and last release; ValueError if there is no date."""
     return PackageAnswer(at=time.time(), first_release=min(dates), newest_release=max(dates))
 
 
@@ -568,7 +569,7 @@ _PARSERS: Mapping[str, Callable[[bytes], PackageAnswer]] = {
 }
 
 
-# Answers are kept for a day.
+# Answers are cached for a day.
 
 
 def _load_answer(cache: Path | None, question: _ServiceQuestion) -> PackageAnswer | None:
@@ -583,7 +584,7 @@ def _load_answer(cache: Path | None, question: _ServiceQuestion) -> PackageAnswe
 
 
 def _save_answer(cache: Path | None, question: _ServiceQuestion, answer: PackageAnswer) -> None:
-    """Best effort: an answer that cannot be kept is asked for again."""
+    """Save on a best-effort basis: an answer that cannot be saved is queried again."""
     if cache is None:
         return
     try:

@@ -1,7 +1,7 @@
-"""How likely a change of some size goes wrong here, learned from what became of past ones.
+"""How likely a change of some size goes wrong here, learned from past changes.
 
-Lines added is the one predictor that holds everywhere; the number of files joins it where that
-helps on later changes. Nothing about authors is used.
+Lines added is the one predictor that holds everywhere; the number of files is added if that
+improves predictions for later changes. Nothing about authors is used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from closeloop.records.settings import IMPACT_ROWS, CheckSettings, ImpactRow
 from closeloop.statistics.ridge_logistic import roc_auc
 from closeloop.text.wording import format_percent
 
-# The level of risk: how likely the change goes wrong, joined with what it would hit.
+# The level of risk: likelihood combined with impact.
 
 
 BANDS: tuple[tuple[SizeBand, float], ...] = (
@@ -31,16 +31,16 @@ BANDS: tuple[tuple[SizeBand, float], ...] = (
     ("large", 0.97),
     ("huge", 1.0),
 )
-"""Likelihood: the rank of the change among past ones, up to which it is in the band."""
+"""Likelihood bands: the highest rank among past changes for each."""
 
 LEVELS: Mapping[ImpactRow, tuple[RiskLevel, ...]] = {
     "none": ("low", "low", "medium", "high"),
     "shared": ("low", "medium", "high", "high"),
     "breaking": ("critical", "critical", "critical", "critical"),
 }
-"""By impact, the level in each band. `check.risk_levels` changes rows of it."""
+"""The level in each band, by impact. `check.risk_levels` changes rows of it."""
 _ROW_WEIGHTS: tuple[tuple[float, ImpactRow], ...] = ((3.0, "breaking"), (2.0, "shared"))
-"""From which weight on a fact is in a row; what weighs less is only told."""
+"""Minimum weight of a fact for each row; lighter facts are only reported."""
 
 
 def likelihood_band(rank: float) -> SizeBand:
@@ -48,7 +48,7 @@ def likelihood_band(rank: float) -> SizeBand:
 
 
 def impact_row(factors: Sequence[RiskFactor], rows: Mapping[str, ImpactRow]) -> ImpactRow:
-    """The gravest row of any fact; `check.risk_rows` may put a fact into another one."""
+    """Return the most severe row of any fact; `check.risk_rows` may move a fact to another one."""
     found = {
         rows.get(factor.name) or _row_of_weight(factor.weight)
         for factor in factors
@@ -64,7 +64,7 @@ def _row_of_weight(weight: float) -> ImpactRow:
 def determine_risk_level(
     rank: float, factors: Sequence[RiskFactor], settings: CheckSettings | None = None
 ) -> RiskLevel:
-    """By the matrix; changed lines that no test reaches raise it by one, up to high."""
+    """Look up the level in the matrix; uncovered changed lines raise it by one, up to high."""
     settings = settings or CheckSettings()
     levels = {**LEVELS, **settings.risk_levels}
     bands = [band for band, _ in BANDS]
@@ -76,7 +76,7 @@ def determine_risk_level(
 
 
 def risk_reasons(level: RiskLevel, factors: Sequence[RiskFactor]) -> tuple[str, ...]:
-    """What counted, the most telling first; for a low level, what it rests on."""
+    """Return what counted, most important first; for a low level, what it rests on."""
     ordered = sorted(factors, key=lambda factor: -factor.weight)
     counted = tuple(factor.text for factor in ordered if factor.weight >= 1)
     if counted and level != "low":
@@ -84,13 +84,13 @@ def risk_reasons(level: RiskLevel, factors: Sequence[RiskFactor]) -> tuple[str, 
     return tuple(factor.text for factor in ordered[:3])
 
 
-# Whether levels are in order here, and what one speaks of where they are not.
+# Whether higher levels went wrong more often here, and what a level means if not.
 
 
 class LevelRate(Record):
-    """Past changes that a level would have held, and how many of them went wrong.
+    """Past changes that a level would have had, and how many of them went wrong.
 
-    Of past changes only size and kinds of files are known, so breaks of the API do not count.
+    For past changes only size and kinds of files are known, so API breaks do not count.
     """
 
     level: RiskLevel
@@ -98,7 +98,8 @@ class LevelRate(Record):
 
 
 def list_disordered_levels(held: Sequence[LevelRate]) -> dict[RiskLevel, LevelRate]:
-    """Levels whose past changes went wrong less often than those of a lower one, with that one."""
+    """Return levels whose past changes went wrong less often than a lower level's, with that
+    one."""
     disordered: dict[RiskLevel, LevelRate] = {}
     for place, one in enumerate(held):
         worst = max(held[:place], key=lambda lower: lower.wrong.value, default=None)
@@ -110,7 +111,8 @@ def list_disordered_levels(held: Sequence[LevelRate]) -> dict[RiskLevel, LevelRa
 def explain_level(
     level: RiskLevel, row: ImpactRow, held: Sequence[LevelRate], chance: RevertChance | None
 ) -> str | None:
-    """Where a level says what a change would hit and not how likely it goes wrong, that it does."""
+    """Explain that a level states impact or size rather than likelihood; None if it need not be
+    said."""
     if level == "low":
         return None
     by_level = {one.level: one.wrong for one in held}
@@ -131,7 +133,7 @@ def explain_level(
     return None
 
 
-# Logistic regression: as much of it as is needed.
+# Minimal logistic regression.
 
 FeatureRow = tuple[float, ...]
 Matrix = list[list[float]]
@@ -140,7 +142,7 @@ _MAX_ROUNDS = 25
 
 
 def fit_logistic(rows: Sequence[FeatureRow], hits: Sequence[bool]) -> tuple[list[float], Matrix]:
-    """The weights, that of the constant first, and their covariance; equal rows count once."""
+    """Return the weights, intercept first, and their covariance; equal rows count once."""
     count: Counter[FeatureRow] = Counter(rows)
     positive: Counter[FeatureRow] = Counter(row for row, hit in zip(rows, hits, strict=True) if hit)
     cells = [((1.0, *row), n, positive[row]) for row, n in count.items()]
@@ -168,7 +170,7 @@ def fit_logistic(rows: Sequence[FeatureRow], hits: Sequence[bool]) -> tuple[list
 
 
 def fit_shift(scores: Sequence[float], hits: int) -> tuple[float, float]:
-    """What to add to all scores so that they foretell so many hits, and the variance of that."""
+    """Return the shift of all scores at which they predict that many hits, and its variance."""
     wanted = min(max(float(hits), 0.5), len(scores) - 0.5)
     shift = spread = 0.0
     for _ in range(_MAX_ROUNDS):
@@ -190,7 +192,7 @@ def dot_product(left: Sequence[float], right: Sequence[float]) -> float:
 
 
 def invert_matrix(matrix: Matrix) -> Matrix:
-    """Of a small positive definite matrix, by elimination."""
+    """Invert a small positive definite matrix, by elimination."""
     size = len(matrix)
     wide = [[*line, *(float(i == j) for j in range(size))] for i, line in enumerate(matrix)]
     for i in range(size):
@@ -206,7 +208,7 @@ def invert_matrix(matrix: Matrix) -> Matrix:
 
 MIN_CHANGES = 200
 MIN_WRONG_CHANGES = 20
-"""Fewer past changes, or fewer that went wrong, teach nothing: the shipped default ranks then."""
+"""With fewer past changes, or fewer that went wrong, nothing is learned: the default ranks."""
 MIN_RANKED_CHANGES = 50
 """With fewer past changes than this, a change is ranked among those of other projects."""
 _TRAINING_SHARE = 0.7
@@ -224,52 +226,52 @@ log lines added, and the lines added in the middle of each twentieth of the chan
 
 
 class RiskModel(Record):
-    """What turns a change into a score, and, where it was learned here, into a chance."""
+    """Turns a change into a score and, if it was learned here, into a probability."""
 
     columns: tuple[str, ...] = ("lines added",)
     weights: tuple[float, ...] = (0.0, DEFAULT_SLOPE)
-    """That of the constant first."""
+    """Intercept first."""
     covariance: tuple[tuple[float, ...], ...] = ()
     of: int = 0
-    """Past changes it was learned from; 0 for the shipped default."""
+    """Number of past changes it was learned from; 0 for the shipped default."""
     ranks: tuple[float, ...] = ()
-    """Scores of past changes to sources, in order; of very many, every so manieth."""
+    """Sorted scores of past changes to sources; of very many, an even sample."""
     past: int = 0
-    """How many those were; 0 where the ranks are those of other projects."""
+    """Number of past changes ranked; 0 if the ranks are those of other projects."""
     usual: float | None = None
-    """The share of all those it was learned from that went wrong."""
+    """Share of the training changes that went wrong."""
     held: tuple[LevelRate, ...] = ()
     """How often past changes of each level went wrong here."""
 
 
 class CalibrationBin(Record):
-    """One point of the calibration curve: what was foretold, and what came."""
+    """One point of the calibration curve: predicted and observed."""
 
     foretold: float
     came: Rate
 
 
 class RiskFit(Record):
-    """A model with what speaks for it."""
+    """A model with the evidence for it."""
 
     model: RiskModel
     note: str
     """How it was learned, or why it was not."""
     changes: int
-    """Past changes to sources, old enough to be judged."""
+    """Past changes to sources that are old enough to be judged."""
     wrong: int
     reverted: int
     auc: float | None = None
-    """On the later changes, learned from the earlier ones."""
+    """AUC on the later changes, learned from the earlier ones."""
     baseline: float | None = None
-    """Of lines added alone, on the same later changes."""
+    """AUC of lines added alone, on the same later changes."""
     tested: int = 0
     calibration: tuple[CalibrationBin, ...] = ()
     held: tuple[LevelRate, ...] = ()
 
 
 def learn_risk_model(history: History) -> RiskModel:
-    """What a check needs: the model alone, or the shipped default where too little went wrong."""
+    """Return the model alone, or the shipped default if too little went wrong."""
     past = history.judged_changes
     wrong = sum(one.went_wrong for one in past)
     if len(past) < MIN_CHANGES or wrong < MIN_WRONG_CHANGES:
@@ -284,7 +286,7 @@ def learn_risk_model(history: History) -> RiskModel:
 
 
 def fit_risk_model(history: History) -> RiskFit:
-    """Learn from the first part of the past, try it on the later part, then learn from all."""
+    """Learn from the first part of the past, test on the later part, then learn from all."""
     past = history.judged_changes
     wrong = sum(one.went_wrong for one in past)
     model = learn_risk_model(history)
@@ -324,7 +326,7 @@ def fit_risk_model(history: History) -> RiskFit:
 
 
 def rank_change(model: RiskModel, added: int | None, files: int) -> float:
-    """The share of past changes that score lower, ties counted half; 0 where no source changed."""
+    """Return the share of past changes that score lower, ties count half; 0 without sources."""
     if added is None:
         return 0.0
     score, ranks = _score_change(model, added, files), model.ranks
@@ -334,7 +336,7 @@ def rank_change(model: RiskModel, added: int | None, files: int) -> float:
 
 
 def estimate_chance(model: RiskModel, added: int | None, files: int) -> RevertChance | None:
-    """How likely it is to be reverted or repaired; None where that was not learned here."""
+    """Estimate how likely it is to be reverted or repaired; None if not learned here."""
     if not model.of or added is None:
         return None
     row = (1.0, *_feature_row(model.columns, added, files))
@@ -373,7 +375,7 @@ def _add_ranks(model: RiskModel, history: History) -> RiskModel:
 
 
 def _train_model(past: Sequence[PastChange], columns: tuple[str, ...]) -> RiskModel:
-    """Slopes from all of them; the constant from the latest, for projects calm down with age."""
+    """Fit slopes on all changes, the intercept on the latest: projects calm down with age."""
     rows = [_feature_row(columns, one.added or 0, len(one.files)) for one in past]
     weights, covariance = fit_logistic(rows, [one.went_wrong for one in past])
     cut = int(len(past) * _TRAINING_SHARE)
@@ -390,7 +392,7 @@ def _train_model(past: Sequence[PastChange], columns: tuple[str, ...]) -> RiskMo
 
 
 def _choose_columns(past: Sequence[PastChange]) -> tuple[str, ...]:
-    """The columns that foretell the later of these best; more than one only where it helps."""
+    """Return the columns that best predict the later changes; several only if that helps."""
     best: tuple[str, ...] = _COLUMN_CHOICES[0]
     top = 0.0
     for columns in _COLUMN_CHOICES:
@@ -401,7 +403,7 @@ def _choose_columns(past: Sequence[PastChange]) -> tuple[str, ...]:
 
 
 class _BacktestResult(Record):
-    """What became of the later changes, foretold by what was learned from the earlier."""
+    """Predictions for the later changes, learned from the earlier, with the outcomes."""
 
     auc: float | None = None
     baseline: float | None = None
@@ -425,7 +427,7 @@ def _backtest_model(past: Sequence[PastChange], columns: tuple[str, ...]) -> _Ba
 def _calibration_curve(
     chances: Sequence[float], hits: Sequence[bool]
 ) -> tuple[CalibrationBin, ...]:
-    """Bins of equal size, from the least likely to the likeliest."""
+    """Return bins of equal size, from the least likely to the likeliest."""
     ordered = sorted(zip(chances, hits, strict=True))
     bins = []
     for number in range(_CALIBRATION_BINS):

@@ -1,4 +1,4 @@
-"""Syntax of source files: what a file's text says, in the languages that we know well."""
+"""Syntax of source files, in the supported languages."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from closeloop.records.change import (
 )
 from closeloop.records.record import Record
 
-# What has to be known of a language's syntax tree to read it: tables, and a few functions.
+# Description of a language's syntax tree: tables, and a few functions.
 
 
 MAX_TEXT_BYTES = 2000
 NodeLine = Callable[[Node], int]
 """The line that a node begins on. (Nodes' own points crash tree-sitter 0.26.0.)"""
 NodeSpot = tuple[str, str | None]
-"""A place in a tree: the kind of a node and the field of it that a child stands in."""
+"""A place in a tree: a node's kind, and the field that a child is in."""
 
 
 class Grammar(Record):
@@ -45,120 +45,120 @@ class Grammar(Record):
     load: Callable[[], object]
     """The compiled grammar."""
     outline: str
-    """A query for `@definition`, a name, and `@function`; what is in `@skip` has no prints."""
+    """A query for `@definition`, a name, and `@function`; `@skip` has no fingerprints."""
     functions: frozenset[str]
     types: frozenset[str]
     scopes: frozenset[str] = frozenset()
-    """Other kinds that lend their name to what is inside."""
+    """Other kinds whose name qualifies what is inside."""
     decorators: frozenset[str] = frozenset()
     statements: frozenset[str]
     sealed: frozenset[str] = frozenset()
-    """What has no names of interest inside."""
+    """Kinds without names of interest inside."""
     imports: Mapping[str, Callable[[Node, NodeLine], Sequence[SourceImport]]]
 
     leaves: frozenset[str]
     """Kinds of nodes that are one identifier."""
     members: Mapping[str, tuple[str, str]]
-    """Kinds that look something up: the fields of what it is looked up on, and of its name."""
+    """Kinds of member access: the fields of the receiver and of the name."""
     roles: Mapping[NodeSpot, str]
-    """Where an identifier is a call, a keyword or a definition, or is told elsewhere (`""`)."""
+    """Where an identifier is a call, a keyword or a definition, or is reported elsewhere (`""`)."""
     calls: frozenset[NodeSpot]
-    """Where a member that stands there is called."""
+    """Where a member access is called."""
     owners: Mapping[str, tuple[int, str]] = {}
-    """By the node around a keyword: how far up the call is, and its field for what is called."""
+    """By the node around a keyword: how far up the call is, and its field for the callee."""
     binds: frozenset[NodeSpot]
-    """Where an identifier, or a pattern of them, is given a value."""
+    """Where an identifier, or a pattern of them, is assigned."""
     lists: frozenset[str] = frozenset()
-    """Kinds whose parts are given values only if the whole is."""
+    """Kinds whose parts are assigned only if the whole is."""
 
     wrappers: frozenset[str] = frozenset()
-    """Kinds that only wrap one thing: it stands where they do."""
+    """Kinds that only wrap one node, which takes their place."""
 
     decisions: frozenset[str]
-    """What adds a path through the function; but not where it is the default one."""
+    """Kinds that add a path through the function, unless it is the default one."""
     is_default: Callable[[Node], bool] = lambda node: False
     nests: frozenset[str]
-    """What makes it harder to follow, the more the deeper it lies."""
+    """Kinds that add complexity, more the deeper they are nested."""
     deepens: frozenset[str] = frozenset()
-    """What only makes the things inside lie deeper."""
+    """Kinds that only increase the nesting of what is inside."""
     adds: frozenset[str] = frozenset()
     flat: frozenset[NodeSpot]
-    """What, and where something, makes it harder however deep it lies: an else, a jump."""
+    """Places that add complexity regardless of nesting: an else, a jump."""
     chained: frozenset[NodeSpot] = frozenset()
-    """Where a decision only continues the one before it: `else if`."""
+    """Where a decision only continues the previous one: `else if`."""
     boolean: Mapping[str, frozenset[str]] = {}
     """Kinds of binary expressions with the operators that add a path."""
 
     name_of: Callable[[Node, Sequence[Node]], str | None]
-    """Name of a function, type or scope, given the nodes around it, the nearest last."""
+    """Returns the name of a function, type or scope, given the nodes around it, nearest last."""
     parameters_of: Callable[[Node], Sequence[str]]
     bases_of: Callable[[Node], Sequence[str]]
     owner_of: Callable[[Node], str | None] = lambda node: None
-    """The type that a function belongs to, where it stands outside of it."""
+    """Returns the type that a function belongs to, if it is defined outside of it."""
     is_public: Callable[[str, Node, Sequence[Node]], bool]
-    """Whether it can be used from elsewhere, if what it is in can."""
+    """Returns whether it can be used from elsewhere, if its container can."""
     exports: Callable[[Node], frozenset[str]] = lambda root: frozenset()
-    """Names that a list somewhere in the file makes public."""
+    """Returns names that a list somewhere in the file makes public."""
 
 
 def split_kinds(names: str) -> frozenset[str]:
-    """Those kinds, named with spaces between."""
+    """Split a list of kinds at spaces."""
     return frozenset(names.split())
 
 
 def short_node_text(node: Node | None) -> str:
-    """What is written there, unless it is very long: what nests would be copied over and over."""
+    """Return a node's text, unless it is very long: nested text would be copied repeatedly."""
     if node is None or node.end_byte - node.start_byte > MAX_TEXT_BYTES or node.text is None:
         return ""
     return node.text.decode("utf-8", "replace")
 
 
 def flat_node_text(node: Node | None) -> str:
-    """What is written there, on one line."""
+    """Return a node's text on one line."""
     return " ".join(short_node_text(node).split())
 
 
 def read_name_field(node: Node, around: Sequence[Node]) -> str | None:
-    """The name that stands in the field of that name."""
+    """Return the text of the node's `name` field."""
     return short_node_text(node.child_by_field_name("name")) or None
 
 
 def first_named_child(node: Node | None) -> Node | None:
-    """The first thing inside that has a name."""
+    """Return the first named child."""
     return node.named_child(0) if node and node.named_child_count else None
 
 
 def unquote_node(node: Node | None) -> str:
-    """A string without its quotes."""
+    """Return a string without its quotes."""
     return short_node_text(node).strip("'\"`")
 
 
 def list_child_texts(node: Node | None) -> list[str]:
-    """Each of the things inside, as written, without comments."""
+    """Return the text of each child, without comments."""
     if node is None:
         return []
     return [flat_node_text(child) for child in node.named_children if "comment" not in child.type]
 
 
-# Read a syntax tree once, from top to bottom, without recursion: however deep it is.
+# Walk a syntax tree once, from top to bottom, without recursion, at any depth.
 
 
 MAX_NODES = 200_000
-"""So many nodes of a file are read."""
+"""Maximum nodes read of a file."""
 MAX_RECEIVER_BYTES = 60
-"""What a name is looked up on is told up to this length."""
+"""Maximum bytes of a receiver that are reported."""
 
 MAX_QUALIFIED_CHARS = 300
-"""What is named so deep inside is called by its own name."""
+"""Maximum characters of a qualified name; a deeper one gets its own name only."""
 
 NameKind = Literal["call", "attribute", "keyword", "name", "definition"]
 
 _HEADER_FIELDS = frozenset({"condition", "right", "subject", "value"})
-"""Fields of a loop, branch or switch that are no deeper than itself."""
+"""Fields of a loop, branch or switch that are not nested inside it."""
 
 
 class _OpenDefinition:
-    """A function or type whose end has not come yet."""
+    """A function or type that has not ended yet."""
 
     def __init__(self, kind: str, name: str, node: Node, above: _OpenDefinition | None) -> None:
         self.kind = kind
@@ -176,7 +176,7 @@ class _OpenDefinition:
 
 
 class _WalkPlace:
-    """Where the reading is: a node with something inside."""
+    """A position of the walk: a node with children."""
 
     __slots__ = ("binding", "decorators", "header", "kind", "nesting", "node", "open", "spot")
 
@@ -196,7 +196,7 @@ class _WalkPlace:
 
 
 class TreeWalk:
-    """What was found so far."""
+    """A walk over a syntax tree, with its results so far."""
 
     def __init__(self, grammar: Grammar, content: bytes) -> None:
         self.grammar = grammar
@@ -235,7 +235,7 @@ class TreeWalk:
         return self.build_module(language, f"Only read to line {read_to}: the file is too large.")
 
     def node_line(self, node: Node) -> int:
-        """The line that it begins on."""
+        """Return the line on which a node begins."""
         return bisect_left(self.newlines, node.start_byte) + 1
 
     def build_module(self, language: Language, note: str | None = None) -> SourceModule:
@@ -255,7 +255,7 @@ class TreeWalk:
         )
 
     def enter_node(self, node: Node, field: str | None) -> bool:
-        """Take note of a node; whether to look inside it."""
+        """Record a node; return whether to visit its children."""
         kind, grammar = node.type, self.grammar
         above = self.places[-1] if self.places else None
         spot = (above.kind if above else "", field)
@@ -370,7 +370,7 @@ class TreeWalk:
             above.decorators.append(written)
 
     def _add_complexity(self, place: _WalkPlace) -> None:
-        """Complexity: what this node adds to the function that it is in."""
+        """Add the complexity of this node to its function."""
         grammar, kind, spot, function = self.grammar, place.kind, place.spot, place.open
         continues = spot in grammar.flat or spot in grammar.chained
         if function:
@@ -389,7 +389,8 @@ class TreeWalk:
             place.nesting += 1
 
     def _add_operator(self, place: _WalkPlace, function: _OpenDefinition) -> None:
-        """Each operator is a path; only a new one makes a condition harder to follow."""
+        """Count each operator as a path; only a different one makes a condition harder to
+        follow."""
         operator = _operator_type(place.node)
         if operator not in self.grammar.boolean[place.kind]:
             return
@@ -458,17 +459,17 @@ def _receiver_text(node: Node) -> str | None:
     return None if "\n" in written else written
 
 
-# Parse piece by piece, and stop where it takes too long: a file may be in another language.
+# Parse in pieces, and stop if it takes too long: a file may be in another language.
 
 PIECE_BYTES = 32_768
-"""Bytes; a few thousandths of a second where the text is what its name says."""
+"""Bytes parsed at a time; a few milliseconds if the text is in the expected language."""
 PIECE_SECONDS = 0.5
 PARSE_SECONDS = 3.0
-"""Recovering from errors may take time that grows with the square of the length."""
+"""Timeout in seconds: error recovery may take time quadratic in the length."""
 
 
 def parse_in_pieces(parser: Parser, content: bytes) -> tuple[Tree, int]:
-    """The tree, and how many bytes it is of. The result is that of parsing all at once."""
+    """Return the tree and the bytes parsed. The result is that of parsing all at once."""
     end = min(PIECE_BYTES, len(content))
     begun = last = process_time()
     tree = parser.parse(content[:end])
@@ -488,21 +489,21 @@ def _text_point(content: bytes, at: int) -> tuple[int, int]:
     return content.count(b"\n", 0, at), at - content.rfind(b"\n", 0, at) - 1
 
 
-# The little of a file that the whole repository is asked for: names, definitions, prints.
+# The outline of a file, read for the whole repository: names, definitions, fingerprints.
 
 
-# Fingerprints of code, by which copies are found though they were renamed.
+# Fingerprints of code, which find copies even with renamed variables.
 #
-# What counts are the words that a copy keeps: keywords, operators, what is called and which
-# attributes are looked up. Other names are one and the same, as are strings, and as are numbers;
-# commas, closing brackets, comments and bare strings count for nothing. Each statement of a named
-# function has one print, over the tokens that follow its beginning. So imports, signatures,
-# tables outside of functions and tests (`test…`) have none, nor do stretches that hardly vary.
+# They cover the words that a copy keeps: keywords, operators, called names and accessed
+# attributes. All other names are equal, as are all strings, and all numbers;
+# commas, closing brackets, comments and bare strings are ignored. Each statement of a named
+# function has one fingerprint, over the tokens from its beginning. So imports, signatures,
+# tables outside of functions and tests (`test…`) have none, nor has code that hardly varies.
 
 WINDOW_TOKENS = 16
-"""Tokens that a print covers; about twice as many when every bracket and comma is counted."""
+"""Tokens covered by a fingerprint; about twice as many if brackets and commas are counted."""
 MIN_DISTINCT_TOKENS = 8
-"""So many of them must differ."""
+"""Minimum distinct tokens in a fingerprint."""
 
 _KEYWORDS = frozenset(
     b"""and as assert async await break case catch class const continue def default defer del do
@@ -514,7 +515,7 @@ _KEYWORDS = frozenset(
 )
 _NAME = rb"\.?[^\W\d][\w\x80-\xff]*!?\(?|\.?[\x80-\xff][\w\x80-\xff]*\(?"
 _COMMON = _NAME + rb"|\d[\w.]*|\n\s*|[-+*/%&|^~<>=!?@:]+|[\[({})\]]"
-# Every string and comment may lack its end: then no search for it is ever tried twice.
+# Any string or comment may be unterminated: its end is never searched for twice.
 _DOUBLE = rb"\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"?"
 _SINGLE = _DOUBLE.replace(b'"', b"'")
 _TRIPLE = rb"\"\"\"[^\"\\]*(?:(?:\\.|\"(?!\"\"))[^\"\\]*)*(?:\"\"\")?"
@@ -534,7 +535,7 @@ _TOKENS: dict[str, bytes] = {
 }
 
 _PLAIN, _OPEN, _CLOSE, _ODD = range(4)
-"""What the last two bits of a token's value say; of an odd one the others count its newlines."""
+"""The last two bits of a token's value; in an odd one the others count its newlines."""
 _SAME_NAME, _SAME_TEXT, _SAME_NUMBER = 4, 8, 12
 _MEMORY, _SHORT = 100_000, 40
 
@@ -545,7 +546,7 @@ def _token_pattern(language: str) -> re.Pattern[bytes]:
 
 
 def fingerprint_body(language: Language, body: bytes, line: int) -> Iterator[tuple[int, int]]:
-    """The prints of a function's body that begins on that line, each with its own line."""
+    """Yield fingerprints of a function's body that begins on that line, each with its line."""
     codes, starts = _encode_tokens(language, body, line)
     last = len(codes) - WINDOW_TOKENS
     for start, where in starts:
@@ -560,7 +561,7 @@ def fingerprint_body(language: Language, body: bytes, line: int) -> Iterator[tup
 def _encode_tokens(
     language: Language, body: bytes, line: int
 ) -> tuple[array[int], list[tuple[int, int]]]:
-    """The tokens as numbers, and where statements begin: at which of them, on which line."""
+    """Return the tokens as numbers, and the token and line at which each statement begins."""
     codes = array("Q")
     starts = []
     append = codes.append
@@ -593,7 +594,7 @@ def _encode_tokens(
 
 
 class _TokenValues(dict[bytes, int]):
-    """The numbers of tokens, made when they are first met."""
+    """The numbers of tokens, computed on first use."""
 
     def __missing__(self, token: bytes) -> int:
         value = _compute_token_value(token)
@@ -636,33 +637,33 @@ _WORD_BYTES = bytes(
     byte if byte >= 0x80 or chr(byte).isalnum() or chr(byte) in "_$" else 0x20
     for byte in range(256)
 )
-"""Every byte that is in no word as a space."""
+"""Translation table: every byte outside of words becomes a space."""
 ImportReaders = Mapping[str, Callable[[Node, NodeLine], Sequence[SourceImport]]]
 DEEPEST, IN_PYTHON = 50, 10
-"""What lies deeper is no definition that others would use; in Python a method lies five deep."""
+"""Maximum depth of a definition that others would use; in Python a method is five deep."""
 MAX_TOKEN_RUN = 5000
-"""So many signs in a row, of which nothing was made, are not searched: at each of them, all that
-follow are looked at."""
+"""Maximum consecutive unnamed nodes; files with longer runs are not searched, since at each node
+all that follow are examined."""
 _TEST_NAME = re.compile(rb"[tT]est|it$|describe$")
 
 
 class Outline(Record):
-    """Kept for every file, so it is small and quick to search."""
+    """Summary of one file, stored for every file: small and quick to search."""
 
     names: bytes = b""
-    """Every word of the file, once, with newlines between."""
+    """Every word of the file, once, separated by newlines."""
     defined: bytes = b""
-    """Names that it defines, with newlines between."""
+    """Names that it defines, separated by newlines."""
     defined_lines: bytes = b""
     prints: bytes = b""
-    """Eight bytes each."""
+    """Fingerprints, eight bytes each."""
     print_lines: bytes = b""
     imports: bytes = b""
-    """Modules that it imports with the names it takes from them, tabs and newlines between."""
+    """Imported modules and names, separated by tabs and newlines."""
 
 
 def extract_words(content: bytes) -> set[bytes]:
-    """Every word and number that occurs, in comments and strings too."""
+    """Return every word and number, including comments and strings."""
     return set(content.translate(_WORD_BYTES).split())
 
 
@@ -674,7 +675,7 @@ def build_outline(
     imports: ImportReaders,
     printed: bool = True,
 ) -> Outline:
-    """What one file has to offer, with fingerprints or without."""
+    """Build the outline of one file, with or without fingerprints."""
     root = tree.root_node
     cursor = QueryCursor(query)
     cursor.set_max_start_depth(IN_PYTHON if language == "python" else DEEPEST)
@@ -695,7 +696,7 @@ def build_outline(
 
 
 def _has_token_runs(root: Node) -> bool:
-    """Whether signs stand in a long row, as in a file that is in another language."""
+    """Return whether there are long runs of unnamed nodes, as in a file of another language."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -720,7 +721,7 @@ def _encode_imports(nodes: list[Node], imports: ImportReaders) -> bytes:
 def _fingerprint_functions(
     language: Language, content: bytes, functions: list[Node], skipped: list[Node]
 ) -> tuple[array[int], array[int]]:
-    """Prints of the outermost functions; both lists of nodes are in the order of the file."""
+    """Fingerprint the outermost functions; both lists of nodes are in file order."""
     hashes, lines = array("Q"), array("I")
     at, line, end = 0, 1, 0
     for function in functions:
@@ -742,7 +743,7 @@ def _fingerprint_functions(
 
 
 def _node_lines(content: bytes, nodes: list[Node]) -> Iterator[int]:
-    """The lines of nodes in the order of the file."""
+    """Yield the lines of nodes, given in file order."""
     at, line = 0, 1
     for node in nodes:
         start = node.start_byte
@@ -772,7 +773,7 @@ def _body_node(function: Node) -> Node | None:
 __all__ = ["MAX_SOURCE_BYTES", "Outline", "extract_words", "outline_source", "parse_module"]
 
 MAX_SOURCE_BYTES = 2_000_000
-"""Larger files are not read."""
+"""Maximum bytes of a file; larger files are not read."""
 
 _GRAMMAR_PLACES: dict[Language, tuple[str, str]] = {
     "python": ("languages", "PYTHON"),
@@ -786,7 +787,7 @@ _GRAMMAR_PLACES: dict[Language, tuple[str, str]] = {
 
 
 def parse_module(language: Language, content: bytes) -> SourceModule:
-    """All that is read of one file. What cannot be parsed is told; the rest is read anyway."""
+    """Parse one file. What cannot be parsed is reported; the rest is read anyway."""
     if len(content) > MAX_SOURCE_BYTES:
         return SourceModule(language=language, note="Not read: it is larger than 2 MB.")
     grammar, parser, query = _load_grammar(language)
@@ -803,7 +804,7 @@ def parse_module(language: Language, content: bytes) -> SourceModule:
 
 
 def outline_source(language: Language, content: bytes, printed: bool = True) -> Outline:
-    """What is kept of every file of a repository, with fingerprints or without."""
+    """Outline a file for the repository index, with or without fingerprints."""
     if len(content) > MAX_SOURCE_BYTES:
         return Outline()
     grammar, parser, query = _load_grammar(language)

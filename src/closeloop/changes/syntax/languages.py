@@ -1,4 +1,4 @@
-"""The grammars of Python, Go, Java and Rust."""
+"""The grammars of Python, Go, Java, Rust, JavaScript and TypeScript."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _list_parameters(node: Node) -> list[str]:
 
 
 def _list_go_bases(node: Node) -> list[str]:
-    """Embedded types."""
+    """Return embedded types."""
     inner = node.child_by_field_name("type")
     fields = first_named_child(inner) if inner and inner.type == "struct_type" else None
     return [
@@ -187,7 +187,7 @@ def _list_go_bases(node: Node) -> list[str]:
 
 
 def _receiver_type(node: Node) -> str | None:
-    """The receiver's type, without its star and its parameters."""
+    """Return the receiver's type, without its star and type parameters."""
     receiver = node.child_by_field_name("receiver")
     declared = first_named_child(receiver)
     written = flat_node_text(declared.child_by_field_name("type")) if declared else ""
@@ -398,7 +398,7 @@ JAVA = Grammar(
 
 
 def _read_use(node: Node, line_of: NodeLine) -> list[SourceImport]:
-    """Each name of a `use`, however its lists are nested."""
+    """Return each name of a `use`, including nested lists."""
     argument = node.child_by_field_name("argument")
     waiting = [("", argument)] if argument else []
     imports = []
@@ -571,7 +571,7 @@ _MEMBER_NODES = split_kinds(
 
 
 def _javascript_definition_name(node: Node, around: Sequence[Node]) -> str | None:
-    """Its own name, or that of what it is given to."""
+    """Return its own name, or that of what it is assigned to."""
     if name := node.child_by_field_name("name"):
         return unquote_node(name)
     above = around[-1] if around else None
@@ -602,7 +602,8 @@ def _exported_names(root: Node) -> frozenset[str]:
 
 
 def _statement_exports(node: Node) -> Iterator[str]:
-    """Names in `export { a, b }`, `export default a`, `module.exports = …`, `exports.a = …`."""
+    """Yield names of `export { a, b }`, `export default a`, `module.exports = …`, `exports.a =
+    …`."""
     if node.type == "export_statement":
         for clause in node.named_children:
             if clause.type == "export_clause":
@@ -675,7 +676,7 @@ def _read_clause(part: Node, whole: SourceImport, line_of: NodeLine) -> list[Sou
 
 
 def _read_reexport(node: Node, line_of: NodeLine) -> list[SourceImport]:
-    """`export … from`: brought in only to be handed on."""
+    """Read `export … from`: imported only to be re-exported."""
     source = node.child_by_field_name("source")
     if source is None:
         return []
@@ -685,7 +686,7 @@ def _read_reexport(node: Node, line_of: NodeLine) -> list[SourceImport]:
 
 
 def _read_require(node: Node, line_of: NodeLine) -> list[SourceImport]:
-    """`const name = require("module")`."""
+    """Read `const name = require("module")`."""
     name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
     if value is None or value.type != "call_expression" or name is None:
         return []
