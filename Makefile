@@ -7,18 +7,20 @@ HARBOR := .venv-harbor
 RAY := .venv-ray
 JUDGE := .venv-judge
 DEMO ?= .closeloop/demo
-PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+QUIETLY = install --quiet --disable-pip-version-check
+PIP = $(BIN)/python -m pip $(QUIETLY)
 # uv installs in seconds what takes pip a minute; pip does it where uv cannot, as with indexes that
 # only pip is configured for.
 INSTALL = install() { VIRTUAL_ENV=$(VENV) UV_NATIVE_TLS=1 $(BIN)/uv pip install --quiet \
-		--compile-bytecode -c constraints.txt "$$@" || { $(PIP) --upgrade 'pip>=25.1' && \
-		$(PIP) -c constraints.txt "$$@"; }; }; install
+		--compile-bytecode -c constraints.txt "$$@" || { $(BIN)/python -m ensurepip >/dev/null && \
+		$(PIP) --upgrade 'pip>=25.1' && $(PIP) -c constraints.txt "$$@"; }; }; install
 
 .PHONY: demo test agents ray judge-real bench quality reading docs lint clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	-$(PIP) -c constraints.txt uv
+	test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)  # uv brings pip, more quickly
+	-$(PYTHON) -m pip --python $(BIN)/python $(QUIETLY) -c constraints.txt uv || \
+		{ $(BIN)/python -m ensurepip >/dev/null && $(PIP) -c constraints.txt uv; }
 	@$(INSTALL) -e '.[check,demo]' 'pip>=25.1'
 	touch $@
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from harness import Bench, NotMeasured, time_command
 from table import Row, build_row
@@ -13,23 +15,49 @@ COMMANDS = {
     "`import closeloop`, CPU": ("-c", "import closeloop"),
     "`import closeloop.cli`, CPU": ("-c", "import closeloop.cli"),
 }
-LIST_ATTEMPTS = """
-import os, sys
-from closeloop.cli import main
-from closeloop.store import make_store
-os.makedirs(sys.argv[1], exist_ok=True)
+IN_FOLDER = """
+import os, shutil, sys
 os.chdir(sys.argv[1])
-make_store(".closeloop/closeloop.db").close()
-main(["list", "attempts"])
+if sys.argv[2] == "import":
+    shutil.rmtree(".closeloop", ignore_errors=True)
+from closeloop.cli import main
+main(sys.argv[2:])
 """
-BUDGETS_MS = {"`closeloop --help`, CPU": 250.0, "`closeloop list attempts`, CPU": 250.0}
+SESSION = """\
+{"type": "session", "version": 3, "id": "s1", "timestamp": "2026-11-15T05:46:00Z", "cwd": "/a"}
+{"type": "message", "id": "m1", "parentId": null, "timestamp": "2026-11-15T05:46:00Z", "message": \
+{"role": "user", "content": [{"type": "text", "text": "Fix the rounding in billing.py."}]}}
+{"type": "message", "id": "m2", "parentId": "m1", "timestamp": "2026-11-15T05:46:05Z", "message": \
+{"role": "assistant", "content": [{"type": "text", "text": "Done: it rounds half up."}]}}
+"""
+BUDGET_MS = 250.0
+BUDGETS = ("--help", "list attempts", "show", "closeloop import")
 RUNS = 5
+
+
+def write_projects(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Commands in a project with one session, and the import of one into an empty project."""
+    for name in ("shown", "imported"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "session.jsonl").write_text(SESSION)
+    shown, imported = str(folder / "shown"), str(folder / "imported")
+    run_in_folder = ("-c", IN_FOLDER)
+    time_command(sys.executable, *run_in_folder, shown, "import", "session.jsonl")
+    with sqlite3.connect(folder / "shown/.closeloop/closeloop.db") as base:
+        ((attempt,),) = base.execute("SELECT id FROM attempts").fetchall()
+    return {
+        "`closeloop list attempts`, CPU": (*run_in_folder, shown, "list", "attempts"),
+        "`closeloop show` of a measured session, CPU": (*run_in_folder, shown, "show", attempt),
+        "`closeloop metrics` of one session, CPU": (*run_in_folder, shown, "metrics"),
+        "`closeloop import` of one session, CPU": (
+            *run_in_folder, imported, "import", "session.jsonl",
+        ),
+    }  # fmt: skip
 
 
 def measure(bench: Bench) -> Iterator[Row]:
     runs = bench.size(RUNS, 1)
-    folder = str(bench.folder / "startup")
-    commands = COMMANDS | {"`closeloop list attempts`, CPU": ("-c", LIST_ATTEMPTS, folder)}
+    commands = COMMANDS | write_projects(bench.folder / "startup")
 
     def start_all() -> dict[str, float]:
         spent = {
@@ -44,7 +72,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     for name in commands:
         yield build_row(
             name, times[name], "ms", floor=times["python"], against="python -c pass",
-            budget=BUDGETS_MS.get(name),
+            budget=BUDGET_MS if any(word in name for word in BUDGETS) else None,
         )  # fmt: skip
     name = "`closeloop --help` beside Inspect, CPU"
     try:

@@ -2,7 +2,7 @@
 
     python quality/memory.py
     python quality/memory.py msg-test.jsonl
-    python quality/memory.py msg-test.jsonl development
+    python quality/memory.py msg-test.jsonl labeled_dataset.xlsx
 
 Over the paraphrases of tests/reviews: each rule lies among all the others, those that only sound
 alike and the contraries; a remark is held against them with the rule's other paraphrase as its
@@ -18,14 +18,17 @@ import hashlib
 import itertools
 import json
 import random
+import re
 import sys
 import time
 import tomllib
+import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from closeloop import plugins
 from closeloop.records.estimate import Rate, wilson_rate
@@ -81,6 +84,11 @@ def rule(name: str, text: str, *examples: str) -> TeamRule:
     return TeamRule(id=name, text=text, since=AT, state="active", examples=said)
 
 
+def learned_rule(name: str, remarks: Sequence[str]) -> TeamRule:
+    """A rule in the words of the first of the remarks that it was learned from."""
+    return rule(name, remarks[0], *remarks)
+
+
 def pool(which: int | None) -> list[TeamRule]:
     """All rules, each with its other paraphrase as example, then what is to mislead."""
     known = paraphrases()
@@ -99,10 +107,11 @@ class EncodedTexts:
         unique = list(dict.fromkeys(texts))
         parts = list(dict.fromkeys(part for text in unique for part in remark_parts(text)))
         self.parts = dict(zip(map(text_key, parts), encoder.encode(parts), strict=True))
+        self.unrelated = getattr(encoder, "unrelated", 0.0)
         self.words = dict(zip(map(text_key, unique), ngrams.encode(unique), strict=True))
 
     def index(self, rules: Iterable[TeamRule]) -> RuleVectors:
-        return build_rule_vectors(rules, self.parts, self.words)
+        return build_rule_vectors(rules, self.parts, self.words, self.unrelated)
 
     def vectors(self, text: str) -> TextVectors:
         import numpy as np
@@ -216,6 +225,7 @@ def table(encoders: Iterator[Encoder]) -> str:
 
 LABELS = Path(__file__).with_name("review_pairs.toml")
 HALVES = ("development", "measurement")
+SHEET = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 TRIES = 3
 """For each comment: with other ones of its group as what was said before."""
 
@@ -242,15 +252,39 @@ class RealScore(Record):
 
 
 def read_comments(file: Path) -> list[str]:
+    """The comments of a file that quality/review_pairs.toml names."""
+    if file.suffix == ".xlsx":
+        return read_sheet_column(file, "I")
     lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return [str(line.get("msg", line.get("gold"))) for line in lines]
 
 
+def read_sheet_column(file: Path, column: str) -> list[str]:
+    """The texts of one column of a workbook's first sheet, without its heading."""
+    with zipfile.ZipFile(file) as book:
+        strings = ElementTree.fromstring(book.read("xl/sharedStrings.xml"))  # noqa: S314
+        sheet = ElementTree.fromstring(book.read("xl/worksheets/sheet1.xml"))  # noqa: S314
+    texts = ["".join(part.text or "" for part in one.iter(f"{SHEET}t")) for one in strings]
+    found = []
+    for row in sheet.iter(f"{SHEET}row"):
+        cells = {str(one.get("r")).rstrip("0123456789"): one for one in row}
+        value = cells[column].findtext(f"{SHEET}v") if column in cells else None
+        found.append(texts[int(value)] if value else "")
+    return [re.sub(r"_x000D_|\r", "", text).strip() for text in found[1:]]
+
+
 def label_groups(labels: str, half: str) -> list[dict[str, Any]]:
-    """Of the set `first` or `second`, the families for `development` or for `measurement`."""
+    """Of the set `first` or `second`, the families for `development` or for `measurement`.
+
+    All of the set `third` are for measurement.
+    """
     groups = tomllib.loads(LABELS.read_text(encoding="utf-8"))["group"]
     of_set = (one for one in groups if one.get("set", "first") == labels)
-    return [one for one in of_set if half_of_family(one["family"]) == half]
+    return [
+        one
+        for one in of_set
+        if ("measurement" if labels == "third" else half_of_family(one["family"])) == half
+    ]
 
 
 def half_of_family(family: str) -> str:
@@ -284,7 +318,7 @@ def labelled_pairs(groups: Sequence[dict[str, Any]], said: Sequence[str]) -> lis
 def score_real(encoder: Encoder, labels: str, half: str, said: Sequence[str]) -> RealScore:
     groups = label_groups(labels, half)
     pairs = labelled_pairs(groups, said)
-    fillers = filler_comments(said)
+    fillers = filler_comments(labels, said)
     texts = EncodedTexts(
         [*(text for _, one, two in pairs for text in (one, two)), *fillers], encoder
     )
@@ -311,9 +345,10 @@ def score_real(encoder: Encoder, labels: str, half: str, said: Sequence[str]) ->
     )
 
 
-def filler_comments(said: Sequence[str]) -> list[str]:
+def filler_comments(labels: str, said: Sequence[str]) -> list[str]:
     """Other comments, among which the right one must be found."""
-    return [said[number] for number in tomllib.loads(LABELS.read_text(encoding="utf-8"))["fillers"]]
+    known = tomllib.loads(LABELS.read_text(encoding="utf-8"))
+    return [said[number] for number in known["third_fillers" if labels == "third" else "fillers"]]
 
 
 def top_three(
@@ -331,13 +366,15 @@ def top_three(
             others = [one for one in texts if comparable_words(one) != comparable_words(text)]
             for turn in range(TRIES if len(others) >= times else 0):
                 draw = random.Random(f"{text}{turn}")  # noqa: S311
-                rules = [rule("right", *draw.sample(others, times))]
+                rules = [learned_rule("right", draw.sample(others, times))]
                 for other in groups:
                     if relation(group, other) not in ("same", None):
                         numbers = other["comments"]
                         chosen = draw.sample(numbers, min(times, len(numbers)))
-                        rules.append(rule(other["name"], *(said[number] for number in chosen)))
-                rules += [rule(f"other-{at}", one) for at, one in enumerate(fillers)]
+                        rules.append(
+                            learned_rule(other["name"], [said[number] for number in chosen])
+                        )
+                rules += [learned_rule(f"other-{at}", [one]) for at, one in enumerate(fillers)]
                 known = encoded.index(rules)
                 nearest = [
                     found.id
@@ -372,14 +409,16 @@ def show_rate(rate: Rate | None) -> str:
 def main() -> None:
     sys.stdout.write(f"{table(encoders())}\n")
     sys.stdout.write(f"\ncontraries confirmed: {len(confirmed())}\n")
-    if len(sys.argv) > 1:
-        said = read_comments(Path(sys.argv[1]))
-        scores = [
+    scores = []
+    for file in map(Path, sys.argv[1:]):
+        said = read_comments(file)
+        scores += [
             score_real(encoder, labels, half, said)
-            for labels in ("first", "second")
-            for half in sys.argv[2:] or HALVES
+            for labels in (("third",) if file.suffix == ".xlsx" else ("first", "second"))
+            for half in (("measurement",) if labels == "third" else HALVES)
             for encoder in encoders()
         ]
+    if scores:
         sys.stdout.write(f"\n{real_table(scores)}\n")
         sys.stdout.write(f"\nconfirmed wrongly: {sum(one.confirmed for one in scores)}\n")
 

@@ -111,7 +111,7 @@ def score(repository: Path, cache: Path, *, commits: int, mutants: int) -> Score
 
 
 def _commits(repository: Path) -> list[str]:
-    command = ["rev-list", "--first-parent", "--no-merges", "-n", "2000", "HEAD"]
+    command = ["rev-list", "--first-parent", "--no-merges", "--min-parents=1", "-n", "2000", "HEAD"]
     return _git(repository, *command).decode().split()
 
 

@@ -126,14 +126,27 @@ def _spots(inspection: Inspection) -> Iterator[slips.Spot]:
 
 def _decidable(tree: ast.Module, inspection: Inspection) -> Iterator[tuple[int, str, str]]:
     nodes = list(ast.walk(tree))
-    yield from (spot for node in nodes for spot in _imported(node, inspection))
+    optional = {
+        inner
+        for node in nodes
+        if isinstance(node, ast.Try)
+        for one in node.body
+        for inner in ast.walk(one)
+    }
+    imports = (node for node in nodes if node not in optional)
+    yield from (spot for node in imports for spot in _imported(node, inspection))
     modules = _standard_modules(nodes)
     receivers = {"self", *modules, *_own_instances(nodes, inspection)}
+    foreign = set(_foreign_names(nodes, inspection))
     for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             if isinstance(node.ctx, ast.Load) and node.value.id in receivers and node.end_lineno:
                 yield node.end_lineno, "member", node.attr
-        elif isinstance(node, ast.Call) and _takes_fixed_keywords(node.func, modules, inspection):
+        elif (
+            isinstance(node, ast.Call)
+            and not (isinstance(node.func, ast.Name) and node.func.id in foreign)
+            and _takes_fixed_keywords(node.func, modules, inspection)
+        ):
             yield from ((one.lineno, "keyword", one.arg) for one in node.keywords if one.arg)
 
 
@@ -161,6 +174,14 @@ def _standard_modules(nodes: Sequence[ast.AST]) -> dict[str, str]:
         for one in node.names
         if one.name in standard
     }
+
+
+def _foreign_names(nodes: Sequence[ast.AST], inspection: Inspection) -> Iterator[str]:
+    """Names that a file imports from packages: `setup` of setuptools is no own function."""
+    for node in nodes:
+        is_import = isinstance(node, ast.ImportFrom) and not node.level
+        if is_import and not _is_own_module(node.module or "", inspection):
+            yield from (one.asname or one.name for one in node.names)
 
 
 def _own_instances(nodes: Sequence[ast.AST], inspection: Inspection) -> Iterator[str]:

@@ -31,16 +31,21 @@ def test_importing_closeloop_imports_nothing_heavy():
 
 
 RECORDING = Path(__file__).parent / "traces/fixtures/claude_code"
+NEW_RECORDING = Path(__file__).parent / "traces/fixtures/gemini"
 RUNS_THINGS = {"httpx", "jinja2", "tree_sitter", "yaml", "asyncio", "anyio"}
 """With what attempts are run, models asked, pages served and code parsed."""
+RULES = {"closeloop.process.detectors.spiral", "closeloop.process.detectors.drift"}
+READERS = {"closeloop.traces.readers.codex", "closeloop.traces.readers.otlp"}
+PROCESSES = {"multiprocessing", "concurrent.futures.process"}
 STARTS = [
-    (("list", "attempts"), RUNS_THINGS | {"numpy"}),
-    (("find", "rounding"), RUNS_THINGS | {"numpy"}),
-    (("show", "ATTEMPT"), RUNS_THINGS | {"numpy"}),
-    (("show", "ATTEMPT", "--json"), RUNS_THINGS | {"numpy", "rich"}),
-    (("triage",), RUNS_THINGS),
-    (("metrics",), RUNS_THINGS),
-    (("import", str(RECORDING), "--jobs", "1"), RUNS_THINGS),
+    (("list", "attempts"), RUNS_THINGS | RULES | READERS | PROCESSES | {"numpy"}),
+    (("find", "rounding"), RUNS_THINGS | RULES | READERS | PROCESSES | {"numpy"}),
+    (("show", "ATTEMPT"), RUNS_THINGS | RULES | READERS | PROCESSES | {"numpy"}),
+    (("show", "ATTEMPT", "--json"), RUNS_THINGS | RULES | READERS | PROCESSES | {"numpy", "rich"}),
+    (("triage", "--since", "all"), RUNS_THINGS | RULES | READERS | PROCESSES),
+    (("metrics",), RUNS_THINGS | RULES | READERS | PROCESSES),
+    (("import", str(RECORDING)), RUNS_THINGS | RULES | READERS | PROCESSES | {"numpy"}),
+    (("import", str(NEW_RECORDING)), RUNS_THINGS | READERS | PROCESSES | {"numpy"}),
 ]
 
 

@@ -1,13 +1,14 @@
 """Digests of code, by which derived data is kept: other code, other digest, computed again.
 
 A digest is made of the syntax trees of the modules that some code reaches by imports, without
-comments and docstrings. The modules are found and read as files; none of them is imported.
+comments and docstrings. The modules are found and read as files; none of them is imported. Files
+whose size and times are those of an earlier digest are not read again.
 """
 
 from __future__ import annotations
 
-import ast
 import os
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -15,14 +16,27 @@ from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from closeloop.records.record import Record, content_digest
-from closeloop.text.code_patterns import parse_python
+
+if TYPE_CHECKING:
+    import ast
 
 MAX_CACHED_MODULES = 5_000
+MAX_CACHED_DIGESTS = 40
+Derived = TypeVar("Derived")
+FileState = tuple[str, int, int, int]
+"""A path, and the size, the time of the last write and that of the last change of its file."""
+
+
+class CodeDigest(Record, array_like=True):
+    """A digest, and the files that it was made of."""
+
+    digest: str
+    files: tuple[FileState, ...]
 
 
 class ParsedModule(Record, array_like=True):
@@ -42,12 +56,23 @@ def digest_code(*modules: str) -> str:
     `package.*` stands for every module of a package, for those that are imported by a name that
     is computed. Of a plug-in without a source file only the name counts.
     """
+    key = content_digest(sys.path, modules)[:16]
+    known_digest = _known_digests().get(key)
+    if known_digest and all(_file_state(path) == (path, *at) for path, *at in known_digest.files):
+        return known_digest.digest
     roots = [each for name in modules for each in _expand_name(name)]
     known = len(_parsed_modules())
-    trees = {name: parsed and parsed.tree for name, parsed in _reach_modules(roots).items()}
+    reached = _reach_modules(roots)
     if len(_parsed_modules()) > known:
         _save_parsed_modules()
-    return content_digest(sorted(trees.items()))
+    digest = content_digest(sorted((name, one and one.tree) for name, one in reached.items()))
+    if all(reached.values()) and not any(name.endswith(".*") for name in modules):
+        paths = [str(path) for name in reached if (path := _find_source(name))]
+        files = tuple(state for path in paths if (state := _file_state(path)))
+        _known_digests()[key] = CodeDigest(digest=digest, files=files)
+        kept = dict(list(_known_digests().items())[-MAX_CACHED_DIGESTS:])
+        save_derived("digests", kept)
+    return digest
 
 
 def _reach_modules(roots: Iterable[str]) -> dict[str, ParsedModule | None]:
@@ -130,6 +155,10 @@ def _parse_module(module: str) -> ParsedModule | None:
 
 def parse_source(content: bytes) -> ParsedModule:
     """Digest the syntax tree of a source file, and list what it imports."""
+    import ast
+
+    from closeloop.text.code_patterns import parse_python
+
     try:
         tree = parse_python(content)
         dumped = repr(_dump_node(tree))
@@ -141,6 +170,8 @@ def parse_source(content: bytes) -> ParsedModule:
 
 def _names_in(node: ast.AST) -> Iterator[str]:
     """What a node imports: of `from package import name`, both may be modules."""
+    import ast
+
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -155,6 +186,8 @@ def _dump_node(node: Any) -> Any:
 
     Fields that are empty are left out, as newer versions have more of them.
     """
+    import ast
+
     if isinstance(node, ast.AST):
         fields = (
             (name, _dump_node(value))
@@ -169,6 +202,8 @@ def _dump_node(node: Any) -> Any:
 
 def _is_docstring(node: Any) -> bool:
     """Also that of a constant or a field, which no program sees."""
+    import ast
+
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
@@ -179,18 +214,41 @@ def _is_docstring(node: Any) -> bool:
 @cache
 def _parsed_modules() -> dict[str, ParsedModule]:
     """What was parsed by this process or an earlier one, by the digest of the source."""
-    try:
-        kept = _cache_file().read_bytes()
-        return msgspec.msgpack.decode(kept, type=dict[str, ParsedModule])
-    except (OSError, RuntimeError, msgspec.MsgspecError):
-        return {}
+    return load_derived("code", dict[str, ParsedModule]) or {}
 
 
 def _save_parsed_modules() -> None:
-    """Keep the last ones for the next process; best effort."""
-    kept = dict(list(_parsed_modules().items())[-MAX_CACHED_MODULES:])
+    """Keep the last ones for the next process."""
+    save_derived("code", dict(list(_parsed_modules().items())[-MAX_CACHED_MODULES:]))
+
+
+@cache
+def _known_digests() -> dict[str, CodeDigest]:
+    """By what they are digests of."""
+    return load_derived("digests", dict[str, CodeDigest]) or {}
+
+
+@cache
+def _file_state(path: str) -> FileState | None:
+    try:
+        about = os.stat(path)  # noqa: PTH116 - called for every module
+    except OSError:
+        return None
+    return path, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
+def load_derived(name: str, kind: type[Derived]) -> Derived | None:
+    """What an earlier process made of code; None where there is nothing, or it cannot be read."""
+    try:
+        return msgspec.msgpack.decode(_cache_file(name).read_bytes(), type=kind)
+    except (OSError, RuntimeError, msgspec.MsgspecError):
+        return None
+
+
+def save_derived(name: str, value: object) -> None:
+    """Keep it for the next process; best effort."""
     with suppress(OSError, RuntimeError):
-        replace_file(_cache_file(), msgspec.msgpack.encode(kept))
+        replace_file(_cache_file(name), msgspec.msgpack.encode(value))
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -201,8 +259,13 @@ def replace_file(path: Path, content: bytes) -> None:
     Path(file.name).replace(path)
 
 
-def _cache_file() -> Path:
+def _cache_file(name: str) -> Path:
     """In the user's cache folder; another one for every version of this module."""
     home = os.environ.get("XDG_CACHE_HOME")
     folder = (Path(home) if home else Path.home() / ".cache") / "closeloop"
-    return folder / f"code-{sha256(Path(__file__).read_bytes()).hexdigest()[:12]}.msgpack"
+    return folder / f"{name}-{_own_digest()}.msgpack"
+
+
+@cache
+def _own_digest() -> str:
+    return sha256(Path(__file__).read_bytes()).hexdigest()[:12]

@@ -48,6 +48,8 @@ def test_a_file_that_was_only_formatted_anew_is_left_out(tmp_path: Path) -> None
         ("from a import b, c\nb()\n", "from a import b\nfrom a import c\nfrom a import b\nc()\n"),
         ("from a import b as c\nfrom c import a\n", "from c import a, b as c\n"),
         ("x = [0]\n", "x = []\n"),
+        ("if a:\n    run()\n    stop()\nend()\n", "if a:\n    run()\nstop()\nend()\n"),
+        ("run(a, '(b)')\nend()\n", "run(a, 'b')\nend()\n"),
     ],
     ids=[
         "operator",
@@ -58,6 +60,8 @@ def test_a_file_that_was_only_formatted_anew_is_left_out(tmp_path: Path) -> None
         "split imports and a call",
         "another module",
         "a zero",
+        "indentation above an equal end",
+        "a string above an equal end",
     ],
 )
 def test_the_same_words_that_say_something_else_are_kept(
@@ -79,8 +83,18 @@ def test_the_same_words_that_say_something_else_are_kept(
         ("if a:\n    from .b import c, d\n", "if a:\n    from .b import c\n    from .b import d\n"),
         ("half = .5 + 1.\n", "half = 0.5 + 1.0\n"),
         ("name = br'a' + Rb'b'\n", 'name = rb"a" + rb"b"\n'),
+        ("@a((b))\ndef run():\n    pass\n", "@a(b)\ndef run():\n    pass\n"),
+        ("try:\n    a((b))\nexcept c:\n    d\n", "try:\n    a(b)\nexcept c:\n    d\n"),
     ],
-    ids=["one name a line", "sorted", "in a block", "numbers", "prefixes of strings"],
+    ids=[
+        "one name a line",
+        "sorted",
+        "in a block",
+        "numbers",
+        "prefixes of strings",
+        "parentheses above an equal end that is half a statement",
+        "parentheses above an equal branch",
+    ],
 )
 def test_what_black_and_isort_write_otherwise_is_left_out(
     tmp_path: Path, before: str, after: str

@@ -63,6 +63,7 @@ def test_an_attribute_of_the_class_itself_is_an_error(tmp_path: Path) -> None:
     [
         ("stock.take_all()[1] = 2  # type: ignore[index]", True),
         ("stock.take(1, force_mode=True)  # noqa: SIM115", True),
+        ("stock.take(1, force_mode=True) + 1  # type: ignore [operator]", True),
         ("stock.take_all()  # type: ignore[attr-defined]", False),
         ("stock.take_all()  # type: ignore", False),
         ("stock.take(1, force_mode=True)  # noqa", False),
@@ -114,6 +115,28 @@ def test_a_package_that_nothing_declares_is_a_warning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("manifest", "text"),
+    [
+        ("setup.py", "from setuptools import setup\n\nsetup(\n    name='shop',\n)\n"),
+        ("pyproject.toml", '[project]\nname = "shop"\ndependencies = []\n'),
+    ],
+)
+def test_a_package_without_dependencies_imports_nothing_from_elsewhere(
+    tmp_path: Path, manifest: str, text: str
+) -> None:
+    """`import itertoolshelpers` in voluptuous, which needs no other package; its tests may."""
+    plain = {path: content for path, content in SHOP.items() if path != "pyproject.toml"}
+    before = {**plain, manifest: text, "tests/test_use.py": "import shop.use\n"}
+
+    (finding,) = found(tmp_path, "import itertoolshelpers\n", before)
+    assert (finding.severity, finding.places) == ("warning", ("shop/use.py:6",))
+    assert found(tmp_path / "t", "import nosehelpers\n", before, "tests/test_use.py") == []
+    dynamic = before | {"pyproject.toml": '[project]\ndynamic = ["dependencies"]\n'}
+    dynamic.pop("setup.py", None)
+    assert found(tmp_path / "d", "import itertoolshelpers\n", dynamic) == []
+
+
+@pytest.mark.parametrize(
     "added",
     [
         "import yaml\n",
@@ -130,6 +153,58 @@ def test_a_package_that_ci_installs_is_left_alone(tmp_path: Path) -> None:
     workflow = "jobs:\n  notes:\n    steps:\n    - run: |\n        pip install pypandoc\n"
     before = {**SHOP, ".github/workflows/notes.yml": workflow}
     assert found(tmp_path, "import pypandoc\n", before) == []
+
+
+@pytest.mark.parametrize(
+    ("named_in", "text"),
+    [
+        ("pyproject.toml", '[tool.setuptools_scm]\nwrite_to = "shop/_version.py"\n'),
+        (".gitignore", "/shop/_version.py\n"),
+    ],
+)
+def test_a_module_that_the_build_writes_is_left_alone(
+    tmp_path: Path, named_in: str, text: str
+) -> None:
+    """As in tabulate, whose `_version.py` is written by setuptools_scm."""
+    before = {**SHOP, named_in: SHOP.get(named_in, "") + text}
+    assert found(tmp_path, "from ._version import version\n", before) == []
+    (finding,) = found(tmp_path / "other", "from ._versions import version\n", before)
+    assert "`_versions`" in finding.message
+
+
+def test_a_keyword_added_to_a_call_that_was_there_is_an_error(tmp_path: Path) -> None:
+    """As in natsort: only the line of the keyword is new."""
+    call = "import warnings\n\nwarnings.warn(\n    'x',\n)\n"
+    before = {**SHOP, "shop/use.py": call}
+    after = {"shop/use.py": call.replace("    'x',\n", "    'x',\n    max_stacklevel=2,\n")}
+    with inspected(tmp_path, before, after) as inspection:
+        (finding,) = [one for one in names.check(inspection) if isinstance(one, Finding)]
+    assert (finding.severity, finding.places) == ("error", ("shop/use.py:5",))
+    assert "`max_stacklevel`" in finding.message
+
+
+def test_a_branch_for_an_older_python_is_left_alone(tmp_path: Path) -> None:
+    """As in natsort's `compat`, by a name of the project's own."""
+    version = "PY_VERSION = READY = float(sys.version[:3])\n"
+    before = {**SHOP, "shop/use.py": "import itertools\nimport sys\n\n" + version}
+    branches = "if {} >= 3:\n    joined = zip\nelse:\n    joined = itertools.izip\n"
+
+    assert found(tmp_path, branches.format("PY_VERSION"), before) == []
+    (finding,) = found(tmp_path / "other", branches.format("READY"), before)
+    assert "`izip`" in finding.message
+
+
+def test_a_private_member_of_a_standard_class_is_left_alone(tmp_path: Path) -> None:
+    """As in xmltodict: `XMLGenerator` has `_write`, and what describes its types does not."""
+    before = {**SHOP, "shop/use.py": "from xml.sax.saxutils import XMLGenerator\n"}
+    writer = "\n\nclass Writer({}):\n    def note(self, text):\n        self._write(text)\n"
+
+    assert found(tmp_path, writer.format("XMLGenerator"), before) == []
+    (finding,) = found(tmp_path / "other", writer.format("object"), before)
+    assert "`_write`" in finding.message
+    invented = writer.format("XMLGenerator").replace("_write(", "_write_all(")
+    (finding,) = found(tmp_path / "invented", invented, before)
+    assert "`_write_all`" in finding.message
 
 
 def test_a_value_of_another_type_is_no_invented_name(tmp_path: Path) -> None:

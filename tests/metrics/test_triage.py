@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from closeloop.metrics.triage import (
     TriageQuery,
     estimate_sessions,
     find_session_triage,
+    list_likely_failures,
     load_triage_prior,
     triage_sessions,
 )
@@ -198,6 +200,25 @@ def forget_body(store: Store, attempt: Attempt) -> None:
             connection.execute(delete(attempt_bodies).where(attempt_bodies.c.attempt == attempt.id))
 
     store._write(erase)
+
+
+@pytest.mark.parametrize("delivered", [False, True])
+def test_the_likely_failures_are_those_that_triage_lists_first(
+    store: Store, delivered: bool
+) -> None:
+    for name in ("a", "b"):
+        variant = add_variant(store, name, model=f"m{name}")
+        for number, actions in enumerate((1, 3, 3, 6, 12, 25, 80, *range(4, 14))):
+            add_session(store, variant, number, work(actions, checked=actions % 2 == 0))
+    if delivered:
+        deliver(store, store.load_attempt("a0000000003"), merged=True)
+    listed = triage_sessions(store, BOOK, TriageQuery(limit=7)).sessions
+    rows = store.list_attempts()
+    found = list_likely_failures(store, BOOK, rows, 7, lambda total: nullcontext(lambda _: None))
+    assert [one.attempt for one in found] == [one.attempt for one in listed]
+    for one, other in zip(found, listed, strict=True):
+        assert one.score == pytest.approx(other.score)
+        assert [reason.text for reason in one.reasons] == [reason.text for reason in other.reasons]
 
 
 def test_graded_and_delivered_sessions_are_labels_and_are_not_listed(store: Store) -> None:

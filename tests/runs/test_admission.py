@@ -20,7 +20,13 @@ from closeloop.records.attempt import Attempt, Grade, Outcome, Proof
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Acceptance, Task
 from closeloop.sandbox import admission
-from closeloop.sandbox.admission import OVERSUBSCRIBED_MESSAGE, admit_suite, count_cores
+from closeloop.sandbox.admission import (
+    OVERSUBSCRIBED_MESSAGE,
+    admit_suite,
+    count_cores,
+    run_suite,
+)
+from closeloop.sandbox.program_execution import CURRENT_TALLY
 from closeloop.sandbox.workspaces import WorkspacePool
 from closeloop.text.patches import parse_patch
 from patience import SCALES, until
@@ -212,6 +218,31 @@ def test_what_is_admitted_waits_for_nothing_inside() -> None:
             return outer is inner
 
     assert anyio.run(go)
+
+
+def test_a_suite_that_the_clock_stops_on_a_full_machine_is_run_again_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat, stolen, clocks = tmp_path / "stat", itertools.count(0, 10**9), list[int]()
+    monkeypatch.setattr(admission, "STAT_FILE", stat)
+
+    def use_all_processors() -> None:
+        stat.write_text(f"cpu  0 0 0 0 0 0 0 {next(stolen)} 0 0\n")
+
+    async def run(clock: int) -> str:
+        clocks.append(clock)
+        use_all_processors()
+        tally = CURRENT_TALLY.get()
+        assert tally is not None
+        tally.waited = 10**9
+        return "stopped"
+
+    use_all_processors()
+    assert anyio.run(run_suite, run, lambda _: True) == ("stopped", True)
+    assert clocks == [1, admission.ALONE_TIMEOUT_FACTOR]
+    clocks.clear()
+    assert anyio.run(run_suite, run, lambda _: False) == ("stopped", False)
+    assert clocks == [1]
 
 
 # Grades

@@ -119,6 +119,9 @@ def project(tmp_path):
 class Grader:
     """The three functions under test, each in its own event loop."""
 
+    bases: dict[tuple[str, str, bytes], Proof] = {}
+    """What the tests of equal tasks at equal trees say, which is found out once."""
+
     def __init__(self, cache: Path, kind: str = "none") -> None:
         self.cache = cache
         self.kind = kind
@@ -136,6 +139,18 @@ class Grader:
     def look(self, task):
         return self._with(check_gradable, task)
 
+    def look_once(self, task):
+        if task.repo is None or task.setup:
+            return self.look(task)
+        tree = subprocess.check_output(
+            ["git", "rev-parse", f"{task.base}^{{tree}}"], cwd=task.repo, text=True
+        )
+        settings = msgspec.json.encode(msgspec.structs.replace(task, repo=None, base=None))
+        key = self.kind, tree, settings
+        if key not in self.bases:
+            self.bases[key] = self.look(task)
+        return self.bases[key]
+
     def prove(self, task, repeats=1, quick=None):
         return self._with(prove_task, task, repeats, quick)
 
@@ -145,7 +160,7 @@ class Grader:
             attempt=Attempt(**given),
             change=parse_patch(patch) if patch else Change(),
             trace=trace,
-            proof=proof or self.look(task),
+            proof=proof or self.look_once(task),
         )
         return self._with(grade_attempt, task, submission)
 

@@ -68,6 +68,23 @@ def test_what_is_written_is_read_back(use: Use) -> None:
     use(act)
 
 
+@pytest.mark.parametrize("count", [1, 9], ids=["few", "more than is kept"])
+def test_files_are_read_together(use: Use, count: int) -> None:
+    async def act(cage: WorkspaceSandbox) -> None:
+        content = bytes(range(250)) * 4
+        paths = [f"-n {number}\n$(touch x)" for number in range(count)]
+        for path in paths:
+            await cage.write(path, content)
+        await cage.run("touch empty; mkdir folder; mkfifo pipe; head -c 1001 /dev/zero >large")
+        others = ["empty", "none", "folder", "pipe", "large"]
+        with anyio.fail_after(PATIENCE):
+            found = await cage.read_all([*others, *paths, f"{cage.root}/empty"], 1000)
+        assert found == [b"", None, None, None, None, *[content] * count, b""]
+        assert await cage.read_all([]) == []
+
+    use(act)
+
+
 def test_a_program_stays_executable_when_it_is_rewritten(use: Use) -> None:
     async def act(cage: WorkspaceSandbox) -> None:
         await cage.run("echo > tool && chmod 755 tool")

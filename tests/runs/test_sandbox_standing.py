@@ -248,6 +248,18 @@ def test_the_sandbox_ends_with_its_workspace(cache: Path) -> None:
     assert count_descriptors() == before
 
 
+def test_the_kinds_of_sandbox_are_recorded_that_commands_ran_in(cache: Path) -> None:
+    async def work(workspace: Workspace) -> None:
+        assert workspace.cage.describe().startswith("landlock (files, network")
+        workspace.cage.standing = None
+        await workspace.cage.run("true")
+        kind = workspace.cage.sandbox.guards.kind
+        kinds = "landlock" if kind == "landlock" else "bwrap and landlock"
+        assert workspace.cage.describe().startswith(f"{kinds} (files, network")
+
+    run_in_workspace(cache, work)
+
+
 def test_graders_and_others_get_a_sandbox_for_each_command(cache: Path) -> None:
     async def main() -> None:
         async with (

@@ -13,7 +13,6 @@ from closeloop.statistics.special_functions import (
     beta_share,
     binomial_share,
     chi_square_tail,
-    error_function,
     log_beta,
     log_gamma,
     normal_tail,
@@ -54,15 +53,6 @@ def test_the_gamma_function_of_whole_numbers_is_a_factorial() -> None:
     half = log_gamma(np.array([0.5]))[0]
     assert half == pytest.approx(math.log(math.pi) / 2, rel=1e-14)
     assert float(log_beta(2, 3)) == pytest.approx(-math.log(12), rel=1e-14)
-
-
-def test_the_error_function_keeps_the_precision_of_its_argument() -> None:
-    values = np.linspace(-6, 6, 2001)
-    expected = np.array([math.erf(value) for value in values])
-    np.testing.assert_allclose(error_function(values), expected, atol=5e-15)
-    single = error_function(values.astype(np.float32))
-    assert single.dtype == np.float32
-    np.testing.assert_allclose(single, expected, atol=5e-7)
 
 
 @pytest.mark.parametrize("freedom", [1, 1.5, 2, 3, 4.7, 9, 29, 99.5, 1e3, 1e5])

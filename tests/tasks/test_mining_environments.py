@@ -10,9 +10,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from closeloop.grading.task_proof import make_mutants
+from closeloop.grading.task_proof import limit_mutant_timeout, make_mutants
+from closeloop.records import attempt as records
 from closeloop.records.settings import CommandSettings, SandboxSettings
-from closeloop.records.task import Limits
+from closeloop.records.task import Acceptance, Limits, Task
 from closeloop.sandbox.workspaces import WorkspacePool
 from closeloop.sandbox.workspaces.workspace_patches import digest_environment
 from closeloop.tasks.candidate_builder import TaskCandidate
@@ -555,6 +556,18 @@ def test_wrong_changes_differ_in_added_lines_only() -> None:
         assert "-    return sum(prices)" in patch
         assert "# more than 3 == many" in patch
         assert len(patch.split("\n")) == len(PATCH.split("\n"))
+
+
+def test_a_wrong_change_that_loops_is_stopped_soon() -> None:
+    """As in xstrings, where each of several loops took the ten minutes that a grade may take."""
+    task = Task(id="a", prompt="p", acceptance=Acceptance(run="go test", timeout=600.0))
+
+    def limit(seconds: float) -> float:
+        ran = records.CommandResult(command="go test", exit_code=0, seconds=seconds, output="")
+        reference = records.TestRun(when="after", commands=(ran,))
+        return limit_mutant_timeout(task, reference).acceptance.timeout
+
+    assert [limit(0.2), limit(20.0), limit(100.0)] == [30.0, 200.0, 600.0]
 
 
 def test_a_change_without_logic_has_no_wrong_kin() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -111,6 +112,50 @@ def test_node_and_mocha_look_where_their_script_says(tmp_path: Path) -> None:
         )
         rules = find_collection_rules(known, runner)
         assert [name for name in known.files if is_collected_test(name, rules)] == ["checks/sum.js"]
+
+
+VITEST = """export default defineConfig({
+  test: {
+    coverage: { include: ['src/**'], thresholds: { lines: 90 } },
+    include: ['test/**/*.{js,ts}', './src/**/*.unit-test.[jt]s?(x)'],
+  },
+});
+"""
+JEST = """module.exports = {
+  testMatch: ["<rootDir>/test/**/*.ts", "**/*.unit-test.@(ts|tsx)"],
+};
+"""
+JEST_TABLE = {"jest": {"roots": ["test"], "testRegex": r"\.(j|t)s$"}}
+
+
+@pytest.mark.parametrize(
+    ("runner", "file", "text", "tests"),
+    [
+        (
+            "vitest",
+            "vitest.config.ts",
+            VITEST,
+            ["test/deep/a.ts", "test/a.js", "src/b.unit-test.tsx"],
+        ),
+        ("jest", "jest.config.js", JEST, ["test/deep/a.ts", "src/b.unit-test.tsx"]),
+        ("jest", "package.json", json.dumps(JEST_TABLE), ["test/deep/a.ts", "test/a.js"]),
+        (
+            "vitest",
+            "vite.config.ts",
+            "export default { test: { include: ['src/**'] } }",
+            ["a.test.ts"],
+        ),
+    ],
+    ids=["vitest", "jest", "jest by a regular expression", "sources are no tests"],
+)
+def test_vitest_and_jest_look_where_their_configuration_says(
+    tmp_path: Path, runner: Literal["vitest", "jest"], file: str, text: str, tests: list[str]
+) -> None:
+    """As in yup, whose tests are called `test/string.ts`: none of its work could be mined."""
+    (tmp_path / file).write_text(text)
+    names = ("test/deep/a.ts", "test/a.js", "src/b.unit-test.tsx", "src/c.ts", "a.test.ts")
+    rules = find_collection_rules(ManifestFolder(tmp_path, (file, *names)), runner)
+    assert [name for name in names if is_collected_test(name, rules)] == tests
 
 
 def test_documents_and_locks_are_no_part_of_a_task() -> None:

@@ -1,10 +1,11 @@
-"""Processes that an import starts end with it, even when it is killed."""
+"""Processes that an import or a measurement starts: same results, and they end with it."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,20 @@ from uuid import uuid4
 
 import pytest
 
+from closeloop.metrics.attempt_measuring import (
+    MIN_PARALLEL_EVENTS,
+    measure_attempts,
+    project_rulebook,
+)
+from closeloop.records.attempt import Attempt
+from closeloop.records.experiment_plan import AttemptResult
+from closeloop.records.settings import Settings
+from closeloop.records.trace import Command, Lane, Message, Trace
+from closeloop.store import Store, make_store
 from patience import until
 
 FILES = 600
+ATTEMPTS = 120
 MARK = "CLOSELOOP_TEST_MARK"
 
 
@@ -66,3 +78,79 @@ def test_workers_end_with_an_import_that_is_killed(tmp_path: Path) -> None:
         for leftover in marked(mark):
             os.kill(leftover, signal.SIGKILL)
         process.wait()
+
+
+def save_attempts(store: Store) -> None:
+    """Enough events to be measured in several processes."""
+    asked = Message(number=1, lane="root", role="user", text="Make the tests pass.")
+    for number in range(ATTEMPTS):
+        checks = [
+            Command(
+                number=place,
+                lane="root",
+                command=f"pytest tests/test_{place % 7}.py",
+                exit_code=(place + number) % 3 // 2,
+                output="1 failed" if (place + number) % 3 == 2 else "4 passed in 0.1s",
+            )
+            for place in range(2, MIN_PARALLEL_EVENTS // ATTEMPTS + 3)
+        ]
+        trace = Trace(
+            reader="test", reader_version=1, lanes=(Lane(id="root"),), events=(asked, *checks)
+        )
+        attempt = Attempt(id=f"{number:012x}", origin="production", exit="finished")
+        store.save_attempt(AttemptResult(attempt=attempt, trace=trace))
+
+
+def test_several_processes_measure_the_same_as_one(tmp_path: Path) -> None:
+    measured = []
+    book = project_rulebook(Settings())
+    for jobs in (1, 2):
+        told: list[int] = []
+        with make_store(str(tmp_path / f"{jobs}.db")) as store:
+            save_attempts(store)
+            rows = store.list_attempts()
+            measured.append(list(measure_attempts(store, rows, book, told.append, jobs=jobs)))
+            bases = dict(_stored_bases(tmp_path / f"{jobs}.db"))
+            assert store.list_measured(bases) == {row.id for row in rows}
+        assert sum(told) == ATTEMPTS
+        assert len(told) > 1
+    assert measured[0] == measured[1]
+    assert any(one.measurement.findings for one in measured[0])
+
+
+def _stored_bases(file: Path) -> list[tuple[str, str]]:
+    with sqlite3.connect(file) as base:
+        return base.execute("SELECT attempt, basis FROM measurements").fetchall()
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc")
+def test_an_interrupted_measurement_goes_on_where_it_was(tmp_path: Path) -> None:
+    file = tmp_path / ".closeloop" / "closeloop.db"
+    file.parent.mkdir()
+    with make_store(str(file)) as store:
+        save_attempts(store)
+    mark = uuid4().hex
+    process = subprocess.Popen(
+        [sys.executable, "-m", "closeloop", "measure", "--all"],
+        cwd=tmp_path,
+        env={**os.environ, MARK: mark},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        assert until(lambda: process.poll() is not None or _stored_bases(file))
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate()
+        assert until(lambda: not marked(mark))
+    finally:
+        for leftover in marked(mark):
+            os.kill(leftover, signal.SIGKILL)
+        process.wait()
+    assert process.returncode in (0, 130), said
+    assert b"Traceback" not in said
+    again = subprocess.run(
+        [sys.executable, "-m", "closeloop", "measure", "--all", "--json"],
+        cwd=tmp_path, capture_output=True, check=True,
+    )  # fmt: skip
+    assert json.loads(again.stdout)["total"] == len(_stored_bases(file)) == ATTEMPTS

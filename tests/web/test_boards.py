@@ -12,12 +12,13 @@ import msgspec
 import pytest
 from boards_store import EXPERIMENT, NEW, OLD, PLAN, PULL, REPO, fill_boards
 from dashboard_store import HOSTILE, LONG, PASSED, SEALED, SECRET_NAME, SPIRAL, START, fill
+from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 from closeloop.records.experiment_plan import GateReport, MetricDifference
 from closeloop.records.orchestration import Orchestration, SubtaskSpec
 from closeloop.records.task import Task
-from closeloop.records.team_rules import TeamRule
+from closeloop.records.team_rules import RepeatedRemark, TeamRule
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.page import PageContext
@@ -512,6 +513,32 @@ def test_a_person_accepts_a_rule_and_says_what_restates_it(queue: TestClient) ->
     assert (rules["rule0"].state, rules["rule0"].by) == ("active", "somebody")
     assert decide(queue, remark="c2", state="denied").status_code == 303
     assert {one.key: one.state for one in kept.list_repeats()}["c2"] == "denied"
+
+
+def propose_again(client: TestClient) -> RepeatedRemark:
+    """A likely repeat whose rule waits to be accepted."""
+    kept = client.app_store.memory  # type: ignore[attr-defined]
+    likely: RepeatedRemark = next(one for one in kept.list_repeats() if one.state == "candidate")
+    (rule,) = (one for one in kept.list_rules() if one.id == likely.rule)
+    kept.save_rule(replace(rule, state="proposed"))
+    return likely
+
+
+def test_one_button_confirms_a_repeat_and_accepts_its_rule(queue: TestClient) -> None:
+    likely = propose_again(queue)
+    assert ">Same mistake, accept the rule</button>" in queue.get("/memory").text
+    answer = decide(queue, remark=likely.key, of=likely.rule, state="accepted")
+    assert answer.status_code == 303
+    kept = queue.app_store.memory  # type: ignore[attr-defined]
+    assert {rule.id: rule.state for rule in kept.list_rules()}[likely.rule] == "active"
+    decided = {(one.key, one.rule): one.state for one in kept.list_repeats()}
+    assert decided[likely.key, likely.rule] == "confirmed"
+
+
+def test_a_confirmed_repeat_of_a_proposed_rule_offers_to_accept_it(queue: TestClient) -> None:
+    likely = propose_again(queue)
+    assert decide(queue, remark=likely.key, of=likely.rule, state="confirmed").status_code == 303
+    assert ">Accept the rule</button>" in queue.get("/memory").text
 
 
 def test_nothing_else_is_decided(queue: TestClient) -> None:

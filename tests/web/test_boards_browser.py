@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
+from accessibility import CONTRAST, find_violations
 from boards_store import EXPERIMENT, NEW, PLAN, PULL, REPO, attempt, fill_boards
 from dashboard_store import HOSTILE, SPIRAL
 from playwright.sync_api import Page, expect
@@ -284,19 +284,16 @@ def test_an_export_opens_from_disk(
 
 def test_every_board_is_open_to_everybody(open_page: OpenPage, address: str) -> None:
     """By axe, in both themes; and no board is wider than its window."""
-    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
     found: dict[str, Any] = {}
     page = open_page(reduced_motion="reduce")
     for path in READ:
         page.emulate_media(color_scheme="light")
         page.goto(address + path)
         settled(page)
-        page.evaluate(axe)
-        violations = page.evaluate("axe.run()")["violations"]
+        violations = find_violations(page)
         page.emulate_media(color_scheme="dark")
-        violations += page.evaluate("axe.run({runOnly: ['color-contrast']})")["violations"]
-        for one in violations:
-            found[f"{path} {one['id']}"] = [node["html"][:200] for node in one["nodes"][:3]]
+        violations |= find_violations(page, CONTRAST)
+        found |= {f"{path} {rule}": elements for rule, elements in violations.items()}
         for width in (360, 2560, 1280):
             page.set_viewport_size({"width": width, "height": 900})
             if page.evaluate("document.documentElement.scrollWidth > innerWidth"):

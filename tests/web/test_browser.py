@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from accessibility import CONTRAST, find_violations
 from dashboard_store import HANDOFF, HOSTILE, LONG, LONG_EVENTS, PASSED, SPIRAL, START, fill
 from playwright.sync_api import Page, Route, expect
 from playwright.sync_api import TimeoutError as TooLate
@@ -245,23 +245,18 @@ def test_a_filter_is_chosen_without_a_click_too_many(open_page: OpenPage, addres
 
 
 @pytest.mark.parametrize(
-    ("theme", "rules"),
-    [("light", "{}"), ("dark", "{runOnly: ['color-contrast']}")],
+    ("theme", "options"), [("light", ""), ("dark", CONTRAST)], ids=["light", "dark"]
 )
 def test_every_page_is_open_to_everybody(
-    open_page: OpenPage, address: str, theme: str, rules: str
+    open_page: OpenPage, address: str, theme: str, options: str
 ) -> None:
     """By axe, which reads a page as a screen reader would, and measures contrast."""
-    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
     page = open_page(color_scheme=theme)
     found: dict[str, Any] = {}
     for path in READ:
         read(page, address + path)
-        page.evaluate(axe)
-        result = page.evaluate(f"axe.run({rules})")
-        for violation in result["violations"]:
-            nodes = [node["html"][:200] for node in violation["nodes"][:3]]
-            found[f"{path} {violation['id']}"] = nodes
+        violations = find_violations(page, options)
+        found |= {f"{path} {rule}": elements for rule, elements in violations.items()}
     assert found == {}
 
 

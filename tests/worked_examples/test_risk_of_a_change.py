@@ -22,6 +22,7 @@ from closeloop.changes.risk.risk_model import (
     RiskModel,
     determine_risk_level,
     estimate_chance,
+    explain_level,
     fit_risk_model,
     impact_row,
     likelihood_band,
@@ -197,6 +198,18 @@ def test_each_level_is_held_against_how_often_it_went_wrong() -> None:
     wrong = {one.level: one.wrong for one in found.held}
     for level, hits, of in (("low", 3, 84), ("medium", 1, 12), ("high", 0, 3), ("critical", 1, 1)):
         assert_rate(wrong[level], hits, of)
+
+
+def test_levels_out_of_order_are_named_where_too_little_went_wrong_to_fit_a_model() -> None:
+    """As above: high went wrong in 0 of 3, medium in 1 of 12. With 49 judged changes, no word."""
+    steps = [past(n, fixed=n in (1, 61, 62, 90)) for n in range(1, 101)]
+    found = fit_risk_model(history(*steps))
+    assert found.model.of == 0
+    assert "high went wrong less often than medium" in found.note
+    assert explain_level("high", "none", found.model.held, None) == (
+        "high refers to size only: here 0 % of 3 such changes went wrong, and 8 % of 12 medium ones"
+    )
+    assert fit_risk_model(history(*steps[:49])).model.held == ()
 
 
 def test_with_fewer_than_two_hundred_changes_or_twenty_wrong_ones_nothing_is_learned() -> None:

@@ -33,6 +33,7 @@ from closeloop.records.protocols import Assignment, ModelProxy, Work
 from closeloop.records.record import Record, content_digest
 from closeloop.records.task import Experiment, Limits, Task
 from closeloop.records.trace import Exchange, Lane, Note, Trace
+from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
 from closeloop.sandbox.workspaces import UnreadableChange, Workspace, WorkspaceBase
 from closeloop.store import Store
 from closeloop.text.client_markup import build_prompt_version
@@ -58,6 +59,8 @@ class AgentRun(Record):
     mend: str | None = None
     refused: Mapping[str, int] = {}
     """Hosts that were refused to it, with counts."""
+    sandbox: str | None = None
+    """What its commands ran in; None if it never began."""
 
 
 async def make_attempt(one: AttemptOrder, tools: RunResources) -> AttemptResult:
@@ -76,7 +79,7 @@ async def make_attempt(one: AttemptOrder, tools: RunResources) -> AttemptResult:
         cause=work.cause,
         usage=work.usage,
         summary=work.summary,
-        sandbox=sandbox_description(tools.workspaces),
+        sandbox=agent_run.sandbox or sandbox_description(tools.workspaces),
     )
     submission = grading.GradedSubmission(
         attempt=attempt, change=agent_run.change, trace=work.trace, proof=one.proof
@@ -158,6 +161,7 @@ async def run_agent(
     proxy: AttemptProxy | None = None
     began = ended = time.monotonic()
     refused: Mapping[str, int] = {}
+    cage: WorkspaceSandbox | None = None
     try:
         async with AsyncExitStack() as opened:
             if crew.model is not None:
@@ -168,7 +172,8 @@ async def run_agent(
             workspace = await opened.enter_async_context(
                 tools.workspaces.open(base, limits, standing=True)
             )
-            refused = workspace.cage.refused
+            cage = workspace.cage
+            refused = cage.refused
             await before(workspace)
             began = time.monotonic()
             with anyio.move_on_after(limits.seconds + GRACE_SECONDS):
@@ -189,8 +194,9 @@ async def run_agent(
     except Exception as error:  # a plug-in may raise anything; the other attempts go on
         cause = f"the agent {crew.agent.name!r} raised {type(error).__name__}: {error}"
         work = msgspec.structs.replace(work, exit="machine", cause=cause)
+    sandbox = cage.describe() if cage is not None else None
     if proxy is None or not proxy.exchanges:
-        return AgentRun(work=work, change=change, refused=refused)
+        return AgentRun(work=work, change=change, refused=refused, sandbox=sandbox)
     closing_fault = await proxy.closed()
     if (silence := find_provider_fault(work.exit, proxy, (began, ended), limits)) is not None:
         work = msgspec.structs.replace(work, exit="machine", cause=silence)
@@ -200,6 +206,7 @@ async def run_agent(
         exchanges=proxy.exchanges,
         mend=str(closing_fault) if isinstance(closing_fault, BadInput) else None,
         refused=refused,
+        sandbox=sandbox,
     )
 
 

@@ -10,6 +10,7 @@ import tarfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -22,7 +23,7 @@ from closeloop.records.change import Change, ChangeSide, FileChange
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.record import Record, content_digest
 from closeloop.sandbox.workspaces import Workspace, WorkspaceBase, WorkspacePool
-from closeloop.text.patches import parse_patch
+from closeloop.text.patches import LineNumbers, find_changed_lines, parse_patch
 from closeloop.text.wording import matches_globs
 
 # A patch from a file, applied to our own index.
@@ -264,6 +265,11 @@ class ChangeSides:
         self._shadow, self._told = shadow, told
         self._entries: dict[ChangeSide, Mapping[str, TreeEntry]] = {}
         self._trees: dict[ChangeSide, Mapping[str, str]] = {}
+
+    @cached_property
+    def changed_lines(self) -> tuple[LineNumbers, LineNumbers]:
+        """By path, the lines added, as they are numbered after; and those removed, as before."""
+        return find_changed_lines(self.change)
 
     def read(self, side: ChangeSide, path: str) -> bytes | None:
         """A file's content; None where there is none, for links and submodules, and over 5 MB."""

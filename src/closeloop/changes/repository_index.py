@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cached_property
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from queue import SimpleQueue
 from subprocess import DEVNULL, PIPE, Popen
@@ -50,7 +50,6 @@ from closeloop.records.change import (
 from closeloop.records.settings import CheckSettings
 from closeloop.records.task import Task
 from closeloop.text.code_patterns import parse_python
-from closeloop.text.patches import find_changed_lines
 from closeloop.text.wording import matches_globs
 
 # Files of Python of which a change alters the layout alone, as a formatter does.
@@ -61,6 +60,7 @@ MAX_PARSED_FILES = 200
 """So many files that ruff formats differently have their syntax trees compared."""
 MAX_PARSED_BYTES = 500_000
 _WORD = re.compile(rb"\w+")
+_STATEMENT_START = re.compile(rb"(?!(?:elif|else|except|finally)\b)[A-Za-z@]")
 _LINE_LENGTH = 320
 """The most that ruff takes: the less it wraps, the fewer ways there are to write the same."""
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -74,7 +74,6 @@ def find_layout_changes(sides: ChangeSides, files: Iterable[FileChange]) -> froz
     A change of anything else nearly always changes a word, so that it costs nothing to look.
     """
     candidates: dict[str, _Ends] = {}
-    imports_split: dict[str, _Ends] = {}
     for file in files:
         # What moved is a change of its own, however little else was done to it.
         if file.path.endswith((".py", ".pyi")) and file.status == "changed":
@@ -82,14 +81,12 @@ def find_layout_changes(sides: ChangeSides, files: Iterable[FileChange]) -> froz
             after = sides.read("after", file.path)
             if before and after:
                 words = _count_words(before), _count_words(after)
-                if words[0] == words[1]:
+                if words[0] == words[1] or _splits_imports(*words):
                     candidates[file.path] = before, after
-                elif _splits_imports(*words):
-                    imports_split[file.path] = before, after
-    same = _find_same_formatting(candidates) if candidates else frozenset()
-    left = {path: ends for path, ends in candidates.items() if path not in same} | imports_split
-    parsed = list(left.items())[:MAX_PARSED_FILES]
-    return same | {path for path, ends in parsed if _has_same_syntax(*ends)}
+    differing = _format_differing_files(candidates) if candidates else {}
+    parsed = dict(islice(differing.items(), MAX_PARSED_FILES))
+    same = {path for path, ends in parsed.items() if _has_same_syntax(*ends)}
+    return frozenset((candidates.keys() - differing.keys()) | same)
 
 
 def _count_words(content: bytes) -> Counter[bytes]:
@@ -105,8 +102,11 @@ def _splits_imports(before: Counter[bytes], after: Counter[bytes]) -> bool:
     return before.keys() == after.keys() and before[b"import"] != after[b"import"]
 
 
-def _find_same_formatting(candidates: Mapping[str, _Ends]) -> frozenset[str]:
-    """Those that look the same once ruff, which never changes what code does, formatted them."""
+def _format_differing_files(candidates: Mapping[str, _Ends]) -> Mapping[str, _Ends]:
+    """Those that differ once ruff, which never changes what code does, formatted both ends.
+
+    Without ruff, all of them as they are.
+    """
     with tempfile.TemporaryDirectory(prefix="closeloop-") as name:
         places: dict[str, tuple[Path, Path]] = {}
         for number, (path, ends) in enumerate(candidates.items()):
@@ -123,19 +123,36 @@ def _find_same_formatting(candidates: Mapping[str, _Ends]) -> frozenset[str]:
                 check=False,
             )
         except (OSError, subprocess.SubprocessError):
-            return frozenset()
-        return frozenset(
-            path for path, (one, other) in places.items() if one.read_bytes() == other.read_bytes()
+            return candidates
+        formatted = (
+            (path, (one.read_bytes(), other.read_bytes())) for path, (one, other) in places.items()
         )
+        return {path: ends for path, ends in formatted if ends[0] != ends[1]}
 
 
 def _has_same_syntax(before: bytes, after: bytes) -> bool:
+    """Whether two files have equal syntax trees; a common end is parsed only if it has to be."""
     if max(len(before), len(after)) > MAX_PARSED_BYTES:
         return False
-    try:
-        return _trees_match(parse_python(before), parse_python(after))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    for ends in (_cut_common_end(before, after), (before, after)):
+        try:
+            return _trees_match(parse_python(ends[0]), parse_python(ends[1]))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+    return False
+
+
+def _cut_common_end(before: bytes, after: bytes) -> _Ends:
+    """Both without the statements at their end that are the same text.
+
+    If what is left can be parsed, the cut is between two statements of the module.
+    """
+    one, other = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    while common and not _STATEMENT_START.match(one[-common]):
+        common -= 1
+    return b"".join(one[: len(one) - common]), b"".join(other[: len(other) - common])
 
 
 def _trees_match(before: ast.AST, after: ast.AST) -> bool:
@@ -546,7 +563,7 @@ class RepositoryIndex:
         for key, names in self._read_outlines("names"):
             if any(path not in self._changed for path in self._places[key]):
                 known_words.update(names.split(b"\n"))
-        added, _ = find_changed_lines(self.sides.change)
+        added, _ = self.sides.changed_lines
         for path in self._changed & self.sources.keys():
             lines = (self.sides.read("after", path) or b"").split(b"\n")
             new = added.get(path, frozenset())
@@ -605,7 +622,7 @@ def inspect_change(
     written = [file for file in sides.change.files if _is_written(sides, file, settings)]
     layout = find_layout_changes(sides, written)
     files = tuple(file for file in written if file.path not in layout)
-    added, removed = find_changed_lines(sides.change)
+    added, removed = sides.changed_lines
     if layout:
         added = {path: lines for path, lines in added.items() if path not in layout}
         removed = {path: lines for path, lines in removed.items() if path not in layout}

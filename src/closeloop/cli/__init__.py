@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cyclopts import App, CycloptsError
 
 
-# What holds for all commands: help, shell completion, global flags and usage errors.
+# Shared by all commands: help, shell completion, global flags and usage errors.
 
 
 _VALUE_NAMES: dict[type, str] = {
@@ -60,7 +60,7 @@ def _describe_error(error: CycloptsError) -> str:
 
 
 def _find_turned_command(*words: str) -> str | None:
-    """The command with the same words in the other order: `task list` for `list tasks`."""
+    """Return the command with the same words in another order: `task list` for `list tasks`."""
     names = {name for commands in COMMAND_CHAPTERS.values() for name in commands}
     singular = [word.removesuffix("s") for word in reversed(words)]
     turned = (" ".join(singular), " ".join(reversed(words)))
@@ -125,7 +125,8 @@ def run_with_global_flags(words: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _split_global_flags(words: Sequence[str]) -> tuple[list[str], list[str], bool, bool]:
-    """The command without its global flags, then the settings, and whether -q and -v are given."""
+    """Return the command without its global flags, the settings, and whether -q and -v are
+    given."""
     from closeloop.records.errors import BadInput
 
     command: list[str] = []

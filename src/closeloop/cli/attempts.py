@@ -62,7 +62,7 @@ def agents(*, json: JsonFlag = False) -> None:
 
 
 def _describe_agent(agent: Any) -> dict[str, Any]:
-    """What is known of an agent; a program of others must be found first."""
+    """Describe an agent; one that is a separate program may be missing."""
     adapter = getattr(agent, "adapter", None)
     installation = agent.locate_program() if adapter else None
     is_missing = adapter is not None and adapter.program and installation is None
@@ -144,7 +144,7 @@ def print_experiments(statuses: list[ExperimentStatus], *, json: bool) -> None:
 
 
 def experiments_table(courses: list[ExperimentStatus]) -> Table:
-    """A row an experiment."""
+    """Build a table with one row per experiment."""
     from rich.table import Table
     from rich.text import Text
 
@@ -168,13 +168,13 @@ def experiments_table(courses: list[ExperimentStatus]) -> Table:
 
 
 OPTIONAL_COLUMNS = ("exit", "seconds", "turns", "why", "who")
-"""What a narrow terminal does without, the first one first."""
+"""Columns that a narrow terminal omits, in this order."""
 MIN_TIME_WIDTH = 100
-"""A narrower terminal shows the day of an attempt, not the time."""
+"""Width below which a terminal shows the day of an attempt, not the time."""
 
 
 def optional_columns(rows: Sequence[AttemptRow]) -> tuple[str, ...]:
-    """Of an experiment, the variants say more than the costs."""
+    """Return the columns to omit; in an experiment, variants matter more than costs."""
     is_experiment = any(row.variant_name for row in rows)
     return (*OPTIONAL_COLUMNS[:-1], "cost", "who") if is_experiment else OPTIONAL_COLUMNS
 
@@ -341,10 +341,10 @@ def find(  # noqa: PLR0913 - one parameter for each flag
 
 
 class ListedFacts(Record):
-    """What a list says of attempts besides their rows."""
+    """Facts about attempts in a list besides their rows."""
 
     would_merge: dict[str, float] = {}
-    """By attempt, the share of reviewers who would merge it, where nothing else is checked."""
+    """By attempt, the share of reviewers who would merge it, if no check decides."""
     marks: dict[str, AttemptMarks] = {}
     snippets: dict[str, SearchSnippet] = {}
 
@@ -367,7 +367,7 @@ def load_listed_facts(
 def load_cells(
     store: Store, settings: Settings, rows: Sequence[AttemptRow], names: Sequence[str]
 ) -> dict[str, tuple[ScoreCell, ...]]:
-    """By attempt a cell for each of the scores; no trace is read for them."""
+    """Return by attempt a cell for each score, without reading a trace."""
     if not names:
         return {}
     from closeloop.metrics.attempt_measuring import project_rulebook
@@ -383,7 +383,7 @@ def load_cells(
 
 
 def cells_to_map(cells: Sequence[ScoreCell], names: Sequence[str]) -> dict[str, Any]:
-    """By name a number, words, or None where nobody said anything."""
+    """Return by score a number, a label, or None if it has no value."""
     return {name: [*cell.labels] or cell.value for name, cell in zip(names, cells, strict=True)}
 
 
@@ -399,12 +399,12 @@ def attempts_table(
     cells: Mapping[str, Sequence[ScoreCell]],
     names: Sequence[str],
 ) -> Table:
-    """A row an attempt; what only people can score, by their reviews; then the scores."""
+    """Build a table with one row per attempt; results by reviews if no check decides; then the
+    scores."""
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.console import open_console
-    from closeloop.cli.run import OUTCOME_MARKS, failure_reason
+    from closeloop.cli.console import OUTCOME_MARKS, failure_reason, open_console
     from closeloop.text.wording import format_dollars
 
     output = open_console()
@@ -450,7 +450,7 @@ def attempts_table(
 
 
 def describe_listed(row: AttemptRow) -> Text:
-    """The title, and which repeat it is."""
+    """Return the title and the number of the repeat."""
     from rich.text import Text
 
     title = row.title or short_repository_name(row.repo) or "–"
@@ -461,7 +461,7 @@ def describe_listed(row: AttemptRow) -> Text:
 
 
 def render_snippet(snippet: SearchSnippet | None) -> Text:
-    """A piece of the text, with what was searched for in brackets."""
+    """Render a snippet with the matches in brackets."""
     from rich.text import Text
 
     if snippet is None:
@@ -488,7 +488,7 @@ class PullListing(Record):
     total: int
     merged: int
     unreviewed: int
-    """Merged though no person but the author had looked; not counted where only git tells."""
+    """Merged without a review by another person; not counted if git is the only source."""
     reverted: int
     """Merged, and later reverted or fixed."""
 
@@ -555,7 +555,7 @@ def show_pull(name: str, store: Store, settings: Settings, *, json: bool) -> Non
 
 
 def fetch_changes(store: Store, project: ProjectConfiguration, repo: str | None) -> FetchedChanges:
-    """Ask for the diffs that are missing, with the credentials of the environment."""
+    """Download missing diffs with the credentials of the environment."""
     import os
     from functools import partial
 
@@ -592,7 +592,7 @@ def render_fetched(fetched: FetchedChanges) -> Iterator[RenderableType]:
 
 
 def parse_pull_name(pull: str, store: Store) -> tuple[str, int]:
-    """Repository and number of what a person typed."""
+    """Parse the repository and number that a user typed."""
     from closeloop.records.errors import BadInput
 
     repo, _, number = pull.replace("!", "#").rpartition("#")
@@ -664,12 +664,12 @@ def pulls_table(listing: PullListing) -> Iterator[RenderableType]:
 
 
 def format_size(added: int | None, removed: int | None) -> str:
-    """`+12 −3`; nothing where nobody told."""
+    """Format a size: `+12 −3`; empty if unknown."""
     return "–" if added is None or removed is None else f"+{added:,} −{removed:,}"
 
 
 def render_pull_life(pull: PullRequest, *, has_change: bool) -> Iterator[RenderableType]:
-    """What happened to one, in order."""
+    """Render the events of a pull request, in order."""
     from rich.table import Table
     from rich.text import Text
 

@@ -122,7 +122,8 @@ def require_one_change(*changes: str | Path | bool | None) -> None:
 def select_change(
     wanted: ChangeQuery, pull: WorkflowPull | None, environ: Mapping[str, str]
 ) -> ChangeQuery:
-    """What the flags name, or the workflow; a commit under way may have an index of its own."""
+    """Return the change that the workflow or the flags name; in a commit hook, with git's own
+    index."""
     from msgspec.structs import replace
 
     from closeloop.changes.change_sides import ChangeQuery
@@ -137,7 +138,7 @@ def select_change(
 def load_check_configuration(
     wanted: ChangeQuery, pull: WorkflowPull | None = None
 ) -> ProjectConfiguration:
-    """What holds for a change, which may have written the configuration that lies here."""
+    """Load the configuration for a change, which may have modified the configuration file here."""
     from closeloop.changes.change_sides import find_commit_before
     from closeloop.cli.config import load_for_change_check
 
@@ -153,7 +154,7 @@ def build_check_order(
     tiers: tuple[TierName, ...],
     task: str | None,
 ) -> CheckRequest:
-    """What to do, by settings and flags; a project without commands is looked at for some."""
+    """Build the request from settings and flags; detect commands if the project sets none."""
     from closeloop.changes.change_check import CheckRequest
     from closeloop.records.settings import CommandSettings
     from closeloop.tasks.project_discovery import discover_commands
@@ -189,7 +190,7 @@ def build_check_order(
 def apply_check_subject(
     order: CheckRequest, subject: CheckSubject, found: ProjectConfiguration
 ) -> CheckRequest:
-    """Of an attempt: its task's repository, environment and tests, and what they said of it."""
+    """For an attempt, use its task's repository, environment and tests, and their grade."""
     from msgspec.structs import replace
 
     from closeloop.changes.check_verdict import apply_task_commands
@@ -208,7 +209,7 @@ def apply_check_subject(
 def open_check_subject(
     found: ProjectConfiguration, wanted: ChangeQuery, attempt: str | None
 ) -> Iterator[CheckSubject]:
-    """What is wanted, or what an attempt changed."""
+    """Open the requested change, or the change of an attempt."""
     from closeloop.changes.check_verdict import CheckSubject, open_attempt_change
     from closeloop.cli.config import open_review_context
     from closeloop.records.errors import BadInput
@@ -232,7 +233,7 @@ def open_check_subject(
 def save_check_report(
     report: ChangeReport, found: ProjectConfiguration, attempt: str | None
 ) -> None:
-    """For the dashboard, where there is a store; a check that cannot be kept is still one."""
+    """Save the report for the dashboard if there is a store; a failure to save is not fatal."""
     from closeloop.records.settings import has_store
 
     if found.store_shipped or not has_store(found.settings, found.root):
@@ -250,7 +251,7 @@ def save_check_report(
 
 
 def settings_with_learned_rules(found: ProjectConfiguration) -> CheckSettings:
-    """The settings, and the rules that reviewers taught, where there is a store to hold them."""
+    """Return the settings with the team's learned rules, if there is a store."""
     from closeloop.records.settings import has_store
 
     settings = found.settings
@@ -270,7 +271,7 @@ def settings_with_learned_rules(found: ProjectConfiguration) -> CheckSettings:
 
 
 def cache_folder(found: ProjectConfiguration, environ: Mapping[str, str]) -> Path:
-    """Outside the repository, which a check leaves exactly as it was, unless one is set."""
+    """Return the cache folder, by default outside the repository, which a check must not modify."""
     if found.settings.cache:
         return found.root / found.settings.cache
     home = environ.get("XDG_CACHE_HOME")
@@ -308,7 +309,7 @@ def report_ignored_settings(
 ) -> Iterator[None]:
     """Warn after a check of ignored settings that it would have used.
 
-    Where the input is wrong, only variants and models are reported: a missing one may be ignored.
+    If the input is wrong, only variants and models are reported: a missing one may be ignored.
     """
     from closeloop.records.errors import BadInput
 
@@ -325,7 +326,7 @@ def report_ignored_settings(
 def uses_setting(
     name: str, order: CheckRequest, found: ProjectConfiguration, fix: str | None
 ) -> bool:
-    """Whether a check reads this setting; `--task` reads `tasks` before."""
+    """Check whether a check reads this setting; `--task` reads `tasks` earlier."""
     section, _, key = name.partition(".")
     names_model = order.settings.model is not None or "check.model" in found.ignored_settings
     is_reviewed = names_model and "quality" in order.tiers
@@ -353,7 +354,7 @@ def warn_of_change_settings(found: ProjectConfiguration, names: Sequence[str]) -
 
 
 async def open_fixer(opened: AsyncExitStack, found: ProjectConfiguration, name: str) -> Fixer:
-    """The variant that mends, with its model open."""
+    """Return the variant that fixes findings, with its model open."""
     from closeloop.changes.check_verdict import AgentFixer
     from closeloop.gateway import Gateway
     from closeloop.grading.variants import resolve_variant
@@ -377,7 +378,7 @@ async def open_fixer(opened: AsyncExitStack, found: ProjectConfiguration, name: 
 
 
 def parse_report_formats(formats: Sequence[str]) -> dict[Path | None, str]:
-    """Which format goes into which file, and under None which one is printed."""
+    """Return the format by file; the printed one has the key None."""
     from closeloop.changes.report_formats import REPORT_FORMATS
     from closeloop.records.errors import BadInput, unknown_name_error
 
@@ -403,7 +404,7 @@ def parse_report_formats(formats: Sequence[str]) -> dict[Path | None, str]:
 
 
 def write_report(report: ChangeReport, name: str, path: Path | None) -> None:
-    """In one format, into a file or to standard output."""
+    """Write the report in one format, to a file or to standard output."""
     from closeloop import plugins
     from closeloop.changes import report_formats
     from closeloop.changes.report_formats import render_report
@@ -440,7 +441,7 @@ def github_event_file(environ: Mapping[str, str]) -> Path:
 async def publish_to_github(
     pull: WorkflowPull, report: ChangeReport, environ: Mapping[str, str]
 ) -> None:
-    """Comment, check run and labels; what could not be written is said."""
+    """Write comment, check run and labels; report what could not be written."""
     from closeloop.changes.report_publishing import publish_report
     from closeloop.cli.console import print_warning
     from closeloop.cli.mine import open_github_repo
@@ -477,7 +478,7 @@ def fit(*, json: JsonFlag = False) -> None:
 
 
 def render_risk_fit(learned: RiskFit) -> Iterator[RenderableType]:
-    """The calibration curve, the area under it, and what each level would have held."""
+    """Render the AUC, the calibration curve, and what each level would have contained."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""`closeloop compare`: which of two is better, how sure that is, and where they differ."""
+"""`closeloop compare`: which is better, how certain that is, and where they differ."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def read_demands(
     least: list[str] | None,
     margin: float | None,
 ) -> GateDemands:
-    """What is asked for, and the scores that it is asked of."""
+    """Parse the demands of a gate, and load the scores that they use."""
     from closeloop.metrics.attempt_table import load_attempt_table
     from closeloop.metrics.score_columns import attach_scores, load_attempt_scores, project_scores
     from closeloop.metrics.variant_comparison import (
@@ -127,7 +127,7 @@ def run_gate(
     store: Store,
     book: Rulebook,
 ) -> GateReport:
-    """The attempts of one experiment, against what was kept and what is demanded."""
+    """Compare an experiment's attempts with the baseline and the demands."""
     from closeloop.metrics.attempt_measuring import list_experiment_attempts, measure_attempts
     from closeloop.metrics.variant_comparison import compare_with_baseline
     from closeloop.process.rulebook import list_gating_rules
@@ -169,7 +169,7 @@ def run_gate(
 
 
 def report_gate_result(report: GateReport, junit: Path | None, *, json: bool) -> int:
-    """Tell it where it is wanted; the exit code."""
+    """Print or write the report as requested; return the exit code."""
     from closeloop.cli.console import print_json, print_parts, print_warning
     from closeloop.metrics.variant_comparison import gate_refusal
 
@@ -186,7 +186,7 @@ def report_gate_result(report: GateReport, junit: Path | None, *, json: bool) ->
 def save_baseline(
     chosen: Experiment, store: Store, *, name: str, reason: str | None, json: bool
 ) -> None:
-    """What later experiments are held against."""
+    """Save an experiment as the baseline for later ones."""
     from closeloop.cli.console import print_json, print_line
     from closeloop.metrics.attempt_measuring import list_experiment_attempts
     from closeloop.records.experiment_plan import Baseline
@@ -207,7 +207,7 @@ def save_baseline(
 
 
 def find_baseline(store: Store, name: str, *, needed: bool) -> Baseline | None:
-    """The baseline of that name; thresholds alone need none."""
+    """Return the baseline of that name; thresholds alone need none."""
     from closeloop.records.errors import BadInput
 
     baseline = store.load_baseline(name)
@@ -227,7 +227,7 @@ def write_gate_junit(file: Path, report: GateReport, refusal: str | None) -> Non
 
 
 def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
-    """A row a metric, the worse ones in red."""
+    """Render a row for each metric, worse ones in red."""
     from rich.table import Table
     from rich.text import Text
 
@@ -272,7 +272,8 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
 def format_gate_numbers(
     difference: MetricDifference, before: float, now: float
 ) -> tuple[str, str, str]:
-    """Before, now and the difference: a rate in percent and points, else as it is."""
+    """Format before, now and the difference: rates in percent and points, other values as they
+    are."""
     from closeloop.metrics.variant_comparison import is_mean_difference
     from closeloop.metrics.variant_pairs import format_difference
 
@@ -284,7 +285,7 @@ def format_gate_numbers(
 
 
 def describe_gate_baseline(report: GateReport) -> str:
-    """What it was held against."""
+    """Describe the baseline of the comparison."""
     if report.baseline is None:
         return "the thresholds only"
     name, when = report.baseline.name, report.baseline.at
@@ -360,7 +361,7 @@ def compare(
 
 
 def newest_variant_names(store: Store) -> tuple[str, ...]:
-    """The variants of the newest experiment: by name, or by digest where two share a name."""
+    """Return the variants of the newest experiment by name, or by digest if two share a name."""
     from closeloop.metrics.attempt_measuring import find_experiment
 
     variants = store.numbers.load_variants()
@@ -372,7 +373,7 @@ def newest_variant_names(store: Store) -> tuple[str, ...]:
 
 
 def render_comparison(report: CompareReport) -> Iterator[RenderableType]:
-    """Who is compared; then for each pair the verdict, the tasks, the rest."""
+    """Render the compared sides; then for each pair the verdict, the tasks and the rest."""
     from rich.text import Text
 
     yield compared_sides_table(report)
@@ -406,7 +407,7 @@ def compared_sides_table(report: CompareReport) -> RenderableType:
 
 
 def render_pair(pair: VariantComparison) -> Iterator[RenderableType]:
-    """The verdict first."""
+    """Render a pair, the verdict first."""
     from rich.text import Text
 
     comparison = pair.comparison
@@ -436,7 +437,7 @@ def render_pair(pair: VariantComparison) -> Iterator[RenderableType]:
 
 
 def compared_tasks_table(pair: VariantComparison) -> RenderableType:
-    """A row a task, a dot a repeat; those that differ first."""
+    """Build a table with a row for each task and a dot for each repeat; different ones first."""
     from rich.table import Table
     from rich.text import Text
 
@@ -454,7 +455,8 @@ def compared_tasks_table(pair: VariantComparison) -> RenderableType:
 
 
 def repeat_dots(repeats: Sequence[float]) -> Text:
-    """`●●○ 2 of 3`; the count alone where dots would be too many, else the values."""
+    """Render repeats as `●●○ 2 of 3`; the count alone if there are too many dots, else the
+    values."""
     from rich.text import Text
 
     text = Text()
@@ -467,7 +469,7 @@ def repeat_dots(repeats: Sequence[float]) -> Text:
 
 
 def cost_ratio_table(pair: VariantComparison) -> RenderableType:
-    """What the second takes for each unit that the first does."""
+    """Build a table of what the second uses for each unit that the first uses."""
     from rich.table import Table
 
     table = Table(box=None)
@@ -501,7 +503,7 @@ EXPLORATORY_NOTES = {
 
 
 def secondary_rates_table(pair: VariantComparison) -> RenderableType:
-    """Every other rate, those that differ most surely first."""
+    """Build a table of the other rates, most certain differences first."""
     from rich.table import Table
     from rich.text import Text
 
@@ -529,7 +531,7 @@ def secondary_rates_table(pair: VariantComparison) -> RenderableType:
 
 
 def render_attempt_pair(pair: AttemptPair) -> Iterator[RenderableType]:
-    """What came of both, what they took, the scores that differ, and the diff of their diffs."""
+    """Render both results, their costs, the scores that differ, and the diff of their diffs."""
     from rich.table import Table
     from rich.text import Text
 
@@ -554,7 +556,7 @@ def render_attempt_pair(pair: AttemptPair) -> Iterator[RenderableType]:
 
 
 def render_compared_files(files: Sequence[ComparedFile]) -> Iterator[RenderableType]:
-    """The lines of two changes: `A` and `B` before what only one has."""
+    """Render the lines of two changes, with `A` or `B` before those that only one has."""
     from rich.text import Text
 
     if not files:

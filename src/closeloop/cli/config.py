@@ -1,7 +1,7 @@
 """Find and read `closeloop.toml`, once: flag > environment > project > user's folder > default.
 
-What is believed of the project's file depends on who may have written it: `load` is for a folder of
-the user's own, `load_for_change_check` for a change under check.
+How far the project's file is trusted depends on who may have written it: `load_project` is for a
+folder of the user's own, `load_for_change_check` for a change under check.
 """
 
 from __future__ import annotations
@@ -36,28 +36,31 @@ CONFIG_NAME = "closeloop.toml"
 MAX_CONFIG_BYTES = 1 << 20
 TomlTable = Mapping[str, Any]
 SETTINGS_VARIABLE = "CLOSELOOP_SET"
-"""Settings that override closeloop.toml, a line each: `run.jobs=4`. `--set` adds to it."""
+"""Settings that override closeloop.toml, one per line: `run.jobs=4`. `--set` adds to it."""
 
 
 class ProjectConfiguration(Record):
-    """What holds in a folder. Paths in the settings are relative to the root, or absolute."""
+    """The configuration of a folder.
+
+    Paths in the settings are relative to the root, or absolute.
+    """
 
     file: Path | None
-    """None where there is no closeloop.toml."""
+    """None if there is no closeloop.toml."""
     root: Path
     settings: Settings
     store_shipped: bool = False
-    """Whether git tracks the store, so that a change could bring one along."""
+    """Whether git tracks the store, so that a change could contain one."""
     rewritten_commands: tuple[str, ...] = ()
-    """Of setup and test, those that the change under check runs otherwise than before it."""
+    """Those of setup and test that the change under check alters."""
     ignored_settings: tuple[str, ...] = ()
-    """Those that the change under check may have written, and that are not trusted there."""
+    """Settings that the change under check may have written, and that are therefore not trusted."""
     trusted_commit: str | None = None
     """The commit before the change under check."""
 
 
 def load_project(folder: Path, *, environ: Mapping[str, str] = os.environ) -> ProjectConfiguration:
-    """The configuration that holds in a folder of the user's own."""
+    """Load the configuration of a folder of the user's own."""
     folder = folder.absolute()
     file = find_config_file(folder)
     users = read_user_table(environ)
@@ -88,7 +91,7 @@ def load_for_change_check(
     only_commit: bool = False,
     environ: Mapping[str, str] = os.environ,
 ) -> ProjectConfiguration:
-    """The configuration for a check: what loosens security comes from the commit before the change.
+    """Load a check's configuration; what loosens security comes from the commit before the change.
 
     The change may have written the file in the folder. With `only_commit`, that file is not read at
     all. Without a commit before the change, only the user's own configuration is trusted.
@@ -139,7 +142,7 @@ def load_for_change_check(
 def find_committed_config(
     repo: GitRepository, commit: str, folder: Path
 ) -> tuple[Path | None, bytes]:
-    """The nearest closeloop.toml of a commit, from a folder upwards, with its content."""
+    """Find the nearest closeloop.toml of a commit, from a folder upwards, with its content."""
     from closeloop.git import run_git_in
 
     inside = folder.relative_to(repo.root)
@@ -153,7 +156,7 @@ def find_committed_config(
 
 
 def _committed_table(content: bytes | None, commit: str | None) -> TomlTable:
-    """What a committed file says; nothing where it cannot be read, as that loosens nothing."""
+    """Parse a committed file; empty if it is invalid, which loosens nothing."""
     from closeloop.cli.console import print_warning
 
     try:
@@ -178,7 +181,7 @@ def _warn_of_unread_file(file: Path | None, committed: bytes | None, commit: str
 
 
 def ignore_tracked_store(found: ProjectConfiguration, repo: GitRepository) -> ProjectConfiguration:
-    """Leave out a store and a cache that git tracks: a change could ship what is read from them."""
+    """Remove a store and a cache that git tracks: a change could ship their content."""
     from closeloop.cli.console import print_warning
     from closeloop.git import run_git_in
 
@@ -224,19 +227,20 @@ def warn_of_ignored_settings(
 
 
 def is_owned_by_user(file: Path) -> bool:
-    """Whether nobody else could have written it: a folder above may belong to another user."""
+    """Check that no other user could have written it: a parent folder may belong to another
+    user."""
     user = os.geteuid()
     return user == 0 or file.stat().st_uid in (user, 0)
 
 
 def user_config_file(environ: Mapping[str, str]) -> Path:
-    """Where the user's own configuration lies, for all projects."""
+    """Return the path of the user's own configuration, for all projects."""
     home = environ.get("XDG_CONFIG_HOME")
     return (Path(home) if home else Path.home() / ".config") / "closeloop" / "config.toml"
 
 
 def read_user_table(environ: Mapping[str, str]) -> TomlTable:
-    """What the user's own configuration says, with its mistakes named as its own."""
+    """Read the user's own configuration; error messages name its file."""
     file = user_config_file(environ)
     if not file.is_file():
         return {}
@@ -246,7 +250,7 @@ def read_user_table(environ: Mapping[str, str]) -> TomlTable:
 
 
 def apply_environment(settings: Settings, folder: Path, environ: Mapping[str, str]) -> Settings:
-    """The settings as the environment changes them."""
+    """Return the settings with overrides from the environment."""
     overrides = {
         "store": environ.get("CLOSELOOP_STORE"),
         "cache": environ.get("CLOSELOOP_CACHE"),
@@ -265,7 +269,7 @@ def apply_environment(settings: Settings, folder: Path, environ: Mapping[str, st
 
 
 def apply_overrides(settings: Settings, overrides: Sequence[str]) -> Settings:
-    """The settings as lines such as `run.jobs=4` change them; text needs no quotes."""
+    """Return the settings with overrides such as `run.jobs=4`; text needs no quotes."""
     if not overrides:
         return settings
     table: TomlTable = msgspec.to_builtins(settings)
@@ -281,7 +285,7 @@ def apply_overrides(settings: Settings, overrides: Sequence[str]) -> Settings:
 
 
 def _expand_paths(settings: Settings, root: Path) -> Settings:
-    """Paths as people write them: `~` is their home, and a relative one starts at the root."""
+    """Expand `~` to the home folder, and make relative paths start at the root."""
 
     def expand_path(path: str) -> str:
         return path if "://" in path else str(Path(path).expanduser())
@@ -297,28 +301,28 @@ def _expand_paths(settings: Settings, root: Path) -> Settings:
 
 
 def find_config_file(folder: Path) -> Path | None:
-    """The nearest closeloop.toml, from a folder upwards."""
+    """Return the nearest closeloop.toml, from a folder upwards."""
     above = (place / CONFIG_NAME for place in (folder, *folder.parents))
     return next((file for file in above if file.is_file()), None)
 
 
 def find_repository_root(folder: Path) -> Path | None:
-    """The top of the git repository a folder lies in."""
+    """Return the root of the git repository that contains a folder."""
     return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
 
 
 def read_config_file(file: Path) -> Settings:
-    """The settings of one file."""
+    """Read the settings of one file."""
     return settings_from_tables({}, read_toml_table(file), str(file))
 
 
 def read_toml_table(file: Path) -> TomlTable:
-    """What one file says."""
+    """Read the table of one file."""
     return parse_toml_table(read_file_content(file, MAX_CONFIG_BYTES + 1), str(file))
 
 
 def parse_toml_table(content: bytes, name: str) -> TomlTable:
-    """What TOML says; BadInput names the file."""
+    """Parse TOML; BadInput names the file."""
     import tomllib
 
     if len(content) > MAX_CONFIG_BYTES:
@@ -336,7 +340,7 @@ def settings_from_tables(
     above: TomlTable = {},  # noqa: B006
     name: str = CONFIG_NAME,
 ) -> Settings:
-    """The settings that two tables say, the upper one first."""
+    """Build settings from two tables; `above` has priority."""
     from closeloop.text.untrusted import read_record
 
     settings = read_record(merge_toml_tables(below, above), Settings, name)
@@ -345,7 +349,7 @@ def settings_from_tables(
 
 
 def merge_toml_tables(below: TomlTable, above: TomlTable) -> dict[str, Any]:
-    """Two tables as one: sections are joined, and of two values the upper one holds."""
+    """Merge two tables: sections are merged, and values of `above` have priority."""
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
@@ -394,12 +398,12 @@ def _require_sensible_limits(settings: Settings, name: str) -> None:
                 raise BadInput(f"{name}: '{path}.{field}' must be more than 0.")
 
 
-# What commands that show numbers have in common: the store, and word of what takes long.
+# Shared by commands that print metrics: the store, and progress messages.
 
 
 @contextmanager
 def open_metrics_store(*, make: bool = False) -> Iterator[tuple[Store, Rulebook]]:
-    """The project's store and its rules; a store is made for those who write to it."""
+    """Open the project's store and its rules; with `make`, create the store if missing."""
     from closeloop.metrics.attempt_measuring import project_rulebook
     from closeloop.store.store import open_existing_store, open_project_store
 
@@ -415,24 +419,24 @@ def open_metrics_store(*, make: bool = False) -> Iterator[tuple[Store, Rulebook]
 
 
 def load_project_scores() -> ScoreCatalogue:
-    """What the project can score by."""
+    """Load the scores that the project declares."""
     from closeloop.metrics.score_columns import project_scores
 
     return project_scores(load_project(Path.cwd()).settings)
 
 
 def print_measuring_progress(done: int, of: int) -> None:
-    """A line now and then while attempts are measured that never were."""
+    """Print a line now and then while new attempts are measured."""
     from closeloop.cli.console import print_warning
 
     print_warning(f"{done:,} of {of:,} new attempts measured.")
 
 
-# What commands about reviews and memory have in common: how they open what they need.
+# Shared by commands about reviews and team rules: opening the store and other resources.
 
 
 class ReviewContext:
-    """The project's store, and what is opened only where it is used."""
+    """The project's store, and resources that are opened on first use."""
 
     def __init__(self, found: ProjectConfiguration, store: Store) -> None:
         self.settings = found.settings
@@ -459,7 +463,7 @@ class ReviewContext:
 
     @cached_property
     def repo(self) -> str:
-        """`owner/name` of where this clone came from, else its path."""
+        """Return `owner/name` of this clone's origin, else its path."""
         from closeloop.reviews.agent_prompts import clone_repository_name
 
         return clone_repository_name(str(self.root))
@@ -469,9 +473,9 @@ class ReviewContext:
 def open_review_context(
     *, make: bool = False, needed: bool = True, found: ProjectConfiguration | None = None
 ) -> Iterator[ReviewContext]:
-    """The project's store, opened and closed again; it is made for those who write to it.
+    """Open and close the project's store; with `make`, create it if missing.
 
-    Where it is not needed and there is none, an empty one in memory stands in.
+    If it is not `needed` and missing, an empty store in memory replaces it.
     """
     from closeloop.store.store import open_existing_store, open_project_store, open_store_if_any
 
@@ -486,7 +490,7 @@ def open_review_context(
 
 
 def current_user() -> str:
-    """Whose word it is, where nobody says."""
+    """Return the default name of the user."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):

@@ -1,4 +1,4 @@
-"""Where commands write: text for people on a terminal or in a pipe, JSON for programs."""
+"""Output of commands: text for people on a terminal or in a pipe, JSON for programs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from rich.table import Column, Table
     from rich.text import Text
 
+    from closeloop.records.attempt import AttemptRow
+
 __all__ = [
+    "OUTCOME_MARKS",
     "JsonFlag",
+    "failure_reason",
     "format_json",
     "make_visible",
     "open_console",
@@ -38,25 +42,34 @@ __all__ = [
 ]
 
 JsonFlag = Annotated[bool, Parameter(help="Print one JSON document instead.")]
-"""The option `--json`, which every command explains alike."""
+"""The option `--json`, with the same help for every command."""
 
 
 PIPE_WIDTH = 140
 MAX_NAME_CHARS = 48
-"""A longer one is folded: in one line it would push ids and numbers out of its table."""
+"""Characters of a name; a longer one is folded, to keep ids and numbers within the table."""
 MIN_TEXT_CHARS = 20
-"""A column of text is not made narrower than this."""
+"""Minimum width of a text column."""
 COLUMN_PADDING = 2
 FOLD_INDENT = 5
 COMFORTABLE_TEXT_CHARS = 32
+OUTCOME_MARKS = {"pass": ("✓", "green"), "fail": ("✗", "red"), "unscored": ("?", "yellow")}
+
+
+def failure_reason(row: AttemptRow) -> str:
+    """Why it did not pass, in a line; nothing but this says that an unchecked agent crashed."""
+    reason = row.reason or row.outcome_cause or row.cause or ""
+    if row.is_for_review and row.exit == "crashed":
+        reason += f"; the agent crashed: {row.cause or 'unknown reason'}"
+    return make_visible(reason)
 
 
 def open_console(*, stderr: bool = False) -> Console:
-    """A rich console; wide in a pipe, so that tables are not cut where nobody asked for it."""
+    """Open a rich console; wide in a pipe, so that tables are not truncated."""
     from rich.console import Console
 
     class PipeAwareConsole(Console):
-        """Lets whoever called it know that nobody reads any more."""
+        """A console that raises BrokenPipeError when the reader of a pipe has closed it."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
@@ -73,17 +86,17 @@ def open_console(*, stderr: bool = False) -> Console:
 
 
 def print_line(text: str) -> None:
-    """A line of plain text."""
+    """Print a line of plain text."""
     print(make_visible(text), flush=True)  # noqa: T201
 
 
 QUIET, NORMAL, VERBOSE = range(3)
 verbosity = NORMAL
-"""How much is printed besides the answer; set once for each command, by -q and -v."""
+"""How much is printed besides the result; set once for each command, by -q and -v."""
 
 
 def print_warning(text: str) -> None:
-    """A line for people that is no part of the answer; nothing under --quiet."""
+    """Print a line that is not part of the result; nothing under --quiet."""
     if verbosity > QUIET:
         print_error(text)
 
@@ -93,14 +106,14 @@ def print_error(text: str) -> None:
 
 
 def print_detail(text: str) -> None:
-    """A line that is only printed under --verbose."""
+    """Print a line only under --verbose."""
     if verbosity == VERBOSE:
         print_error(text)
 
 
 @contextmanager
 def show_progress(first: str) -> Iterator[Callable[[str], None]]:
-    """Say what is going on and since when: on a terminal in one line, in logs in a line a stage."""
+    """Show the current stage and its duration: one line on a terminal, a line per stage in logs."""
     output = open_console(stderr=True)
     if not output.is_terminal:
         began = time.monotonic()
@@ -115,7 +128,7 @@ def show_progress(first: str) -> Iterator[Callable[[str], None]]:
 
 
 def print_in_pager(*parts: RenderableType) -> None:
-    """The same, read in a pager where somebody reads it on a terminal."""
+    """Print the same as `print_parts`, in a pager if on a terminal."""
     output = open_console()
     if not output.is_terminal:
         print_parts(*parts)
@@ -128,10 +141,10 @@ def print_in_pager(*parts: RenderableType) -> None:
 def print_parts(
     *parts: RenderableType, optional: Sequence[str] = (), below: Sequence[str] = ()
 ) -> None:
-    """Tables and the like. In a pipe a table has a line a record, however long.
+    """Print tables and the like. In a pipe a table has one line per record, however long.
 
-    On a terminal that is too narrow the `optional` columns of a table go, the first ones first;
-    what does not fit even then stands below each row, as those of `below` always do.
+    On a narrow terminal the `optional` columns of a table are omitted, the first ones first;
+    columns that still do not fit are printed below each row, as those of `below` always are.
     """
     from rich.table import Table
     from rich.text import Text
@@ -149,7 +162,7 @@ def print_parts(
 
 
 def _print_indented(output: Console, text: Text) -> None:
-    """Lines that are too long go on below their own beginning."""
+    """Print text; wrapped lines continue at the indentation of their line."""
     from rich.padding import Padding
 
     for line in text.split("\n", allow_blank=True):
@@ -167,7 +180,7 @@ def _has_plain_cells(column: Column) -> bool:
 
 
 def _print_unwrapped(output: Console, table: Table) -> None:
-    """A line a record; what a cell says in several lines stands in one."""
+    """Print one line per record; line breaks in cells become spaces."""
     from rich.text import Text
 
     for column in table.columns:
@@ -186,7 +199,7 @@ def _print_unwrapped(output: Console, table: Table) -> None:
 def _print_fitted(
     output: Console, table: Table, optional: Sequence[str], below: Sequence[str]
 ) -> None:
-    """As many columns as fit side by side; the others below each row, by their names."""
+    """Print as many columns as fit side by side; the others below each row, by name."""
     columns = [column for column in table.columns if any(map(str, column.cells))]
     beside = [column for column in columns if column.header not in below]
     under = [column for column in columns if column.header in below]
@@ -245,7 +258,7 @@ def _least_width(columns: Sequence[Column]) -> int:
 
 
 def _least_column_width(column: Column) -> int:
-    """How narrow it may get: ids and numbers not at all, a text to a few words."""
+    """Return the minimum width: full for ids and numbers, a few words for a text."""
     natural = _column_width(column)
     if _is_rigid(column):
         return min(natural, MAX_NAME_CHARS)
@@ -253,7 +266,7 @@ def _least_column_width(column: Column) -> int:
 
 
 def _comfortable_width(column: Column) -> int:
-    """How wide it should be before another column takes its place."""
+    """Return the width that a column should have before another one is added."""
     if _is_rigid(column):
         return _least_column_width(column)
     return min(_column_width(column), column.max_width or COMFORTABLE_TEXT_CHARS)
@@ -277,9 +290,9 @@ def _as_text(cell: Any) -> Text:
 
 
 def print_json(value: Any, total: int | None = None) -> None:
-    """One JSON document, with every field of every record; a list as `{"items", "total"}`.
+    """Print one JSON document with every field of every record; a list as `{"items", "total"}`.
 
-    `total` is how many there are in all, where a list has only some of them.
+    `total` is the full number of items, if the list has only some of them.
     """
     if isinstance(value, list | tuple):
         value = {"items": value, "total": len(value) if total is None else total}
@@ -291,7 +304,7 @@ def format_json(value: Any) -> str:
 
 
 def record_to_map(value: Any) -> Any:
-    """Records as maps that leave nothing out: programs look fields up by name."""
+    """Convert records to maps with all fields: programs look fields up by name."""
     if isinstance(value, msgspec.Struct):
         tag = value.__struct_config__.tag
         kind = {value.__struct_config__.tag_field or "": tag} if tag else {}
@@ -305,11 +318,11 @@ def record_to_map(value: Any) -> Any:
     return value
 
 
-# Files that somebody names on the command line.
+# Files named on the command line.
 
 
 def read_file_content(file: Path, most: int = -1) -> bytes:
-    """What a file holds: all of it, or so many bytes at the most."""
+    """Read a file, or its first `most` bytes."""
     try:
         with file.open("rb") as stream:
             return stream.read(most)
@@ -319,7 +332,7 @@ def read_file_content(file: Path, most: int = -1) -> bytes:
 
 @contextmanager
 def report_write_errors(file: Path | None) -> Iterator[None]:
-    """BadInput where the file cannot be written."""
+    """Raise BadInput if the file cannot be written."""
     try:
         yield
     except OSError as error:
@@ -333,17 +346,17 @@ def write_named_file(file: Path, made: bytes) -> None:
         file.write_bytes(made)
 
 
-# What somebody typed after a command, looked at before anything is done with it.
+# Validation of arguments before a command does anything.
 
 
 def refuse_option(word: str, command: str) -> None:
-    """BadInput for an unknown option where `-`, and so a hyphen, may be typed."""
+    """Raise BadInput for an unknown option of a command that accepts `-` as a value."""
     if word.startswith("-") and word != "-":
         raise BadInput(f"Unknown option: {word}. See `closeloop {command} --help`.")
 
 
 def require_positive_flags(**flags: float | None) -> None:
-    """BadInput for a flag that is given and counts nothing."""
+    """Raise BadInput for a given flag that is not above 0."""
     for name, value in flags.items():
         if value is not None and not value > 0:
             raise BadInput(f"--{name} must be more than 0.")
@@ -355,7 +368,7 @@ def require_margin(margin: float | None) -> None:
 
 
 def require_utf8_text(text: str, name: str) -> None:
-    """BadInput for another encoding: no model could be sent it."""
+    """Raise BadInput for another encoding, which cannot be sent to a model."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -363,5 +376,5 @@ def require_utf8_text(text: str, name: str) -> None:
 
 
 def split_list_flag(text: str, mark: str = ",") -> list[str]:
-    """The parts of what is one word to a shell."""
+    """Split a value at commas or another mark."""
     return [part.strip() for part in text.split(mark) if part.strip()]

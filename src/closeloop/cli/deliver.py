@@ -115,7 +115,7 @@ def deliver(  # noqa: PLR0913 - one parameter for each flag
 
 
 def run_and_print_delivery(wanted: DeliveryRequest, *, json: bool) -> int:
-    """Deliver it, print what came of it, and say how it went by the exit code."""
+    """Deliver a request and print the result; return the exit code."""
     import anyio
 
     from closeloop import flow
@@ -140,7 +140,7 @@ def run_and_print_delivery(wanted: DeliveryRequest, *, json: bool) -> int:
 def tell_steps(
     tell: Callable[[str], None], begin: Callable[[str], None]
 ) -> Callable[[DeliveryProgress], None]:
-    """A line for each step that begins, and for each that was done before."""
+    """Return a callback that prints a line for each step that starts or was already done."""
 
     def tell_step(progress: DeliveryProgress) -> None:
         if progress.done:
@@ -154,7 +154,7 @@ def tell_steps(
 
 
 def choose_variant(settings: Settings, name: str | None, asked: AskedWork, root: Path) -> str:
-    """The variant that is named, or that a trial of that name assigns; else the first."""
+    """Return the named variant, or the one that the trial of that name assigns; else the first."""
     from closeloop.records.errors import BadInput, unknown_name_error
 
     if name is not None and name not in settings.variants:
@@ -171,7 +171,8 @@ def choose_variant(settings: Settings, name: str | None, asked: AskedWork, root:
 
 
 def assign_by_trial(settings: Settings, name: str, asked: AskedWork, root: Path) -> str:
-    """The variant that a request falls to in a trial; the name itself where no trial has it."""
+    """Return the variant that a trial assigns to a request; the name itself if there is no such
+    trial."""
     from datetime import UTC, datetime
 
     from closeloop.metrics.variant_trials import assign_variant
@@ -195,7 +196,7 @@ def load_order(name: str, settings: Settings, root: Path) -> DeliveryOrder:
 
 
 def read_request(request: str | None, issue: str | None, repo: Path) -> AskedWork:
-    """What somebody typed, a file of it, or standard input; and the issue that they name."""
+    """Read a request from the argument, a file or standard input, and the issue that it names."""
     from closeloop.cli.config import current_user
     from closeloop.cli.console import read_file_content, require_utf8_text
     from closeloop.records.errors import BadInput
@@ -223,7 +224,8 @@ def decode_text(content: bytes, name: str) -> str:
 
 
 def read_issue(name: str, repo: Path) -> HostIssue:
-    """By its number at the host, or from a file as the host's API or `gh issue view` writes it."""
+    """Read an issue by its number at the host, or from JSON of the host's API or `gh issue
+    view`."""
     import anyio
 
     from closeloop.changes.code_host import find_hosted_repository, open_code_host
@@ -259,7 +261,7 @@ STATE_TEXTS = {
 
 
 def render_delivery(result: DeliveryResult) -> Iterator[RenderableType]:
-    """What came of it, in a few lines."""
+    """Render the result in a few lines."""
     from rich.table import Table
     from rich.text import Text
 

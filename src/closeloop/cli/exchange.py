@@ -1,4 +1,4 @@
-"""`closeloop task import` and `closeloop task export`: tasks in the formats of others."""
+"""`closeloop task import` and `closeloop task export`: tasks in formats of other tools."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def import_(
 
 
 def task_digests_in_folder(folder: Path, root: Path, setup: Sequence[str]) -> set[str]:
-    """What the tasks that are there ask: the same must not be asked twice, whatever its name."""
+    """Return the digests of existing tasks: no task is imported twice, whatever its name."""
     from closeloop.records.errors import BadInput
     from closeloop.sandbox.workspaces import resolve_commit
     from closeloop.tasks.task_files import list_task_files, load_task
@@ -106,7 +106,7 @@ def settings_with_test_command(settings: Settings, run: str) -> Settings:
 def read_external_tasks(
     sources: Sequence[Path], settings: Settings, root: Path, clones: Path | None
 ) -> Iterator[Task | str]:
-    """Each task, or why there is none."""
+    """Yield each task, or the reason why it could not be read."""
     from closeloop.records.errors import BadInput
     from closeloop.tasks.task_exchange import (
         SwebenchOptions,
@@ -201,7 +201,7 @@ def export(
 
 
 def write_external_task(task: Task, to: str, out: Path, store: Store) -> bytes:
-    """Write one task's folder, or give its line."""
+    """Write one task's folder, or return its line."""
     from closeloop.records.errors import BadInput
     from closeloop.tasks.task_exchange import (
         list_required_tests,
@@ -225,7 +225,7 @@ def write_external_task(task: Task, to: str, out: Path, store: Store) -> bytes:
 
 
 def require_no_failed_proof(task: Task, proof: Proof | None) -> None:
-    """Others should get no task that is known not to hold."""
+    """Raise BadInput for a task whose proof failed: others should not get it."""
     from closeloop.records.errors import BadInput
 
     if proof is not None and proof.state == "unproved":

@@ -1,4 +1,4 @@
-"""What leaves the store: `closeloop export`, `admin events` and `admin purge`."""
+"""Data that leaves the store: `closeloop export`, `admin events` and `admin purge`."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def export(
 def write_task_logs(
     ids: Sequence[str], store: Store, agents: AgentSignsByName, out: Path | None
 ) -> None:
-    """A line an attempt, each put together when it is written."""
+    """Write one line per attempt, each built when it is written."""
     import msgspec
 
     from closeloop.cli.console import record_to_map
@@ -115,7 +115,7 @@ def write_task_logs(
 
 
 def write_attempts(kind: str, ids: list[str], store: Store, out: Path | None) -> int:
-    """Write them, one at a time; how many had no trace."""
+    """Write attempts, one at a time; return how many had no trace."""
     from closeloop.records.errors import BadInput
     from closeloop.traces import otlp_export, trace_export
 
@@ -137,7 +137,7 @@ def write_attempts(kind: str, ids: list[str], store: Store, out: Path | None) ->
 def write_named_table(
     name: TableName, attempts: Sequence[str], store: Store, book: Rulebook, out: Path | None
 ) -> None:
-    """Write a table in the format that the file's ending names."""
+    """Write a table in the format of the file's extension."""
     from closeloop.metrics.data_tables import TABLE_WRITERS, list_table_rows, table_columns
     from closeloop.records.errors import BadInput
 
@@ -150,7 +150,7 @@ def write_named_table(
 
 
 class ExportedTraces:
-    """Attempts with their traces, each read when it is written."""
+    """Attempts with their traces, each loaded when it is written."""
 
     def __init__(self, ids: list[str], store: Store) -> None:
         self.ids = ids
@@ -169,7 +169,7 @@ class ExportedTraces:
 
 @contextmanager
 def open_output_file(out: Path | None) -> Iterator[BinaryIO]:
-    """A file that is whole or not there, or standard output."""
+    """Open a file that is written completely or not at all, or standard output."""
     if out is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -249,7 +249,7 @@ def print_events(events: Sequence[LogEvent], *, json: bool) -> None:
 
 
 def format_event_line(event: LogEvent) -> str:
-    """`17  2026-01-05 09:00  pull.merged  ann/tally#7  rounds=1`"""
+    """Format an event: `17  2026-01-05 09:00  pull.merged  ann/tally#7  rounds=1`."""
     about = event.repo or event.task or event.attempt or ""
     number = f"#{event.pull}" if event.pull is not None else ""
     details_text = " ".join(
@@ -330,7 +330,7 @@ def purge(
 
 
 def read_secret(file: Path | None, variable: str | None) -> str:
-    """The secret, without the line's end that editors add."""
+    """Read the secret, without the final line break that editors add."""
     import getpass
     import os
 
@@ -358,7 +358,7 @@ def read_secret(file: Path | None, variable: str | None) -> str:
 
 
 def render_purge_result(result: PurgeResult) -> Iterator[RenderableType]:
-    """What was removed, or would be."""
+    """Render what was removed, or would be."""
     from rich.text import Text
 
     records = count_with_noun(result.records, "record")
@@ -378,7 +378,7 @@ def render_purge_result(result: PurgeResult) -> Iterator[RenderableType]:
 
 
 def render_tombstones(tombstones: list[Purge]) -> Iterator[RenderableType]:
-    """A line for each purge."""
+    """Render one line per purge."""
     from rich.text import Text
 
     if not tombstones:

@@ -1,4 +1,4 @@
-"""`closeloop import`: what agents recorded of their own work, read into the store."""
+"""`closeloop import`: read the sessions that agents recorded into the store."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def import_(  # noqa: PLR0913 - one parameter for each flag
 def import_paths(
     places: list[Path], wish: SessionFilter, jobs: int, *, watch: bool, json: bool
 ) -> int:
-    """Read what is there, once, or again and again; and say what it was."""
+    """Import sessions once, or repeatedly with `watch`; print the result."""
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts, print_warning
     from closeloop.flow import import_sessions
@@ -102,14 +102,14 @@ def import_paths(
             for trouble in () if watch else import_warnings(tally):
                 print_warning(trouble)
             if not watch and not json:
-                print_parts(*list_lessons(store, project.settings))
+                print_parts(*list_lessons(store, project.settings, jobs))
             if not watch:
                 return 0 if has_readable_recording(tally) else 2
             time.sleep(WATCH_SECONDS)
 
 
 def parse_since(text: str | None, *, is_end: bool = False) -> datetime | None:
-    """What `--since` says, or `--until`: by this machine's clock where it names no other zone."""
+    """Parse `--since` or `--until`, in this machine's time zone unless it names another."""
     from closeloop.text.wording import parse_moment
 
     if text is None:
@@ -119,7 +119,7 @@ def parse_since(text: str | None, *, is_end: bool = False) -> datetime | None:
 
 @contextmanager
 def show_import_progress(*, quiet: bool) -> Iterator[Callable[[ImportSummary], None]]:
-    """One line that counts, on a terminal."""
+    """Show one counting line on a terminal."""
     from closeloop.cli.console import open_console
 
     output = open_console(stderr=True)
@@ -140,7 +140,7 @@ def show_import_progress(*, quiet: bool) -> Iterator[Callable[[ImportSummary], N
 
 
 def import_tables(tally: ImportSummary) -> Iterator[RenderableType]:
-    """What came of it, by format."""
+    """Build tables of the result, by format."""
     from rich.table import Table
     from rich.text import Text
 
@@ -173,8 +173,8 @@ def import_tables(tally: ImportSummary) -> Iterator[RenderableType]:
 MAX_LISTED_NAMES = 6
 
 
-def list_lessons(store: Store, settings: Settings) -> Iterator[RenderableType]:
-    """What can be learned of the sessions at once; nothing where there is none."""
+def list_lessons(store: Store, settings: Settings, jobs: int) -> Iterator[RenderableType]:
+    """Render the first lessons from the sessions; nothing if there are none."""
     from rich.text import Text
 
     from closeloop.cli.measure import show_measuring_progress
@@ -184,7 +184,10 @@ def list_lessons(store: Store, settings: Settings) -> Iterator[RenderableType]:
     from closeloop.text.wording import format_dollars
 
     lessons = learn_from_sessions(
-        store, project_rulebook(settings), lambda total: show_measuring_progress(total, quiet=False)
+        store,
+        project_rulebook(settings),
+        lambda total: show_measuring_progress(total, quiet=False),
+        jobs=jobs,
     )
     if lessons is None:
         return
@@ -225,13 +228,13 @@ def _name_session(label: str, before: str, title: str | None, why: str) -> Rende
 
 
 def has_readable_recording(tally: ImportSummary) -> bool:
-    """Whether there is a recording that could be read, now or before, asked for or not."""
+    """Check whether any recording was readable, now or earlier, selected or not."""
     was_read = any(count.sessions for count in tally.formats.values())
     return bool(was_read or tally.unchanged > tally.empty or tally.unwanted)
 
 
 def import_warnings(tally: ImportSummary) -> Iterator[str]:
-    """What could not be read, and where to look."""
+    """Yield what could not be read, and where to look."""
     yield from tally.troubles
     if (more := tally.unreadable - len(tally.troubles)) > 0:
         yield f"{count_with_noun(more, 'more file')} could not be read."
@@ -270,7 +273,7 @@ _REPO_NAME = re.compile(r"[\w.-]{1,100}(?:/[\w.-]{1,100}){1,20}")
 
 
 class PullImportOptions(Record):
-    """Whose pull requests are asked for."""
+    """Which pull requests to import."""
 
     github: str | None = None
     gitlab: str | None = None
@@ -279,18 +282,18 @@ class PullImportOptions(Record):
 
 
 class PullImportResult(Record):
-    """What came of it."""
+    """The result of an import of pull requests."""
 
     repo: str
     pulls: int
-    """That were read this time."""
+    """Number read in this run."""
     known: int
     agents: int
-    """How many there are now, and how many of them are an agent's."""
+    """How many of the stored pull requests (`known`) are by agents."""
 
 
 def import_pulls(past: PullImportOptions, *, json: bool) -> int:
-    """Ask for pull requests; exit code 2 where there is none."""
+    """Import pull requests; return exit code 2 if there are none."""
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_line
     from closeloop.records.errors import BadInput
@@ -359,7 +362,7 @@ def _import_from_host(past: PullImportOptions, wanted: BackfillRequest) -> int:
 
 
 def _find_origin(folder: Path) -> str | None:
-    """`owner/name` by the address that a clone was made from; None where it has none."""
+    """Return `owner/name` from the URL of a clone's origin; None if it has none."""
     from closeloop.cli.mine import origin_repo_name
     from closeloop.records.errors import BadInput
 
@@ -371,7 +374,7 @@ def _find_origin(folder: Path) -> str | None:
 
 @contextmanager
 def count_imported_pulls(quiet: bool) -> Iterator[CountCallback]:
-    """One line that counts, on a terminal."""
+    """Show one counting line on a terminal."""
     from closeloop.cli.console import open_console
 
     output = open_console(stderr=True)

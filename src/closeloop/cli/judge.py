@@ -1,4 +1,4 @@
-"""`closeloop judge`: score outputs by a rubric, with the facts first."""
+"""`closeloop judge`: score outputs by a rubric, deterministic facts first."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def judge(  # noqa: PLR0913 - one parameter for each flag
 def require_attempts_or_patch(
     names: Sequence[str], patch: Path | None, request: str | None, *, check: bool
 ) -> None:
-    """Either attempts are judged, or a patch with its request."""
+    """Require either attempts, or a patch with its request."""
     from closeloop.records.errors import BadInput
 
     if bool(names) == (patch is not None):
@@ -170,7 +170,8 @@ def judge_and_print(
     store: Store,
     json: bool,
 ) -> int:
-    """Each output by itself, kept as it comes and told in the end, even where the store is gone."""
+    """Judge and print all outputs; if one could not be saved, print the rest and raise the
+    fault."""
     import anyio
 
     from closeloop.cli.console import print_json, print_parts
@@ -193,7 +194,7 @@ def judge_and_print(
 def load_patch_case(
     patch: Path, request: str, found: ProjectConfiguration, *, check: bool
 ) -> JudgeCase:
-    """A change in a file, with what is known of it."""
+    """Load a change from a file, with the known facts about it."""
 
     from closeloop.cli.console import read_file_content
     from closeloop.grading.tool_outcomes import list_patch_paths
@@ -221,7 +222,7 @@ def load_patch_case(
 
 
 def load_cases(names: Sequence[str], found: ProjectConfiguration, store: Store) -> list[JudgeCase]:
-    """What is to be judged."""
+    """Load the attempts to judge."""
     from closeloop.judges.evaluator import cases_from_submission
     from closeloop.judges.judge_cases import case_from_story
     from closeloop.metrics.attempt_measuring import load_story, project_rulebook
@@ -240,14 +241,14 @@ def load_cases(names: Sequence[str], found: ProjectConfiguration, store: Store) 
 
 
 def read_standard_input() -> Submission:
-    """A request, its plan, and what came of its tasks."""
+    """Read a request, its plan and the results of its tasks."""
     from closeloop.judges.judge_cases import MAX_SUBMISSION_BYTES, read_submission
 
     return read_submission(sys.stdin.buffer.read(MAX_SUBMISSION_BYTES + 1), "standard input")
 
 
 def current_commit_site(found: ProjectConfiguration) -> RepositoryState | None:
-    """The commit that is checked out, which a patch is taken to be for."""
+    """Return the checked-out commit, which is assumed to be the base of a patch."""
     from closeloop.records.errors import BadInput
     from closeloop.records.evaluation import RepositoryState
     from closeloop.sandbox.workspaces import resolve_commit
@@ -292,7 +293,7 @@ def compare_cases(
     store: Store,
     json: bool,
 ) -> int:
-    """Pairs, each asked in both orders."""
+    """Judge pairs, each in both orders."""
     import anyio
     from rich.text import Text
 
@@ -329,7 +330,7 @@ def compare_cases(
 
 
 def render_evaluations(made: Evaluations, stops: Sequence[str]) -> Iterator[RenderableType]:
-    """Each output with what is wrong, then the whole."""
+    """Render each output with its issues, then the total."""
     from rich.text import Text
 
     for evaluation in made.evaluations:
@@ -377,7 +378,7 @@ def render_evaluation(one: Evaluation) -> Iterator[RenderableType]:
             yield Text(f"    “{make_visible(quote[:200])}”", style="dim")
 
 
-# Questions to a judge that are held against people's labels: `judge calibrate` and `ask`.
+# Comparison of a judge with people's labels (`judge calibrate`), and questions (`ask`).
 
 
 TRUST_ROWS = (
@@ -385,7 +386,7 @@ TRUST_ROWS = (
     *("pass rate", "corrected pass rate", "prediction-powered", "allowed to"),
 )
 MAX_CANARIES = 10
-"""Failing outputs that attacks are planted in."""
+"""Failing outputs in which attacks are planted."""
 
 
 def calibrate(
@@ -452,7 +453,8 @@ def load_label_sheet(file: Path, rubric: str) -> LabelSheet:
 
 
 def calibrate_from_sheet(sheet: LabelSheet, file: str) -> Calibration:
-    """Of a judge whose verdicts the file holds itself: anybody's, so nothing of it is kept."""
+    """Calibrate a judge whose verdicts are in the file; nothing is saved, as anybody may have
+    written it."""
     from closeloop.judges.judge_calibration import calibrate_judge as calibrated
     from closeloop.records.evaluation import JudgeVersion
 
@@ -471,7 +473,7 @@ def calibrate_from_sheet(sheet: LabelSheet, file: str) -> Calibration:
 def calibrate_from_store(
     judge: JudgeVersion, labels: Sequence[HumanLabel], store: Store, canaries: CanaryResults | None
 ) -> Calibration:
-    """Of the judge as it is set, by what it judged so far."""
+    """Calibrate the configured judge by its stored verdicts."""
     from msgspec.structs import replace
 
     from closeloop.judges.judge_calibration import calibrate_judge as calibrated
@@ -515,7 +517,7 @@ def plant_canaries(
     models: Sequence[str],
     rubric: str | None,
 ) -> CanaryResults:
-    """Attacks on attempts that people call failures."""
+    """Plant attacks in attempts that people labelled as failures."""
     import anyio
 
     from closeloop.judges.judge_calibration import run_canaries
@@ -552,7 +554,7 @@ def plant_canaries(
 
 
 def render_calibration(made: Calibration) -> Iterator[RenderableType]:
-    """A row for the whole and each criterion, then what else is known."""
+    """Render a row for the total and each criterion, then the other results."""
     from rich.table import Table
     from rich.text import Text
 
@@ -591,14 +593,14 @@ def trust_column(one: JudgeTrust) -> list[str]:
 
 
 def format_share_estimate(one: Estimate | None) -> str:
-    """`83 % (61–94 %)`."""
+    """Format a share: `83 % (61–94 %)`."""
     if one is None:
         return "–"
     return f"{format_percent(one.value)} ({format_percent_range(one.low, one.high)})"
 
 
 def format_estimate(one: Estimate | None) -> str:
-    """Of what is no share, such as kappa."""
+    """Format an estimate that is no share, such as kappa."""
     return "–" if one is None else f"{one.value:.2f} ({one.low:.2f} … {one.high:.2f})"
 
 
@@ -741,7 +743,7 @@ def narrow_analysis(
 
 
 def save_labels_file(file: Path, analysis: Analysis, store: Store) -> None:
-    """What people answer."""
+    """Save people's answers from a file."""
     from closeloop.judges.trace_questions import label_rubric_name
 
     store.judged.save_labels(load_label_sheet(file, label_rubric_name(analysis)).labels)
@@ -750,7 +752,7 @@ def save_labels_file(file: Path, analysis: Analysis, store: Store) -> None:
 def answer_analysis(
     analysis: Analysis, found: ProjectConfiguration, store: Store, limit: int, model: str | None
 ) -> AnalysisResult:
-    """Old answers as they were, new ones asked for now."""
+    """Return stored answers, and ask the model for missing ones."""
     import anyio
 
     from closeloop.gateway import Gateway
@@ -793,7 +795,7 @@ def answer_analysis(
 def load_analysis_stories(
     analysis: Analysis, found: ProjectConfiguration, store: Store, limit: int
 ) -> Iterator[AttemptDetails]:
-    """The attempts that the filter lets through, with what the rules say of each; none sealed."""
+    """Yield the attempts that match the filter, with their measurements, without sealed ones."""
     from closeloop.metrics.attempt_measuring import load_story, project_rulebook
 
     book = project_rulebook(found.settings)
@@ -806,7 +808,7 @@ def load_analysis_stories(
 
 
 def render_tally(made: AnalysisResult) -> Iterator[RenderableType]:
-    """The count, then every yes with what shows it."""
+    """Render the count, then every yes with its evidence."""
     from rich.text import Text
 
     yield Text(make_visible(made.analysis.question.text), style="bold")

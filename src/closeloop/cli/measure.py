@@ -1,4 +1,4 @@
-"""`closeloop measure`: what the rules say of traces, and the process score."""
+"""`closeloop measure`: findings of rules in traces, and the process score."""
 
 from __future__ import annotations
 
@@ -64,13 +64,17 @@ def triage(
     query = TriageQuery(since=parse_since(since), agent=agent, model=model, limit=limit)
     with open_metrics_store() as (store, book):
         report = triage_sessions(
-            store, book, query, lambda total: show_measuring_progress(total, quiet=json)
+            store,
+            book,
+            query,
+            lambda total: show_measuring_progress(total, quiet=json),
+            jobs=os.cpu_count() or 1,
         )
     print_json(report) if json else print_parts(*render_triage(report))
 
 
 def render_triage(report: TriageReport) -> Iterator[RenderableType]:
-    """A table of sessions, and how far its order can be trusted."""
+    """Render a table of sessions, and how reliable its order is."""
     from rich.text import Text
 
     if not report.sessions:
@@ -91,7 +95,7 @@ def render_triage(report: TriageReport) -> Iterator[RenderableType]:
 
 
 def triage_table(report: TriageReport) -> RenderableType:
-    """A row a session."""
+    """Build a table with one row per session."""
     from rich.table import Table
     from rich.text import Text
 
@@ -131,7 +135,7 @@ def triage_table(report: TriageReport) -> RenderableType:
 
 
 def render_reasons(one: SessionTriage) -> RenderableType:
-    """`−` before what speaks for failure, `+` before what speaks against it."""
+    """Render reasons: `−` for signs of failure, `+` for signs of success."""
     from rich.text import Text
 
     from closeloop.metrics.triage import NO_FAILURE_REASON
@@ -147,7 +151,7 @@ def render_reasons(one: SessionTriage) -> RenderableType:
 
 
 def describe_quality(report: TriageReport) -> str:
-    """What the order rests on, and how good it is."""
+    """Describe the basis of the order, and its quality."""
     from closeloop.metrics.triage import MIN_GRADED_SESSIONS
 
     graded = sum(agent.graded for agent in report.agents)
@@ -225,14 +229,16 @@ def measure(
             f"There is no file or folder {ids[0]!r}, and no store here with an attempt of that id."
         )
     results: list[MeasuredAttempt] = []
+    jobs = os.cpu_count() or 1
     if paths:
         with import_into_memory(paths) as store:
-            results += measure_attempts(store, store.list_attempts(), book)
+            results += measure_attempts(store, store.list_attempts(), book, jobs=jobs)
     if not paths or ids:
         with open_existing_store(project.settings, project.root) as store:
             rows = select_measured_rows(store, ids, experiment=experiment, every=all)
             with show_measuring_progress(len(rows), quiet=json or sarif) as tell:
-                results += add_judge_findings(measure_attempts(store, rows, book, tell), store)
+                measured = measure_attempts(store, rows, book, tell, jobs=jobs)
+                results += add_judge_findings(measured, store)
     if sarif:
         print_json(findings_to_sarif(results, book))
     elif json:
@@ -255,7 +261,7 @@ def findings_to_sarif(results: Sequence[MeasuredAttempt], book: Rulebook) -> dic
 
 @contextmanager
 def import_into_memory(paths: Sequence[Path]) -> Iterator[Store]:
-    """Sessions in files, in a store that is gone afterwards."""
+    """Import sessions from files into a temporary store in memory."""
     from closeloop.cli.console import print_warning
     from closeloop.cli.import_ import import_warnings
     from closeloop.flow import import_sessions
@@ -281,7 +287,7 @@ def import_into_memory(paths: Sequence[Path]) -> Iterator[Store]:
 def select_measured_rows(
     store: Store, ids: Sequence[str], *, experiment: str | None, every: bool
 ) -> list[AttemptRow]:
-    """The attempts that are asked for; those at held-out tasks are refused, or left out."""
+    """Return the requested attempts; those at held-out tasks are refused or omitted."""
     from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
     from closeloop.tasks.task_sets import require_unsealed
 
@@ -301,7 +307,7 @@ def select_measured_rows(
 
 @contextmanager
 def show_measuring_progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A bar that fills, on a terminal."""
+    """Show a progress bar on a terminal."""
     from rich.progress import Progress
 
     from closeloop.cli.console import open_console
@@ -316,7 +322,7 @@ def show_measuring_progress(total: int, *, quiet: bool) -> Iterator[Callable[[in
 
 
 def measurement_tables(results: Sequence[MeasuredAttempt]) -> Iterator[RenderableType]:
-    """The attempts, the process score by variant, and the findings."""
+    """Build tables of the attempts, the process score by variant, and the findings."""
     from rich.text import Text
 
     if not results:
@@ -330,11 +336,11 @@ def measurement_tables(results: Sequence[MeasuredAttempt]) -> Iterator[Renderabl
 
 
 def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableType:
-    """A row an attempt."""
+    """Build a table with one row per attempt."""
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.run import OUTCOME_MARKS
+    from closeloop.cli.console import OUTCOME_MARKS
 
     table = Table(
         title="Process measures by attempt", title_justify="left", title_style="bold", box=None
@@ -369,7 +375,7 @@ def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableTyp
 
 
 def process_score_table(results: Sequence[MeasuredAttempt]) -> RenderableType:
-    """The four rates of each variant and its pass rate, as `metrics` has them."""
+    """Build a table of each variant's four rates and pass rate, as `metrics` computes them."""
     from rich.table import Table
 
     table = Table(
@@ -407,7 +413,8 @@ def process_score_table(results: Sequence[MeasuredAttempt]) -> RenderableType:
 
 
 def _format_task_mean(values: Sequence[tuple[MeasuredAttempt, float]]) -> str:
-    """`67 % of 12 (39–86 %)`: a task's repeats are averaged, a session is a task of its own."""
+    """Format `67 % of 12 (39–86 %)`: the repeats of a task are averaged, a session counts as a
+    task."""
     import numpy as np
 
     from closeloop.metrics.metric_figures import rate_bounds
@@ -424,7 +431,7 @@ def _format_task_mean(values: Sequence[tuple[MeasuredAttempt, float]]) -> str:
 
 
 def render_findings(results: Sequence[MeasuredAttempt]) -> Iterator[Text]:
-    """What the rules found, the gravest first, each with the events to look at."""
+    """Render the findings, most severe first, each with its events."""
     from rich.text import Text
 
     all_findings = [
@@ -448,7 +455,7 @@ def render_findings(results: Sequence[MeasuredAttempt]) -> Iterator[Text]:
 
 
 def render_finding_line(finding: Finding, attempt: str | None = None) -> Text:
-    """`spiral  6 rounds of changes … (#4, #9) in 1a2b3c`."""
+    """Render `spiral  6 rounds of changes … (#4, #9) in 1a2b3c`."""
     from rich.text import Text
 
     cited = ", ".join(f"#{number}" for number in finding.events[:6])
@@ -463,12 +470,12 @@ def render_finding_line(finding: Finding, attempt: str | None = None) -> Text:
 
 
 def unsilenced_findings(one: MeasuredAttempt) -> list[Finding]:
-    """The findings that are not silenced."""
+    """Return the findings that are not silenced."""
     return [finding for finding in one.measurement.findings if finding.silenced is None]
 
 
 def finding_weight(one: MeasuredAttempt) -> float:
-    """How much there is to learn from an attempt, roughly."""
+    """Return a rough weight of what can be learned from an attempt."""
     weights = {"error": 3, "warning": 1, "info": 0}
     return sum(weights[finding.severity] for finding in unsilenced_findings(one)) + 2 * len(
         one.measurement.modes
@@ -476,7 +483,7 @@ def finding_weight(one: MeasuredAttempt) -> float:
 
 
 def rule_name_counts(counted: Sequence[Finding]) -> Text:
-    """The rules' names, each once, with how often."""
+    """Render each rule's name once, with its count."""
     from rich.text import Text
 
     text = Text()
@@ -495,7 +502,7 @@ def format_hits(rate: Rate | None) -> str:
 
 
 def format_rate_interval(rate: Rate | None) -> str:
-    """`67 % of 12 (39–86 %)`."""
+    """Format `67 % of 12 (39–86 %)`."""
     if rate is None:
         return "–"
     bounds = format_percent_range(rate.low, rate.high)
@@ -541,7 +548,8 @@ def rule_catalogue_table(
     configured: Mapping[str, ConfiguredDetector],
     known: Mapping[str, RuleQuality],
 ) -> Table:
-    """Three lines a rule: how often it is right on real sessions and on labelled examples."""
+    """Build a table with three lines per rule: its precision on real sessions and on labelled
+    examples."""
     from rich.table import Table
     from rich.text import Text
 
@@ -573,5 +581,5 @@ def _join_rates(*rates: Rate | None) -> str:
 
 
 def format_gate(gate: GateDecision) -> str:
-    """`advises: 12 of 13 right: 7 more have to be read`."""
+    """Format `advises: 12 of 13 right: 7 more have to be read`."""
     return f"{'gates' if gate.gates else 'advises'}: {gate.reason}"

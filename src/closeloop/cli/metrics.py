@@ -1,7 +1,8 @@
-"""Numbers of all work: `closeloop metrics`, `report`, `score` and `score list`."""
+"""Metrics of all work: `closeloop metrics`, `report`, `score` and `score list`."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 MAX_GROUPS = 60
 PAGES_BETWEEN_LINES = 50
-"""Of a dashboard that is written as files."""
+"""Pages between two progress lines when the dashboard is written as files."""
 
 
 def metrics(  # noqa: PLR0913 - one parameter for each flag
@@ -118,11 +119,11 @@ def metrics(  # noqa: PLR0913 - one parameter for each flag
 
 
 NARROW_COLUMNS = ("attempts",)
-"""What a narrow terminal does without."""
+"""Columns that a narrow terminal omits."""
 
 
 def print_cost_report(*, json: bool) -> None:
-    """What work cost, from every side; missing is not zero."""
+    """Print what work cost, by several dimensions; a missing cost is not zero."""
     from closeloop.cli.console import print_json, print_parts
     from closeloop.metrics.work_summary import compute_cost_report
 
@@ -136,7 +137,7 @@ def print_cost_report(*, json: bool) -> None:
 
 
 def render_cost_side(side: MetricsReport) -> Iterator[RenderableType]:
-    """One table of groups, where anything is known of them."""
+    """Render one table of groups, if anything is known about them."""
     by_name = {metric.name: metric for metric in side.definitions}
     known_figures = [figure for figure in side.figures if figure.value is not None]
     if known_figures:
@@ -147,7 +148,7 @@ def render_cost_side(side: MetricsReport) -> Iterator[RenderableType]:
 def load_scored_work(
     scores: Sequence[str] | None,
 ) -> Iterator[tuple[AttemptTable, Store, Rulebook]]:
-    """All attempts that count, with these scores at hand; None is all that were given."""
+    """Load all attempts that count, with these scores; None loads all given scores."""
     from closeloop.cli.config import (
         load_project_scores,
         open_metrics_store,
@@ -157,13 +158,14 @@ def load_scored_work(
     from closeloop.metrics.score_columns import attach_scores
 
     with open_metrics_store() as (store, book):
-        work = load_attempt_table(store, book, tell=print_measuring_progress)
+        jobs = os.cpu_count() or 1
+        work = load_attempt_table(store, book, tell=print_measuring_progress, jobs=jobs)
         tell = print_measuring_progress
         yield attach_scores(work, store, load_project_scores(), scores, tell=tell), store, book
 
 
 def definitions_table(chosen: list[Metric]) -> Iterator[RenderableType]:
-    """A line a metric."""
+    """Render one line per metric."""
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
@@ -175,7 +177,7 @@ def definitions_table(chosen: list[Metric]) -> Iterator[RenderableType]:
 
 
 def render_metrics(found: MetricsReport) -> Iterator[RenderableType]:
-    """A table a family; what nobody recorded is said once, and is not zero."""
+    """Render one table per family; metrics without data are listed once, not shown as zero."""
     from rich.text import Text
 
     if not found.attempts:
@@ -203,7 +205,7 @@ def render_metrics(found: MetricsReport) -> Iterator[RenderableType]:
 
 
 def render_scope_limits(found: MetricsReport) -> Iterator[RenderableType]:
-    """A line for each suggested limit."""
+    """Render one line per suggested limit."""
     from rich.text import Text
 
     from closeloop.metrics.metric_figures import describe_scope_limit
@@ -337,7 +339,7 @@ def report(
 
 
 def write_dashboard_pages(folder: Path) -> None:
-    """The dashboard as it is now; what takes long is said while it goes on."""
+    """Write the current dashboard as files, with progress lines."""
     from closeloop.cli.console import print_line, show_progress
     from closeloop.metrics.attempt_table import load_attempt_table
     from closeloop.store.store import open_existing_store
@@ -370,7 +372,7 @@ def write_dashboard_pages(folder: Path) -> None:
 
 
 def find_report_writer(suffix: str) -> Callable[[ReportContent], bytes]:
-    """What makes the content of a file that is called so."""
+    """Return the writer of a report by file extension."""
     from closeloop.metrics.report_content import as_csv, as_html, as_markdown, as_parquet
     from closeloop.records.errors import unknown_name_error
 
@@ -412,7 +414,7 @@ def print_trends(
 
 
 def render_trends(found: TrendReport) -> Iterator[RenderableType]:
-    """What became worse first; then each course as a line of bars."""
+    """Render regressions first; then each series as a line of bars."""
     from rich.table import Table
     from rich.text import Text
 
@@ -472,7 +474,7 @@ def format_p_value(value: float) -> str:
 
 
 def render_series_bars(course: MetricSeries) -> RenderableType:
-    """A bar a week, from 0 to the highest; weeks with few items are faint."""
+    """Render one bar per week, from 0 to the highest; weeks with few items are faint."""
     from rich.text import Text
 
     recent_stretches = course.stretches[-26:]
@@ -497,13 +499,14 @@ def format_shift(held: PeriodShift | None) -> str:
     return f"{value:+.{decimals}f} ({held.low:+.{decimals}f} … {held.high:+.{decimals}f})"
 
 
-# Tell somebody what became worse: in a file or at an address, each turn once.
+# Alerts about regressions: to a file or a URL, each regression once.
 
 ALERT_TIMEOUT_SECONDS = 15.0
 
 
 def send_regression_alerts(found: TrendReport, where: str, now: datetime) -> None:
-    """Only what is sure and recent; what was told is remembered beside the store."""
+    """Send only certain and recent regressions; those already sent are recorded beside the
+    store."""
     sent_file = load_project(Path.cwd()).root / ".closeloop" / "alerts.jsonl"
     sent_keys = read_sent_keys(sent_file, where)
     new_regressions = select_new_regressions(found, dict.fromkeys(sent_keys), now=now)
@@ -522,7 +525,7 @@ def send_regression_alerts(found: TrendReport, where: str, now: datetime) -> Non
 
 
 def read_sent_keys(memory: Path, where: str) -> set[str]:
-    """The keys that were told there; a line that cannot be read says nothing."""
+    """Return the keys already sent to an address; skip unreadable lines."""
     keys = set()
     for line in memory.read_bytes().splitlines() if memory.exists() else ():
         try:
@@ -535,7 +538,7 @@ def read_sent_keys(memory: Path, where: str) -> set[str]:
 
 
 def post_regressions(address: str, new: list[MetricRegression]) -> None:
-    """One request with all of them; not one that a redirect sends elsewhere."""
+    """Post all regressions in one request, without following redirects."""
     import httpx
 
     body = {"regressions": [record_to_map(one) | {"key": one.key} for one in new]}
@@ -565,7 +568,7 @@ def append_json_lines(file: Path, rows: list[dict[str, object]]) -> None:
         ) from error
 
 
-# Scores
+# Scores.
 
 
 def score(
@@ -636,7 +639,7 @@ def scores(*, json: JsonFlag = False) -> None:
 
 
 def render_scores(summaries: Sequence[ScoreSummary]) -> Iterator[RenderableType]:
-    """A line a score and source; those that people and judges gave first."""
+    """Render one line per score and source; scores from people and judges first."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""`closeloop mine`: make tasks of the repository's past work."""
+"""`closeloop mine`: create tasks from the repository's history."""
 
 from __future__ import annotations
 
@@ -120,14 +120,15 @@ MAX_REASON_CHARS = 160
 MAX_REJECTION_LINES = 5
 MAX_EXAMPLES = 2
 _REASON_DETAIL = re.compile(r"`[^`]+`|'[^']+'|“[^”]+”|\S*[/_:=]\S+|\d+|: .*")
-"""What differs between two commits that were rejected for the same reason."""
+"""Parts of a reason that differ between commits rejected for the same reason."""
 STAGE_LABELS = {"proved": "verified", "refused": "rejected"}
 
 
 def _make_progress_reporter(
     status: Status, titles: dict[str, str]
 ) -> Callable[[MiningEvent], None]:
-    """Reports how many are proved so far, and what is tried; in a log, a line for each event."""
+    """Return a callback that shows how many are verified and what runs; in a log, one line per
+    event."""
     from closeloop.cli.console import make_visible
 
     proved = refused = 0
@@ -188,7 +189,7 @@ def _print_mining_report(
 
 
 def _list_rejections(refused: Mapping[str, str], titles: Mapping[str, str]) -> Iterator[str]:
-    """A line for each commit where there are few or under -v, else for each reason."""
+    """Yield a line per rejected commit if there are few or under -v, else per reason."""
     from closeloop.cli import console
 
     def name_commit(commit: str) -> str:
@@ -228,7 +229,7 @@ def _print_no_work_found(mined: MiningResult, source: str) -> None:
     print_line(f"{nothing} {'Mostly' if reason else 'That is'}: {reason or none}.")
 
 
-# Where `closeloop mine` takes its work from: pull requests, or sessions of agents.
+# Sources of `closeloop mine`: pull requests, or sessions of agents.
 
 MAX_PULLS = 200
 MAX_PUSHES = 10
@@ -238,7 +239,7 @@ _OWNER_AND_NAME = re.compile(r"[/:]([\w.-]{1,100}/[\w.-]{1,100}?)(?:\.git)?/?$")
 async def gather_mining_work(
     source: str, repo: Path, store: Store, found: ProjectConfiguration
 ) -> GatheredWork | None:
-    """What a source other than the history holds; commits that are tasks already are left out."""
+    """Gather work from a source other than git history, without commits that already are tasks."""
     from msgspec.structs import replace
 
     from closeloop.tasks.work_history import gather_pull_work, read_ledger, read_pull_exports
@@ -263,7 +264,7 @@ async def gather_mining_work(
 
 
 def require_pull_export(source: str) -> Path:
-    """The file of pull requests that is named."""
+    """Return the named file of pull requests; raise BadInput if it is missing."""
     from closeloop.records.errors import BadInput
 
     if not Path(source).is_file():
@@ -274,13 +275,14 @@ def require_pull_export(source: str) -> Path:
 
 
 def mining_ledger_file(source: str, root: Path) -> Path:
-    """What was tried of one source says nothing of another, whose words may be better."""
+    """Return the ledger of one source: another source may have better descriptions of the same
+    commits."""
     name = {"git": "mined", "sessions": "mined-sessions"}.get(source, "mined-pulls")
     return root / ".closeloop" / f"{name}.jsonl"
 
 
 def gather_from_sessions(store: Store, repo: Path, settings: Settings) -> GatheredWork:
-    """The sessions that were imported, with the failure modes that rules and people see in them."""
+    """Gather imported sessions, with the failure modes that rules and people found in them."""
     from closeloop.metrics.attempt_measuring import collect_modes, project_rulebook
     from closeloop.tasks.task_files import tag_from_mode
     from closeloop.tasks.work_history import MAX_SESSIONS, gather_session_work
@@ -292,7 +294,8 @@ def gather_from_sessions(store: Store, repo: Path, settings: Settings) -> Gather
 
 
 def tag_merged_pulls(store: Store, settings: Settings) -> dict[str, list[str]]:
-    """By merge commit, the failure modes that rules, checks and people saw in pull requests."""
+    """Return by merge commit the failure modes that rules, checks and people found in pull
+    requests."""
     from closeloop.metrics.attempt_measuring import collect_modes, project_rulebook
     from closeloop.tasks.task_files import tag_from_mode
 
@@ -307,7 +310,7 @@ def tag_merged_pulls(store: Store, settings: Settings) -> dict[str, list[str]]:
 
 
 async def fetch_merged_pulls(repo: Path, kept: Path) -> list[PullExport]:
-    """What GitHub says of merged pull requests; each is kept, so that asking can go on."""
+    """Fetch merged pull requests from GitHub; each is saved, so that fetching can resume."""
     from closeloop.tasks.work_history import append_entry, read_saved_exports
 
     known_requests = read_saved_exports(kept)
@@ -322,7 +325,7 @@ async def fetch_merged_pulls(repo: Path, kept: Path) -> list[PullExport]:
 def open_github_repo(
     repo: str, environ: Mapping[str, str]
 ) -> AbstractAsyncContextManager[CodeHostClient]:
-    """A repository at GitHub, with the token or the app that the environment names."""
+    """Open a repository at GitHub, with the token or app from the environment."""
     from closeloop.changes.code_host import open_code_host, open_github
 
     # Without any, the message says which variable to set.
@@ -330,7 +333,7 @@ def open_github_repo(
 
 
 async def list_merged_pulls(github: CodeHostClient) -> AsyncIterator[ExportedPull]:
-    """Merged pull requests, the latest first."""
+    """List merged pull requests, latest first."""
     from closeloop.tasks.work_history import ExportedPull, convert_github_answer
 
     merged_count = 0
@@ -346,7 +349,7 @@ async def list_merged_pulls(github: CodeHostClient) -> AsyncIterator[ExportedPul
 
 
 async def fetch_pull_export(github: CodeHostClient, pull: ExportedPull) -> PullExport:
-    """A pull request with its issue, its review and what CI said of each push."""
+    """Fetch a pull request with its issue, its review and the CI results of each push."""
     from closeloop.changes.code_host import CodeHostRefused
     from closeloop.tasks.work_history import (
         ExportedCheckRun,
@@ -386,7 +389,7 @@ async def fetch_pull_export(github: CodeHostClient, pull: ExportedPull) -> PullE
 
 
 def origin_repo_name(repo: Path) -> str:
-    """`owner/name`, by the address that a clone was made from."""
+    """Return `owner/name` from the URL of the clone's origin."""
     from closeloop.git import try_git_text
     from closeloop.records.errors import BadInput
 

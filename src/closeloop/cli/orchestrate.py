@@ -1,4 +1,4 @@
-"""`closeloop orchestrate`: a request in tasks, done by sub-agents, judged, and tried again."""
+"""`closeloop orchestrate`: split a request into subtasks, run sub-agents, judge, and retry."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def show_plan(name: str, store: Store, *, diff: bool, json: bool) -> int:
 
 
 def refuse_patch(story: OrchestrationHistory, merged_patch: str) -> str | None:
-    """Why there is no change of a plan to be applied; None where there is."""
+    """Return why a plan has no change to apply; None if it has one."""
     ending, name = story.ending, story.plan.id
     if ending is None:
         return (
@@ -121,7 +121,7 @@ def refuse_patch(story: OrchestrationHistory, merged_patch: str) -> str | None:
 
 
 def plan_to_map(story: OrchestrationHistory, grade: PlanGrade | None) -> dict[str, Any]:
-    """A plan for programs."""
+    """Convert a plan to a map for JSON output."""
     from closeloop.cli.console import record_to_map
     from closeloop.orchestration.plan_execution import measure_plan_rates
 
@@ -133,7 +133,7 @@ def plan_to_map(story: OrchestrationHistory, grade: PlanGrade | None) -> dict[st
 
 
 def plans_table(rows: list[OrchestrationRow], under_way: Collection[str]) -> RenderableType:
-    """A row a plan."""
+    """Build a table with one row per plan."""
     from rich.table import Table
     from rich.text import Text
 
@@ -161,7 +161,7 @@ def plans_table(rows: list[OrchestrationRow], under_way: Collection[str]) -> Ren
 
 
 def render_plan(story: OrchestrationHistory, grade: PlanGrade | None) -> Iterator[RenderableType]:
-    """One plan: its verdict and grade, its tries, its rates, what it cost."""
+    """Render one plan: its verdict and grade, its tries, its rates, its cost."""
     from rich.text import Text
 
     from closeloop.orchestration.plan_execution import measure_plan_rates
@@ -217,7 +217,7 @@ def render_plan(story: OrchestrationHistory, grade: PlanGrade | None) -> Iterato
 
 
 def render_whole_failures(story: OrchestrationHistory) -> Iterator[RenderableType]:
-    """Why all changes together fail, though tasks passed."""
+    """Render why all changes together fail although tasks passed."""
     from rich.text import Text
 
     from closeloop.orchestration.plan_execution import describe_failing_checks
@@ -231,7 +231,7 @@ def render_whole_failures(story: OrchestrationHistory) -> Iterator[RenderableTyp
 
 
 def plan_tries_table(story: OrchestrationHistory) -> Table:
-    """A row a try, by task."""
+    """Build a table with one row per try, by task."""
     from rich.table import Table
     from rich.text import Text
 
@@ -256,7 +256,7 @@ def plan_tries_table(story: OrchestrationHistory) -> Table:
 
 
 def describe_problem(one: SubtaskTry) -> str:
-    """What was wrong with a try, shortened."""
+    """Return the problem of a try, truncated."""
     if one.assessment is None:
         return "not judged yet"
     texts = [issue.text for issue in one.assessment.issues] or [one.assessment.why or ""]
@@ -267,7 +267,7 @@ def describe_problem(one: SubtaskTry) -> str:
 
 
 def render_plan_trend(trend: PlanTrend) -> Iterator[RenderableType]:
-    """By day: the plans that ended by grade, then the tries by version of the judge."""
+    """Render by day the plans that ended by grade, then the tries by version of the judge."""
     from rich.table import Table
     from rich.text import Text
 
@@ -341,10 +341,10 @@ AGENT_CONFIG_NAME = "agent_config.json"
 
 
 class OrchestrateOptions(Record):
-    """What somebody typed, settled."""
+    """The options of the command, resolved."""
 
     settings: Settings
-    """With the thresholds that hold here."""
+    """With the thresholds for plans applied."""
     root: Path
     terms: OrchestrateSettings
     repo: Path | None
@@ -417,7 +417,7 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
 
 
 def run_and_print_plan(asked: OrchestrateOptions) -> int:
-    """Do the work and say what came of it; the exit code."""
+    """Run the plan and print the result; return the exit code."""
     import anyio
 
     from closeloop.cli.console import print_json, print_parts, print_warning
@@ -440,7 +440,7 @@ def run_and_print_plan(asked: OrchestrateOptions) -> int:
 def read_plan_or_request(
     plan: Path | None, request: str | None, settings: Settings
 ) -> str | OrchestrationPlan:
-    """What to plan, or the plan."""
+    """Return the request to plan, or the plan."""
     from closeloop.cli.console import read_file_content, require_utf8_text
     from closeloop.orchestration.plan_request import MAX_BLUEPRINT_BYTES, read_blueprint
     from closeloop.records.errors import BadInput
@@ -458,7 +458,7 @@ def read_plan_or_request(
 
 
 def load_orchestrate_settings(settings: Settings, root: Path) -> OrchestrateSettings:
-    """`[orchestrate]`, as `agent_config.json` beside it changes it."""
+    """Load `[orchestrate]`, with the overrides of `agent_config.json` beside it."""
     from closeloop.cli.config import MAX_CONFIG_BYTES
     from closeloop.cli.console import read_file_content
     from closeloop.records.errors import BadInput
@@ -488,7 +488,7 @@ def require_sensible_settings(terms: OrchestrateSettings) -> None:
 def choose_workers(
     settings: Settings, terms: OrchestrateSettings, agent: str | None, model: str | None
 ) -> tuple[Settings, OrchestrateSettings]:
-    """Who works: by flags, by the settings, else the first variant."""
+    """Choose the workers: by flags, by the settings, else the first variant."""
     from msgspec.structs import replace
 
     from closeloop.cli.run import apply_run_flags
@@ -524,7 +524,7 @@ def load_saved_plan(name: str, settings: Settings, root: Path) -> Orchestration:
 def restore_workers_and_judges(
     plan: Orchestration, settings: Settings, terms: OrchestrateSettings
 ) -> tuple[Settings, OrchestrateSettings]:
-    """With who worked and judged when the plan was begun."""
+    """Return the settings with the workers and judges with which the plan started."""
     from msgspec.structs import replace
 
     if plan.written is not None and plan.worker not in settings.variants:
@@ -535,7 +535,7 @@ def restore_workers_and_judges(
 def choose_planner_and_judges(
     settings: Settings, terms: OrchestrateSettings, planner: str | None, judges: list[str] | None
 ) -> OrchestrateSettings:
-    """Who plans and who judges, where that is said."""
+    """Set the planner and the judges, if given."""
     from msgspec.structs import replace
 
     from closeloop.records.errors import BadInput
@@ -557,7 +557,7 @@ def choose_planner_and_judges(
 
 
 def apply_thresholds(settings: Settings, terms: OrchestrateSettings) -> Settings:
-    """What it takes to pass, as it is set for plans."""
+    """Return the settings with the thresholds for plans."""
     from msgspec.structs import replace
 
     from closeloop.judges.judge_panel import merge_thresholds
@@ -571,7 +571,7 @@ def apply_thresholds(settings: Settings, terms: OrchestrateSettings) -> Settings
 async def run_orchestration(
     asked: OrchestrateOptions, begun: Callable[[str], None]
 ) -> tuple[OrchestrationHistory, PlanGrade | None]:
-    """Open what is needed, plan, and carry it out; whoever asks hears the plan's id early."""
+    """Open resources, plan, and run the plan; `begun` gets the plan's id early."""
     from closeloop.attempts.experiment_run import open_run_context
     from closeloop.attempts.run_resources import require_prices
     from closeloop.cli.console import print_warning
@@ -622,7 +622,7 @@ async def run_orchestration(
 
 
 def warn_of_uncommitted_files(repo: Path | None) -> None:
-    """Agents begin from the last commit, which may not be what is in front of the user."""
+    """Warn of uncommitted files: agents start from the last commit."""
     from closeloop.cli.console import print_warning
     from closeloop.sandbox.workspaces.workspace_patches import count_uncommitted_files
 
@@ -635,7 +635,8 @@ def warn_of_uncommitted_files(repo: Path | None) -> None:
 
 
 def list_needed_variants(asked: OrchestrateOptions) -> Sequence[str]:
-    """Who must be ready: whoever may be chosen, and those that tasks name."""
+    """Return the variants that must be ready: those that may be chosen, and those that tasks
+    name."""
     from closeloop.records.orchestration import Orchestration, OrchestrationPlan
 
     plan_or_request = asked.what
@@ -651,7 +652,7 @@ def list_needed_variants(asked: OrchestrateOptions) -> Sequence[str]:
 
 
 def print_plan_step(told: OrchestrationProgress) -> None:
-    """One line for each step."""
+    """Print one line per step."""
     from closeloop.cli.console import print_warning
 
     where = f"{told.task}, try {told.number}" if told.number else told.task

@@ -1,4 +1,4 @@
-"""`closeloop prompt`: the system prompts that agents ran under, and what came of each."""
+"""`closeloop prompt`: the system prompts of agents, and the results under each."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def results(
 
 
 def render_prompt_effect(effect: PromptEffect) -> Iterator[RenderableType]:
-    """The verdict first, then what it rests on."""
+    """Render the verdict first, then its evidence."""
     from rich.text import Text
 
     from closeloop.metrics.variant_trials import describe_needed
@@ -354,7 +354,7 @@ def start_trial(
     horizon: int | None,
     catalogue: ScoreCatalogue,
 ) -> Trial:
-    """Written once: a trial that is changed while it runs shows nothing."""
+    """Start a trial; it cannot be changed, because a changed trial would show nothing."""
     from msgspec.structs import replace
 
     from closeloop.metrics.variant_trials import MEMORY_TRIAL, parse_shares, require_rate
@@ -380,7 +380,7 @@ def start_trial(
 
 
 def find_trial(store: Store, name: str, score: str) -> Trial:
-    """A trial that runs; of memory's, the score that decides is chosen when one looks."""
+    """Return a running trial; for the trial of memory, `score` selects the deciding score."""
     from closeloop.cli.config import load_project
     from closeloop.metrics.variant_trials import list_trials
     from closeloop.records.errors import unknown_name_error
@@ -393,7 +393,7 @@ def find_trial(store: Store, name: str, score: str) -> Trial:
 
 
 def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
-    """A row a variant, then what may be called."""
+    """Render one row per variant, then the conclusion."""
     from rich.table import Table
     from rich.text import Text
 

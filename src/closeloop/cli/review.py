@@ -1,4 +1,4 @@
-"""`closeloop review`: look at what agents made, one change after the other, by the keyboard."""
+"""`closeloop review`: review agents' changes one by one, with the keyboard."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def review(
 
 
 def review_queue(queue: ReviewQueue, item: str | None, who: str, *, json: bool) -> int:
-    """One item after the other, until there is none or the reviewer quits."""
+    """Review one item after the other, until there is none or the reviewer quits."""
 
     from closeloop.reviews.review_queue import (
         load_blind_trace,
@@ -147,7 +147,7 @@ def review_queue(queue: ReviewQueue, item: str | None, who: str, *, json: bool) 
 
 
 def read_answers_file(file: Path, item: str | None, who: str, now: datetime) -> list[HumanReview]:
-    """Answers from a file; who and what they are about may be said on the command line."""
+    """Read answers from a file; the command line may give the reviewer and the item."""
     from closeloop.cli.console import read_file_content
     from closeloop.reviews.review_queue import read_answers
 
@@ -159,15 +159,15 @@ def read_answers_file(file: Path, item: str | None, who: str, now: datetime) -> 
     return read_answers(content, str(file), item, who, now)
 
 
-# Single keys from the keyboard; a line's first letter where there is no terminal.
+# Single keys from the keyboard; without a terminal, the first letter of a line.
 
 ENTER = "\n"
 END_OF_INPUT = "\x04"
-"""Nothing more will come: the end of the input, or Control-D."""
+"""End of the input, or Control-D."""
 
 
 def read_key() -> str:
-    """The next key, in lower case."""
+    """Read the next key, in lower case."""
     if not sys.stdin.isatty():
         line = sys.stdin.readline()
         return END_OF_INPUT if not line else (line.strip()[:1].lower() or ENTER)
@@ -177,7 +177,7 @@ def read_key() -> str:
 
 
 def _read_character() -> str:
-    """One character of the terminal. What is typed after it remains there for the next reader."""
+    """Read one character from the terminal; later ones remain for the next reader."""
     decoder = getincrementaldecoder("utf-8")("replace")
     while byte := os.read(sys.stdin.fileno(), 1):
         if character := decoder.decode(byte):
@@ -186,20 +186,20 @@ def _read_character() -> str:
 
 
 def has_waiting_input() -> bool:
-    """Whether something was typed or pasted into the terminal that nobody has read."""
+    """Check whether the terminal has unread input, typed or pasted."""
     with _unbuffered_input():
         return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def read_line() -> str | None:
-    """A line of text; None at the end of the input."""
+    """Read a line of text; None at the end of the input."""
     text = sys.stdin.readline()
     return text.strip() if text else None
 
 
 @contextmanager
 def _unbuffered_input() -> Iterator[None]:
-    """Keys as they are pressed; Control-C still stops us."""
+    """Read keys as they are pressed; Control-C still interrupts."""
     try:
         import termios
         import tty
@@ -214,7 +214,7 @@ def _unbuffered_input() -> Iterator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-# One item of the review queue at the keyboard: questions, a verdict, and what to note.
+# One item of the review queue at the keyboard: questions, a verdict and notes.
 
 FAILURE_MODES: tuple[FailureMode, ...] = get_args(FailureMode)
 KEY_HELP = (
@@ -225,18 +225,18 @@ ANSWER_WORDS = {"yes": "yes", "no": "no", "partly": "partly", "none": "none was 
 
 
 class ReviewQuit(Exception):
-    """The reviewer will go on later."""
+    """The reviewer quits, to continue later."""
 
 
 class ReviewKeyboard(Record):
-    """An item at the keyboard: what shows its evidence, and what keeps each answer."""
+    """One item at the keyboard: callbacks that show its evidence and save each answer."""
 
     item: ReviewItem
     save: Callable[[HumanReview], None]
     load_trace: Callable[[], Trace | None]
 
     def show_evidence(self, pressed: str) -> None:
-        """What a key shows that answers nothing."""
+        """Show the evidence that a key stands for."""
         if pressed == "d":
             print_outputs(self.item, "patch")
         elif pressed == "t":
@@ -246,7 +246,7 @@ class ReviewKeyboard(Record):
 
 
 def ask_for_review(keyboard: ReviewKeyboard, draft: HumanReview) -> HumanReview:
-    """The answers to all questions; every answer is saved as it is given. Quit to go on later."""
+    """Ask all questions, saving every answer at once; raise ReviewQuit to continue later."""
     began = time.monotonic()
     print_review_item(keyboard.item)
     questions = keyboard.item.questions
@@ -279,7 +279,7 @@ def ask_for_review(keyboard: ReviewKeyboard, draft: HumanReview) -> HumanReview:
 
 
 def ask_for_notes() -> str:
-    """What the reviewer writes besides."""
+    """Read the reviewer's notes."""
     print_line("Notes, in one line; Enter for none:")
     notes = read_line()
     if notes is None:
@@ -290,7 +290,7 @@ def ask_for_notes() -> str:
 def apply_key(
     draft: HumanReview, pressed: str, questions: Sequence[ReviewQuestion], place: int
 ) -> HumanReview:
-    """The draft with the question at that place answered, or with all that are open answered."""
+    """Return the draft with the question at that index answered; with `a`, all open ones."""
     if pressed == "b":
         return draft
     if pressed != "a":
@@ -303,7 +303,8 @@ def apply_key(
 
 
 def ask_question(question: ReviewQuestion, keyboard: ReviewKeyboard) -> str:
-    """The key that answers, `b`, or `a`."""
+    """Return the key that answers, `b` to go back, `a` for all, or Enter to skip an optional
+    question."""
     keys = [f"{key} {ANSWER_WORDS[word]}" for key, word in question.keys.items()]
     keys += ["Enter to skip"] if question.optional else []
     print_line(f"\n{question.text} ({', '.join(keys)})")
@@ -321,7 +322,7 @@ def ask_question(question: ReviewQuestion, keyboard: ReviewKeyboard) -> str:
 def ask_failure_tags(
     chosen: tuple[FailureMode, ...], keyboard: ReviewKeyboard
 ) -> tuple[FailureMode, ...] | None:
-    """Numbers turn a failure mode on and off; what is suggested is on already. None goes back."""
+    """Toggle failure modes by number; suggested ones are on. None goes back."""
     chosen_modes = {mode: mode in chosen for mode in FAILURE_MODES}
     while True:
         marks = [
@@ -347,7 +348,7 @@ def ask_failure_tags(
 
 
 def print_review_item(item: ReviewItem) -> None:
-    """What was asked for, what came back, what the checks say; the diff by `d`."""
+    """Print the request, the result and the checks; `d` shows the diff."""
     print_line(f"\n── {item.title} {'(blind)' if item.blind else ''}".rstrip())
     if item.url:
         print_line(item.url)
@@ -364,7 +365,7 @@ def print_review_item(item: ReviewItem) -> None:
 
 
 def print_outputs(item: ReviewItem, field: Literal["patch", "answer"]) -> None:
-    """The changes or the answers, of attempts at one request side by side."""
+    """Print the changes or answers; attempts at one request side by side."""
     from rich.table import Table
     from rich.text import Text
 
@@ -392,7 +393,7 @@ def _describe_output(output: ReviewOutput, field: Literal["patch", "answer"]) ->
 
 
 def print_trace(trace: Trace | None) -> None:
-    """How the work came about, without the names of who did it."""
+    """Print the trace, without the names of agent and model."""
     from closeloop.cli.console import print_parts
     from closeloop.cli.show import render_trace_events
 

@@ -19,7 +19,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from closeloop.cli.console import JsonFlag, make_visible, open_console, print_warning
+from closeloop.cli.console import (
+    OUTCOME_MARKS,
+    JsonFlag,
+    failure_reason,
+    make_visible,
+    open_console,
+    print_warning,
+)
 from closeloop.records.attempt import AWAITING_REVIEW
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
@@ -44,11 +51,12 @@ if TYPE_CHECKING:
     from closeloop.store import Store
 
 
-# What a run prints: a forecast before it, its progress, and its results.
+# Output of a run: forecast, progress and results.
 
 
 def print_forecast(forecast: ExperimentForecast, several: bool) -> None:
-    """How many attempts, how long and how much; and what they can show, as `compare` says it."""
+    """Print the number of attempts, duration and cost, and what they can show, as `compare` says
+    it."""
     from closeloop.metrics.variant_pairs import describe_detectable
 
     parts = [f"{forecast.missing} of {forecast.attempts} attempts to run"]
@@ -73,7 +81,7 @@ def print_nothing_to_run(plan: ExperimentPlan) -> None:
 
 
 def confirm_cost(forecast: ExperimentForecast, *, yes: bool) -> None:
-    """Ask before money is spent; BadInput where nobody can answer, or answers no."""
+    """Ask before spending money; raise BadInput if nobody can answer, or the answer is no."""
     if not forecast.paid or forecast.missing == 0 or yes:
         return
     models = ", ".join(make_visible(model) for model in forecast.paid)
@@ -90,19 +98,19 @@ def confirm_cost(forecast: ExperimentForecast, *, yes: bool) -> None:
 
 
 def describe_duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h`."""
+    """Format a duration: `40 s`, `12 min`, `3.5 h`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-# What a run shows while it goes on: a bar, counts, cost and the time left.
+# Progress of a run: a bar, counts, cost and the remaining time.
 
 OUTCOME_WORDS = {"pass": "passed", "fail": "failed"}
 
 
 class RunProgressBar:
-    """Counts what it is told and keeps the bar up to date."""
+    """Counts steps of the run and updates the progress bar."""
 
     def __init__(
         self,
@@ -115,9 +123,9 @@ class RunProgressBar:
         self.tasks = len(plan.tasks)
         self.clock = clock
         self.started_at: float | None = None
-        """When the first attempt of this run began."""
+        """When the first attempt of this run started."""
         self.finished = 0
-        """Attempts that this run made."""
+        """Number of attempts that this run finished."""
         self.expected_end: float | None = None
         self.prepared = 0
         self.skipped: dict[str, str] = {}
@@ -125,7 +133,7 @@ class RunProgressBar:
         self.counts: Counter[str] = Counter()
         self.cost = 0.0
         self.held: str | None = None
-        """Why attempts were not begun."""
+        """Why attempts were not started."""
         self.waiting = {variant.name: self.tasks * self.repeats for variant in plan.variants}
         self.bar = bar
         self.line: TaskID | None = None
@@ -135,7 +143,7 @@ class RunProgressBar:
             )
 
     def record_step(self, told: Told) -> None:
-        """One step of the run."""
+        """Record one step of the run."""
         slot = (told.task, told.variant, told.number)
         match told.stage:
             case "prepared":
@@ -153,7 +161,7 @@ class RunProgressBar:
         self.draw_bar()
 
     def _record_finished_slot(self, told: Told) -> None:
-        """A slot that this run will not touch again."""
+        """Record a slot that this run has finished."""
         self.waiting[told.variant or ""] -= 1
         row = told.row
         if told.stage == "settled" and row is not None:
@@ -168,7 +176,7 @@ class RunProgressBar:
             self.held = told.why or self.held
 
     def _estimate_end(self) -> float | None:
-        """When the last attempt ends at the pace so far; None while too few are finished."""
+        """Estimate when the last attempt ends; None while too few are finished."""
         from closeloop.attempts.run_resources import estimate_seconds_left
 
         if self.started_at is None:
@@ -178,7 +186,7 @@ class RunProgressBar:
         return None if seconds_left is None else now + seconds_left
 
     def describe_time_left(self) -> str:
-        """`about 40 s left`; empty while that is not known, and once less than a second is left."""
+        """Return `about 40 s left`; empty if unknown, or if less than a second is left."""
         seconds_left = 0.0 if self.expected_end is None else self.expected_end - self.clock()
         return "" if seconds_left < 1 else f"about {describe_duration(seconds_left)} left"
 
@@ -201,7 +209,7 @@ class RunProgressBar:
 
 @contextmanager
 def show_run_progress(plan: ExperimentPlan, *, quiet: bool) -> Iterator[RunProgressBar]:
-    """A bar on the terminal; nothing where nobody watches."""
+    """Show a bar on the terminal; nothing if it is not one."""
     output = open_console(stderr=True)
     if quiet or not output.is_terminal:
         yield RunProgressBar(plan, None)
@@ -233,19 +241,18 @@ def show_run_progress(plan: ExperimentPlan, *, quiet: bool) -> Iterator[RunProgr
         yield RunProgressBar(plan, bar)
 
 
-# The table of a run: which variant did what, how, and where to look next.
+# Result tables of a run: outcomes by variant, and where to look next.
 
-OUTCOME_MARKS = {"pass": ("✓", "green"), "fail": ("✗", "red"), "unscored": ("?", "yellow")}
 MAX_POINTERS = 6
 MAX_REASON_CHARS = 110
 TEST_PATH = re.compile(r"[\w./-]+(?:::\w+)*::(?=\w)")
-"""The file and class of a test: its name says enough in a table."""
+"""File and class of a test; removed in tables, where its name suffices."""
 
 
 def run_summary_tables(
     results: ExperimentResults, look: HeldOutRun | None = None
 ) -> list[RenderableType]:
-    """The outcomes by task, what the variants have in common, and what to look at.
+    """Build tables of outcomes by task and totals by variant, and list what to look at.
 
     Held-out tasks come after those of dev, under a heading with the ledger's entry.
     """
@@ -266,7 +273,7 @@ def run_summary_tables(
 
 
 def run_outcomes_table(results: ExperimentResults) -> Table:
-    """A row a task, a column a variant, a mark an attempt."""
+    """Build a table with a row per task, a column per variant and a mark per attempt."""
     table = Table(title="Outcomes by task", title_justify="left", title_style="bold", box=None)
     table.add_column("task", no_wrap=True)
     for variant in results.variants:
@@ -288,7 +295,7 @@ def run_outcomes_table(results: ExperimentResults) -> Table:
 
 
 def render_outcome_cell(rows: Sequence[AttemptRow], would_merge: Mapping[str, float]) -> Text:
-    """`✓✓✗ 1 of 2 tests still fails`: a mark for each repeat, and the first reason."""
+    """Render `✓✓✗ 1 of 2 tests still fails`: a mark for each repeat, and the first reason."""
     cell, reasons = Text(), []
     for row in rows:
         outcome = row.outcome or "unscored"
@@ -304,16 +311,8 @@ def render_outcome_cell(rows: Sequence[AttemptRow], would_merge: Mapping[str, fl
     return cell if rows else Text("not finished", style="dim")
 
 
-def failure_reason(row: AttemptRow) -> str:
-    """Why it did not pass, in a line; nothing but this says that an unchecked agent crashed."""
-    reason = row.reason or row.outcome_cause or row.cause or ""
-    if row.is_for_review and row.exit == "crashed":
-        reason += f"; the agent crashed: {row.cause or 'unknown reason'}"
-    return make_visible(reason)
-
-
 def run_variants_table(results: ExperimentResults) -> Table:
-    """What each variant did over all of its attempts. Counts, not rates: few tasks prove little."""
+    """Build a table of each variant's totals. Counts, not rates: few tasks prove little."""
     table = Table(title="Totals by variant", title_justify="left", title_style="bold", box=None)
     table.add_column("")
     for variant in results.variants:
@@ -353,7 +352,7 @@ def run_variants_table(results: ExperimentResults) -> Table:
 
 
 def attempts_to_look_at(results: ExperimentResults) -> Iterable[RenderableType]:
-    """Where to look next: the attempts that went wrong, one of each task and variant."""
+    """List failed attempts to look at, one for each task and variant."""
     names = {variant.digest: variant.name for variant in results.variants}
     listed_slots: set[tuple[str | None, str | None]] = set()
     failed_rows = [row for row in results.attempts if row.outcome == "fail" or row.is_unscored]
@@ -368,7 +367,7 @@ def attempts_to_look_at(results: ExperimentResults) -> Iterable[RenderableType]:
 
 
 def review_pointers(results: ExperimentResults) -> Iterator[RenderableType]:
-    """What awaits review, and how it is done; once all of it is, what that comes to."""
+    """Say what awaits review and how to review it; once all is reviewed, how to compare."""
     rows = [row for row in results.attempts if row.is_for_review and row.replay_of is None]
     waiting = [row for row in rows if row.id not in results.would_merge]
     if waiting:
@@ -382,7 +381,7 @@ def review_pointers(results: ExperimentResults) -> Iterator[RenderableType]:
 
 
 def interest_of_attempt(row: AttemptRow, results: ExperimentResults) -> int:
-    """How much there is to learn from it, roughly."""
+    """Return a rough weight of what can be learned from it."""
     measurement = results.measurements.get(row.id)
     errors = [one for one in measurement.findings if one.severity == "error"] if measurement else []
     return (row.out_of_scope or 0) + (row.broken or 0) + 2 * len(errors)
@@ -391,7 +390,7 @@ def interest_of_attempt(row: AttemptRow, results: ExperimentResults) -> int:
 def _make_rule_counter(
     results: ExperimentResults, rule: str
 ) -> Callable[[Sequence[AttemptRow]], str]:
-    """Counts attempts with a finding of that rule."""
+    """Return a function that counts attempts with a finding of that rule."""
 
     def has_finding(row: AttemptRow) -> bool:
         measurement = results.measurements.get(row.id)
@@ -407,7 +406,7 @@ def format_pass_count(rows: Sequence[AttemptRow]) -> str:
 
 
 def format_broken_count(rows: Sequence[AttemptRow]) -> str:
-    """Nothing is known of attempts after which no test ran."""
+    """Format the number of attempts that broke tests; a dash if no tests ran after any of them."""
     tested = [row for row in rows if row.outcome in ("pass", "fail") and row.broken is not None]
     return str(sum(bool(row.broken) for row in tested)) if tested else "–"
 
@@ -448,13 +447,13 @@ def _is_attempt_of(row: AttemptRow, task: str, variant: str) -> bool:
 
 
 class RunOptions(Record):
-    """What the flags and the configuration come to."""
+    """The options of a run, from flags and configuration."""
 
     settings: Settings
     root: Path
     wanted: ExperimentSettings
     name: str | None
-    """The experiment's, in the configuration."""
+    """Name of the experiment in the configuration."""
     variants: tuple[str, ...]
     mode: RunMode
     held_out: bool
@@ -699,7 +698,7 @@ async def run_planned_attempts(
 
 
 def warn_of_sandbox_gaps(workspaces: WorkspacePool) -> None:
-    """Say what the sandbox of this machine does not enforce."""
+    """Warn of limits that the sandbox of this machine does not enforce."""
     from closeloop.attempts.run_resources import sandbox_description
     from closeloop.cli.console import print_warning
 
@@ -710,7 +709,8 @@ def warn_of_sandbox_gaps(workspaces: WorkspacePool) -> None:
 def build_experiment_settings(
     settings: Settings, name: str | None, tasks: tuple[str, ...], repeats: int | None
 ) -> ExperimentSettings:
-    """The experiment of that name, or one of all variants, as the flags and `[run]` change it."""
+    """Return the experiment of that name, or one of all variants, with overrides of flags and
+    `[run]`."""
     from msgspec.structs import replace
 
     from closeloop.cli.console import require_positive_flags
@@ -739,7 +739,7 @@ def apply_run_flags(
     agents: Sequence[str] | None = None,
     models: Sequence[str | None] | None = None,
 ) -> Settings:
-    """The settings with the variants that the flags name."""
+    """Return the settings with the variants that the flags name."""
     from msgspec.structs import replace
 
     from closeloop.records.settings import VariantSettings
@@ -757,7 +757,7 @@ def apply_run_flags(
 def apply_prompts(
     settings: Settings, names: Sequence[str], prompts: Sequence[str] | None
 ) -> tuple[Settings, list[str]]:
-    """The chosen variants, each with every prompt that is given."""
+    """Return the chosen variants, each combined with every given prompt."""
     from msgspec.structs import replace
 
     from closeloop.records.errors import unknown_name_error
@@ -777,7 +777,7 @@ def apply_prompts(
     return replace(settings, variants=settings.variants | prompt_variants), list(prompt_variants)
 
 
-# The sample project, built and run
+# The sample project: build and run.
 
 DEMO_FOLDER = Path("closeloop-demo")
 DEMO_INTRODUCTION = """
@@ -824,7 +824,7 @@ def demo(folder: Path = DEMO_FOLDER, /) -> int:
 
 
 def run_closeloop(*arguments: str) -> int:
-    """Run a command in a process of its own, as somebody would type it.
+    """Run a command in a separate process, as a user would type it.
 
     Ctrl-C reaches both processes: the command decides how to end, and reports it.
     """
@@ -837,7 +837,7 @@ def run_closeloop(*arguments: str) -> int:
 
 
 def require_pytest() -> None:
-    """The sample project's tests are pytest's."""
+    """Raise BadInput if pytest is missing, which the sample project's tests need."""
     from importlib.util import find_spec
 
     if find_spec("pytest") is None:

@@ -1,4 +1,4 @@
-"""What is served until it is stopped: the dashboard, a gateway, a scripted model."""
+"""Servers that run until stopped: the dashboard, a gateway, a scripted model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 REQUEST_WAIT_SECONDS = 5.0
-"""So long a request waits for a database that went away."""
+"""Seconds that a request waits for an unavailable database."""
 
 
 def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None) -> None:
@@ -101,7 +101,8 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
 
 
 def _is_project(project: ProjectConfiguration) -> bool:
-    """Whether what agents send belongs here: the folder is set up, or says where its store is."""
+    """Check whether the folder is a project: a configured one, a git repository, or one with its
+    own store."""
     from closeloop.records.settings import Settings
 
     is_repository = (project.root / ".git").exists()
@@ -109,7 +110,7 @@ def _is_project(project: ProjectConfiguration) -> bool:
 
 
 def _build_webhook_secrets(found: ProjectConfiguration, desk: PageContext) -> WebhookSecrets:
-    """What webhooks need, and what learns from what they bring."""
+    """Return the webhooks' secrets, and the function that learns from deliveries."""
     from msgspec.structs import replace
 
     from closeloop.changes.code_host import open_code_host
@@ -165,7 +166,7 @@ def _print_addresses(host: str, place: socket) -> None:
 
 
 def _run_server(app: ASGIApp, desk: PageContext, place: socket) -> None:
-    """Until somebody stops it; then nobody who waits for news holds it up."""
+    """Serve until stopped; then end open event streams, so that they do not delay the exit."""
     import uvicorn
 
     class StoppableServer(uvicorn.Server):
@@ -185,11 +186,11 @@ def _run_server(app: ASGIApp, desk: PageContext, place: socket) -> None:
         StoppableServer(config).run([place])
 
 
-# What the webhooks of a server need from settings and environment.
+# Settings and environment for a server's webhooks.
 
 
 def webhook_secrets_from_settings(settings: Settings, environ: Mapping[str, str]) -> WebhookSecrets:
-    """The secrets of code hosts, and where events are sent."""
+    """Return the secrets of code hosts, and the receivers of events."""
     from closeloop.reviews.authorship import merge_known_agents
     from closeloop.reviews.webhook_delivery import build_target
     from closeloop.web.webhooks import WebhookSecrets
@@ -383,7 +384,7 @@ def gateway(*, model: str, port: int = 0, record: Path | None = None) -> None:
 
 @contextmanager
 def open_exchange_recorder(file: Path | None) -> Iterator[Callable[[Exchange], None]]:
-    """What writes an exchange to a file at once, or to nowhere."""
+    """Return a function that appends each exchange to a file at once, or discards it."""
     from closeloop.records.errors import BadInput
     from closeloop.traces.readers.gateway import encode_exchange_line
 

@@ -43,7 +43,7 @@ MAX_LOG_LINE_CHARS = 200
 
 
 def render_task_log(log: TaskLog, *, full: bool) -> Iterator[Text]:
-    """What was asked, changed, tested, corrected and decided, a line each."""
+    """Render the request, change, tests, corrections and decision, one line each."""
     from rich.text import Text
 
     yield Text("\nTask log", style="bold")
@@ -54,7 +54,7 @@ def render_task_log(log: TaskLog, *, full: bool) -> Iterator[Text]:
 
 
 def list_log_lines(log: TaskLog, *, full: bool) -> Iterator[tuple[str, str]]:
-    """Name and value of what is known."""
+    """Yield name and value of the known facts."""
     description = " ".join(log.description.split())
     yield "request", (description if full else description[:MAX_LOG_LINE_CHARS]) or "unknown"
     if log.files is not None:
@@ -87,7 +87,7 @@ def list_log_lines(log: TaskLog, *, full: bool) -> Iterator[tuple[str, str]]:
 
 
 def describe_file(file: TouchedFile) -> str:
-    """`a.py +3 −1 (outside the scope)`"""
+    """Format a file: `a.py +3 −1 (outside the scope)`."""
     marks = []
     if file.in_scope is False:
         marks.append("outside the scope")
@@ -107,7 +107,7 @@ def describe_suite(counts: SuiteCounts | None) -> str:
 
 
 def render_reference(one: ReferenceDifference, *, full: bool) -> Iterator[Text]:
-    """Which files and lines only the attempt or only the reference changes."""
+    """Render the files and lines that only the attempt or only the reference changes."""
     from rich.text import Text
 
     like = "" if one.similarity is None else f", similarity {format_percent(one.similarity)}"
@@ -153,11 +153,11 @@ FIXED_WORDS = {True: "yes", False: "no", None: "–"}
 
 
 def render_task_repeats(found: TaskRepeats) -> Iterator[RenderableType]:
-    """A row a repeat, then a row a variant over all of its repeats."""
+    """Render one row per repeat, then one row per variant over all of its repeats."""
     from rich.table import Table
     from rich.text import Text
 
-    from closeloop.cli.run import OUTCOME_MARKS
+    from closeloop.cli.console import OUTCOME_MARKS
 
     if not found.repeats:
         yield Text(
@@ -218,7 +218,8 @@ MAX_DIFF_LINES = 200
 MAX_LINE_CHARS = 600
 MAX_TITLE_LINES = 4
 MAX_SHOWN_EVENTS = 400
-"""Of a longer trace, its beginning and its end are shown unless a range is asked for."""
+"""Events above which only the beginning and the end of a trace are shown, unless a range is given.
+"""
 EVENT_RANGE = re.compile(r"([0-9]{1,9})?(-)?([0-9]{1,9})?")
 
 
@@ -257,13 +258,12 @@ def show(  # noqa: PLR0913 - one parameter for each flag
     from msgspec.structs import replace
 
     from closeloop.cli import console
-    from closeloop.cli.attempts import show_pull
     from closeloop.cli.config import load_project
-    from closeloop.cli.orchestrate import show_plan
+    from closeloop.metrics.attempt_measuring import load_attempt_facts, project_rulebook
     from closeloop.metrics.attempt_measuring import load_story as story_of
-    from closeloop.metrics.attempt_measuring import project_rulebook
     from closeloop.metrics.task_log import load_task_log
     from closeloop.records.errors import BadInput
+    from closeloop.records.trace import Trace
     from closeloop.reviews.authorship import merge_known_agents
     from closeloop.store.store import open_existing_store
     from closeloop.tasks.task_sets import require_unsealed
@@ -277,30 +277,42 @@ def show(  # noqa: PLR0913 - one parameter for each flag
             show_task_repeats(store, book, task or "", json=json)
             return 0
         if attempt.startswith("pull:") or "#" in attempt or "!" in attempt:
+            from closeloop.cli.attempts import show_pull
+
             show_pull(attempt.removeprefix("pull:"), store, project.settings, json=json)
             return 0
         if is_plan_id(attempt, store):
+            from closeloop.cli.orchestrate import show_plan
+
             return show_plan(attempt.removeprefix("plan:"), store, diff=diff, json=json)
         if branch:
             show_branch(attempt, store, json=json)
             return 0
+        if diff or (events is not None and not json):
+            # Neither needs what the rules say, which takes long for a long trace.
+            facts = load_attempt_facts(store, attempt)
+            require_unsealed(facts.task)
+            if diff:
+                return print_patch(facts.change.patch if facts.change else "")
+            span = parse_event_range(events or "", facts.trace)
+            trace = facts.trace or Trace(reader="none", reader_version=1)
+            shown = render_trace_events(trace, full=full, span=span)
+            console.print_in_pager(*shown) if pager else console.print_parts(*shown)
+            return 0
         story = add_judge_opinions(story_of(store, attempt, book), store)
         require_unsealed(story.task)
         agents = merge_known_agents(project.settings.pulls.agents)
-        story = replace(story, log=load_task_log(store, story.attempt.id, agents))
-    if diff:
-        return print_patch(story.change.patch if story.change else "")
+        story = replace(story, log=load_task_log(store, story.attempt.id, agents, story.trace))
     if json:
         console.print_json(story)
     else:
-        span = None if events is None else parse_event_range(events, story.trace)
-        parts = render_story(story, full=full, span=span)
+        parts = render_story(story, full=full)
         console.print_in_pager(*parts) if pager else console.print_parts(*parts)
     return 0
 
 
 def is_plan_id(name: str, store: Store) -> bool:
-    """Whether a name is that of a plan, or begins the id of one and of no attempt."""
+    """Check whether a name is a plan's, or a prefix of a plan's id and of no attempt's."""
     from closeloop.records.errors import BadInput
 
     if name.startswith("plan:"):
@@ -332,7 +344,7 @@ def print_patch(patch: str) -> int:
 
 
 def parse_event_range(text: str, trace: Trace | None) -> range:
-    """The numbers that `--events` means, as far as the trace has them."""
+    """Parse `--events` into event numbers, limited to those of the trace."""
     from closeloop.records.errors import BadInput
 
     count = len(trace.events) if trace else 0
@@ -353,7 +365,7 @@ def parse_event_range(text: str, trace: Trace | None) -> range:
 
 
 def show_task_repeats(store: Store, book: Rulebook, task: str, *, json: bool) -> None:
-    """One task over its repeats."""
+    """Print one task with its repeats."""
     from closeloop.cli.console import print_json, print_parts
     from closeloop.metrics.task_log import load_task_repeats
     from closeloop.store.metrics_section import AttemptSpan
@@ -364,7 +376,7 @@ def show_task_repeats(store: Store, book: Rulebook, task: str, *, json: bool) ->
 
 
 def add_judge_opinions(story: AttemptDetails, store: Store) -> AttemptDetails:
-    """With what models say of it: their findings, and of each judge the newest evaluation."""
+    """Return the details with models' findings, and the newest evaluation of each judge."""
     from msgspec.structs import replace
 
     name, measurement = story.attempt.id, story.measurement
@@ -380,7 +392,7 @@ def add_judge_opinions(story: AttemptDetails, store: Store) -> AttemptDetails:
 
 
 def render_evaluation_list(evaluations: Sequence[Evaluation]) -> Iterator[RenderableType]:
-    """What judges say."""
+    """Render the evaluations of judges."""
     from rich.text import Text
 
     from closeloop.cli.judge import render_evaluation
@@ -392,7 +404,7 @@ def render_evaluation_list(evaluations: Sequence[Evaluation]) -> Iterator[Render
 
 
 def render_score_list(scores: Sequence[Score]) -> Iterator[RenderableType]:
-    """What people, judges and scorers gave it."""
+    """Render the scores from people, judges and scorers."""
     from rich.text import Text
 
     known = [one for one in scores if one.value is not None or one.label is not None]
@@ -405,14 +417,8 @@ def render_score_list(scores: Sequence[Score]) -> Iterator[RenderableType]:
         yield Text(make_visible(line))
 
 
-def render_story(
-    story: AttemptDetails, *, full: bool, span: range | None = None
-) -> Iterator[RenderableType]:
-    """All of it, as lines for a terminal; with a span, only those events."""
-
-    if span is not None and story.trace is not None:
-        yield from render_trace_events(story.trace, full=full, span=span)
-        return
+def render_story(story: AttemptDetails, *, full: bool) -> Iterator[RenderableType]:
+    """Render everything as lines for a terminal."""
     yield from render_story_head(story)
     if story.trace is not None:
         yield from render_measurement(story.measurement)
@@ -434,10 +440,10 @@ def render_story(
 
 
 def render_story_head(story: AttemptDetails) -> Iterator[Text]:
-    """Who tried what, and how it ended."""
+    """Render the variant, the task and the result."""
     from rich.text import Text
 
-    from closeloop.cli.run import OUTCOME_MARKS
+    from closeloop.cli.console import OUTCOME_MARKS
 
     attempt, grade = story.attempt, story.grade
     outcome = grade.outcome if grade else None
@@ -483,7 +489,7 @@ def render_story_head(story: AttemptDetails) -> Iterator[Text]:
 
 
 def describe_reviews(scores: Sequence[Score]) -> str | None:
-    """What people would do with it; None where nobody said."""
+    """Return whether people would merge it; None if nobody answered."""
     said = [
         one.value
         for one in scores
@@ -495,7 +501,7 @@ def describe_reviews(scores: Sequence[Score]) -> str | None:
 
 
 def render_attempt_notes(story: AttemptDetails) -> Iterator[Text]:
-    """That it is a replay; and where the work of an attempt that did not finish can be had."""
+    """Say that it is a replay, and which branch has its change."""
     from rich.text import Text
 
     made = story.attempt
@@ -507,19 +513,19 @@ def render_attempt_notes(story: AttemptDetails) -> Iterator[Text]:
 
 
 def is_cost_from_prices(usage: Usage) -> bool:
-    """Whether the cost is our own sum."""
+    """Check whether the cost is computed from list prices."""
     return usage.cost_from == "prices"
 
 
 def describe_session_agent(session: Session) -> str:
-    """`claude-code 2.1.0 with claude-sonnet-4-5, session 0b1c…`."""
+    """Describe `claude-code 2.1.0 with claude-sonnet-4-5, session 0b1c…`."""
     agent = " ".join(filter(None, (session.agent, session.agent_version)))
     model = f" with {session.model}" if session.model else ""
     return f"{agent}{model}, session {session.id}"
 
 
 def describe_session_place(story: AttemptDetails) -> str:
-    """When and where a session went on, as far as it is known."""
+    """Describe when and where a session took place, if known."""
     attempt, session = story.attempt, story.session
     facts = [
         attempt.started and f"{attempt.started:%Y-%m-%d %H:%M} UTC",
@@ -540,7 +546,7 @@ EVIDENCE_WORDS = {
 
 
 def render_grade_facts(grade: Grade | None) -> Iterator[Text]:
-    """What grading noticed besides the tests."""
+    """Render what grading noticed besides the tests."""
     from rich.text import Text
 
     if grade is None:
@@ -568,7 +574,7 @@ def render_grade_facts(grade: Grade | None) -> Iterator[Text]:
 
 
 def render_measurement(measurement: Measurement) -> Iterator[Text]:
-    """What the rules say: how the loop went, and each finding with its events."""
+    """Render the measurement: the iterations, and each finding with its events."""
     from rich.text import Text
 
     from closeloop.cli.measure import RATE_NAMES, format_hits, render_finding_line
@@ -592,7 +598,7 @@ def render_measurement(measurement: Measurement) -> Iterator[Text]:
 
 
 def render_modes(measurement: Measurement) -> Iterator[Text]:
-    """A line for each failure mode and each source that shows it."""
+    """Render one line for each failure mode and each source that shows it."""
     from rich.text import Text
 
     for tag in measurement.modes:
@@ -610,7 +616,7 @@ MAX_FACT_CHARS = 120
 
 
 def render_handoff_facts(handoffs: Sequence[HandoffFacts], *, full: bool) -> Iterator[Text]:
-    """Which facts the handoff score counts, by what became of each."""
+    """Render the facts that the handoff score counts, grouped by result."""
     from rich.text import Text
 
     from closeloop.text.wording import truncate_words
@@ -635,9 +641,9 @@ def render_handoff_facts(handoffs: Sequence[HandoffFacts], *, full: bool) -> Ite
 
 
 def render_trace_events(trace: Trace, *, full: bool, span: range | None = None) -> Iterator[Text]:
-    """The trace or a span of it, an event a paragraph; a sub-agent's lane is indented.
+    """Render the trace or a span of it, a paragraph per event; a sub-agent's lane is indented.
 
-    Without a span, of a long trace only its beginning and its end.
+    Without a span, a long trace is reduced to its beginning and its end.
     """
     from rich.text import Text
 
@@ -673,7 +679,7 @@ def render_trace_events(trace: Trace, *, full: bool, span: range | None = None) 
 
 
 def render_answer(answer: str, *, full: bool) -> Iterator[Text]:
-    """The last message of an agent that left nothing else to read."""
+    """Render the last message of an agent that left no other output."""
     from rich.text import Text
 
     yield Text("\nFinal answer", style="bold")
@@ -682,7 +688,7 @@ def render_answer(answer: str, *, full: bool) -> Iterator[Text]:
 
 
 def describe_trace_event(event: AnyEvent) -> tuple[str, str | None, str]:
-    """One event as a title, what belongs under it, and a colour."""
+    """Return an event's title, its body and its colour."""
     from closeloop.records import trace as t
 
     match event:
@@ -713,7 +719,7 @@ def describe_trace_event(event: AnyEvent) -> tuple[str, str | None, str]:
 
 
 def edit_as_diff(event: AnyEvent) -> str | None:
-    """An edit as removed and added lines."""
+    """Return an edit as removed and added lines."""
     from closeloop.records.trace import Edit
 
     assert isinstance(event, Edit)
@@ -725,7 +731,7 @@ def edit_as_diff(event: AnyEvent) -> str | None:
 
 
 def _end_to_keep(event: AnyEvent) -> Literal["head", "tail"]:
-    """A request begins with what is asked; what a program prints ends with what failed."""
+    """Return the end to show: a request begins with the essential, program output ends with it."""
     from closeloop.records.trace import Command, ToolUse
 
     return "tail" if isinstance(event, Command | ToolUse) else "head"
@@ -738,7 +744,7 @@ def shorten_lines(
     most: int = MAX_SHORT_LINES,
     keep: Literal["head", "tail"] = "head",
 ) -> list[str]:
-    """The lines worth showing: all of them, or the first or the last few."""
+    """Return all lines, or the first or last few."""
     lines = make_visible(text or "").strip("\n").splitlines()
     if full:
         return lines
@@ -749,7 +755,7 @@ def shorten_lines(
 
 
 def render_change_lines(patch: str, *, full: bool) -> Iterator[Text]:
-    """The diff, coloured."""
+    """Render the diff in colours."""
     from rich.text import Text
 
     yield Text("\nChange", style="bold")
@@ -763,7 +769,7 @@ def render_change_lines(patch: str, *, full: bool) -> Iterator[Text]:
 
 
 def render_insights(story: AttemptDetails, *, full: bool) -> Iterator[Text]:
-    """What the agent said it lacked."""
+    """Render what the agent said it lacked."""
     from rich.text import Text
 
     for insight in story.insights:
@@ -773,7 +779,7 @@ def render_insights(story: AttemptDetails, *, full: bool) -> Iterator[Text]:
 
 
 def render_test_results(grade: Grade, *, full: bool) -> Iterator[Text]:
-    """Tests before and after: those whose result changed or that fail, or all of them."""
+    """Render tests before and after: those that fail or whose result changed, or all."""
     from rich.text import Text
 
     yield Text("\nTests", style="bold")

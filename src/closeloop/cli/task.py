@@ -76,7 +76,7 @@ def due(*, json: JsonFlag = False) -> None:
 
 
 def render_due(report: DueReport) -> Iterator[RenderableType]:
-    """What is due first; then the evidence."""
+    """Render what is due first; then the evidence."""
     from rich.table import Table
     from rich.text import Text
 
@@ -107,7 +107,7 @@ def render_due(report: DueReport) -> Iterator[RenderableType]:
 
 
 def describe_last_run(run: LastRun | None) -> str:
-    """`2026-11-02, 14 days ago, 9 tasks, careful and looping (experiment 8c1f2a)`."""
+    """Describe `2026-11-02, 14 days ago, 9 tasks, careful and looping (experiment 8c1f2a)`."""
     if run is None:
         return "never"
     names = ", ".join(run.variants)
@@ -165,7 +165,7 @@ def report_sets(
     method: SplitMethod | None = None,
     share: float = 0.0,
 ) -> None:
-    """Print the sets, after a split where a method is given."""
+    """Print the sets; with a method, split them first."""
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, print_parts
     from closeloop.tasks.task_sets import load_task_files
@@ -186,7 +186,7 @@ def report_sets(
 def write_held_out_split(
     kept: Sequence[TaskFile], by: SplitMethod, share: float, found: ProjectConfiguration
 ) -> list[TaskFile]:
-    """Write into the tasks' files which are held out; the tasks as they are then."""
+    """Write into the tasks' files which ones are held out; return the updated tasks."""
     from msgspec.structs import replace
 
     from closeloop.tasks.task_files import set_task_field
@@ -204,9 +204,9 @@ def write_held_out_split(
 
 
 def find_newly_sealed(tasks: Sequence[Task], store: Store) -> dict[str, int]:
-    """Tasks that are held out from now on though they were run as dev: by id, with attempts.
+    """Return tasks that are newly held out although they were run as dev: attempts by id.
 
-    This is the last time that anybody is told which.
+    Their names are not reported again later.
     """
     from closeloop.metrics.held_out_runs import count_dev_attempts
 
@@ -215,7 +215,7 @@ def find_newly_sealed(tasks: Sequence[Task], store: Store) -> dict[str, int]:
 
 
 def describe_standing(tasks: Sequence[Task], store: Store) -> dict[str, Any]:
-    """All that may be said of the sets."""
+    """Return everything about the sets that may be disclosed."""
     from closeloop.metrics.held_out_runs import (
         count_dev_attempts,
         list_held_out_reminders,
@@ -241,7 +241,8 @@ def describe_standing(tasks: Sequence[Task], store: Store) -> dict[str, Any]:
 def record_unsealing(
     plan: ExperimentPlan, store: Store, root: Path, reason: str | None
 ) -> HeldOutRun | None:
-    """Put a look at held-out tasks into the ledger, before it is taken; None where it is none."""
+    """Record a held-out run in the ledger before it starts; None if the plan has no held-out
+    task."""
     from closeloop.cli.console import print_warning
     from closeloop.metrics.held_out_runs import (
         build_look_event,
@@ -268,7 +269,7 @@ def record_unsealing(
 
 
 def git_user_or_account(root: Path) -> str:
-    """Whoever git would name here, else the account."""
+    """Return git's user name here, else the account's."""
     import getpass
 
     from closeloop.git import try_git_text
@@ -283,7 +284,7 @@ def git_user_or_account(root: Path) -> str:
 
 
 def describe_newly_sealed(attempts_by_task: Mapping[str, int]) -> str:
-    """`Sealed now though run as dev before: fix (3 attempts). …`"""
+    """Describe `Sealed now though run as dev before: fix (3 attempts). …`."""
     names = ", ".join(
         f"{name} ({count_with_noun(count, 'attempt')})" for name, count in attempts_by_task.items()
     )
@@ -302,7 +303,7 @@ def render_sets(
     sealed_now: Mapping[str, int],
     reminders: Sequence[str],
 ) -> Iterator[RenderableType]:
-    """The sets, the gap between them, and what to do about them."""
+    """Render the sets, the gap between them, and what to do about them."""
     from rich.table import Table
     from rich.text import Text
 
@@ -355,7 +356,7 @@ def render_sets(
 
 
 def render_held_out(report: HeldOutReport) -> Iterator[RenderableType]:
-    """A heading of its own with the ledger's last entry; then the gaps, and what they mean."""
+    """Render a heading with the ledger's last entry; then the gaps, and what they mean."""
     from rich.text import Text
 
     last = report.last_look
@@ -374,7 +375,7 @@ def render_held_out(report: HeldOutReport) -> Iterator[RenderableType]:
 
 
 def list_most_frequent(counts: dict[str, int]) -> str:
-    """The most frequent, each with its count."""
+    """List the most frequent ones, each with its count."""
     counts_shown = [
         f"{make_visible(name)} {count}" for name, count in list(counts.items())[:MAX_NAMES]
     ]
@@ -383,7 +384,7 @@ def list_most_frequent(counts: dict[str, int]) -> str:
 
 
 def held_out_gap_table(gaps: Sequence[HeldOutGap]) -> RenderableType:
-    """A row a variant: its pass rate on both sets, on tasks like these."""
+    """Build a table with one row per variant: its pass rates on both sets, and the gap."""
     from rich.table import Table
     from rich.text import Text
 
@@ -408,7 +409,7 @@ def format_pass_estimate(one: Estimate) -> str:
 
 
 def render_unsealings(looks: Sequence[HeldOutRun]) -> Iterator[RenderableType]:
-    """The ledger, the latest first."""
+    """Render the ledger, latest first."""
     from rich.table import Table
     from rich.text import Text
 
@@ -500,9 +501,9 @@ def init(
 def try_discovered(
     discovery: Discovery, root: Path
 ) -> tuple[Discovery, Mapping[str, CommandTrial]]:
-    """How each command ended in the sandbox; none where nothing can be tried, which is said.
+    """Run each command in the sandbox; return no results, after a message, if nothing can run.
 
-    Where the project's package manager is not installed, its commands are those of npm.
+    If the project's package manager is not installed, npm's commands are used instead.
     """
     from closeloop.grading.tool_outcomes import find_missing_program
     from closeloop.tasks.project_discovery import use_npm_instead
@@ -622,7 +623,7 @@ def check(
 async def prove_and_hide(
     chosen: Sequence[Task], settings: Settings, root: Path, repeats: int
 ) -> list[Proof]:
-    """What their controls say of tasks; of held-out ones, no more than that."""
+    """Verify tasks by their controls; proofs of held-out tasks reveal only the result."""
     from closeloop.attempts.run_resources import open_workspaces, prove_tasks
     from closeloop.cli.console import open_console
     from closeloop.cli.run import warn_of_sandbox_gaps
@@ -650,7 +651,7 @@ PROOF_LABELS = {"proved": "verified", "unproved": "not verified", "unchecked": "
 
 
 def proofs_table(proofs: Sequence[Proof]) -> Table:
-    """A row a task: its state, its tests, and what is wrong with it."""
+    """Build a table with one row per task: its state, its tests, and its problems."""
     from rich.table import Table
     from rich.text import Text
 
@@ -675,11 +676,11 @@ def proofs_table(proofs: Sequence[Proof]) -> Table:
 
 
 class TaskListLine(Record):
-    """A task, as the list shows it."""
+    """A task in the list."""
 
     id: str
     state: str
-    """Proved, unproved, unchecked, or unknown before it was looked at."""
+    """Proved, unproved, unchecked, or unknown if not examined yet."""
     tags: tuple[str, ...]
     modes: tuple[str, ...]
     """Failure modes that attempts at it have shown."""
@@ -724,7 +725,7 @@ def list_(*, tag: str | None = None, json: JsonFlag = False) -> None:
 
 
 def task_list_lines(tasks: Sequence[Task], found: ProjectConfiguration) -> list[TaskListLine]:
-    """Tasks with what the store knows of them."""
+    """Return tasks with the store's facts about them."""
     from closeloop.metrics.attempt_measuring import collect_task_modes, project_rulebook
     from closeloop.store.store import open_store_if_any
     from closeloop.tasks.task_files import infer_kind_tags, tag_from_mode
@@ -850,7 +851,7 @@ def print_stress_results(made: Sequence[str], refused: Mapping[str, str]) -> Non
 
 
 def make_stress_task(task: Task, mode: StressMode, found: ProjectConfiguration) -> Task:
-    """One variant, with a repository of its own where files are planted."""
+    """Create one variant, with its own repository if files are planted."""
     from closeloop.records.errors import BadInput
     from closeloop.tasks.stress import stress_task as vary
     from closeloop.tasks.task_exchange import check_out_commit
@@ -870,7 +871,7 @@ def make_stress_task(task: Task, mode: StressMode, found: ProjectConfiguration) 
 
 
 def plant_files(variant: StressVariant, tree: Path, found: ProjectConfiguration) -> Task:
-    """The variant in a repository that has the files it needs besides."""
+    """Create the variant in a repository with the extra files it needs."""
     from msgspec.structs import replace
 
     from closeloop.tasks.task_exchange import commit_folder
@@ -884,7 +885,7 @@ def plant_files(variant: StressVariant, tree: Path, found: ProjectConfiguration)
 
 
 def save_stress_task(task: Task, proof: Proof, found: ProjectConfiguration) -> None:
-    """Write down a variant that holds; BadInput with the reason for one that does not."""
+    """Save a variant that is proved; raise BadInput with the reason for any other."""
     from closeloop.records.errors import BadInput
     from closeloop.tasks.miner import write_task_files
 

@@ -6,9 +6,19 @@ hidden tests as the task has them. What the machine did is never held against it
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from math import comb
 
@@ -47,9 +57,10 @@ from closeloop.grading.suite_run import (
     NOT_FOUND_EXIT_CODE,
     RunMoment,
     SuiteVerdict,
+    detect_runner,
+    find_python_script,
     judge_suite,
     list_tests_to_keep,
-    select_pytest_tests,
     tests_to_fix,
 )
 from closeloop.grading.task_proof import (
@@ -67,8 +78,17 @@ from closeloop.grading.tool_outcomes import (
     changed_paths,
     list_patch_paths,
     parse_change,
+    select_tests,
 )
-from closeloop.records.attempt import AWAITING_REVIEW, Attempt, Grade, Outcome, Proof, TestRun
+from closeloop.records.attempt import (
+    AWAITING_REVIEW,
+    Attempt,
+    Grade,
+    IntegrityCheck,
+    Outcome,
+    Proof,
+    TestRun,
+)
 from closeloop.records.change import Change
 from closeloop.records.errors import BadInput, MachineFailed
 from closeloop.records.record import Record
@@ -467,6 +487,11 @@ async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Gra
                 )
         except (MachineFailed, OSError) as fault:
             outcome = _unscored_outcome(str(fault))
+    if outcome.result == "pass":
+        try:
+            checks += [check async for check in _check_scripts(context)]
+        except (MachineFailed, OSError) as fault:
+            outcome = _unscored_outcome(str(fault))
     outcome = doubt_pass(outcome, checks)
     missing_names: tuple[str, ...] | None = ()
     if change.patch and any(_failure_messages(after)):
@@ -486,6 +511,51 @@ async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Gra
             outcome, after, checks, is_confined=context.workspaces.sandbox.wrap is not None
         ),
     )
+
+
+async def _check_scripts(context: _GradingContext) -> AsyncIterator[IntegrityCheck]:
+    """That a script of the acceptance succeeds although it asserts something wrong.
+
+    Nothing where it fails as it must, or where the reference lets it succeed too.
+    """
+    acceptance, reference = context.task.acceptance, context.task.reference
+    hidden_runner = acceptance.run if acceptance.run and not detect_runner(acceptance.run) else None
+    for command in filter(None, (hidden_runner, *acceptance.commands)):
+        script = find_python_script(command)
+        if script is None or not await _ignores_assertion(context, command, script):
+            continue
+        if reference is None or not await _ignores_assertion(context, command, script, reference):
+            detail = f"`{command}` succeeds although an assertion in {script} is wrong"
+            yield IntegrityCheck(name="perturbed", state="violated", detail=detail)
+
+
+async def _ignores_assertion(
+    context: _GradingContext, command: str, script: str, reference: str | None = None
+) -> bool:
+    """Whether a command exits with 0 after an assertion of its script was inverted."""
+    from closeloop.grading.integrity.perturb_python import invert_script
+
+    patch = context.submission.change.patch if reference is None else reference
+    task, steering = context.task, context.steering
+
+    async def run(clock: int) -> bool:
+        timed = scale_test_timeout(task, clock)
+        async with open_clean_room(
+            context.workspaces, context.base, timed, patch, steering
+        ) as workspace:
+            try:
+                text = (await workspace.cage.read(script)).decode()
+            except (OSError, UnicodeDecodeError):
+                return False
+            wrong = invert_script(text, random.SystemRandom())
+            if wrong is None:
+                return False
+            await workspace.cage.write(script, wrong.encode())
+            ran = await workspace.cage.run(command, seconds=timed.acceptance.timeout)
+            return ran.exit_code == 0
+
+    result, _ = await run_suite(run, lambda _: False, task.digest)
+    return result
 
 
 def _make_probe_runner(
@@ -601,7 +671,7 @@ async def _fail_by_themselves(context: _GradingContext, broken: Sequence[str]) -
     pass or fail only because others ran first.
     """
     acceptance = context.task.acceptance
-    command = select_pytest_tests(acceptance.run or "", broken)
+    command = select_tests(acceptance.run or "", acceptance.runner, broken)
     if command is None:
         return False
     narrow = msgspec.structs.replace(acceptance, run=command, commands=())

@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -192,37 +192,9 @@ def add_runner_arguments(command: str, runner: TestRunner, arguments: str) -> st
     """The command with arguments for each of its calls of a runner; None where none is seen."""
     hits = [hit for hit in runner_calls(command) if hit.runner == runner]
     for hit in reversed(hits):
-        place = _options_end(hit.words[hit.at :])
+        place = find_options_end(hit.words[hit.at :])
         command = f"{command[:place]} {arguments}{command[place:]}"
     return command if hits else None
-
-
-MAX_SELECTED = 50
-_PYTEST_FLAG = compile_lazily(r"-[vqxsl]+|-r\w*|--[\w-]+=.*|--(?:exitfirst|verbose|quiet|lf|ff|nf)")
-"""An option that takes no word behind it."""
-
-
-def select_pytest_tests(command: str, tests: Sequence[str]) -> str | None:
-    """A command that runs only these tests, or their files where they are many.
-
-    None where it is not a single call of pytest whose paths can be told from its options.
-    """
-    calls = runner_calls(command)
-    if len(calls) != 1 or calls[0].runner != "pytest":
-        return None
-    chosen = list(dict.fromkeys(tests))
-    if len(chosen) > MAX_SELECTED:
-        chosen = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-    arguments = calls[0].words[calls[0].at + 1 :]
-    options = [word for word in arguments if word.text.startswith("-")]
-    if len(chosen) > MAX_SELECTED or not all("::" in test for test in tests):
-        return None
-    if not all(_PYTEST_FLAG.fullmatch(word.text) for word in options):
-        return None
-    for word in reversed([word for word in arguments if word not in options]):
-        command = command[: word.start] + command[word.end :]
-    place = calls[0].words[calls[0].at].end
-    return f"{command[:place]} {shlex.join(chosen)}{command[place:]}"
 
 
 def find_python_command(command: str) -> str | None:
@@ -231,6 +203,18 @@ def find_python_command(command: str) -> str | None:
         if hit.runner == "unittest" and hit.words[hit.at - 1].text == "-m":
             return command[hit.words[0].start : hit.words[hit.at - 1].start].rstrip()
     return None
+
+
+def find_python_script(command: str) -> str | None:
+    """The script that a shell line runs with Python, if that is all it does."""
+    commands = simple_commands(command)
+    is_plain = len(commands) == 1 and "PYTHONOPTIMIZE" not in command
+    words = [word.text for word in commands[0]] if is_plain else []
+    while words and _ASSIGNMENT.fullmatch(words[0]):
+        del words[0]
+    if len(words) < 2 or not re.fullmatch(r"python[\d.]*", words[0].rpartition("/")[2]):
+        return None
+    return words[1] if words[1].endswith(".py") and words[1][0] not in "-/" else None
 
 
 def runner_calls(command: str) -> list[RunnerCall]:
@@ -290,7 +274,7 @@ def _build_insertions(hit: RunnerCall, path: str, output: str) -> list[tuple[int
     """What to add, and where, in the order of the places."""
     arguments, last = _report_arguments(hit.runner, path), hit.words[-1].end
     if hit.runner in ("pytest", "jest", "vitest", "mocha"):
-        return [(_options_end(hit.words[hit.at :]), f" {arguments}")]
+        return [(find_options_end(hit.words[hit.at :]), f" {arguments}")]
     if hit.runner == "node":
         node_command = " ".join(word.text for word in hit.words)
         return [(hit.words[hit.at].end, f" {arguments}{_node_reporter_options(node_command)}")]
@@ -310,7 +294,7 @@ def _node_reporter_options(command: str) -> str:
     return f"{reporter} --test-reporter-destination=stdout"
 
 
-def _options_end(words: tuple[ShellWord, ...]) -> int:
+def find_options_end(words: tuple[ShellWord, ...]) -> int:
     """Where options may be added: at the end, or before a lone `--`."""
     for before, word in pairwise(words):
         if word.text == "--":
@@ -451,7 +435,6 @@ async def _run_test_command(
     cage: WorkspaceSandbox, acceptance: Acceptance, command: str, when: RunMoment
 ) -> TestRun:
     folder = f".closeloop-{secrets.token_hex(16)}"
-    await cage.write(f"{folder}/output", b"")
     if acceptance.runner == "junit":
         stale = await _list_report_files(cage, acceptance, folder)
         names = "\0".join(stale).encode("utf-8", "surrogateescape")
@@ -459,13 +442,17 @@ async def _run_test_command(
     plan = instrument_command(command, acceptance.runner, f"{cage.root}/{folder}")
     for path, text in plan.files.items():
         await cage.write(path.removeprefix(f"{cage.root}/"), text.encode())
-    line = _redirect_output(plan.command, f"{cage.root}/{folder}/output")
+    line = _redirect_output(plan.command, f"{cage.root}/{folder}")
     ran = await cage.run(line, seconds=acceptance.timeout, env=plan.env)
-    output = await _read_printed_output(cage, folder)
+    paths = [report.path for report in plan.reports if report.path is not None]
+    inside = [path.removeprefix(f"{cage.root}/") for path in paths]
+    printed, *contents = await cage.read_all([f"{folder}/output", *inside], MAX_REPORT_BYTES)
+    output = await _read_output_end(cage, folder) if printed is None else printed
     if acceptance.runner == "junit":
         reading = await _read_junit(cage, acceptance, folder)
     else:
-        reading = await _read_reports(cage, acceptance, plan, output)
+        found = dict(zip(paths, contents, strict=True))
+        reading = await _read_reports(cage, acceptance, plan, found, output)
     result = _build_command_result(command, ran, output.decode("utf-8", "replace") + ran.output)
     trouble = await _find_machine_trouble(cage, result)
     if trouble is None and when == "before":
@@ -481,31 +468,31 @@ async def _run_test_command(
     )
 
 
-def _redirect_output(command: str, output: str) -> str:
+def _redirect_output(command: str, folder: str) -> str:
     """All output into one file; a pipe fails with any of its parts, where the shell knows how."""
     pipes = "(set -o pipefail) 2>/dev/null && set -o pipefail"
-    return f"{pipes}\n(\n{command}\n) >>{shlex.quote(output)} 2>&1"
+    output = shlex.quote(f"{folder}/output")
+    return f"mkdir -p -- {shlex.quote(folder)}\n{pipes}\n(\n{command}\n) >>{output} 2>&1"
 
 
-async def _read_printed_output(cage: WorkspaceSandbox, folder: str) -> bytes:
-    try:
-        return await cage.read(f"{folder}/output", MAX_REPORT_BYTES)
-    except OSError:
-        path = shlex.quote(f"{cage.root}/{folder}/output")
-        return (await cage.run(f"tail -c 200000 {path}")).output.encode()
+async def _read_output_end(cage: WorkspaceSandbox, folder: str) -> bytes:
+    path = shlex.quote(f"{cage.root}/{folder}/output")
+    return (await cage.run(f"tail -c 200000 {path}")).output.encode()
 
 
 async def _read_reports(
-    cage: WorkspaceSandbox, acceptance: Acceptance, plan: InstrumentedCommand, output: bytes
+    cage: WorkspaceSandbox,
+    acceptance: Acceptance,
+    plan: InstrumentedCommand,
+    contents: Mapping[str, bytes | None],
+    output: bytes,
 ) -> SuiteReport:
-    readings = []
-    for report in plan.reports:
-        content = None
-        if report.path is not None:
-            content = await _read_if_present(cage, report.path.removeprefix(f"{cage.root}/"))
-        readings.append(
-            await anyio.to_thread.run_sync(_read_report, report, content, output, cage.root)
+    readings = [
+        await anyio.to_thread.run_sync(
+            _read_report, report, contents.get(report.path or ""), output, cage.root
         )
+        for report in plan.reports
+    ]
     reading = merge_suite_reports(readings)
     if reading.ran or acceptance.runner is not None or not plan.env:
         return reading
@@ -514,7 +501,7 @@ async def _read_reports(
 
 async def _read_junit(cage: WorkspaceSandbox, acceptance: Acceptance, folder: str) -> SuiteReport:
     paths = await _list_report_files(cage, acceptance, folder)
-    reports = [await _read_if_present(cage, path) or b"" for path in paths]
+    reports = [content or b"" for content in await cage.read_all(paths, MAX_REPORT_BYTES)]
     return await anyio.to_thread.run_sync(read_junit, reports)
 
 
@@ -554,19 +541,12 @@ async def _list_report_files(
     await cage.write(listing, b"")
     find = "find . -name .git -prune -o -type f -print0"
     await cage.run(f"{find} >{shlex.quote(f'{cage.root}/{listing}')}")
-    content = await _read_if_present(cage, listing) or b""
+    content = (await cage.read_all([listing], MAX_REPORT_BYTES))[0] or b""
     paths = (path.decode("utf-8", "surrogateescape") for path in content.split(b"\0"))
     matching_paths = [
         path for path in paths if path and matches_globs(path, (acceptance.report or "",))
     ]
     return sorted(matching_paths)[:MAX_REPORT_FILES]
-
-
-async def _read_if_present(cage: WorkspaceSandbox, path: str) -> bytes | None:
-    try:
-        return await cage.read(path, MAX_REPORT_BYTES)
-    except OSError:
-        return None
 
 
 def _build_command_result(command: str, ran: ProcessResult, output: str) -> CommandResult:

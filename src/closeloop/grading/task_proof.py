@@ -35,6 +35,9 @@ from closeloop.text.wording import compile_lazily, matches_globs
 
 
 MAX_LINE_CHARS = 2_000
+MIN_MUTANT_SECONDS = 30.0
+MUTANT_SLOWNESS = 10
+"""Tests of a wrong change may take so many times as long as those of the reference."""
 _HUNK = compile_lazily(r"@@ -\d{1,9}(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
 _COMMENT_START = compile_lazily(r"\s*(?:#|//|/?\*|\"\"\"|''')")
 _INVERSES = {
@@ -533,6 +536,15 @@ def _find_unknown_tests(task: Task, before: TestRun, reference: TestRun | None) 
     ]
 
 
+def limit_mutant_timeout(task: Task, reference: TestRun) -> Task:
+    """The task with as much time as a wrong change needs: one that loops never ends by itself."""
+    seconds = max((command.seconds for command in reference.commands), default=0.0)
+    enough = max(MIN_MUTANT_SECONDS, MUTANT_SLOWNESS * seconds)
+    timeout = min(task.acceptance.timeout, enough)
+    acceptance = msgspec.structs.replace(task.acceptance, timeout=timeout)
+    return msgspec.structs.replace(task, acceptance=acceptance)
+
+
 async def _find_passing_mutants(
     workspaces: WorkspacePool,
     base: WorkspaceBase | None,
@@ -544,6 +556,7 @@ async def _find_passing_mutants(
     before, reference = runs
     steering = find_steering(base, task, before)
     flaky = {*before.flaky, *reference.flaky}
+    task = limit_mutant_timeout(task, reference)
     passing = []
     for mutant in make_mutants(task.reference or ""):
         for command in dict.fromkeys((quick, None)):

@@ -7,18 +7,27 @@ through only where it is shown to be no worse than before.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, get_args
 
 import msgspec
 
-from closeloop.grading.suite_run import detect_runner
+from closeloop.grading.suite_run import (
+    RunnerCall,
+    ShellWord,
+    add_runner_arguments,
+    add_script_arguments,
+    detect_runner,
+    find_options_end,
+    runner_calls,
+)
 from closeloop.records.attempt import TestRun
 from closeloop.records.change import Change, GatePolicy, ToolOutcome, ToolRun
 from closeloop.records.errors import BadInput
 from closeloop.records.task import Task, TestRunner
 from closeloop.text.patches import parse_patch
-from closeloop.text.wording import escape_glob
+from closeloop.text.wording import compile_lazily, escape_glob
 
 # The paths that changes, patches and test ids name.
 
@@ -212,3 +221,159 @@ def _explain_silence(run: ToolRun) -> str:
             f"{run.name} failed before any test ran{cause}; correct commands.test or commands.setup"
         )
     return f"`{run.command}` ran no test{cause}; set the command that does as commands.test"
+
+
+# A test command that runs only some of its tests.
+
+
+MAX_SELECTED = 50
+_PYTEST_FLAG = compile_lazily(r"-[vqxsl]+|-r\w*|--[\w-]+=.*|--(?:exitfirst|verbose|quiet|lf|ff|nf)")
+"""An option that takes no word behind it."""
+_GO_FLAG = compile_lazily(r"--?(?:v|x|a|race|msan|asan|short|json|cover|failfast|fullpath|\w+=.*)")
+_GO_TEST_NAME = compile_lazily(r"(?:Test|Example|Fuzz)(?![a-z])\w*")
+_REGEX_SIGN = compile_lazily(r"[\\^$.*+?()\[\]{}|/]")
+_SCRIPT_TITLE = " > "
+"""What stands between the file, the describes and the name in the id of a JavaScript test."""
+
+
+def select_tests(command: str, runner: TestRunner | None, tests: Sequence[str]) -> str | None:
+    """A command that runs these tests, and as few others as its runner lets one choose.
+
+    None where it is not a single call of a known runner, or its options cannot be understood. A
+    selection that a runner reads otherwise runs other tests: whoever uses it looks for the ids.
+    """
+    calls, chosen = runner_calls(command), list(dict.fromkeys(tests))
+    if not chosen or len(calls) > 1 or (calls and runner not in (None, calls[0].runner)):
+        return None
+    if calls and calls[0].runner == "pytest":
+        return _select_pytest_tests(command, calls[0], chosen)
+    if len(chosen) > MAX_SELECTED:
+        return None
+    if not calls:
+        arguments = _script_selection(runner, chosen) if runner else None
+        selected = add_script_arguments(command, arguments) if arguments else command
+        return selected if selected != command else None
+    call = calls[0]
+    match call.runner:
+        case "unittest":
+            return _add_words(command, call, [part for test in chosen for part in ("-k", test)])
+        case "go":
+            return _select_go_tests(command, call, chosen)
+        case "cargo":
+            return _select_cargo_tests(command, call, chosen)
+        case "node":
+            return _select_node_tests(command, call, chosen)
+        case _:
+            arguments = _script_selection(call.runner, chosen)
+            is_filtered = any(re.match("-[tgf]|--(?:f?grep|testName)", w.text) for w in call.words)
+            return (
+                add_runner_arguments(command, call.runner, arguments)
+                if arguments and not is_filtered
+                else None
+            )
+
+
+def _select_pytest_tests(command: str, call: RunnerCall, chosen: list[str]) -> str | None:
+    """By their ids, or by their files where they are many."""
+    if not all("::" in test for test in chosen):
+        return None
+    if len(chosen) > MAX_SELECTED:
+        chosen = list(dict.fromkeys(test.partition("::")[0] for test in chosen))
+    arguments = call.words[call.at + 1 :]
+    options = [word for word in arguments if word.text.startswith("-")]
+    if len(chosen) > MAX_SELECTED or not all(_PYTEST_FLAG.fullmatch(word.text) for word in options):
+        return None
+    command = _cut_words(command, [word for word in arguments if word not in options])
+    place = call.words[call.at].end
+    return f"{command[:place]} {shlex.join(chosen)}{command[place:]}"
+
+
+def _script_selection(runner: TestRunner, chosen: Sequence[str]) -> str | None:
+    """Arguments of jest, vitest or mocha: the names as a pattern, then the files.
+
+    Files that the command names itself are run, too, without the tests of other names.
+    """
+    parts = [test.partition(_SCRIPT_TITLE) for test in chosen]
+    if runner not in ("jest", "vitest", "mocha") or not all(title for _, _, title in parts):
+        return None
+    names = "|".join(
+        # A title may hold the sign that stands between titles.
+        _escape_pattern(title).replace(_SCRIPT_TITLE, "(?: > | )")
+        for _, _, title in parts
+    )
+    paths = list(dict.fromkeys(path for path, _, _ in parts))
+    match runner:
+        case "jest":
+            return shlex.join(["-t", f"^(?:{names})$", *map(_escape_pattern, paths)])
+        case "vitest":
+            return shlex.join(["-t", rf"^\s*(?:{names})$", *paths])
+        case _:
+            return shlex.join(["--grep", f"^(?:{names})$"])
+
+
+def _escape_pattern(text: str) -> str:
+    """A text as a regular expression of JavaScript."""
+    return _REGEX_SIGN.sub(r"\\\g<0>", text)
+
+
+def _select_node_tests(command: str, call: RunnerCall, chosen: Sequence[str]) -> str | None:
+    """Versions of Node match the name, or all titles up to it; each must match its describes."""
+    titles = [test.split(_SCRIPT_TITLE)[1:] for test in chosen]
+    if not all(titles) or any(word.text.startswith("--test-name") for word in call.words):
+        return None
+    names = dict.fromkeys(
+        name
+        for own in titles
+        for depth in range(1, len(own) + 1)
+        for name in (own[depth - 1], " ".join(own[:depth]))
+    )
+    pattern = f"--test-name-pattern=^(?:{'|'.join(map(_escape_pattern, names))})$"
+    place = call.words[call.at].end
+    return f"{command[:place]} {shlex.quote(pattern)}{command[place:]}"
+
+
+def _select_go_tests(command: str, call: RunnerCall, chosen: Sequence[str]) -> str | None:
+    """The packages by their import paths, the functions by name."""
+    packages: dict[str, None] = {}
+    names: dict[str, None] = {}
+    for test in chosen:
+        parts = test.split("/")
+        at = next((at for at, part in enumerate(parts) if _GO_TEST_NAME.fullmatch(part)), 0)
+        if not at:
+            return None
+        packages["/".join(parts[:at])] = names[parts[at]] = None
+    named: list[ShellWord] = []
+    words = iter(call.words[call.at + 1 :])
+    for word in words:
+        if word.text.lstrip("-").partition("=")[0] in ("args", "run", "skip"):
+            return None
+        if not word.text.startswith("-"):
+            named.append(word)
+        elif not _GO_FLAG.fullmatch(word.text):
+            next(words, None)  # its value
+    if any(re.search("[<>]", word.text) for word in named):
+        return None
+    selection = shlex.join(["-run", f"^(?:{'|'.join(names)})$", *packages])
+    place = call.words[-1].end
+    return _cut_words(f"{command[:place]} {selection}{command[place:]}", named)
+
+
+def _select_cargo_tests(command: str, call: RunnerCall, chosen: Sequence[str]) -> str | None:
+    """By their names without the target, which a name alone does not tell."""
+    names = [test.partition("::")[2] for test in chosen]
+    if not all(re.fullmatch(r"[\w:]+", name) for name in names):
+        return None  # a test in documentation
+    dashes = "" if any(word.text == "--" for word in call.words) else "-- "
+    place = call.words[-1].end
+    return f"{command[:place]} {dashes}--exact {' '.join(dict.fromkeys(names))}{command[place:]}"
+
+
+def _add_words(command: str, call: RunnerCall, words: Sequence[str]) -> str:
+    place = find_options_end(call.words[call.at :])
+    return f"{command[:place]} {shlex.join(words)}{command[place:]}"
+
+
+def _cut_words(command: str, words: Sequence[ShellWord]) -> str:
+    for word in reversed(words):
+        command = command[: word.start] + command[word.end :]
+    return command

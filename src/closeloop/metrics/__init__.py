@@ -1,1 +1,1 @@
-"""From stored traces to measurements, and from measurements to a gate."""
+"""Measurements from stored traces, and metrics, comparisons and gates from measurements."""

@@ -1,4 +1,4 @@
-"""By what attempts can be grouped: repository, agent, prompt, week, size of context and more."""
+"""Group, select and compare attempts: by repository, agent, prompt, week, context size and more."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 
 UNKNOWN_LABEL = "–"
-"""Where it is not known."""
+"""Label of an unknown value."""
 DAY_MICROSECONDS = 86_400_000_000
 
 
 def group_attempts(
     work: AttemptTable, by: Sequence[str]
 ) -> tuple[list[tuple[str, ...]], Array, Array]:
-    """The groups in order; and for each attempt in each of its groups its place, and the group's.
+    """Return the groups in order, and for each membership the attempt's row and the group's place.
 
     With several tags or arms, an attempt counts in each of their groups.
     """
@@ -75,7 +75,7 @@ def group_attempts(
 
 
 def _split_labels(several: TextColumn) -> tuple[Array, TextColumn]:
-    """Of rows with any number of labels: for each label its row, and the label."""
+    """Split rows with several labels: for each label, its row and the label."""
     import numpy as np
 
     labels = [label or (None,) for label in several.labels]
@@ -92,7 +92,7 @@ def _column_dimension(name: str) -> Callable[[AttemptTable], TextColumn]:
 
 
 def _variant_dimension(name: str, session: str | None) -> Callable[[AttemptTable], TextColumn]:
-    """What the variant says; of a session, what its files do."""
+    """Return a dimension read from the variant, or for a session from its files."""
 
     def held(work: AttemptTable) -> TextColumn:
         known = {key: getattr(variant, name) or None for key, variant in work.variants.items()}
@@ -117,7 +117,7 @@ def _tag_labels(work: AttemptTable) -> TextColumn:
 
 
 def _week_labels(work: AttemptTable) -> TextColumn:
-    """`2026-W46`, in UTC; each day is looked up once."""
+    """Return weeks such as `2026-W46`, in UTC; each day is converted once."""
     import numpy as np
 
     days, codes = np.unique(work.columns["started"] // DAY_MICROSECONDS, return_inverse=True)
@@ -130,11 +130,11 @@ CONTEXT_BANDS = (
     *(f"{low // 1000}k–{high // 1000}k" for low, high in pairwise(CONTEXT_BOUNDS)),
     "512k and over",
 )
-"""Tokens that the largest turn of a session had before it."""
+"""Context tokens before the largest turn of a session."""
 
 
 def _context_labels(work: AttemptTable) -> TextColumn:
-    """The band of each session's peak; each number is looked up once."""
+    """Return the band of each session's peak context; each number is looked up once."""
     import numpy as np
 
     peaks, codes = np.unique(work.columns["context_tokens"], return_inverse=True)
@@ -146,7 +146,7 @@ def _context_labels(work: AttemptTable) -> TextColumn:
 
 
 def order_label(label: str) -> tuple[int, tuple[tuple[str, int], ...]]:
-    """Bands by what they hold, all else by name."""
+    """Sort key of a label: bands by size, everything else by name."""
     place = CONTEXT_BANDS.index(label) if label in CONTEXT_BANDS else -1
     return place, natural_order(label)
 
@@ -179,20 +179,20 @@ DIMENSIONS: dict[str, Callable[[AttemptTable], TextColumn]] = {
 
 
 LABEL_FIELDS = ("agent", "model", "repo", "user")
-"""What attempts and sessions are grouped by, as `closeloop metrics --group-by` names it."""
+"""Fields that attempts and sessions are grouped by, as in `closeloop metrics --group-by`."""
 SELECTION_FIELDS = (*LABEL_FIELDS, "prompt", "experiment", "attempt", "variant")
 
 
 class AttemptSelection(Record):
-    """Attempts and sessions that meet all of some conditions; None is any."""
+    """Attempts and sessions that meet all conditions; None matches any."""
 
     name: str
     variants: tuple[str, ...] | None = None
-    """Digests."""
+    """Digests of variants."""
     labels: dict[str, str] = {}
-    """By field, such as `agent`, what it must be."""
+    """Required value by field, such as `agent`."""
     prompt: str | None = None
-    """The beginning of the id of the prompt that they were seen to run under."""
+    """Prefix of the id of the prompt that they were seen to run with."""
     attempts: frozenset[str] | None = None
     """Ids: those of an experiment, or a single one."""
     since: datetime | None = None
@@ -203,9 +203,9 @@ class AttemptSelection(Record):
 def select_attempts(
     name: str, variants: Mapping[str, Variant], store: Store | None = None
 ) -> AttemptSelection:
-    """What a name stands for, or several joined by commas, which all must hold.
+    """Parse a name, or several joined by commas that must all match, into a selection.
 
-    `careful`, a digest or its beginning, `agent:X`, `model:X`, `repo:X`, `user:X`, `prompt:ID`,
+    `careful`, a digest or a prefix of it, `agent:X`, `model:X`, `repo:X`, `user:X`, `prompt:ID`,
     `experiment:ID`, `attempt:ID`, `DAY..DAY`.
     """
     if any(one.name == name for one in variants.values()):
@@ -219,7 +219,7 @@ def select_attempts(
 def narrow_period(
     selection: AttemptSelection, since: datetime | None, until: datetime | None
 ) -> AttemptSelection:
-    """The same, within a stretch of time."""
+    """Return the selection limited to a period."""
     starts = [one for one in (selection.since, since) if one is not None]
     ends = [one for one in (selection.until, until) if one is not None]
     return replace(selection, since=max(starts, default=None), until=min(ends, default=None))
@@ -228,7 +228,7 @@ def narrow_period(
 def _narrow(
     selection: AttemptSelection, part: str, variants: Mapping[str, Variant], store: Store | None
 ) -> AttemptSelection:
-    """The same with one more condition."""
+    """Return the selection with one more condition."""
     if ".." in part:
         since, until = _parse_period(part)
         return replace(selection, since=since, until=until)
@@ -261,7 +261,7 @@ def _find_attempts(field: str, value: str, store: Store | None) -> frozenset[str
 def _select_prompt(
     selection: AttemptSelection, value: str, variants: Mapping[str, Variant]
 ) -> AttemptSelection:
-    """Attempts of variants that say so, else those that were seen to run under it."""
+    """Select attempts of variants with this prompt, else those that were seen to run with it."""
     prompts = {key: one.prompt for key, one in variants.items() if one.prompt}
     matches = [key for key, prompt in prompts.items() if value and prompt.startswith(value)]
     if matches:
@@ -272,7 +272,7 @@ def _select_prompt(
 
 
 def _select_variant(name: str, variants: Mapping[str, Variant]) -> AttemptSelection:
-    """The newest version of that name, or the one whose digest begins so."""
+    """Select the newest version of that name, or the variant whose digest has this prefix."""
     if not variants:
         raise BadInput(f"There is no variant {name!r}: `closeloop run` runs variants.")
     same_name = [key for key, one in variants.items() if one.name == name]
@@ -304,7 +304,7 @@ def _parse_period(name: str) -> tuple[datetime | None, datetime | None]:
 
 
 def selection_mask(work: AttemptTable, choice: AttemptSelection) -> Array:
-    """Which attempts and sessions are meant; BadInput where a label is of none."""
+    """Return a mask of the selected attempts and sessions; BadInput if a label matches none."""
     import numpy as np
 
     columns = work.columns
@@ -332,7 +332,7 @@ def selection_mask(work: AttemptTable, choice: AttemptSelection) -> Array:
 
 
 def covering_span(choices: Sequence[AttemptSelection]) -> AttemptSpan:
-    """The smallest that holds them all."""
+    """Return the smallest span that contains all selections."""
     variants: list[str] | None = []
     for one in choices:
         variants = None if variants is None or one.variants is None else [*variants, *one.variants]
@@ -353,7 +353,7 @@ def _outermost_moment(pick: Any, moments: Sequence[datetime | None]) -> datetime
 
 
 MAX_COMPARED_LINES = 2000
-"""Changed lines of one file that are aligned; longer changes are shown one after the other."""
+"""Changed lines of one file that are aligned; longer changes are listed one after the other."""
 MAX_SHOWN_LINES = 800
 MAX_LINE_CHARS = 1000
 
@@ -361,7 +361,7 @@ SharedBy = Literal["both", "first", "second"]
 
 
 class ComparedLine(Record):
-    """One changed line, and whose change has it."""
+    """One changed line, and which change contains it."""
 
     by: SharedBy
     sign: Literal["+", "-"]
@@ -369,18 +369,18 @@ class ComparedLine(Record):
 
 
 class ComparedFile(Record):
-    """One file of two changes."""
+    """One file of two compared changes."""
 
     path: str
     state: Literal["same", "differs", "only first", "only second", "not told"]
-    """`not told`: a change names the file and holds no line of it."""
+    """`not told`: a change lists the file without any line of it."""
     both: int
     first: int
     second: int
-    """Changed lines that both have, and that only one has."""
+    """Number of changed lines: in both, only in the first, only in the second."""
     lines: tuple[ComparedLine, ...]
     left_out: int = 0
-    """Lines that are not shown."""
+    """Number of lines not shown."""
 
 
 ChangedLines = list[tuple[str, str]]
@@ -388,14 +388,14 @@ ChangedLines = list[tuple[str, str]]
 
 
 def compare_changes(first: Change, second: Change) -> tuple[ComparedFile, ...]:
-    """Every file that either changes, those that differ first; context lines are left out."""
+    """Compare every file that either changes, differing ones first; context lines are skipped."""
     return compare_changed_lines(list_changed_lines(first), list_changed_lines(second))
 
 
 def compare_changed_lines(
     first: Mapping[str, ChangedLines], second: Mapping[str, ChangedLines]
 ) -> tuple[ComparedFile, ...]:
-    """The same of changed lines by path."""
+    """Compare changed lines by path."""
     files = [
         _compare_file(
             path, (path in first, path in second), [first.get(path, []), second.get(path, [])]
@@ -406,7 +406,7 @@ def compare_changed_lines(
 
 
 def list_changed_lines(change: Change | Sequence[RecoveredFile]) -> dict[str, ChangedLines]:
-    """By path, the lines that a change adds and removes; none where they are not known."""
+    """Return, by path, the lines that a change adds and removes; empty if unknown."""
     if not isinstance(change, Change):
         return {
             file.path: [
@@ -484,7 +484,7 @@ RATIO_FIELDS = {
 
 
 class ScorePair(Record):
-    """One score of both."""
+    """One score of both attempts."""
 
     definition: ScoreDefinition
     source: ScoreSource
@@ -497,20 +497,20 @@ class ScorePair(Record):
 
 
 class AttemptPair(Record):
-    """The second attempt held against the first."""
+    """The second attempt compared with the first."""
 
     first: AttemptRow
     second: AttemptRow
     sentence: str
     same_task: bool
     scores: tuple[ScorePair, ...]
-    """Those that differ first."""
+    """Scores that differ first."""
     ratios: dict[str, float | None]
-    """How many times as much the second took; None where either is not known or nothing."""
+    """Ratio of the second to the first; None if either is unknown or 0."""
     files: tuple[ComparedFile, ...]
     """The diff of their diffs."""
     recovered: tuple[bool, bool] = (False, False)
-    """Whether a side's change was put together from the edits in its recording."""
+    """Whether a side's change was reconstructed from the edits in its recording."""
 
 
 def compare_two_attempts(
@@ -521,9 +521,9 @@ def compare_two_attempts(
     *,
     again: bool | None = True,
 ) -> AttemptPair:
-    """Two attempts by their ids or the beginnings of them; BadInput of a held-out task.
+    """Compare two attempts by their ids or prefixes; BadInput if the task is held out.
 
-    One attempt each shows where they differ, and never which agent is better.
+    One attempt each shows where they differ, never which agent is better.
     """
     ids = [store.find_attempt_id(name) for name in names]
     if len(ids) != 2 or ids[0] == ids[1]:
@@ -564,7 +564,7 @@ def compare_two_attempts(
 
 
 def _load_changed_lines(store: Store, name: str) -> tuple[dict[str, ChangedLines], bool]:
-    """The changed lines of an attempt by file, and whether they come from its recording's edits."""
+    """Return an attempt's changed lines by file, and whether they are from its recorded edits."""
     if (change := store.load_change(name)) is not None:
         return list_changed_lines(change), False
     trace = store.load_trace(name)
@@ -591,7 +591,7 @@ OUTCOME_WORDS = {"pass": "passed", "fail": "failed", "unscored": "could not be s
 
 
 def describe_pair(first: AttemptRow, second: AttemptRow) -> str:
-    """How both ended, in one sentence; agents of one name are told apart by model or id."""
+    """Say in one sentence how both ended; agents of one name are distinguished by model or id."""
     names = [row.variant_name or row.agent or "an agent" for row in (first, second)]
     if names[0] == names[1] and first.model and second.model and first.model != second.model:
         names = [f"{row.variant_name or row.agent} ({row.model})" for row in (first, second)]

@@ -1,4 +1,4 @@
-"""From traces to measurements: what is stored or lies in files, by the rules as they are set.
+"""Measure stored traces by the project's rules.
 
 What was measured before, by the same rules from the same facts, is not measured again.
 """
@@ -6,29 +6,34 @@ What was measured before, by the same rules from the same facts, is not measured
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from itertools import islice, product
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import msgspec
 
 from closeloop import plugins
 from closeloop.metrics.metric_definitions import FAILURE_MODES
-from closeloop.process.rulebook import Rulebook, build_rulebook
-from closeloop.process.trace_measurement import list_handoff_facts, measure_reading
-from closeloop.process.trace_reading import build_reading
-from closeloop.records.attempt import Attempt, AttemptRow
-from closeloop.records.change import TraceReading
-from closeloop.records.errors import BadInput, TraceNotStored, unknown_name_error
+from closeloop.process.rulebook import Rulebook, build_rulebook, installed_detectors
+from closeloop.records.attempt import Attempt, AttemptRow, Grade, TestRun
+from closeloop.records.change import Change, TraceReading
+from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.experiment_plan import AttemptDetails
-from closeloop.records.finding import FailureMode, Measurement, ModeSource, ModeTag
+from closeloop.records.finding import (
+    FailureMode,
+    HandoffFacts,
+    Measurement,
+    ModeSource,
+    ModeTag,
+)
 from closeloop.records.record import Record, content_digest
 from closeloop.records.score import Score, ScoreSource
 from closeloop.records.settings import Settings
-from closeloop.records.task import Experiment
-from closeloop.records.trace import Trace
+from closeloop.records.task import Experiment, Task
+from closeloop.records.trace import Handoff, Trace
 from closeloop.store import Store, schema
 from closeloop.store.attempt_rows import join_modes
+from closeloop.store.fact_rows import PackedFacts
 from closeloop.store.metrics_section import (
     AttemptColumns,
     AttemptSpan,
@@ -37,6 +42,7 @@ from closeloop.store.metrics_section import (
     TextColumn,
     divide_known,
 )
+from closeloop.store.record_bodies import unpack_record
 from closeloop.text.wording import name_score, natural_order, truncate_words
 
 if TYPE_CHECKING:
@@ -52,21 +58,22 @@ if TYPE_CHECKING:
 # unexamined; a review that a program hands in without them has examined none.
 
 
+Kept = TypeVar("Kept", bound=Record)
 VERDICT, SECONDS = "would-merge", "review-seconds"
 MODE_NAMES = {name_score(mode): mode for mode in FAILURE_MODES}
 GivenSource = Literal["person", "judge", "code"]
 GIVING_SOURCES: tuple[GivenSource, ...] = get_args(GivenSource)
 LEAST_SHOWN = 0.5
-"""A value from here on says yes."""
+"""Values from here on mean yes."""
 MAX_REASON_CHARS = 200
 
 
 def load_said_columns(
     store: Store, span: AttemptSpan, places: Mapping[str, int]
 ) -> dict[str, Column]:
-    """What was said of each attempt in its place: the verdict of people, their time, the modes.
+    """Load people's verdict and time and the failure modes of each attempt, as columns.
 
-    And of each name and source it was taken from the scores themselves, as `given_column` has it.
+    Also the scores by people that they come from, each under its `given_column`.
     """
     import numpy as np
 
@@ -98,9 +105,9 @@ def load_said_columns(
 
 
 def clear_outside_range(held: AttemptColumns, low: float | None, high: float | None) -> int:
-    """Make values outside a score's range unknown, and count them.
+    """Replace values outside a score's range by NaN, and count them.
 
-    A program may have written them into the store itself, and a range may be declared anew.
+    A program may have written them into the store itself, or the range was redefined.
     """
     import numpy as np
 
@@ -113,7 +120,7 @@ def clear_outside_range(held: AttemptColumns, low: float | None, high: float | N
 
 
 def given_column(name: str, source: ScoreSource) -> str:
-    """Where the table of attempts has the scores of a name and source, if it has them."""
+    """Return the column of the attempt table for scores of a name and source."""
     return f"given {source}:{name}"
 
 
@@ -124,7 +131,7 @@ _MODE_BITS: dict[tuple[str, GivenSource], int] = {
 
 
 def _name_modes(marks: Array) -> TextColumn:
-    """For each place its modes with their sources, as one text."""
+    """Return each row's modes with their sources, as one text."""
     import numpy as np
 
     kinds, codes = np.unique(marks, return_inverse=True)
@@ -142,7 +149,7 @@ def _name_modes(marks: Array) -> TextColumn:
 
 
 def load_said_tags(store: Store, attempts: Collection[str]) -> dict[str, tuple[ModeTag, ...]]:
-    """By attempt: the modes that people, judges, checks of its change and later reverts show."""
+    """Return, by attempt, the modes shown by people, judges, change checks and later reverts."""
     tags: dict[str, list[ModeTag]] = {}
     for attempt, mode, source in store.numbers.list_checked_modes(attempts):
         reason = "From the newest check of the change."
@@ -167,23 +174,27 @@ def _tag_from_score(one: Score, notes: Mapping[tuple[str, str], str]) -> ModeTag
 
 
 KEPT_COLUMNS = tuple(str(column.name) for column in schema.measurements.columns)
-"""A column that is new is filled by measuring again."""
+"""Columns in the basis: a new one causes attempts to be measured again."""
 BATCH_ATTEMPTS = 200
-"""So many attempts are looked up, measured and saved together: a kill loses no more."""
+"""Attempts that are looked up and listed together."""
+MEASURED_ATTEMPTS = 50
+"""Attempts that are measured and saved together: a kill loses no more."""
+MIN_PARALLEL_EVENTS = 50_000
+"""Fewer are measured before other processes have started."""
 
 
 class MeasuredAttempt(Record):
-    """An attempt, and what the rules say of it."""
+    """An attempt with its measurement."""
 
     row: AttemptRow
     measurement: Measurement
 
 
 def project_rulebook(settings: Settings) -> Rulebook:
-    """The installed rules, as the project has set them."""
+    """Return the installed rules with the project's settings."""
     commands = settings.commands
     own_commands = (commands.test, commands.lint, commands.types, commands.build, *commands.others)
-    detectors = plugins.load_plugins("detectors")
+    detectors = installed_detectors()
     names = {detector.rule.name for detector in detectors}
     own_silences = [silence for silence in settings.silence if silence.rule in names]
     if len(own_silences) < len(settings.silence):
@@ -207,26 +218,114 @@ def measure_attempts(
     rows: Sequence[AttemptRow],
     book: Rulebook,
     tell: Callable[[int], None] = lambda done: None,
+    *,
+    jobs: int = 1,
 ) -> Iterator[MeasuredAttempt]:
-    """Attempts with their measurements, in the order given; those without a trace are left out."""
-    pending_rows = iter([row for row in rows if row.events is not None])
+    """Yield attempts with their measurements, in the order given; skip those without a trace.
+
+    With several jobs, large amounts are measured in that many processes first.
+    """
+    rows = [row for row in rows if row.events is not None]
+    measured_now: set[str] = set()
+    if jobs > 1 and not store.is_read_only:
+        bases = {row.id: measurement_basis(row, book) for row in rows}
+        done = store.list_measured(bases)
+        new = [row for row in rows if row.id not in done]
+        if sum(row.events or 0 for row in new) >= MIN_PARALLEL_EVENTS:
+            measured_now = {row.id for row in new}
+            measure_missing(store, [(row.id, bases[row.id]) for row in new], book, tell, jobs=jobs)
+    pending_rows = iter(rows)
     while batch := list(islice(pending_rows, BATCH_ATTEMPTS)):
         bases = {row.id: measurement_basis(row, book) for row in batch}
-        stored = store.load_measurements(bases)
-        measured = measure_from_store(
-            store, [row.id for row in batch if row.id not in stored], book
-        )
-        store.save_measurements([(name, bases[name], made) for name, made in measured.items()])
+        measurements = store.load_measurements(bases)
+        new_bases = [(name, basis) for name, basis in bases.items() if name not in measurements]
+        measured_now.update(name for name, _ in new_bases)
+        measurements |= measure_missing(store, new_bases, book, tell)
         for row in batch:
-            if (measurement := stored.get(row.id) or measured.get(row.id)) is not None:
+            if (measurement := measurements.get(row.id)) is not None:
                 yield MeasuredAttempt(row=row, measurement=measurement)
+        tell(sum(row.id not in measured_now for row in batch))
+
+
+def measure_missing(
+    store: Store,
+    wanted: Sequence[tuple[str, str]],
+    book: Rulebook,
+    tell: Callable[[int], None] = lambda done: None,
+    *,
+    jobs: int = 1,
+) -> dict[str, Measurement]:
+    """Measure and save attempts, each given with its basis; return measurements by attempt.
+
+    Attempts whose trace is not stored are skipped. With several jobs nothing is returned, as it
+    may be more than fits in memory.
+    """
+    batches = [
+        wanted[first : first + MEASURED_ATTEMPTS]
+        for first in range(0, len(wanted), MEASURED_ATTEMPTS)
+    ]
+    facts = (store.load_packed_facts([name for name, _ in batch]) for batch in batches)
+    work = partial(measure_packed_facts, book=book)
+    if jobs > 1:
+        from closeloop.traces.session_import import map_in_processes
+
+        advice = "free some memory, and run the same command again; what was measured is saved"
+        answers = map_in_processes(work, facts, jobs, [__name__, *_MEASURING_MODULES], advice)
+    else:
+        answers = map(work, facts)
+    made: dict[str, Measurement] = {}
+    for batch, measurements in zip(batches, answers, strict=True):
+        measured = [
+            (name, basis, one)
+            for (name, basis), one in zip(batch, measurements, strict=True)
+            if one is not None
+        ]
+        store.save_measurements(measured)
+        if jobs == 1:
+            made |= {name: one for name, _, one in measured}
         tell(len(batch))
+    return made
+
+
+_MEASURING_MODULES = (
+    "closeloop.process.trace_measurement",
+    "closeloop.process.trace_reading",
+)
+
+
+def measure_packed_facts(
+    batch: Sequence[PackedFacts | None], book: Rulebook
+) -> list[Measurement | None]:
+    """Measure attempts, also in worker processes; None for those that are not stored."""
+    from closeloop.process.trace_measurement import measure_reading
+
+    return [
+        measure_reading(unpack_facts(one).build_reading(book), book) if one else None
+        for one in batch
+    ]
+
+
+def unpack_facts(packed: PackedFacts) -> AttemptFacts:
+    grade = _unpack(packed.grade, Grade)
+    if grade is not None:
+        grade = msgspec.structs.replace(grade, before=_unpack(packed.before, TestRun))
+    return AttemptFacts(
+        attempt=unpack_record(packed.attempt, Attempt),
+        trace=_unpack(packed.trace, Trace),
+        change=_unpack(packed.change, Change),
+        task=_unpack(packed.task, Task),
+        grade=grade,
+    )
+
+
+def _unpack(body: bytes | None, kind: type[Kept]) -> Kept | None:
+    return None if body is None else unpack_record(body, kind)
 
 
 def add_judge_findings(
     results: Iterable[MeasuredAttempt], store: Store
 ) -> Iterator[MeasuredAttempt]:
-    """With what models found when they were asked about traces, after the rules."""
+    """Add the findings of models that were asked about traces, after those of the rules."""
     from closeloop.judges.trace_questions import add_answer_findings
 
     judge_findings = store.judged.positive_answers()
@@ -239,40 +338,82 @@ def add_judge_findings(
 
 
 def measurement_basis(row: AttemptRow, book: Rulebook) -> str:
-    """What a measurement is made from, besides the trace: rules, grade, and what is kept of it."""
+    """Return the digest of a measurement's inputs besides the trace: rules, grade and columns."""
     return basis_from_grade((row.grading, row.version, row.outcome), book)
 
 
 def basis_from_grade(graded: tuple[str | None, int | None, str | None], book: Rulebook) -> str:
-    """The same, from the grading, its grader's version and the outcome."""
+    """Return the basis from the grading, its grader's version and the outcome."""
     return content_digest(book.identity, KEPT_COLUMNS, *graded)[:16]
 
 
-def measure_from_store(
-    store: Store, attempts: Iterable[str], book: Rulebook
-) -> dict[str, Measurement]:
-    """Attempts by all that the store knows of them; those whose trace it lacks are left out."""
-    measured: dict[str, Measurement] = {}
-    for attempt in attempts:
-        with suppress(TraceNotStored):
-            measured[attempt] = measure_reading(_load_reading(store, attempt, book)[0], book)
-    return measured
+class AttemptFacts(Record):
+    """What the rules look at in an attempt."""
+
+    attempt: Attempt
+    trace: Trace | None
+    change: Change | None
+    task: Task | None
+    grade: Grade | None
+
+    def build_reading(self, book: Rulebook) -> TraceReading:
+        from closeloop.process.trace_reading import build_reading
+
+        return msgspec.structs.replace(
+            build_reading(self.trace or Trace(reader="none", reader_version=1), book.own_checks),
+            attempt=self.attempt,
+            task=self.task,
+            change=self.change,
+            grade=self.grade,
+        )
+
+    def measurement_basis(self, book: Rulebook) -> str:
+        grade = self.grade
+        graded = (grade.grading, grade.version, grade.outcome.result) if grade else (None,) * 3
+        return basis_from_grade(graded, book)
+
+
+def load_attempt_facts(store: Store, name: str) -> AttemptFacts:
+    """Load the facts of one attempt, by its id or a prefix of it."""
+    attempt, trace, change = store.load_attempt_parts(name)
+    return AttemptFacts(
+        attempt=attempt,
+        trace=trace,
+        change=change,
+        task=store.load_task(attempt.task_digest) if attempt.task_digest else None,
+        grade=store.load_grade(attempt.id),
+    )
 
 
 def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
-    """All of one attempt, by its id or the beginning of it."""
-    reading, attempt, trace = _load_reading(store, name, book)
+    """Load everything about one attempt, by its id or a prefix of it.
+
+    A measurement stored on the same basis is used.
+    """
+    facts = load_attempt_facts(store, name)
+    attempt, task, trace = facts.attempt, facts.task, facts.trace
     variant = store.load_variant(attempt.variant) if attempt.variant else None
+    basis = {attempt.id: facts.measurement_basis(book)}
+    measurement = store.load_measurements(basis).get(attempt.id)
+    handoffs: tuple[HandoffFacts, ...] = ()
+    if measurement is None or any(
+        isinstance(event, Handoff) for event in (trace.events if trace else ())
+    ):
+        from closeloop.process.trace_measurement import list_handoff_facts, measure_reading
+
+        reading = facts.build_reading(book)
+        measurement = measurement or measure_reading(reading, book)
+        handoffs = list_handoff_facts(reading, task.facts if task else ())
     return AttemptDetails(
         attempt=attempt,
-        task=reading.task,
+        task=task,
         variant=variant,
         trace=trace,
-        change=reading.change,
-        grade=reading.grade,
+        change=facts.change,
+        grade=facts.grade,
         session=store.load_session(attempt.id),
-        measurement=_add_said_modes(store, attempt.id, measure_reading(reading, book)),
-        handoffs=list_handoff_facts(reading, reading.task.facts if reading.task else ()),
+        measurement=_add_said_modes(store, attempt.id, measurement),
+        handoffs=handoffs,
         replay_of=variant.replay_of if variant else None,
         insights=tuple(store.course.list_insights(attempt=attempt.id)),
         scores=tuple(store.scores.list_scores(attempt.id)),
@@ -282,7 +423,7 @@ def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
 def collect_modes(
     store: Store, rows: Sequence[AttemptRow], book: Rulebook
 ) -> dict[str, tuple[FailureMode, ...]]:
-    """By attempt, every failure mode that it shows, whatever says so; none shows none."""
+    """Return, by attempt, every failure mode it shows, from any source; omits those with none."""
     said = load_said_tags(store, [row.id for row in rows])
     tags = {
         one.row.id: one.measurement.modes
@@ -298,7 +439,7 @@ def collect_modes(
 def collect_task_modes(
     store: Store, digests: Sequence[str], book: Rulebook
 ) -> dict[str, tuple[FailureMode, ...]]:
-    """By task, every failure mode that attempts at it have shown."""
+    """Return, by task, every failure mode that attempts at it have shown."""
     rows = store.list_attempts(task_digests=digests)
     by_attempt = collect_modes(store, rows, book)
     modes: dict[str, dict[FailureMode, None]] = {}
@@ -310,28 +451,13 @@ def collect_task_modes(
 
 
 def _add_said_modes(store: Store, attempt: str, measurement: Measurement) -> Measurement:
-    """With the failure modes that people, judges, checks and later reverts show."""
+    """Add the failure modes shown by people, judges, checks and later reverts."""
     said = load_said_tags(store, [attempt]).get(attempt, ())
     return msgspec.structs.replace(measurement, modes=(*measurement.modes, *said))
 
 
-def _load_reading(
-    store: Store, name: str, book: Rulebook
-) -> tuple[TraceReading, Attempt, Trace | None]:
-    """What the rules look at, of which attempt and which trace."""
-    attempt, trace, change = store.load_attempt_parts(name)
-    reading = msgspec.structs.replace(
-        build_reading(trace or Trace(reader="none", reader_version=1), book.own_checks),
-        attempt=attempt,
-        task=store.load_task(attempt.task_digest) if attempt.task_digest else None,
-        change=change,
-        grade=store.load_grade(attempt.id),
-    )
-    return reading, attempt, trace
-
-
 def list_experiment_attempts(store: Store, experiment: Experiment) -> list[AttemptRow]:
-    """The attempts that count for an experiment: the last try of each of its places."""
+    """List the attempts that count for an experiment: the last try of each of its slots."""
     rows = store.list_attempts(task_digests=experiment.tasks, variants=experiment.variants)
     last: dict[tuple[str | None, str | None, int], AttemptRow] = {}
     for row in sorted(rows, key=lambda row: row.retry):
@@ -344,9 +470,9 @@ def list_experiment_attempts(store: Store, experiment: Experiment) -> list[Attem
 
 
 def find_experiment(store: Store, name: str | None) -> Experiment:
-    """The one whose id begins so; the newest when none is named, but for looks at held-out tasks.
+    """Find the experiment with this id prefix; without a name, the newest that is not held out.
 
-    After a look, people go on with dev.
+    After a run of held-out tasks, people go on with dev tasks.
     """
     known = store.list_experiments()
     if not known:

@@ -1,19 +1,20 @@
-"""The work that numbers are about: the attempts that count, column by column."""
+"""The attempt table: the attempts that count, by column, as the input of metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from closeloop.metrics.attempt_measuring import (
-    BATCH_ATTEMPTS,
+    MIN_PARALLEL_EVENTS,
     basis_from_grade,
     load_said_columns,
-    measure_from_store,
+    measure_missing,
 )
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.estimate import Metric
@@ -53,9 +54,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def load_origin_columns(
     store: Store, known: AttemptColumns, variants: Mapping[str, Variant]
 ) -> dict[str, TextColumn]:
-    """The agent, the person who asked and the prompt of each attempt.
+    """Return the agent, the requester and the prompt of each attempt.
 
-    What a pull request says counts where nothing was recorded, or what was does not say it.
+    The pull request is used if nothing was recorded, or if the recording lacks the value.
     """
     pulls = {row.attempt: row for row in _list_pulls_of(store, known.attempts) if row.attempt}
     index, held = PromptIndex(store), known.held
@@ -89,7 +90,7 @@ def load_origin_columns(
 
 
 def _list_pulls_of(store: Store, attempts: Sequence[str]) -> list[PullRow]:
-    """The pull requests of agents that came of some attempts; of many, all there are."""
+    """List the agents' pull requests of some attempts; for many attempts, list all."""
     few = attempts if len(attempts) <= MAX_QUERY_VALUES else None
     return store.pulls.list_pulls(agent=True, attempts=few)
 
@@ -97,14 +98,14 @@ def _list_pulls_of(store: Store, attempts: Sequence[str]) -> list[PullRow]:
 def _pull_origin(
     pull: PullRow, agent: str | None, user: str | None, *, is_recorded: bool
 ) -> tuple[str | None, str | None]:
-    """Agent and person; of work that only stands for a pull request, as that says now."""
+    """Return agent and requester; for work without a recording, those of the pull request."""
     if not is_recorded:
         return pull.agent, pull.asked_by
     return agent or pull.agent, user or pull.asked_by
 
 
 def load_pull_cost_column(store: Store, places: Mapping[str, int]) -> Array:
-    """By attempt that a pull request came of: what all recorded work behind that cost."""
+    """Return, by attempt with a pull request, the cost of all recorded work behind it."""
     import numpy as np
 
     column = np.full(len(places), np.nan)
@@ -119,9 +120,10 @@ def load_pull_cost_column(store: Store, places: Mapping[str, int]) -> Array:
 
 
 def load_arm_column(store: Store, known: AttemptColumns) -> TextColumn:
-    """The arms of each attempt: of memory (`memory`, `control`), and of trials (`TRIAL: VARIANT`).
+    """Return the arms of each attempt.
 
-    An attempt is found by its own name, its branch or its task.
+    Those of memory (`memory`, `control`), and of trials (`TRIAL: VARIANT`). An attempt is found by
+    its own name, its branch or its task.
     """
     arms: dict[str | tuple[str | None, str | None], dict[str, None]] = {}
     for offer in store.memory.list_offers():
@@ -152,30 +154,30 @@ def load_arm_column(store: Store, known: AttemptColumns) -> TextColumn:
 
 
 MeasuringProgress = Callable[[int, int], None]
-"""How many of how many are measured now."""
+"""Called with the number measured so far and the total."""
 SCORED_OUTCOMES = ("pass", "fail")
 
 
 class AttemptTable(Record):
-    """Attempts, a place in each column for each."""
+    """Attempts as columns, one row for each."""
 
     attempts: list[str]
     columns: dict[str, Column]
-    """Numbers, NaN where one is not known; and texts, None there."""
+    """Numbers, NaN if unknown; and texts, None if unknown."""
     tasks: dict[str, Task]
     variants: dict[str, Variant]
     """By digest."""
     notes: tuple[str, ...] = ()
     outdated: int = 0
-    """So many were measured before something changed, and are as they were then."""
+    """Number of attempts whose measurement is outdated."""
     metrics: dict[str, tuple[Metric, Any]] = {}
-    """By name, the scores of the ledger that are at hand, as metrics, with their values."""
+    """Loaded scores as metrics with their values, by name."""
 
     def __len__(self) -> int:
         return len(self.attempts)
 
     def select_rows(self, attempts: Collection[str]) -> AttemptTable:
-        """Some of the attempts, with all that is known of them."""
+        """Return the table with only these attempts."""
         places = [place for place, name in enumerate(self.attempts) if name in attempts]
         return replace(
             self,
@@ -191,12 +193,14 @@ def load_attempt_table(
     tell: MeasuringProgress = lambda done, of: None,
     *,
     again: bool | None = True,
+    jobs: int = 1,
 ) -> AttemptTable:
-    """What is kept of some time or of some variants, measured by the rules where it was not.
+    """Load the attempts of a span, and measure those that need it.
 
-    What was measured before the rules, their code or settings, or the grade changed is measured
-    again; if it may not be, it stays as it was, and a note tells how much of it there is. With
-    None nothing is measured, and no trace read.
+    Attempts measured before the rules, their code or settings, or the grade changed are measured
+    again. With `again=False` they stay as they were, and a note says how many there are. With
+    `again=None` nothing is measured, and no trace is read. With several jobs, large amounts are
+    measured in that many processes.
     """
     import numpy as np
 
@@ -208,7 +212,19 @@ def load_attempt_table(
     places = {name: place for place, name in enumerate(known.attempts)}
     delivered = tables.load_delivery_columns(span)
     checked, orchestrated = tables.load_check_columns(), tables.load_plan_columns()
-    measured, outdated = _measurement_columns(store, book, span, known, tell, again)
+
+    def measure_new(new_bases: Sequence[tuple[str, str]], events: int) -> None:
+        done = count(1)
+        is_parallel = events >= MIN_PARALLEL_EVENTS and not store.is_read_only
+        measure_missing(
+            store,
+            new_bases,
+            book,
+            lambda more: tell([next(done) for _ in range(more)][-1], len(new_bases)),
+            jobs=jobs if is_parallel else 1,
+        )
+
+    measured, outdated = _measurement_columns(store, book, span, known, measure_new, again)
     measured["own_modules"] = measured.pop("modules")
     _forget_unrecorded(measured, np.isnan(known.held["events"]))
     columns = {
@@ -244,9 +260,9 @@ def load_attempt_table(
 def load_counted_columns(
     store: Store, span: AttemptSpan, variants: Mapping[str, Variant]
 ) -> tuple[AttemptColumns, tuple[str, ...]]:
-    """One attempt a place, replays left out, and a note of how many; held-out ones are in it.
+    """Load one attempt per slot without replays, and a note of how many; includes held-out ones.
 
-    Attempts that are named all count.
+    Attempts given by id all count.
     """
     import numpy as np
 
@@ -267,7 +283,7 @@ def load_counted_columns(
 def _leave_out_sealed(
     known: AttemptColumns, sealed: frozenset[str]
 ) -> tuple[AttemptColumns, tuple[str, ...]]:
-    """Numbers of every day are of dev tasks: those of held-out ones have a place of their own."""
+    """Exclude attempts at held-out tasks, with a note: they are reported separately."""
     is_sealed = known.held["task_digest"].are(sealed)
     if not (count := int(is_sealed.sum())):
         return known, ()
@@ -286,7 +302,7 @@ def _filter_rows(known: AttemptColumns, is_kept: Array) -> AttemptColumns:
 
 
 def _mask_unchecked(columns: Mapping[str, Column], tasks: Mapping[str, Task]) -> Array:
-    """Attempts at tasks without a check: people and judges score them, and no grade is missing."""
+    """Return a mask of ungraded attempts at tasks without a check: people and judges score them."""
     unchecked = {key for key, task in tasks.items() if not task.acceptance.is_given}
     graded = columns["outcome"].are(SCORED_OUTCOMES)
     mask: Array = columns["task_digest"].are(unchecked) & ~graded
@@ -294,7 +310,7 @@ def _mask_unchecked(columns: Mapping[str, Column], tasks: Mapping[str, Task]) ->
 
 
 def _forget_needless_questions(columns: dict[str, Column], tasks: dict[str, Task]) -> None:
-    """Whether somebody asked first is only known of tasks that lack a decision."""
+    """Set `asked` to unknown except for ambiguous tasks."""
     import numpy as np
 
     ambiguous = {key for key, task in tasks.items() if task.ambiguous}
@@ -302,7 +318,7 @@ def _forget_needless_questions(columns: dict[str, Column], tasks: dict[str, Task
 
 
 def _keep_last_tries(known: AttemptColumns) -> AttemptColumns:
-    """One attempt a place: of an experiment the last try, of a session all there is."""
+    """Return one attempt per slot: the last try of an experiment's slot, and every session."""
     import numpy as np
 
     task, variant, number, retry = (
@@ -322,9 +338,9 @@ def _keep_last_tries(known: AttemptColumns) -> AttemptColumns:
 
 
 def _retry_columns(known: AttemptColumns, order: Array, is_superseded: Array) -> dict[str, Column]:
-    """What the tries before the last one of a place cost, and how many of them nobody knows it of.
+    """Return the cost of the tries before a slot's last one, and how many have an unknown cost.
 
-    `order`: the rows of places, the last try of each at its end.
+    `order`: the rows of slots, the last try of each at its end.
     """
     import numpy as np
 
@@ -342,7 +358,7 @@ def _retry_columns(known: AttemptColumns, order: Array, is_superseded: Array) ->
 
 
 def _find_resumed_plans(known: AttemptColumns) -> Array:
-    """Attempts of plans that went on: the one that took longest has all of it."""
+    """Return the rows of plan attempts that were resumed by a longer one, which contains them."""
     import numpy as np
 
     task, seconds = known.held["task"], known.held["seconds"]
@@ -359,12 +375,13 @@ def _measurement_columns(
     book: Rulebook,
     span: AttemptSpan,
     known: AttemptColumns,
-    tell: MeasuringProgress,
+    measure: Callable[[Sequence[tuple[str, str]], int], None],
     again: bool | None,
 ) -> tuple[dict[str, Column], int]:
-    """What the rules say of each attempt; how many of those are as they were said before.
+    """Return the measurements of each attempt, and how many are outdated.
 
-    They are asked first where they never were, and, if they may be, where something changed.
+    Attempts never measured are measured first, and with `again` also those whose basis changed:
+    `measure` takes attempts with their bases, and the number of their events.
     """
     import numpy as np
 
@@ -373,14 +390,10 @@ def _measurement_columns(
     measurements, at, before = _load_measurements(store, span, bases, places)
     missing = _missing(bases, at if again else before)
     unmeasured = [] if again is None else np.flatnonzero(missing).tolist()
-    for first in range(0, len(unmeasured), BATCH_ATTEMPTS):
-        part = unmeasured[first : first + BATCH_ATTEMPTS]
-        names = [known.attempts[place] for place in part]
-        basis = dict(zip(names, bases[part].tolist(), strict=True))
-        made = measure_from_store(store, names, book)
-        store.save_measurements([(name, basis[name], one) for name, one in made.items()])
-        tell(first + len(part), len(unmeasured))
     if unmeasured:
+        names = [known.attempts[place] for place in unmeasured]
+        events = int(np.nansum(known.held["events"][unmeasured]))
+        measure(list(zip(names, bases[unmeasured].tolist(), strict=True)), events)
         measurements, at, before = _load_measurements(store, span, bases, places)
     outdated = _missing(bases, at)
     # The last is what -1, an attempt that does not count, finds.
@@ -389,11 +402,11 @@ def _measurement_columns(
 
 
 TRACE_COLUMNS = ("findings", "converged_after", "context_tokens", "drift_slope", *RATE_NAMES)
-"""What only a trace can say."""
+"""Columns that only a trace can give."""
 
 
 def _forget_unrecorded(measured: dict[str, Column], is_unrecorded: Array) -> None:
-    """Rules that had no trace to look at found nothing, which says nothing."""
+    """Set trace columns to unknown for attempts without a trace, where 0 findings mean nothing."""
     import numpy as np
 
     for name in TRACE_COLUMNS:
@@ -404,14 +417,14 @@ def _forget_unrecorded(measured: dict[str, Column], is_unrecorded: Array) -> Non
 
 
 def _missing(bases: TextColumn, at: Array) -> Array:
-    """Which attempts that can be measured have no measurement among those at these places."""
+    """Return which measurable attempts have no measurement at these places."""
     missing = bases.known()
     missing[at[at >= 0]] = False
     return missing
 
 
 def _measurement_bases(known: AttemptColumns, book: Rulebook) -> TextColumn:
-    """What each attempt with a trace or a grade is measured from."""
+    """Return the measurement basis of each attempt with a trace or a grade."""
     import numpy as np
 
     grading, outcome = known.held["grading"], known.held["outcome"]
@@ -435,7 +448,7 @@ def _measurement_bases(known: AttemptColumns, book: Rulebook) -> TextColumn:
 def _load_measurements(
     store: Store, span: AttemptSpan, bases: TextColumn, places: dict[str, int]
 ) -> tuple[AttemptColumns, Array, Array]:
-    """All measurements; the place of its attempt for each that holds now, and for each."""
+    """Load all measurements; return also the place of each current one, and of each."""
     import numpy as np
 
     measurements = store.numbers.load_measurement_columns(span)
@@ -456,7 +469,7 @@ def _tell_outdated(outdated: int, attempts: int) -> Iterator[str]:
 
 
 def forget_outdated_grades(columns: dict[str, Column]) -> Iterator[str]:
-    """Take out what an older grader said, and say so: graders are not mixed."""
+    """Remove outcomes by an older grader, with a note: graders are not mixed."""
     import numpy as np
 
     outcome, version = columns["outcome"], columns["version"]
@@ -473,7 +486,7 @@ def forget_outdated_grades(columns: dict[str, Column]) -> Iterator[str]:
 
 
 def _exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
-    """Take out what must not be mixed in, and say so: it is not known, and never zero."""
+    """Set values that must not be mixed in to unknown, never zero, with notes."""
     import numpy as np
 
     seconds, scored = columns["seconds"], columns["outcome"].are(SCORED_OUTCOMES)

@@ -1,7 +1,7 @@
-"""The tables that analysts read: attempts, findings, events, scores and pull requests.
+"""The tables for analysts: attempts, findings, events, scores and pull requests.
 
 `closeloop export --table` writes them, and the Python API returns them. A row is a dictionary with
-every column of its table; None is not known. Attempts at held-out tasks are left out.
+every column of its table; None means unknown. Attempts at held-out tasks are excluded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from closeloop.text.wording import without_formula
 ColumnType = Literal["integer", "number", "boolean", "time", "text", "integers", "texts", "json"]
 TableRow = dict[str, Any]
 BATCH_ROWS = 5000
-"""Rows of one group of a Parquet file."""
+"""Rows of one row group of a Parquet file."""
 
 _SCALAR_TYPES: dict[Any, ColumnType] = {
     bool: "boolean",
@@ -45,7 +45,7 @@ _SCALAR_TYPES: dict[Any, ColumnType] = {
 
 
 def table_columns(name: TableName) -> dict[str, ColumnType]:
-    """The columns of a table, in order, with their types."""
+    """Return the columns of a table, in order, with their types."""
     match name:
         case "attempts":
             return record_columns(AttemptRow)
@@ -60,7 +60,7 @@ def table_columns(name: TableName) -> dict[str, ColumnType]:
 
 
 def event_columns() -> dict[str, ColumnType]:
-    """Every field that any kind of event has, those of all events first."""
+    """Return every field of any kind of event, those of all events first."""
     columns: dict[str, ColumnType] = {"attempt": "text", "kind": "text"}
     for event in get_args(AnyEvent):
         columns |= {
@@ -70,12 +70,12 @@ def event_columns() -> dict[str, ColumnType]:
 
 
 def record_columns(record: type[msgspec.Struct]) -> dict[str, ColumnType]:
-    """The fields of a record as columns."""
+    """Return the fields of a record as columns."""
     return {field.name: column_type(field.type) for field in msgspec.structs.fields(record)}
 
 
 def column_type(annotation: Any) -> ColumnType:
-    """The column type of a field's annotation; values that no type fits become JSON."""
+    """Return the column type of a field's annotation; values that no type fits become JSON."""
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, types.UnionType):
@@ -94,7 +94,7 @@ def column_type(annotation: Any) -> ColumnType:
 def list_table_rows(
     name: TableName, store: Store, book: Rulebook, attempts: Sequence[str] = ()
 ) -> Iterator[TableRow]:
-    """The rows of a table; those of some attempts, by their ids or the beginnings of them."""
+    """Yield the rows of a table; `attempts` limits them to some, by id or prefix."""
     chosen = [store.load_attempt(one) for one in attempts]
     for digest in {one.task_digest for one in chosen if one.task_digest}:
         require_unsealed(store.load_task(digest))
@@ -118,7 +118,7 @@ def list_table_rows(
 
 
 def list_open_attempts(store: Store, ids: frozenset[str] | None = None) -> list[AttemptRow]:
-    """Every attempt, or some of them, but for those at held-out tasks."""
+    """List every attempt, or some of them, except those at held-out tasks."""
     sealed = store.held_out.list_sealed_digests()
     return [
         row
@@ -147,7 +147,7 @@ def _list_events(store: Store, ids: frozenset[str] | None) -> Iterator[TableRow]
 
 
 def write_csv(columns: Mapping[str, ColumnType], rows: Iterable[TableRow], file: BinaryIO) -> int:
-    """A header and a line for each row; lists are JSON, and what is not known is empty."""
+    """Write a header and a line for each row; lists are JSON, unknown values are empty."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     writer = csv.writer(text)
     writer.writerow(columns)
@@ -176,7 +176,7 @@ def _csv_cell(value: Any, kind: ColumnType) -> str | int | float | None:
 
 
 def write_jsonl(columns: Mapping[str, ColumnType], rows: Iterable[TableRow], file: BinaryIO) -> int:
-    """An object for each row, without the columns that are not known."""
+    """Write an object for each row, without unknown values."""
     count = 0
     for row in rows:
         file.write(msgspec.json.encode({key: row[key] for key in columns if row[key] is not None}))
@@ -188,7 +188,7 @@ def write_jsonl(columns: Mapping[str, ColumnType], rows: Iterable[TableRow], fil
 def write_parquet(
     columns: Mapping[str, ColumnType], rows: Iterable[TableRow], file: BinaryIO
 ) -> int:
-    """A table with typed columns."""
+    """Write a Parquet table with typed columns."""
     schema = arrow_schema(columns)
     from pyarrow import parquet
 
@@ -206,7 +206,7 @@ TABLE_WRITERS: dict[
 
 
 def arrow_schema(columns: Mapping[str, ColumnType]) -> Any:
-    """The Arrow schema of a table; BadInput where pyarrow is not installed."""
+    """Return the Arrow schema of a table; BadInput if pyarrow is not installed."""
     try:
         import pyarrow
     except ImportError:
@@ -227,7 +227,7 @@ def arrow_schema(columns: Mapping[str, ColumnType]) -> Any:
 
 
 def arrow_table(rows: Sequence[TableRow], columns: Mapping[str, ColumnType]) -> Any:
-    """Rows as a `pyarrow.Table`."""
+    """Convert rows to a `pyarrow.Table`."""
     schema = arrow_schema(columns)
     import pyarrow
 

@@ -1,4 +1,4 @@
-"""When to run evaluations again: tasks grow stale, setups change, quarters pass."""
+"""When to run evaluations again: stale tasks, changed setups, a new quarter."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from closeloop.tasks.task_sets import list_local_repos
 from closeloop.text.wording import count_with_noun
 
 MIN_SCORED = 6
-"""Scored attempts of two variants or more, before a task is said to tell nothing."""
+"""Scored attempts of two variants or more, before a task can count as not telling them apart."""
 MAX_BASES = 500
-"""Commits that git is asked about, in one repository."""
+"""Commits that git is queried for, in one repository."""
 MAX_EXPERIMENTS = 100
-"""The newest, among which the last comparison is looked for."""
+"""Number of newest experiments in which the last comparison is searched."""
 MAX_NAMES = 3
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -33,7 +33,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 def report_due(
     store: Store, tasks: Sequence[Task], settings: Settings, root: Path, now: datetime
 ) -> DueReport:
-    """What is due now, on these tasks with these settings."""
+    """Report what is due now, for these tasks and settings."""
     dev = [task for task in tasks if task.split == "dev"]
     known = store.numbers.load_variants()
     comparisons = list(_list_comparisons(store, known, now))
@@ -67,7 +67,7 @@ def report_due(
 
 
 def find_stale_tasks(store: Store, tasks: Sequence[Task], limits: DueSettings) -> list[StaleTask]:
-    """Tasks far behind the code, on which variants never differ, or whose tests are flaky."""
+    """Find tasks far behind the code, on which variants never differ, or with flaky tests."""
     behind = count_commits_behind(tasks)
     outcomes: dict[str, list[list[float]]] = {}
     for sides in collect_split_values(store, tasks).values():
@@ -90,7 +90,7 @@ def find_stale_tasks(store: Store, tasks: Sequence[Task], limits: DueSettings) -
 
 
 def count_commits_behind(tasks: Sequence[Task]) -> dict[tuple[str | None, str | None], int]:
-    """By repository and base, how many commits of HEAD the base lacks."""
+    """Return, by repository and base, how many commits the base is behind HEAD."""
     counts: dict[tuple[str | None, str | None], int] = {}
     for repo in list_local_repos(tasks):
         bases = sorted({task.base for task in tasks if task.repo == repo and task.base})
@@ -102,7 +102,7 @@ def count_commits_behind(tasks: Sequence[Task]) -> dict[tuple[str | None, str | 
 
 
 def tells_variants_apart(outcomes: Sequence[Sequence[float]]) -> bool | None:
-    """Whether pass rates differ between variants; None before enough attempts are scored."""
+    """Whether pass rates differ between variants; None if too few attempts are scored."""
     if len(outcomes) < 2 or sum(map(len, outcomes)) < MIN_SCORED:
         return None
     return len({fmean(values) for values in outcomes}) > 1
@@ -130,7 +130,7 @@ def _describe_task(
 def list_setup_changes(
     current: Mapping[str, Variant], compared: Sequence[Variant], sessions: Sequence[SessionSetup]
 ) -> list[SetupChange]:
-    """Variants that are set otherwise now, and agents and models first seen in sessions since."""
+    """List variants whose setup changed, and agents and models first seen in sessions since."""
     digests = {one.digest for one in compared}
     before = {one.name: one for one in compared}
     changes = [
@@ -170,7 +170,7 @@ def _describe_change(before: Variant | None, now: Variant) -> str:
 
 
 def _resolve_variants(settings: Settings, root: Path) -> dict[str, Variant]:
-    """The variants of the configuration as they are now; what cannot be resolved is left out."""
+    """Resolve the configured variants as they are now; skip those that fail."""
     variants = {}
     for name in settings.variants:
         try:
@@ -183,7 +183,7 @@ def _resolve_variants(settings: Settings, root: Path) -> dict[str, Variant]:
 def _list_comparisons(
     store: Store, known: Mapping[str, Variant], now: datetime
 ) -> Iterator[tuple[Experiment, LastRun]]:
-    """Experiments with several variants on dev tasks, the one that was run last first."""
+    """List experiments with several variants on dev tasks, the latest run first."""
     sealed = store.held_out.list_sealed_digests()
     found = []
     for experiment in store.list_experiments()[:MAX_EXPERIMENTS]:

@@ -1,4 +1,4 @@
-"""Looks at the held-out set: who may, what they cost, and what they show."""
+"""Runs of the held-out set: the ledger, warnings about overuse, and results."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from closeloop.tasks.task_sets import SPLIT_NAMES
 from closeloop.text.wording import format_points, format_points_estimate
 
 MAX_TRIED_CHANGES = 3
-"""With a fourth change tried, the best of equals looks better by a whole standard error."""
+"""With a fourth change, the best of equally good ones appears better by a standard error."""
 QUARTER_DAYS = 92
 GAP_METHOD = "Newcombe, from beta-binomial bounds"
 CHANGE_METHOD = "Newcombe, from paired t by set"
 
 
 def build_unsealing(plan: ExperimentPlan, reason: str, who: str, at: datetime) -> HeldOutRun | None:
-    """What the ledger will say of a plan; None where it has no held-out task."""
+    """Build the ledger entry of a plan; None if it has no held-out task."""
     held_out_digests = sorted(task.digest for task in plan.tasks if task.split == "held-out")
     if not held_out_digests:
         return None
@@ -60,7 +60,7 @@ def build_unsealing(plan: ExperimentPlan, reason: str, who: str, at: datetime) -
 
 
 def build_look_event(look: HeldOutRun) -> LogEvent:
-    """The ledger's entry for those who follow the log."""
+    """Build the log event of a ledger entry."""
     details: EventDetails = {
         "who": look.who,
         "reason": look.reason,
@@ -72,7 +72,7 @@ def build_look_event(look: HeldOutRun) -> LogEvent:
 
 
 def overuse_warning(look: HeldOutRun, earlier: Sequence[HeldOutRun]) -> str | None:
-    """What to say to somebody who looks too often."""
+    """Return a warning if the held-out set is used too often; None otherwise."""
     changes = {one.change for one in (*earlier, look) if one.tasks == look.tasks}
     if len(changes) <= MAX_TRIED_CHANGES:
         return None
@@ -85,9 +85,9 @@ def overuse_warning(look: HeldOutRun, earlier: Sequence[HeldOutRun]) -> str | No
 
 
 def count_dev_attempts(store: Store, tasks: Sequence[Task]) -> dict[str, int]:
-    """Held-out tasks that were run before they were sealed: by id, with how many attempts.
+    """Count, by id, attempts at held-out tasks outside the recorded runs of the set.
 
-    What was tuned in those days may know them. An attempt made in a look is in the ledger.
+    What was tuned then may know these tasks. Attempts made in a run are in the ledger.
     """
     looks = store.held_out.list_unsealings()
     # The latest comes first, so that the first look of an experiment stays.
@@ -98,15 +98,15 @@ def count_dev_attempts(store: Store, tasks: Sequence[Task]) -> dict[str, int]:
 
 
 SplitValues = dict[str, dict[TaskSplit, dict[str, list[float]]]]
-"""By the variant's digest and by set: each task's digest with the outcomes of its repeats."""
+"""By variant digest and set: each task's digest with the outcomes of its repeats."""
 
 
 def report_held_out(
     store: Store, tasks: Sequence[Task] | None = None, variants: Collection[str] | None = None
 ) -> HeldOutReport | None:
-    """What the looks have shown so far, of some variants or of all; None before the first look.
+    """Report the results of the held-out runs, for some variants or all; None before the first run.
 
-    On these tasks, or on those of the store, each as it was last said to be.
+    Uses these tasks, or those of the store in their latest version.
     """
     looks = store.held_out.list_unsealings()
     if not looks:
@@ -127,12 +127,12 @@ def report_held_out(
 
 
 def estimate_held_out_gaps(store: Store, tasks: Sequence[Task]) -> list[HeldOutGap]:
-    """By variant, how much better it does on dev tasks than on those held out."""
+    """Return, by variant, how much better it does on dev tasks than on held-out ones."""
     return _estimate_gaps(collect_split_values(store, tasks), store.numbers.load_variants())
 
 
 def collect_split_values(store: Store, tasks: Sequence[Task]) -> SplitValues:
-    """The outcomes of the attempts that count, by variant and set; from columns alone."""
+    """Return the outcomes of the attempts that count, by variant and set; from columns alone."""
     splits = {task.digest: task.split for task in tasks}
     counted, _ = load_counted_columns(store, AttemptSpan(), store.numbers.load_variants())
     columns = dict(counted.held)
@@ -178,11 +178,11 @@ def estimate_gap_changes(
     looks: Sequence[HeldOutRun],
     experiments: Mapping[str, Sequence[str]],
 ) -> list[GapChange]:
-    """Of each variant with several versions: the first that was looked at, against the last.
+    """Compare the first held-out version of each variant with the last one.
 
     Both versions tried the same dev tasks and the same held-out ones, so each side is paired by
-    task, and the gap's change is the difference of two independent changes. Every look at a new
-    version is one more chance to see a change that is none: the bounds hold for all together.
+    task, and the gap's change is the difference of two independent changes. Every run of a new
+    version is one more chance of a false change: the bounds hold for all together.
     """
     first_look: dict[str, HeldOutRun] = {}
     for look in reversed(looks):
@@ -236,7 +236,7 @@ def list_held_out_reminders(
     now: datetime,
     quarter_days: int = QUARTER_DAYS,
 ) -> list[str]:
-    """When a set should be run again, or made anew; `models` are those that tried tasks."""
+    """List reminders to run or renew the set; `models` are those that tried tasks."""
     messages = []
     if median_days is not None and median_days > quarter_days:
         messages.append(
@@ -272,6 +272,6 @@ def _subtract_estimates(dev: Estimate, held: Estimate, method: str, widest: floa
 
 
 def _expected_maximum(number: int) -> float:
-    """The best of so many draws from a normal distribution, expected, in standard deviations."""
+    """Return the expected maximum of `number` normal draws, in standard deviations."""
     points = [(step + 0.5) / 2000 for step in range(2000)]
     return fmean(NormalDist().inv_cdf(point ** (1 / number)) for point in points)

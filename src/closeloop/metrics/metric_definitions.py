@@ -1,4 +1,4 @@
-"""What is measured, in words and by column: the table that every figure refers to."""
+"""The definitions of all metrics, and how each is computed from columns."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 def pass_values(columns: Columns) -> Array:
-    """1 and 0 for pass and fail; else not known."""
+    """Return 1 for pass and 0 for fail; else NaN."""
     values: Array = columns["outcome"].each({"pass": 1.0, "fail": 0.0}.get)
     return values
 
 
 def correctness_values(columns: Columns) -> Array:
-    """Whether the suite passes and it builds: by the grade, or by what CI said."""
+    """Return whether the suite passes and it builds: by the grade, else by CI."""
     import numpy as np
 
     graded = pass_values(columns)
@@ -46,7 +46,7 @@ def correctness_values(columns: Columns) -> Array:
 
 
 def is_delivered(columns: Columns) -> Array:
-    """Pull requests that were merged or closed."""
+    """Return a mask of pull requests that were merged or closed."""
     import numpy as np
 
     ended: Array = ~np.isnan(columns["merged"])
@@ -54,13 +54,13 @@ def is_delivered(columns: Columns) -> Array:
 
 
 def is_trial_run(columns: Columns) -> Array:
-    """Attempts of experiments that no pull request came of, or none that has ended."""
+    """Return a mask of experiments' attempts without a pull request that has ended."""
     mask: Array = columns["origin"].are(("experiment",)) & ~is_delivered(columns)
     return mask
 
 
 def sent_back_values(columns: Columns) -> Array:
-    """Whether a reviewer sent the work back: in a round of review, or by refusing to merge it."""
+    """Return whether a reviewer sent the work back: in a review round, or by refusing to merge."""
     import numpy as np
 
     refused = 1 - columns["would_merge"]
@@ -70,7 +70,7 @@ def sent_back_values(columns: Columns) -> Array:
 
 
 def completion_values(columns: Columns) -> Array:
-    """1 for right, merged and never corrected; 0 where one of these is denied; else not known."""
+    """Return 1 if correct, merged and never corrected; 0 if one of these is false; else NaN."""
     import numpy as np
 
     passes, would_merge = correctness_values(columns), columns["would_merge"]
@@ -87,7 +87,7 @@ def completion_values(columns: Columns) -> Array:
 
 
 def is_tests_only(columns: Columns) -> Array:
-    """Attempts that count as completed or not by their tests alone: nobody reviewed them."""
+    """Return a mask of attempts completed or not by tests alone: nobody reviewed them."""
     import numpy as np
 
     known = ~np.isnan(completion_values(columns))
@@ -96,7 +96,7 @@ def is_tests_only(columns: Columns) -> Array:
 
 
 def is_expected(columns: Columns) -> Array:
-    """What ought to have an outcome: pull requests, sessions of production, tries at tasks."""
+    """Return a mask of work that should have an outcome: pull requests, production, tasks."""
     mask: Array = (
         is_delivered(columns)
         | columns["origin"].are(("production",))
@@ -106,7 +106,7 @@ def is_expected(columns: Columns) -> Array:
 
 
 def regression_values(columns: Columns) -> Array:
-    """Of what did its task: whether it broke something else."""
+    """Return whether work that completed its task broke something else."""
     import numpy as np
 
     broke = np.where(columns["broken"] > 0, 1.0, columns["regressed"])
@@ -120,7 +120,7 @@ def regression_values(columns: Columns) -> Array:
 
 
 def is_regression_expected(columns: Columns) -> Array:
-    """What did its task."""
+    """Return a mask of work that completed its task."""
     import numpy as np
 
     mask: Array = (completion_values(columns) == 1) | ~np.isnan(regression_values(columns))
@@ -128,7 +128,7 @@ def is_regression_expected(columns: Columns) -> Array:
 
 
 def cycle_values(columns: Columns) -> Array:
-    """Rounds of human correction; of a reviewed attempt, one where its review refused it."""
+    """Return the review rounds; for a reviewed attempt, 1 if its review refused it."""
     import numpy as np
 
     refused = np.where(is_trial_run(columns), 1 - columns["would_merge"], np.nan)
@@ -136,7 +136,7 @@ def cycle_values(columns: Columns) -> Array:
 
 
 def is_failed(columns: Columns) -> Array:
-    """Tests fail, people closed or refused it, or it was taken back or repaired after its merge."""
+    """Return a mask of work that failed tests, was closed or refused, or was reverted or fixed."""
     mask: Array = (is_delivered(columns) | is_trial_run(columns)) & (
         (correctness_values(columns) == 0)
         | (columns["merged"] == 0)
@@ -147,7 +147,7 @@ def is_failed(columns: Columns) -> Array:
 
 
 def touched_values(name: str, columns: Columns) -> Array:
-    """Files, modules or dependents of a change: as the pull request says, else as it was saved."""
+    """Return files, modules or dependents of a change: by the pull request, else as saved."""
     import numpy as np
 
     touched: Array = columns[name]
@@ -156,7 +156,7 @@ def touched_values(name: str, columns: Columns) -> Array:
 
 
 def total_cost_values(columns: Columns) -> Array:
-    """What an attempt cost, with the tries before it that were begun again."""
+    """Return the cost of an attempt, including its earlier tries."""
     import numpy as np
 
     cost, retried = columns["cost"], columns["retried_cost"]
@@ -165,7 +165,7 @@ def total_cost_values(columns: Columns) -> Array:
 
 
 def is_recorded(columns: Columns) -> Array:
-    """All but pull requests of which nobody recorded the work: an agent's name, and no event."""
+    """Return a mask of all but unrecorded pull requests, which have an agent and no events."""
     import numpy as np
 
     is_bare = np.isnan(columns["events"]) & columns["agent"].known()
@@ -174,9 +174,9 @@ def is_recorded(columns: Columns) -> Array:
 
 
 def count_unknown_costs(columns: Columns) -> Array:
-    """Recorded attempts and earlier tries of which nobody can say what they cost.
+    """Count recorded attempts and earlier tries with unknown cost.
 
-    A pull request without a recording is no work that could have a cost.
+    A pull request without a recording is not work that could have a cost.
     """
     import numpy as np
 
@@ -185,14 +185,14 @@ def count_unknown_costs(columns: Columns) -> Array:
 
 
 def merged_cost_values(columns: Columns) -> Array:
-    """What all recorded work behind a merged pull request cost."""
+    """Return the cost of all recorded work behind a merged pull request."""
     import numpy as np
 
     return np.where(columns["merged"] == 1, columns["pull_cost"], np.nan)
 
 
 def scored_cost_values(columns: Columns) -> Array:
-    """What attempts that passed or failed their tests cost, earlier tries included."""
+    """Return the cost of attempts that passed or failed their tests, including earlier tries."""
     import numpy as np
 
     return np.where(np.isnan(pass_values(columns)), np.nan, total_cost_values(columns))
@@ -206,7 +206,7 @@ def is_scored(columns: Columns) -> Array:
 
 
 def failed_cost_values(columns: Columns) -> Array:
-    """What came to nothing cost: tests fail, people closed or refused it, or it was reverted."""
+    """Return the cost of failed work: tests fail, it was closed, refused or reverted."""
     import numpy as np
 
     of_pull = np.where(is_delivered(columns), columns["pull_cost"], np.nan)
@@ -215,7 +215,7 @@ def failed_cost_values(columns: Columns) -> Array:
 
 
 def retry_cost_values(columns: Columns) -> Array:
-    """What was made again cost: tries that were begun again, and tries of subtasks sent back."""
+    """Return the cost of repeated tries, and of tries of subtasks that were sent back."""
     import numpy as np
 
     again = np.stack([columns["retried_cost"], columns["plan_retried_cost"]])
@@ -223,7 +223,7 @@ def retry_cost_values(columns: Columns) -> Array:
 
 
 def blast_radius_values(name: str, columns: Columns) -> Array:
-    """Of what failed, alone."""
+    """Return files, modules or dependents of failed work only."""
     import numpy as np
 
     return np.where(is_failed(columns), touched_values(name, columns), np.nan)
@@ -233,8 +233,9 @@ def blast_radius_values(name: str, columns: Columns) -> Array:
 
 
 def first_try_values(columns: Columns) -> Array:
-    """Right before anybody said a word: graded so, merged as it was opened, or a plan without
-    a task that was sent back.
+    """Return whether work was right without any feedback.
+
+    Passed grading, merged as it was opened, or a plan without a subtask that was sent back.
     """
     import numpy as np
 
@@ -250,7 +251,7 @@ def first_try_values(columns: Columns) -> Array:
 
 
 def after_feedback_values(columns: Columns) -> Array:
-    """Of pull requests that were sent back, and of plans of which a task was: right in the end."""
+    """Return whether work that was sent back (pull request or subtask) was right in the end."""
     import numpy as np
 
     was_sent_back = is_delivered(columns) & (columns["cycles"] > 0)
@@ -267,7 +268,7 @@ def after_feedback_values(columns: Columns) -> Array:
 
 
 def unreviewed_values(columns: Columns) -> Array:
-    """Of what was merged: whether nobody but its author had looked."""
+    """Return whether a merged change was reviewed by nobody but its author."""
     import numpy as np
 
     seen = np.where(np.isnan(columns["would_merge"]), columns["reviewed"], 1.0)
@@ -288,11 +289,11 @@ MODE_COLUMNS = (
     ("checked_modes", "checked_examined"),
     ("said_modes", "said_examined"),
 )
-"""What shows a mode and what was looked for: by measurements, by checks of changes, by people."""
+"""Columns of shown and examined modes: by measurements, by change checks, by people."""
 
 
 def mode_values(mode: FailureMode, columns: Columns) -> Array:
-    """1 where anything shows the mode, 0 where something looked and nothing does."""
+    """Return 1 if anything shows the mode, 0 if it was examined and nothing does, else NaN."""
     import numpy as np
 
     shown = np.any([source_values(mode, source, columns) for source in MODE_SOURCES], axis=0)
@@ -305,7 +306,7 @@ def mode_values(mode: FailureMode, columns: Columns) -> Array:
 
 
 def source_values(mode: FailureMode, source: ModeSource, columns: Columns) -> Array:
-    """1 where this source shows the mode, else 0."""
+    """Return 1 if this source shows the mode, else 0."""
     import numpy as np
 
     shown = np.zeros(len(columns["regressed"]), np.bool_)
@@ -331,13 +332,13 @@ PROCESS_RATES = {
 
 
 def column_values(name: str, columns: Columns) -> Array:
-    """What a column holds."""
+    """Return the values of a column."""
     values: Array = columns[name]
     return values
 
 
 def _label_values(column: str, value: str, columns: Columns) -> Array:
-    """Whether that is said; of modes, several may be."""
+    """Return whether a column contains the value; modes may have several."""
     values: Array = columns[column].each(
         lambda text: None if text is None else value in text.split(", ")
     )
@@ -345,7 +346,7 @@ def _label_values(column: str, value: str, columns: Columns) -> Array:
 
 
 def _ending_values(name: str, columns: Columns) -> Array:
-    """Whether it ended so; where the ending is unknown, it was neither clean nor an error."""
+    """Return whether the ending is this; unknown is NaN for `clean` and `reasoning error`."""
     unknown = None if name in ("clean", "reasoning error") else False
     values: Array = columns["category"].each(
         lambda text: unknown if text == "unknown" else None if text is None else text == name
@@ -367,7 +368,7 @@ _REPEATS_NOTE = (
 )
 # fmt: off
 MetricRow = tuple[str, MetricKind, str, BetterDirection, "Values", str]
-"""Name, kind, unit, what is better, the values of attempts, the definition."""
+"""Name, kind, unit, better direction, the values of attempts, the definition."""
 OUTCOME_METRICS: tuple[MetricRow, ...] = (
     (PRIMARY_METRIC, "rate", "", "more", pass_values,
      "Attempts whose change passed grading ÷ scored attempts; the mean over tasks, "
@@ -553,7 +554,7 @@ SCORE_NAMES = {
     "reviewer time": "reviewer-seconds",
     "time in review": "seconds-in-review",
 }
-"""What metrics are aggregates of, where the score goes by another name than the metric."""
+"""The score that a metric aggregates, if its name differs from the metric's."""
 
 METRICS: dict[str, tuple[Metric, Values]] = {
     name: (
@@ -572,7 +573,7 @@ METRICS: dict[str, tuple[Metric, Values]] = {
     for family, source, rows in METRIC_FAMILIES
     for name, kind, unit, better, values, says in rows
 }
-"""By name: what it means, and its value for each attempt, NaN where there is none."""
+"""By name: the definition, and its value for each attempt, NaN if there is none."""
 
 EXPECTED_VALUES: dict[str, Values] = {
     "task completion rate": is_expected,
@@ -588,7 +589,7 @@ EXPECTED_VALUES: dict[str, Values] = {
     "cost per merged pull request": is_merged,
     "cost per passed task": is_scored,
 }
-"""Which attempts ought to have a value, where more than the metric's source decides it."""
+"""Which attempts should have a value, if not decided by the metric's source alone."""
 COUNTED_BESIDE: dict[str, dict[str, Values]] = {
     "task completion rate": {"tests-only": is_tests_only},
     "cost in all": {"unknown": count_unknown_costs},
@@ -598,4 +599,4 @@ COUNTED_BESIDE: dict[str, dict[str, Values]] = {
         for mode in FAILURE_MODES
     },
 }
-"""What is counted in attempts and stands beside a value, where it is more than none."""
+"""Counts of attempts reported beside a value if they are not 0."""

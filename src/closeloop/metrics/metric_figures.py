@@ -1,4 +1,4 @@
-"""Every metric of every group, each with its n, its bounds and its coverage."""
+"""Compute every metric of every group, each with n, bounds and coverage."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ PLAN_METRIC_NAMES = frozenset(metric.name for metric in PLAN_METRICS.values())
 
 
 def add_plan_figures(report: MetricsReport, totals: PlanTotals) -> MetricsReport:
-    """With what came of plans, where there are any."""
+    """Add the figures of plans to a report, if there are any plans."""
     if not totals.plans:
         return report
     return MetricsReport(
@@ -130,12 +130,12 @@ def _build_figure(field: str, totals: PlanTotals) -> MetricValue:
 
 AIMED_SHARE = 0.9
 MIN_CHANGES = 5
-"""Of fewer failures, or fewer completed changes, a limit would be chance."""
+"""With fewer failures, or fewer completed changes, a limit would be due to chance."""
 LIMITED_MEASURES = ("files", "modules")
 
 
 def suggest_scope_limits(columns: Mapping[str, Any]) -> tuple[ScopeLimit, ...]:
-    """All that there are enough changes for; none where no limit would have helped."""
+    """Suggest limits that have enough data; none if no limit would have helped."""
     import numpy as np
 
     failed, completed = is_failed(columns), completion_values(columns) == 1
@@ -165,7 +165,7 @@ def _find_limits(measure: str, failures: Array, completions: Array) -> Iterator[
 def _describe_limit(
     measure: str, aim: Any, most: int, failures: Array, completions: Array
 ) -> Iterator[ScopeLimit]:
-    """What a limit would have stopped; one that stops all or no failure is none."""
+    """Yield a limit with what it would have stopped; skip one that stops no failure or is 0."""
     stopped = int((failures > most).sum())
     if most >= 1 and stopped:
         yield ScopeLimit(
@@ -180,7 +180,10 @@ def _describe_limit(
 
 
 def describe_scope_limit(limit: ScopeLimit) -> str:
-    """`check.max_files = 3 would have stopped 18 of 20 failures, and 2 of 31 completed changes`."""
+    """Describe a limit and what it would have stopped.
+
+    `check.max_files = 3 would have stopped 18 of 20 failures, and 2 of 31 completed changes`.
+    """
     return (
         f"check.max_{limit.measure} = {limit.most} would have stopped {limit.failures_stopped} of"
         f" {limit.failures} failures, and {limit.completions_stopped} of {limit.completions}"
@@ -192,11 +195,11 @@ def describe_scope_limit(limit: ScopeLimit) -> str:
 
 MAX_REPEATS = 5
 MAX_POSTERIOR_TASKS = 50
-"""Tasks: of more, the mean's own spread is as good as a posterior, and much faster."""
+"""Number of tasks above which a t interval is as good as a posterior, and much faster."""
 
 
 class MetricBounds(Record):
-    """A value, and what its method says of it."""
+    """A value with its bounds and method."""
 
     value: float
     low: float | None = None
@@ -206,7 +209,7 @@ class MetricBounds(Record):
 
 
 def rate_bounds(sums: Array, counts: Array) -> MetricBounds:
-    """Of values from 0 to 1, summed by task."""
+    """Return the bounds of a rate, from values from 0 to 1 summed by task."""
     if int(counts.max()) == 1:
         return _single_repeat_bounds(float(sums.sum()), len(counts))
     if len(counts) <= MAX_POSTERIOR_TASKS:
@@ -226,7 +229,7 @@ def rate_bounds(sums: Array, counts: Array) -> MetricBounds:
 
 
 def repeat_bounds(sums: Array, counts: Array, chance: Chance) -> MetricBounds:
-    """Of passes by task, each tried more than once: that one of k repeats passes, or all do."""
+    """Return the bounds of pass@k or pass^k, from passes by task, each tried more than once."""
     k = min(MAX_REPEATS, int(counts.min()))
     tasks = enumerate(zip(sums.tolist(), counts.tolist(), strict=True))
     chance_estimate = chance({str(place): _expand_repeats(*task) for place, task in tasks}, k)
@@ -242,7 +245,7 @@ def repeat_bounds(sums: Array, counts: Array, chance: Chance) -> MetricBounds:
 
 
 def _single_repeat_bounds(hits: float, of: int) -> MetricBounds:
-    """With one attempt a task, the posterior of a beta-binomial is that of a binomial."""
+    """Bound a rate with one attempt per task: the beta-binomial posterior is a binomial's."""
     low, high = posterior_bounds(hits / of, of)
     return MetricBounds(value=hits / of, low=low, high=high, method="Jeffreys posterior")
 
@@ -259,14 +262,14 @@ def _posterior_rate_bounds(tasks: tuple[tuple[float, int], ...]) -> MetricBounds
 
 
 def _expand_repeats(total: float, count: int) -> list[float]:
-    """Values with that sum: ones and zeros where there can be."""
+    """Return values with that sum: ones and zeros if possible."""
     if total == int(total):
         return [1.0] * int(total) + [0.0] * (count - int(total))
     return [total / count] * count
 
 
 def mean_bounds(means: Array) -> MetricBounds:
-    """t over tasks; one task shows no spread."""
+    """Return t bounds over tasks; one task has no spread."""
     value = float(means.mean())
     if len(means) < 2:
         return MetricBounds(value=value, method="one task: no bounds")
@@ -276,7 +279,7 @@ def mean_bounds(means: Array) -> MetricBounds:
 
 
 def median_bounds(means: Array) -> MetricBounds:
-    """Between which of the ordered tasks the median lies: no shape is assumed."""
+    """Return the median with bounds from order statistics: no distribution is assumed."""
     import numpy as np
 
     ordered, count = np.sort(means), len(means)
@@ -290,7 +293,7 @@ def median_bounds(means: Array) -> MetricBounds:
 
 @lru_cache(maxsize=1024)
 def _median_rank(count: int) -> int | None:
-    """The innermost task that is surely far enough out, counted from the end."""
+    """Return the innermost rank that bounds the median at 95 %; None with too few tasks."""
     low, high = -1, count // 2
     while high - low > 1:
         middle = (low + high) // 2
@@ -299,13 +302,13 @@ def _median_rank(count: int) -> int | None:
 
 
 REPEAT_KINDS = ("one of k", "all of k", "any of n")
-"""Kinds that say nothing of a task that was tried once."""
+"""Kinds that need a task with at least two repeats."""
 
 
 def compute_metrics(
     work: AttemptTable, by: Sequence[str], only: Sequence[str] = ()
 ) -> MetricsReport:
-    """Of all attempts, or of each group of them."""
+    """Compute metrics of all attempts, or of each group."""
     chosen = select_metrics(work, only)
     return MetricsReport(
         by=tuple(by),
@@ -368,7 +371,7 @@ def _compute_figures(
 def _count_passes(
     metric: Metric, work: AttemptTable, values: Array, places: Array, group: Array, groups: int
 ) -> list[float]:
-    """By group: how many of the attempts that have a value passed, where the value is per pass."""
+    """Count passes by group among attempts with a value, for metrics per pass."""
     import numpy as np
 
     if metric.kind != "per pass":
@@ -379,7 +382,7 @@ def _count_passes(
 
 
 def number_tasks(work: AttemptTable) -> Array:
-    """A number for each task; a session is a task of its own."""
+    """Number the tasks; each session is its own task."""
     import numpy as np
 
     tasks = work.columns["task_digest"]
@@ -388,14 +391,14 @@ def number_tasks(work: AttemptTable) -> Array:
 
 
 def number_repeats(work: AttemptTable) -> Array:
-    """A number for each task and variant: only of one variant are attempts repeats."""
+    """Number the pairs of task and variant: only attempts of one variant are repeats."""
     variants = work.columns["variant"]
     numbers: Array = number_tasks(work) * len(variants.labels) + variants.codes
     return numbers
 
 
 def _source_coverage(work: AttemptTable) -> dict[str, tuple[Array, Array]]:
-    """Which attempts have a grade, a measurement, a delivery; and which of them should."""
+    """Return which attempts have a grade, a measurement, a delivery, and which should."""
     import numpy as np
 
     columns = work.columns
@@ -413,9 +416,9 @@ def _source_coverage(work: AttemptTable) -> dict[str, tuple[Array, Array]]:
 def _expected_counts(
     metric: Metric, work: AttemptTable, values: Array, places: Array, group: Array, groups: int
 ) -> list[Array] | None:
-    """By group: how many have a value, and how many ought to; None where the source says it.
+    """Count by group those with a value, and those that should have one.
 
-    Of a failure mode and of a score of the ledger, all ought to.
+    None if the source decides it. For failure modes and for scores of the ledger, all should.
     """
     import numpy as np
 
@@ -432,7 +435,7 @@ def _expected_counts(
 def _count_beside(
     metric: Metric, work: AttemptTable, values: Array, places: Array, group: Array, groups: int
 ) -> list[dict[str, float]]:
-    """By group: what stands beside the value, as far as there is any."""
+    """Return, by group, the counts reported beside the value, if any."""
     import numpy as np
 
     beside: list[dict[str, float]] = [{} for _ in range(groups)]
@@ -460,9 +463,9 @@ class TaskPartition:
         self._edges = [code * (int(units.max()) + 1) for code in range(groups + 1)]
 
     def sum_by_task(self, values: Array, least: int = 1) -> Iterator[tuple[Array, Array]]:
-        """For each group: by task, the sum of the values that are known, and how many they are.
+        """Yield for each group the sums and counts of known values by task.
 
-        Of tasks that have so many at least.
+        Skips tasks with fewer than `least` values.
         """
         import numpy as np
 
@@ -479,14 +482,14 @@ class TaskPartition:
 
 
 def first_positions(keys: Array) -> Array:
-    """Of keys in order, where each begins."""
+    """Return where each of the sorted keys starts."""
     import numpy as np
 
     return np.flatnonzero(mark_changes(keys))
 
 
 def mark_changes(*columns: Array) -> Array:
-    """Where any of them differs from the row before."""
+    """Mark the rows where any column differs from the row before."""
     import numpy as np
 
     new = np.zeros(len(columns[0]), np.bool_)
@@ -497,7 +500,7 @@ def mark_changes(*columns: Array) -> Array:
 
 
 def _divide_by_passes(sums: Array, passes: float) -> MetricBounds | None:
-    """None where nothing passed, whatever it cost."""
+    """Divide the sum by the passes; None if nothing passed."""
     if not passes:
         return None
     value = float(sums.sum()) / passes
@@ -529,7 +532,7 @@ def _bound_figure(metric: Metric, sums: Array, counts: Array) -> MetricBounds | 
 
 
 def format_metric_value(value: float | None, metric: Metric) -> str:
-    """As people read it: shares as such, money as such, the rest with three digits."""
+    """Format a value: shares in percent, money in dollars, the rest with three digits."""
     if value is None:
         return "unknown"
     shown = _format_bare_value(value, metric)
@@ -540,7 +543,7 @@ def format_metric_value(value: float | None, metric: Metric) -> str:
 
 
 def format_bounds(figure: MetricValue, metric: Metric) -> str:
-    """`39–86 %`, or what a spread has besides."""
+    """Format the bounds, such as `39–86 %`, and the values beside them."""
     if figure.value is None:
         return ""
     parts = []
@@ -565,7 +568,7 @@ def _format_number(value: float) -> str:
 
 
 def metrics_command(metric: str, by: Sequence[str] = ()) -> str:
-    """The command that gives the figure again."""
+    """Return the command that computes the figure again."""
     if metric in PLAN_METRIC_NAMES:
         return PLANS_COMMAND
     grouped = f" --group-by {','.join(by)}" if by else ""

@@ -1,4 +1,4 @@
-"""How metrics went over time, where they turned, and what became worse."""
+"""Metrics over time, their change points, and regressions."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ if TYPE_CHECKING:
 
 WEEK_SECONDS = 7 * 86400.0
 MIN_WEEKS = 4
-"""Weeks: a task that came in as many shows what is its own."""
+"""Weeks in which a task must occur before its own level is subtracted."""
 
 
 class TimelineItems(Record):
-    """In the order of time."""
+    """Values sorted by time: each is one task in one week, or one session."""
 
     at: Any
-    """In seconds since 1970."""
+    """Seconds since 1970."""
     values: Any
     units: Any
     repeats: Any
 
     def level_values(self) -> Array:
-        """Values without what is a task's own, those of few repeats drawn nearer: they scatter.
+        """Return values without each task's own level; those with few repeats are shrunk.
 
-        Else weeks with harder tasks, or a week that has only begun, would look like a change.
+        Otherwise weeks with harder tasks, or a week that has only begun, would look like a change.
         """
         import numpy as np
 
@@ -79,7 +79,7 @@ class TimelineItems(Record):
 
 
 class MetricTimeline:
-    """Attempts with a known start, sorted once for all metrics: by group, by task, by week."""
+    """Attempts with a known start, sorted once for all metrics: by group, task and week."""
 
     def __init__(self, work: AttemptTable, by: Sequence[str]) -> None:
         import numpy as np
@@ -96,7 +96,7 @@ class MetricTimeline:
         self._lots = _stable_draws(work)[self._places]
 
     def group_items(self, values: Array) -> Iterator[tuple[tuple[str, ...], TimelineItems]]:
-        """Of each group that has any: what those show whose value is known."""
+        """Yield the items of each group that has known values."""
         import numpy as np
 
         values = values[self._places]
@@ -128,7 +128,7 @@ class MetricTimeline:
 
 
 def _stable_draws(work: AttemptTable) -> Array:
-    """By the task's digest, or the session's id: the same in every store that holds it."""
+    """Return a stable number per task digest or session id: the same in every store."""
     import numpy as np
 
     tasks = work.columns["task_digest"]
@@ -138,7 +138,7 @@ def _stable_draws(work: AttemptTable) -> Array:
 
 
 def _weekly_draws(lots: Array, weeks: Array) -> Array:
-    """Another draw each week (the last steps of splitmix64)."""
+    """Return another draw each week (the last steps of splitmix64)."""
     import numpy as np
 
     mixed = (lots << np.uint64(20)) ^ weeks.astype(np.int64).astype(np.uint64)
@@ -148,7 +148,7 @@ def _weekly_draws(lots: Array, weeks: Array) -> Array:
 
 
 def first_version_times(work: AttemptTable) -> Iterator[tuple[tuple[str | None, ...], float]]:
-    """Of each variant, agent and model that worked together, when it was first seen."""
+    """Yield each combination of variant, agent and model, with when it was first seen."""
     import numpy as np
 
     columns = [work.columns[name] for name in ("variant", "agent", "model")]
@@ -168,7 +168,7 @@ WATCHED_METRICS = (
     "recovery", "convergence", "without findings", "scope creep", "hallucinated API", "cost",
 )  # fmt: skip
 MAX_REGRESSION_P = 0.05
-"""A turn is told as a regression when its adjusted p is smaller."""
+"""A change for the worse is reported as a regression if its adjusted p is below this."""
 
 
 def compute_trends(
@@ -179,7 +179,10 @@ def compute_trends(
     weeks: int = 4,
     baseline: datetime | None = None,
 ) -> TrendReport:
-    """Of all attempts, or of each group of them. Unless it is given, the baseline ends halfway."""
+    """Compute the trends of all attempts, or of each group.
+
+    By default the baseline ends halfway.
+    """
     wanted = select_metrics(work, only or WATCHED_METRICS)
     wanted = [one for one in wanted if one.kind not in REPEAT_KINDS or one.name in only]
     if not_followed := next((one.name for one in wanted if one.kind in REPEAT_KINDS), None):
@@ -212,7 +215,7 @@ def compute_trends(
 
 
 def list_version_marks(work: AttemptTable) -> Iterator[VersionMark]:
-    """When each variant, model and prompt version was first seen, but for those of the start."""
+    """Yield when each variant, model and prompt version was first seen, except the first ones."""
     first: dict[str, float] = {}
     for (variant, agent, model), started in first_version_times(work):
         known = work.variants.get(variant or "")
@@ -231,7 +234,7 @@ def list_version_marks(work: AttemptTable) -> Iterator[VersionMark]:
 
 
 def _first_prompt_times(work: AttemptTable) -> Iterator[tuple[str, float]]:
-    """When work under each prompt version first began, in seconds."""
+    """Yield when each prompt version was first used, in seconds."""
     import numpy as np
 
     prompts, started = work.columns["prompt"], work.columns["started"]
@@ -276,7 +279,7 @@ def _compute_series(
 def estimate_shift(
     before: Sequence[float] | Array, after: Sequence[float] | Array
 ) -> PeriodShift | None:
-    """From one mean to another; None where either is not known."""
+    """Estimate the shift between two means; None if either is unknown."""
     then, now = estimate_mean(before), estimate_mean(after)
     if then is None or now is None:
         return None
@@ -287,7 +290,7 @@ def estimate_shift(
 def _build_turns(
     items: TimelineItems, found: Sequence[ChangePoint], marks: Sequence[VersionMark]
 ) -> Iterator[TurningPoint]:
-    """Each with the means of what lies between it and its neighbours."""
+    """Yield each change point with the means of the periods before and after it."""
     edges = [0, *(one.at for one in found), len(items.at)]
     means = [estimate_mean(items.values[i:j]) for i, j in pairwise(edges)]
     for place, one in enumerate(found):
@@ -306,7 +309,7 @@ def _build_turns(
 def _find_regressions(
     courses: Sequence[MetricSeries], wanted: Mapping[str, Metric]
 ) -> list[MetricRegression]:
-    """Turns for the worse, most evident first; several turns are looked at, so p is adjusted."""
+    """Return changes for the worse, clearest first; p is adjusted for multiple tests."""
     all_turns = [(course, turn) for course in courses for turn in course.turns]
     adjusted = adjust_benjamini_hochberg(
         {str(place): turn.p for place, (_, turn) in enumerate(all_turns)}
@@ -336,7 +339,7 @@ def select_new_regressions(
     weeks: int = 4,
     sure: float = 0.01,
 ) -> list[MetricRegression]:
-    """What is worth an alert: sure, recent, and not told before."""
+    """Return the regressions worth an alert: certain, recent, and not reported before."""
     since = now - timedelta(weeks=weeks)
     return [
         one

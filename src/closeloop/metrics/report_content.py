@@ -1,4 +1,4 @@
-"""What a report of all numbers says, and its forms as Markdown and as tables."""
+"""The content of a metrics report, and its output as Markdown, HTML, CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ HEADLINE_METRICS = (
     "pass rate", "task completion rate", "regression introduction rate", "review loop count",
     "first-review merge rate", "feedback", "convergence", "without findings", "cost", "time",
 )  # fmt: skip
-"""What is drawn; the tables have all."""
+"""Metrics that are plotted; the tables have all."""
 
 
 class ReportContent(Record):
-    """One look at a store."""
+    """The content of one report."""
 
     attempts: int
     tasks: int
     first: datetime | None
     last: datetime | None
-    """When the first and the last attempt began."""
+    """When the first and the last attempt started."""
     whole: MetricsReport
     sides: tuple[MetricsReport, ...]
-    """The same, by each side that was asked for."""
+    """The metrics by each requested grouping."""
     comparison: CompareReport | None = None
 
 
 class ReportFigure(Record):
-    """One figure with all that it must carry, as a row of a table."""
+    """One figure with all its details, as a row of a table."""
 
     metric: str
     family: str
@@ -89,7 +89,7 @@ def build_report_content(
     comparison: CompareReport | None = None,
     plans: PlanTotals | None = None,
 ) -> ReportContent:
-    """All figures of all attempts, and by each side; and what came of plans."""
+    """Compute all figures of all attempts, by each grouping, and of plans."""
     began = work.columns["started"]
     known = began[began == began]  # noqa: PLR0124
     times = (
@@ -109,7 +109,7 @@ def build_report_content(
 
 
 def list_figure_rows(held: ReportContent) -> list[ReportFigure]:
-    """Every figure that is known, and of the whole those that are not."""
+    """List every known figure, and for all attempts together also the unknown ones."""
     rows = [build_figure_row(figure, metric) for figure, metric in pair_with_metrics(held.whole)]
     for side in held.sides:
         pairs = pair_with_metrics(side)
@@ -145,7 +145,7 @@ def build_figure_row(figure: MetricValue, metric: Metric) -> ReportFigure:
 
 
 def headline_figures(side: MetricsReport) -> list[tuple[Metric, list[MetricValue]]]:
-    """Headlines with more than one group that is known by name."""
+    """Return the headline metrics with more than one known group."""
     headlines = []
     for metric in side.definitions:
         figures = [
@@ -182,7 +182,7 @@ def _render_page(held: ReportContent) -> Iterator[str]:
 
 
 def describe_scope(held: ReportContent) -> str:
-    """One sentence of what this is about."""
+    """Describe in one sentence what the report covers."""
     time = f", from {held.first:%Y-%m-%d} to {held.last:%Y-%m-%d}" if held.first else ""
     return (
         f"{count_with_noun(held.attempts, 'attempt')}, at"
@@ -236,7 +236,7 @@ def _render_comparison(report: CompareReport) -> Iterator[str]:
 
 
 def compare_command(report: CompareReport) -> str:
-    """The command that gives the verdict again, by the score that decided it."""
+    """Return the command that computes the verdict again, by the score that decided it."""
     names = [side.name for side in report.sides]
     primary = report.pairs[0].primary if report.pairs else PRIMARY_METRIC
     asked = ["--score", primary] if primary != PRIMARY_METRIC else []
@@ -248,7 +248,7 @@ def _task_rows(pair: VariantComparison) -> list[tuple[str, str, str]]:
 
 
 def draw_repeats(repeats: Sequence[float]) -> str:
-    """A dot a repeat; a count where they would be too many; the values of what is not yes or no."""
+    """Draw a dot per repeat, a count if there are more than 10, or the values if not 0 and 1."""
     if not {*repeats} <= {0, 1}:
         return " ".join(f"{value:.3g}" for value in repeats)
     if len(repeats) > 10:
@@ -274,7 +274,7 @@ def _render_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterato
 
 
 def escape_cell(text: str) -> str:
-    """Text that is not ours ends no cell, opens no tag and makes no link."""
+    """Escape text so that it ends no cell, opens no tag and makes no link."""
     plain = make_visible(text).replace("\n", " ").replace("|", "\\|")
     return plain.replace("<", "&lt;").replace("[", "\\[").replace("](", "] (")
 
@@ -285,7 +285,7 @@ FIGURE_COLUMNS = ReportFigure.__struct_fields__
 
 
 def as_csv(held: ReportContent) -> bytes:
-    """UTF-8, one header."""
+    """Return the figures as CSV in UTF-8, with one header."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(FIGURE_COLUMNS)
@@ -301,7 +301,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def as_parquet(held: ReportContent) -> bytes:
-    """One table with the columns of the CSV."""
+    """Return one Parquet table with the columns of the CSV."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -339,13 +339,13 @@ class PlotPoint(Record):
     low: float | None = None
     high: float | None = None
     told: str = ""
-    """What is said of it, for those who point at it or cannot see it."""
+    """Text for tooltips and screen readers."""
     faint: bool = False
-    """Rests on too little to be looked at long."""
+    """Whether it rests on too few tasks."""
 
 
 def draw_time_plot(points: Sequence[PlotPoint], *, most: float | None = None, name: str) -> str:
-    """Values in the order of time, with their bounds as a band."""
+    """Draw values over time, with their bounds as a band."""
     top = most or round_up_axis(max((point.high or point.value for point in points), default=1.0))
     inner = WIDTH - LEFT - RIGHT
     step = inner / max(1, len(points) - 1)
@@ -369,7 +369,7 @@ def draw_time_plot(points: Sequence[PlotPoint], *, most: float | None = None, na
 
 
 def draw_range_plot(points: Sequence[PlotPoint], *, most: float | None = None, name: str) -> str:
-    """Values one below the other, with their bounds as whiskers."""
+    """Draw values one below the other, with their bounds as whiskers."""
     top = most or round_up_axis(max((point.high or point.value for point in points), default=1.0))
     inner = WIDTH - NAMES - NUMBERS - RIGHT
     height = TOP + ROW * len(points) + FOOT
@@ -401,7 +401,7 @@ def draw_range_plot(points: Sequence[PlotPoint], *, most: float | None = None, n
 
 
 def round_up_axis(value: float) -> float:
-    """A round number that is no smaller."""
+    """Return a round number that is not smaller."""
     if value <= 0:
         return 1.0
     size: float = 10.0 ** floor(log10(value))
@@ -451,12 +451,12 @@ def _shorten_label(words: str) -> str:
 
 
 def escape_markup(words: str) -> str:
-    """Nothing in a name or a note is markup."""
+    """Escape markup in a name or a note."""
     return escape(make_visible(words))
 
 
 MIN_SOLID_TASKS = 5
-"""Tasks: a value that rests on fewer is drawn faint."""
+"""Values from fewer tasks are drawn faint."""
 MAX_PLOT_ROWS = 30
 MAX_SHOWN_TASKS = 15
 PAGE_STYLE = """
@@ -517,7 +517,7 @@ def _render_html_page(held: ReportContent) -> Iterator[str]:
 
 
 def _render_figure_table(pairs: Sequence[tuple[MetricValue, Metric]]) -> Iterator[str]:
-    """The definition and the query of each are one click away."""
+    """Render a table of figures; each expands to its definition and query."""
     head = ("metric", "value", "95 % interval", "tasks", "attempts", "coverage")
     yield f'<div class="scroll"><table><tr>{"".join(f"<th>{name}</th>" for name in head)}</tr>'
     for figure, metric in pairs:
@@ -628,7 +628,7 @@ def _render_task_table(pair: VariantComparison, tasks: Sequence[TaskPair]) -> It
 
 
 def _render_ratio_plot(pair: VariantComparison) -> Iterator[str]:
-    """What the second takes for each unit that the first does."""
+    """Plot the ratios of the second to the first."""
     known = {name: held.here or held.alike for name, held in pair.ratios.items()}
     points = [
         PlotPoint(

@@ -1,4 +1,4 @@
-"""Scores of the ledger as columns of the attempts that numbers are about, and scorers at work."""
+"""Scores: their definitions, input, columns of the attempt table, and scorers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ METRIC_KINDS: dict[ScoreKind, MetricKind] = {
     "count": "mean",
     "amount": "median",
 }
-"""How the scores of many attempts become one number."""
+"""How the scores of many attempts are aggregated."""
 SCORE_KINDS: dict[MetricKind, ScoreKind] = {
     "rate": "rate",
     "one of k": "rate",
@@ -83,7 +83,7 @@ METRIC_SOURCES: dict[str, ScoreSource] = {
 }
 MAX_LABEL_CHARACTERS = 200
 MAX_NUMBER = 1e15
-"""Beyond it sums of many are no longer exact, and at last no numbers."""
+"""Largest number of a score: beyond it sums are no longer exact."""
 YES_NO_VALUES = {"yes": 1.0, "true": 1.0, "partly": 0.5, "no": 0.0, "false": 0.0}
 # fmt: off
 _GIVEN_ROWS: tuple[tuple[str, BetterDirection, str], ...] = (
@@ -114,14 +114,14 @@ GIVEN_SCORES = (
         says="Seconds that a reviewer spent on the change.",
     ),
 )
-"""What reviews and evaluations say, and what anybody may say by `closeloop score`."""
+"""Scores given by reviews and evaluations, or by anybody with `closeloop score`."""
 
 
 class ScoreCatalogue(Record):
-    """All scores that a project knows by name."""
+    """All scores that a project knows, by name."""
 
     given: dict[str, ScoreDefinition]
-    """Those of the ledger: of people, judges, programs and scorers."""
+    """Definitions of stored scores: by people, judges, programs and scorers."""
     scorers: dict[str, Scorer] = {}
     """By the name of the score that each computes."""
 
@@ -129,7 +129,7 @@ class ScoreCatalogue(Record):
 def build_catalogue(
     declared: Mapping[str, ScoreSettings], scorers: Iterable[Scorer] = ()
 ) -> ScoreCatalogue:
-    """BadInput where a name is taken or cannot be typed, or a range makes no sense."""
+    """Build the catalogue; BadInput if a name is taken or invalid, or a range is empty."""
     given = {one.name: one for one in GIVEN_SCORES}
     by_score: dict[str, Scorer] = {}
     for scorer in scorers:
@@ -169,7 +169,7 @@ def _with_range(one: ScoreDefinition) -> ScoreDefinition:
 
 
 def derived_definitions() -> dict[str, ScoreDefinition]:
-    """The scores that are computed from grades, rules, deliveries and attempts."""
+    """Return the scores that are computed from grades, rules, deliveries and attempts."""
     found: dict[str, ScoreDefinition] = {}
     for metric, _ in METRICS.values():
         kind = SCORE_KINDS[metric.kind]
@@ -189,13 +189,13 @@ def derived_definitions() -> dict[str, ScoreDefinition]:
 
 
 def find_source(metric: Metric) -> ScoreSource:
-    """Who gives the score that a metric is the aggregate of."""
+    """Return the source of the score that a metric aggregates."""
     source = METRIC_SOURCES.get(metric.source, metric.source)
     return next(one for one in SCORE_SOURCES if one == source)
 
 
 def split_source(name: str) -> tuple[ScoreSource | None, str]:
-    """`judge:would-merge` as its source and its name; without one, the source is open."""
+    """Split `judge:would-merge` into source and name; without a prefix, the source is None."""
     first, colon, rest = name.partition(":")
     for source in SCORE_SOURCES:
         if colon and first == source:
@@ -204,7 +204,7 @@ def split_source(name: str) -> tuple[ScoreSource | None, str]:
 
 
 def find_definition(name: str, catalogue: ScoreCatalogue) -> ScoreDefinition:
-    """What may be given under a name; BadInput where nobody declared it."""
+    """Return the definition of a score that may be given; BadInput if it is not declared."""
     if name in catalogue.given:
         return catalogue.given[name]
     if name in derived_definitions():
@@ -217,7 +217,7 @@ def find_definition(name: str, catalogue: ScoreCatalogue) -> ScoreDefinition:
 
 
 def parse_score(definition: ScoreDefinition, written: object) -> tuple[float | None, str | None]:
-    """Value and label as somebody gave them; BadInput where they are not of the score's kind."""
+    """Parse a given score into value and label; BadInput if it does not fit the score's kind."""
     name = definition.name
     if definition.kind == "label":
         return None, _parse_label(definition, written)
@@ -252,7 +252,7 @@ def _parse_label(definition: ScoreDefinition, written: object) -> str:
 
 
 def _parse_number(written: object) -> float:
-    """What Python alone takes for a number is a slip: `1_0`, digits of other scripts, yes or no."""
+    """Parse a number, but refuse what only Python accepts: `1_0`, non-ASCII digits, booleans."""
     if isinstance(written, bool):
         raise TypeError(written)
     if isinstance(written, str) and ("_" in written or not written.isascii()):
@@ -269,7 +269,7 @@ def _range_text(definition: ScoreDefinition) -> str:
 
 
 def make_score_metric(shown: str, definition: ScoreDefinition, source: ScoreSource) -> Metric:
-    """The metric that is the aggregate of a score from the ledger; of a label, of one word."""
+    """Return the metric that aggregates a stored score; for a label, the share of one word."""
     says = definition.says or f"The score {definition.name!r}, which has no description."
     return Metric(
         name=shown,
@@ -293,11 +293,11 @@ MAX_FILE_BYTES = 64 << 20
 MAX_NOTE_CHARACTERS = 10_000
 MAX_NAME_CHARACTERS = 200
 GIVEN_SOURCES: tuple[ScoreSource, ...] = ("person", "judge", "code")
-"""What tests and rules say is computed, and cannot be given."""
+"""Sources that may give scores; those of tests and rules are computed."""
 
 
 class GivenScore(Record, forbid_unknown_fields=True):
-    """One score as it comes in."""
+    """One score as received."""
 
     attempt: str
     name: str
@@ -307,7 +307,7 @@ class GivenScore(Record, forbid_unknown_fields=True):
 
 
 class ScoreIntake(Record):
-    """Who gives scores, and what may be given."""
+    """Who gives scores, and which may be given."""
 
     catalogue: ScoreCatalogue
     source: ScoreSource
@@ -317,7 +317,7 @@ class ScoreIntake(Record):
     def read_rows(
         self, rows: Sequence[GivenScore], store: Store, lines: Sequence[str] = ()
     ) -> list[Score]:
-        """Each row checked; BadInput says what is wrong with the first that is, and where."""
+        """Check each row and return scores; BadInput for the first invalid one, with its place."""
         if self.source not in GIVEN_SOURCES:
             raise BadInput(f"Scores of {self.source} are computed: use the source person or code.")
         if not rows:
@@ -335,7 +335,7 @@ class ScoreIntake(Record):
         return scores
 
     def _refuse_forged_judges(self, rows: Sequence[GivenScore], store: Store) -> None:
-        """A judge of closeloop's own speaks by its evaluations alone."""
+        """Refuse scores in the name of closeloop's own judges: only evaluations give them."""
         if self.source == "judge":
             given = {(row.by or "").strip() or self.by.strip() for row in rows}
             if known := given & {one.id for one in store.judged.list_judge_versions()}:
@@ -372,7 +372,7 @@ class ScoreIntake(Record):
 
 
 def read_typed_scores(attempt: str, values: Sequence[str], note: str) -> list[GivenScore]:
-    """`would-merge=yes quality=0.8`, as somebody typed them."""
+    """Parse scores typed as `would-merge=yes quality=0.8`."""
     rows = []
     for one in values:
         name, equals, value = one.partition("=")
@@ -383,7 +383,7 @@ def read_typed_scores(attempt: str, values: Sequence[str], note: str) -> list[Gi
 
 
 def read_score_file(file: Path) -> tuple[list[GivenScore], list[str]]:
-    """CSV with a head, or JSON lines, and where each row stands; `-` is standard input."""
+    """Read CSV with a header, or JSON lines, with the line of each row; `-` is standard input."""
     try:
         content = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if str(file) == "-" else _read(file)
         text = content.decode("utf-8-sig")
@@ -401,7 +401,7 @@ def read_score_file(file: Path) -> tuple[list[GivenScore], list[str]]:
 
 
 def convert_rows(rows: Iterable[tuple[str, Any]]) -> list[GivenScore]:
-    """Scores as maps, each after its place, as records; BadInput names the place of a bad one."""
+    """Convert mappings, each with its place, to records; BadInput names the place of a bad one."""
     found = []
     for place, row in rows:
         try:
@@ -417,7 +417,7 @@ def _read(file: Path) -> bytes:
 
 
 def _read_csv(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Strictly: a quote that is never closed would swallow all lines after it."""
+    """Read CSV strictly: an unclosed quote would swallow all lines after it."""
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         head = reader.fieldnames or ()
@@ -456,17 +456,17 @@ def _read_json_lines(text: str) -> Iterator[tuple[int, Any]]:
 
 FindingVerdict = Literal["right", "wrong"]
 VerdictsByEvent = dict[int, FindingVerdict]
-"""By the first event that a finding cites; 0 where it cites none."""
+"""By the first event that a finding cites; 0 if it cites none."""
 _SAID = re.compile(r"#(\d{1,9}) (right|wrong)")
 
 
 def precision_score_name(rule: str) -> str:
-    """`right-spiral`."""
+    """Return the score name of a rule, such as `right-spiral`."""
     return f"right-{name_score(rule)}"
 
 
 def precision_score_settings(rules: Iterable[str]) -> dict[str, ScoreSettings]:
-    """What people may say of the findings of these rules."""
+    """Return the scores by which people rate the findings of these rules."""
     return {
         precision_score_name(rule): ScoreSettings(
             kind="rate",
@@ -478,12 +478,12 @@ def precision_score_settings(rules: Iterable[str]) -> dict[str, ScoreSettings]:
 
 
 def finding_key(finding: Finding) -> int:
-    """What tells the findings of one rule in an attempt apart."""
+    """Return what distinguishes the findings of one rule in an attempt."""
     return finding.events[0] if finding.events else 0
 
 
 def read_verdicts(scores: Iterable[Score], person: str) -> dict[str, VerdictsByEvent]:
-    """By score, what one person said of findings."""
+    """Return, by score, one person's verdicts on findings."""
     return {
         one.name: _parse_note(one.note)
         for one in scores
@@ -499,20 +499,20 @@ def _parse_note(note: str) -> VerdictsByEvent:
 
 
 class FindingVote(Record):
-    """What a person says of one finding."""
+    """A person's verdict on one finding."""
 
     attempt: str
     rule: Rule
     event: int
-    """As `finding_key` has it."""
+    """Key of the finding, from `finding_key`."""
     verdict: FindingVerdict | None
-    """None takes back what this person said before."""
+    """None withdraws this person's earlier verdict."""
     person: str
     at: Time
 
 
 def save_vote(store: Store, vote: FindingVote) -> VerdictsByEvent:
-    """Add it to the ledger; all that this person has said of the rule in that attempt."""
+    """Save a vote as a score; return all this person's verdicts on the rule in that attempt."""
     if not vote.person.strip():
         raise BadInput("A vote needs a name: log in, or set a user name.")
     name = precision_score_name(vote.rule.name)
@@ -535,10 +535,10 @@ def save_vote(store: Store, vote: FindingVote) -> VerdictsByEvent:
 
 
 def load_own_precision(store: Store, rules: Mapping[str, Rule]) -> dict[str, Rate]:
-    """By rule, of the attempts whose findings people looked at, the share that was right.
+    """Return, by rule, the share of rated findings that are right, as the mean over attempts.
 
-    What was said of another version of a rule does not count. An attempt counts once: findings of
-    one trace are alike, and people who look at the same one are averaged.
+    Verdicts on another version of a rule do not count. An attempt counts once: findings of one
+    trace are alike, and people who rate the same one are averaged.
     """
     given = store.scores.list_sources()
     precision: dict[str, Rate] = {}
@@ -566,7 +566,7 @@ def _attempt_shares(store: Store, score: str, version: str) -> list[float]:
 
 
 def project_scores(settings: Settings) -> ScoreCatalogue:
-    """What a project can score by: built in, asked in reviews, declared, installed as plug-ins."""
+    """Return the project's scores: built in, asked in reviews, declared, and from plug-ins."""
     questions = {
         name: ScoreSettings(kind="rate", better="more", says=text)
         for name, text in scored_questions(settings.review).items()
@@ -590,9 +590,9 @@ def attach_scores(
     span: AttemptSpan | None = None,
     tell: MeasuringProgress = lambda done, of: None,
 ) -> AttemptTable:
-    """The same attempts with the scores of these names at hand; None is all that were given.
+    """Add the scores of these names to the table; None means all that were given.
 
-    A name that several sources score is taken from the first of them; a note names the others.
+    If several sources score a name, the first is used; a note names the others.
     """
     sources = store.scores.list_sources()
     wanted = [one for one in sources if one in catalogue.given] if names is None else names
@@ -647,12 +647,12 @@ def attach_scores(
 
 
 def is_derived(name: str) -> bool:
-    """Whether it is a metric, or a score that one is the aggregate of."""
+    """Whether it is a metric, or a score that a metric aggregates."""
     return name in METRICS or name in derived_definitions()
 
 
 def find_metric(work: AttemptTable, name: str) -> tuple[Metric, Any]:
-    """A metric by its own name or by its score's, with the values of attempts."""
+    """Find a metric by its name or its score's name, with the values of attempts."""
     if name in work.metrics:
         return work.metrics[name]
     if name in METRICS:
@@ -665,14 +665,14 @@ def find_metric(work: AttemptTable, name: str) -> tuple[Metric, Any]:
 
 
 def define_metrics(catalogue: ScoreCatalogue, only: Sequence[str] = ()) -> list[Metric]:
-    """What each metric and each score that can be given means, whatever is known of it."""
+    """Return the definitions of all metrics and of all scores that can be given."""
     given = [one for one in catalogue.given.values() if not is_derived(one.name)]
     own = [make_score_metric(one.name, one, one.source or "person") for one in given]
     return _choose_metrics([*(metric for metric, _ in METRICS.values()), *own], only)
 
 
 def select_metrics(work: AttemptTable, only: Sequence[str] = ()) -> list[Metric]:
-    """Those at hand; all, or those named, or those whose score is named."""
+    """Return the loaded metrics: all, or those named by metric or score."""
     at_hand = (*METRICS.values(), *work.metrics.values())
     return _choose_metrics([metric for metric, _ in at_hand], only)
 
@@ -693,9 +693,9 @@ def _choose_metrics(every: Sequence[Metric], only: Sequence[str]) -> list[Metric
 def _align_scores(
     held: AttemptColumns, placer: RowPlacer, source: ScoreSource, name: str, label: str
 ) -> tuple[dict[str, Array], list[str]]:
-    """Of each attempt the mean of who scored it last; of a label, a column for each word.
+    """Return each attempt's mean of last scores; for a label, a column for each word.
 
-    Judges of different versions are never averaged: the newest alone counts.
+    Judges of different versions are never averaged: only the newest counts.
     """
     import numpy as np
 
@@ -733,7 +733,7 @@ def _mean_by_place(at: Array, values: Array, rows: int) -> Array:
 def load_attempt_scores(
     work: AttemptTable, names: Sequence[str]
 ) -> tuple[dict[str, Metric], dict[str, dict[str, float]]]:
-    """The metric of each score, and by attempt what is known of them."""
+    """Return the metric of each score, and by attempt the known values."""
     metrics: dict[str, Metric] = {}
     by_attempt: dict[str, dict[str, float]] = {}
     for name in names:
@@ -746,22 +746,22 @@ def load_attempt_scores(
 
 
 class ScoreCell(Record):
-    """What a list shows of one score of one attempt."""
+    """One score of one attempt, as a list shows it."""
 
     value: float | None = None
-    """The mean of who scored it last; None where nobody did."""
+    """Mean of each scorer's last value; None if there is none."""
     labels: tuple[str, ...] = ()
-    """Of a score that is a word, the words that were given."""
+    """For a label score, the labels that were given."""
 
 
 def list_score_cells(work: AttemptTable, names: Sequence[str]) -> dict[str, tuple[ScoreCell, ...]]:
-    """By attempt, a cell for each of the scores, which must be at hand."""
+    """Return, by attempt, a cell for each of these scores, which must be loaded."""
     columns = [_score_cells(work, name) for name in names]
     return dict(zip(work.attempts, zip(*columns, strict=True), strict=True))
 
 
 def _score_cells(work: AttemptTable, name: str) -> list[ScoreCell]:
-    """Of each attempt one; of words, those that somebody gave."""
+    """Return one cell per attempt; for labels, those that were given."""
     words = {
         full.removeprefix(f"{name}="): values(work.columns).tolist()
         for full, (_, values) in work.metrics.items()
@@ -780,7 +780,7 @@ def _score_cells(work: AttemptTable, name: str) -> list[ScoreCell]:
 
 
 def find_scorer_version(scorer: Scorer) -> str:
-    """The digest of its code: what another version said counts no longer."""
+    """Return the digest of its code: scores by another version no longer count."""
     return digest_code(type(scorer).__module__)[:16]
 
 
@@ -791,7 +791,7 @@ def compute_missing_scores(
     attempts: Sequence[str],
     tell: MeasuringProgress = lambda done, of: None,
 ) -> list[str]:
-    """Let a scorer see the attempts that it has not seen; what it failed at is told, not scored."""
+    """Score attempts that a scorer has not seen; return a note of those it failed on."""
     version = find_scorer_version(scorer)
     known = store.scores.list_scored_attempts(name, version)
     missing = [one for one in attempts if one not in known]
@@ -841,7 +841,7 @@ def _ask_scorer(
 def read_scorer_answer(
     scorer: Scorer, said: Mapping[str, float | str | None]
 ) -> dict[str, tuple[float | None, str | None]]:
-    """Value and label of each score that it declares; PluginFailed of one that it does not."""
+    """Return value and label of each declared score; PluginFailed if it returns another."""
     names = {definition.name for definition in scorer.scores}
     if unknown := said.keys() - names:
         raise PluginFailed(f"it returns {min(unknown)!r}, which it does not declare.")
@@ -856,7 +856,7 @@ def read_scorer_answer(
 def summarise_scores(
     work: AttemptTable, store: Store, catalogue: ScoreCatalogue
 ) -> list[ScoreSummary]:
-    """Every score that is known of some attempt: what it means, its source, of how many."""
+    """Summarise every score known of some attempt: definition, source and coverage."""
     import numpy as np
 
     summaries = []
@@ -900,12 +900,12 @@ class ScoreRow(Record):
     version: str = ""
     by: str = ""
     at: Time | None = None
-    """None of what is computed."""
+    """None if the score is computed."""
     note: str = ""
 
 
 def list_score_rows(work: AttemptTable, store: Store) -> Iterator[ScoreRow]:
-    """Of each attempt what is computed, then what was given."""
+    """Yield for each attempt the computed scores, then the given ones."""
     derived = [
         (definition, find_metric(work, name)[1](work.columns))
         for name, definition in derived_definitions().items()
@@ -930,7 +930,7 @@ def list_score_rows(work: AttemptTable, store: Store) -> Iterator[ScoreRow]:
 
 
 def _list_given_scores(store: Store, attempts: Sequence[str]) -> Iterator[list[Score]]:
-    """Of each attempt what was given, many of them asked for at once."""
+    """Yield the given scores of each attempt; loaded in batches."""
     for first in range(0, len(attempts), BATCH_ATTEMPTS):
         part = attempts[first : first + BATCH_ATTEMPTS]
         by_attempt: dict[str, list[Score]] = {one: [] for one in part}

@@ -1,4 +1,4 @@
-"""Put the structured log of a task together from all that is stored of it."""
+"""Build the structured log of a task from everything stored about it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from closeloop.metrics.attempt_measuring import (
     measure_attempts,
     measurement_basis,
 )
-from closeloop.process.edit_contents import recover_change
 from closeloop.process.rulebook import Rulebook
-from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import (
     Attempt,
     AttemptMarks,
@@ -44,9 +42,8 @@ from closeloop.records.pull_request import Correction, Delivery, PullRow
 from closeloop.records.record import Record
 from closeloop.records.task import Task
 from closeloop.records.team_rules import HumanReview, ReviewItem
+from closeloop.records.trace import Trace
 from closeloop.reviews.authorship import AgentSignsByName
-from closeloop.reviews.pull_lifecycle import load_pull, load_pull_change
-from closeloop.reviews.review_corrections import corrections_from_review, list_corrections
 from closeloop.store import Store
 from closeloop.tasks.task_sets import require_unsealed
 from closeloop.text.patches import count_changed_lines, has_line_counts, parse_patch
@@ -55,7 +52,7 @@ from closeloop.text.wording import matches_globs, natural_order
 
 MAX_FAILING = 50
 MAX_DIFFERING_LINES = 200
-"""Of one file and side."""
+"""Lines of one file and side."""
 
 
 class HumanVerdicts(Record):
@@ -65,12 +62,17 @@ class HumanVerdicts(Record):
     pull: PullRow | None = None
     reviews: tuple[HumanReview, ...] = ()
     would_merge: tuple[bool, ...] = ()
-    """The last word of each person, in a review or as a score."""
+    """The last answer of each person, in a review or as a score."""
     corrections: tuple[Correction, ...] = ()
 
 
-def load_task_log(store: Store, name: str, agents: AgentSignsByName) -> TaskLog:
-    """The log of one attempt, by its id or the beginning of it; no trace is read for a task."""
+def load_task_log(
+    store: Store, name: str, agents: AgentSignsByName, trace: Trace | None = None
+) -> TaskLog:
+    """Load the log of one attempt, by its id or a prefix of it; for a task, no trace is read.
+
+    For a session the trace is read, unless it is given.
+    """
     attempt = store.load_attempt(name)
     task = store.load_task(attempt.task_digest) if attempt.task_digest else None
     variant = store.load_variant(attempt.variant) if attempt.variant else None
@@ -80,12 +82,16 @@ def load_task_log(store: Store, name: str, agents: AgentSignsByName) -> TaskLog:
     story = store.plans.load_story(plan) if plan else None
     people = load_human_verdicts(store, attempt, agents)
     if change is None and people.pull is not None:
+        from closeloop.reviews.pull_lifecycle import load_pull, load_pull_change
+
         row = people.pull
         change = load_pull_change(load_pull(row.repo, row.pull, store, agents), store)
     files = list_touched_files(change, task, grade)
     recovered = None
-    if change is None and attempt.origin == "production":
-        recovered = list_recovered_files(store, attempt.id)
+    if attempt.origin == "production" and trace is None:
+        trace = store.load_trace(attempt.id)
+    if change is None and attempt.origin == "production" and trace is not None:
+        recovered = list_recovered_files(trace)
     after = build_suite_counts(grade.after if grade else None)
     if story is not None and story.ending is not None:
         after = count_commands(story.ending.checks)
@@ -93,7 +99,7 @@ def load_task_log(store: Store, name: str, agents: AgentSignsByName) -> TaskLog:
         attempt=attempt.id,
         origin=attempt.origin,
         task=attempt.task,
-        description=describe_task(store, attempt, task, story),
+        description=describe_task(store, attempt, task, story, trace),
         repo=attempt.repo or (task.repo if task else None),
         variant=variant.name if variant else None,
         agent=variant.agent if variant else session.agent if session else None,
@@ -120,14 +126,18 @@ def load_task_log(store: Store, name: str, agents: AgentSignsByName) -> TaskLog:
 
 
 def describe_task(
-    store: Store, attempt: Attempt, task: Task | None, story: OrchestrationHistory | None
+    store: Store,
+    attempt: Attempt,
+    task: Task | None,
+    story: OrchestrationHistory | None,
+    trace: Trace | None,
 ) -> str:
-    """What was asked for; of a session, the request that its title is made of."""
+    """Return the request; for a session, the one that its title is made of."""
     if task is not None:
         return task.prompt
     if story is not None:
         return story.plan.request
-    trace = store.load_trace(attempt.id)
+    trace = trace or store.load_trace(attempt.id)
     return find_request(trace) if trace else ""
 
 
@@ -158,10 +168,12 @@ def list_touched_files(
     )
 
 
-def list_recovered_files(store: Store, attempt: str) -> tuple[TouchedFile, ...] | None:
-    """The files that the edits in a recording change; None where it holds no edit."""
-    trace = store.load_trace(attempt)
-    recovered = recover_change(build_reading(trace)) if trace else ()
+def list_recovered_files(trace: Trace) -> tuple[TouchedFile, ...] | None:
+    """List the files changed by the edits in a recording; None if it has no edits."""
+    from closeloop.process.edit_contents import recover_change
+    from closeloop.process.trace_reading import build_reading
+
+    recovered = recover_change(build_reading(trace))
     files = tuple(
         TouchedFile(path=file.path, status=file.status, added=file.added, removed=file.removed)
         for file in recovered
@@ -170,7 +182,7 @@ def list_recovered_files(store: Store, attempt: str) -> tuple[TouchedFile, ...] 
 
 
 def parse_reference(task: Task) -> Change:
-    """The reference change of a task; none where there is none, or it is no patch."""
+    """Return the reference change of a task; an empty one if it is missing or no patch."""
     try:
         return parse_patch(task.reference or "", base=task.base)
     except BadInput:
@@ -181,7 +193,7 @@ def parse_reference(task: Task) -> Change:
 
 
 def build_suite_counts(run: TestRun | None) -> SuiteCounts | None:
-    """By test, else by command; None where nothing ran."""
+    """Count results by test, else by command; None if nothing ran."""
     if run is None or (not run.tests and not run.commands):
         return None
     if not run.tests:
@@ -210,7 +222,7 @@ def count_commands(commands: Sequence[CommandResult]) -> SuiteCounts | None:
 
 
 def list_mended_tests(grade: Grade | None) -> tuple[str, ...]:
-    """Tests that failed before and pass now."""
+    """Return the tests that failed before and pass now."""
     if grade is None or grade.before is None or grade.after is None:
         return ()
     failing = {test.id for test in grade.before.tests if test.status in ("failed", "error")}
@@ -223,7 +235,7 @@ def list_mended_tests(grade: Grade | None) -> tuple[str, ...]:
 
 
 def load_human_verdicts(store: Store, attempt: Attempt, agents: AgentSignsByName) -> HumanVerdicts:
-    """The pull request, the reviews in the queue, and every correction, each once."""
+    """Load the pull request, the reviews in the queue, and every correction, each once."""
     pull = next(iter(store.pulls.list_pulls(attempt=attempt.id, limit=1)), None)
     reviews = store.reviews.list_reviews(item=attempt.id)
     repo, number = attempt.repo or "", None
@@ -231,11 +243,17 @@ def load_human_verdicts(store: Store, attempt: Attempt, agents: AgentSignsByName
     if pull is not None:
         repo, number = pull.repo, pull.pull
         reviews += store.reviews.list_reviews(item=f"{repo}#{number}")
+        from closeloop.reviews.pull_lifecycle import load_pull
+        from closeloop.reviews.review_corrections import list_corrections
+
         corrections += list_corrections(load_pull(repo, number, store, agents))
         corrections += store.memory.list_corrections(repo=repo, pull=number)
     done = tuple(one for one in reviews if one.state == "done")
-    item = ReviewItem(id=attempt.id, kind="attempt", title="", repo=repo)
-    corrections += [one for review in done for one in corrections_from_review(review, item)]
+    if done:
+        from closeloop.reviews.review_corrections import corrections_from_review
+
+        item = ReviewItem(id=attempt.id, kind="attempt", title="", repo=repo)
+        corrections += [one for review in done for one in corrections_from_review(review, item)]
     newest = {one.id: one for one in corrections}  # what was stored may have tags since
     return HumanVerdicts(
         delivery=store.pulls.load_delivery(attempt.id),
@@ -251,7 +269,7 @@ def load_human_verdicts(store: Store, attempt: Attempt, agents: AgentSignsByName
 
 
 def count_review_cycles(people: HumanVerdicts) -> int | None:
-    """Rounds of correction of the pull request; else one where somebody refused to merge it."""
+    """Return the review rounds of the pull request; else 1 if somebody refused to merge it."""
     if people.delivery is not None and people.delivery.cycles is not None:
         return people.delivery.cycles
     if people.pull is not None:
@@ -260,7 +278,7 @@ def count_review_cycles(people: HumanVerdicts) -> int | None:
 
 
 def decide_merge(people: HumanVerdicts) -> MergeDecision | None:
-    """What the pull request came to; else what people say who reviewed it."""
+    """Return the state of the pull request; else the reviewers' answer."""
     merged = people.delivery.merged if people.delivery else None
     if people.pull is not None and people.pull.state == "open":
         return "open"
@@ -289,7 +307,7 @@ def _logged_review(review: HumanReview) -> LoggedReview:
 def compare_with_reference(
     task: Task | None, change: Change | None, grade: Grade | None
 ) -> ReferenceDifference | None:
-    """How the change of an attempt differs from the task's reference; None without either."""
+    """Compare the change of an attempt with the task's reference; None without either."""
     if task is None or not task.reference or change is None:
         return None
     reference = parse_reference(task)
@@ -314,7 +332,7 @@ def compare_with_reference(
 
 
 def compare_files(patch: str, reference: str, paths: Collection[str]) -> list[FileDifference]:
-    """File by file, the changed lines that both have and those that only one has."""
+    """Compare file by file: changed lines in both, and those in only one."""
     made, wanted = count_changed_lines(patch, paths), count_changed_lines(reference, paths)
     both, only_made, only_wanted = made & wanted, made - wanted, wanted - made
     return [
@@ -338,7 +356,7 @@ def _signed_lines(lines: Counter[tuple[str, str, str]], path: str) -> list[str]:
 
 
 def summarise_story(store: Store, story: OrchestrationHistory) -> LoggedPlan:
-    """How the tasks of a plan went, with the numbers that `list plans` shows."""
+    """Summarise the tasks of a plan, with the numbers that `list plans` shows."""
     from closeloop.orchestration.plan_execution import measure_plan_rates
 
     rates, ending = measure_plan_rates(story), story.ending
@@ -381,15 +399,15 @@ class TaskRepeat(Record):
     number: int
     outcome: OutcomeWord
     iterations: int | None = None
-    """Rounds of changes and a check; None where nothing was recorded."""
+    """Number of iterations (changes, then a check); None if nothing was recorded."""
     converged_after: int | None = None
-    """Iterations until nothing failed for good; None where that never came."""
+    """Iterations until nothing failed any more; None if that never happened."""
     output_used: Rate | None = None
-    """Of the failing checks, those whose output was acted on; None where no check failed."""
+    """Share of failing checks whose output was acted on; None if no check failed."""
     fixed: bool | None = None
-    """Whether the failure that the task starts from is gone; None where that is not known."""
+    """Whether the failure that the task starts from is fixed; None if unknown."""
     replay_of: str | None = None
-    """A replay, which the sums leave out."""
+    """The replayed attempt; replays are excluded from the sums."""
 
 
 class VariantRepeats(Record):
@@ -398,16 +416,16 @@ class VariantRepeats(Record):
     variant: str
     repeats: int
     iterations: float | None
-    """The mean."""
+    """Mean number of iterations."""
     converged: Rate | None
-    """Repeats in which all passed in the end, of those in which something failed."""
+    """Share of repeats in which everything passed in the end, of those with a failing check."""
     output_used: Rate | None
     """Over the failing checks of all repeats."""
     fixed: Rate | None
 
 
 class TaskRepeats(Record):
-    """A task, repeat by repeat and by variant."""
+    """A task, by repeat and by variant."""
 
     task: str
     variants: tuple[VariantRepeats, ...]
@@ -415,7 +433,7 @@ class TaskRepeats(Record):
 
 
 def require_tried(store: Store, task: str | None, variant: str | None) -> None:
-    """BadInput for a task or a variant without an attempt; held-out tasks are never named."""
+    """Raise BadInput for a task or variant without attempts; held-out tasks are never named."""
     tasks = [*store.numbers.load_tasks().values()] if task else []
     if tasks and task not in {one.id for one in tasks}:
         raise unknown_name_error(
@@ -432,7 +450,7 @@ def require_tried(store: Store, task: str | None, variant: str | None) -> None:
 def load_task_repeats(
     store: Store, book: Rulebook, name: str, would_merge: Mapping[str, float]
 ) -> TaskRepeats:
-    """Every repeat of a task as it was last said to be; measured where it was not."""
+    """Load every repeat of the task's latest version; measure those that need it."""
     newest = {one.id: one for one in store.numbers.load_tasks().values()}
     if name not in newest:
         known = [one.id for one in newest.values() if one.split == "dev"]
@@ -449,9 +467,9 @@ def load_task_repeats(
 def group_task_repeats(
     rows: Iterable[AttemptRow], marks: Mapping[str, AttemptMarks], would_merge: Mapping[str, float]
 ) -> list[TaskRepeats]:
-    """A table a task, in the order of their names; of each repeat the last try.
+    """Return a table per task, sorted by name, with the last try of each repeat.
 
-    Where nothing is checked, the outcome is what people say: the share who would merge it.
+    Without a check, the outcome is that of people: whether most would merge it.
     """
     last_tries: dict[tuple[str | None, str | None, int], AttemptRow] = {}
     for row in sorted(rows, key=lambda row: row.retry):
@@ -465,7 +483,7 @@ def group_task_repeats(
 
 
 def outcome_with_review(row: AttemptRow, would_merge: Mapping[str, float]) -> OutcomeWord:
-    """Its grade; of what nothing checks, whether most reviewers would merge it."""
+    """Return the grade's outcome; without a check, whether most reviewers would merge it."""
     if row.is_for_review and row.id in would_merge:
         return "pass" if would_merge[row.id] > 0.5 else "fail"
     return row.outcome or "unscored"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
+from math import isnan
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 
 
 MIN_EFFECT = 0.05
-"""In log odds: less than this is no reason."""
+"""Smallest effect that counts as a reason, in log odds."""
 
 COUNT_NOUNS = {
     "actions": ("action", "actions"),
@@ -107,7 +110,10 @@ EITHER_WORDS = {
 def describe_reason(
     feature: str, value: float, usual: float, effect: float, *, is_own: bool
 ) -> TriageReason:
-    """`61 actions (usually 22)`; `is_own`: what is usual for the agent, not in public runs."""
+    """Describe a reason: `61 actions (usually 22)`.
+
+    `is_own`: `usual` is that of the agent, not of public runs.
+    """
     return TriageReason(
         feature=feature,
         value=value,
@@ -137,21 +143,21 @@ def _reason_text(feature: str, value: float, usual: float, usually: str) -> str:
 
 
 REFERENCE_SESSIONS = 12
-"""The public runs count as so many of the agent's own sessions."""
+"""Number of the agent's own sessions that the public runs count as."""
 MIN_GRADED_SESSIONS = 50
-"""So many graded sessions of an agent are needed to state chances."""
+"""Graded sessions of an agent needed to state chances."""
 WEIGHT_RIDGE = 60.0
-"""How firmly weights keep to the prior."""
+"""Strength with which weights are pulled to the prior."""
 GROUP_RIDGE = 2.0
-"""How firmly each agent and model keeps to the mean of all."""
+"""Strength with which each agent and model is pulled to the mean of all."""
 SLOPE_RIDGE = 10.0
-"""How firmly an agent's chances keep to the spread that the model gives them."""
+"""Strength with which an agent's slope is pulled to 1, the model's own spread."""
 FOLDS = 5
 
 
 @cache
 def load_triage_prior() -> TriagePrior:
-    """The prior that ships with closeloop; `quality/triage.py --write` fits it."""
+    """Load the prior that ships with closeloop; `quality/triage.py --write` fits it."""
     text = files(__package__).joinpath("triage_prior.json").read_bytes()
     return msgspec.json.decode(text, type=TriagePrior)
 
@@ -164,7 +170,7 @@ def relative_positions(
     groups: Sequence[Hashable],
     prior: TriagePrior,
 ) -> Array:
-    """A row a session, a column a feature of the prior: from -1 to 1, 0 where it is not known."""
+    """Return a row per session and a column per feature: from -1 to 1, 0 if unknown."""
     import numpy as np
 
     values = feature_matrix(sessions, tuple(prior.features))
@@ -183,7 +189,7 @@ def relative_positions(
 
 
 def feature_matrix(sessions: Sequence[Mapping[str, float]], names: Sequence[str]) -> Array:
-    """A row a session; NaN where a feature is not known."""
+    """Return a row per session; NaN for unknown features."""
     import numpy as np
 
     nan = float("nan")
@@ -192,7 +198,7 @@ def feature_matrix(sessions: Sequence[Mapping[str, float]], names: Sequence[str]
 
 
 def rows_by_label(labels: Sequence[Hashable]) -> dict[Hashable, Array]:
-    """Which rows have each label."""
+    """Return the rows of each label."""
     import numpy as np
 
     rows: dict[Hashable, list[int]] = {}
@@ -202,7 +208,7 @@ def rows_by_label(labels: Sequence[Hashable]) -> dict[Hashable, Array]:
 
 
 def place_values(values: Array, ordered: Array) -> Array:
-    """Where values stand among ordered ones, from -1 to 1; equal ones stand in their middle."""
+    """Return the places of values among sorted ones, from -1 to 1; ties are at their middle."""
     import numpy as np
 
     below = np.searchsorted(ordered, values, "left")
@@ -215,20 +221,20 @@ def place_values(values: Array, ordered: Array) -> Array:
 
 
 class TriageModel(Record):
-    """The weights of features, and how good each agent and model is."""
+    """The weights of features, and the constant of each agent and model."""
 
     weights: Any
     constant: float = 0.0
     constants: dict[Hashable, float] = {}
-    """By agent and model, beyond that of all; 0 for one of which nothing is graded."""
+    """By agent and model, in addition to the common constant; 0 if nothing is graded."""
 
 
 def fit_team_model(
     positions: Array, groups: Sequence[Hashable], hits: Array, prior: TriagePrior
 ) -> TriageModel:
-    """The prior's weights as far as graded sessions do not say otherwise.
+    """Fit the weights to graded sessions, starting from the prior's.
 
-    `hits` is 1 for a success, 0 for a failure, and NaN where it is not known.
+    `hits` is 1 for a success, 0 for a failure, and NaN if unknown.
     """
     import numpy as np
 
@@ -252,7 +258,7 @@ def fit_team_model(
 
 
 def score_sessions(model: TriageModel, positions: Array, groups: Sequence[Hashable]) -> Array:
-    """Log odds; up to a constant where nothing is graded."""
+    """Return log odds of success; only up to a constant if nothing is graded."""
     import numpy as np
 
     constants = np.array([model.constants.get(group, 0.0) for group in groups])
@@ -263,7 +269,7 @@ def score_sessions(model: TriageModel, positions: Array, groups: Sequence[Hashab
 def cross_validated_scores(
     positions: Array, groups: Sequence[Hashable], hits: Array, prior: TriagePrior
 ) -> Array:
-    """Of each graded session the score that the others give it; NaN where it is not graded."""
+    """Return each graded session's score by a model fitted without it; NaN if it is not graded."""
     import numpy as np
 
     scores = np.full(len(hits), np.nan)
@@ -278,9 +284,9 @@ def cross_validated_scores(
 
 
 def split_folds(hits: Array, groups: Sequence[Hashable]) -> list[Array]:
-    """Graded rows in parts with like shares of successes in each group.
+    """Split graded rows into folds with similar success rates in each group.
 
-    Else whoever leaves a success out would also foretell fewer, and good estimates would look bad.
+    Otherwise leaving out a success would lower the prediction, and good estimates would look bad.
     """
     import numpy as np
 
@@ -294,7 +300,7 @@ def split_folds(hits: Array, groups: Sequence[Hashable]) -> list[Array]:
 
 
 def calibrate_scores(scores: Array, hits: Array) -> tuple[float, float]:
-    """Constant and slope that make chances of scores, from sessions not scored by themselves."""
+    """Return constant and slope that turn cross-validated scores into chances."""
     import numpy as np
 
     rows = np.stack([np.ones(len(scores)), scores], axis=1)
@@ -307,7 +313,7 @@ def calibrate_scores(scores: Array, hits: Array) -> tuple[float, float]:
 def fit_chances(
     scores: Array, left_out_scores: Array, agents: Sequence[Hashable], hits: Array
 ) -> Array:
-    """Of each session of an agent with enough grades the chance of success; else NaN."""
+    """Return the chance of success for sessions of agents with enough grades; else NaN."""
     import numpy as np
 
     chances = np.full(len(scores), np.nan)
@@ -325,7 +331,7 @@ def fit_chances(
 def auc_within(
     scores: Array, hits: Array, groups: Sequence[Hashable]
 ) -> tuple[float | None, dict[Hashable, tuple[float, int]]]:
-    """The mean AUC of groups, by their sessions, and that of each with its sessions."""
+    """Return the mean AUC within groups, weighted by sessions; and each group's AUC and size."""
     import numpy as np
 
     each: dict[Hashable, tuple[float, int]] = {}
@@ -342,7 +348,7 @@ def auc_within(
 def left_out_calibration_error(
     left_out_scores: Array, agents: Sequence[Hashable], hits: Array
 ) -> float | None:
-    """The error of chances whose calibration has not seen the session either."""
+    """Return the calibration error of chances, cross-validated."""
     import numpy as np
 
     chances: list[float] = []
@@ -360,7 +366,7 @@ def left_out_calibration_error(
 
 
 ProgressDisplay = Callable[[int], AbstractContextManager[Callable[[int], None]]]
-"""Given how many sessions there are: what is told of each that was measured."""
+"""Takes the number of sessions; yields a callback for each batch measured."""
 MAX_REASONS = 3
 NO_FAILURE_REASON = "nothing speaks for failure"
 MIN_GRADED_FOR_QUALITY = 20
@@ -368,19 +374,22 @@ FAILURE_RULES = (
     "tampered-result", "weakened-test", "false-claim", "refuted-claim",
     "spiral", "unverified-claim",
 )  # fmt: skip
-"""Their findings speak against success. Those of others, even grave ones, do not: sessions that
-get far enough to change code break more of them."""
+"""Rules whose findings count against success.
+
+Those of other rules, even severe ones, do not: sessions that get far enough to change code break
+more of them.
+"""
 FIRST_RULES = frozenset(FAILURE_RULES[:4])
-"""Work that is not what the agent says it is: a person looks at it first, however it went."""
+"""Rules about work that is not what the agent claims: a person looks at it first in any case."""
 FINDING_EFFECT = -0.5
-"""In log odds, of one or more such findings: as much as costs no AUC on public runs."""
+"""Effect of one or more such findings in log odds: small enough to cost no AUC on public runs."""
 MAX_SCORE = 1000.0
-"""No estimate is larger."""
+"""Upper bound of all scores."""
 MAX_FINDING_CHARS = 120
 
 
 class TriageQuery(Record):
-    """Which sessions are wanted."""
+    """Which sessions to triage."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -395,28 +404,31 @@ def triage_sessions(
     query: TriageQuery,
     show_progress: ProgressDisplay = lambda total: nullcontext(lambda done: None),
     tries: Sequence[AttemptRow] | None = None,
+    *,
+    jobs: int = 1,
 ) -> TriageReport:
-    """Sessions whose success is not known, those first that likely failed, with the reasons.
+    """Rank sessions of unknown success, likely failures first, with reasons.
 
-    All sessions of the store, or those in `tries`, say what is usual for an agent; those that were
-    graded, merged or turned down say what success looks like here.
+    All sessions of the store, or those in `tries`, define what is usual for an agent; those that
+    were graded, merged or rejected define success.
     """
     rows = list_last_tries(store) if tries is None else keep_last_tries(tries)
     with show_progress(len(rows)) as tell:
-        estimates = estimate_sessions(store, book, load_triage_prior(), tell, rows)
+        estimates = estimate_sessions(store, book, load_triage_prior(), tell, rows, jobs=jobs)
     return report_triage(estimates, query, store.held_out.list_sealed_digests())
 
 
 def report_triage(
     estimates: SessionEstimates, query: TriageQuery, sealed: frozenset[str]
 ) -> TriageReport:
-    """The same, of sessions that are estimated."""
+    """Build the report from estimated sessions."""
     _check_query(query, estimates.rows)
     wanted, notes = _select_sessions(estimates, query, sealed)
     if estimates.skipped:
         left_out = count_with_noun(estimates.skipped, "session is", "sessions are")
         notes.append(f"{left_out} excluded, because the trace is not in the store.")
-    wanted.sort(key=lambda place: (estimates.order[place], estimates.rows[place].id))
+    order = estimates.order
+    wanted.sort(key=lambda place: (order[place], estimates.rows[place].id))
     shown = wanted[: query.limit]
     peers = rows_by_label(estimates.groups) if shown else {}
     return TriageReport(
@@ -432,8 +444,11 @@ def report_triage(
 
 
 def find_session_triage(estimates: SessionEstimates, attempt: str) -> SessionTriage | None:
-    """One session with its place from the likeliest failure on: among those whose success is not
-    known, as triage lists them, or among all if its own is known."""
+    """Return one session with its rank in the order of triage.
+
+    It ranks among sessions of unknown success, as triage lists them, or among all if its own is
+    known.
+    """
     import numpy as np
 
     place = next((at for at, row in enumerate(estimates.rows) if row.id == attempt), None)
@@ -449,28 +464,28 @@ def find_session_triage(estimates: SessionEstimates, attempt: str) -> SessionTri
 
 
 class SessionEstimates(Record):
-    """Every session with a trace, and what is estimated of it, place by place."""
+    """Every session with a trace, and its estimates, row by row."""
 
     rows: Sequence[AttemptRow]
     features: Sequence[Mapping[str, float]]
     hits: Any
-    """1 for a success, 0 for a failure, NaN where it is not known."""
+    """1 for a success, 0 for a failure, NaN if unknown."""
     positions: Any
     scores: Any
-    """Log odds: calibrated where chances are stated."""
+    """Log odds; calibrated if chances are stated."""
     chances: Any
-    """NaN where too few sessions of the agent are graded."""
+    """NaN if too few sessions of the agent are graded."""
     findings: Sequence[Sequence[Finding]]
-    """Those against success."""
+    """Findings against success."""
     model: TriageModel
     prior: TriagePrior
     quality: TriageQuality | None
     skipped: int = 0
-    """Sessions that are not measured by these rules, and whose trace is not stored."""
+    """Number of sessions not measured by these rules because their trace is not stored."""
 
     @property
     def order(self) -> Array:
-        """By score, after those whose findings a person has to look at in any case."""
+        """Scores to sort by: sessions with findings that a person must look at come first."""
         import numpy as np
 
         first = [any(one.rule in FIRST_RULES for one in each) for each in self.findings]
@@ -488,12 +503,14 @@ def estimate_sessions(
     prior: TriagePrior,
     tell: Callable[[int], None] = lambda done: None,
     tries: Sequence[AttemptRow] | None = None,
+    *,
+    jobs: int = 1,
 ) -> SessionEstimates:
-    """Fit what the team's grades say to the prior, and score every session of the store."""
+    """Fit the model to the team's grades, and score every session of the store."""
     import numpy as np
 
     tries = list_last_tries(store) if tries is None else tries
-    results = list(measure_attempts(store, tries, book, tell))
+    results = list(measure_attempts(store, tries, book, tell, jobs=jobs))
     all_measured = len(results)
     measured = [one for one in results if one.measurement.features]
     rows = [one.row for one in measured]
@@ -533,7 +550,7 @@ def estimate_sessions(
 
 
 def list_findings_against_success(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Of each rule the first, those that a person has to look at before the others."""
+    """Return the first finding of each rule in `FAILURE_RULES`, in the order of the rules."""
     counted = {
         one.rule: one
         for one in reversed(findings)
@@ -543,21 +560,21 @@ def list_findings_against_success(findings: Sequence[Finding]) -> tuple[Finding,
 
 
 def list_last_tries(store: Store) -> list[AttemptRow]:
-    """Every attempt with a trace that was not begun again, and is no replay."""
+    """List every attempt with a trace that was not retried and is not a replay."""
     return keep_last_tries(store.list_attempts())
 
 
 def keep_last_tries(tries: Sequence[AttemptRow]) -> list[AttemptRow]:
-    """Of some attempts, those with a trace that were not begun again, and are no replays."""
+    """Return the attempts with a trace that were not retried and are not replays."""
     rows = [row for row in tries if row.replay_of is None]
     retried = {row.parent for row in rows}
     return [row for row in rows if row.events and row.id not in retried]
 
 
 def load_successes(store: Store, rows: Sequence[AttemptRow]) -> Array:
-    """By grade, else by what people did with the work: 1, 0, or NaN where nobody knows.
+    """Return success by grade and delivery: 1, 0, or NaN if unknown.
 
-    Work that was turned down, reverted or merged only after people had corrected it is none.
+    Work that was rejected, reverted, or corrected by people is a failure.
     """
     import numpy as np
 
@@ -590,7 +607,7 @@ def _check_query(query: TriageQuery, rows: Sequence[AttemptRow]) -> None:
 def _select_sessions(
     estimates: SessionEstimates, query: TriageQuery, sealed: frozenset[str]
 ) -> tuple[list[int], list[str]]:
-    """Places of the sessions that are asked for and whose success is not known."""
+    """Return the rows of the requested sessions of unknown success, with notes."""
     import numpy as np
 
     places, undated = [], 0
@@ -624,8 +641,24 @@ def _is_within(started: datetime, query: TriageQuery) -> bool:
 def _session_triage(
     estimates: SessionEstimates, peers: Mapping[Hashable, Array], place: int, rank: int
 ) -> SessionTriage:
-    """`peers`: which rows are of each agent and model."""
+    """Build one session's triage; `peers` are the rows of each agent and model."""
     row, chance = estimates.rows[place], float(estimates.chances[place])
+    return _build_session_triage(
+        row,
+        rank,
+        float(estimates.scores[place]),
+        None if isnan(chance) else chance,
+        tuple(_list_reasons(estimates, peers[row.agent, row.model].tolist(), place)),
+    )
+
+
+def _build_session_triage(
+    row: AttemptRow,
+    rank: int,
+    score: float,
+    chance: float | None,
+    reasons: tuple[TriageReason, ...],
+) -> SessionTriage:
     return SessionTriage(
         attempt=row.id,
         title=row.title or row.task,
@@ -634,28 +667,40 @@ def _session_triage(
         repo=row.repo,
         started=row.started,
         place=rank,
-        score=float(estimates.scores[place]),
-        chance=None if chance != chance else chance,  # noqa: PLR0124 - NaN is not stated
-        reasons=tuple(_list_reasons(estimates, peers[row.agent, row.model].tolist(), place)),
+        score=score,
+        chance=chance,
+        reasons=reasons,
     )
 
 
 def _list_reasons(
     estimates: SessionEstimates, rows: Sequence[int], place: int
 ) -> Iterator[TriageReason]:
-    """Findings against success; then what moved the estimate most: first what speaks for failure,
-    then at most one against it."""
-    import numpy as np
+    effects = (estimates.positions[place] * estimates.model.weights).tolist()
+    peers = [estimates.features[row] for row in rows]
+    known = estimates.features[place], estimates.findings[place]
+    yield from _explain_effects(effects, *known, peers, estimates.prior)
 
-    findings = estimates.findings[place][:MAX_REASONS]
+
+def _explain_effects(
+    effects: Sequence[float],
+    features: Mapping[str, float],
+    against: Sequence[Finding],
+    peers: Sequence[Mapping[str, float]],
+    prior: TriagePrior,
+) -> Iterator[TriageReason]:
+    """Yield findings against success, then the strongest reasons of the estimate.
+
+    Reasons for failure come first, then at most one against it.
+    """
+    findings = against[:MAX_REASONS]
     for finding in findings:
         text = truncate_at_word(f"{finding.rule}: {finding.message}", MAX_FINDING_CHARS)
         yield TriageReason(
             feature=finding.rule, value=1.0, usual=0.0, effect=FINDING_EFFECT, text=text
         )
-    names = list(estimates.prior.features)
-    effects = estimates.positions[place] * estimates.model.weights
-    order = np.argsort(effects, kind="stable").tolist()
+    names = list(prior.features)
+    order = sorted(range(len(effects)), key=effects.__getitem__)
     candidates = [column for column in order if effects[column] < 0 or column == order[-1]]
     strongest = sorted(candidates, key=lambda column: -abs(effects[column]))
     strongest = strongest[: MAX_REASONS - len(findings)]
@@ -663,15 +708,95 @@ def _list_reasons(
         if abs(effects[column]) < MIN_EFFECT:
             continue
         name = names[column]
-        own = [estimates.features[row][name] for row in rows if name in estimates.features[row]]
+        own = [one[name] for one in peers if name in one]
         is_own = len(own) >= REFERENCE_SESSIONS
         yield describe_reason(
             name,
-            estimates.features[place][name],
-            float(np.median(own if is_own else estimates.prior.features[name].quantiles)),
-            float(effects[column]),
+            features[name],
+            float(median(own if is_own else prior.features[name].quantiles)),
+            effects[column],
             is_own=is_own,
         )
+
+
+def list_likely_failures(
+    store: Store,
+    book: Rulebook,
+    tries: Sequence[AttemptRow],
+    limit: int,
+    show_progress: ProgressDisplay,
+    *,
+    jobs: int = 1,
+) -> tuple[SessionTriage, ...]:
+    """The first sessions that `triage_sessions` lists.
+
+    While nobody knows of a success here the prior alone decides, which needs no numpy: importing
+    that takes as long as importing a session.
+    """
+    rows = keep_last_tries(tries)
+    if store.numbers.has_deliveries() or any(row.outcome in ("pass", "fail") for row in rows):
+        query = TriageQuery(limit=limit)
+        return triage_sessions(store, book, query, show_progress, tries, jobs=jobs).sessions
+    prior = load_triage_prior()
+    with show_progress(len(rows)) as tell:
+        measured = [
+            one
+            for one in measure_attempts(store, rows, book, tell, jobs=jobs)
+            if one.measurement.features
+        ]
+    known = [(one.row, one.measurement.features) for one in measured]
+    findings = [list_findings_against_success(one.measurement.findings) for one in measured]
+    peers: dict[tuple[str | None, str | None], list[Mapping[str, float]]] = {}
+    for row, features in known:
+        peers.setdefault((row.agent, row.model), []).append(features)
+    weigh = {group: _make_weigher(own, prior) for group, own in peers.items()}
+    effects = [weigh[row.agent, row.model](features) for row, features in known]
+    scores = [
+        sum(each) + (FINDING_EFFECT if against else 0.0)
+        for each, against in zip(effects, findings, strict=True)
+    ]
+    is_first = [any(one.rule in FIRST_RULES for one in each) for each in findings]
+    sealed = store.held_out.list_sealed_digests()
+    order = sorted(
+        (place for place, (row, _) in enumerate(known) if row.task_digest not in sealed),
+        key=lambda place: (scores[place] - MAX_SCORE * is_first[place], known[place][0].id),
+    )
+    sessions = []
+    for rank, place in enumerate(order[:limit], 1):
+        row, features = known[place]
+        own = peers[row.agent, row.model]
+        reasons = _explain_effects(effects[place], features, findings[place], own, prior)
+        sessions.append(_build_session_triage(row, rank, scores[place], None, tuple(reasons)))
+    return tuple(sessions)
+
+
+def _make_weigher(
+    peers: Sequence[Mapping[str, float]], prior: TriagePrior
+) -> Callable[[Mapping[str, float]], list[float]]:
+    """What each feature of a session among its peers adds to its log odds, as the prior has it."""
+    own = {
+        name: sorted(one[name] for one in peers if name in one and not isnan(one[name]))
+        for name in prior.features
+    }
+
+    def weigh(features: Mapping[str, float]) -> list[float]:
+        effects = []
+        for name, feature in prior.features.items():
+            value, size = features.get(name), len(own[name])
+            if value is None or isnan(value):
+                effects.append(0.0)
+                continue
+            place = size * _place_value(value, own[name])
+            place += REFERENCE_SESSIONS * _place_value(value, feature.quantiles)
+            effects.append(place / (size + REFERENCE_SESSIONS) * feature.weight)
+        return effects
+
+    return weigh
+
+
+def _place_value(value: float, ordered: Sequence[float]) -> float:
+    """As `place_values` places one value."""
+    return (bisect_left(ordered, value) + bisect_right(ordered, value)) / max(1, len(ordered)) - 1
 
 
 def _agent_grades(estimates: SessionEstimates) -> Iterator[AgentGrades]:

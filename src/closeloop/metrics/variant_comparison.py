@@ -1,6 +1,6 @@
-"""Is one better than the other? Groups of attempts, the first held against the others.
+"""Compare groups of attempts with the first one, and with a baseline: is one better?
 
-On tasks that both tried, task by task; where they share none, as independent groups, which shows a
+On tasks that both tried, task by task; if they share none, as independent groups, which shows a
 difference and no cause.
 """
 
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 # What a gate asks: of each metric, of each task, of whatever somebody set a threshold for.
 
 GATE_METRICS = ("passed", "without findings", *ProcessScore.__struct_fields__)
-"""Of all of them, more is better."""
+"""For all of them, more is better."""
 EACH_TASK = "each task"
 MEANS_METHOD = "difference of task means, noise of repeats pooled"
 NO_SCORES: Mapping[str, Mapping[str, float]] = {}
@@ -78,7 +78,7 @@ MeasuredSides = Mapping[str, Sequence[MeasuredAttempt]]
 
 
 def group_by_variant(side: Iterable[MeasuredAttempt]) -> dict[str, list[MeasuredAttempt]]:
-    """By the variant's name, which a changed agent keeps."""
+    """Group by the variant's name, which stays the same when an agent changes."""
     variants: dict[str, list[MeasuredAttempt]] = {}
     for one in side:
         variants.setdefault(one.row.variant_name or one.row.agent or "?", []).append(one)
@@ -91,7 +91,7 @@ def collect_gate_values(
     gating: frozenset[str],
     scores: Mapping[str, Mapping[str, float]] = NO_SCORES,
 ) -> TaskValues:
-    """By task, what its attempts say of a metric, or of a score."""
+    """Return, by task, the values of a metric or score in its attempts."""
     values: dict[str, list[float]] = {}
     for one in side:
         value = (
@@ -117,7 +117,7 @@ def _gate_value(one: MeasuredAttempt, metric: str, gating: frozenset[str]) -> fl
 
 
 def parse_thresholds(written: Iterable[str], scores: Mapping[str, Metric]) -> dict[str, float]:
-    """`passed=0.9`, `each task=0.5` and `would-merge=0.8`, as somebody typed them."""
+    """Parse thresholds such as `passed=0.9`, `each task=0.5` and `would-merge=0.8`."""
     thresholds_by_name = {}
     for one in written:
         name, equals, value = (part.strip() for part in one.rpartition("="))
@@ -141,13 +141,13 @@ def parse_thresholds(written: Iterable[str], scores: Mapping[str, Metric]) -> di
 
 
 def threshold_names(written: Iterable[str]) -> list[str]:
-    """Scores that only a threshold names."""
+    """Return the scores named in thresholds, without the gate's own metrics."""
     names = (one.rpartition("=")[0].strip() for one in written)
     return [name for name in names if name and name not in (*GATE_METRICS, EACH_TASK)]
 
 
 def task_differences(before: MeasuredSides, now: MeasuredSides) -> Iterator[TaskDifference]:
-    """Each task by itself, by bounds that hold for all of them at once."""
+    """Yield the difference of each task, with bounds that hold for all of them at once."""
     pairs = []
     for name in (name for name in now if name in before):
         values_before, values = (
@@ -172,7 +172,7 @@ def task_differences(before: MeasuredSides, now: MeasuredSides) -> Iterator[Task
 
 
 def classify_interval(found: DifferenceInterval | None) -> BaselineVerdict:
-    """What the bounds of a difference allow to say."""
+    """Return the verdict that the bounds of a difference allow."""
     if found is None:
         return "not enough data"
     if found.high < 0:
@@ -183,7 +183,7 @@ def classify_interval(found: DifferenceInterval | None) -> BaselineVerdict:
 def check_thresholds(
     now: MeasuredSides, demands: GateDemands, gating: frozenset[str]
 ) -> Iterator[MetricThreshold]:
-    """Whether what is demanded holds; what was not scored does not."""
+    """Yield whether each threshold holds; unscored values do not."""
     for variant, side in now.items():
         for metric, wanted in demands.least.items():
             better = demands.scores[metric].better if metric in demands.scores else "more"
@@ -203,7 +203,7 @@ def check_thresholds(
 
 
 def list_gate_reasons(report: GateReport) -> Iterator[str]:
-    """Why it does not pass, a line each."""
+    """Yield the reasons why the gate fails, one line each."""
     for one in report.differences:
         if one.verdict == "worse":
             yield f"{one.variant}: {one.metric} is worse, {describe_rate_change(one)}"
@@ -222,7 +222,7 @@ def list_gate_reasons(report: GateReport) -> Iterator[str]:
 
 
 def describe_rate_change(one: MetricDifference | TaskDifference) -> str:
-    """From what to what."""
+    """Describe the values before and now."""
     if one.before is None or one.now is None:
         return "not enough data"
     if isinstance(one, MetricDifference) and is_mean_difference(one):
@@ -231,12 +231,12 @@ def describe_rate_change(one: MetricDifference | TaskDifference) -> str:
 
 
 def is_mean_difference(one: MetricDifference) -> bool:
-    """Whether it is of a score that is no rate."""
+    """Whether it is of a score that is not a rate."""
     return one.method == MEANS_METHOD
 
 
 def describe_threshold(demand: MetricThreshold) -> str:
-    """`0.9 or more`; of what should be little, `or less`."""
+    """Describe the threshold: `0.9 or more`, or `or less` if less is better."""
     return f"{demand.least:g} or {'less' if demand.better == 'less' else 'more'}"
 
 
@@ -245,14 +245,14 @@ def describe_threshold_value(demand: MetricThreshold) -> str:
 
 
 def _is_inconclusive(one: MetricDifference, margin: float | None) -> bool:
-    """Not shown to be within the margin."""
+    """Whether it is not shown to be within the margin."""
     if margin is None or one.metric != "passed":
         return False
     return one.low is None or one.low < -margin
 
 
 MIN_COVERAGE = 0.9
-"""Where fewer attempts than this could be scored, nothing is said of them."""
+"""Share of attempts that must be scored for a verdict."""
 NO_DEMANDS = GateDemands()
 
 
@@ -264,7 +264,7 @@ def compare_with_baseline(
     gating: frozenset[str],
     demands: GateDemands = NO_DEMANDS,
 ) -> GateReport:
-    """Every metric of every variant that both sides have. It passes when none is worse."""
+    """Compare every metric of every variant on both sides; passes if nothing speaks against it."""
     sides = group_by_variant(before), group_by_variant(now)
     common_variants = [name for name in sides[1] if name in sides[0]]
     pairs = {
@@ -300,7 +300,7 @@ def compare_with_baseline(
 
 
 def scored_share(side: Sequence[MeasuredAttempt]) -> float | None:
-    """Of the attempts that were made for a task with a check, those that have a score."""
+    """Return the share of scored attempts, among those at tasks with a check."""
     task_rows = [one.row for one in side if one.row.task is not None and not one.row.is_for_review]
     return (
         sum(row.outcome in ("pass", "fail") for row in task_rows) / len(task_rows)
@@ -310,7 +310,7 @@ def scored_share(side: Sequence[MeasuredAttempt]) -> float | None:
 
 
 def gate_refusal(report: GateReport) -> str | None:
-    """Why the gate has no say, where it has none."""
+    """Return why the gate gives no verdict; None if it does."""
     if report.coverage is None or report.coverage >= MIN_COVERAGE:
         return None
     return (
@@ -326,7 +326,7 @@ def _metric_difference(
     comparisons: int,
     score: Metric | None,
 ) -> MetricDifference:
-    """Of a score that is no rate by means; worse is by the score's own direction."""
+    """Compare a metric; scores that are not rates by their means, by the score's own direction."""
     if score is not None and score.kind != "rate":
         return _mean_difference(variant, score, sides, max(1, comparisons))
     interval = rate_difference(*sides, comparisons=max(1, comparisons))
@@ -374,7 +374,7 @@ OPPOSITE_VERDICTS: dict[BaselineVerdict, BaselineVerdict] = {"better": "worse", 
 
 
 def _list_unscored(now: MeasuredSides, demands: GateDemands) -> Iterator[str]:
-    """How few have a score that is asked for: a gate must not pass on one of many unnoticed."""
+    """Yield variants with too few of the requested scores, so that a gate reports them."""
     for variant, side in now.items():
         for name in demands.scores:
             unscored = sum(name not in demands.values.get(one.row.id, {}) for one in side)
@@ -404,7 +404,7 @@ def _list_unmatched_tasks(
 
 
 def gate_to_junit(report: GateReport, refusal: str | None = None) -> str:
-    """A case a metric, a task and a threshold; what fails the gate fails there too."""
+    """Return JUnit XML with a case per metric, task and threshold, failing as the gate does."""
     root = Element("testsuites", name="closeloop gate")
     suite = SubElement(root, "testsuite", name="metrics")
     for one in report.differences:
@@ -449,7 +449,7 @@ def _add_case(suite: Element, name: str, group: str, why: str, failed: bool) -> 
 
 REVIEW_SCORE = "would-merge"
 SESSION_SCORES = (PRIMARY_METRIC, "task completion rate", "without findings")
-"""What sessions are compared by: the first of these that is known of all sides."""
+"""Scores for comparing sessions: the first that is known for all sides is used."""
 
 
 def compare_by_name(  # noqa: PLR0913 - what the command takes
@@ -462,9 +462,9 @@ def compare_by_name(  # noqa: PLR0913 - what the command takes
     catalogue: ScoreCatalogue | None = None,
     tell: MeasuringProgress = lambda done, of: None,
 ) -> CompareReport:
-    """Variants, agents, models, prompts, repositories, experiments or times by name.
+    """Compare variants, agents, models, prompts, repositories, experiments or periods by name.
 
-    The first score decides, the others are explored beside it.
+    The first score decides, the others are exploratory.
     """
     if len(set(names)) < 2:
         raise BadInput("One variant cannot be compared: give two or more different ones.")
@@ -478,10 +478,10 @@ def compare_by_name(  # noqa: PLR0913 - what the command takes
 
 
 def default_scores(work: AttemptTable, choices: Sequence[AttemptSelection]) -> tuple[str, ...]:
-    """What decides unless somebody says otherwise: whether tasks are resolved, by their checks.
+    """Return the default score: whether tasks are resolved, by their checks.
 
-    Where no task has a check, whether people would merge; where a side has sessions alone, the
-    first of the scores of sessions that all have.
+    If no task has a check, whether people would merge; if a side has only sessions, the first
+    session score that all sides have.
     """
     import numpy as np
 
@@ -504,7 +504,7 @@ def compare_variants(
     margin: float = DEFAULT_MARGIN,
     scores: Sequence[str] = (PRIMARY_METRIC,),
 ) -> CompareReport:
-    """All of them against the first, by the first of the scores."""
+    """Compare all with the first, by the first score."""
     primary, values_of = find_metric(work, scores[0])
     require_deciding(primary)
     values = values_of(work.columns)
@@ -559,7 +559,7 @@ def _compare_groups(
     primary: Metric,
     asked: tuple[float, Sequence[str], Sequence[str]],
 ) -> CompareReport:
-    """Sides without a common task: sessions, or other tasks. Each task or session weighs once."""
+    """Compare sides without a common task: each task or session has equal weight."""
     margin, scores, left_out = asked
     units = number_tasks(work)
     sides = [
@@ -595,7 +595,7 @@ def _compare_groups(
 
 
 def require_deciding(metric: Metric) -> None:
-    """BadInput of a score that cannot decide: of repeats, or without a better direction."""
+    """Raise BadInput if a score cannot decide: over repeats, or without a better direction."""
     if metric.kind in (*REPEAT_KINDS, "sum", "per pass"):
         raise BadInput(
             f"{metric.name!r} is not a score of single attempts: use {metric.score!r} instead."
@@ -609,7 +609,7 @@ def require_deciding(metric: Metric) -> None:
 
 
 def _drop_unchecked_tasks(work: AttemptTable, mask: Array, left_out: list[str]) -> Array:
-    """Attempts at tasks with a check; the others wait for what people say."""
+    """Return the attempts at tasks with a check; the others need reviews by people."""
     is_unchecked = mask & work.columns["unchecked"]
     for name in sorted({*work.columns["task"][is_unchecked].tolist()} - {None}):
         line = (
@@ -622,7 +622,7 @@ def _drop_unchecked_tasks(work: AttemptTable, mask: Array, left_out: list[str]) 
 
 
 def _coverage_notes(held: Sequence[ComparedSide], primary: Metric) -> Iterator[str]:
-    """How much of each side has the score; who has none says nothing in either direction."""
+    """Yield how many attempts of each side have the score, if not all; the others do not count."""
     for side in (one.side for one in held):
         if side.scored < side.attempts:
             yield (
@@ -666,7 +666,7 @@ def _refuse_overlap(masks: Sequence[Array], choices: Sequence[AttemptSelection])
 def _refuse_incomparable(
     held: Sequence[ComparedSide], left_out: Sequence[str] | None, primary: Metric
 ) -> None:
-    """Sides without an attempt; and without a common task, where they are to be compared."""
+    """Raise BadInput for sides without an attempt, or without a common task to compare."""
     for one in held:
         if not one.side.attempts:
             task = "a task with a check" if primary.score == "resolved" else "a task"
@@ -704,7 +704,7 @@ def _coverage_refusals(held: Sequence[ComparedSide]) -> Iterator[str]:
 def _list_left_out_tasks(
     work: AttemptTable, masks: Sequence[Array], choices: Sequence[AttemptSelection]
 ) -> tuple[list[str], set[str]]:
-    """Tasks that ask for something else, or were graded in another way, on the two sides."""
+    """Return notes on tasks that differ between sides, and the tasks graded in two ways."""
     columns = work.columns
     digests_by_task: dict[str, dict[str, set[str]]] = {}
     gradings_by_digest: dict[str, set[str]] = {}

@@ -1,6 +1,6 @@
-"""Two sides of a comparison: who got what right, by how much, at what cost.
+"""Compare two sides: what each got right, by how much, and at what cost.
 
-Task by task where both tried the same ones, else as two independent groups.
+Task by task if both tried the same ones, else as two independent groups.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ SIGNIFICANCE = 0.05
 def compare_secondary_metrics(
     work: AttemptTable, first: Array, second: Array, primary: Metric, more: Sequence[str]
 ) -> tuple[SecondaryMetric, ...]:
-    """Every other rate that both have, and what else was asked for, adjusted for their number.
+    """Compare every other rate that both have, and requested metrics, adjusted for their number.
 
-    A rate that only says what the primary does says nothing more, unless it was asked for.
+    A rate equal to the primary is skipped, unless it was requested.
     """
     import numpy as np
 
@@ -98,7 +98,7 @@ def compare_secondary_metrics(
 
 
 def _sum_task_values(values: Array, tasks: Array, mask: Array) -> tuple[Array, Array]:
-    """Sums and counts of what is known."""
+    """Return sums and counts of known values, by task."""
     import numpy as np
 
     known = mask & np.isfinite(values)
@@ -112,7 +112,7 @@ def _sum_task_values(values: Array, tasks: Array, mask: Array) -> tuple[Array, A
 def _compare_secondary_metric(
     metric: Metric, first: tuple[Array, Array], second: tuple[Array, Array]
 ) -> SecondaryMetric | None:
-    """A paired t: the spread of the tasks' differences; a rate's is floored by repeats' noise."""
+    """Run a paired t test over tasks; a rate's variance is at least the noise of its repeats."""
     both = (first[1] > 0) & (second[1] > 0)
     tasks = int(both.sum())
     if not tasks:
@@ -165,7 +165,7 @@ def _add_word(one: SecondaryMetric, adjusted: float | None, metric: Metric) -> S
 def compare_primary(
     metric: Metric, first: TaskValues, second: TaskValues, margin: float, comparisons: int = 1
 ) -> Comparison:
-    """How much more the second has: of a rate by its own statistics, else by means."""
+    """Compare the second with the first: a rate by its own statistics, else by means."""
     if metric.kind == "rate":
         compared = compare_rates(first, second, margin=margin, comparisons=comparisons)
     else:
@@ -193,7 +193,7 @@ OPPOSITE_VERDICTS: dict[ComparisonVerdict, ComparisonVerdict] = {
 
 
 def write_verdict(pair: VariantComparison) -> Iterator[str]:
-    """The answer to both questions, then what is left to do."""
+    """Yield the answer on these tasks and on similar ones, then notes and advice."""
     comparison = pair.comparison
     if pair.observational:
         yield _answer_sentence("On different work", comparison.alike_word, comparison.alike, pair)
@@ -252,7 +252,7 @@ def _answer_sentence(
 def format_difference(
     value: float, bounds: tuple[float, float] | None, unit: str, *, is_rate: bool
 ) -> str:
-    """`+12 points (−5 to +29)` of a rate; else three digits of each, with the unit."""
+    """Format `+12 points (−5 to +29)` for a rate; else three digits each, with the unit."""
     if is_rate:
         return format_points_estimate(value, *(bounds or (None, None)))
     between = f" ({bounds[0]:+.3g} to {bounds[1]:+.3g})" if bounds else ""
@@ -260,7 +260,7 @@ def format_difference(
 
 
 def format_secondary(one: SecondaryMetric) -> tuple[str, str, str]:
-    """The first, the second, and how much more the second is."""
+    """Return the first value, the second, and their difference, formatted."""
     bounds = (one.low, one.high) if one.low is not None and one.high is not None else None
     is_rate = one.kind in SHARE_KINDS
     difference = format_difference(one.second - one.first, bounds, one.unit, is_rate=is_rate)
@@ -300,7 +300,7 @@ def _advice_sentence(advice: SampleSizeAdvice) -> str:
 
 
 def describe_detectable(tasks: int, repeats: float, here: float | None, alike: float | None) -> str:
-    """What so many tasks and repeats can show, before a run as after it."""
+    """Describe what this number of tasks and repeats can detect, before or after a run."""
     size = f"{count_with_noun(tasks, 'task')} with {repeats:.3g} "
     size += "repeat" if repeats == 1 else "repeats"
     these = "this task" if tasks == 1 else "these tasks"
@@ -326,7 +326,7 @@ RATIO_COLUMNS = {
 
 
 class ComparedSide(Record):
-    """One side of a comparison, with its attempts at hand."""
+    """One side of a comparison, with its attempts."""
 
     side: VariantSide
     mask: Any
@@ -341,7 +341,7 @@ def compare_with_first(
     primary: Metric,
     more: Sequence[str] = (),
 ) -> tuple[VariantComparison, ...]:
-    """Several held against the first need surer verdicts: wider bounds, and Holm's p."""
+    """Compare several sides with the first, with wider bounds and Holm-adjusted p."""
     pairs = [
         _compare_pair(work, (held[0], other), margin, primary, more, len(held) - 1)
         for other in held[1:]
@@ -354,7 +354,7 @@ def compare_with_first(
 
 
 def _apply_holm(pair: VariantComparison, p: float | None) -> VariantComparison:
-    """No call on tasks like these without a p that holds among several."""
+    """Withdraw a verdict on similar tasks unless its Holm-adjusted p is significant."""
     comparison = pair.comparison
     is_significant = p is not None and p < SIGNIFICANCE
     if comparison.alike_word in ("better", "worse") and not is_significant:
@@ -365,7 +365,7 @@ def _apply_holm(pair: VariantComparison, p: float | None) -> VariantComparison:
 def collect_task_values(
     work: AttemptTable, mask: Array, dropped: set[str], values: Array
 ) -> dict[str, list[float]]:
-    """By task, what its repeats show, in their order; what is not known is left out."""
+    """Return, by task, the known values of its repeats, in order."""
     columns = work.columns
     rows = sorted(
         zip(
@@ -429,7 +429,7 @@ def _compare_pair(
 
 
 def collect_unit_values(units: Array, mask: Array, values: Array) -> dict[str, list[float]]:
-    """By task or session, what is known of it; a task's repeats are not more tasks."""
+    """Return the known values by task or session; a task's repeats are not more tasks."""
     by_unit: dict[str, list[float]] = {}
     for unit, value in zip(units[mask].tolist(), values[mask].tolist(), strict=True):
         if not isnan(value):
@@ -444,7 +444,7 @@ def compare_independent_sides(
     primary: Metric,
     more: Sequence[str] = (),
 ) -> tuple[VariantComparison, ...]:
-    """Each against the first, by the means of what either did."""
+    """Compare each side with the first, by means over independent tasks or sessions."""
     units = number_tasks(work)
     first, *others = sides
     pairs = []
@@ -532,7 +532,7 @@ def _explore_independent_metrics(
     second: ComparedSide,
     more: Sequence[str],
 ) -> tuple[SecondaryMetric, ...]:
-    """What else was asked for, with bounds and no test: one of many may differ by chance."""
+    """Compare other requested metrics, with bounds but no test: one may differ by chance."""
     explored = []
     for metric in select_metrics(work, more) if more else ():
         if metric.kind in REPEAT_KINDS:
@@ -561,7 +561,7 @@ def _explore_independent_metrics(
 
 
 def _shorten_values(values: Sequence[float]) -> tuple[int | float, ...]:
-    """Yes and no as 1 and 0."""
+    """Convert whole numbers to integers, so that pass and fail are 1 and 0."""
     return tuple(int(one) if one.is_integer() else one for one in values)
 
 

@@ -1,4 +1,4 @@
-"""Variants that share the work in production: who gets what, what came of it, when to stop."""
+"""Trials of variants in production: assignment, results, and when to stop."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ from closeloop.store.metrics_section import AttemptSpan
 from closeloop.text.wording import format_points
 
 MEMORY_TRIAL = "memory"
-"""The name of the trial that every piece of work is in which may be told what reviewers taught."""
+"""Name of the trial of agent context: all work that may be given team rules is in it."""
 DEFAULT_TRIAL_METRIC = "task completion rate"
 MAX_PROJECTED = 20_000
-"""Outcomes: no trial is projected further."""
+"""Number of outcomes up to which a trial is projected."""
 REPORTED_METRICS = ("merge rate", "failure rate", "revision cycles", "tokens in")
 TrialOutcomes = Mapping[str, Mapping[str, float]]
-"""By metric and key, what is known."""
+"""By metric and key, the known values."""
 
 
 def parse_shares(written: str) -> dict[str, float]:
-    """`a=0.5,b=0.5`, as somebody typed it."""
+    """Parse shares typed as `a=0.5,b=0.5`."""
     shares: dict[str, float] = {}
     for part in written.split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))
@@ -74,7 +74,7 @@ def parse_shares(written: str) -> dict[str, float]:
 
 
 def require_rate(name: str, catalogue: ScoreCatalogue) -> None:
-    """Only a rate can decide: its values have limits."""
+    """Raise BadInput unless it is a rate: only a rate can decide, as its values are bounded."""
     rates = [metric.name for metric, _ in METRICS.values() if metric.kind == "rate"]
     rates += [one.name for one in derived_definitions().values() if one.kind == "rate"]
     rates += [one.name for one in catalogue.given.values() if one.kind == "rate"]
@@ -83,7 +83,7 @@ def require_rate(name: str, catalogue: ScoreCatalogue) -> None:
 
 
 def assign_variant(store: Store, trial: Trial, key: str, now: datetime) -> TrialAssignment:
-    """Written before the work starts; the same key always falls to the same variant."""
+    """Assign work to a variant before it starts; the same key always gets the same variant."""
     if not key.strip():
         raise BadInput("Nothing to assign: give a task, a branch or an attempt.")
     one = TrialAssignment(trial=trial.name, key=key, variant=draw_variant(trial, key), at=now)
@@ -91,7 +91,7 @@ def assign_variant(store: Store, trial: Trial, key: str, now: datetime) -> Trial
 
 
 def draw_variant(trial: Trial, key: str) -> str:
-    """By a hash of the key, which nobody can lean on."""
+    """Choose a variant by a hash of the key, which nobody can influence."""
     digest = hashlib.sha256(f"{trial.name}\0{key}".encode("utf-8", "replace")).digest()
     place, reached = int.from_bytes(digest[:8]) / 2**64, 0.0
     for variant, share in trial.shares.items():
@@ -102,7 +102,7 @@ def draw_variant(trial: Trial, key: str) -> str:
 
 
 def memory_trial(store: Store, settings: MemorySettings, metric: str) -> Trial | None:
-    """The control arm of memory as a trial; None where no work was told anything."""
+    """Return the control arm of memory as a trial; None if no work was given agent context."""
     offers = store.memory.list_offers()
     if not offers:
         return None
@@ -118,13 +118,13 @@ def memory_trial(store: Store, settings: MemorySettings, metric: str) -> Trial |
 def list_trials(
     store: Store, settings: MemorySettings, metric: str = DEFAULT_TRIAL_METRIC
 ) -> list[Trial]:
-    """All that run: those that were started, then memory's."""
+    """List all trials: those that were started, then memory's."""
     trials = (store.trials.load_trial(name) for name in store.trials.list_trial_names())
     return [one for one in (*trials, memory_trial(store, settings, metric)) if one is not None]
 
 
 def list_assigned(store: Store, trial: Trial) -> list[TrialAssignment]:
-    """Which arm each piece of work is in, in the order that was said."""
+    """List the assignment of each piece of work, in order."""
     if trial.name != MEMORY_TRIAL:
         return store.trials.list_assignments(trial.name)
     first: dict[str, TrialAssignment] = {}
@@ -141,7 +141,7 @@ def report_trial(
     tell: MeasuringProgress = lambda done, of: None,
     catalogue: ScoreCatalogue | None = None,
 ) -> TrialReport:
-    """How the variants do, and whether the trial may stop."""
+    """Report how the variants do, and whether the trial may stop."""
     span = AttemptSpan(since=trial.started)
     work = load_attempt_table(store, book, span, tell)
     work = attach_scores(work, store, catalogue or build_catalogue({}), (trial.metric,), span, tell)
@@ -151,7 +151,7 @@ def report_trial(
 def report_on_work(
     work: AttemptTable, trial: Trial, assigned: Sequence[TrialAssignment]
 ) -> TrialReport:
-    """The same, of attempts that are at hand with the score that decides."""
+    """Report on attempts that are loaded with the deciding score."""
     is_memory = trial.name == MEMORY_TRIAL
     outcomes = join_outcomes(work, assigned, trial)
     drawn, drawn_outcomes = (
@@ -188,9 +188,9 @@ def report_on_work(
 def _merge_tasks(
     work: AttemptTable, assigned: Sequence[TrialAssignment], outcomes: TrialOutcomes
 ) -> tuple[list[TrialAssignment], dict[str, dict[str, float]]]:
-    """One outcome a task: all who try a task are told what reviewers taught, or none is.
+    """Merge to one outcome per task: all attempts at a task are in the same arm.
 
-    Its repeats and variants are no further draws, so that their mean counts once.
+    Its repeats and variants are not further random assignments, so their mean counts once.
     """
     tasks = dict(zip(work.attempts, work.columns["task_digest"].tolist(), strict=True))
     merged: dict[str, TrialAssignment] = {}
@@ -210,7 +210,7 @@ def _merge_tasks(
 def join_outcomes(
     work: AttemptTable, assigned: Sequence[TrialAssignment], trial: Trial
 ) -> dict[str, dict[str, float]]:
-    """What came of each piece of work: of its last attempt that began after it was assigned."""
+    """Return each piece of work's outcome: of its last attempt started after the assignment."""
     columns = work.columns
     places: dict[str, list[int]] = {}
     for keys in (work.attempts, columns["branch"].tolist(), columns["task"].tolist()):
@@ -261,7 +261,7 @@ def _compare_arm(
     held: Mapping[str, float],
     less_is_better: bool,
 ) -> TrialStanding:
-    """Against the first. At any time by a confidence sequence; at a horizon once."""
+    """Compare an arm with the first: at any time by a confidence sequence, or once at a horizon."""
     first = next(iter(trial.shares))
     outcomes = [
         (one.variant == name, 1 - held[one.key] if less_is_better else held[one.key])
@@ -287,7 +287,7 @@ def _compare_arm(
 
 
 def split_sides(outcomes: Sequence[tuple[bool, float]]) -> tuple[list[float], list[float]]:
-    """Those of the first, and those of the second."""
+    """Split outcomes into those of the first and those of the second."""
     first = [value for second, value in outcomes if not second]
     return first, [value for second, value in outcomes if second]
 
@@ -295,7 +295,7 @@ def split_sides(outcomes: Sequence[tuple[bool, float]]) -> tuple[list[float], li
 def compare_any_time(
     outcomes: Sequence[tuple[bool, float]], share: float, margin: float
 ) -> OutcomeComparison:
-    """Bounds that hold however often one looks; each outcome says whether the second made it."""
+    """Compare with bounds valid at any time; each outcome says whether it is the second's."""
     first, second = split_sides(outcomes)
     difference = monitor_difference(outcomes, share) if first and second else None
     verdict = classify_difference(difference, margin)
@@ -315,7 +315,7 @@ def compare_any_time(
 def project_outcomes(
     first: float, second: float, share: float, margin: float, known: int
 ) -> int | None:
-    """After how many outcomes a verdict would be there, if both went on at these rates."""
+    """Return how many outcomes give a verdict at these rates; None if too many."""
 
     def is_decided(count: int) -> bool:
         path = _even_outcomes(first, second, share, count)
@@ -335,7 +335,7 @@ def project_outcomes(
 def _even_outcomes(
     first: float, second: float, share: float, count: int
 ) -> list[tuple[bool, float]]:
-    """Outcomes at these rates, spread as evenly as can be."""
+    """Return outcomes at these rates, spread evenly."""
     path, seen = [], [0, 0]
     for place in range(count):
         is_second = int((place + 1) * share) > int(place * share)
@@ -348,7 +348,7 @@ def _even_outcomes(
 def compare_once(
     first: Sequence[float], second: Sequence[float], margin: float = DEFAULT_MARGIN
 ) -> OutcomeComparison:
-    """Two groups of independent outcomes from 0 to 1, looked at once."""
+    """Compare two groups of independent outcomes from 0 to 1, evaluated once."""
     shift = estimate_shift(first, second)
     if shift is None:
         return OutcomeComparison(margin=margin)
@@ -387,7 +387,7 @@ CALL_REASONS: dict[TrialCall, str] = {
 
 
 def describe_needed(comparison: OutcomeComparison) -> str:
-    """What would say more, in words; nothing where it is decided."""
+    """Describe how many more outcomes are needed; empty if it is decided."""
     if comparison.verdict != "not enough data" or comparison.effect is None:
         return ""
     size = f"a difference of {format_points(comparison.effect)}"
@@ -406,7 +406,7 @@ def measure_prompt_effect(
     metric: str = "merge rate",
     margin: float = DEFAULT_MARGIN,
 ) -> PromptEffect:
-    """Work under a prompt against work under another; times and tasks differ as well."""
+    """Compare work with one prompt with work with another; times and tasks differ as well."""
     definition, values_of = find_metric(work, metric)
     if definition.kind != "rate":
         raise BadInput(f"{metric!r} is not a rate: choose a rate, such as 'merge rate'.")

@@ -1,4 +1,4 @@
-"""What work comes to at a glance: a period beside the one before, use by day, what stands out."""
+"""A summary of work: a period compared with the one before, use by day, notable sessions."""
 
 from __future__ import annotations
 
@@ -8,29 +8,27 @@ from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from closeloop.metrics.attempt_groups import DAY_MICROSECONDS, DIMENSIONS, UNKNOWN_LABEL
-from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.metric_definitions import (
     METRICS,
     count_unknown_costs,
     is_recorded,
     total_cost_values,
 )
-from closeloop.metrics.metric_figures import compute_metrics
-from closeloop.metrics.metric_trends import estimate_shift, list_version_marks
-from closeloop.metrics.triage import ProgressDisplay, TriageQuery, triage_sessions
+from closeloop.metrics.triage import ProgressDisplay, list_likely_failures
 from closeloop.process.rulebook import Rulebook
 from closeloop.records.attempt import AttemptFilter, AttemptMarks, AttemptRow, TimeRange
 from closeloop.records.estimate import Metric, MetricsReport, PeriodShift
 from closeloop.records.pull_request import PullRow
 from closeloop.records.record import Record, Time
 from closeloop.records.score import SessionTriage
-from closeloop.reviews.pull_board import PullCost
 from closeloop.store import Store
 from closeloop.text.wording import count_with_noun, format_dollars
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from closeloop.metrics.attempt_table import AttemptTable
+    from closeloop.reviews.pull_board import PullCost
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -40,19 +38,19 @@ COST_METRIC_NAMES = (
 )  # fmt: skip
 COST_DIMENSIONS = ("week", "agent", "model", "repo")
 COST_SERIES = ("model", "agent", "repo")
-"""By what cost is drawn over time."""
+"""Dimensions by which cost is plotted over time."""
 MAX_SERIES = 6
-"""As many as colours that can be told apart; the smallest are put together."""
+"""Number of distinguishable colours; the smallest series are merged."""
 OTHER_SERIES = "other"
 MAX_DAY_BUCKETS = 62
-"""A longer time is drawn by week."""
+"""Number of days above which use is plotted by week."""
 SUMMARY_DAYS = 7
 MIN_PEERS = 5
-"""Sessions of an agent with a known cost before one is called dear beside its others."""
+"""Sessions of an agent with a known cost needed for a median."""
 MAX_LESSON_SESSIONS = 1000
 MAX_LESSONS = 3
 CHANGE_DAYS = 28
-"""Days before and after something new that are held against each other."""
+"""Days before and after a change that are compared."""
 CHANGE_METRICS = (
     "review loop count", "CI pass rate on first push", "task completion rate", "pass rate",
     "without findings", "cost",
@@ -60,7 +58,7 @@ CHANGE_METRICS = (
 
 
 class CostReport(Record):
-    """What work cost, in all and from every side that managers ask for."""
+    """The cost of work, in total and by dimension."""
 
     whole: MetricsReport
     sides: tuple[MetricsReport, ...]
@@ -68,6 +66,8 @@ class CostReport(Record):
 
 
 def compute_cost_report(work: AttemptTable) -> CostReport:
+    from closeloop.metrics.metric_figures import compute_metrics
+
     return CostReport(
         whole=compute_metrics(work, (), COST_METRIC_NAMES),
         sides=tuple(compute_metrics(work, (by,), COST_METRIC_NAMES) for by in COST_DIMENSIONS),
@@ -75,8 +75,10 @@ def compute_cost_report(work: AttemptTable) -> CostReport:
 
 
 def select_period(work: AttemptTable, period: TimeRange) -> AttemptTable:
-    """Attempts that began in a stretch of time; all of them, also without a time, where it has
-    neither end."""
+    """Return the attempts that started in a period.
+
+    If it has neither start nor end, all of them, also those without a time.
+    """
     if period.since is None and period.until is None:
         return work
     inside = _is_inside(work, period)
@@ -100,28 +102,28 @@ def _is_inside(work: AttemptTable, period: TimeRange) -> Array:
 
 
 class PeriodTotals(Record):
-    """What was done in a stretch of time."""
+    """Totals of the work in a period."""
 
     since: Time
     until: Time
     sessions: int
-    """Recorded attempts that began in it."""
+    """Recorded attempts that started in it."""
     cost: float | None
-    """US dollars, as far as they are known; None where none is."""
+    """Known cost in US dollars; None if none is known."""
     unknown_cost: int
-    """Attempts without a known cost."""
+    """Number of attempts without a known cost."""
     with_findings: int
-    """Sessions in which a rule found something."""
+    """Number of sessions with findings."""
     merged: int
-    """Agents' pull requests that were merged in it."""
+    """Number of agents' pull requests merged in it."""
     cost_per_merged: float | None
-    """The mean, of those whose cost is known."""
+    """Mean cost in US dollars of those whose cost is known."""
     costed: int
-    """How many that are."""
+    """Number of merged pull requests with a known cost."""
 
 
 class PricedPull(Record):
-    """A merged pull request of an agent, and what the work behind it cost."""
+    """A merged pull request of an agent, and the cost of the work behind it."""
 
     merged: Time
     cost: float | None
@@ -138,7 +140,7 @@ def list_priced_pulls(
 
 
 def choose_period(work: AttemptTable, asked: TimeRange, now: datetime) -> TimeRange:
-    """What was asked for; else the last week, or the last one in which anything happened."""
+    """Return the requested period; else the last week, or the last week with any work."""
     import numpy as np
 
     until = asked.until or now
@@ -155,7 +157,7 @@ def choose_period(work: AttemptTable, asked: TimeRange, now: datetime) -> TimeRa
 
 
 def period_before(period: TimeRange) -> TimeRange:
-    """As long, and up to where the period begins."""
+    """Return the period of the same length that ends where this one starts."""
     assert period.since is not None
     assert period.until is not None
     return TimeRange(since=period.since - (period.until - period.since), until=period.since)
@@ -190,10 +192,10 @@ def total_period(
 
 
 class UsePoint(Record):
-    """What one series came to in one day or week."""
+    """The value of one series in one day or week."""
 
     at: Time
-    """When that begins."""
+    """Start of the day or week."""
     name: str
     value: float
 
@@ -202,17 +204,17 @@ class UseByDay(Record):
     """Sessions, dollars and tokens over time."""
 
     days: int
-    """How many each point stands for: 1 or 7."""
+    """Days per point: 1 or 7."""
     sessions: tuple[UsePoint, ...]
     """By agent."""
     cost: dict[str, tuple[UsePoint, ...]]
     """By model, agent and repository, in US dollars."""
     tokens: tuple[UsePoint, ...]
-    """By kind: what a cache gave and took stands apart."""
+    """By kind: cache reads and writes are separate."""
     since: datetime
-    """Where the first day or week begins."""
+    """Start of the first day or week."""
     until: datetime
-    """Where the last one ends."""
+    """End of the last day or week."""
 
 
 TOKEN_KINDS = {
@@ -224,8 +226,10 @@ TOKEN_KINDS = {
 
 
 def sum_use_by_day(work: AttemptTable, period: TimeRange) -> UseByDay:
-    """What was used in a stretch of time, by day, or by week where that is long."""
+    """Sum the use in a period by day, or by week if it is long."""
     import numpy as np
+
+    from closeloop.metrics.attempt_groups import DAY_MICROSECONDS, DIMENSIONS
 
     inside = np.flatnonzero(_is_inside(work, period) & is_recorded(work.columns))
     started = work.columns["started"][inside]
@@ -253,7 +257,7 @@ def sum_use_by_day(work: AttemptTable, period: TimeRange) -> UseByDay:
 
 
 def _first_and_last_day(days: Sequence[float], period: TimeRange) -> tuple[float, float]:
-    """Of the period; of the sessions in it, where it has no beginning."""
+    """Return the first and last day of the period, or of its sessions if it is open."""
     if period.since is None or period.until is None:
         return min(days, default=0.0), max(days, default=0.0)
     # A period that ends at midnight has no part of the day after.
@@ -262,7 +266,7 @@ def _first_and_last_day(days: Sequence[float], period: TimeRange) -> tuple[float
 
 
 def _bucket_start(day: float, length: int) -> float:
-    """The day, or the Monday of its week: the first day of 1970 was a Thursday."""
+    """Return the day, or the Monday of its week: the first day of 1970 was a Thursday."""
     return (day + 3) // 7 * 7 - 3 if length == 7 else day
 
 
@@ -271,7 +275,9 @@ def _day_start(day: float) -> datetime:
 
 
 def _sum_points(values: Iterator[tuple[float, str | None, float]]) -> tuple[UsePoint, ...]:
-    """Sums by day and name, the largest names first; the smallest are one series."""
+    """Sum by day and name, the largest names first; the smallest are merged into one series."""
+    from closeloop.metrics.attempt_groups import UNKNOWN_LABEL
+
     sums: defaultdict[tuple[float, str], float] = defaultdict(float)
     totals: defaultdict[str, float] = defaultdict(float)
     for at, name, value in values:
@@ -304,12 +310,12 @@ class NotedSession(Record):
     started: Time | None
     cost: float | None
     findings: int = 0
-    """Of the rules."""
+    """Number of findings of the rules."""
     why: tuple[str, ...]
 
 
 def find_costliest(work: AttemptTable, limit: int) -> list[str]:
-    """The attempts that cost most, the dearest first."""
+    """Return the attempts that cost most, the costliest first."""
     import numpy as np
 
     costs = work.columns["cost"]
@@ -318,7 +324,7 @@ def find_costliest(work: AttemptTable, limit: int) -> list[str]:
 
 
 def find_most_findings(work: AttemptTable, limit: int) -> list[str]:
-    """Those in which the rules found most; of equals the latest first."""
+    """Return the attempts with most findings; of equals the latest first."""
     import numpy as np
 
     findings, started = work.columns["findings"], np.nan_to_num(work.columns["started"])
@@ -327,8 +333,10 @@ def find_most_findings(work: AttemptTable, limit: int) -> list[str]:
 
 
 def median_costs(work: AttemptTable) -> dict[str | None, float]:
-    """By agent, the median cost of its sessions, where it has enough."""
+    """Return the median cost of sessions by agent, if it has enough of them."""
     import numpy as np
+
+    from closeloop.metrics.attempt_groups import DIMENSIONS
 
     agents, costs = DIMENSIONS["agent"](work), work.columns["cost"]
     medians = {}
@@ -343,7 +351,7 @@ def median_costs(work: AttemptTable) -> dict[str | None, float]:
 def note_session(
     row: AttemptRow, marks: AttemptMarks, medians: Mapping[str | None, float]
 ) -> NotedSession:
-    """A session with what makes it stand out, in words."""
+    """Build a note of a session with the reasons why it stands out."""
     why = []
     usual = medians.get(row.agent)
     if row.cost is not None and usual and row.cost >= 2 * usual:
@@ -373,23 +381,27 @@ def note_session(
 
 
 class ChangeNote(Record):
-    """Something that was first seen then, and what went otherwise since; never more than that."""
+    """A version first seen then, and what shifted since; no cause is implied."""
 
     at: Time
     what: str
     metric: Metric | None = None
-    """The one of which it is plainest; None where none went plainly otherwise."""
+    """The metric with the clearest shift; None if none is clear."""
     shift: PeriodShift | None = None
     """From the four weeks before to the four after."""
 
 
 def list_changes(work: AttemptTable, limit: int) -> list[ChangeNote]:
-    """The newest prompts, and agents with models, first; variants of experiments are none."""
+    """List new prompts and agent-model pairs, newest first, without variants of experiments."""
+    from closeloop.metrics.metric_trends import list_version_marks
+
     marks = [one for one in list_version_marks(work) if not one.what.startswith("variant ")]
     return [_describe_change(work, one.at, one.what) for one in reversed(marks[-limit:])]
 
 
 def _describe_change(work: AttemptTable, at: datetime, what: str) -> ChangeNote:
+    from closeloop.metrics.metric_trends import estimate_shift
+
     started, moment = work.columns["started"] / 1e6, at.timestamp()
     length = CHANGE_DAYS * 86400.0
     before = (started >= moment - length) & (started < moment)
@@ -424,29 +436,34 @@ class SessionLessons(Record):
     """What the newest sessions of a store show at once."""
 
     sessions: int
-    """How many were looked at: the newest."""
+    """Number of newest sessions examined."""
     first: Time | None
     last: Time | None
-    """When the first and the last of them began, where that is known."""
+    """When the first and the last of them started, if known."""
     agents: dict[str, int]
-    """Sessions by agent, the most first."""
+    """Sessions by agent, most first."""
     cost: float | None
     unknown_cost: int
     rules: dict[str, int]
-    """Sessions by rule that found something in them, the most first."""
+    """Sessions by rule with findings in them, most first."""
     costliest: tuple[NotedSession, ...]
     look_first: tuple[SessionTriage, ...]
 
 
 def learn_from_sessions(
-    store: Store, book: Rulebook, show_progress: ProgressDisplay, limit: int = MAX_LESSON_SESSIONS
+    store: Store,
+    book: Rulebook,
+    show_progress: ProgressDisplay,
+    limit: int = MAX_LESSON_SESSIONS,
+    *,
+    jobs: int = 1,
 ) -> SessionLessons | None:
-    """What the newest sessions show; they are measured first. None where there is none."""
+    """Measure the newest sessions and summarise them; None if there are none."""
     wanted = AttemptFilter(origin="production")
     rows = store.listing.list_page(wanted, limit)
     if not rows:
         return None
-    report = triage_sessions(store, book, TriageQuery(limit=MAX_LESSONS), show_progress, rows)
+    look_first = list_likely_failures(store, book, rows, MAX_LESSONS, show_progress, jobs=jobs)
     marks = store.listing.load_marks([row.id for row in rows])
     starts = [row.started for row in rows if row.started is not None]
     costs = [row.cost for row in rows if row.cost is not None]
@@ -470,5 +487,5 @@ def learn_from_sessions(
             note_session(row, marks.get(row.id, AttemptMarks()), medians)
             for row in dearest[:MAX_LESSONS]
         ),
-        look_first=report.sessions,
+        look_first=look_first,
     )

@@ -10,10 +10,12 @@ from types import ModuleType
 
 import msgspec
 
-from closeloop.code_digest import digest_code
+from closeloop import plugins
+from closeloop.code_digest import digest_code, load_derived, save_derived
+from closeloop.records.change import TraceReading
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.estimate import Estimate, Rate, wilson_rate
-from closeloop.records.finding import Rule
+from closeloop.records.finding import Finding, Rule, Unmeasured
 from closeloop.records.protocols import Detector
 from closeloop.records.record import Record, content_digest
 from closeloop.records.settings import SilenceSettings
@@ -253,6 +255,48 @@ SWITCHES = ("enabled", "gates")
 """Settings of every rule besides its thresholds."""
 
 
+class InstalledDetector(Record):
+    """A detector that is installed; its code is imported when it first reads a trace."""
+
+    name: str
+    place: str
+    """Where its entry point says it is."""
+    rule: Rule
+
+    def detect(
+        self, reading: TraceReading, limits: Mapping[str, float]
+    ) -> Sequence[Finding] | Unmeasured:
+        return _load_detector(self.name).detect(reading, limits)
+
+
+@cache
+def _load_detector(name: str) -> Detector:
+    detector: Detector = plugins.load_plugin("detectors", name)
+    return detector
+
+
+def installed_detectors() -> list[InstalledDetector]:
+    """Every detector that is installed, in the order of their names.
+
+    What ships with closeloop is imported only where no earlier process has read the rules of the
+    same code.
+    """
+    places = {
+        name: entry.value for name, entry in sorted(plugins.installed_plugins("detectors").items())
+    }
+    own = [place for place in places.values() if place.startswith("closeloop.")]
+    key = f"rules-{digest_code(*own)[:16]}"
+    known = load_derived(key, dict[str, Rule]) or {}
+    rules = {name: known.get(place) or _load_detector(name).rule for name, place in places.items()}
+    if not known.keys() >= {*own}:
+        save_derived(
+            key, {places[name]: rule for name, rule in rules.items() if places[name] in own}
+        )
+    return [
+        InstalledDetector(name=name, place=places[name], rule=rule) for name, rule in rules.items()
+    ]
+
+
 class ConfiguredDetector(Record):
     """A detector with its configured thresholds."""
 
@@ -345,7 +389,10 @@ def list_gating_rules(book: Rulebook) -> frozenset[str]:
 
 
 def _list_modules(detector: Detector) -> set[str]:
-    """Return the modules of a rule's code: it is a module, or an object with the same names."""
+    """Where a rule's code begins: it is a module, or an object with the same names."""
+    if isinstance(detector, InstalledDetector):
+        is_module = ":" not in detector.place
+        return {detector.place} if is_module else _list_modules(_load_detector(detector.name))
     if isinstance(detector, ModuleType):
         return {detector.__name__}
     names = {type(detector).__module__, getattr(detector.detect, "__module__", None)}

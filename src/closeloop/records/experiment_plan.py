@@ -379,6 +379,9 @@ class ExperimentPlan(Record):
     def shuffle_slots(self) -> Iterator[ScheduledAttempt]:
         """All slots in the order they start: every variant meets every task early, shuffled by the
         seed."""
+        if len(self.tasks) == len(self.variants) == 1:
+            yield from self.list_slots()
+            return
         for number in range(1, self.experiment.repeats + 1):
             random_order = Random(f"{self.experiment.seed}/{number}")  # noqa: S311
             for task in random_order.sample(self.tasks, len(self.tasks)):

@@ -33,6 +33,8 @@ class PullDescription(Record, tag="description"):
     branch: str | None = None
     fork: bool = False
     """Whether the branch belongs to another repository."""
+    member: bool = False
+    """Whether the host says that its author may write to the repository."""
     base: str | None = None
     """The branch to merge into."""
     head: str | None = None

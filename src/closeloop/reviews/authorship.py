@@ -57,8 +57,6 @@ KNOWN_AGENTS: dict[str, AgentSigns] = {
 }
 _TRAILER = compile_lazily(r"^([A-Za-z][A-Za-z-]{1,40}): *(\S.{0,299}?) *$", re.MULTILINE)
 _CO_AUTHOR = compile_lazily(r"([^<>]{0,200}?) *<([^<>\s]{1,200})>")
-_HOST_ADDRESS = compile_lazily(r"(?:\d+\+)?([^+@\s]{1,100})@users\.noreply\.[\w.-]{1,100}")
-"""An address that a code host gives to an account."""
 _BOT_ACCOUNT = compile_lazily(r"\[bot\]$|-bot$|(?:project|group)_\d{1,12}_bot", re.IGNORECASE)
 PROMPT_LABEL = "prompt:"
 """How a label begins that names the prompt."""
@@ -98,27 +96,52 @@ def parse_trailers(message: str) -> list[tuple[str, str]]:
 def detect_authorship(
     told: PullDescription, commits: Sequence[PullCommit], agents: AgentSignsByName
 ) -> Authorship:
-    """Which agent made a pull request, if one did, and why that is thought."""
-    texts = (told.body, *(commit.message for commit in commits))
-    lines = [line for text in texts for line in parse_trailers(text)]
+    """Which agent made a pull request, if one did, and why that is thought.
+
+    Its account, labels and branch are the host's word. Trailers and the authors of commits count
+    where somebody of the team opened it: a bot quotes what strangers wrote, such as release notes.
+    """
+    by_team = is_opened_by_team(told, agents)
+    lines = _trailers_to_believe(told, commits, agents)
     signs: dict[AuthorshipSign, str] = {}
     for sign, name in (
         *_signs_in_description(told, agents),
-        *_signs_in_trailers(lines, agents),
-        *_signs_in_commits(commits, agents),
+        *(_signs_in_trailers(lines, agents) if by_team else ()),
+        *(_signs_in_commits(commits, agents) if by_team else ()),
     ):
         signs.setdefault(sign, name)
     named = sorted(signs.values(), key=lambda name: name == UNNAMED_AGENT)
+    latest = dict(lines)
     return Authorship(
         signs=tuple(signs),
         agent=named[0] if named else None,
-        task=next((value for key, value in reversed(lines) if key == "task-id"), None),
-        prompt=next(
-            (value for key, value in reversed(lines) if key == "prompt-version"),
-            _labelled_prompt(told.labels),
-        ),
-        asked_by=find_requester(told, lines, agents),
+        task=latest.get("task-id"),
+        prompt=_labelled_prompt(told.labels) or latest.get("prompt-version"),
+        asked_by=find_requester(told, agents),
     )
+
+
+def _trailers_to_believe(
+    told: PullDescription, commits: Sequence[PullCommit], agents: AgentSignsByName
+) -> list[tuple[str, str]]:
+    """All of them where the team opened it; else those of an agent's commits in our repository."""
+    if is_opened_by_team(told, agents):
+        texts = [told.body, *(commit.message for commit in commits)]
+    else:
+        own = [one for one in commits if not told.fork and is_agent_account(one.author, agents)]
+        texts = [commit.message for commit in own]
+    return [line for text in texts for line in parse_trailers(text)]
+
+
+def is_opened_by_team(told: PullDescription, agents: AgentSignsByName) -> bool:
+    """Whether a person opened a pull request who may write to the repository."""
+    return not is_bot_account(told, agents) and (not told.fork or told.member)
+
+
+def is_bot_account(told: PullDescription, agents: AgentSignsByName) -> bool:
+    """Whether a program opened a pull request."""
+    author = told.author or ""
+    return told.bot or bool(_BOT_ACCOUNT.search(author)) or is_agent_account(author, agents)
 
 
 def _labelled_prompt(labels: Sequence[str]) -> str | None:
@@ -126,34 +149,17 @@ def _labelled_prompt(labels: Sequence[str]) -> str | None:
     return next(filter(None, names), None)
 
 
-def find_requester(
-    told: PullDescription, lines: Sequence[tuple[str, str]], agents: AgentSignsByName
-) -> str | None:
-    """The person who asked for the work, never a bot or an agent; None where nobody says.
+def find_requester(told: PullDescription, agents: AgentSignsByName) -> str | None:
+    """The person who asked for the work, never a bot or an agent; None where the host says nothing.
 
-    That is the author; else, where an agent or a bot opened it, a person who is a co-author of its
-    commits; else a person whom it is assigned to. A trailer that says who asked is no evidence: the
-    agent writes the commits, and could name anybody.
+    That is the author, else a person whom it is assigned to. A trailer is no evidence: whoever
+    writes the commits could name anybody.
     """
     authors = [] if told.bot or told.author is None else [told.author]
-    co_authors = [
-        account_name(value)
-        for key, value in lines
-        if key == "co-authored-by" and find_co_author(value, agents) is None
-    ]
-    for account in (*authors, *co_authors, *told.assignees):
-        if account and not _BOT_ACCOUNT.search(account) and not is_agent_account(account, agents):
+    for account in (*authors, *told.assignees):
+        if not _BOT_ACCOUNT.search(account) and not is_agent_account(account, agents):
             return account
     return None
-
-
-def account_name(signature: str) -> str:
-    """The account of `Ann <ann@…>` where the address is one that a host gives, else the name."""
-    match = _CO_AUTHOR.match(signature)
-    if match is None:
-        return signature.strip().lstrip("@")
-    hosted = _HOST_ADDRESS.fullmatch(match[2])
-    return hosted[1] if hosted else match[1].strip() or match[2]
 
 
 def _signs_in_description(
@@ -165,7 +171,7 @@ def _signs_in_description(
         for label in told.labels:
             if matches_wildcards(label, known.labels):
                 yield AuthorshipSign(kind="label", value=label), name
-        if told.branch and matches_wildcards(told.branch, known.branches):
+        if told.branch and not told.fork and matches_wildcards(told.branch, known.branches):
             yield AuthorshipSign(kind="branch", value=told.branch), name
 
 

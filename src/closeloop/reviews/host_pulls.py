@@ -39,6 +39,8 @@ from closeloop.reviews.pull_facts import (
 
 
 MAX_HUNK_CHARS = 4_000
+TEAM_ASSOCIATIONS = ("OWNER", "MEMBER", "COLLABORATOR")
+"""Of an author with a repository: those who may write to it."""
 FAILED_CONCLUSIONS = ("failure", "timed_out", "startup_failure", "error")
 REVIEW_STATES: dict[str, ReviewState] = {
     "approved": "approved",
@@ -91,6 +93,7 @@ class GithubPull(Record):
     merged_at: datetime | None = None
     merged_by: GithubUser | None = None
     merge_commit_sha: str | None = None
+    author_association: str | None = None
     html_url: str | None = None
     additions: int | None = None
     deletions: int | None = None
@@ -291,6 +294,7 @@ def describe_github_pull(pull: GithubPull, repo: str) -> PullDescription:
         branch=pull.head.ref or None,
         # Of a fork that is gone there is none.
         fork=home is None or (home is not UNSET and home.full_name.lower() != repo.lower()),
+        member=pull.author_association in TEAM_ASSOCIATIONS,
         base=pull.base.ref or None,
         head=pull.head.sha or None,
         # Before the merge, GitHub names a commit that only tries it.

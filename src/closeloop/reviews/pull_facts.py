@@ -107,12 +107,13 @@ def facts_of_kind(facts: Iterable[Fact], kind: type[Kind]) -> TimedFacts[Kind]:
 
 
 def list_descriptions(facts: Iterable[Fact]) -> list[PullDescription]:
-    """As it was described, oldest first; an author whose account is gone since is still known."""
+    """As it was described, oldest first; an author who was named once is known throughout."""
     descriptions = [
         one for _, one in sorted(facts_of_kind(facts, PullDescription), key=_description_order)
     ]
     author = next((one.author for one in reversed(descriptions) if one.author), None)
-    return [replace(one, author=author) for one in descriptions]
+    bot = any(one.bot for one in descriptions if one.author == author)
+    return [replace(one, author=author, bot=bot) for one in descriptions]
 
 
 def _description_order(one: tuple[datetime, PullDescription]) -> tuple[datetime, bool, str]:

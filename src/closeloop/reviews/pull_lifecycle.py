@@ -36,6 +36,7 @@ from closeloop.reviews.authorship import (
     AgentSignsByName,
     Authorship,
     detect_authorship,
+    parse_trailers,
 )
 from closeloop.reviews.pull_facts import (
     combined_result,
@@ -548,25 +549,33 @@ def find_recorded_attempt(pull: PullRequest, store: Store) -> str | None:
 
 
 def _attempt_in_trailers(pull: PullRequest, store: Store) -> str | None:
-    """The attempt that a trailer names, where no other pull request came from it.
+    """The attempt that a trailer names, if its delivered commit is in this pull request alone.
 
-    A commit that is picked for another branch has the trailer too, and anybody can copy it.
+    Anybody can copy a trailer, and a commit that is picked for another branch has it too.
     """
-    for sign in reversed(pull.signs):  # ours stands last, after what anybody may have written
-        key, _, name = sign.value.partition(": ")
-        if sign.kind == "trailer" and key == ATTEMPT_TRAILER and store.pulls.has_attempt(name):
-            is_ours = not pull.fork and _has_delivered_commit(pull, name, store)
+    texts = (pull.body, *(commit.message for commit in pull.commits))
+    lines = [] if pull.fork else [line for text in texts for line in parse_trailers(text)]
+    for key, name in reversed(lines):  # ours is the last, after what anybody may have written
+        if key == ATTEMPT_TRAILER.lower() and store.pulls.has_attempt(name):
+            branch = _load_delivery_branch(name, store)
+            is_ours = branch is not None and _contains_commit(pull, branch.commit)
             return name if is_ours and not _other_pulls_of(name, pull, store) else None
     return None
 
 
 def _has_delivered_commit(pull: PullRequest, attempt: str, store: Store) -> bool:
     """Whether the commit that `closeloop deliver` made is or was in it; so where none is known."""
-    key = delivery_step_key(attempt, "branched")
-    branch = store.steps.load_step(key, DeliveryBranch)
+    branch = _load_delivery_branch(attempt, store)
+    return branch is None or _contains_commit(pull, branch.commit)
+
+
+def _load_delivery_branch(attempt: str, store: Store) -> DeliveryBranch | None:
+    return store.steps.load_step(delivery_step_key(attempt, "branched"), DeliveryBranch)
+
+
+def _contains_commit(pull: PullRequest, commit: str) -> bool:
     moves = (sha for push in pull.pushes for sha in (push.before, push.after))
-    commits = (commit.sha for commit in pull.commits)
-    return branch is None or branch.commit in (pull.head, *moves, *commits)
+    return commit in (pull.head, *moves, *(one.sha for one in pull.commits))
 
 
 def _other_pulls_of(attempt: str, pull: PullRequest, store: Store) -> list[PullRow]:

@@ -175,6 +175,27 @@ def decide_repeat(
     return decided
 
 
+def accept_repeated_rule(store: Store, rule: str, who: str, now: datetime) -> TeamRule:
+    """The rule that a confirmed comment repeats, accepted if it was only proposed."""
+    repeated = find_rule(store, rule)
+    if repeated.state != "proposed":
+        return repeated
+    if others := contrary_rules(store, repeated):
+        raise BadInput(
+            f"The repeat is confirmed, but its rule contradicts {others[0].text!r}, which is "
+            "active: retire one of them."
+        )
+    return set_rule_state(store, repeated, "active", who, now)
+
+
+def list_repeated_proposals(store: Store, repo: str | None = None) -> list[TeamRule]:
+    """Rules that wait to be accepted though a comment is confirmed to repeat them."""
+    repeats = store.memory.list_repeats(repo=repo)
+    repeated = {one.rule for one in repeats if one.state == "confirmed"}
+    proposed = store.memory.list_rules(repo=repo, state="proposed")
+    return [rule for rule in proposed if rule.id in repeated]
+
+
 def list_unconfirmed(store: Store, repo: str | None = None) -> list[RepeatedRemark]:
     """Remarks that somebody should look at, each with the rule it is likest to, newest first."""
     return keep_likest(store.memory.list_repeats(repo=repo))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,6 +62,8 @@ MEANING_WEIGHT = 0.6
 CHANCE_WORDS_LIKENESS = 0.2
 """What texts that have nothing to do with each other may have in common."""
 CODE_NAME_WEIGHT = 0.2
+OFTEN_SAID_WEIGHT = 0.05
+"""For each time that the number of people's remarks behind a rule doubles."""
 _QUOTED_NAME = re.compile(r"`(\w{2,60})(?:\(\))?`")
 
 
@@ -80,6 +83,8 @@ class RuleVectors(Record):
     rules: tuple[TeamRule, ...]
     meanings: TextRows
     words: TextRows
+    unrelated: float = 0.0
+    """How alike in meaning texts are that have nothing in common, by this encoder's vectors."""
 
 
 def first_reported_at(rule: TeamRule) -> datetime:
@@ -101,7 +106,10 @@ def text_key(text: str) -> str:
 
 
 def build_rule_vectors(
-    rules: Iterable[TeamRule], vectors: Mapping[str, Vector], words: Mapping[str, Vector]
+    rules: Iterable[TeamRule],
+    vectors: Mapping[str, Vector],
+    words: Mapping[str, Vector],
+    unrelated: float = 0.0,
 ) -> RuleVectors:
     """Rules with the vectors of the parts of their texts, and of the words of whole texts."""
     kept = tuple(rules)
@@ -110,6 +118,7 @@ def build_rule_vectors(
         rules=kept,
         meanings=_stack_rows([[*_meaning_rows(said, vectors)] for said in texts]),
         words=_stack_rows([[(words[text_key(text)], at) for text, at in said] for said in texts]),
+        unrelated=unrelated,
     )
 
 
@@ -148,6 +157,7 @@ def replace_rule_vectors(known: RuleVectors, rule: str, new: RuleVectors) -> Rul
             rules=(*known.rules[:place], *known.rules[place + 1 :]),
             meanings=_delete_rows(known.meanings, place),
             words=_delete_rows(known.words, place),
+            unrelated=known.unrelated,
         )
     if not known.rules or not new.rules:
         return known if known.rules else new
@@ -155,6 +165,7 @@ def replace_rule_vectors(known: RuleVectors, rule: str, new: RuleVectors) -> Rul
         rules=known.rules + new.rules,
         meanings=_append_rows(known.meanings, new.meanings),
         words=_append_rows(known.words, new.words),
+        unrelated=known.unrelated,
     )
 
 
@@ -201,7 +212,8 @@ def rate_rules(known: RuleVectors, text: TextVectors, before: datetime | None = 
     meaning = _rate_rows(known.meanings, text.meanings, before)
     words = _rate_rows(known.words, text.words[None], before)
     beyond_chance = np.maximum(words - CHANCE_WORDS_LIKENESS, 0) / (1 - CHANCE_WORDS_LIKENESS)
-    rated = MEANING_WEIGHT * meaning + (1 - MEANING_WEIGHT) * beyond_chance
+    related = (meaning - known.unrelated) / (1 - known.unrelated)
+    rated = MEANING_WEIGHT * related + (1 - MEANING_WEIGHT) * beyond_chance
     ratings: Vector = np.where(meaning > -1, rated, -1).astype(np.float32)
     return ratings
 
@@ -233,7 +245,7 @@ def nearest_rules(
 
 # Which encoder is used, and vectors that are made once and kept.
 
-ENCODERS_BEST_FIRST = ("minilm", "ngrams")
+ENCODERS_BEST_FIRST = ("gte", "minilm", "ngrams")
 
 
 def open_encoder(settings: Settings, root: Path, environ: Mapping[str, str]) -> Encoder:
@@ -247,7 +259,8 @@ def open_encoder(settings: Settings, root: Path, environ: Mapping[str, str]) -> 
         encoder: Encoder = plugins.load_plugin("encoders", name)
         if not encoder.ready():
             raise BadInput(
-                f"The encoder {name!r} is not installed: run `closeloop admin encoder install`."
+                f"The encoder {name!r} is not installed: run "
+                f"`closeloop admin encoder install {name}`."
             )
         return encoder
     from closeloop.providers.model_opening import open_provider_encoder as open_provider
@@ -335,16 +348,20 @@ def build_rule(text: str, origin: RuleExample) -> TeamRule:
 def score_nearest(
     known: RuleVectors, text: str, vectors: TextVectors, before: datetime | None = None
 ) -> list[tuple[float, TeamRule, list[str]]]:
-    """The rules nearest to a remark with what had been said of them, the highest score first.
+    """The rules nearest to a remark with what had been said of them, the likeliest first.
 
-    A name of code that one of two texts quotes and both have counts, be it as small as `any`.
+    A name of code that one of two texts quotes and both have counts, be it as small as `any`. What
+    was said often is likelier to be said again: that changes the order, and no score.
     """
     scored = []
     for rule, likeness in nearest_rules(known, vectors, before):
         said = [one for one, at in rule_texts(rule) if before is None or at < before]
         shared = any(has_shared_code(text, one) for one in said)
-        scored.append((min(1.0, likeness + CODE_NAME_WEIGHT * shared), rule, said))
-    return sorted(scored, key=lambda one: -one[0])
+        score = min(1.0, likeness + CODE_NAME_WEIGHT * shared)
+        times = sum(before is None or one.at < before for one in rule.examples)
+        order = score + OFTEN_SAID_WEIGHT * math.log2(max(times, 1))
+        scored.append((order, (score, rule, said)))
+    return [one for _, one in sorted(scored, key=lambda one: -one[0])]
 
 
 def find_restated_rules(
@@ -680,4 +697,5 @@ class RuleIndex:
         return self._indexes[repo]
 
     def _build_vectors(self, rules: Iterable[TeamRule]) -> RuleVectors:
-        return build_rule_vectors(rules, self._vectors, self._words)
+        unrelated = getattr(self.encoder, "unrelated", 0.0)
+        return build_rule_vectors(rules, self._vectors, self._words, unrelated)

@@ -31,6 +31,7 @@ from closeloop.records.team_rules import (
 )
 from closeloop.records.trace import ChatMessage, ModelRequest
 from closeloop.reviews.authorship import AgentSignsByName
+from closeloop.reviews.pull_lifecycle import load_pull
 from closeloop.reviews.remark_polarity import comparable_words, compare_remarks
 from closeloop.reviews.review_corrections import (
     corrections_from_findings,
@@ -408,6 +409,13 @@ def update_delivery(store: Store, pull: PullRequest, *, compared: bool = True) -
     )
     if asdict(now) != asdict(before):
         store.pulls.save_delivery(now)
+
+
+def recount_repeats(store: Store, decided: RepeatedRemark, agents: AgentSignsByName) -> None:
+    """Count the repeats of a pull request again, after somebody decided about one."""
+    if decided.pull is None or store.pulls.load_pull(decided.repo, decided.pull) is None:
+        return
+    update_delivery(store, load_pull(decided.repo, decided.pull, store, agents))
 
 
 def was_compared(school: LearningContext, pull: PullRequest) -> bool:

@@ -27,6 +27,7 @@ from closeloop.sandbox.machine_view import (
     SandboxPort,
     SharedFolder,
     WorkspaceLayout,
+    describe_sandbox_limits,
     map_port_sockets,
     real_paths,
     visible_paths,
@@ -58,6 +59,13 @@ READ_SCRIPT = """
 [ -e "$1" ] || exit 2; [ ! -d "$1" ] || exit 21; [ -f "$1" ] || exit 22; [ -r "$1" ] || exit 13
 exec head -c "$2" -- "$1"
 """
+READ_ALL_SCRIPT = """
+mark=$1 limit=$2; shift 2
+for file; do
+    printf %s "$mark"
+    [ -f "$file" ] && [ -r "$file" ] && printf 1 && head -c "$limit" -- "$file"
+done
+"""
 ERRNO_BY_EXIT = {2: errno.ENOENT, 13: errno.EACCES, 21: errno.EISDIR, 22: errno.EINVAL}
 WRITE_SCRIPT = """
 [ ! -d "$1" ] || exit 21; [ ! -e "$1" ] || [ -f "$1" ] || exit 22
@@ -86,6 +94,7 @@ class WorkspaceSandbox:
         self._disk = disk
         self.standing: StandingSandbox | None = None
         """Where commands run one after the other; otherwise each gets a new sandbox."""
+        self._kinds_used: set[str] = set()
         self._workspace_sandboxes: list[StandingSandbox] = []
         """Those of the same workspace, closed before another one is created."""
         # An overlay may be mounted only once at a time.
@@ -135,6 +144,7 @@ class WorkspaceSandbox:
     def _share_turn(self, other: WorkspaceSandbox) -> WorkspaceSandbox:
         other._turn = self._turn
         other._workspace_sandboxes = self._workspace_sandboxes
+        other._kinds_used = self._kinds_used
         return other
 
     def open_standing(self) -> None:
@@ -151,6 +161,12 @@ class WorkspaceSandbox:
                 )
             )
             self._workspace_sandboxes.append(self.standing)
+
+    def describe(self) -> str:
+        """Which kinds of sandbox its commands ran in, and what those enforce."""
+        guards = self.sandbox.guards
+        kinds = " and ".join(sorted(self._kinds_used)) or guards.kind
+        return describe_sandbox_limits(msgspec.structs.replace(guards, kind=kinds))
 
     @property
     def has_standing(self) -> bool:
@@ -227,6 +243,7 @@ class WorkspaceSandbox:
                     return self._handle_start_error(error)
                 code = self._read_exit_code(ended)
                 if code is not None or ended.stopped:
+                    self._kinds_used.add("landlock" if standing else self.sandbox.guards.kind)
                     break
                 if last:
                     message = ended.errors.text.strip()[-500:] or ended.told.decode(
@@ -259,6 +276,27 @@ class WorkspaceSandbox:
         ended = await self.execute_command(argv, seconds=FILE_SECONDS, keep=limit + 1)
         _raise_for_exit(ended, path)
         return _require_within_limit(ended.output.content, limit, path)
+
+    async def read_all(
+        self, paths: Sequence[str], limit: int = MAX_READ_BYTES
+    ) -> list[bytes | None]:
+        """Read files by one command; None for one that cannot be read or is over the limit."""
+        if not paths:
+            return []
+        mark = secrets.token_hex(16)  # made up only now: no file contains it
+        full_paths = [posixpath.join(self.root, path) for path in paths]
+        argv = ["/bin/sh", "-c", READ_ALL_SCRIPT, "sh", mark, str(limit + 1), *full_paths]
+        ended = await self.execute_command(argv, seconds=FILE_SECONDS, keep=2 * limit)
+        parts = ended.output.content.split(mark.encode())[1:]
+        if len(parts) != len(paths) or ended.output.dropped_bytes:
+            return [await self._read_if_possible(path, limit) for path in paths]
+        return [part[1:] if 0 < len(part) <= limit + 1 else None for part in parts]
+
+    async def _read_if_possible(self, path: str, limit: int) -> bytes | None:
+        try:
+            return await self.read(path, limit)
+        except OSError:
+            return None
 
     async def write(self, path: str, content: bytes) -> None:
         """Create or replace a file and its parent folders; OSError if refused."""
@@ -342,6 +380,12 @@ class UnconfinedSandbox(WorkspaceSandbox):
             while len(content) <= limit and (part := file.read(limit + 1 - len(content))):
                 content += part
         return _require_within_limit(bytes(content), limit, path)
+
+    async def read_all(
+        self, paths: Sequence[str], limit: int = MAX_READ_BYTES
+    ) -> list[bytes | None]:
+        """Read files; None for one that cannot be read or is over the limit."""
+        return [await self._read_if_possible(path, limit) for path in paths]
 
     async def write(self, path: str, content: bytes) -> None:
         """Create or replace a file and its parent folders; OSError if refused."""

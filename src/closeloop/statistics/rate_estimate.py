@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from math import comb, isfinite, pi, sqrt
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -253,6 +254,7 @@ def _estimate_over_tasks(
     )
 
 
+@lru_cache(maxsize=4096)
 def _estimator_variance(n: int, hits: int, k: int) -> float:
     """Of the unbiased estimator, over what the task's rate may be by its Jeffreys posterior.
 

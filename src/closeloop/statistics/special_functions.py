@@ -1,7 +1,7 @@
 """Distributions and special functions of the estimators, in Python and numpy alone.
 
-Scalars agree with published tables to about 12 digits; `log_gamma` and `error_function` accept
-arrays. The incomplete beta function is Lentz's continued fraction.
+Scalars agree with published tables to about 12 digits; `log_gamma` accepts arrays. The incomplete
+beta function is Lentz's continued fraction.
 """
 
 from __future__ import annotations
@@ -32,16 +32,6 @@ STIRLING = (
 """B(2k) / (2k (2k − 1)): the series of the log-gamma function."""
 STIRLING_FROM = 12
 """From here on these terms of the series are exact."""
-ERFC_CHEBYSHEV = (
-    -0.6513268598908547, 0.6419697923564902, 0.019476473204186072, -0.00956151478680856,
-    -0.0009465953444818909, 0.0003668394978529516, 4.252332480726954e-05, -2.027857811211287e-05,
-    -1.6242900048329388e-06, 1.3036558352967632e-06, 1.562644220213026e-08, -8.523809641114696e-08,
-    6.529054747555974e-09, 5.059343036739173e-09, -9.913639303307202e-10, -2.2736546079878154e-10,
-    9.6467955050439e-11, 2.3937272382806757e-12, -6.886299383600102e-12, 8.94362640372929e-13,
-    3.1262973566132053e-13, -1.1273815171213154e-13, -1.7035143064864195e-16,
-    6.7810507261748985e-15,
-)  # fmt: skip
-"""Coefficients of log(erfc(x) exp(x²) / t) in 2t − 1, with t = 2 / (2 + x)."""
 
 
 def log_gamma(values: Floats | float) -> Floats:
@@ -74,21 +64,6 @@ def log_beta(one: Floats | float, other: Floats | float) -> Floats:
 
     first, second = np.asarray(one, dtype=float), np.asarray(other, dtype=float)
     return log_gamma(first) + log_gamma(second) - log_gamma(first + second)
-
-
-def error_function(values: Floats) -> Floats:
-    """The error function, to 3e-15; in the precision of its argument."""
-    import numpy as np
-
-    size = np.abs(values)
-    part = 2 / (2 + size)
-    place = 2 * (2 * part - 1)
-    last = before = np.zeros_like(size)
-    for coefficient in reversed(ERFC_CHEBYSHEV[1:]):
-        last, before = place * last - before + values.dtype.type(coefficient), last
-    exponent = place / 2 * last - before + values.dtype.type(ERFC_CHEBYSHEV[0])
-    result: Floats = np.copysign(1 - part * np.exp(exponent - size * size), values)
-    return result
 
 
 def normal_tail(value: float) -> float:

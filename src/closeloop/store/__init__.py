@@ -1,4 +1,4 @@
-"""One schema for SQLite and PostgreSQL: the shelf on which everything is kept."""
+"""The store: everything that closeloop saves, in one schema for SQLite and PostgreSQL."""
 
 from closeloop.store.attempt_rows import make_attempt_row
 from closeloop.store.store import Store, make_store

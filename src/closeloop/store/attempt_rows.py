@@ -1,4 +1,4 @@
-"""The narrow facts of an attempt: lists and pages read these and never decode a body."""
+"""The columns of an attempt: lists and pages read these and never decode a body."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from closeloop.text.patches import sum_line_counts
 from closeloop.text.search_text import describe_attempt
 
 OWN_KEY_CHARACTERS = 32
-"""How much of a session's key is of the session itself: its copies have the same."""
+"""Length of the part of a session's key that all its copies share."""
 COPY_MARKS = {None: "", "exported": "x", "printed": "y"}
-"""What a copy's key goes on with: after the digits of other keys, the better copy first."""
+"""Mark of a copy in its key, after the shared part: after all digits, the better copy first."""
 _MAX_CHARACTERS = 500
 _SMALLEST, _BIGGEST = -(2**63), 2**63 - 1
 
@@ -33,7 +33,7 @@ _GRADE_FIELDS = _JOINED_FIELDS & set(grades.c.keys())
 def attempt_columns(
     attempt: Attempt, trace: Trace | None, change: Change | None, title: str | None = None
 ) -> dict[str, Any]:
-    """What `attempts` holds of an attempt; the title where it does not follow from the rest."""
+    """Return an attempt's row for `attempts`; pass a title if it does not follow from the rest."""
     usage = attempt.usage
     started, ended = attempt.started, attempt.ended
     added, removed = sum_line_counts(change.files) if change else (None, None)
@@ -71,7 +71,7 @@ def attempt_columns(
 
 
 def grade_columns(grade: Grade) -> dict[str, Any]:
-    """What `grades` holds of a grade."""
+    """Return a grade's columns in `grades`."""
     outcome = grade.outcome
     return {
         "grading": grade.grading,
@@ -87,7 +87,7 @@ def grade_columns(grade: Grade) -> dict[str, Any]:
 
 
 def grade_score_columns(grade: Grade) -> dict[str, float | None]:
-    """What only numbers are made of: how the change compares with the reference."""
+    """Return columns that only metrics use: how the change compares with the reference."""
     return {
         "files_precision": grade.files_precision,
         "files_recall": grade.files_recall,
@@ -98,42 +98,42 @@ def grade_score_columns(grade: Grade) -> dict[str, float | None]:
 def make_attempt_row(
     attempt: Attempt, trace: Trace | None, change: Change | None, grade: Grade | None
 ) -> AttemptRow:
-    """The row that the store will show for these, but for the variant's name."""
+    """Build the row that the store will list for this attempt, without the variant's name."""
     return row_from_columns(
         attempt_columns(attempt, trace, change), grade_columns(grade) if grade else None
     )
 
 
 def row_from_columns(columns: dict[str, Any], graded: dict[str, Any] | None) -> AttemptRow:
-    """The row of an attempt, given its columns and those of its grade."""
+    """Build an attempt's row from its columns and those of its grade."""
     if graded is None:
         return AttemptRow(**columns)
     return AttemptRow(**columns, **{name: graded[name] for name in _GRADE_FIELDS})
 
 
 class AttemptQuery(TypedDict, total=False):
-    """Which attempts to list; None is any. Of a session that grew, only the newest counts."""
+    """Which attempts to list; None matches any. Only the newest version of a session counts."""
 
     origin: str | None
     task: str | None
     task_digests: Collection[str] | None
     variants: Collection[str] | None
-    """Digests."""
+    """Digests of variants."""
     variant_name: str | None
     experiment: str | None
     gradings: Collection[str] | None
-    """Not which attempts, but which grades of theirs: those by these gradings."""
+    """Use only grades by these gradings; does not filter attempts."""
     without_tasks: Collection[str]
-    """Digests of tasks whose attempts are left out."""
+    """Digests of tasks whose attempts are excluded."""
     outcome: str | None
-    """An attempt that is not graded is unscored."""
+    """Result of the grade; an attempt without a grade counts as `unscored`."""
     recorded: bool
-    """Without pull requests of which there is no recording."""
+    """Exclude pull requests without a recording."""
     limit: int | None
 
 
 def list_attempt_rows(connection: Connection, wanted: AttemptQuery) -> list[AttemptRow]:
-    """Attempts, latest start first, each with the grade that counts."""
+    """List attempts, latest start first, each with the grade that counts."""
     names = _load_variants(connection)
     query = select_counted_attempts(wanted.get("gradings"))
     if (origin := wanted.get("origin")) is not None:
@@ -160,24 +160,24 @@ def list_attempt_rows(connection: Connection, wanted: AttemptQuery) -> list[Atte
 
 
 def recorded_condition() -> SqlExpression:
-    """That an attempt is more than a stand-in for a pull request nobody recorded the work of."""
+    """Return the condition that an attempt does not just stand for an unrecorded pull request."""
     return attempts.c.events.is_not(None) | sessions.c.attempt.is_(None)
 
 
 def exclude_tasks(digests: Collection[str]) -> list[SqlExpression]:
-    """That an attempt is not at one of these tasks; a session is at none."""
+    """Return the condition that an attempt has none of these tasks; a session has no task."""
     task = attempts.c.task_digest
     return [task.is_(None) | task.not_in(digests)] if digests else []
 
 
 def outcome_condition(outcome: str) -> SqlExpression:
-    """An attempt that is not graded is unscored."""
+    """Return the condition for an outcome; an attempt without a grade is unscored."""
     same = grades.c.outcome == outcome
     return same | grades.c.outcome.is_(None) if outcome == "unscored" else same
 
 
 def add_variant_names(connection: Connection, rows: Iterable[Any]) -> list[AttemptRow]:
-    """Rows of `select_counted_attempts`, with the names of their variants."""
+    """Build rows from `select_counted_attempts`, with the names of their variants."""
     names = _load_variants(connection)
     return [_attempt_row(row, names.get(row["variant"])) for row in rows]
 
@@ -202,7 +202,7 @@ def _attempt_row(row: Any, variant: Any) -> AttemptRow:
 def select_counted_attempts(
     gradings: Collection[str] | None = None, *, every: bool = False
 ) -> Select:
-    """The attempts that count, or every one, with their sessions and the grades that count."""
+    """Select the attempts that count, or all, with their sessions and the grades that count."""
     return _select_counted_attempts(None if gradings is None else tuple(gradings), every)
 
 
@@ -249,27 +249,29 @@ def _select_counted_attempts(gradings: tuple[str, ...] | None, every: bool) -> S
 
 
 def join_modes(pairs: Iterable[tuple[str, str]]) -> str:
-    """`scope creep (grade), hallucinated API (rule)`: what says a mode, in one column."""
+    """Join modes with their sources: `scope creep (grade), hallucinated API (rule)`."""
     return ", ".join(f"{mode} ({source})" for mode, source in pairs)
 
 
 def short_column_text(text: str | None) -> str | None:
-    """Text that any engine can hold in a column, shortened."""
+    """Truncate text to 500 characters and make it storable in any engine."""
     if text is None:
         return None
     return column_text(text[:_MAX_CHARACTERS])
 
 
 def column_text(text: str) -> str:
-    """A column holds no NUL and no half of a character."""
+    """Replace NUL and lone surrogates, which a column cannot hold."""
+    if text.isascii() and "\0" not in text:
+        return text
     return text.replace("\0", "�").encode("utf-8", "replace").decode()
 
 
 def column_integer(number: int | None) -> int | None:
-    """Bodies keep the number as it came; a column holds no more than it can."""
+    """Clamp a number to 64 bits; bodies hold the original."""
     return None if number is None else max(_SMALLEST, min(number, _BIGGEST))
 
 
 def column_number(number: float | None) -> float | None:
-    """A column holds numbers only."""
+    """Return the number; None if it is NaN."""
     return None if number is None or math.isnan(number) else number

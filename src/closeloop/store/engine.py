@@ -1,4 +1,4 @@
-"""Open SQLite or PostgreSQL, run transactions, and say in one sentence what went wrong."""
+"""Open SQLite or PostgreSQL, run transactions, and report database errors in one sentence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POSTGRES_CONNECTIONS = 26
 
 
 class Rows:
-    """The rows of one statement, fetched as they are asked for."""
+    """The rows of one statement, fetched lazily."""
 
     def __init__(self, cursor: Any, statement: RenderedStatement) -> None:
         self.cursor = cursor
@@ -41,7 +41,7 @@ class Rows:
 
     @property
     def rowcount(self) -> int:
-        """How many rows were written."""
+        """Number of rows written."""
         return int(self.cursor.rowcount)
 
     @property
@@ -66,34 +66,34 @@ class Rows:
         return list(self)
 
     def first(self) -> Any:
-        """The first row; None where there is none."""
+        """Return the first row; None if there is none."""
         return next(iter(self), None)
 
     def one(self) -> Any:
-        """The only row."""
+        """Return the only row."""
         (row,) = self
         return row
 
     def scalars(self) -> Values:
-        """The first value of each row."""
+        """Return the first value of each row."""
         return Values(map(itemgetter(0), self._fetch()))
 
     def scalar(self) -> Any:
-        """The first value of the first row; None where there is none."""
+        """Return the first value of the first row; None if there is none."""
         return self.scalars().first()
 
     def scalar_one(self) -> Any:
-        """The only value."""
+        """Return the only value."""
         return self.scalars().one()
 
     def mappings(self) -> Values:
-        """Each row as a dictionary by column."""
+        """Return each row as a dictionary by column."""
         names = self._names
         return Values(dict(zip(names, row, strict=True)) for row in self._fetch())
 
 
 class Values:
-    """What was made of each row."""
+    """Values computed from rows, fetched lazily."""
 
     def __init__(self, values: Iterator[Any]) -> None:
         self._values = values
@@ -114,7 +114,7 @@ class Values:
 
 @lru_cache(maxsize=512)
 def _row_class(names: tuple[str, ...]) -> type[tuple[Any, ...]]:
-    """A tuple whose values have names too."""
+    """Return a tuple class with a property for each column name."""
     values = {name: property(itemgetter(place)) for place, name in enumerate(names)}
     return type("Row", (tuple,), {"__slots__": (), **values})
 
@@ -123,7 +123,7 @@ def _row_class(names: tuple[str, ...]) -> type[tuple[Any, ...]]:
 
 
 class DatabaseError(Exception):
-    """What a driver raised, and whether the connection was lost with it."""
+    """An error that a driver raised, and whether the connection was lost with it."""
 
     def __init__(self, orig: Exception, *, is_lost: bool) -> None:
         super().__init__(str(orig))
@@ -132,7 +132,7 @@ class DatabaseError(Exception):
 
 
 class ConnectionTimeout(Exception):
-    """All connections are in use for too long."""
+    """All connections were in use for too long."""
 
 
 class Connection:
@@ -153,20 +153,22 @@ class Connection:
             sql, sent = rendered.bind_values(values)
             return Rows(self._run("execute", sql, sent), rendered)
         rendered = statement.render_statement(self.dialect, tuple(values[0]))
-        if any(one.keys() != values[0].keys() for one in values):
+        if len(values) > 1 and any(one.keys() != values[0].keys() for one in values):
             raise ValueError("All rows of one statement must have the same columns.")
         rows = [rendered.bind_values(one)[1] for one in values]
         return Rows(self._run("executemany", rendered.sql, rows), rendered)
 
     def execute_sql(self, sql: str) -> Any:
-        """Run SQL as it stands, without parameters; the driver's cursor."""
+        """Run SQL as is, without parameters; return the driver's cursor."""
         return self._run("execute", sql)
 
     def _run(self, how: str, *arguments: Any) -> Any:
         # Without a context manager, which takes as long as a short statement.
         try:
+            if how == "execute":
+                return self._raw.execute(*arguments)
             cursor = self._raw.cursor()
-            getattr(cursor, how)(*arguments)
+            cursor.executemany(*arguments)
         except self._database.error_class as error:
             raise self._database.wrap_error(error, self._raw) from error
         return cursor
@@ -188,7 +190,7 @@ class Database:
     ) -> None:
         self.dialect = dialect
         self.path = path
-        """The file of a SQLite database."""
+        """Path of a SQLite database."""
         self._connect = connect
         self.error_class = error_class
         self._begin = begin
@@ -198,21 +200,24 @@ class Database:
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """A transaction that is committed at the end, and undone where the block fails."""
+        """Open a transaction: commit it at the end, roll it back if the block fails."""
         with self.take_connection() as raw:
             connection = Connection(raw, self)
             try:
-                with self.raise_database_errors(raw):  # rows are fetched in the block
-                    connection.execute_sql(self._begin)
-                    yield connection
-                    connection.execute_sql("COMMIT")
+                connection.execute_sql(self._begin)
+                yield connection
+                connection.execute_sql("COMMIT")
+            except self.error_class as error:  # of rows that are fetched in the block
+                wrapped = self.wrap_error(error, raw)
+                self._roll_back(raw)
+                raise wrapped from error
             except BaseException:
                 self._roll_back(raw)
                 raise
 
     @contextmanager
     def take_connection(self) -> Iterator[Any]:
-        """A connection of the driver, outside of any transaction."""
+        """Borrow a driver connection, outside any transaction."""
         if not self._free.acquire(timeout=BUSY_SECONDS):
             raise ConnectionTimeout
         raw = None
@@ -247,7 +252,7 @@ class Database:
                 raw.execute("ROLLBACK")
 
     def _is_in_transaction(self, raw: Any) -> bool:
-        """Whether it was interrupted where the transaction could not be undone."""
+        """Whether the connection is still in a transaction that could not be rolled back."""
         if self.dialect == "sqlite":
             return bool(raw.in_transaction)
         return bool(raw.info.transaction_status)  # 0 is idle
@@ -257,25 +262,25 @@ class Database:
 
     @contextmanager
     def raise_database_errors(self, raw: Any) -> Iterator[None]:
-        """Errors of the driver as `DatabaseError`."""
+        """Raise the driver's errors as `DatabaseError`."""
         try:
             yield
         except self.error_class as error:
             raise self.wrap_error(error, raw) from error
 
     def wrap_error(self, error: Exception, raw: Any) -> DatabaseError:
-        """What the driver raised on a connection, or while there was none."""
+        """Wrap an error that the driver raised on a connection, or while connecting."""
         return DatabaseError(error, is_lost=raw is not None and self._is_broken(raw))
 
     def dispose(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections."""
         while self._idle:
             with suppress(self.error_class, IndexError):
                 self._idle.pop().close()
 
 
 def open_engines(url: str) -> tuple[Database, Database, str]:
-    """A reader, a writer (the same one where that is no matter) and the place's name."""
+    """Open a reader, a writer (the same database unless SQLite on disk) and the store's name."""
     if "://" in url:
         database, where = _open_postgres(url)
         return database, database, where
@@ -294,7 +299,7 @@ def open_engines(url: str) -> tuple[Database, Database, str]:
 
 
 def open_reader(url: str) -> tuple[Database, str]:
-    """A database that is only read, and the place's name."""
+    """Open a database for reading only; return it and the store's name."""
     if "://" in url:
         return _open_postgres(url)
     path = Path(url).expanduser().absolute()
@@ -306,7 +311,7 @@ def open_reader(url: str) -> tuple[Database, str]:
 
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open a file where nothing may be written, not even beside it.
+    """Open a file read-only, without writing anything beside it.
 
     Without a write-ahead log nobody writes to it now, and SQLite need not share memory with others.
     """
@@ -321,7 +326,7 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
 
 
 def restrict_to_owner(database: Database) -> None:
-    """Let only its owner read a SQLite store: it keeps exact patches, which may hold secrets."""
+    """Let only its owner read a SQLite store: its exact patches may contain secrets."""
     path = database.path
     if path and path != MEMORY:
         for ending in ("", "-wal", "-shm"):
@@ -342,7 +347,7 @@ def _make_parent_folder(path: Path) -> None:
 
 
 def _open_sqlite(path: str, *, connections: int) -> Database:
-    """One connection makes threads queue up here, where waiting is cheap, and not in SQLite."""
+    """Open SQLite; with one connection, threads wait here, which is cheaper than in SQLite."""
     begin = "BEGIN IMMEDIATE" if connections == 1 else "BEGIN"
     return Database(
         "sqlite",
@@ -371,7 +376,7 @@ def _connect_to_write(path: str) -> sqlite3.Connection:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Turn on the write-ahead log; SQLite does not wait for others here, so we do."""
+    """Turn on the write-ahead log; retry if busy, because SQLite does not wait here."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -416,7 +421,7 @@ def _open_postgres(url: str) -> tuple[Database, str]:
 
 @contextmanager
 def translate_database_errors(where: str) -> Iterator[None]:
-    """Turn what a database says into a Fault; mistakes of ours stay what they are."""
+    """Translate database errors into a Fault; errors in our own SQL are raised as they are."""
     try:
         yield
     except ConnectionTimeout as error:
@@ -494,7 +499,7 @@ def _postgres_fault(error: DatabaseError, where: str) -> Fault | None:
 # it is repeated only where that says that it was not.
 
 DATABASE_WAIT_SECONDS = 120.0
-"""So long a database may be away before work ends for it."""
+"""Seconds to wait for an unavailable database before work fails."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _STARTING_MESSAGE = re.compile(
     "starting up|shutting down|in recovery mode|not yet accepting connections"
@@ -502,14 +507,14 @@ _STARTING_MESSAGE = re.compile(
 _RESTARTING_STATES = ("57P01", "57P02", "57P03")
 _FUTURE_TRANSACTION = "22023"
 _TRANSACTION_ID_QUERY = text("SELECT txid_current_if_assigned()")
-"""None where nothing was written: then it does not matter whether it was committed."""
+"""Returns None if nothing was written: then it does not matter whether it was committed."""
 _log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
 
 class Reconnection:
-    """How long a store waits for its database, and whether it does so now."""
+    """How long a store waits for its database, and whether it is waiting now."""
 
     def __init__(self, where: str, wait_seconds: float = DATABASE_WAIT_SECONDS) -> None:
         self.where = where
@@ -520,7 +525,7 @@ class Reconnection:
     def run_transaction(
         self, database: Database, work: Callable[[Connection], Answer], *, writes: bool
     ) -> Answer:
-        """Do the work in one transaction; wait for a database that is away, within the limit."""
+        """Run the work in one transaction; wait for an unavailable database, within the limit."""
         has_number = writes and database.dialect == "postgresql"
         pause = _RetryPause(self)
         while True:
@@ -541,7 +546,7 @@ class Reconnection:
                 return answer
 
     def await_start(self, database: Database) -> None:
-        """Wait for a server that says that it is only starting, or restarting."""
+        """Wait for a server that reports that it is starting or restarting."""
         pause = _RetryPause(self)
         while True:
             try:
@@ -571,7 +576,7 @@ class Reconnection:
             pause.wait(lost)
 
     def report_waiting(self) -> None:
-        """Say once, however many threads wait, that work goes on when the database is back."""
+        """Log once, however many threads wait, that the store waits for the database."""
         with self._turn:
             if self._is_away:
                 return
@@ -584,7 +589,7 @@ class Reconnection:
 
 
 class _RetryPause:
-    """The waiting of one transaction."""
+    """The pauses between retries of one transaction."""
 
     def __init__(self, reconnection: Reconnection) -> None:
         self._reconnection = reconnection
@@ -592,7 +597,7 @@ class _RetryPause:
         self._seconds = _SHORTEST_PAUSE
 
     def wait(self, error: DatabaseError) -> None:
-        """Return when the database may be asked again; the error itself when it should not."""
+        """Pause until the next retry; raise the error if retrying cannot help or time is up."""
         if not is_server_away(error):
             raise error
         now = time.monotonic()
@@ -608,7 +613,7 @@ class _RetryPause:
 
 
 def is_server_away(error: DatabaseError) -> bool:
-    """Whether the server went away, perhaps only to come back."""
+    """Whether the server is unavailable, perhaps only temporarily."""
     if error.is_lost:
         return True
     # While connecting there is no code, only what is said.

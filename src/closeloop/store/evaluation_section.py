@@ -1,4 +1,4 @@
-"""What judges and people said of outputs, and what checks said of changes."""
+"""Evaluations by judges, scores and labels by people, and reports of change checks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DEGREE_VALUES = {"yes": 1.0, "partly": 0.5, "no": 0.0}
 
 
 class ScoreCount(Record):
-    """How much the ledger holds under one name, from one source."""
+    """How many attempts have a score of one name from one source."""
 
     name: str
     source: ScoreSource
@@ -54,10 +54,10 @@ class ScoreCount(Record):
 
 
 class ScoreSection(StoreSection):
-    """The part of an open store that is the ledger of scores."""
+    """The store's section for scores."""
 
     def add_scores(self, given: Sequence[Score]) -> int:
-        """All of them or, where an attempt is not known, none; how many say something new."""
+        """Add all scores, or none if an attempt is unknown; return how many were new."""
 
         def work(on: Connection) -> int:
             require_attempts(on, {one.attempt for one in given})
@@ -67,7 +67,7 @@ class ScoreSection(StoreSection):
         return added
 
     def list_scores(self, attempt: str) -> list[Score]:
-        """The scores of one attempt that count: the last of each name, source and person."""
+        """List the scores of one attempt that count: the last of each name, source and person."""
 
         def work(on: Connection) -> list[Score]:
             owner = fact_rows.resolve_attempt_id(on, attempt)
@@ -77,12 +77,12 @@ class ScoreSection(StoreSection):
         return sorted(found, key=order_scores)
 
     def list_sources(self) -> dict[str, list[ScoreSource]]:
-        """By name, who gave it, those first whose word is taken first."""
+        """Return the sources of each score name, in order of precedence."""
         found: dict[str, list[ScoreSource]] = self._read(_list_sources)
         return found
 
     def count_scores(self, counted: Collection[str]) -> list[ScoreCount]:
-        """By name and source, how many of these attempts have a score; when the last one came."""
+        """Count the given attempts with a score, by name and source, with the time of the last."""
 
         def work(on: Connection) -> list[ScoreCount]:
             others = sorted({*on.execute(select(attempts.c.id)).scalars()} - {*counted})
@@ -97,7 +97,7 @@ class ScoreSection(StoreSection):
         return summary
 
     def load_merging_shares(self, span: AttemptSpan) -> dict[str, float]:
-        """By attempt that people scored: the share who would merge it, by their last word."""
+        """Return, by attempt, the share of people who would merge it, by their last score."""
         given = self.load_score_columns(span, "would-merge", "person")
         held = (given.held["who"].tolist(), given.held["value"].tolist())
         votes: dict[str, dict[str, float]] = {}
@@ -115,9 +115,9 @@ class ScoreSection(StoreSection):
         labels: bool = False,
         version: str | None = None,
     ) -> AttemptColumns:
-        """All of one name and source, the newest of an attempt last: values, or labels.
+        """Load the values, or labels, of one name and source; the newest of an attempt is last.
 
-        Of one version of what computes it, where that is named.
+        `version` limits them to one version of the scorer.
         """
         fields = (
             "label" if labels else "value",
@@ -134,12 +134,12 @@ class ScoreSection(StoreSection):
         return columns
 
     def list_attempts_scores(self, ids: Collection[str]) -> list[Score]:
-        """The scores of these attempts that count, in the order they were given."""
+        """List the scores of these attempts that count, in the order they were added."""
         found: list[Score] = self._read(lambda on: [*_newest_scores(on, sorted(ids)).values()])
         return found
 
     def list_scored_attempts(self, name: str, version: str) -> set[str]:
-        """The attempts of which this version of a scorer has said what it has to say."""
+        """Return the attempts that this version of a scorer has scored."""
         query = select(scores.c.attempt).where(
             scores.c.name == name, scores.c.source == "code", scores.c.version == version
         )
@@ -147,7 +147,7 @@ class ScoreSection(StoreSection):
 
 
 def _list_sources(on: Connection) -> dict[str, list[ScoreSource]]:
-    """By steps through the index, from each name to the next, whatever it holds of them."""
+    """Return the sources by name, stepping through the index from each name to the next."""
     table = scores.c
     names = select(func.min(table.name).label("name")).cte(recursive=True)
     following = select(func.min(table.name)).where(table.name > names.c.name).scalar_subquery()
@@ -165,7 +165,7 @@ def _list_sources(on: Connection) -> dict[str, list[ScoreSource]]:
 def _count_source(
     on: Connection, name: str, source: ScoreSource, others: Sequence[str]
 ) -> ScoreCount:
-    """The attempts of one name and source, but for those of no number: they are few, as a rule."""
+    """Count the attempts with a score of one name and source, without `others`, which are few."""
     table = scores.c
     own = (table.name == name, table.source == source)
     # In the index's own order: nothing is sorted, and nothing gathered.
@@ -184,12 +184,12 @@ def _count_source(
 
 
 def order_scores(one: Score) -> tuple[str, str, str]:
-    """By name, source and person."""
+    """Sort key: name, source and person."""
     return one.name, one.source, one.by
 
 
 def _find_stored(on: Connection, ids: Collection[str]) -> set[str]:
-    """Those of some attempts that are stored."""
+    """Return those of the given attempts that are stored."""
     known: set[str] = set()
     for part in fact_rows.split_values(sorted(ids)):
         known.update(on.execute(select(attempts.c.id).where(attempts.c.id.in_(part))).scalars())
@@ -197,7 +197,7 @@ def _find_stored(on: Connection, ids: Collection[str]) -> set[str]:
 
 
 def require_attempts(on: Connection, ids: Collection[str]) -> None:
-    """BadInput where one of them is not stored."""
+    """Raise BadInput if one of these attempts is not stored."""
     if missing := sorted({*ids} - _find_stored(on, ids)):
         raise BadInput(
             f"No attempt {missing[0]!r}: `closeloop list attempts` lists them. Nothing was saved."
@@ -205,7 +205,7 @@ def require_attempts(on: Connection, ids: Collection[str]) -> None:
 
 
 def insert_scores(on: Connection, given: Iterable[Score]) -> int:
-    """Add scores; who says the same again adds nothing."""
+    """Add scores that differ from the last by the same source and person; return how many."""
     columns = [_score_columns(one) for one in given]
     known = {
         key: tuple(getattr(one, name) for name in COMPARED_FIELDS)
@@ -252,7 +252,7 @@ def _score_columns(one: Score) -> dict[str, Any]:
 
 
 def add_review_scores(on: Connection, review: HumanReview) -> None:
-    """The answers of a finished review; those about a pull request count for its attempt."""
+    """Add the answers of a finished review as scores; a pull request's go to its attempt."""
     if review.state != "done":
         return
     attempt = _find_reviewed_attempt(on, review.item)
@@ -297,7 +297,7 @@ def _scores_from_review(review: HumanReview, attempt: str) -> Iterator[Score]:
 
 
 def add_evaluation_scores(on: Connection, made: Sequence[Evaluation]) -> None:
-    """Each criterion, the score and the verdict; what the judge abstained from is no score."""
+    """Add each criterion, the score and the verdict as scores; an abstention adds none."""
     stored = _find_stored(on, {one.attempt for one in made if one.attempt is not None})
     insert_scores(
         on,
@@ -326,7 +326,7 @@ def _scores_from_evaluation(evaluation: Evaluation) -> Iterator[Score]:
 
 
 def _modes_from_answers(evaluation: Evaluation) -> dict[str, float]:
-    """Failure modes that its checks ask after, as far as the worst answer shows each."""
+    """Return how far answers show each failure mode they ask about, 0 to 1; the worst counts."""
     shown: dict[str, float] = {}
     for answer in evaluation.answers:
         if answer.mode is not None and answer.verdict is not None:
@@ -336,10 +336,10 @@ def _modes_from_answers(evaluation: Evaluation) -> dict[str, float]:
 
 
 class EvaluationSection(StoreSection):
-    """The part of an open store that is about judges."""
+    """The store's section for judges."""
 
     def save_evaluations(self, made: Evaluations) -> None:
-        """All of a plan in one transaction; what is known already stays as it is."""
+        """Save all of a plan's evaluations in one transaction; existing ones stay unchanged."""
         judges = [_judge_columns(one) for one in made.judges]
         rows = [_evaluation_columns(one) for one in made.evaluations]
 
@@ -353,7 +353,7 @@ class EvaluationSection(StoreSection):
     def list_evaluations(
         self, *, attempt: str | None = None, judge: str | None = None
     ) -> list[Evaluation]:
-        """Of an attempt, of a judge's version, or all; the newest first."""
+        """List evaluations of an attempt, of a judge version, or all; newest first."""
         table = tables.evaluations
         query = select(table.c.body).order_by(table.c.number.desc())
         if judge is not None:
@@ -368,14 +368,14 @@ class EvaluationSection(StoreSection):
         return [unpack_record(body, Evaluation) for body in self._read(work)]
 
     def load_evaluation(self, name: str) -> Evaluation | None:
-        """One, by its id."""
+        """Load an evaluation by its id."""
         table = tables.evaluations
         return self._load_record(
             select(table.c.body).where(table.c.id == column_text(name)), Evaluation
         )
 
     def newest_verdicts(self, judge: str) -> list[tuple[str, Evaluation]]:
-        """What one version said, by item: the attempt where there is one, else the evaluation."""
+        """Return a judge version's newest evaluations, by attempt id, else by evaluation id."""
         newest: dict[str, Evaluation] = {}
         for evaluation in self.list_evaluations(judge=judge):
             newest.setdefault(evaluation.attempt or evaluation.id, evaluation)
@@ -396,19 +396,19 @@ class EvaluationSection(StoreSection):
             self._write(lambda on: on.execute(insert(tables.preferences), rows) and None)
 
     def list_preferences(self, judge: str) -> list[OutputPreference]:
-        """Of a judge's version, the newest first."""
+        """List the preferences of a judge version, newest first."""
         table = tables.preferences
         query = select(table.c.body).where(table.c.judge == judge).order_by(table.c.number.desc())
         return self._load_records(query, OutputPreference)
 
     def list_judge_versions(self) -> list[JudgeVersion]:
-        """All that ever judged, the newest first."""
+        """List all judge versions, newest first."""
         table = tables.judges
         query = select(table.c.body).order_by(table.c.number.desc())
         return list({one.id: one for one in self._load_records(query, JudgeVersion)}.values())
 
     def save_labels(self, labels: Sequence[HumanLabel]) -> None:
-        """Add what people say; of one person and item the newest counts."""
+        """Add labels by people; the newest of a person and item counts."""
         text_fields = ("item", "rubric", "person")
         rows = [
             {**asdict(label), **{name: column_text(getattr(label, name)) for name in text_fields}}
@@ -418,7 +418,7 @@ class EvaluationSection(StoreSection):
         self._write(lambda on: fact_rows.append_facts(on, tables.labels, key, rows))
 
     def list_labels(self, rubric: str) -> list[HumanLabel]:
-        """Those that count, of one rubric."""
+        """List the labels of one rubric that count."""
         table = tables.labels
         key = (table.c.item, table.c.asked, table.c.person, table.c.golden)
         newest = select(func.max(table.c.number)).where(table.c.rubric == rubric).group_by(*key)
@@ -437,7 +437,7 @@ class EvaluationSection(StoreSection):
         self._write(lambda on: on.execute(insert(tables.calibrations), columns) and None)
 
     def load_calibration(self, judge: str) -> Calibration | None:
-        """The newest of a judge's version."""
+        """Load the newest calibration of a judge version."""
         table = tables.calibrations
         query = select(table.c.body).where(table.c.judge == judge)
         return self._load_record(query.order_by(table.c.number.desc()).limit(1), Calibration)
@@ -445,18 +445,18 @@ class EvaluationSection(StoreSection):
     # Questions to traces
 
     def save_analysis(self, made: Analysis) -> None:
-        """Add a question under its name; it replaces, from now on, an older one."""
+        """Save a question under its name; it replaces an earlier one."""
         columns = {"name": column_text(made.name), "body": pack_record(made)}
         self._write(lambda on: fact_rows.append_fact(on, tables.analyses, ("name",), columns))
 
     def load_analyses(self) -> dict[str, Analysis]:
-        """By name, those that count."""
+        """Load the current questions, by name."""
         table = tables.analyses
         query = select(table.c.body).order_by(table.c.number)
         return {one.name: one for one in self._load_records(query, Analysis)}
 
     def save_answers(self, judge: str, made: Sequence[TraceAnswer]) -> None:
-        """What one judge says of traces; the first answer stays."""
+        """Save one judge's answers about traces; the first answer about a trace stays."""
         rows = [
             {
                 "judge": judge,
@@ -469,7 +469,7 @@ class EvaluationSection(StoreSection):
         self._write(lambda on: fact_rows.insert_new_rows(on, tables.answers, rows))
 
     def positive_answers(self, attempt: str | None = None) -> dict[str, list[TraceAnswer]]:
-        """Every yes of any judge, by attempt; of one, or of all."""
+        """Return every "yes" of any judge, by attempt; for one attempt or all."""
         table = tables.answers
         query = select(table.c.body).where(table.c.verdict == "yes").order_by(table.c.number)
         if attempt is not None:
@@ -480,7 +480,7 @@ class EvaluationSection(StoreSection):
         return answers_by_attempt
 
     def load_answers(self, judge: str) -> dict[str, TraceAnswer]:
-        """By attempt."""
+        """Load the answers of one judge, by attempt."""
         table = tables.answers
         query = select(table.c.body).where(table.c.judge == judge)
         return {one.attempt: one for one in self._load_records(query, TraceAnswer)}
@@ -524,13 +524,13 @@ MAX_LISTED_REASONS = 3
 
 
 def _join_risk_reasons(report: ChangeReport) -> str | None:
-    """The first reasons for the level of risk, as a list shows them."""
+    """Join the first reasons for the risk level, for a list."""
     reasons = report.risk.reasons[:MAX_LISTED_REASONS] if report.risk else ()
     return short_column_text("; ".join(reasons)) or None
 
 
 class ReportSection(StoreSection):
-    """The part of an open store that is about checks of changes."""
+    """The store's section for reports of change checks."""
 
     def save_report(
         self,
@@ -541,7 +541,7 @@ class ReportSection(StoreSection):
         attempt: str | None = None,
         examined: Iterable[FailureMode] = (),
     ) -> int:
-        """The number that it is kept under; `examined` are the failure modes it looked for."""
+        """Save a report and return its number; `examined` are the failure modes it looked for."""
         columns = {
             "at": at,
             "repo": short_column_text(repo),
@@ -582,7 +582,7 @@ class ReportSection(StoreSection):
         head: str | None = None,
         without: Collection[str] = (),
     ) -> list[ReportRow]:
-        """The newest first; `without` those about attempts at tasks with these digests."""
+        """List reports, newest first; `without` excludes attempts at tasks with these digests."""
         query = select(*_ROW_COLUMNS).order_by(reports.c.number.desc()).limit(limit)
         if repo is not None:
             query = query.where(reports.c.repo == short_column_text(repo))
@@ -598,7 +598,7 @@ class ReportSection(StoreSection):
         return [ReportRow(**row) for row in rows]
 
     def load_report(self, number: int) -> tuple[ReportRow, ChangeReport] | None:
-        """What was said then, and its line in the list."""
+        """Load a report and its row in the list; None if there is none."""
         query = select(*_ROW_COLUMNS, reports.c.body).where(reports.c.number == number)
         row = self._read(lambda on: on.execute(query).mappings().first())
         if row is None:

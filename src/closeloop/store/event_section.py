@@ -1,4 +1,4 @@
-"""The log of events; work in steps; tokens and logins, by the hash of their secret."""
+"""The event log; the results of steps; tokens and logins, by the hash of their secret."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ _EVENT_LOCK_KEY = 0x6576656E74
 
 
 class EventSection(StoreSection):
-    """The part of an open store that is the log."""
+    """The store's section for the event log."""
 
     def add(self, new: Sequence[LogEvent]) -> None:
-        """Say what happened, in this order."""
+        """Append events in this order."""
         self._write(lambda on: add_events(on, new))
 
     def list_after(self, number: int, limit: int = MAX_EVENTS) -> list[LogEvent]:
-        """What came after a place in the log, oldest first."""
+        """List the events after a position in the log, oldest first."""
         query = select(events).where(events.c.number > number)
         query = query.order_by(events.c.number).limit(limit)
         rows = self._read(lambda on: on.execute(query).mappings().all())
         return [_event_from_row(row) for row in rows]
 
     def last_number(self) -> int:
-        """The place of the newest; 0 where there is none."""
+        """Return the number of the newest event; 0 if there is none."""
         return int(
             self._read(lambda on: on.execute(select(func.max(events.c.number))).scalar()) or 0
         )
 
     def load_position(self, name: str) -> str | None:
-        """How far somebody has come."""
+        """Return a reader's saved position; None if it has none."""
         query = select(places.c.place).where(places.c.name == name)
         position: str | None = self._read(lambda on: on.execute(query).scalar())
         return position
 
     def list_positions(self, start: str) -> dict[str, str]:
-        """How far everybody has come whose name begins so."""
+        """Return the positions of all readers whose name has this prefix."""
         has_prefix = places.c.name.startswith(start, autoescape=True)
         query = select(places.c.name, places.c.place).where(has_prefix)
         return dict(self._read(lambda on: [tuple(row) for row in on.execute(query)]))
 
     def save_position(self, name: str, place: str) -> None:
-        """Remember how far somebody has come."""
+        """Save a reader's position."""
 
         def work(on: Connection) -> None:
             new = insert(places).values(name=name, place=place)
@@ -70,10 +70,10 @@ class EventSection(StoreSection):
 
 
 class StepSection(StoreSection):
-    """The part of an open store that holds work in steps: each is kept once, and is an event."""
+    """The store's section for work in steps: each result is saved once, with its events."""
 
     def save_step(self, key: str, body: Record, new: Sequence[LogEvent]) -> None:
-        """Keep what a step made, with the events that say so; one that is kept stays as it is."""
+        """Save a step's result with its events; an existing result stays unchanged."""
         row = {"owner": key, "body": pack_record(body)}
 
         def work(on: Connection) -> None:
@@ -84,20 +84,20 @@ class StepSection(StoreSection):
         self._write(work)
 
     def load_step(self, key: str, kind: type[Kept]) -> Kept | None:
-        """What a step made; None where it is not done yet."""
+        """Load a step's result; None if it is not done yet."""
         query = select(private_bodies.c.body).where(_is_step(key))
         body = self._read(lambda on: on.execute(query).scalar())
         return None if body is None else unpack_record(body, kind)
 
     def list_steps(self, start: str) -> list[str]:
-        """The keys that begin so."""
+        """List the step keys with this prefix."""
         is_named = private_bodies.c.owner.startswith(start, autoescape=True)
         query = select(private_bodies.c.owner).where(is_named).order_by(private_bodies.c.owner)
         return list(self._read(lambda on: on.execute(query).scalars().all()))
 
 
 def delivery_step_key(delivery: str, name: str) -> str:
-    """Under which a step of `closeloop deliver` is kept."""
+    """Return the key of a step of `closeloop deliver`."""
     return f"delivery/{delivery}/{name}"
 
 
@@ -106,14 +106,14 @@ def _is_step(key: str) -> SqlExpression:
 
 
 def add_events(connection: Connection, new: Sequence[LogEvent]) -> None:
-    """As part of what made them true."""
+    """Append events within the transaction that made them true."""
     if new:
         lock_event_numbers(connection)
         connection.execute(insert_statement(events), [_event_columns(one) for one in new])
 
 
 def lock_event_numbers(connection: Connection) -> None:
-    """Until the transaction ends; SQLite has one writer anyway."""
+    """Lock event numbers until the transaction ends; SQLite has one writer anyway."""
     if connection.dialect == "postgresql":
         connection.execute_sql(f"SELECT pg_advisory_xact_lock({_EVENT_LOCK_KEY})")
 
@@ -143,7 +143,7 @@ def _event_from_row(row: Any) -> LogEvent:
 
 
 class AccessSection(StoreSection):
-    """The part of an open store that is about who may come in."""
+    """The store's section for access tokens and logins."""
 
     def save_token(self, token: AccessToken, secret: str) -> None:
         columns = {
@@ -156,14 +156,14 @@ class AccessSection(StoreSection):
         self._write(lambda on: on.execute(insert(tokens), columns) and None)
 
     def list_tokens(self) -> list[AccessToken]:
-        """All of them, also those that no longer hold, the newest first."""
+        """List all tokens, also revoked ones, newest first."""
         query = _select_tokens().order_by(tokens.c.number.desc())
         return [_token_from_row(row) for row in self._read(lambda on: on.execute(query).all())]
 
     def find_token(
         self, *, secret: str | None = None, name: str | None = None
     ) -> AccessToken | None:
-        """The one with this secret, or this id, if it still holds."""
+        """Find the token with this secret or id; None if there is none or it is revoked."""
         query = _select_tokens().where(revocations.c.at.is_(None))
         if secret is not None:
             query = query.where(tokens.c.hash == hash_secret(secret))
@@ -173,7 +173,7 @@ class AccessSection(StoreSection):
         return None if row is None else _token_from_row(row)
 
     def revoke_token(self, name: str, at: datetime) -> None:
-        """From now on neither the token nor a login by it opens anything."""
+        """Revoke a token: neither it nor a login made with it gives access any more."""
 
         def work(on: Connection) -> None:
             token_ids = list(on.execute(select(tokens.c.id)).scalars())
@@ -184,12 +184,12 @@ class AccessSection(StoreSection):
         self._write(work)
 
     def save_login(self, secret: str, token: str, until: datetime) -> None:
-        """Let the browser that has this secret in, as long as the token holds."""
+        """Save a login: a browser with this secret has access while the token is valid."""
         columns = {"hash": hash_secret(secret), "token": token, "until": until}
         self._write(lambda on: on.execute(insert(logins), columns) and None)
 
     def find_login_token(self, secret: str, now: datetime) -> str | None:
-        """The id of the token that a browser came in by."""
+        """Return the id of the token that a browser logged in with; None if the login has ended."""
         is_own_login = logins.c.hash == hash_secret(secret)
         ended = select(revocations.c.at).where(revocations.c.revoked == logins.c.hash)
         query = select(logins.c.token).where(is_own_login, logins.c.until >= now, ~ended.exists())
@@ -201,7 +201,7 @@ class AccessSection(StoreSection):
 
 
 def hash_secret(secret: str) -> str:
-    """Secrets here are long and random: a plain hash cannot be guessed back."""
+    """Hash a secret; secrets here are long and random, so a plain SHA-256 is safe."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""How experiments go, trials, prompts, and what is held out."""
+"""Experiments, trials, prompts and held-out tasks."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ from closeloop.store.sql_statements import Select, insert, select
 
 
 class AttemptAverages(Record):
-    """What attempts took on average; None where none is known."""
+    """Mean duration and cost of attempts; None if unknown."""
 
     seconds: float | None = None
     cost: float | None = None
 
 
 class SessionSetup(Record):
-    """An agent with its model, and when they were first seen in a session."""
+    """An agent with its model, and when they first appeared in a session."""
 
     agent: str | None
     model: str | None
@@ -61,10 +61,10 @@ class SessionSetup(Record):
 
 
 class ExperimentSection(StoreSection):
-    """The part of an open store that is about experiments."""
+    """The store's section for experiments."""
 
     def set_paused(self, experiment: str, *, paused: bool) -> None:
-        """From now on no process begins an attempt of it, or may again."""
+        """Pause or resume an experiment: while paused, no process starts an attempt of it."""
         columns = {"experiment": experiment, "paused": paused}
         self._write(lambda on: fact_rows.append_fact(on, schema.pauses, ("experiment",), columns))
 
@@ -75,14 +75,14 @@ class ExperimentSection(StoreSection):
         return bool(self._read(lambda on: on.execute(query).scalar()))
 
     def total_cost(self, experiment: Experiment) -> float | None:
-        """What the tries that were made for it cost, as far as that is known.
+        """Return the known cost of the attempts that were made for it.
 
-        Attempts that it shares with another experiment were paid for there.
+        Attempts shared with another experiment were paid for there.
         """
         return self._sum_costs(experiment, schema.attempts.c.experiment == experiment.id)
 
     def shared_cost(self, experiment: Experiment) -> float | None:
-        """What tries at its places cost that were made for another experiment; None for none."""
+        """Return the cost of its slots' attempts made for another experiment; None if none."""
         made_for = schema.attempts.c.experiment
         return self._sum_costs(experiment, made_for.is_(None) | (made_for != experiment.id))
 
@@ -98,14 +98,14 @@ class ExperimentSection(StoreSection):
         return cost_sum
 
     def first_start_time(self, experiment: str) -> datetime | None:
-        """When the first attempt that was made for it started."""
+        """Return when the first attempt that was made for it started."""
         table = schema.attempts
         query = select(func.min(table.c.started)).where(table.c.experiment == experiment)
         started: datetime | None = self._read(lambda on: on.execute(query).scalar())
         return started
 
     def last_start_time(self, experiment: Experiment) -> datetime | None:
-        """When the last attempt at its places started, whichever experiment it was made for."""
+        """Return when the last attempt in its slots started, whichever experiment made it."""
         table = schema.attempts
         query = select(func.max(table.c.started)).where(
             table.c.task_digest.in_(experiment.tasks),
@@ -116,7 +116,7 @@ class ExperimentSection(StoreSection):
         return started
 
     def list_session_setups(self, since: datetime) -> list[SessionSetup]:
-        """Agents with their models whose first session began after that."""
+        """List agents with their models whose first session started after `since`."""
         table, other = schema.sessions, schema.attempts
         first = func.min(other.c.started)
         query = (
@@ -130,7 +130,7 @@ class ExperimentSection(StoreSection):
         return [SessionSetup(agent=agent, model=model, first=at) for agent, model, at in rows]
 
     def count_flaky_tests(self, gradings: Collection[str]) -> dict[str, int]:
-        """By grading, tests whose result differed between repeats of its newest proof."""
+        """Count, by grading, tests whose result differed between repeats of its newest proof."""
         table = schema.proofs
         newest = select(func.max(table.c.number)).where(table.c.grading.in_(gradings))
         query = select(table.c.grading, table.c.before, table.c.reference).where(
@@ -148,12 +148,12 @@ class ExperimentSection(StoreSection):
         return flaky_counts
 
     def list_claimed_jobs(self) -> list[str]:
-        """The keys of jobs that somebody works on now."""
+        """List the keys of jobs that are being worked on."""
         keys: list[str] = self._read(fact_rows.list_claimed_jobs)
         return keys
 
     def average_attempt(self, variant: Variant) -> AttemptAverages:
-        """Of the same variant, or where it is new of the same agent and model."""
+        """Return averages of the variant's attempts, or if it is new of its agent and model."""
         table, other = schema.attempts, schema.variants
         means = select(func.avg(table.c.seconds), func.avg(table.c.cost))
         means = means.where(table.c.exit != "machine", table.c.origin == "experiment")
@@ -168,7 +168,7 @@ class ExperimentSection(StoreSection):
         return AttemptAverages()
 
     def save_gate_report(self, report: GateReport, at: datetime) -> None:
-        """Add what a gate saw."""
+        """Save a gate's report."""
         columns = {
             "at": at,
             "experiment": report.experiment,
@@ -178,7 +178,7 @@ class ExperimentSection(StoreSection):
         self._write(lambda on: on.execute(insert(schema.gate_reports), columns) and None)
 
     def list_gate_reports(self, limit: int) -> list[GateRun]:
-        """What gates saw, the latest first."""
+        """List gate reports, latest first."""
         table = schema.gate_reports
         query = select(table.c.number, table.c.at, table.c.body).order_by(table.c.number.desc())
         rows = self._read(lambda on: on.execute(query.limit(limit)).all())
@@ -190,7 +190,7 @@ class ExperimentSection(StoreSection):
     def list_insights(
         self, *, attempt: str | None = None, repo: str | None = None
     ) -> list[Insight]:
-        """Of an attempt or a repository, or all; the latest first."""
+        """List insights of an attempt or a repository, or all; latest first."""
         table, query = schema.insights, _select_insights()
         if attempt is not None:
             query = query.where(table.c.attempt == attempt)
@@ -200,7 +200,7 @@ class ExperimentSection(StoreSection):
         return [Insight(**row) for row in rows]
 
     def list_attempt_insights(self, ids: Sequence[str]) -> list[Insight]:
-        """Of some attempts, one after the other; the latest of each first."""
+        """List insights of several attempts, in the order of `ids`; the latest of each first."""
         column, query = schema.insights.c.attempt, _select_insights()
 
         def work(on: Connection) -> list[Any]:
@@ -224,7 +224,7 @@ def _fetch_one(query: Select, connection: Connection) -> Any:
 
 
 def add_insights(connection: Connection, insights: Sequence[Insight]) -> None:
-    """Those of one attempt; what is known already stays as it is."""
+    """Add insights of one attempt; existing ones stay unchanged."""
     rows = [{**asdict(insight), "text": column_text(insight.text)} for insight in insights]
     fact_rows.insert_new_rows(connection, schema.insights, rows)
 
@@ -233,10 +233,10 @@ def add_insights(connection: Connection, insights: Sequence[Insight]) -> None:
 
 
 class TrialSection(StoreSection):
-    """The part of an open store that is about trials."""
+    """The store's section for trials."""
 
     def start_trial(self, trial: Trial) -> Trial:
-        """The trial of that name: this one, or the one that was started before."""
+        """Start a trial; return it, or the one already started under that name."""
 
         def work(on: Connection) -> Any:
             columns = {"name": trial.name, "body": pack_record(trial)}
@@ -256,7 +256,7 @@ class TrialSection(StoreSection):
         return trial_names
 
     def save_assignment(self, one: TrialAssignment) -> TrialAssignment:
-        """What is written of that key: this, or what was written before."""
+        """Save an assignment; return it, or the one already saved for that key."""
         fields = TrialAssignment.__struct_fields__
 
         def work(on: Connection) -> Any:
@@ -270,7 +270,7 @@ class TrialSection(StoreSection):
         return TrialAssignment(**self._write(work))
 
     def list_assignments(self, trial: str) -> list[TrialAssignment]:
-        """All of a trial, in the order they were made."""
+        """List the assignments of a trial, in the order they were made."""
         fields = [assignments.c[name] for name in TrialAssignment.__struct_fields__]
         query = select(*fields).where(assignments.c.trial == trial)
         query = query.order_by(assignments.c.number)
@@ -282,10 +282,10 @@ class TrialSection(StoreSection):
 
 
 class HeldOutSection(StoreSection):
-    """The part of an open store that is about held-out tasks."""
+    """The store's section for held-out tasks."""
 
     def list_tried_models(self) -> frozenset[str]:
-        """Models that tried tasks; replays are none."""
+        """Return the models of attempts at tasks; replays are excluded."""
         tried = select(attempts.c.variant).where(attempts.c.task_digest.is_not(None))
         model = variants.c.model
         query = select(model).where(variants.c.digest.in_(tried), model.is_not(None)).distinct()
@@ -293,7 +293,7 @@ class HeldOutSection(StoreSection):
         return frozenset(one for one in models if find_replayed_attempt(one) is None)
 
     def list_sealed_digests(self) -> frozenset[str]:
-        """Digests of the tasks that are held out, as they were last said to be."""
+        """Return the digests of held-out tasks, by their latest definition."""
         newest = select(func.max(tasks.c.number)).group_by(tasks.c.digest)
         query = select(tasks.c.digest).where(
             tasks.c.number.in_(newest), tasks.c.split == "held-out"
@@ -303,7 +303,7 @@ class HeldOutSection(StoreSection):
     def count_attempts_outside(
         self, looks: Mapping[str, datetime], digests: Collection[str]
     ) -> dict[str, int]:
-        """By task, attempts that no look made: for another experiment, or before its look."""
+        """Count, by task, attempts outside these runs: of another experiment, or before its run."""
         experiment, started = attempts.c.experiment, attempts.c.started
         earlier = [(experiment == name) & (started < at) for name, at in looks.items()]
         query = (
@@ -324,7 +324,7 @@ class HeldOutSection(StoreSection):
         self._write(lambda on: on.execute(insert(looks), columns))
 
     def list_unsealings(self) -> list[HeldOutRun]:
-        """All of them, the latest first."""
+        """List all runs of held-out tasks, latest first."""
         query = select(looks.c.body).order_by(looks.c.number.desc())
         return self._load_records(query, HeldOutRun)
 
@@ -333,27 +333,27 @@ class HeldOutSection(StoreSection):
 
 
 class PromptSection(StoreSection):
-    """The part of an open store that is about prompts."""
+    """The store's section for prompts."""
 
     def list_prompts(self) -> list[PromptVersion]:
-        """In the order they were first saved."""
+        """List prompts in the order they were first saved."""
         query = select(prompts.c.body).order_by(prompts.c.number)
         return list({one.id: one for one in self._load_records(query, PromptVersion)}.values())
 
     def list_attempt_prompts(self) -> dict[str, str]:
-        """By attempt, the prompt that it was seen to run under."""
+        """Return, by attempt, the prompt that it was seen to run with."""
         table = attempt_prompts.c
         rows = self._read(lambda on: on.execute(select(table.attempt, table.prompt)).all())
         return {row[0]: row[1] for row in rows}
 
     def add_rollout(self, rollout: PromptRollout) -> None:
-        """Say under which prompt an agent works from some time on."""
+        """Record which prompt an agent uses from some time on."""
         self._write(
             lambda on: append_fact(on, prompt_rollouts, ("agent", "repo", "since"), asdict(rollout))
         )
 
     def list_rollouts(self) -> list[PromptRollout]:
-        """In the order in which they begin; of those of one time, the last that was said last."""
+        """List rollouts by start time; of equal start times, the latest recorded is last."""
         fields = [prompt_rollouts.c[name] for name in PromptRollout.__struct_fields__]
         query = select(*fields).order_by(prompt_rollouts.c.since, prompt_rollouts.c.number)
         rows = self._read(lambda on: on.execute(query).mappings().all())

@@ -1,4 +1,4 @@
-"""Add facts and find the newest."""
+"""Append facts and find the newest; jobs, blobs, exchanges and measurements as rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, overload, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, overload
 
 from msgspec.structs import replace
 
@@ -58,19 +58,19 @@ from closeloop.store.sql_statements import Select, Table, delete, insert, select
 
 
 def current_owner() -> str:
-    """A name that no other process, now or later, on this machine or another, will have."""
+    """Return a name unique to this process, among all machines and all times."""
     return f"{_machine_name()}:{os.getpid()}:{_process_start(os.getpid())}"
 
 
 def is_owner_dead(owner: str) -> bool:
-    """Surely gone: a process of this machine that no longer runs. Any other may be alive."""
+    """Whether a process of this machine no longer runs; any other owner may be alive."""
     machine, _, process = owner.partition(":")
     pid, _, start = process.partition(":")
     return machine == _machine_name() and pid.isdigit() and _process_start(int(pid)) != start
 
 
 def _machine_name() -> str:
-    """Host and process namespace: containers of one host count processes each for itself."""
+    """Return host and PID namespace: each container of a host numbers its own processes."""
     try:
         namespace = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
@@ -79,7 +79,7 @@ def _machine_name() -> str:
 
 
 def _process_start(pid: int) -> str | None:
-    """When a process began, in the kernel's ticks; None when it is gone."""
+    """Return when a process started, in kernel ticks; None if it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -105,43 +105,43 @@ DATABASE_NOW: dict[str, Any] = {
     "postgresql": literal_column("extract(epoch FROM clock_timestamp())::double precision", Float),
 }
 CLAIMED_STATE: Any = literal_column("'claimed'")
-"""Written out, so that the index of claimed jobs is used."""
+"""A literal, so that the index of claimed jobs is used."""
 
 
 def claim_job(connection: Connection, key: str, owner: str, seconds: float) -> bool:
-    """Take a job that nobody has, whose lease ran out, or that is the owner's already."""
+    """Claim a job that is free, has an expired lease, or is the owner's already."""
     parameters = {"key": key, "owner": owner, "seconds": seconds}
     return connection.execute(_claim_statement(connection.dialect), parameters).rowcount == 1
 
 
 def find_job_owner(connection: Connection, key: str) -> str | None:
-    """Who has claimed a job and not finished it."""
+    """Return who has claimed a job and not finished it; None if nobody."""
     query = select(jobs.c.owner).where(jobs.c.key == key, jobs.c.state == "claimed")
     owner: str | None = connection.execute(query).scalar()
     return owner
 
 
 def list_claimed_jobs(connection: Connection) -> list[str]:
-    """The keys of jobs that somebody works on now; who was killed does not."""
+    """List the keys of jobs being worked on; dead owners do not count."""
     leased = jobs.c.leased_until > DATABASE_NOW[connection.dialect]
     query = select(jobs.c.key, jobs.c.owner).where(jobs.c.state == CLAIMED_STATE, leased)
     return [key for key, owner in connection.execute(query) if not is_owner_dead(owner)]
 
 
 def finish_job(connection: Connection, key: str) -> bool:
-    """False when the job was finished before."""
+    """Finish a job; False if it was finished before."""
     return connection.execute(_finish_statement(), {"key": key}).rowcount == 1
 
 
 def renew_leases(connection: Connection, owner: str, seconds: float) -> int:
-    """Renew an owner's leases; how many it still has."""
+    """Renew an owner's leases; return how many it still has."""
     until = DATABASE_NOW[connection.dialect] + seconds
     statement = update(jobs).where(_is_claimed_by(owner)).values(leased_until=until)
     return connection.execute(statement).rowcount
 
 
 def release_jobs(connection: Connection, owner: str, key: str | None) -> int:
-    """Give back what an owner has claimed: one job, or all; how many those were."""
+    """Release one job of an owner, or all; return how many were released."""
     statement = delete(jobs).where(_is_claimed_by(owner))
     if key is not None:
         statement = statement.where(jobs.c.key == key)
@@ -180,13 +180,13 @@ def _finish_statement() -> Any:
 RowValues = dict[str, Any]
 Each = TypeVar("Each")
 LAST_CHARACTER = "\U0010ffff"
-"""Comes after all other signs."""
+"""Sorts after all other characters."""
 MAX_QUERY_VALUES = 500
-"""Databases bound the number of values in one question."""
+"""Databases limit the number of values in one query."""
 
 
 def split_values(values: Sequence[Each]) -> Iterator[Sequence[Each]]:
-    """As many values at once as one question may hold."""
+    """Split values into parts that fit in one query."""
     return (
         values[start : start + MAX_QUERY_VALUES]
         for start in range(0, len(values), MAX_QUERY_VALUES)
@@ -194,9 +194,9 @@ def split_values(values: Sequence[Each]) -> Iterator[Sequence[Each]]:
 
 
 def select_newest(table: Table, *keys: str, **same: Any) -> Select:
-    """The bodies that count: of each key the one said last, in the order of their numbers.
+    """Select the current bodies: the latest of each key, in the order of their numbers.
 
-    `same` are columns that never change, and what they must hold.
+    `same` are columns that never change, and the values they must have.
     """
     where = [table.c[name] == value for name, value in same.items() if value is not None]
     last_numbers = select(func.max(table.c.number)).where(*where)
@@ -207,7 +207,7 @@ def select_newest(table: Table, *keys: str, **same: Any) -> Select:
 def append_fact(
     connection: Connection, table: Table, keys: Collection[str], columns: RowValues
 ) -> None:
-    """Add a row that counts from now on, unless the one that counts says the same."""
+    """Add a row that becomes current, unless the current one is equal."""
     conditions = (table.c[key] == columns[key] for key in keys)
     query = select(table).where(*conditions).order_by(table.c.number.desc()).limit(1)
     current_row = connection.execute(query).mappings().first()
@@ -218,7 +218,7 @@ def append_fact(
 def append_by_names(
     connection: Connection, table: Table, names: Sequence[str], columns: RowValues
 ) -> None:
-    """The same under each of its names: what is said again counts again, after something else."""
+    """Append the fact under each of its names; repeating it makes it current again."""
     for name in names:
         append_fact(connection, table, (name,), columns)
 
@@ -231,13 +231,13 @@ def append_facts(
 
 
 def insert_new_rows(connection: Connection, table: Table, rows: Sequence[RowValues]) -> None:
-    """Add rows; what is known already stays as it is."""
+    """Insert rows; existing ones stay unchanged."""
     if rows:
         connection.execute(insert_or_ignore(table), list(rows))
 
 
 def add_attempt_prompts(connection: Connection, seen: Sequence[tuple[str, PromptVersion]]) -> None:
-    """Which system prompt attempts ran under; a prompt is saved as it was first seen."""
+    """Record which system prompt attempts ran with; a prompt is saved as first seen."""
     if not seen:
         return
     new: dict[str, PromptVersion] = {}
@@ -264,7 +264,7 @@ def _select_prompt() -> Select:
 
 
 def save_blobs(connection: Connection, *content: Blob | None) -> None:
-    """Keep content under its digest, once however many records hold it."""
+    """Save content under its digest, once however many records refer to it."""
     # In one order everywhere, lest two processes wait for each other.
     distinct_blobs = sorted({each for each in content if each})
     insert_new_rows(
@@ -273,7 +273,7 @@ def save_blobs(connection: Connection, *content: Blob | None) -> None:
 
 
 def load_test_run(connection: Connection, digest: str | None) -> TestRun | None:
-    """The test run kept under a digest."""
+    """Load the test run stored under a digest; None without a digest."""
     if digest is None:
         return None
     body = connection.execute(select(blobs.c.body).where(blobs.c.digest == digest)).scalar_one()
@@ -287,8 +287,10 @@ def attempt_exists(connection: Connection, attempt: str) -> bool:
 
 
 def load_bodies(connection: Connection, start: str, *columns: str) -> Sequence[Any]:
-    """Some of the bodies of an attempt, by its id or the beginning of it; TraceNotStored of a row
-    that another program wrote without them."""
+    """Load some bodies of an attempt, by its id or a prefix of it.
+
+    Raises TraceNotStored for a row that another program wrote without them.
+    """
     query = _select_bodies(columns)
     row: Sequence[Any] | None = connection.execute(query, {"id": start}).first()
     if row is None:
@@ -308,7 +310,7 @@ def _select_bodies(columns: tuple[str, ...]) -> Select:
 
 
 def resolve_attempt_id(connection: Connection, start: str) -> str:
-    """The id that is, or alone begins with, what a person typed."""
+    """Return the id that equals, or is the only one to begin with, what a person typed."""
     ids = (
         connection.execute(_select_ids_between(), {"start": start, "end": start + LAST_CHARACTER})
         .scalars()
@@ -333,7 +335,7 @@ def _select_ids_between() -> Select:
 
 
 def insert_attempt(connection: Connection, columns: RowValues, bodies: RowValues) -> bool:
-    """False when it is known already; BadInput when it is known otherwise."""
+    """Insert an attempt; False if it is stored already, BadInput if with other content."""
     added = connection.execute(insert_or_ignore(attempts), columns)
     if added.rowcount == 1:
         connection.execute(insert_statement(attempt_bodies), bodies)
@@ -347,7 +349,7 @@ def insert_attempt(connection: Connection, columns: RowValues, bodies: RowValues
 
 
 def has_same_content(connection: Connection, bodies: RowValues) -> bool:
-    """Whether an attempt is stored with just this content."""
+    """Whether an attempt is stored with exactly this content."""
     query = select(attempt_bodies).where(attempt_bodies.c.attempt == bodies["attempt"])
     stored = connection.execute(query).mappings().first()
     return stored is not None and all(
@@ -356,7 +358,7 @@ def has_same_content(connection: Connection, bodies: RowValues) -> bool:
 
 
 def stored_grade_columns(grade: Grade, before: Blob | None) -> RowValues:
-    """A row of `grades`; the run before the change is kept apart, as many grades share it."""
+    """Return a row of `grades`; the run before the change is stored apart, as grades share it."""
     return {
         **attempt_rows.grade_columns(grade),
         **attempt_rows.grade_score_columns(grade),
@@ -367,7 +369,7 @@ def stored_grade_columns(grade: Grade, before: Blob | None) -> RowValues:
 
 
 def load_grade(connection: Connection, start: str, grading: str | None) -> Grade | None:
-    """The grade of an attempt that counts, for this grading or for any."""
+    """Load the grade of an attempt that counts, for this grading or for any."""
     parameters = {"id": resolve_attempt_id(connection, start), "grading": grading}
     row = connection.execute(_select_grade(any_grading=grading is None), parameters).first()
     if row is None:
@@ -384,8 +386,70 @@ def _select_grade(*, any_grading: bool) -> Select:
     return query.order_by(table.c.version.desc(), table.c.number.desc()).limit(1)
 
 
+class PackedFacts(Record, array_like=True):
+    """The bodies of what is measured of an attempt, as they are stored."""
+
+    attempt: bytes
+    trace: bytes | None
+    change: bytes | None
+    task: bytes | None = None
+    grade: bytes | None = None
+    before: bytes | None = None
+    """The test run before the change, which many grades share."""
+
+
+def load_packed_facts(connection: Connection, ids: Sequence[str]) -> list[PackedFacts | None]:
+    """Load what is measured of attempts, in the order of their ids.
+
+    None for a row that another program wrote without its trace.
+    """
+    bodies: dict[str, Any] = {}
+    digests: dict[str, str] = {}
+    counting: dict[str, Any] = {}
+    table = attempt_bodies.c
+    for part in split_values(ids):
+        query = select(table.attempt, table.body, table.trace, table.change)
+        bodies |= {
+            row.attempt: row for row in connection.execute(query.where(table.attempt.in_(part)))
+        }
+        query = select(attempts.c.id, attempts.c.task_digest).where(attempts.c.id.in_(part))
+        digests |= {name: digest for name, digest in connection.execute(query) if digest}
+        query = select(grades.c.attempt, grades.c.body, grades.c.before)
+        query = query.where(grades.c.attempt.in_(part)).order_by(grades.c.version, grades.c.number)
+        counting |= {row.attempt: row for row in connection.execute(query)}
+    tasks = _load_keyed_bodies(connection, schema.tasks, [*{*digests.values()}])
+    runs = {row.before for row in counting.values() if row.before}
+    runs_before = _load_keyed_bodies(connection, blobs, [*runs])
+    return [
+        PackedFacts(
+            attempt=bodies[name].body,
+            trace=bodies[name].trace,
+            change=bodies[name].change,
+            task=tasks.get(digests.get(name, "")),
+            grade=counting[name].body if name in counting else None,
+            before=runs_before.get(counting[name].before) if name in counting else None,
+        )
+        if name in bodies
+        else None
+        for name in ids
+    ]
+
+
+def _load_keyed_bodies(
+    connection: Connection, table: Table, digests: Sequence[str]
+) -> dict[str, bytes]:
+    """By digest, the body that was saved last."""
+    bodies: dict[str, bytes] = {}
+    for part in split_values(digests):
+        query = select(table.c.digest, table.c.body).where(table.c.digest.in_(part))
+        if any(column.name == "number" for column in table.columns):
+            query = query.order_by(table.c.number)
+        bodies |= dict(connection.execute(query))
+    return bodies
+
+
 def insert_grade(connection: Connection, columns: RowValues, *, first: bool) -> None:
-    """Add a grade; the first of an attempt needs no look at earlier ones."""
+    """Add a grade; `first` skips the comparison with earlier ones."""
     if first:
         connection.execute(insert_statement(grades), columns)
     else:
@@ -394,13 +458,13 @@ def insert_grade(connection: Connection, columns: RowValues, *, first: bool) -> 
 
 @cache
 def insert_statement(table: Table) -> Any:
-    """The same object each time, whose text is made once."""
+    """Return the same statement object each time, so that its SQL is rendered once."""
     return insert(table)
 
 
 @cache
 def insert_or_ignore(table: Table) -> Any:
-    """What says, by the count of its rows, whether one was new."""
+    """Return an insert whose row count says whether the row was new."""
     return insert(table).on_conflict_do_nothing()
 
 
@@ -411,19 +475,19 @@ TransactionRunner = Callable[[Callable[[Connection], Any]], Any]
 
 
 class StoreSection:
-    """Reads and writes in transactions of the store that it is a part of."""
+    """A part of the store; reads and writes in the store's transactions."""
 
     def __init__(self, read: TransactionRunner, write: TransactionRunner) -> None:
         self._read = read
         self._write = write
 
     def _load_records(self, query: Select, kind: type[Kept]) -> list[Kept]:
-        """What the bodies that a query finds were made of."""
+        """Decode the bodies that a query selects."""
         bodies = self._read(lambda on: on.execute(query).scalars().all())
         return [unpack_record(body, kind) for body in bodies]
 
     def _load_record(self, query: Select, kind: type[Kept]) -> Kept | None:
-        """The same of the first one; None where there is none."""
+        """Decode the first body that a query selects; None if there is none."""
         body = self._read(lambda on: on.execute(query).scalar())
         return None if body is None else unpack_record(body, kind)
 
@@ -433,18 +497,18 @@ class StoreSection:
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 MAX_SHARED_BYTES = 16 << 10
-"""Of a piece that other attempts may have sent, too, such as a system prompt or the tools."""
+"""Largest size in bytes of a piece that attempts may share, such as a system prompt or tools."""
 
 
 class PackedExchanges(Record):
-    """Exchanges of one attempt as rows; every piece once."""
+    """Exchanges of one attempt as rows; each piece is stored once."""
 
     rows: tuple[dict[str, Any], ...]
     blobs: dict[str, bytes]
 
 
 def exchanges_to_rows(attempt: str, exchanges: Iterable[Exchange]) -> PackedExchanges:
-    """Ready to be saved."""
+    """Convert exchanges to rows ready to insert."""
     blobs: dict[str, bytes] = {}
     digests: dict[bytes, bytes] = {}
 
@@ -469,17 +533,17 @@ def exchanges_to_rows(attempt: str, exchanges: Iterable[Exchange]) -> PackedExch
     return PackedExchanges(rows=rows, blobs=blobs)
 
 
-@runtime_checkable
 class SplitExchanges(Protocol):
-    """Exchanges whose requests are cut already, as those that the gateway recorded are."""
+    """Exchanges whose requests are already split, such as those that the gateway recorded."""
 
     def iterate_split(self) -> Iterator[tuple[Exchange, Sequence[bytes]]]: ...
 
 
 def _split_requests(exchanges: Iterable[Exchange]) -> Iterator[tuple[Exchange, Sequence[bytes]]]:
-    """Each exchange with the pieces of its request; the ledger of a gateway knows them."""
-    if isinstance(exchanges, SplitExchanges):
-        return exchanges.iterate_split()
+    """Return each exchange with the pieces of its request; a gateway's ledger has them ready."""
+    # A protocol that is checked at run time looks at every attribute, for each attempt anew.
+    if hasattr(exchanges, "iterate_split"):
+        return cast("SplitExchanges", exchanges).iterate_split()
     from closeloop.providers.provider_streams import RequestSplitter
 
     splitter = RequestSplitter()
@@ -494,7 +558,7 @@ _pack_shared_piece = lru_cache(maxsize=128)(_pack_piece)
 
 
 class LazyExchanges(Sequence[Exchange]):
-    """What was packed; each exchange is put together when it is read."""
+    """Packed exchanges; each is decoded when it is read."""
 
     def __init__(self, made: PackedExchanges) -> None:
         self._made = made
@@ -539,20 +603,20 @@ def _exchange_columns(exchange: Exchange) -> dict[str, Any]:
 
 
 def insert_exchanges(connection: Connection, made: PackedExchanges) -> None:
-    """Save exchanges; what is known already stays as it is."""
+    """Save exchanges; existing ones stay unchanged."""
     save_blobs(connection, *made.blobs.items())
     insert_new_rows(connection, schema.exchanges, made.rows)
 
 
 def load_exchanges(connection: Connection, attempt: str) -> Iterator[Exchange]:
-    """The exchanges of an attempt in order; each is put together when its turn comes."""
+    """Load the exchanges of an attempt in order; each is decoded when it is read."""
     table = schema.exchanges.c
     query = select(table.body, table.request, table.response).where(table.attempt == attempt)
     rows = connection.execute(query.order_by(table.number)).mappings().all()
     digests = {
         digest for row in rows for digest in (*_split_digests(row["request"]), row["response"])
     }
-    content = _load_blobs(connection, sorted(digests))
+    content = _load_keyed_bodies(connection, schema.blobs, sorted(digests))
     return (_join_exchange(row, content) for row in rows)
 
 
@@ -563,19 +627,11 @@ def _split_digests(request: bytes) -> list[str]:
     ]
 
 
-def _load_blobs(connection: Connection, digests: list[str]) -> dict[str, bytes]:
-    table, blobs_by_digest = schema.blobs.c, {}
-    for part in split_values(digests):
-        query = select(table.digest, table.body).where(table.digest.in_(part))
-        blobs_by_digest.update({row.digest: row.body for row in connection.execute(query)})
-    return blobs_by_digest
-
-
 # What the rules said of attempts: asked for by attempt and by what they said it from.
 
 
 def measurement_columns(attempt: str, basis: str, measurement: Measurement) -> dict[str, Any]:
-    """A row of `measurements`: what lists and sums are made of, and the body."""
+    """Return a row of `measurements`: columns for lists and sums, and the body."""
     counted_rules = [finding.rule for finding in measurement.findings if finding.silenced is None]
     score = measurement.score
     return {
@@ -609,20 +665,29 @@ def _rate_columns(name: str, rate: Rate | None) -> dict[str, float | None]:
 
 
 def insert_measurements(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-    """Save rows; what is known already stays as it is."""
+    """Insert rows of `measurements`; existing ones stay unchanged."""
     insert_new_rows(connection, measurements, rows)
 
 
 def last(connection: Connection, attempt: str) -> Measurement | None:
-    """The one that was made last, on whatever basis."""
+    """Return an attempt's latest measurement, on any basis; None if there is none."""
     table = measurements.c
     query = select(table.body).where(table.attempt == attempt).order_by(table.number.desc())
     body = connection.execute(query.limit(1)).scalar()
     return None if body is None else unpack_record(body, Measurement)
 
 
+def list_measured(connection: Connection, wanted: Mapping[str, str]) -> set[str]:
+    """Which attempts have a measurement on the basis that is wanted of them."""
+    measured, table = set(), measurements.c
+    for part in split_values(list(wanted)):
+        query = select(table.attempt, table.basis).where(table.attempt.in_(part))
+        measured |= {name for name, basis in connection.execute(query) if wanted[name] == basis}
+    return measured
+
+
 def load_measurements(connection: Connection, wanted: Mapping[str, str]) -> dict[str, Measurement]:
-    """By attempt, those that were made on that basis."""
+    """Load, by attempt, the measurement made on the given basis."""
     by_attempt, table = {}, measurements.c
     for part in split_values(list(wanted)):
         query = select(table.attempt, table.basis, table.body).where(table.attempt.in_(part))

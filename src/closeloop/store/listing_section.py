@@ -1,4 +1,4 @@
-"""Attempts page by page: from columns alone, however many there are."""
+"""List attempts page by page, from columns alone."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MAX_CHOICES = 500
 
 
 class UncheckedAttempt(Record):
-    """An attempt that people and judges score."""
+    """An attempt without an automatic check, which people and judges score."""
 
     attempt: str
     task_digest: str | None
@@ -60,17 +60,17 @@ class UncheckedAttempt(Record):
 
 
 class MatchTotals(Record):
-    """What the attempts of a list come to."""
+    """Totals of the attempts of a list."""
 
     attempts: int
     cost: float | None
-    """US dollars, as far as they are known; None where none is."""
+    """Known cost in US dollars; None if none is known."""
     priced: int
-    """Attempts with a known cost."""
+    """Number of attempts with a known cost."""
 
 
 class ListingSection(StoreSection):
-    """The part of an open store that lists."""
+    """The store's section for lists of attempts."""
 
     def list_page(
         self,
@@ -81,7 +81,7 @@ class ListingSection(StoreSection):
         without: Collection[str] = (),
         sort: AttemptSort = "newest",
     ) -> list[AttemptRow]:
-        """In that order, each with the grade that counts; none at the tasks `without`.
+        """List attempts in that order, with the grade that counts; none at the tasks `without`.
 
         A pull request without a recording is no session, and is not listed.
         """
@@ -103,13 +103,13 @@ class ListingSection(StoreSection):
     def count_matches(
         self, wanted: AttemptFilter, limit: int | None = None, *, without: Collection[str] = ()
     ) -> int:
-        """How many attempts are like that; with a limit, no more than so many are counted."""
+        """Count the matching attempts; with a limit, counting stops there."""
         return self.total_matches(wanted, limit, without=without).attempts
 
     def total_matches(
         self, wanted: AttemptFilter, limit: int | None = None, *, without: Collection[str] = ()
     ) -> MatchTotals:
-        """Attempts that are like that, and their cost; with a limit, of no more than so many."""
+        """Count the matching attempts and sum their cost; a limit stops counting there."""
 
         def work(on: Connection) -> MatchTotals:
             query = select_counted_attempts().where(
@@ -127,7 +127,7 @@ class ListingSection(StoreSection):
         return totals
 
     def load_row(self, attempt: str) -> AttemptRow | None:
-        """One attempt by its full id, also a version of a session that no longer counts."""
+        """Load one attempt by its full id, also a version of a session that no longer counts."""
 
         def work(on: Connection) -> AttemptRow | None:
             query = select_counted_attempts(every=True).where(attempts.c.id == attempt)
@@ -137,7 +137,7 @@ class ListingSection(StoreSection):
         return attempt_row
 
     def find_newer_version(self, attempt: str) -> str | None:
-        """The attempt that holds the newest version of the same session, if this one does not."""
+        """Return the attempt with the session's newest version; None if it is this one."""
         own, other, ended = sessions.alias(), sessions.alias(), attempts.c.ended
         query = (
             select(other.c.attempt)
@@ -153,7 +153,7 @@ class ListingSection(StoreSection):
     def load_marks(
         self, ids: Iterable[str], bases: Mapping[str, str] | None = None
     ) -> dict[str, AttemptMarks]:
-        """What the rules say, by attempt: on the basis that is given, else what they said last."""
+        """Return rule results by attempt, on the given basis if there are any, else the latest."""
         table = measurements.c
         loop = (table.iterations, table.converged_after, table.feedback_hits, table.feedback_of)
         fields = (table.findings, table.found, table.category, *loop)
@@ -176,7 +176,7 @@ class ListingSection(StoreSection):
         return found
 
     def list_choices(self, sealed: Collection[str] = ()) -> FilterChoices:
-        """What there is to choose from, in order; never the name of a sealed task."""
+        """List the values to filter by, sorted; never the name of a sealed task."""
         is_visible = attempts.c.task_digest.not_in(sealed)
         columns = {
             "variants": variants.c.name,
@@ -201,13 +201,13 @@ class ListingSection(StoreSection):
         return choices
 
     def proof_states(self) -> dict[str, str]:
-        """By grading, what is known of a task by its controls."""
+        """Return, by grading, the latest proof state of the task."""
         table = proofs
         query = select(table.c.grading, table.c.state).order_by(table.c.number)
         return dict(self._read(lambda on: [tuple(row) for row in on.execute(query)]))
 
     def count_passes(self) -> dict[str, tuple[int, int]]:
-        """By the task's digest, how many attempts passed, and how many were scored; no replays."""
+        """Return, by task digest, how many attempts passed and how many were scored; no replays."""
         task, outcome = attempts.c.task_digest, grades.c.outcome
         replays = _select_variant_digests(variants.c.model.startswith("recorded:"))
         query = (
@@ -225,7 +225,7 @@ class ListingSection(StoreSection):
         return tallies
 
     def count_records(self) -> dict[str, int]:
-        """How many of what is kept."""
+        """Count the stored records by table."""
         tables = {
             "attempts": attempts,
             "grades": grades,
@@ -241,7 +241,7 @@ class ListingSection(StoreSection):
         return dict(zip(tables, row, strict=True))
 
     def change_marker(self) -> str:
-        """Another one whenever something was added that lists, numbers or plans show."""
+        """Return a marker that changes when anything is added that lists, metrics or plans show."""
         newest = [select(func.max(table.c.number)).scalar_subquery() for table in _NUMBERED_TABLES]
         count = select(func.count()).select_from(attempts).scalar_subquery()
         row = self._read(lambda on: on.execute(select(count, *newest)).one())
@@ -269,7 +269,7 @@ _SORT_COLUMNS: dict[AttemptSort, SqlExpression] = {
 
 
 def _page_parts(query: Select, sort: AttemptSort, after: PageCursor | None) -> list[Select]:
-    """What comes after a line: those with a value, then those without; each a range of an index."""
+    """Select what follows a row: rows with a value, then those without; each an index range."""
     name = attempts.c.id
     key: SqlExpression = name
     value: SqlExpression
@@ -340,7 +340,7 @@ def _select_variant_digests(condition: SqlExpression) -> Select:
 
 
 def _has_finding(rule: str) -> SqlExpression:
-    """Whether the last measurement of an attempt has it; a value, not a join of all with all."""
+    """Whether an attempt's last measurement has it; a scalar subquery avoids a full join."""
     columns = measurements.c
     has_rule = (" " + columns.found + " ").contains(f" {rule} ", autoescape=True)
     last = (
@@ -353,7 +353,7 @@ def _has_finding(rule: str) -> SqlExpression:
 
 
 def _last_measurement_matches(condition: SqlExpression) -> SqlExpression:
-    """Whether the last measurement of an attempt is like that."""
+    """Whether an attempt's last measurement meets the condition."""
     other = measurements.alias()
     last = select(func.max(other.c.number)).where(other.c.attempt == measurements.c.attempt)
     query = select(measurements.c.number).where(
@@ -368,14 +368,14 @@ def _last_measurement_matches(condition: SqlExpression) -> SqlExpression:
 
 
 class CountsSection(StoreSection):
-    """The part of an open store that counts."""
+    """The store's section for counts."""
 
     def count_findings(
         self, without: Collection[str] = (), period: TimeRange | None = None
     ) -> Counter[tuple[str | None, str]]:
-        """Attempts by the digest of their variant, None for sessions, and by what was found.
+        """Count attempts by the digest of their variant (None for sessions) and by rule found.
 
-        None is at a task in `without`; each began in the period.
+        Only attempts that started in the period, and none at a task in `without`.
         """
         columns = measurements.c
         last = select(func.max(columns.number)).group_by(columns.attempt)
@@ -393,7 +393,7 @@ class CountsSection(StoreSection):
         return finding_counts
 
     def list_passed_attempts(self) -> list[tuple[str, str | None]]:
-        """Attempts of experiments that changed something and passed, oldest first; their tasks."""
+        """List passing experiment attempts that changed files, with their tasks; oldest first."""
         table = attempts.c
         query = select_counted_attempts().with_only_columns(
             table.id, table.task_digest, maintain_column_froms=True
@@ -404,7 +404,7 @@ class CountsSection(StoreSection):
         return [tuple(row) for row in self._read(lambda on: on.execute(query).all())]
 
     def list_unchecked_attempts(self) -> list[UncheckedAttempt]:
-        """Attempts at tasks without an automatic check, oldest first."""
+        """List attempts at tasks without an automatic check, oldest first."""
         table = attempts.c
         query = select_counted_attempts().with_only_columns(
             table.id.label("attempt"), table.task_digest, table.number, maintain_column_froms=True
@@ -416,7 +416,7 @@ class CountsSection(StoreSection):
         return [UncheckedAttempt(**row) for row in rows]
 
     def count_filled_slots(self, experiment: Experiment) -> int:
-        """Places of an experiment that an attempt fills which the machine did not fail."""
+        """Count an experiment's slots with an attempt that was not a machine failure."""
         table = attempts.c
         places = (
             select(table.task_digest, table.variant, table.number)
@@ -430,6 +430,6 @@ class CountsSection(StoreSection):
 
 
 def _is_no_replay() -> SqlExpression:
-    """What repeats recorded answers is nobody's work, and nobody is asked about it."""
+    """Return the condition that excludes replays: they repeat recorded responses."""
     replays = select(variants.c.digest).where(variants.c.model.startswith("recorded:"))
     return attempts.c.variant.is_(None) | attempts.c.variant.not_in(replays)

@@ -1,4 +1,4 @@
-"""What reviewers taught: corrections, rules, vectors, what agents were told and what came again."""
+"""Corrections, team rules, vectors, agent context, repeated remarks and the review queue."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
 
 MAX_QUERIED_DIGESTS = 10_000
-"""Of more texts than this, it takes less time to read all vectors."""
+"""For more texts than this, reading all vectors is faster."""
 
 
 class MemorySection(StoreSection):
-    """The part of an open store that is about rules."""
+    """The store's section for team rules."""
 
     def learning_marker(self) -> tuple[object, ...]:
-        """Changes when there may be more to be learned.
+        """Return a marker that changes when there may be more to learn.
 
-        Facts are kept a moment before the pull requests they change: only when these are written,
-        and the inbox is let go, is all of it there to be read.
+        Facts are saved a moment before the pull requests they change: all of it can be read only
+        when these are written and the inbox is cleared.
         """
         source_tables = (events, pull_facts, tables.human_reviews, evaluations, reports)
         newest = (func.max(table.c.number) for table in source_tables)
@@ -63,7 +63,7 @@ class MemorySection(StoreSection):
         return tuple(self._read(lambda on: on.execute(query).one()))
 
     def finding_markers(self) -> dict[str, str]:
-        """By attempt, a name for what judges and checks said of it last."""
+        """Return, by attempt, a marker of its latest judge and check results."""
 
         def work(on: Connection) -> dict[str, str]:
             markers: dict[str, str] = {}
@@ -77,7 +77,7 @@ class MemorySection(StoreSection):
         return self._read(work)  # type: ignore[no-any-return]
 
     def fact_markers(self) -> dict[tuple[str, int], str]:
-        """By pull request, a name for what came in about it so far, whenever it happened."""
+        """Return, by pull request, a marker of the facts received about it so far."""
         table = pull_facts
         query = select(table.c.repo, table.c.pull, func.count(), func.max(table.c.number))
         query = query.where(table.c.pull.is_not(None)).group_by(table.c.repo, table.c.pull)
@@ -85,7 +85,7 @@ class MemorySection(StoreSection):
         return {(repo, pull): f"{count}.{newest}" for repo, pull, count, newest in rows}
 
     def save_rule(self, rule: TeamRule) -> None:
-        """Say a rule, or say it anew; its examples are added to those that are known."""
+        """Save a rule or its new version; its examples are added to the existing ones."""
 
         def work(on: Connection) -> None:
             fact_rows.append_fact(on, tables.learned_rules, ("id",), _rule_columns(rule))
@@ -94,11 +94,11 @@ class MemorySection(StoreSection):
         self._write(work)
 
     def save_examples(self, rule: TeamRule) -> None:
-        """Add a rule's examples; a rule that is known stays as people last put it."""
+        """Add a rule's examples; an existing rule stays as people last edited it."""
         self._write(lambda on: _add_examples(on, rule))
 
     def save_learned_rule(self, rule: TeamRule) -> None:
-        """Say a rule as it was learned, and its examples; what a person said of it stays."""
+        """Save a learned rule and its examples; a version edited by a person stays."""
         known = fact_rows.select_newest(tables.learned_rules, "id", id=rule.id)
 
         def work(on: Connection) -> None:
@@ -112,7 +112,7 @@ class MemorySection(StoreSection):
     def list_rules(
         self, *, repo: str | None = None, state: RuleState | None = None
     ) -> list[TeamRule]:
-        """As they are now, with their examples, oldest first; those of every repository too."""
+        """List current rules with examples, oldest first; with those of every repository."""
 
         def work(on: Connection) -> tuple[Sequence[bytes], Sequence[Any]]:
             query = fact_rows.select_newest(tables.learned_rules, "id")
@@ -141,7 +141,7 @@ class MemorySection(StoreSection):
     # Vectors
 
     def save_vectors(self, encoder: str, made: Mapping[str, NDArray[np.float32]]) -> None:
-        """By the digest of their texts; each once."""
+        """Save vectors by the digest of their texts; each once."""
         rows = [
             {"encoder": encoder, "digest": digest, "body": vector.astype("<f4").tobytes()}
             for digest, vector in made.items()
@@ -149,7 +149,7 @@ class MemorySection(StoreSection):
         self._write(lambda on: fact_rows.insert_new_rows(on, tables.vectors, rows))
 
     def load_vectors(self, encoder: str, digests: Sequence[str]) -> dict[str, NDArray[np.float32]]:
-        """Those that an encoder made of some texts."""
+        """Load an encoder's vectors of some texts, by digest."""
         import numpy as np
 
         table = tables.vectors
@@ -171,7 +171,7 @@ class MemorySection(StoreSection):
     # What came again
 
     def save_repeats(self, found: Sequence[RepeatedRemark]) -> None:
-        """Add what is held now; what is held already is not said twice."""
+        """Save repeated remarks in their current state; unchanged ones are not added again."""
         rows = [
             {
                 "key": short_column_text(one.key),
@@ -189,7 +189,7 @@ class MemorySection(StoreSection):
     def list_repeats(
         self, *, repo: str | None = None, pull: int | None = None
     ) -> list[RepeatedRemark]:
-        """As they are held now, in the order they were found."""
+        """List repeated remarks in their current state, in the order they were found."""
         table = tables.repeats
         query = fact_rows.select_newest(
             table, "key", "rule", repo=short_column_text(repo), pull=pull
@@ -197,7 +197,7 @@ class MemorySection(StoreSection):
         return self._load_records(query, RepeatedRemark)
 
     def count_compared(self, repo: str | None = None) -> int:
-        """Agents' pull requests whose remarks were held against what had been said before."""
+        """Count agents' pull requests whose remarks were compared with earlier ones."""
         last = select(func.max(deliveries.c.number)).group_by(deliveries.c.attempt)
         query = select(func.count()).select_from(pulls)
         query = query.join(deliveries, deliveries.c.attempt == pulls.c.attempt)
@@ -209,7 +209,7 @@ class MemorySection(StoreSection):
     # What agents were told
 
     def save_offer(self, made: ContextRecord) -> ContextRecord:
-        """Say what was told of some work: it counts with all that was told of it before."""
+        """Save which rules some work was given; they are merged with those given before."""
         table = tables.offers
         query = fact_rows.select_newest(
             table, "repo", "key", repo=short_column_text(made.repo), key=short_column_text(made.key)
@@ -238,7 +238,7 @@ class MemorySection(StoreSection):
     def list_offers(
         self, repo: str | None = None, keys: Sequence[str] | None = None
     ) -> list[ContextRecord]:
-        """As they count now, in the order they were made; those of some work by its keys."""
+        """List the current agent context records, in order; `keys` selects some work."""
         query = fact_rows.select_newest(tables.offers, "repo", "key", repo=short_column_text(repo))
         if keys is not None:
             query = query.where(tables.offers.c.key.in_([short_column_text(key) for key in keys]))
@@ -247,7 +247,7 @@ class MemorySection(StoreSection):
     # Corrections
 
     def save_corrections(self, found: Sequence[Correction]) -> None:
-        """Add corrections, or what is newly said of them."""
+        """Save corrections or their new state."""
         rows = [
             {
                 "id": one.id,
@@ -265,7 +265,7 @@ class MemorySection(StoreSection):
     def list_corrections(
         self, *, repo: str | None = None, pull: int | None = None
     ) -> list[Correction]:
-        """As they are now, oldest first, without those that were withdrawn."""
+        """List current corrections, oldest first, without withdrawn ones."""
         table = tables.corrections
         query = fact_rows.select_newest(table, "id", repo=short_column_text(repo), pull=pull)
         return [one for one in self._load_records(query, Correction) if not one.withdrawn]
@@ -292,12 +292,12 @@ def _add_examples(on: Connection, rule: TeamRule) -> None:
 
 
 class ReviewSection(StoreSection):
-    """The part of an open store that is the review queue."""
+    """The store's section for the review queue."""
 
     def save_review(self, review: HumanReview) -> None:
-        """Add answers, whole or as far as they go; of one person and item the newest count.
+        """Save finished answers or a draft; the newest of a person and item count.
 
-        A draft that is late, and kept after the answers were, changes nothing.
+        A draft that arrives after the finished answers changes nothing.
         """
         columns = {
             "item": short_column_text(review.item),
@@ -317,7 +317,7 @@ class ReviewSection(StoreSection):
     def list_reviews(
         self, *, item: str | None = None, reviewer: str | None = None
     ) -> list[HumanReview]:
-        """Those that count, in the order they were given: answers, and drafts of who has none."""
+        """List the reviews that count, in order: finished answers, else the person's draft."""
         table = human_reviews
         filters = {
             table.c.item: short_column_text(item),
@@ -334,7 +334,7 @@ class ReviewSection(StoreSection):
         return self._load_records(query, HumanReview)
 
     def add_assignment(self, one: ReviewAssignment) -> None:
-        """From now on it is this person's turn as well."""
+        """Assign an item to one more reviewer."""
         columns = {
             "item": short_column_text(one.item),
             "reviewer": short_column_text(one.reviewer),
@@ -344,7 +344,7 @@ class ReviewSection(StoreSection):
         self._write(lambda on: on.execute(insert(review_assignments), columns) and None)
 
     def list_assignments(self) -> list[ReviewAssignment]:
-        """All that ever were, in the order they were made."""
+        """List all assignments ever made, in order."""
         table = review_assignments
         fields = [table.c[name] for name in ReviewAssignment.__struct_fields__]
         query = select(*fields).order_by(table.c.number)

@@ -1,4 +1,4 @@
-"""What numbers are made of: narrow columns of many attempts at once, and no body of theirs."""
+"""The columns that metrics are computed from: many attempts at once, without bodies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class TextColumn(Record):
-    """For each row, which of the few texts it has; None is one of them where it has none."""
+    """A column of texts with few distinct values, as codes; None is a label for missing text."""
 
     codes: Any
     labels: tuple[Any, ...]
@@ -44,14 +44,14 @@ class TextColumn(Record):
         return [labels[code] for code in self.codes.tolist()]
 
     def each(self, number: Callable[[Any], float | None]) -> Array:
-        """What each row's text counts as, NaN for None; every text is looked at once."""
+        """Map each row's text to a number, NaN for None; `number` is called once per label."""
         import numpy as np
 
         numbers: Array = np.array([number(label) for label in self.labels], np.float64)[self.codes]
         return numbers
 
     def are(self, texts: Collection[str]) -> Array:
-        """Where the text is one of these."""
+        """Return a mask of the rows whose text is one of these."""
         import numpy as np
 
         mask: Array = np.array([label in texts for label in self.labels], np.bool_)[self.codes]
@@ -68,7 +68,7 @@ class TextColumn(Record):
         return TextColumn(codes=self.codes, labels=tuple(map(meaning, self.labels)))
 
     def otherwise(self, other: TextColumn) -> TextColumn:
-        """The other's text where there is none."""
+        """Fill missing texts from another column."""
         import numpy as np
 
         codes = np.where(self.known(), self.codes, other.codes + len(self.labels))
@@ -76,19 +76,19 @@ class TextColumn(Record):
 
 
 Column = Any
-"""An array of numbers, NaN where one is not known, or texts."""
+"""An array of numbers, NaN if unknown, or a `TextColumn`."""
 
 
 class AttemptColumns(Record):
-    """Rows of attempts, column by column."""
+    """Rows of attempts, stored by column."""
 
     attempts: list[str]
-    """Whose they are."""
+    """The attempt id of each row."""
     held: dict[str, Column]
 
 
 def make_text_column(values: Sequence[Any]) -> TextColumn:
-    """A column of texts, row by row."""
+    """Build a column of texts from row values."""
     import numpy as np
 
     places = number_by_first_use()
@@ -97,7 +97,7 @@ def make_text_column(values: Sequence[Any]) -> TextColumn:
 
 
 def number_by_first_use() -> defaultdict[Any, int]:
-    """Whoever is looked up first is 0, the next other one 1."""
+    """Return a dictionary that numbers keys by first lookup: 0, 1, …."""
     places: defaultdict[Any, int] = defaultdict()
     places.default_factory = places.__len__
     return places
@@ -106,9 +106,9 @@ def number_by_first_use() -> defaultdict[Any, int]:
 def collect_columns(
     parts: Iterator[Sequence[Sequence[Any]]], kinds: Mapping[str, bool]
 ) -> AttemptColumns:
-    """Rows, some at a time, whose first value is their attempt; `kinds` says which are texts.
+    """Collect rows into columns; the first value is the attempt, `kinds` says which are texts.
 
-    Values are packed as they come: as Python's own they take more than ten times the room.
+    Values are packed as they arrive: Python objects take more than ten times the memory.
     """
     import numpy as np
 
@@ -120,9 +120,7 @@ def collect_columns(
         attempts.extend(first)
         for name, values in zip(kinds, columns, strict=True):
             pieces_by_name[name].append(
-                np.fromiter(map(places[name].__getitem__, values), np.int32, len(values))
-                if name in places
-                else np.array(values, np.float64)
+                _pack_texts(values, places[name]) if name in places else _pack_numbers(values)
             )
     arrays: dict[str, Column] = {}
     for name, pieces in pieces_by_name.items():
@@ -135,10 +133,30 @@ def collect_columns(
     return AttemptColumns(attempts=attempts, held=arrays)
 
 
-def align_columns(part: AttemptColumns, at: Array, rows: int) -> dict[str, Column]:
-    """What is known of some rows as columns of all: `at` is the place of each, -1 for none.
+def _pack_texts(values: Sequence[Any], places: Mapping[Any, int]) -> Array:
+    import numpy as np
 
-    Of several with one place the last counts.
+    if values.count(values[0]) == len(values):
+        return np.full(len(values), places[values[0]], np.int32)
+    return np.fromiter(map(places.__getitem__, values), np.int32, len(values))
+
+
+def _pack_numbers(values: Sequence[Any]) -> Array:
+    """NaN where nothing is known; numpy itself takes ten times as long for that."""
+    import numpy as np
+
+    unknown, size = values.count(None), len(values)
+    if unknown == size:
+        return np.full(size, np.nan)
+    if unknown:
+        values = [np.nan if value is None else value for value in values]
+    return np.fromiter(values, np.float64, size)
+
+
+def align_columns(part: AttemptColumns, at: Array, rows: int) -> dict[str, Column]:
+    """Expand columns of some rows to all rows: `at` is the place of each, -1 for none.
+
+    If several have the same place, the last counts.
     """
     import numpy as np
 
@@ -156,7 +174,7 @@ def align_columns(part: AttemptColumns, at: Array, rows: int) -> dict[str, Colum
 
 
 def find_row_places(part: AttemptColumns, places: Mapping[str, int]) -> Array:
-    """Where each row's attempt stands; -1 where it does not count."""
+    """Return the place of each row's attempt; -1 if it does not count."""
     import numpy as np
 
     row_numbers = map(places.get, part.attempts, repeat(-1))
@@ -164,7 +182,7 @@ def find_row_places(part: AttemptColumns, places: Mapping[str, int]) -> Array:
 
 
 def find_last_rows(at: Array, *keys: TextColumn) -> Array:
-    """The rows that count, in their order: the last of each place and of each of the keys."""
+    """Return the rows that count, in order: the last of each place and combination of keys."""
     import numpy as np
 
     placed = np.flatnonzero(at >= 0)[::-1]
@@ -175,7 +193,7 @@ def find_last_rows(at: Array, *keys: TextColumn) -> Array:
 
 
 def divide_known(sums: Array, counts: Array) -> Array:
-    """The mean of each place, NaN where nothing is counted."""
+    """Return the mean of each place; NaN if its count is 0."""
     import numpy as np
 
     means: Array = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
@@ -183,9 +201,9 @@ def divide_known(sums: Array, counts: Array) -> Array:
 
 
 class RowPlacer:
-    """Finds the attempts of one list of scores after another in the places of a table.
+    """Maps the attempts of score lists to their places in a table.
 
-    One review gives many scores, so that a list is often that of the score before it.
+    One review gives many scores, so a list often equals the previous one and is reused.
     """
 
     def __init__(self, places: Mapping[str, int]) -> None:
@@ -195,13 +213,13 @@ class RowPlacer:
         self._at: Array | None = None
 
     def find_places(self, part: AttemptColumns) -> Array:
-        """Where each row's attempt stands; -1 where it does not count."""
+        """Return the place of each row's attempt; -1 if it does not count."""
         if self._at is None or part.attempts != self._attempts:
             self._attempts, self._at = part.attempts, find_row_places(part, self._places)
         return self._at
 
     def find_newest(self, part: AttemptColumns) -> tuple[Array, Array]:
-        """The places of the last values of each attempt and person, and those values."""
+        """Return the places of each attempt's and person's last values, and those values."""
         import numpy as np
 
         at = self.find_places(part)
@@ -233,27 +251,27 @@ DELIVERY_FIELDS = tuple(
 
 
 class AttemptSpan(Record):
-    """Which attempts: those of some variants, of some time, or a few by their ids."""
+    """Which attempts: those of some variants, of a period, or some by id."""
 
     attempts: tuple[str, ...] | None = None
-    """Ids; each of them counts then, also an earlier try."""
+    """Ids; all of them count then, also earlier tries."""
     variants: tuple[str, ...] | None = None
-    """Digests; None is any, and any session too."""
+    """Digests; None means any variant, and sessions too."""
     since: datetime | None = None
     until: datetime | None = None
-    """The first moment that is not in it."""
+    """End of the period, exclusive."""
 
 
 class MetricsSection(StoreSection):
-    """The part of an open store that metrics are made of."""
+    """The store's section for metrics."""
 
     def __init__(self, read: TransactionRunner, write: TransactionRunner) -> None:
         super().__init__(read, write)
         self._unsaved: dict[tuple[str, str], tuple[Any, ...]] = {}
-        """Measurements of a store that can only be read, by attempt and basis."""
+        """Measurements of a read-only store, by attempt and basis."""
 
     def hold_measurements(self, made: Sequence[Mapping[str, Any]]) -> None:
-        """Keep rows of `measurements` in memory, while the store is open."""
+        """Hold rows of `measurements` in memory while the store is open."""
         for row in made:
             pairs = ((row[f"{name}_hits"], row[f"{name}_of"]) for name in RATE_NAMES)
             shares = (hits / of if of else None for hits, of in pairs)
@@ -261,7 +279,7 @@ class MetricsSection(StoreSection):
             self._unsaved[row["attempt"], row["basis"]] = (row["attempt"], *columns, *shares)
 
     def load_attempt_columns(self, span: AttemptSpan) -> AttemptColumns:
-        """With the grade that counts and the session; moments are microseconds since 1970."""
+        """Load attempts with the grade that counts and the session; times in µs since 1970."""
         attempts, grades, sessions = schema.attempts, schema.grades, schema.sessions
         selected: list[SqlExpression] = [attempts.c[name] for name in ATTEMPT_FIELDS]
         selected[ATTEMPT_FIELDS.index("started")] = type_coerce(
@@ -274,7 +292,7 @@ class MetricsSection(StoreSection):
         return self._load_columns(query.where(*_span_conditions(span)).order_by(None))
 
     def load_measurement_columns(self, span: AttemptSpan) -> AttemptColumns:
-        """All that were made of them, on whatever basis, the newest last; rates as shares."""
+        """Load all measurements, on any basis, the newest last; rates as shares."""
         table = schema.measurements
         shares = [
             (table.c[f"{name}_hits"] / func.nullif(table.c[f"{name}_of"], 0)).label(name)
@@ -288,16 +306,21 @@ class MetricsSection(StoreSection):
         return self._load_columns(query, list(self._unsaved.values()))
 
     def load_delivery_columns(self, span: AttemptSpan) -> AttemptColumns:
-        """All that were told, the newest of an attempt last."""
+        """Load all deliveries, the newest of an attempt last."""
         query = select_within(span, schema.deliveries, DELIVERY_FIELDS)
         return self._load_columns(query.order_by(schema.deliveries.c.number))
 
+    def has_deliveries(self) -> bool:
+        """Whether anything is known of what people did with some work."""
+        query = select(schema.deliveries.c.number).limit(1)
+        return bool(self._read(lambda on: on.execute(query).first() is not None))
+
     def load_check_columns(self) -> AttemptColumns:
-        """The failure modes that checks of changes told of and looked for, the newest last."""
+        """Load the failure modes that change checks found and looked for, newest last."""
         return self._load_columns(_select_checked_modes().order_by(schema.reports.c.number))
 
     def load_plan_columns(self) -> AttemptColumns:
-        """Of attempts that are plans: whether the plan passed, and whether a task was sent back."""
+        """Load, for attempts that are plans, whether they passed, and retries with their cost."""
         plans, tries = schema.plans, schema.executions
         counts = (
             select(
@@ -323,7 +346,7 @@ class MetricsSection(StoreSection):
         return self._load_columns(query.order_by(plans.c.number))
 
     def list_checked_modes(self, attempts: Collection[str]) -> list[tuple[str, Any, Any]]:
-        """Attempt, mode and source, by the newest check of each of these attempts' changes."""
+        """List attempt, mode and source, from the newest change check of each attempt."""
         chosen = _select_checked_modes().subquery()
         query = select(chosen.c.attempt, chosen.c.checked_modes).order_by(chosen.c.number)
         newest = self._newest_values(query, chosen.c.attempt, attempts)
@@ -335,7 +358,7 @@ class MetricsSection(StoreSection):
         return [(attempt, mode, source) for attempt, (mode, _, source) in tokens if mode]
 
     def list_regressed_attempts(self, attempts: Collection[str]) -> list[str]:
-        """Those whose newest delivery says that they were taken back or repaired."""
+        """List the attempts whose newest delivery says that they were reverted or fixed."""
         table = schema.deliveries
         query = select(table.c.attempt, table.c.regressed).order_by(table.c.number)
         newest = self._newest_values(query, table.c.attempt, attempts)
@@ -344,7 +367,7 @@ class MetricsSection(StoreSection):
     def _newest_values(
         self, query: Select, key: SqlExpression, attempts: Collection[str]
     ) -> dict[str, Any]:
-        """By attempt, of rows of an attempt and a value in their order: the last."""
+        """Return the last value by attempt, from a query for attempt and value."""
         queries = [query.where(key.in_(part)) for part in fact_rows.split_values(list(attempts))]
 
         def work(on: Connection) -> dict[str, Any]:
@@ -354,14 +377,14 @@ class MetricsSection(StoreSection):
         return newest
 
     def load_tasks(self) -> dict[str, Task]:
-        """By digest, as they were saved last, and in that order."""
+        """Load tasks by digest, each as saved last, in the order of saving."""
         table = schema.tasks
         return {
             key: unpack_record(body, Task) for key, body in self._newest_bodies(table, "digest")
         }
 
     def load_variants(self) -> dict[str, Variant]:
-        """By digest, as they were saved last, and in that order."""
+        """Load variants by digest, each as saved last, in the order of saving."""
         table = schema.variants
         return {
             key: unpack_record(body, Variant) for key, body in self._newest_bodies(table, "digest")
@@ -381,7 +404,7 @@ class MetricsSection(StoreSection):
 
 
 def _select_checked_modes() -> Select:
-    """By attempt; a check of a pull request's newest commit is about the work behind it."""
+    """Select checked modes by attempt; a check of a pull request's head counts for its attempt."""
     reports, pulls = schema.reports, schema.pulls
     return (
         select(
@@ -400,7 +423,7 @@ def _select_checked_modes() -> Select:
 def load_columns(
     on: Connection, query: Select, more: Sequence[tuple[Any, ...]] = ()
 ) -> AttemptColumns:
-    """Straight from the driver: rows of its wrapper would take more than their content."""
+    """Load columns straight from the driver; row objects would take more memory than values."""
     kinds = {column.name or "": isinstance(column.type, Text) for column in query.selected_columns}
     kinds.pop(next(iter(kinds)))
     parts = _fetch_parts(on.execute(query).cursor)
@@ -427,7 +450,7 @@ def _span_conditions(span: AttemptSpan) -> list[SqlExpression]:
 
 
 def select_within(span: AttemptSpan, table: Table, names: Collection[str]) -> Select:
-    """Some columns of a table about attempts, for those of a span."""
+    """Select columns of a table about attempts, for the attempts of a span."""
     query = select(table.c.attempt, *(table.c[name] for name in names))
     if span.attempts is not None:
         return query.where(table.c.attempt.in_(span.attempts))

@@ -1,7 +1,7 @@
-"""Bring a database, new or old, to the schema of this closeloop: one path for both.
+"""Migrate a database, new or old, to the schema of this closeloop.
 
 The baseline is SQL in `baseline.sql`; each later migration is a `Migration` after it. It runs once,
-whole or not at all, and is never edited after a release: the next change is the next migration.
+in one transaction, and is never edited after a release: the next change is the next migration.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from closeloop.store.sql_expressions import LargeBinary, Text, text, tuple_
 from closeloop.store.sql_statements import Table, insert, select, update
 
 BASELINE_NUMBER = 20
-"""Nineteen schemas before it were never released."""
+"""Number of the baseline: the nineteen schemas before it were never released."""
 CHANGING_TABLES = ("inbox", "jobs", "places", "pulls", "search_documents")
-"""Tables that are no facts: work in hand, and what is made of facts."""
+"""Tables whose rows may change: work in progress, and data derived from facts."""
 DIALECT_WORDS = {
     "sqlite": {
         "{number}": "INTEGER PRIMARY KEY",
@@ -58,7 +58,7 @@ SEARCH_STATEMENTS = {
         "CREATE INDEX search_words_by_word ON search_words USING gin (words)",
     ),
 }
-"""The index of words, which each engine has in its own way; no query builder knows it."""
+"""The full-text index, which is specific to each engine and not in the query builder."""
 
 TABLE_NAMES = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite~_%'"
@@ -74,13 +74,13 @@ class Migration(Record):
 
     statements: tuple[str, ...]
     engine_statements: dict[str, tuple[str, ...]] = {}
-    """By engine, what only that one understands; they come last."""
+    """Statements for one engine only, by engine; they run last."""
     facts: tuple[str, ...] = ()
-    """Tables whose rows the database itself then refuses to change."""
+    """Tables whose rows the database then refuses to change."""
 
 
 def _read_baseline() -> Migration:
-    """The schema of the first release. Work in hand and what is made of facts may change."""
+    """Read the schema of the first release. All tables hold facts except `CHANGING_TABLES`."""
     text = Path(__file__).with_name("baseline.sql").read_text(encoding="utf-8")
     sql = re.sub(r"^ *--.*\n", "", text, flags=re.MULTILINE)
     statements = tuple(one.strip() for one in sql.split(";") if one.strip())
@@ -93,14 +93,15 @@ MIGRATIONS = (_read_baseline(),)
 
 
 def newest_schema() -> int:
-    """The number of the schema that this closeloop makes."""
+    """Return the number of this closeloop's schema."""
     return BASELINE_NUMBER + len(MIGRATIONS) - 1
 
 
 def migrate_schema(database: Database, where: str) -> bool:
-    """Return whether there was anything to do. Safe from several processes at once.
+    """Migrate the schema; return whether there was anything to do.
 
-    BadInput for a database that is not ours to use.
+    Safe from several processes at once. Raises BadInput for a database of another program or
+    version.
     """
     with database.begin() as connection:
         if _schema_version(connection, where) == newest_schema():
@@ -122,7 +123,7 @@ def migrate_schema(database: Database, where: str) -> bool:
 
 
 def require_current_schema(database: Database, where: str) -> None:
-    """BadInput where a database that can only be read is not of this closeloop's schema."""
+    """Raise BadInput if a read-only database does not have this closeloop's schema."""
     with database.begin() as connection:
         version = _schema_version(connection, where)
     if version < newest_schema():
@@ -171,7 +172,7 @@ _VERBS = ("update", "delete")
 
 
 def protection_statements(table: str, dialect: str) -> list[str]:
-    """Statements that make the database refuse to change a fact, whoever asks."""
+    """Return statements that make the database refuse to change rows of a table."""
     if dialect == "sqlite":
         return [
             f"CREATE TRIGGER {table}_no_{verb} BEFORE {verb} ON {table} "
@@ -191,7 +192,7 @@ def protection_statements(table: str, dialect: str) -> list[str]:
 def allow_changes(connection: Connection, tables: Sequence[str]) -> Iterator[None]:
     """Lift the triggers of some tables; nobody else sees the tables without them.
 
-    Both engines undo it with the transaction, so that a kill leaves the triggers in place.
+    Both engines roll it back with the transaction, so a kill leaves the triggers in place.
     """
     sqlite = connection.dialect == "sqlite"
     for table in tables:
@@ -218,28 +219,28 @@ BATCH_ROWS = 100
 UNTOUCHED_TABLES = frozenset(
     {"closeloop_migrations", "jobs", "logins", "purges", "search_documents", "vectors"}
 )
-"""They hold numbers, names of processes and hashes only."""
+"""Tables that contain only numbers, names of processes and hashes."""
 IDENTITY_COLUMNS = """
     attempt before digest evaluation experiment grading hash id item judge key parent reference
     request response sha task task_digest token trace variant
 """
-"""Columns by which records find each other: ids and digests."""
+"""Columns by which records refer to each other: ids and digests."""
 NON_IDENTITY_COLUMNS = {
     "attempt_bodies": {"trace"},
     "orchestrator_plans": {"request"},
     "subagent_executions": {"trace"},
 }
-"""Columns that are named like one and hold a text or a body."""
+"""Columns with such a name that hold a text or a body."""
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 RewriteValue = Callable[[Any], Any]
-"""Return a text, bytes or a decoded value without the secret, and itself where there is none."""
+"""Returns a text, bytes or a decoded value without the secret; the same object if it has none."""
 
 
 def rewrite_tables(
     connection: Connection, rewrite: RewriteValue, *, leave: Collection[str] = (), dry: bool
 ) -> dict[str, int]:
-    """Rewrite every record of every table but some; how many records changed in which table."""
+    """Rewrite every record of every table except `leave`; return the changed records by table."""
     tables = [
         table
         for name, table in schema.metadata.tables.items()
@@ -258,7 +259,7 @@ def rewrite_tables(
 
 
 def erase_old_bytes(reader: Database, database: Database, tables: Collection[str]) -> None:
-    """Let the database forget what rows held before: its free pages, its log, its dead rows."""
+    """Erase old row contents from the database: free pages, log, dead rows."""
     reader.dispose()  # SQLite shortens no log that a connection still reads
     if database.dialect == "sqlite":
         if database.path == MEMORY:
@@ -298,7 +299,7 @@ def _rewrite_rows(
 
 
 def _secret_columns(table: Table) -> list[Any]:
-    """The columns that may hold a secret."""
+    """Return the columns that may contain a secret."""
     identities = {*IDENTITY_COLUMNS.split()} - NON_IDENTITY_COLUMNS.get(table.name, set())
     return [
         column
@@ -310,7 +311,7 @@ def _secret_columns(table: Table) -> list[Any]:
 
 
 def _iterate_rows(connection: Connection, table: Table) -> Iterator[Any]:
-    """All rows, some at a time: their keys are read first, as rows change on the way."""
+    """Yield all rows in batches; keys are read first, because rows change meanwhile."""
     columns = _secret_columns(table)
     if not columns:
         return
@@ -323,7 +324,7 @@ def _iterate_rows(connection: Connection, table: Table) -> Iterator[Any]:
 
 
 def _rewrite_value(value: Any, rewrite: RewriteValue) -> Any:
-    """A column's value without the secret; itself where there is none."""
+    """Return a column's value without the secret; the same object if it has none."""
     if isinstance(value, str):
         return rewrite(value)
     if not isinstance(value, bytes):
@@ -337,7 +338,7 @@ def _rewrite_value(value: Any, rewrite: RewriteValue) -> Any:
 
 
 def _rewrite_content(content: bytes, rewrite: RewriteValue) -> bytes:
-    """A record in msgpack, or else bytes as they came over the network."""
+    """Rewrite a record in msgpack, or raw bytes from the network."""
     try:
         record = msgspec.msgpack.decode(content)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -350,7 +351,7 @@ def _rewrite_content(content: bytes, rewrite: RewriteValue) -> bytes:
 
 
 def _rewrite_packed_parts(value: Any, rewrite: RewriteValue) -> Any:
-    """A record whose packed parts are rewritten too, as those of sub-agents' exchanges."""
+    """Rewrite the packed parts of a record too, such as sub-agents' exchanges."""
     match value:
         case bytes():
             return _rewrite_value(value, rewrite)
@@ -365,7 +366,7 @@ def _rewrite_packed_parts(value: Any, rewrite: RewriteValue) -> Any:
 
 
 class PurgeSection(StoreSection):
-    """The part of an open store that takes secrets out of it."""
+    """The store's section for removing secrets."""
 
     def __init__(
         self,
@@ -382,10 +383,10 @@ class PurgeSection(StoreSection):
         tombstone: Callable[[dict[str, int]], Purge],
         leave: Collection[str] = (),
     ) -> Purge | None:
-        """Rewrite all records and add a tombstone, in one transaction; None where none changed.
+        """Rewrite all records and add a tombstone, in one transaction; None if none changed.
 
-        The tombstone is made of the records by table. Old bytes are erased afterwards, also those
-        of an earlier purge that was cut short there.
+        The tombstone is made from the counts by table. Old bytes are erased afterwards, also
+        those of an earlier purge that was interrupted there.
         """
 
         def work(on: Connection) -> Purge | None:
@@ -401,12 +402,12 @@ class PurgeSection(StoreSection):
         return purge
 
     def count_records(self, rewrite: RewriteValue) -> dict[str, int]:
-        """How many records of which table would change."""
+        """Count the records of each table that would change."""
         places: dict[str, int] = self._read(lambda on: rewrite_tables(on, rewrite, dry=True))
         return places
 
     def list_purges(self) -> list[Purge]:
-        """All tombstones, the newest first."""
+        """List all tombstones, newest first."""
         query = select(purges).order_by(purges.c.number.desc())
         rows = self._read(lambda on: on.execute(query).all())
         return [

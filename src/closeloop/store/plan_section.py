@@ -1,4 +1,4 @@
-"""Orchestrated plans: what was to be done, every try, every verdict, and how it ended."""
+"""Orchestrated plans: the plan, every try, every verdict, and the result."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _TASK_TOTALS = text(
 
 
 def load_grades(connection: Connection, plans: Collection[str]) -> dict[str, PlanGrade]:
-    """Of some plans, by their ids."""
+    """Load the grades of plans, by plan id."""
     rows = connection.execute(_GRADES, {"plans": list(plans)}).mappings() if plans else ()
     return {
         row["plan"]: PlanGrade(
@@ -104,7 +104,7 @@ def load_grades(connection: Connection, plans: Collection[str]) -> dict[str, Pla
 
 
 def load_trend(connection: Connection, days: int) -> PlanTrend:
-    """The last days on which plans ended and tries were judged, the newest first."""
+    """Load the last days on which plans ended and tries were judged, newest first."""
     graded = connection.execute(_GRADE_TREND).mappings().all()
     judged = connection.execute(_QUALITY_TREND).mappings().all()
     return PlanTrend(
@@ -118,7 +118,7 @@ def load_trend(connection: Connection, days: int) -> PlanTrend:
 
 
 def load_totals(connection: Connection) -> PlanTotals:
-    """All plans that ended."""
+    """Load the totals of all plans that ended."""
     return _build_totals(connection.execute(_GRADE_TREND).mappings().all(), connection)
 
 
@@ -133,7 +133,7 @@ def _build_totals(graded: Sequence[Any], connection: Connection) -> PlanTotals:
 
 
 def _sum_grades(rows: Sequence[Any]) -> dict[str, Any]:
-    """How many plans, how many of them passed, and how many have each letter."""
+    """Count the plans, those that passed, and those of each letter grade."""
     letters: Counter[str] = Counter()
     for row in rows:
         letters[row["grade"] or ""] += row["plans"]
@@ -167,28 +167,26 @@ def _quality_day(row: Mapping[str, Any]) -> PlanQualityDay:
 #
 # A row is there only where the form that is shown differs from what the agent left.
 
-BATCH_ROWS = 200
-
 
 class ExactPatch(Record):
-    """What a try of a sub-agent changed, byte for byte."""
+    """The exact change of a sub-agent's try, byte for byte."""
 
     patch: str
     files: tuple[str, ...] = ()
 
 
 def exact_change_row(attempt: str, change: Change | None) -> dict[str, Any]:
-    """The row with the exact change of an attempt."""
+    """Return the row with the exact change of an attempt."""
     return {"owner": f"attempt/{attempt}", "body": pack_record(change or Change())}
 
 
 def load_exact_change(connection: Connection, attempt: str) -> bytes | None:
-    """The exact change of an attempt; None where the one that is shown is exact."""
+    """Load the exact change of an attempt; None if the displayed one is exact."""
     return _load_body(connection, f"attempt/{attempt}")
 
 
 def split_execution(execution: SubtaskExecution) -> tuple[SubtaskExecution, dict[str, Any] | None]:
-    """The try as it may be shown, and the row with its exact patch where that differs."""
+    """Return the redacted try, and the row with its exact patch, None if that is the same."""
     from closeloop.text.redaction import redact_patch, redact_path
 
     patch, files = redact_patch(execution.patch), tuple(map(redact_path, execution.files))
@@ -200,13 +198,13 @@ def split_execution(execution: SubtaskExecution) -> tuple[SubtaskExecution, dict
 
 
 def load_exact_patch(connection: Connection, execution: SubtaskExecution) -> ExactPatch | None:
-    """The exact patch of a try; None where the one that is shown is exact."""
+    """Load the exact patch of a try; None if the displayed one is exact."""
     body = _load_body(connection, _try_owner(execution))
     return None if body is None else unpack_record(body, ExactPatch)
 
 
 def insert_exact_patches(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-    """Keep exact patches; those that are known stay as they are."""
+    """Save exact patches; existing ones stay unchanged."""
     fact_rows.insert_new_rows(connection, private_bodies, rows)
 
 
@@ -221,7 +219,7 @@ def _try_owner(execution: SubtaskExecution) -> str:
 
 
 class PlanSection(StoreSection):
-    """The part of an open store that is about orchestrated plans."""
+    """The store's section for orchestrated plans."""
 
     def save_plan(self, plan: Orchestration) -> None:
         columns = {
@@ -235,7 +233,7 @@ class PlanSection(StoreSection):
         self._write(lambda on: fact_rows.append_fact(on, tables.plans, ("id",), columns))
 
     def save(self, tried: Sequence[SubtaskResult], assessed: Sequence[SubtaskAssessment]) -> None:
-        """Tries and verdicts in one transaction; a try that is known already stays as it is."""
+        """Save tries and verdicts in one transaction; an existing try stays unchanged."""
         split_executions = [split_execution(one.execution) for one in tried]
         executions = [
             _execution_columns(replace(one, execution=shown))
@@ -253,7 +251,7 @@ class PlanSection(StoreSection):
         self._write(work)
 
     def save_ending(self, plan: Orchestration, ending: OrchestrationResult) -> None:
-        """Add how it ended, and a row for every task that nobody tried."""
+        """Save a plan's result, and a row for every task that was not tried."""
         columns = {
             "id": plan.id,
             "at": ending.at,
@@ -278,7 +276,7 @@ class PlanSection(StoreSection):
     def list_plans(
         self, limit: int, among: Collection[str] | None = None
     ) -> list[OrchestrationRow]:
-        """The newest first, of all or of some."""
+        """List plans, newest first, all or those in `among`."""
         table, tries = tables.plans, tables.executions
         first = select(table).where(table.c.state == "begun").order_by(table.c.number.desc())
         if among is not None:
@@ -310,33 +308,33 @@ class PlanSection(StoreSection):
         ]
 
     def count_plans(self) -> int:
-        """How many there are, ended or not."""
+        """Count all plans, ended or not."""
         begun = select(func.count()).where(tables.plans.c.state == "begun")
         count: int = self._read(lambda on: on.execute(begun).scalar()) or 0
         return count
 
     def load_grade(self, plan: str) -> PlanGrade | None:
-        """Of one plan that has ended."""
+        """Load the grade of a plan that has ended; None otherwise."""
         grades: dict[str, PlanGrade] = self._read(lambda on: load_grades(on, [plan]))
         return grades.get(plan)
 
     def load_trend(self, days: int) -> PlanTrend:
-        """Grades of plans, and what judges said of tries, by day."""
+        """Load grades of plans and judges' verdicts on tries, by day."""
         trend: PlanTrend = self._read(lambda on: load_trend(on, days))
         return trend
 
     def load_totals(self) -> PlanTotals:
-        """What came of all plans that ended."""
+        """Load the totals of all plans that ended."""
         totals: PlanTotals = self._read(load_totals)
         return totals
 
     def running_plan_ids(self) -> frozenset[str]:
-        """The ids of those that somebody carries out now."""
+        """Return the ids of plans that are being carried out."""
         keys = [key.split("/") for key in self._read(fact_rows.list_claimed_jobs)]
         return frozenset(key[1] for key in keys if key[0] == "plan")
 
     def resolve_plan_id(self, start: str) -> str:
-        """The id that is, or alone begins with, what a person typed."""
+        """Return the id that equals, or is the only one to begin with, what a person typed."""
         table = tables.plans
         near = select(table.c.id).where(table.c.id >= start, table.c.id < start + "\U0010ffff")
         ids = self._read(lambda on: list(on.execute(near.distinct().limit(3)).scalars()))
@@ -349,7 +347,7 @@ class PlanSection(StoreSection):
         return start if start in ids else str(ids[0])
 
     def load_exact_story(self, plan: str) -> OrchestrationHistory:
-        """The same with the patches byte for byte: to go on with it, never to show it."""
+        """Load a plan's history with exact patches: to continue it, never to display it."""
         story = self.load_story(plan)
 
         def with_exact_patch(one: SubtaskTry, on: Connection) -> SubtaskTry:
@@ -363,7 +361,7 @@ class PlanSection(StoreSection):
         return replace(story, tries=tries)
 
     def load_story(self, plan: str) -> OrchestrationHistory:
-        """All that is kept of a plan but the traces, without secrets."""
+        """Load everything stored about a plan except traces, without secrets."""
         name = self.resolve_plan_id(plan)
         begun, ended = tables.plans.c, tables.plans.alias().c
         tries, verdicts = tables.executions.c, tables.plan_tasks.c
@@ -396,14 +394,14 @@ class PlanSection(StoreSection):
         )
 
     def load_traces(self, plan: str) -> dict[tuple[str, int], Trace]:
-        """By task and try."""
+        """Load the traces of a plan, by task and try."""
         table = tables.executions.c
         query = select(table.task, table["try"], table.trace).where(table.plan == plan)
         rows = self._read(lambda on: on.execute(query).all())
         return {(task, number): unpack_record(body, Trace) for task, number, body in rows if body}
 
     def load_exchanges(self, plan: str, task: str, number: int) -> Sequence[Exchange]:
-        """What went between a sub-agent and its model."""
+        """Load the exchanges between a sub-agent and its model."""
         table = tables.executions.c
         query = select(table.exchanges).where(
             table.plan == plan, table.task == task, table["try"] == number
@@ -413,7 +411,7 @@ class PlanSection(StoreSection):
 
 
 def pack_exchanges(made: Sequence[Exchange]) -> bytes | None:
-    """Every piece once: an agent sends most of what it said again and again."""
+    """Pack exchanges with each piece once: an agent resends most of the conversation each time."""
     return compress_content(encode_record(exchanges_to_rows("", made))) if made else None
 
 
@@ -422,7 +420,7 @@ def unpack_exchanges(body: bytes) -> Sequence[Exchange]:
 
 
 def _make_try(execution: SubtaskExecution, verdicts: Sequence[SubtaskAssessment]) -> SubtaskTry:
-    """With the newest verdict; what the others took was paid all the same."""
+    """Build a try with its newest verdict; the usage of earlier verdicts is added up."""
     if not verdicts:
         return SubtaskTry(execution=execution)
     usage_by_evaluation = {
@@ -512,5 +510,5 @@ def _usage_columns(usage: Usage) -> dict[str, Any]:
 
 
 def _encode_texts(texts: Sequence[str]) -> str:
-    """JSON, as columns can hold it."""
+    """Encode texts as JSON for a column."""
     return msgspec.json.encode([column_text(text) for text in texts]).decode()

@@ -1,4 +1,4 @@
-"""What is told of pull requests: as it came, as facts, and what the facts say now."""
+"""Pull requests: webhook deliveries as received, facts, and the current state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from closeloop.text.patches import sum_line_counts
 from closeloop.text.search_text import collect_search_text
 
 SHORT_SHA_DIGITS = 7
-"""Digits of a commit that are searched by: people shorten them."""
+"""Digits of a commit id used for searching: people abbreviate them."""
 MAX_PULL_ROWS = 400
 MAX_UNREAD_BYTES = 32 << 20
 _TEXT_COLUMNS = (
@@ -54,18 +54,18 @@ _DELIVERY_COLUMNS = Delivery.__struct_fields__
 
 
 class WebhookArrival(Record):
-    """One delivery of a webhook, as it came."""
+    """One webhook delivery as received."""
 
     source: str
     delivery: str
     event: str
     at: datetime
     body: bytes | None = None
-    """None where it is only counted."""
+    """None if the delivery is only counted."""
 
 
 class UnreadArrival(Record):
-    """An arrival that nobody has read yet."""
+    """A delivery that is not processed yet."""
 
     number: int
     source: str
@@ -75,7 +75,7 @@ class UnreadArrival(Record):
 
 
 class BranchWork(Record):
-    """A recorded piece of work, with where it was done."""
+    """A recorded attempt, with its repository and branch."""
 
     attempt: str
     repo: str | None
@@ -93,17 +93,17 @@ class PullQuery(TypedDict, total=False):
     attempt: str | None
     has_change: bool | None
     attempts: Sequence[str] | None
-    """Those that came of one of these."""
+    """Only pull requests that came from one of these attempts."""
     limit: int | None
 
 
 class PullSection(StoreSection):
-    """The part of an open store that is about pull requests."""
+    """The store's section for pull requests."""
 
     # As it came
 
     def save_arrivals(self, new: Sequence[WebhookArrival]) -> int:
-        """Keep deliveries, each once however often it is sent; how many were new."""
+        """Save deliveries, each once however often it is sent; return how many were new."""
         arrivals_by_key = {(one.source, one.delivery): one for one in new}
         bodies = {
             key: compress_content(one.body)
@@ -129,7 +129,7 @@ class PullSection(StoreSection):
         return int(self._write(work))
 
     def list_unread(self, limit: int = MAX_PULL_ROWS) -> list[UnreadArrival]:
-        """The oldest arrivals that wait to be read, fewer where they are large."""
+        """List the oldest unprocessed deliveries; fewer if they are large."""
         query = select(inbox).order_by(inbox.c.number).limit(limit)
 
         def work(on: Connection) -> list[UnreadArrival]:
@@ -146,13 +146,13 @@ class PullSection(StoreSection):
         return unread_arrivals
 
     def delete_arrivals(self, numbers: Sequence[int]) -> None:
-        """Let go of arrivals: what they say is kept."""
+        """Delete processed deliveries from the inbox; their facts are stored."""
         self._write(
             lambda on: on.execute(delete(inbox).where(inbox.c.number.in_(numbers))) and None
         )
 
     def count_arrivals(self) -> dict[tuple[str, str], int]:
-        """How many deliveries came, by source and event."""
+        """Count the deliveries by source and event."""
         query = select(arrivals.c.source, arrivals.c.event, func.count())
         query = query.group_by(arrivals.c.source, arrivals.c.event)
         rows = self._read(lambda on: on.execute(query).all())
@@ -163,7 +163,7 @@ class PullSection(StoreSection):
     def add_facts(
         self, new: Sequence[Fact], tell: Callable[[Fact], Sequence[LogEvent]] = lambda fact: ()
     ) -> list[Fact]:
-        """Keep what is not known yet, with the events that it tells; those that were new."""
+        """Save facts that are new, with their events; return the new ones."""
 
         def work(on: Connection) -> list[Fact]:
             statement = insert_or_ignore(pull_facts)
@@ -175,7 +175,7 @@ class PullSection(StoreSection):
         return added_facts
 
     def list_facts(self, repo: str, pull: int) -> list[Fact]:
-        """All that was told of a pull request: by its number, its commits or its branch."""
+        """List all facts of a pull request: by its number, its commits or its branch."""
         table = pull_facts
         within = table.c.repo == repo
 
@@ -205,7 +205,7 @@ class PullSection(StoreSection):
         return all_facts
 
     def find_touched_pulls(self, new: Sequence[Fact]) -> list[tuple[str, int]]:
-        """The pull requests that facts may be about."""
+        """Return the pull requests that these facts may be about."""
         pull_keys = {(one.repo, one.pull): None for one in new if one.pull is not None}
 
         def work(on: Connection) -> None:
@@ -224,7 +224,7 @@ class PullSection(StoreSection):
     def save_pull(
         self, row: PullRow, tell: Callable[[PullRow | None], Sequence[LogEvent]]
     ) -> PullRow | None:
-        """Keep what the facts say now, with the events that that tells; the row before."""
+        """Save the current state with the events it causes; return the previous row."""
         columns = {
             **asdict(row),
             **{name: short_column_text(getattr(row, name)) for name in _TEXT_COLUMNS},
@@ -252,7 +252,7 @@ class PullSection(StoreSection):
         )
 
     def list_pulls(self, **wanted: Unpack[PullQuery]) -> list[PullRow]:
-        """Pull requests, the latest first."""
+        """List pull requests, latest first."""
         query = select(pulls).order_by(pulls.c.opened.desc(), pulls.c.repo, pulls.c.pull.desc())
         if (repo := wanted.get("repo")) is not None:
             query = query.where(pulls.c.repo == repo)
@@ -273,7 +273,7 @@ class PullSection(StoreSection):
     # What they change
 
     def save_change(self, repo: str, pull: int, head: str, change: Change, at: datetime) -> None:
-        """Save the diff of a pull request at its newest commit, rid of secrets, once."""
+        """Save the diff of a pull request at its newest commit, redacted, once."""
         from closeloop.text.redaction import redact_change
 
         added, removed = sum_line_counts(change.files)
@@ -290,7 +290,7 @@ class PullSection(StoreSection):
         self._write(lambda on: insert_new_rows(on, pull_changes, [columns]))
 
     def load_change(self, repo: str, pull: int, head: str) -> Change | None:
-        """The diff of a pull request at a commit; None where nobody fetched it."""
+        """Load the diff of a pull request at a commit; None if it was not fetched."""
         query = _select_change(pull_changes.c.body, repo, pull, head)
         body = self._read(lambda on: on.execute(query).scalar())
         return None if body is None else unpack_record(body, Change)
@@ -298,7 +298,7 @@ class PullSection(StoreSection):
     def load_change_size(
         self, repo: str, pull: int, head: str
     ) -> tuple[int, int | None, int | None] | None:
-        """Files, and lines added and removed, of that diff."""
+        """Return files, lines added and lines removed of that diff; None if it was not fetched."""
         table = pull_changes.c
         query = _select_change(table.files, repo, pull, head).add_columns(
             table.added, table.removed
@@ -309,7 +309,7 @@ class PullSection(StoreSection):
     # The attempts behind them
 
     def save_pull_attempt(self, attempt: Attempt, session: Session, title: str | None) -> None:
-        """Save a piece of production work of which there is no recording, once."""
+        """Save production work without a recording, once."""
         columns = attempt_columns(attempt, None, None, title)
         bodies = {
             "attempt": attempt.id,
@@ -341,7 +341,7 @@ class PullSection(StoreSection):
     def list_branch_work(
         self, branches: Collection[str], attempts: Collection[str]
     ) -> list[BranchWork]:
-        """Recorded work on these branches, and these attempts, each once, whatever their branch."""
+        """List recorded work on these branches plus these attempts on any branch, each once."""
         table, session = schema.attempts.c, schema.sessions.c
         columns = (
             table.id.label("attempt"), session.repo, session.branch, table.started, table.cost,
@@ -362,7 +362,7 @@ class PullSection(StoreSection):
         return branch_work
 
     def attempts_on_branch(self, branch: str) -> list[tuple[str, str | None, datetime | None]]:
-        """Recorded work on a branch, latest first: its id, its repository and when it began."""
+        """List recorded work on a branch, latest first: id, repository and start."""
         table, session = schema.attempts, schema.sessions
         query = select(table.c.id, session.c.repo, table.c.started)
         query = query.join(session, session.c.attempt == table.c.id)
@@ -375,7 +375,7 @@ class PullSection(StoreSection):
         return [tuple(row) for row in rows]
 
     def attempts_naming(self, address: str) -> list[str]:
-        """Recorded work that names an address, latest stored first."""
+        """List recorded attempts that mention an address, latest stored first."""
         query = select(links.c.attempt).where(links.c.address == short_column_text(address))
         query = query.order_by(links.c.number.desc()).limit(MAX_PULL_ROWS)
         attempt_ids: list[str] = self._read(lambda on: list(on.execute(query).scalars()))
@@ -385,7 +385,7 @@ class PullSection(StoreSection):
         return bool(self._read(lambda on: attempt_exists(on, attempt)))
 
     def load_delivery(self, attempt: str) -> Delivery | None:
-        """What is known of what became of an attempt's change."""
+        """Load what is known about the delivery of an attempt's change; None if nothing."""
         table = schema.deliveries
         query = select(*(table.c[name] for name in _DELIVERY_COLUMNS)).where(
             table.c.attempt == attempt
@@ -395,12 +395,12 @@ class PullSection(StoreSection):
         return None if row is None else Delivery(**row)
 
     def save_delivery(self, delivery: Delivery) -> None:
-        """Say what became of a change, unless that is what is known."""
+        """Save what became of a change, unless it is unchanged."""
         self._write(lambda on: append_fact(on, schema.deliveries, ("attempt",), asdict(delivery)))
 
 
 def fact_shas(fact: Fact) -> list[str]:
-    """The commits by which a fact may be found, or finds others."""
+    """Return the commits by which a fact can be matched with others."""
     what: Any = fact.what
     direct_shas = [
         fact.sha,
@@ -443,7 +443,7 @@ def _fact_columns(fact: Fact) -> dict[str, Any]:
 
 
 def _pull_queries(fact: Fact) -> list[Select]:
-    """How to find the pull requests of a fact that names none."""
+    """Return queries for the pull requests of a fact that names none."""
     same_repo = pulls.c.repo == fact.repo
     queries: list[Select] = []
     if fact.branch is not None:

@@ -1,4 +1,4 @@
-"""How records are kept whole: zstd over msgpack."""
+"""Encoding of whole records: msgpack compressed with zstd."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from closeloop.records.record import Record, resolving_types
 
 Kept = TypeVar("Kept", bound=Record)
 Blob = tuple[str, bytes]
-"""The digest of some content, and its body."""
+"""The digest of some content, and its compressed body."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[type[Record], msgspec.msgpack.Decoder[Any]] = {}
 
 
 class _Codecs(threading.local):
-    """zstd contexts are costly to make and not safe to share between threads."""
+    """Per-thread zstd contexts: costly to create and not thread-safe."""
 
     def __init__(self) -> None:
         self.compress = zstandard.ZstdCompressor(level=1).compress
@@ -35,22 +35,22 @@ _recent_blobs: deque[tuple[Record, Blob]] = deque(maxlen=8)
 
 
 def pack_record(record: Record) -> bytes:
-    """A record as a body."""
+    """Encode and compress a record."""
     return compress_content(encode_record(record))
 
 
 def compress_content(content: bytes) -> bytes:
-    """Encoded content as a body."""
+    """Compress encoded content."""
     return _codecs.compress(content)
 
 
 def decompress_body(body: bytes) -> bytes:
-    """What was compressed."""
+    """Decompress a body."""
     return _codecs.decompress(body)
 
 
 def pack_with_digest(record: Record | None) -> Blob | None:
-    """A record as a body, under the digest of its content."""
+    """Encode and compress a record; return it with the digest of its content."""
     if record is None:
         return None
     # All grades of a task hold the same run of its tests before the change.
@@ -64,7 +64,7 @@ def pack_with_digest(record: Record | None) -> Blob | None:
 
 
 def unpack_record(body: bytes, kind: type[Kept]) -> Kept:
-    """The record a body was made of."""
+    """Decode a body into a record."""
     decoder = _decoders.get(kind)
     if decoder is None:
         with resolving_types:
@@ -80,14 +80,14 @@ def unpack_record(body: bytes, kind: type[Kept]) -> Kept:
 
 
 def is_same_body(one: bytes | None, other: bytes | None) -> bool:
-    """Whether two bodies hold the same, whichever release of zstd packed them."""
+    """Whether two bodies have the same content, whichever zstd release compressed them."""
     if one is None or other is None:
         return one is other
     return one == other or _codecs.decompress(one) == _codecs.decompress(other)
 
 
 def encode_record(record: Record) -> bytes:
-    """A record as bytes, whatever it holds."""
+    """Encode a record as msgpack, whatever it contains."""
     try:
         return _encoder.encode(record)
     except (UnicodeEncodeError, OverflowError):
@@ -99,7 +99,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def _storable_value(value: Any) -> Any:
-    """What agents and models send may be no text, number or time that any format can hold."""
+    """Replace text, numbers and times that msgpack cannot hold; agents and models may send them."""
     match value:
         case str():
             return value.encode("utf-8", "replace").decode()
@@ -117,7 +117,7 @@ def _storable_value(value: Any) -> Any:
 
 
 def nearest_utc(time: datetime) -> datetime:
-    """The same moment in UTC; at the edges of the calendar, the nearest that exists."""
+    """Convert to UTC; at the limits of the calendar, return the nearest time that exists."""
     try:
         return time.astimezone(UTC)
     except OverflowError:

@@ -1,9 +1,9 @@
-"""The tables, as queries see them; `migrations` is what makes them.
+"""The tables as queries see them; `migrations` creates them.
 
-Everything is a fact, added and never changed, but for work in hand (`jobs`, `inbox`, `places`),
-and `pulls` and `search_documents`, which are made of facts. Where content may be said anew under
-the same name (a task with other tags, a grade by a better grader) rows carry a running number and
-the newest one counts. A body holds the whole record; the other columns are there to search by.
+Every row is a fact, added and never changed, except work in progress (`jobs`, `inbox`, `places`),
+and `pulls` and `search_documents`, which are derived from facts. If content may be saved again
+under the same name (a task with other tags, a grade by a better grader), rows have a running
+number and the newest one counts. A body is the whole record; the other columns are for searching.
 """
 
 from __future__ import annotations

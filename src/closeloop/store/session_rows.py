@@ -1,4 +1,4 @@
-"""Recorded sessions and the files they came from: what is new is added, the rest is known."""
+"""Imported sessions and their files, the full-text index, links and spans."""
 
 from __future__ import annotations
 
@@ -58,14 +58,17 @@ from closeloop.text.search_text import (
 
 
 SEARCHED_TABLES = frozenset({"attempts", "attempt_bodies", "measurements"})
-"""What the index is made of."""
+"""Tables that the full-text index is built from."""
 VECTOR_CHARS = 100_000
-"""A part of a document on PostgreSQL: a `tsvector` holds a megabyte and 16,383 positions."""
+"""Characters of a part of a document in PostgreSQL.
+
+A `tsvector` is limited to a megabyte and 16,383 positions.
+"""
 BATCH_ATTEMPTS = 200
 OUTDATED = "outdated"
-"""The kind of a document that is replaced."""
+"""Kind of a document that was replaced."""
 FEW_MATCHES = 2_000
-"""So many are looked up one by one; where there are more, the list is walked and each is tested."""
+"""Up to this many matches are looked up one by one; with more, each listed row is tested."""
 _INSERT_WORDS = {
     "sqlite": text("INSERT INTO search_words (rowid, words) VALUES (:document, :words)"),
     "postgresql": text(
@@ -81,7 +84,7 @@ _DELETE_ALL_WORDS = {
 
 
 def insert_work_texts(connection: Connection, texts: Mapping[str, str]) -> None:
-    """Index what `collect_search_text` says of attempts that were just stored, by their ids."""
+    """Index the output of `collect_search_text` for newly stored attempts, by id."""
     storable = {attempt: column_text(said) for attempt, said in texts.items()}
     _insert_documents(connection, "work", storable)
 
@@ -89,7 +92,7 @@ def insert_work_texts(connection: Connection, texts: Mapping[str, str]) -> None:
 def replace_finding_texts(
     connection: Connection, findings: Mapping[str, Sequence[Finding]]
 ) -> None:
-    """Index what the rules say of attempts now, in place of what they said before."""
+    """Index the current findings of attempts, replacing earlier ones."""
     documents = search_documents.c
     digests: dict[str, str] = {}
     for part in split_values(list(findings)):
@@ -131,7 +134,7 @@ def _insert_documents(
 
 
 def _split_words(words: str, dialect: str) -> Iterator[str]:
-    """The parts of a text that one row of the index holds."""
+    """Split a text into parts that fit in one row of the index."""
     while dialect == "postgresql" and len(words) > VECTOR_CHARS:
         end = words.rfind(" ", 0, VECTOR_CHARS)
         end = end if end > 0 else VECTOR_CHARS
@@ -141,7 +144,7 @@ def _split_words(words: str, dialect: str) -> Iterator[str]:
 
 
 def rebuild_search_index(connection: Connection) -> None:
-    """Index everything anew, from what is stored now; what stood there before is forgotten."""
+    """Rebuild the index from what is stored now; old entries are deleted."""
     connection.execute(_DELETE_ALL_WORDS[connection.dialect])
     connection.execute(delete(search_documents))
     while missing := _list_unindexed(connection):
@@ -154,7 +157,7 @@ def rebuild_search_index(connection: Connection) -> None:
 def search_conditions(
     connection: Connection, phrases: Iterable[SearchPhrase]
 ) -> list[SqlExpression]:
-    """That an attempt has every phrase somewhere."""
+    """Return conditions that an attempt contains every phrase."""
     return [_phrase_condition(connection, phrase) for phrase in phrases]
 
 
@@ -177,7 +180,7 @@ def _phrase_condition(connection: Connection, phrase: SearchPhrase) -> SqlExpres
 
 
 def _select_matches(dialect: str, phrase: SearchPhrase) -> Select:
-    """The numbers of documents with a phrase. Its words are letters and digits only."""
+    """Select the numbers of documents with a phrase. Its words are letters and digits only."""
     column: SqlExpression
     if dialect == "sqlite":
         query = f'"{" ".join(phrase.words)}"' + ("" if phrase.is_whole else "*")
@@ -191,12 +194,12 @@ def _select_matches(dialect: str, phrase: SearchPhrase) -> Select:
 
 
 class SearchSection(StoreSection):
-    """The part of an open store that finds attempts by what they say."""
+    """The store's section for full-text search of attempts."""
 
     def find_snippets(
         self, ids: Sequence[str], phrases: Sequence[SearchPhrase]
     ) -> dict[str, SearchSnippet]:
-        """By attempt, a piece of its text with the first phrase that stands in it."""
+        """Return, by attempt, a snippet of its text around the first phrase that occurs in it."""
         snippets: dict[str, SearchSnippet] = {}
         for attempt, said in self._read(partial(_load_work_texts, ids=ids)).items():
             if found := find_snippet(said, phrases):
@@ -204,7 +207,7 @@ class SearchSection(StoreSection):
         return snippets
 
     def index_missing(self) -> int:
-        """Index attempts that the index does not know; how many those were."""
+        """Index attempts that are missing from the index; return how many."""
         indexed = 0
         while missing := self._read(_list_unindexed):
             indexed += len(missing)
@@ -221,7 +224,7 @@ def _list_unindexed(connection: Connection) -> list[str]:
 
 
 def _load_work_texts(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
-    """What attempts are found by, from their bodies."""
+    """Load the search text of attempts, from their bodies."""
     bodies = attempt_bodies.c
     rows = connection.execute(
         select(attempts.c.id, attempts.c.title, bodies.body, bodies.trace)
@@ -239,7 +242,7 @@ def _load_work_texts(connection: Connection, ids: Sequence[str]) -> dict[str, st
 
 
 def _index_stored(connection: Connection, ids: Sequence[str]) -> None:
-    """Index attempts that are stored, with what the rules said last."""
+    """Index stored attempts, with their latest findings."""
     insert_work_texts(connection, _load_work_texts(connection, ids))
     newest = select(func.max(measurements.c.number)).where(measurements.c.attempt.in_(ids))
     said = connection.execute(
@@ -255,7 +258,7 @@ def _index_stored(connection: Connection, ids: Sequence[str]) -> None:
 
 
 def add_links(connection: Connection, attempts: Iterable[Attempt]) -> None:
-    """Of attempts that were just stored."""
+    """Save the addresses that newly stored attempts mention."""
     rows = [
         {"attempt": attempt.id, "address": short_column_text(address)}
         for attempt in attempts
@@ -267,40 +270,40 @@ def add_links(connection: Connection, attempts: Iterable[Attempt]) -> None:
 
 
 class PackedSession(Record):
-    """A session ready to be stored: made where it was read, so that only small things travel."""
+    """A session ready to be stored: packed where it was read, so that little is transferred."""
 
     attempt: Attempt
-    """Its parent, the session's version before, is looked up when it is stored."""
+    """Its parent, the session's previous version, is looked up when it is stored."""
     key: str
-    """What all versions of the session share."""
+    """Shared by all versions of the session."""
     columns: dict[str, Any]
     session: bytes
     trace: bytes
     search_text: str
-    """What it can be found by."""
+    """The text indexed for search."""
     prompt: PromptVersion | None = None
-    """The system prompt that its files hold."""
+    """The system prompt found in its files."""
 
 
 class ImportedFile(Record):
-    """A file as it was when it was looked at."""
+    """A file as it was when it was imported."""
 
     path: str
     size: int
     changed: int
-    """When it was last written, in nanoseconds."""
+    """Time of the last modification, in nanoseconds."""
     parts: tuple[tuple[str, int, int], ...] = ()
     """Path, size and time of the other files of the recording."""
     reader: str | None = None
-    """None when nobody knew it."""
+    """None if no reader recognised the file."""
     version: int
-    """Of the reader, or of all readers together where none knew the file."""
+    """Version of the reader, or of all readers together if none recognised the file."""
     sessions: int = 0
-    """How many it holds, or 1 where it is a part of another's."""
+    """Number of sessions in it; 1 if it is a part of another file's session."""
 
 
 def session_key(session: Session, path: str) -> str:
-    """What all versions of a session share."""
+    """Return the key that all versions of a session share."""
     # An id alone may be a task's name, tried by many; when or where it began tells them apart.
     apart = content_digest(session.started or path)
     return (
@@ -313,7 +316,7 @@ def session_key(session: Session, path: str) -> str:
 def build_packed_session(
     attempt: Attempt, session: Session, key: str, trace: bytes
 ) -> PackedSession:
-    """Everything about a session that can be said without the store."""
+    """Build everything about a session that does not need the store."""
     from closeloop.text.client_markup import build_prompt_version
 
     bare = Trace(reader=session.trace.reader, reader_version=session.trace.reader_version)
@@ -343,7 +346,7 @@ def build_packed_session(
 def save_sessions(
     connection: Connection, new: Sequence[PackedSession], files: Sequence[ImportedFile]
 ) -> list[str]:
-    """Add sessions that are not known yet, and what was looked at; the ids that were new."""
+    """Add sessions that are not stored yet, and the imported files; return the new ids."""
     known_ids = _known_attempts(connection, [each.attempt.id for each in new])
     newest_by_key = _newest_versions(connection, {each.key for each in new})
     added: list[PackedSession] = []
@@ -383,7 +386,7 @@ def _session_rows(each: PackedSession) -> tuple[dict[str, Any], dict[str, Any], 
 
 
 def load_session_body(connection: Connection, attempt: str) -> bytes | None:
-    """The session behind an attempt, by its id or the beginning of it."""
+    """Load the session of an attempt, by its id or a prefix of it."""
     query = select(sessions.c.body).where(
         sessions.c.attempt == resolve_attempt_id(connection, attempt)
     )
@@ -392,7 +395,7 @@ def load_session_body(connection: Connection, attempt: str) -> bytes | None:
 
 
 def load_imported_files(connection: Connection, paths: Sequence[str]) -> dict[str, ImportedFile]:
-    """What is known of files."""
+    """Load the latest import of each file, by path."""
     files: dict[str, ImportedFile] = {}
     newest = select(func.max(imports.c.number)).group_by(imports.c.path)
     for some in split_values(paths):
@@ -412,7 +415,7 @@ def load_imported_files(connection: Connection, paths: Sequence[str]) -> dict[st
 
 
 class StoredSpan(Record):
-    """A span as it is kept."""
+    """A span as stored."""
 
     trace: str
     conversation: str | None
@@ -421,7 +424,7 @@ class StoredSpan(Record):
 
 
 def insert_spans(connection: Connection, new: Sequence[StoredSpan]) -> int:
-    """Add spans that are not known yet; how many were."""
+    """Add spans that are not stored yet; return how many."""
     statement = insert_or_ignore(spans)
     rows = (msgspec.structs.asdict(one) for one in new)
     return sum(
@@ -433,7 +436,7 @@ def insert_spans(connection: Connection, new: Sequence[StoredSpan]) -> int:
 
 
 def load_trace_spans(connection: Connection, trace: str) -> list[bytes]:
-    """The spans of a trace, and of all traces of the one conversation that it names."""
+    """Load the spans of a trace, and of all traces of its conversation if it names just one."""
     query = select(spans.c.conversation).distinct()
     query = query.where(spans.c.trace == trace, spans.c.conversation.is_not(None))
     names = connection.execute(query).scalars().all()
@@ -446,7 +449,7 @@ def load_trace_spans(connection: Connection, trace: str) -> list[bytes]:
 
 
 def count_spans(connection: Connection, trace: str | None = None) -> dict[str, int]:
-    """How many spans there are of each trace, or of one."""
+    """Count the spans of each trace, or of one."""
     query = select(spans.c.trace, func.count()).group_by(spans.c.trace)
     if trace is not None:
         query = query.where(spans.c.trace == trace)
@@ -467,7 +470,7 @@ def _known_attempts(connection: Connection, ids: Sequence[str]) -> set[str]:
 
 
 def _newest_versions(connection: Connection, keys: Collection[str]) -> dict[str, str]:
-    """The last stored version of each session."""
+    """Return the last stored version of each session, by key."""
     query = select(sessions.c.key, sessions.c.attempt).order_by(sessions.c.number)
     attempt_by_key: dict[str, str] = {}
     for some in split_values(sorted(keys)):

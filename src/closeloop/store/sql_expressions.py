@@ -1,6 +1,6 @@
-"""Expressions of SQL, for SQLite and PostgreSQL: columns, conditions, functions and parameters.
+"""SQL expressions for SQLite and PostgreSQL: columns, conditions, functions and parameters.
 
-They are built with Python's own operators, and rendered to text with their parameters in order.
+They are built with Python's operators, and rendered to text with their parameters in order.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,22 +24,22 @@ _PLACE = re.compile(r"\?\d+|%\(p\d+\)s")
 
 
 class ColumnType:
-    """How values go to the database and come back; None where they go as they are."""
+    """How values are converted to and from the database; None for no conversion."""
 
     to_database: Callable[[Any], Any] | None = None
     from_database: Callable[[Any], Any] | None = None
 
 
 class BigInteger(ColumnType):
-    """A whole number of 64 bits."""
+    """A 64-bit integer."""
 
 
 class Float(ColumnType):
-    """A number of double precision."""
+    """A double-precision number."""
 
 
 class Text(ColumnType):
-    """Characters."""
+    """Text."""
 
 
 class LargeBinary(ColumnType):
@@ -50,7 +51,7 @@ def _convert_boolean(value: Any) -> bool | None:
 
 
 class Boolean(ColumnType):
-    """Yes or no; SQLite keeps a number."""
+    """A boolean; SQLite stores a number."""
 
     to_database = staticmethod(_convert_boolean)
     from_database = staticmethod(_convert_boolean)
@@ -65,7 +66,7 @@ _CONSTANTS = {None: "NULL", True: "TRUE", False: "FALSE"}
 
 
 class SqlExpression:
-    """A value in SQL. Operators and comparisons make further expressions."""
+    """A value in SQL. Operators and comparisons build further expressions."""
 
     type: ColumnType = ANY_TYPE
     name: str | None = None
@@ -75,11 +76,11 @@ class SqlExpression:
         raise NotImplementedError
 
     def render_operand(self, out: Rendering) -> str:
-        """The same where it stands beside an operator."""
+        """Render it as an operand, in parentheses if needed."""
         return self.render(out)
 
     def find_tables(self) -> Iterator[FromItem]:
-        """The tables that it names, but for those inside subqueries."""
+        """Yield the tables that it refers to, except inside subqueries."""
         return iter(())
 
     def _compare(self, operator: str, other: Any) -> SqlExpression:
@@ -176,7 +177,7 @@ def as_operand(value: Any, kind: ColumnType = ANY_TYPE) -> SqlExpression:
 
 
 class SqlParameter(SqlExpression):
-    """A value that is sent beside the text: one of its own, or one that is named on execution."""
+    """A bound value: its own, or one passed by name on execution."""
 
     def __init__(
         self,
@@ -196,14 +197,14 @@ class SqlParameter(SqlExpression):
 
 
 class Pattern(SqlParameter):
-    """What LIKE compares with."""
+    """The pattern of LIKE."""
 
     def render(self, out: Rendering) -> str:
         return f"{super().render(out)} ESCAPE '{ESCAPE_CHARACTER}'"
 
 
 class Operation(SqlExpression):
-    """Operands with one operator between them."""
+    """Operands joined by one operator."""
 
     def __init__(
         self, operator: str, operands: Sequence[SqlExpression], kind: ColumnType = ANY_TYPE
@@ -224,7 +225,7 @@ class Operation(SqlExpression):
 
 
 class Wrapped(SqlExpression):
-    """An expression with words before and after it."""
+    """An expression with SQL before and after it."""
 
     def __init__(
         self, before: str, inner: SqlExpression, after: str, kind: ColumnType = ANY_TYPE
@@ -246,7 +247,7 @@ class Wrapped(SqlExpression):
 
 
 class Membership(SqlExpression):
-    """Whether a value, or a row of values, is among others."""
+    """Whether a value, or a row of values, is in a list or query."""
 
     type = _BOOLEAN
 
@@ -311,7 +312,7 @@ class ValueRow(SqlExpression):
 
 
 class Label(SqlExpression):
-    """An expression under a name of its own, by which it is sorted and grouped as well."""
+    """An expression with an alias, which ORDER BY uses as well."""
 
     def __init__(self, inner: SqlExpression, name: str) -> None:
         self.inner = inner
@@ -329,7 +330,7 @@ class Label(SqlExpression):
 
 
 class FunctionCall(SqlExpression):
-    """A function of the database."""
+    """A call of a database function."""
 
     def __init__(self, name: str, arguments: Sequence[SqlExpression], kind: ColumnType) -> None:
         self.name = name
@@ -345,7 +346,7 @@ class FunctionCall(SqlExpression):
 
 
 class _Functions:
-    """`func.max(column)`: any function by its name."""
+    """Database functions by name: `func.max(column)`."""
 
     _KEEPS_TYPE = frozenset({"coalesce", "max", "min", "sum"})
 
@@ -362,7 +363,7 @@ func = _Functions()
 
 
 class CaseExpression(SqlExpression):
-    """The value of the first condition that holds."""
+    """A CASE: the value of the first condition that is true."""
 
     def __init__(self, whens: Sequence[tuple[SqlExpression, Any]], otherwise: Any) -> None:
         self.whens = [(condition, as_operand(value)) for condition, value in whens]
@@ -387,7 +388,7 @@ class CaseExpression(SqlExpression):
 
 
 class Query:
-    """A query, as the expressions see it that it stands in."""
+    """A query, as expressions that contain it see it."""
 
     selected_columns: tuple[SqlExpression, ...]
 
@@ -395,7 +396,7 @@ class Query:
         raise NotImplementedError
 
     def render(self, out: Rendering, around: frozenset[FromItem]) -> str:
-        """Its text inside statements that have these tables."""
+        """Render it inside statements that have these tables."""
         raise NotImplementedError
 
     def scalar_subquery(self) -> SubqueryValue:
@@ -406,7 +407,7 @@ class Query:
 
 
 class SubqueryValue(SqlExpression):
-    """The one value of a subquery, or whether it finds any row."""
+    """The single value of a subquery, or whether it has any row."""
 
     def __init__(self, query: Query, word: str = "") -> None:
         self.query = query
@@ -421,7 +422,7 @@ class SubqueryValue(SqlExpression):
 
 
 class Raw(SqlExpression):
-    """SQL as it stands, with parameters such as `:name`."""
+    """Raw SQL, with parameters such as `:name`."""
 
     def __init__(
         self,
@@ -435,7 +436,7 @@ class Raw(SqlExpression):
         self._rendered: dict[str, RenderedStatement] = {}
 
     def bindparams(self, *parameters: SqlParameter, **values: Any) -> Raw:
-        """The same with values for some parameters."""
+        """Return a copy with values for some parameters."""
         named = {one.key or "": one for one in parameters}
         named |= {key: SqlParameter(key, value) for key, value in values.items()}
         return Raw(self.sql, self.parameters | named, self.type)
@@ -459,19 +460,19 @@ class Raw(SqlExpression):
 
 
 def text(sql: str) -> Raw:
-    """SQL as it stands; `:name` is a parameter."""
+    """Return raw SQL; `:name` is a parameter."""
     return Raw(sql)
 
 
 def literal_column(sql: str, kind: type[ColumnType] = ColumnType) -> Raw:
-    """An expression as it stands."""
+    """Return a raw SQL expression."""
     return Raw(sql, kind=kind())
 
 
 def bindparam(
     key: str, value: Any = None, type_: type[ColumnType] = ColumnType, *, expanding: bool = False
 ) -> SqlParameter:
-    """A parameter that is named on execution; an expanding one holds a list."""
+    """Return a parameter passed by name on execution; an expanding one takes a list."""
     return SqlParameter(key, value, type_(), is_list=expanding)
 
 
@@ -488,12 +489,12 @@ def case(*whens: tuple[SqlExpression, Any], else_: Any = None) -> CaseExpression
 
 
 def tuple_(*items: SqlExpression) -> SqlExpression:
-    """Values that are compared as one; a single one is itself."""
+    """Return values that are compared as one."""
     return ValueRow(items)
 
 
 def type_coerce(inner: SqlExpression, kind: type[ColumnType]) -> SqlExpression:
-    """The same expression whose values come as another type."""
+    """Return the expression with another type for its values."""
     return Wrapped("", inner, "", kind())
 
 
@@ -506,18 +507,18 @@ def quote_name(name: str | None) -> str:
 
 
 class Rendering:
-    """One statement on its way to text: its parameters in order, and names for what has none."""
+    """The state while one statement is rendered: its parameters in order, and generated aliases."""
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
         self.parameters: dict[SqlParameter, int] = {}
-        """Each with its place; one that stands in several places is sent once."""
+        """Each parameter with its position; one that is used several times is sent once."""
         self.common_tables: dict[str, str] = {}
         self.labels: frozenset[Label] = frozenset()
-        """Those that stand in the list of columns, and can be named after it."""
+        """Labels in the list of columns, which can be referred to by name."""
         self._aliases: dict[FromItem, str] = {}
         self._around: list[frozenset[FromItem]] = []
-        """The tables of the statements around the one that is rendered."""
+        """The tables of the statements around the one being rendered."""
 
     def escape(self, sql: str) -> str:
         return sql.replace("%", "%%") if self.dialect == "postgresql" else sql
@@ -533,11 +534,11 @@ class Rendering:
         return self._aliases[item]
 
     def render_inner(self, query: Query) -> str:
-        """A subquery that shares tables with what is around it."""
+        """Render a subquery that shares tables with the statements around it."""
         return query.render(self, self._around[-1] if self._around else frozenset())
 
     def render_apart(self, query: Query) -> str:
-        """A query among the tables, which sees none beside it."""
+        """Render a query in FROM, which sees no tables beside it."""
         self._around.append(frozenset())
         sql = query.render(self, frozenset())
         self._around.pop()
@@ -556,7 +557,7 @@ def _render_place(place: int, dialect: str) -> str:
 
 
 class RenderedStatement:
-    """A statement as text, what is sent beside it, and the columns that come back."""
+    """A statement as text, with its parameters and result columns."""
 
     def __init__(self, sql: str, out: Rendering, columns: Sequence[SqlExpression] | None) -> None:
         self.sql = sql
@@ -570,7 +571,10 @@ class RenderedStatement:
         ]
         self._has_lists = any(one.is_list for one in self.parameters)
         self._sources: list[tuple[Any, Any]] = [(one.key, one.value) for one in self.parameters]
-        """Under which name each value is given, and what is sent where it is not."""
+        """The name of each value, and the default sent if it is not passed."""
+        keys: list[Any] = [one.key for one in self.parameters]
+        self._keys = frozenset(keys)
+        self._get_all = itemgetter(*keys) if len(keys) > 1 and all(keys) else None
         self._value_converters = [
             (place, one.type.to_database)
             for place, one in enumerate(self.parameters)
@@ -578,9 +582,12 @@ class RenderedStatement:
         ]
 
     def bind_values(self, named: dict[str, Any] | None) -> tuple[str, Any]:
-        """The text, and the values as the driver wants them."""
+        """Return the text, and the values as the driver expects them."""
         given = named or {}
-        values = [given.get(key, value) for key, value in self._sources]
+        if self._get_all is not None and given.keys() >= self._keys:
+            values = list(self._get_all(given))
+        else:
+            values = [given.get(key, value) for key, value in self._sources]
         for place, convert in self._value_converters:
             values[place] = convert(values[place])
         if self._has_lists:
@@ -593,7 +600,7 @@ class RenderedStatement:
         return {f"p{place}": value for place, value in enumerate(values)}
 
     def _expand_lists(self, values: list[Any]) -> tuple[str, Any]:
-        """A list as a value of its own for each of its items."""
+        """Expand each list into one parameter per item."""
         flat: list[Any] = []
         marks: list[str] = []
         for parameter, value in zip(self.parameters, values, strict=True):
@@ -608,7 +615,7 @@ class RenderedStatement:
 
 
 def _name_results(columns: Sequence[SqlExpression]) -> tuple[str, ...]:
-    """The names of columns; equal ones are numbered."""
+    """Return the names of columns; duplicates are numbered."""
     names: list[str] = []
     for column in columns:
         base = name = column.name or "value"

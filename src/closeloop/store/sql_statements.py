@@ -51,7 +51,7 @@ class ColumnCollection:
 
 
 class FromItem:
-    """Something that rows are taken from."""
+    """Anything that can stand in FROM."""
 
     c: ColumnCollection
     base_name = "anon"
@@ -60,7 +60,7 @@ class FromItem:
         raise NotImplementedError
 
     def render_name(self, out: Rendering) -> str:
-        """How its columns are qualified."""
+        """Return the name that qualifies its columns."""
         return out.name_alias(self)
 
     def list_tables(self) -> tuple[FromItem, ...]:
@@ -130,7 +130,7 @@ class Table(FromItem):
 
 
 class Alias(FromItem):
-    """A table under another name, to meet itself."""
+    """A table under an alias, so that it can be joined with itself."""
 
     def __init__(self, table: Table) -> None:
         self.base_name = table.name
@@ -142,7 +142,7 @@ class Alias(FromItem):
 
 
 class Subquery(FromItem):
-    """The rows of a query."""
+    """A query in FROM."""
 
     def __init__(self, query: Select) -> None:
         self._query = query
@@ -153,7 +153,7 @@ class Subquery(FromItem):
 
 
 class RecursiveRows(FromItem):
-    """The rows of a query, and those that a second one makes of the rows so far."""
+    """A recursive CTE: the rows of a query, and those that a second query derives from them."""
 
     def __init__(self, first: Select) -> None:
         self._first = first
@@ -175,7 +175,7 @@ class RecursiveRows(FromItem):
 
 
 class RawTable(FromItem):
-    """A table that only its engine knows."""
+    """A table given as raw SQL, specific to its engine."""
 
     def __init__(self, sql: Raw) -> None:
         self._sql = sql
@@ -185,7 +185,7 @@ class RawTable(FromItem):
 
 
 class Join(FromItem):
-    """Two of them, row by row."""
+    """An inner or left outer join of two items."""
 
     def __init__(
         self, left: FromItem, right: FromItem, condition: SqlExpression, *, outer: bool
@@ -208,7 +208,7 @@ class Join(FromItem):
 
 
 class Select(Query):
-    """A query. Its methods return another one with something added."""
+    """A query. Its methods return an extended copy."""
 
     def __init__(self, columns: Iterable[Any]) -> None:
         self.selected_columns: tuple[SqlExpression, ...] = tuple(_expand_columns(columns))
@@ -230,7 +230,7 @@ class Select(Query):
         return self._with(_where=(*self._where, *conditions)) if conditions else self
 
     def order_by(self, *keys: SqlExpression | None) -> Self:
-        """Sorted by these after those before; None forgets all."""
+        """Sort by these keys after the existing ones; None removes all."""
         forgets = any(key is None for key in keys)
         return self._with(_order_by=() if forgets else (*self._order_by, *keys))
 
@@ -267,7 +267,7 @@ class Select(Query):
         return self._with(_from=(*others, Join(left, right, condition, outer=outer)))
 
     def with_only_columns(self, *columns: Any, maintain_column_froms: bool = False) -> Self:
-        """Other columns; those of before may still say which tables are asked."""
+        """Replace the columns; `maintain_column_froms` keeps the tables of the old ones."""
         kept = {"_from": tuple(self._find_from())} if maintain_column_froms else {}
         return self._with(selected_columns=tuple(_expand_columns(columns)), **kept)
 
@@ -281,7 +281,7 @@ class Select(Query):
         return RecursiveRows(self)
 
     def _find_from(self) -> list[FromItem]:
-        """What is asked by name, then the tables of columns and conditions that are not in it."""
+        """Return the explicit FROM items, then other tables of columns and conditions."""
         items = list(self._from)
         known = {table for item in items for table in item.list_tables()}
         for expression in (*self.selected_columns, *self._where):
@@ -345,7 +345,7 @@ def _render_selected(column: SqlExpression, out: Rendering) -> str:
 
 
 def _render_order(key: SqlExpression, out: Rendering) -> str:
-    """Without parentheses around `x DESC NULLS LAST`."""
+    """Render a sort key without parentheses around `x DESC NULLS LAST`."""
     if isinstance(key, Wrapped) and isinstance(key.inner, Wrapped) and not key.before:
         return f"{_render_order(key.inner, out)}{key.after}"
     return key.render(out)
@@ -356,17 +356,17 @@ def _render_all(conditions: Sequence[SqlExpression], out: Rendering) -> str:
 
 
 def select(*columns: Any) -> Select:
-    """A query of columns, tables or expressions."""
+    """Return a query of columns, tables or expressions."""
     return Select(columns)
 
 
 def exists() -> SubqueryValue:
-    """Whether there is a row, by the conditions that follow."""
+    """Return an EXISTS, to which conditions are added with `where`."""
     return SubqueryValue(select(literal_column("1")), "EXISTS ")
 
 
 class DataChange:
-    """A statement that writes: what all of them have."""
+    """Base of the statements that write."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -389,7 +389,7 @@ class DataChange:
         return {name: as_operand(one, self.table.c[name].type) for name, one in values.items()}
 
     def render_statement(self, dialect: str, keys: tuple[str, ...]) -> RenderedStatement:
-        """As text; `keys` are the columns that are given on execution."""
+        """Render it to text; `keys` are the columns passed on execution."""
         rendered = self._rendered.get((dialect, keys))
         if rendered is None:
             out = Rendering(dialect)
@@ -406,7 +406,7 @@ class DataChange:
 
 
 class Insert(DataChange):
-    """Adds rows."""
+    """An INSERT."""
 
     _conflict: tuple[tuple[str, ...], dict[str, SqlExpression], SqlExpression | None] | None = None
     _ignores_known = False
@@ -414,7 +414,7 @@ class Insert(DataChange):
 
     @property
     def excluded(self) -> ColumnCollection:
-        """The values of the row that met another."""
+        """The values of the row that could not be inserted."""
         return ExcludedRow(self.table).c
 
     def returning(self, *columns: Column) -> Self:
@@ -454,7 +454,7 @@ class Insert(DataChange):
 
 
 class ExcludedRow(FromItem):
-    """What SQL calls the row that could not be inserted."""
+    """The row that could not be inserted, `excluded` in SQL."""
 
     def __init__(self, table: Table) -> None:
         self.c = self._copy_columns(table.c)
@@ -464,7 +464,7 @@ class ExcludedRow(FromItem):
 
 
 class Update(DataChange):
-    """Changes rows."""
+    """An UPDATE."""
 
     def _render(self, out: Rendering, keys: tuple[str, ...]) -> RenderedStatement:
         new = ", ".join(
@@ -475,7 +475,7 @@ class Update(DataChange):
 
 
 class Delete(DataChange):
-    """Removes rows."""
+    """A DELETE."""
 
     def _render(self, out: Rendering, keys: tuple[str, ...]) -> RenderedStatement:
         sql = f"DELETE FROM {quote_name(self.table.name)}{self._render_where(out)}"  # noqa: S608
@@ -486,7 +486,7 @@ Statement = Select | DataChange | Raw
 
 
 def insert(table: Table) -> Insert:
-    """Add rows: those given on execution, or the values that are set here."""
+    """Return an INSERT of the rows passed on execution, or of the values set on it."""
     return Insert(table)
 
 

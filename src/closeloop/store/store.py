@@ -1,4 +1,4 @@
-"""What the parts of closeloop made, kept: open it, save records, find them again."""
+"""The store: open it, save records, and load them again."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ Kept = TypeVar("Kept", bound=Record)
 
 
 class Store:
-    """An open store. Safe to use from several threads; every save is whole or not at all."""
+    """An open store. Thread-safe; every save is atomic."""
 
     def __init__(
         self, reader: Database, writer: Database | None, where: str, reconnection: Reconnection
@@ -86,45 +86,45 @@ class Store:
         self._where = where
         self._reconnection = reconnection
         self.access = AccessSection(self._read, self._write)
-        """Who may come in over HTTP."""
+        """Access tokens and logins for HTTP."""
         self.counts = CountsSection(self._read, self._write)
-        """How many there are."""
+        """Counts of attempts and findings."""
         self.course = ExperimentSection(self._read, self._write)
-        """How experiments go."""
+        """Progress of experiments."""
         self.events = EventSection(self._read, self._write)
-        """What happened, one after the other."""
+        """The event log."""
         self.held_out = HeldOutSection(self._read, self._write)
-        """What is held out, and who looked."""
+        """Held-out tasks and their runs."""
         self.judged = EvaluationSection(self._read, self._write)
-        """What judges and people said of outputs."""
+        """Evaluations by judges, and labels by people."""
         self.listing = ListingSection(self._read, self._write)
         """Attempts, page by page."""
         self.memory = MemorySection(self._read, self._write)
-        """What reviewers taught."""
+        """Corrections, team rules and agent context."""
         self.numbers = MetricsSection(self._read, self._write)
-        """What metrics are made of."""
+        """Columns that metrics are computed from."""
         self.plans = PlanSection(self._read, self._write)
         """Plans that sub-agents carry out."""
         self.prompts = PromptSection(self._read, self._write)
-        """Prompts, and what ran under them."""
+        """Prompts, and the attempts that ran with them."""
         self.pulls = PullSection(self._read, self._write)
-        """What people did with changes."""
+        """Pull requests."""
         self.purges = PurgeSection(
             self._read, self._write, partial(erase_old_bytes, reader, writer or reader)
         )
-        """Secrets that were taken out."""
+        """Removed secrets."""
         self.reports = ReportSection(self._read, self._write)
-        """What checks said of changes."""
+        """Reports of change checks."""
         self.reviews = ReviewSection(self._read, self._write)
-        """What people answered in the queue."""
+        """People's answers in the review queue."""
         self.scores = ScoreSection(self._read, self._write)
-        """What is said of attempts, name by name."""
+        """Scores of attempts, by name."""
         self.search = SearchSection(self._read, self._write)
-        """Attempts by what they say."""
+        """Full-text search of attempts."""
         self.steps = StepSection(self._read, self._write)
-        """Work in steps, such as deliveries: what each has made."""
+        """Results of work in steps, such as deliveries."""
         self.trials = TrialSection(self._read, self._write)
-        """Variants that share the work in production."""
+        """Trials: variants that share the work in production."""
 
     def __enter__(self) -> Self:
         return self
@@ -138,14 +138,14 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Let go of the database; what was saved is safe without it."""
+        """Close the connections; everything saved is safe."""
         self._reader.dispose()
         if self._writer is not None:
             self._writer.dispose()
 
     @contextmanager
     def close_on_failure(self) -> Iterator[None]:
-        """Close it when the block fails."""
+        """Close the store if the block fails."""
         try:
             yield
         except BaseException:
@@ -213,7 +213,7 @@ class Store:
         return self._load_newest(schema.experiments, "id", experiment, Experiment)
 
     def list_experiments(self) -> list[Experiment]:
-        """All of them, newest first."""
+        """List all experiments, newest first."""
         table = schema.experiments
         query = select(table.c.id, table.c.body).order_by(table.c.number.desc())
         newest: dict[str, bytes] = {}
@@ -230,7 +230,7 @@ class Store:
     # Proofs
 
     def save_proof(self, proof: Proof) -> None:
-        """Add what is known of a task by its controls; it counts from now on."""
+        """Save the proof of a task by its controls; it becomes the current one."""
         before, reference = pack_with_digest(proof.before), pack_with_digest(proof.reference)
         columns = {
             "grading": proof.grading,
@@ -267,10 +267,10 @@ class Store:
     # Attempts and grades
 
     def save_attempt(self, made: AttemptResult, job: str | None = None) -> AttemptRow | None:
-        """Save an attempt with all that belongs to it, and finish its job; the row it is listed by.
+        """Save an attempt with everything that belongs to it, and finish its job; return its row.
 
-        The row lacks the variant's name. Saving the same again does nothing. None, and nothing
-        saved, when another attempt finished the job first.
+        The row lacks the variant's name. Saving the same again does nothing. Returns None and saves
+        nothing if another attempt finished the job first.
         """
         from closeloop.text.redaction import redact_change
 
@@ -331,15 +331,15 @@ class Store:
         self._write(work)
 
     def list_attempts(self, **wanted: Unpack[AttemptQuery]) -> list[AttemptRow]:
-        """Attempts, latest start first, each with the grade that counts."""
+        """List attempts, latest start first, each with the grade that counts."""
         return self._read(lambda on: list_attempt_rows(on, wanted))
 
     def find_attempt_id(self, start: str) -> str:
-        """The id that begins so; BadInput where none or several do."""
+        """Return the id with this prefix; raise BadInput if there is none or several."""
         return self._read(lambda on: fact_rows.resolve_attempt_id(on, start))
 
     def load_attempt(self, attempt: str) -> Attempt:
-        """The attempt with this id, or with the only id that begins so."""
+        """Load the attempt with this id, or with the only id that has this prefix."""
         (body,) = self._load_bodies(attempt, "body")
         return unpack_record(body, Attempt)
 
@@ -348,19 +348,19 @@ class Store:
         return None if body is None else unpack_record(body, Trace)
 
     def load_change(self, attempt: str) -> Change | None:
-        """What an attempt changed, without secrets: the form that may be shown."""
+        """Load an attempt's change without secrets, as it may be displayed."""
         (body,) = self._load_bodies(attempt, "change")
         return None if body is None else unpack_record(body, Change)
 
     def load_exact_change(self, attempt: str) -> Change | None:
-        """What an attempt changed, byte for byte: to apply it again, never to show it."""
+        """Load an attempt's exact change: to apply it again, never to display it."""
         body = self._read(
             lambda on: plan_section.load_exact_change(on, fact_rows.resolve_attempt_id(on, attempt))
         )
         return self.load_change(attempt) if body is None else unpack_record(body, Change)
 
     def load_attempt_parts(self, attempt: str) -> tuple[Attempt, Trace | None, Change | None]:
-        """An attempt with its trace and its change, by one look."""
+        """Load an attempt with its trace and its change, in one query."""
         body, trace, change = self._load_bodies(attempt, "body", "trace", "change")
         return (
             unpack_record(body, Attempt),
@@ -369,7 +369,7 @@ class Store:
         )
 
     def load_exchanges(self, attempt: str) -> Iterator[Exchange]:
-        """What went between an attempt and its model, in order."""
+        """Load the exchanges between an attempt and its model, in order."""
         return self._read(
             lambda on: fact_rows.load_exchanges(on, fact_rows.resolve_attempt_id(on, attempt))
         )
@@ -378,15 +378,15 @@ class Store:
         return self._read(lambda on: fact_rows.load_bodies(on, attempt, *columns))
 
     def load_grade(self, attempt: str, grading: str | None = None) -> Grade | None:
-        """The grade that counts, for this grading or for any."""
+        """Load the grade that counts, for this grading or for any."""
         return self._read(lambda on: fact_rows.load_grade(on, attempt, grading))
 
     # What the rules say
 
     def save_measurements(self, made: Sequence[tuple[str, str, Measurement]]) -> None:
-        """Add measurements, each with its attempt and with what it was made from.
+        """Save measurements, each with its attempt and its basis.
 
-        They can be made again: a store that can only be read holds them in memory.
+        They can be computed again: a read-only store holds them in memory.
         """
         rows = [fact_rows.measurement_columns(*one) for one in made]
         if self.is_read_only:
@@ -401,15 +401,23 @@ class Store:
             self._write(work)
 
     def load_measurements(self, wanted: Mapping[str, str]) -> dict[str, Measurement]:
-        """By attempt, the measurements that were made on the basis that is wanted of each."""
+        """Load measurements by attempt, each on the basis given for it."""
         return self._read(lambda on: fact_rows.load_measurements(on, wanted))
 
+    def list_measured(self, wanted: Mapping[str, str]) -> set[str]:
+        """The attempts that have a measurement on the basis that is wanted of each."""
+        return self._read(lambda on: fact_rows.list_measured(on, wanted))
+
+    def load_packed_facts(self, ids: Sequence[str]) -> list[fact_rows.PackedFacts | None]:
+        """Load what is measured of attempts; None for one whose trace is not stored."""
+        return self._read(lambda on: fact_rows.load_packed_facts(on, ids))
+
     def last_measurement(self, attempt: str) -> Measurement | None:
-        """The measurement of an attempt that was made last, on whatever basis."""
+        """Return the latest measurement of an attempt, on any basis; None if there is none."""
         return self._read(lambda on: fact_rows.last(on, attempt))
 
     def save_baseline(self, baseline: Baseline) -> None:
-        """Add a baseline; it replaces, from now on, an older one of that name."""
+        """Save a baseline; it replaces an earlier one of that name."""
         columns = {"name": baseline.name, "body": pack_record(baseline)}
         self._write(lambda on: fact_rows.append_fact(on, schema.baselines, ("name",), columns))
 
@@ -421,28 +429,28 @@ class Store:
     def save_sessions(
         self, new: Sequence[PackedSession], files: Sequence[ImportedFile]
     ) -> list[str]:
-        """Save what was read of some files, and that they were; the ids that were new."""
+        """Save sessions read from files, and the files; return the ids that were new."""
         return self._write(lambda on: session_rows.save_sessions(on, new, files))
 
     def load_imported_files(self, paths: Sequence[str]) -> dict[str, ImportedFile]:
-        """What is known of files that were looked at."""
+        """Load what is known about imported files, by path."""
         return self._read(lambda on: session_rows.load_imported_files(on, paths))
 
     def load_session(self, attempt: str) -> Session | None:
-        """What the agent's files say besides the trace, which is left empty."""
+        """Load an attempt's session; its trace is empty."""
         body = self._read(lambda on: session_rows.load_session_body(on, attempt))
         return None if body is None else unpack_record(body, Session)
 
     def save_spans(self, new: Sequence[StoredSpan]) -> int:
-        """Save spans; how many were not known."""
+        """Save spans; return how many were new."""
         return self._write(lambda on: session_rows.insert_spans(on, new))
 
     def load_spans(self, trace: str) -> list[bytes]:
-        """What was sent of a trace and the conversation it is part of, in the order it came."""
+        """Load the spans of a trace and its conversation, in the order they arrived."""
         return self._read(lambda on: session_rows.load_trace_spans(on, trace))
 
     def count_spans(self, trace: str | None = None) -> dict[str, int]:
-        """How many spans were sent of each trace, or of one."""
+        """Count the spans received for each trace, or for one."""
         return self._read(lambda on: session_rows.count_spans(on, trace))
 
     # Jobs
@@ -455,8 +463,11 @@ class Store:
         dead: Callable[[str], bool] | None = None,
         events: Sequence[LogEvent] = (),
     ) -> bool:
-        """Take a job for some seconds, with events that say so. False while somebody else has it,
-        unless the caller knows that one to be dead, and for ever once it is finished."""
+        """Claim a job for some seconds, and add events if it succeeds.
+
+        False while another owner has it, unless `dead` says that the owner is dead, and always
+        once it is finished.
+        """
 
         def claim(on: Connection) -> bool:
             is_ours = fact_rows.claim_job(on, key, owner, seconds)
@@ -477,11 +488,11 @@ class Store:
         return self._write(take_over)
 
     def renew_leases(self, owner: str, seconds: float) -> int:
-        """Renew all leases of an owner; how many it still has."""
+        """Renew all leases of an owner; return how many it still has."""
         return self._write(lambda on: fact_rows.renew_leases(on, owner, seconds))
 
     def release_jobs(self, owner: str, key: str | None = None) -> int:
-        """Give an unfinished job back, or all of an owner; how many those were."""
+        """Release an unfinished job, or all of an owner; return how many were released."""
         return self._write(lambda on: fact_rows.release_jobs(on, owner, key))
 
 
@@ -500,10 +511,10 @@ def open_store(
 def make_store(
     url: str, wait_seconds: float = DATABASE_WAIT_SECONDS, *, may_be_read_only: bool = False
 ) -> Store:
-    """Open the store at a path, at `postgresql://…` or in `:memory:`; make or migrate it first.
+    """Open the store at a path, at `postgresql://…` or in `:memory:`; create or migrate it first.
 
-    A PostgreSQL that goes away later is waited for, so many seconds. ReadOnlyStore where nothing
-    can be written, unless that may be.
+    If PostgreSQL goes away later, wait for it up to `wait_seconds`. Raises ReadOnlyStore if it
+    cannot be written, unless `may_be_read_only`.
     """
     try:
         return _open_to_write(url, wait_seconds)
@@ -535,7 +546,7 @@ def _open_to_write(url: str, wait_seconds: float) -> Store:
 
 
 def open_project_store(settings: Settings, root: Path, *, may_be_read_only: bool = False) -> Store:
-    """An address, or a path below the project's root."""
+    """Open the store of the settings: a URL, or a path below the project's root."""
     url = settings.store if "://" in settings.store else str(root / settings.store)
     store = make_store(url, settings.store_wait_seconds, may_be_read_only=may_be_read_only)
     closeloop_folder = root / ".closeloop"
@@ -550,14 +561,14 @@ def open_project_store(settings: Settings, root: Path, *, may_be_read_only: bool
 
 
 def open_existing_store(settings: Settings, root: Path) -> Store:
-    """For those who only look: BadInput where there is no store yet, and nothing is made."""
+    """Open the store for reading; raise BadInput if there is none, and create nothing."""
     if not has_store(settings, root):
         raise missing_store_error(str(root / settings.store))
     return open_project_store(settings, root, may_be_read_only=True)
 
 
 def open_store_if_any(settings: Settings, root: Path) -> Store:
-    """For those who have something to show without one: an empty store in memory stands in."""
+    """Open the store for reading; if there is none, return an empty one in memory."""
     if not has_store(settings, root):
         return make_store(MEMORY)
     return open_project_store(settings, root, may_be_read_only=True)

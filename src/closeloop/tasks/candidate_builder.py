@@ -382,6 +382,7 @@ def _is_manifest_file(name: str) -> bool:
     wanted = (".toml", ".cfg", ".ini", ".txt", ".json", ".mod", ".work", ".xml", ".lock", ".kts")
     has_known_name = path.suffix in wanted or path.name in ("setup.py", "noxfile.py", "conftest.py")
     has_known_name = has_known_name or (path.suffix == ".py" and path.name.startswith("test"))
+    has_known_name = has_known_name or bool(re.match(r"(?:jest|vite|vitest)\.config\.", path.name))
     return shallow and (has_known_name or path.name in ("Makefile", "Pipfile", "build.gradle"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -48,6 +49,12 @@ _NODE_TESTS = tuple(
     for ending in _SCRIPT_SUFFIXES
 )
 """Where Node is not told of any."""
+_REGEX_FOLDERS = ("test", "tests", "spec", "specs")
+_OTHER_INCLUDES = re.compile(
+    r"\b(?:coverage|typecheck|benchmark|optimizeDeps)\s*:\s*\{(?:[^{}]|\{[^{}]*\})*\}"
+)
+"""Parts of vitest's configuration that list other files than tests."""
+MAX_GLOB_CHARS = 200
 
 
 class CollectionRules(Record):
@@ -102,9 +109,9 @@ def find_collection_rules(folder: ManifestFolder, runner: TestRunner | None) -> 
             places = ("src/test", "*/src/test", "*/*/src/test")
             return CollectionRules(names=("*.java", "*.kt", "*.groovy", "*.scala"), places=places)
         case _:
-            names = (
-                _SCRIPT_TESTS if runner else (*_SCRIPT_TESTS, "test_*.py", "*_test.py", "*_test.go")
-            )
+            declared = tuple(_declared_script_tests(folder, runner))
+            names = declared or _SCRIPT_TESTS
+            names = names if runner else (*_SCRIPT_TESTS, "test_*.py", "*_test.py", "*_test.go")
             support = ("*.snap", *(() if runner else ("conftest.py",)))
             return CollectionRules(
                 names=names, roots=_TEST_ROOTS | _SCRIPT_TEST_ROOTS, support=support
@@ -183,6 +190,64 @@ def _script_folders(folder: ManifestFolder, runner: str) -> tuple[str, ...]:
     )
     folders = {str(place) for name in folder.files for place in PurePosixPath(name).parents}
     return tuple(dict.fromkeys(name for name in named_paths if name in folders and name != "."))
+
+
+def _declared_script_tests(folder: ManifestFolder, runner: TestRunner | None) -> Iterator[str]:
+    """Globs of the files that vitest's `include`, or jest's `testMatch` or `testRegex`, name."""
+    if runner == "vitest":
+        config = folder.read_text(folder.find_first("vitest.config.*", "vite.config.*") or "")
+        config = _OTHER_INCLUDES.sub("", config)
+        yield from _expand_globs(_read_list(config.partition("test:")[2], "include"))
+    elif runner == "jest":
+        config = folder.read_text(folder.find_first("jest.config.*") or "")
+        table = nested_table(folder.read_json("package.json"), "jest")
+        config += json.dumps(table) if table else ""
+        yield from _expand_globs(_read_list(config, "testMatch"))
+        for place in _read_list(config, "roots") or _REGEX_FOLDERS:
+            for pattern in _read_list(config, "testRegex"):
+                yield from _globs_for_regex(place.replace("<rootDir>/", "").strip("./"), pattern)
+
+
+def _read_list(config: str, option: str) -> list[str]:
+    """The texts that an option of a script's configuration is given, one or a list of them."""
+    quoted = r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`"
+    given = rf"\b{option}[\"']?\s*:\s*(\[(?:\s*(?:{quoted})\s*,?)*\s*\]|{quoted})"
+    match = re.search(given, config)
+    texts = re.findall(quoted, match[1]) if match else []
+    return [text[1:-1].replace("\\\\", "\\") for text in texts]
+
+
+def _expand_globs(globs: Iterable[str]) -> Iterator[str]:
+    """As paths from `/` on are compared with them; one that does not speak of tests is no test."""
+    for glob in globs:
+        if glob.startswith("!") or not re.search(r"test|spec", glob, re.IGNORECASE):
+            continue
+        path = re.sub(r"^(?:<rootDir>/|\./)+", "", glob)
+        optional = re.sub(r"\?\(([^()]*)\)", r"{,\1}", path)
+        choices = re.sub(r"[@+]\(([^()]*)\)", r"{\1}", optional)
+        for plain in _expand_braces(choices.replace("|", ",")):
+            rooted = re.sub(r"^/\*\*/", "*/", f"/{plain}")
+            yield re.sub(r"/\*\*/", "/*/", re.sub(r"/\*\*/(?=\*)", "/", rooted))
+
+
+def _expand_braces(glob: str) -> list[str]:
+    match = re.search(r"\{([^{}]*)\}", glob)
+    if match is None or len(glob) > MAX_GLOB_CHARS:
+        return [glob]
+    head, tail = glob[: match.start()], glob[match.end() :]
+    return [
+        plain for word in match[1].split(",") for plain in _expand_braces(f"{head}{word}{tail}")
+    ]
+
+
+def _globs_for_regex(place: str, pattern: str) -> Iterator[str]:
+    """Globs of the files in a folder that a regular expression takes, whatever their names."""
+    for ending in (*_SCRIPT_SUFFIXES, "jsx", "tsx"):
+        try:
+            if re.search(pattern, f"/project/{place}/sample.{ending}"):
+                yield f"/{place}/*.{ending}"
+        except re.error:
+            return
 
 
 def _pytest_rules(folder: ManifestFolder) -> CollectionRules:

@@ -6,23 +6,24 @@ import codecs
 import io
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
 import zstandard
 
 from closeloop import plugins
+from closeloop.code_digest import digest_code, load_derived, save_derived
 from closeloop.records.protocols import Reader, Recording, RecordingSource
 from closeloop.records.record import Record
 from closeloop.records.trace import Exchange, Session
 from closeloop.sqlite_files import SQLITE_MAGIC
 from closeloop.text.untrusted import SHORT_TEXT_CHARS, SkipCounts
-from closeloop.traces.readers.gateway import session_from_exchanges
 from closeloop.traces.untrusted_json import decode_json
 
 HEAD_BYTES = 1 << 16
@@ -429,10 +430,67 @@ def _recording_file(path: str, about: os.stat_result) -> RecordingFile | None:
     return RecordingFile(path=path, size=size, changed=changed)
 
 
+READER_MARKS = {
+    b'"parentUuid"': "claude-code",
+    b'"session_meta"': "codex",
+    b'"thread.started"': "codex-exec",
+    b'"projectHash"': "gemini",
+    b'"trajectory_format"': "mini-swe-agent",
+    b'"resourceSpans"': "otlp",
+    b"# aider chat": "aider",
+    b"ATIF-v": "atif",
+    b"SQLite format 3": "opencode-store",
+}
+"""What most files of a format have near their beginning: its reader is asked first."""
+
+
+class InstalledReader:
+    """A reader that is installed; its code is imported when it is first asked about a file."""
+
+    def __init__(self, entry: str, place: str, name: str, version: int) -> None:
+        self._entry = entry
+        self._place = place
+        self._version = version
+        self.name = name
+
+    @property
+    def version(self) -> int:
+        """What the code says once it is imported."""
+        module: Any = sys.modules.get(self._place)
+        return self._version if module is None else int(module.version)
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(_load_reader(self._entry), attribute)
+
+
+@cache
+def _load_reader(entry: str) -> Reader:
+    reader: Reader = plugins.load_plugin("readers", entry)
+    return reader
+
+
 @cache
 def installed_readers() -> Sequence[Reader]:
-    """Return every installed reader, in a fixed order."""
-    return plugins.load_plugins("readers")
+    """Every reader that is installed, in a fixed order.
+
+    What ships with closeloop is imported only where no earlier process has seen the same code.
+    """
+    places = {
+        name: entry.value for name, entry in sorted(plugins.installed_plugins("readers").items())
+    }
+    own = [place for place in places.values() if place.startswith("closeloop.")]
+    key = f"readers-{digest_code(*own)[:16]}"
+    known = load_derived(key, dict[str, tuple[str, int]]) or {}
+    if not known.keys() >= {*own}:
+        loaded = [(places[entry], _load_reader(entry)) for entry in places]
+        known = {place: (one.name, one.version) for place, one in loaded if place in own}
+        save_derived(key, known)
+    return [
+        cast("Reader", InstalledReader(entry, place, *known[place]))
+        if place in known
+        else _load_reader(entry)
+        for entry, place in places.items()
+    ]
 
 
 def find_reader(source: RecordingSource) -> Reader | None:
@@ -442,7 +500,11 @@ def find_reader(source: RecordingSource) -> Reader | None:
     """
     if len(_likely_readers) > MAX_STARTS:
         _likely_readers.clear()
-    likely = _likely_readers.setdefault(source.head[:START_BYTES], list(installed_readers()))
+    start = source.head[:START_BYTES]
+    if start not in _likely_readers:
+        marked = {name for mark, name in READER_MARKS.items() if mark in source.head}
+        _likely_readers[start] = sorted(installed_readers(), key=lambda one: one.name not in marked)
+    likely = _likely_readers[start]
     for place, reader in enumerate(likely):
         if reader.recognises(source):
             likely.insert(0, likely.pop(place))
@@ -479,6 +541,8 @@ def session_from_recordings(recordings: Sequence[Recording]) -> Session | None:
 
 def session_from_gateway(exchanges: Sequence[Exchange]) -> Session | None:
     """Return the session from the requests to the model, if its files contain nothing."""
+    from closeloop.traces.readers.gateway import session_from_exchanges
+
     session = session_from_exchanges(exchanges, {}) if exchanges else None
     return session if session and session.trace.events else None
 

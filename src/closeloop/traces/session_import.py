@@ -7,19 +7,18 @@ import fcntl
 import gc
 import os
 import re
+import signal
 import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import chain, islice
-from multiprocessing import get_context, parent_process
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -58,10 +57,13 @@ from closeloop.traces.file_source import (
     list_parts,
     stat_recording,
 )
-from closeloop.traces.readers import otlp
-from closeloop.traces.readers.otel_sessions import OtelSpan, sessions_from_spans, span_conversation
 from closeloop.traces.session_builder import UNPAIRED_RESULT, count_skip
 from closeloop.traces.tool_calls import has_result
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from closeloop.traces.readers.otel_sessions import OtelSpan
 
 # What one file holds: detected, read, rid of secrets and packed. Done in worker processes.
 
@@ -99,7 +101,13 @@ class FileOutcome(Record):
 
 
 def end_with_parent() -> None:
-    """End this worker process when the one that uses it ends, even by SIGKILL."""
+    """End this worker process when the one that uses it ends, even by SIGKILL.
+
+    Ctrl-C reaches all processes of a terminal, and the one that uses it decides what ends.
+    """
+    from multiprocessing import parent_process
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     assert parent is not None
 
@@ -425,6 +433,8 @@ MAX_TROUBLES = 20
 PROGRESS_FILES = 16
 """Files between two reports of progress."""
 
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 TallyCallback = Callable[[ImportSummary], None]
 FileBatch = list[RecordingFile]
 ReaderVersions = dict[str | None, int]
@@ -523,29 +533,46 @@ def _read_batches(
 ) -> Iterator[FileOutcome]:
     """Yield outcomes in the order of the files, so that equal imports save the same."""
     first_batches = list(islice(batches, 2))
+    every_batch = chain(first_batches, batches)
+    work = partial(read_recordings, session_filter=session_filter, folder=folder)
     if jobs == 1 or len(first_batches) < 2:
-        for batch in chain(first_batches, batches):
-            yield from read_recordings(batch, session_filter, folder)
+        yield from chain.from_iterable(map(work, every_batch))
         return
+    modules = [entry.module for entry in plugins.installed_plugins("readers").values()]
+    advice = "run the same command with --jobs 1; what was imported so far is saved"
+    answers = map_in_processes(work, every_batch, jobs, [__name__, *modules], advice)
+    yield from chain.from_iterable(answers)
+
+
+def map_in_processes(
+    work: Callable[[Item], Answer],
+    items: Iterable[Item],
+    jobs: int,
+    modules: Sequence[str],
+    advice: str,
+) -> Iterator[Answer]:
+    """Answers in the order of the items, of which few wait; `modules` are imported once for all."""
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
     # New processes would look for modules in the current folder first, which is anybody's.
     os.environ["PYTHONSAFEPATH"] = "1"
     context = get_context("forkserver")
-    modules = [entry.module for entry in plugins.installed_plugins("readers").values()]
-    context.set_forkserver_preload(["closeloop.traces.session_import", *modules])
+    context.set_forkserver_preload(list(modules))
     with ProcessPoolExecutor(jobs, context, initializer=end_with_parent) as pool:
-        running: deque[Future[list[FileOutcome]]] = deque()
+        running: deque[Future[Answer]] = deque()
         try:
-            for batch in chain(first_batches, batches):
-                running.append(pool.submit(read_recordings, batch, session_filter, folder))
+            for item in items:
+                running.append(pool.submit(work, item))
                 if len(running) > 2 * jobs:
-                    yield from running.popleft().result()
+                    yield running.popleft().result()
             while running:
-                yield from running.popleft().result()
+                yield running.popleft().result()
         except BrokenProcessPool as error:
             raise MachineFailed(
-                "A process that reads files was killed, perhaps because of too little "
-                "memory: run the same command with --jobs 1; what was imported so far "
-                "is saved."
+                f"A process that did a part of the work was killed, perhaps because of too little "
+                f"memory: {advice}."
             ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -655,7 +682,9 @@ def _make_imported_file(outcome: FileOutcome, nobody: int) -> ImportedFile:
 
 
 def save_spans(spans: Iterable[OtelSpan], store: Store) -> set[str]:
-    """Save redacted spans; return their traces."""
+    """Save spans, rid of secrets; the traces that they belong to."""
+    from closeloop.traces.readers.otel_sessions import span_conversation
+
     stored_spans = []
     for span in spans:
         cleaned, _ = redact_record(span)
@@ -673,7 +702,10 @@ def save_spans(spans: Iterable[OtelSpan], store: Store) -> set[str]:
 
 
 def build_trace_session(trace: str, store: Store) -> list[str]:
-    """Build the session of a trace from its spans so far; return the ids of new versions."""
+    """Put the session of a trace together as far as its spans have come; new versions' ids."""
+    from closeloop.traces.readers import otlp
+    from closeloop.traces.readers.otel_sessions import OtelSpan, sessions_from_spans
+
     count = store.count_spans(trace).get(trace, 0)
     spans = (unpack_record(body, OtelSpan) for body in store.load_spans(trace))
     skipped: dict[str, int] = {}
@@ -687,7 +719,9 @@ def build_trace_session(trace: str, store: Store) -> list[str]:
 
 
 def list_unbuilt_traces(store: Store) -> Collection[str]:
-    """Return traces with spans that are in no session yet, because their server was stopped."""
+    """Traces with spans that no session has yet: their server was stopped."""
+    from closeloop.traces.readers import otlp
+
     counts = store.count_spans()
     known = store.load_imported_files([OTLP_PREFIX + trace for trace in counts])
     return [
@@ -699,6 +733,8 @@ def list_unbuilt_traces(store: Store) -> Collection[str]:
 
 
 def _make_built_file(trace: str, count: int, sessions: int) -> ImportedFile:
+    from closeloop.traces.readers import otlp
+
     return ImportedFile(
         path=OTLP_PREFIX + trace,
         size=count,

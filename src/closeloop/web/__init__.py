@@ -1,1 +1,1 @@
-"""What closeloop serves over HTTP."""
+"""The HTTP server: dashboard, API, webhooks and OTLP receiver."""

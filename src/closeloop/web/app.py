@@ -1,4 +1,4 @@
-"""The server: what it answers, to whom, and what it does while it waits."""
+"""The server: routes, access control and background tasks."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ from closeloop.web.submissions import (
 __all__ = ["LOOPBACK", "build_web_app"]
 
 
-# News by server-sent events: that something was added, so that open pages ask again.
+# Live updates by server-sent events: open pages reload when data was added.
 
 STEP_SECONDS = 0.25
-"""Seconds in which a server that stops lets go of its readers."""
+"""Seconds between two steps of an event stream; a stopping server ends its streams within one."""
 STEPS_PER_LOOK = 8
-"""So many steps between looks at the store."""
+"""Steps between two reads of the store's mark."""
 STEPS_PER_KEEPALIVE = 80
-"""After so many steps without news a line keeps the connection open."""
+"""Steps without a change after which a comment line keeps the connection open."""
 MAX_STEPS = 14_400
-"""Steps; a browser that still wants to know connects again."""
+"""Steps after which a stream ends; a browser that is still open reconnects."""
 
 
 def live_updates_route(desk: PageContext) -> Route:
@@ -105,7 +105,10 @@ def build_web_app(
     desk: PageContext | None = None,
     evaluator: SubmissionEvaluator | None = None,
 ) -> Starlette:
-    """The server's routes. Unless it is open, which without a token it is, callers need one."""
+    """Build the server's app.
+
+    Callers need a token unless it is open, which is the default without a token.
+    """
     resolve_record_types()
     pending_traces = PendingTraces(quiet)
     desk = desk or PageContext(store)
@@ -165,7 +168,7 @@ async def _health_endpoint(request: Request) -> Response:
 
 
 def _openapi_endpoint(evaluates: bool) -> PageEndpoint:
-    """The API, without what is not served here."""
+    """Return the endpoint of the OpenAPI document, without operations that are not served here."""
     evaluation_operations = EVALUATION_OPERATIONS if evaluates else ()
 
     async def describe_api(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The guard at the door: hosts, callers, limits and headers, around every answer."""
+"""Authentication and limits of every request: hosts, callers, body sizes, rates and headers."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from closeloop.store import Store
 from closeloop.text.wording import count_with_noun
 from closeloop.web.render import render_template
 
-# Bodies of requests, within limits of size, memory and time; and how a request is refused.
+# Request bodies, limited in size, memory and time; and refusals.
 
 
 BODY_SECONDS = 120.0
-"""So long a client may take to send a body."""
+"""Seconds that a client may take to send a body."""
 MAX_HELD_BYTES = 256 << 20
-"""Bytes of all bodies that one endpoint holds at once."""
+"""Bytes of all bodies that one endpoint holds in memory at once."""
 MAX_GZIP_MEMBERS = 1000
-"""A gzip stream may consist of several members, each of which costs time to begin."""
+"""Members allowed in a gzip stream: each one costs time to begin."""
 DECOMPRESS_SECONDS = 20.0
 _PIECE_BYTES = 16 << 10
-"""Bytes that are decompressed at a time: what follows a member is copied, so keep it small."""
+"""Bytes decompressed at a time; small, because the data after a member is copied."""
 
 
 class RequestRefused(Exception):
-    """A request that cannot be taken, and the status that says why."""
+    """A request that is refused, with the HTTP status that says why."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -51,23 +51,23 @@ class RequestRefused(Exception):
 
 
 class BodyMemory:
-    """Bytes of bodies that are held at once, by all requests to an endpoint together."""
+    """Limits the bytes of bodies in memory, over all requests to an endpoint."""
 
     def __init__(self, limit: int = MAX_HELD_BYTES) -> None:
         self.limit = limit
         self.held = 0
 
     async def read_body(self, receive: Receive, most: int, why: str) -> bytes:
-        """Receive a body, which counts only until all of it has come."""
+        """Receive a body; it counts towards the limit only until it is complete."""
         async with self.hold_body(receive, most, why) as body:
             return body
 
     @asynccontextmanager
     async def hold_body(self, receive: Receive, most: int, why: str) -> AsyncIterator[bytes]:
-        """Receive a body, which counts while the block runs.
+        """Receive a body; it counts towards the limit while the block runs.
 
-        Refused with 413 and `why` above `most` bytes, with 408 when it does not come in time, and
-        with 503 when the bodies of all requests take too much memory. ClientDisconnect when the
+        Raises RequestRefused: 413 with `why` above `most` bytes, 408 if the body does not arrive in
+        time, 503 if the bodies of all requests take too much memory. Raises ClientDisconnect if the
         client leaves.
         """
         chunks: list[bytes] = []
@@ -100,8 +100,8 @@ class BodyMemory:
 def decompress_gzip(body: bytes, most: int) -> bytes:
     """Decompress gzip of one or several members, in time linear to its size.
 
-    Refused with 413 when it has too many members, becomes more than `most` bytes or takes too
-    long; with 400 when it is damaged.
+    Raises RequestRefused: 413 if it has too many members, becomes larger than `most` bytes or takes
+    too long; 400 if it is damaged.
     """
     content, place, members = bytearray(), 0, 0
     deadline = time.monotonic() + DECOMPRESS_SECONDS
@@ -133,55 +133,56 @@ def decompress_gzip(body: bytes, most: int) -> bytes:
 
 
 def request_media_type(request: Request) -> str:
-    """What a body is said to be."""
+    """Return the media type that the request declares."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-# What a form says, whoever sent it.
+# Parsing of forms.
 
 MAX_FIELDS = 1000
 
 
 def parse_form_fields(body: bytes) -> dict[str, list[str]]:
-    """Each field with its values; none of what cannot be a form of ours."""
+    """Return each form field with its values; empty if the body cannot be one of our forms."""
     try:
         return parse_qs(body.decode("utf-8", "replace"), max_num_fields=MAX_FIELDS)
     except ValueError:
         return {}
 
 
-# Who calls, and whether they may: decided once, before any page or endpoint is asked.
+# Authentication and authorisation: decided once, before any page or endpoint runs.
 #
-# On this machine reading is open and so is sending traces, as long as no token is set. Everything
-# else needs a token, a browser's login by one, or the name that a trusted proxy vouches for. What
-# a browser writes must come from our own pages: same origin, and the token that those pages hold.
+# Without a token, anybody on this machine may read and send traces. Everything
+# else needs a token, a browser login with one, or a user name set by a trusted proxy. Writes by
+# a browser must come from our own pages: same origin, and the CSRF token of those pages.
 
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 OPEN_PATHS = ("/health", "/login", "/favicon.ico")
 OPEN_FOLDERS = ("/static/", "/webhooks/")
-"""Webhooks are signed by whoever sends them."""
+"""Paths that need no token; webhooks are signed by their senders."""
 READING_METHODS = ("GET", "HEAD", "OPTIONS")
 WRITE_SCOPES: dict[str, AccessScope] = {"/v1/": "ingest", "/settings": "admin", "/logout": "read"}
-"""What writing below a path needs; `review` anywhere else."""
+"""Scope that a write below a path needs; `review` for any other path."""
 
 
 class Caller(Record):
-    """Whoever sent a request."""
+    """The sender of a request."""
 
     name: str | None = None
-    """None is nobody in particular, on this machine."""
+    """None: an anonymous user of this machine."""
     scopes: tuple[AccessScope, ...] = ()
     session: str | None = None
-    """The secret of the browser's session, where it has one."""
+    """Secret of the browser's session, if it has one."""
     new: bool = False
-    """Whether the browser has yet to be told of its session."""
+    """Whether the response must set the session's cookie."""
     by_browser: bool = False
-    """Whether only the browser's session says so: then a write must come from our pages."""
+    """Whether a session cookie or proxy, not a token in the request, identifies the caller; writes
+    must then come from our pages."""
 
     @property
     def csrf(self) -> str | None:
-        """What our pages send along with a write, and no other page can know."""
+        """Return the token that our pages send with a write and that no other page can know."""
         return None if self.session is None else csrf_from_session(self.session)
 
     def may(self, scope: AccessScope) -> bool:
@@ -189,17 +190,17 @@ class Caller(Record):
 
 
 class AccessPolicy(Record):
-    """Who is let in."""
+    """Who may access the server."""
 
     store: Store
     token: str | None = None
-    """The one that the environment gives; it may do everything."""
+    """The token from the environment; it has every scope."""
     is_open: bool = False
     """Whether anybody on this machine may read and send traces."""
     settings: ServeSettings = ServeSettings()
 
     def identify_caller(self, request: Request) -> Caller:
-        """Whoever calls; somebody without scopes where that cannot be told."""
+        """Identify the caller; one without scopes if the request proves nothing."""
         secret = bearer_token(request)
         if secret is not None:
             return self.caller_by_token(secret) or Caller()
@@ -227,7 +228,7 @@ class AccessPolicy(Record):
         )
 
     def find_token_id(self, secret: str) -> str | None:
-        """What a login remembers of the token it was made with."""
+        """Return the id that a login stores for the token it was made with; None if unknown."""
         if self.token is not None and hmac.compare_digest(secret.encode(), self.token.encode()):
             return self._environment_token_id
         known_token = self.store.access.find_token(secret=secret)
@@ -235,7 +236,7 @@ class AccessPolicy(Record):
 
     @property
     def _environment_token_id(self) -> str:
-        """Another token in the environment ends the logins by the last one."""
+        """Return an id derived from the token, so that a new token ends logins by the old one."""
         return "environment " + hashlib.sha256((self.token or "").encode()).hexdigest()[:16]
 
     def _caller_by_session(self, session: str) -> Caller | None:
@@ -254,7 +255,7 @@ class AccessPolicy(Record):
         )
 
     def _caller_by_proxy(self, request: Request) -> Caller | None:
-        """Whom a proxy names that we were told to trust."""
+        """Return the user that a trusted proxy names in its header."""
         header = self.settings.user_header
         if header is None or peer_address(request) not in self.settings.proxies:
             return None
@@ -273,7 +274,7 @@ class AccessPolicy(Record):
 
 
 def required_scope(method: str, path: str) -> AccessScope | None:
-    """What a request needs; None where anybody may."""
+    """Return the scope that a request needs; None if everybody may send it."""
     if path in OPEN_PATHS or path.startswith(OPEN_FOLDERS):
         return None
     if method in READING_METHODS:
@@ -284,13 +285,13 @@ def required_scope(method: str, path: str) -> AccessScope | None:
 
 
 def bearer_token(request: Request) -> str | None:
-    """The token that a request holds up."""
+    """Return the request's bearer token."""
     kind, _, secret = request.headers.get("authorization", "").partition(" ")
     return secret.strip() if kind.lower() == "bearer" and secret.strip() else None
 
 
 def session_cookie_name(request: Request) -> str:
-    """Browsers share cookies between the ports of a machine."""
+    """Return a cookie name with the port: browsers share cookies between the ports of a machine."""
     return f"closeloop_{request.url.port or 'session'}"
 
 
@@ -299,9 +300,9 @@ def csrf_from_session(session: str) -> str:
 
 
 def is_same_origin(request: Request, hosts: Collection[str] = ()) -> bool:
-    """Whether a browser says that one of our own pages asks.
+    """Check whether the browser declares one of our own pages as the origin.
 
-    A proxy may speak HTTPS for us, so only the host is compared.
+    Only the host is compared, because a proxy may terminate HTTPS for us.
     """
     origin = request.headers.get("origin")
     if origin is None:
@@ -311,23 +312,23 @@ def is_same_origin(request: Request, hosts: Collection[str] = ()) -> bool:
 
 
 def peer_address(request: Request) -> str:
-    """The address that a request came from: a proxy's, where there is one."""
+    """Return the address of the connection's peer; a proxy's address if there is a proxy."""
     return request.client.host if request.client else ""
 
 
 def caller_from_scope(scope: Any) -> Caller:
-    """Whoever the guard let in."""
+    """Return the caller that the middleware stored in the scope."""
     caller: Caller = scope.get("state", {}).get("caller") or Caller()
     return caller
 
 
-# How often one address may do something.
+# Rate limits by address.
 
 MAX_ADDRESSES = 10_000
 
 
 class AddressRateLimit:
-    """So many in so many seconds, of each address."""
+    """Limits the number of requests per address in a period of seconds."""
 
     def __init__(self, most: int, seconds: float) -> None:
         self.most = most
@@ -335,7 +336,7 @@ class AddressRateLimit:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def count_request(self, address: str) -> float | None:
-        """Count one more; None when it may go on, else the seconds until it may."""
+        """Count a request; return None if it may proceed, else the seconds until it may."""
         now = time.monotonic()
         left, last_time = self._left.pop(address, (float(self.most), now))
         left = min(float(self.most), left + (now - last_time) * self.rate)
@@ -372,14 +373,14 @@ SECURITY_HEADERS = {
     "x-frame-options": "DENY",
 }
 SENDING_PATHS = ("/v1/", "/webhooks/")
-"""Machines write here, thousands of times a second, and limit themselves."""
+"""Paths that programs write to, thousands of times a second; they have their own limits."""
 STREAMED_PATHS = (*SENDING_PATHS, "/api/evaluations")
-"""What is sent here is read as it comes, up to limits of its own."""
+"""Paths whose bodies are read as a stream, up to their own limits."""
 SESSION_SECONDS = 30 * 24 * 3600
 
 
 class AuthMiddleware:
-    """Lets a request through, or answers it."""
+    """Passes a request on to the app, or refuses it."""
 
     def __init__(self, app: ASGIApp, door: AccessPolicy) -> None:
         self.app = app
@@ -432,7 +433,7 @@ class AuthMiddleware:
         return await anyio.to_thread.run_sync(self.door.identify_caller, request)
 
     def _refuse_wrong_host(self, request: Request) -> Response | None:
-        """A web page may try to reach us under a name of its own."""
+        """Refuse a host name that is not ours: a web page may use its own name to reach us."""
         host = _host_name(request.headers.get("host", ""))
         if not self.door.is_open or host in (*LOOPBACK, *self.door.settings.hosts):
             return None
@@ -456,7 +457,8 @@ class AuthMiddleware:
         return _refuse_foreign_page(request, caller, body, self.door.settings.hosts)
 
     def _limited_address(self, request: Request) -> str:
-        """Whose requests are counted together: what a proxy says, where one is believed."""
+        """Return the address to count a request under; from a trusted proxy, the one that it
+        reports."""
         peer = peer_address(request)
         if self.door.settings.user_header is None or peer not in self.door.settings.proxies:
             return peer
@@ -477,19 +479,19 @@ class AuthMiddleware:
 
 
 def _host_name(header: str) -> str:
-    """The name alone, as it was asked for."""
+    """Return the host name of a header without its port, in lower case."""
     if header.startswith("["):
         return header[1:].partition("]")[0].lower()
     return header.partition(":")[0].lower()
 
 
 def is_buffered_write(request: Request, caller: Caller) -> bool:
-    """Whether a write is read before it is let in, which is only right for what is small."""
+    """Check whether a write's body is read before it is let in, which suits only small bodies."""
     return needs_csrf_proof(request, caller) or not request.url.path.startswith(STREAMED_PATHS)
 
 
 def needs_csrf_proof(request: Request, caller: Caller) -> bool:
-    """Whether a write must show that it comes from our own pages."""
+    """Check whether a write must prove that it comes from our own pages."""
     path = request.url.path
     if path.startswith(SENDING_PATHS):
         return False
@@ -516,7 +518,7 @@ def _refuse_missing_scope(request: Request, caller: Caller) -> Response | None:
 def _refuse_foreign_page(
     request: Request, caller: Caller, body: bytes, hosts: Collection[str]
 ) -> Response | None:
-    """Refuse what another page made a browser send."""
+    """Refuse a write that another site's page made a browser send."""
     if not is_same_origin(request, hosts):
         return refusal_response(
             request, 403, "This request did not come from a page of this server."
@@ -536,7 +538,7 @@ def _form_field(headers: Mapping[str, str], body: bytes, name: str) -> str:
 
 
 def _replay_body(body: bytes) -> Receive:
-    """What was read, for whoever comes next."""
+    """Return a `receive` that delivers a body that has already been read."""
     was_sent = False
 
     async def replay_message() -> Message:
@@ -565,7 +567,7 @@ def _send_with_headers(send: Send, request: Request, caller: Caller) -> Send:
 
 
 def session_cookie(request: Request, secret: str, seconds: int) -> str:
-    """A browser's session, out of reach of scripts and of other sites."""
+    """Return the cookie of a browser's session, inaccessible to scripts and to other sites."""
     # Whoever claims that a proxy speaks HTTPS only keeps their own cookie from plain HTTP.
     scheme = request.headers.get("x-forwarded-proto", request.url.scheme)
     secure = "; Secure" if scheme == "https" else ""
@@ -574,7 +576,7 @@ def session_cookie(request: Request, secret: str, seconds: int) -> str:
 
 
 def refusal_response(request: Request, status: int, why: str) -> Response:
-    """For people a page, for programs a record."""
+    """Return a refusal: a page for people, a JSON record for programs."""
     if "text/html" in request.headers.get("accept", ""):
         from closeloop.web.render import render_template
 
@@ -582,7 +584,7 @@ def refusal_response(request: Request, status: int, why: str) -> Response:
     return JSONResponse({"message": why}, status)
 
 
-# Coming in with a token, and leaving again.
+# Login with a token, and logout.
 
 
 def login_routes(door: AccessPolicy) -> list[Route]:
@@ -628,12 +630,12 @@ def login_routes(door: AccessPolicy) -> list[Route]:
 
 
 def local_path(place: str | None) -> str:
-    """A place on this server to go on to; any other is not gone to."""
+    """Return the path if it is on this server, else `/`."""
     is_local = place is not None and place.startswith("/") and place[1:2] not in ("/", "\\")
     return place if is_local and place and place.isprintable() else "/"
 
 
-# What is answered where there is no page, or where one could not be made.
+# Error responses: no such page, or a page that failed.
 
 
 async def answer_not_found(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""A patch and a check's report as pages show them, findings beside their lines."""
+"""A patch and a check's report as pages show them, with findings beside their lines."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class DiffLine(Record):
     new: int | None
     text: str
     findings: tuple[int, ...] = ()
-    """Places in the list of findings."""
+    """Indices in the list of findings."""
     event: int | None = None
-    """The event of the trace that a hunk comes from, where the diff was recovered from one."""
+    """Event of the trace that the hunk was recovered from; None if the diff has another source."""
 
 
 class DiffFile(Record):
@@ -62,22 +62,22 @@ class DiffFile(Record):
     status: str
     added: int | None
     removed: int | None
-    """Lines; None where they were not told, which is not 0."""
+    """Lines; None if unknown, which differs from 0."""
     binary: bool
     note: str | None
     marks: tuple[str, ...]
-    """What is to be said of the whole file: outside the scope, restored before grading."""
+    """Notes about the whole file: outside the scope, restored before grading."""
     lines: tuple[DiffLine, ...]
     left_out: int
-    """Lines that are not shown."""
+    """Number of lines that are not shown."""
     findings: tuple[int, ...] = ()
-    """Of the whole file, or of lines that the diff does not show."""
+    """Indices of findings about the whole file, or about lines that the diff does not show."""
 
 
 def build_diff_files(
     change: Change, findings: Sequence[Finding], marks: Iterable[tuple[str, str]]
 ) -> tuple[DiffFile, ...]:
-    """Every file of a change, as far as there is room."""
+    """Build the view of every file of a change, up to the page's limits."""
     places = _index_finding_places(findings)
     marks_by_path: dict[str, list[str]] = {}
     for path, mark in marks:
@@ -97,7 +97,7 @@ def build_diff_files(
 def build_recovered_files(
     files: Sequence[RecoveredFile], findings: Sequence[Finding] = ()
 ) -> tuple[DiffFile, ...]:
-    """Files as the edits of a recording changed them, without line numbers; findings by file."""
+    """Build diffs of files from a recording's edits, without line numbers; findings are by file."""
     places = _index_finding_places(findings)
     lines_left, files_built = MAX_LINES, []
     for file in files:
@@ -138,7 +138,7 @@ def _recovered_line(line: str) -> DiffLine:
 def locate_findings(
     findings: Iterable[Finding], trace: Trace, files: Sequence[DiffFile]
 ) -> tuple[Finding, ...]:
-    """Findings that name a place in a file; of those that cite an edit, the line that it made."""
+    """Return the findings with a place in a file; one that cites an edit gets the line it wrote."""
     edits = {event.number: event for event in trace.events if isinstance(event, Edit)}
     located_findings = []
     for finding in findings:
@@ -153,7 +153,7 @@ def locate_findings(
 
 
 def _place_of_edit(edit: Edit, files: Sequence[DiffFile]) -> str | None:
-    """The first line of the change that an edit wrote; its file where none is left of it."""
+    """Return the first changed line that an edit wrote; its file if no such line remains."""
     edited_path = edit.path.replace("\\", "/")
     file = next((one for one in files if f"/{edited_path}".endswith(f"/{one.path}")), None)
     if file is None:
@@ -173,7 +173,7 @@ def _place_of_edit(edit: Edit, files: Sequence[DiffFile]) -> str | None:
 
 
 def diff_from_edit(edit: Edit) -> DiffFile | None:
-    """An edit as the trace tells it, as a diff of its file; None where it holds no lines."""
+    """Build a diff from an edit in a trace; None if the edit has no lines."""
     if edit.patch is not None:
         body = edit.patch.split("\n")
         if "@@ " not in edit.patch:
@@ -224,7 +224,7 @@ def _build_diff_file(
 
 
 def _split_patch_bodies(patch: str) -> list[list[str]]:
-    """The hunks of each file, in the order of the patch."""
+    """Return the hunks of each file, in the order of the patch."""
     bodies: list[list[str]] = []
     body: list[str] = []
     inside = False
@@ -267,7 +267,7 @@ def _build_diff_lines(
 
 
 def _index_finding_places(findings: Sequence[Finding]) -> dict[str, dict[int, tuple[int, ...]]]:
-    """By path and line, the places of findings in their list; line 0 is the whole file."""
+    """Index findings by path and line: their indices in the list; line 0 is the whole file."""
     places_by_path: dict[str, dict[int, tuple[int, ...]]] = {}
     for place, finding in enumerate(findings):
         for where in finding.places:
@@ -279,36 +279,36 @@ def _index_finding_places(findings: Sequence[Finding]) -> dict[str, dict[int, tu
     return places_by_path
 
 
-# A report of a check as it is shown: tier by tier, and by file and line.
+# The view of a check report: by tier, and by file and line.
 
 MAX_FINDINGS = 500
 
 
 class TierView(Record):
-    """One tier in a line."""
+    """One tier of a report, summarised in a line."""
 
     name: str
     state: Literal["good", "bad", "open"]
-    """Open: it was not looked at, or found something that only advises."""
+    """`open`: not run, or with advisory findings only."""
     text: str
 
 
 class Spot(Record):
-    """A finding, and the line that it is about."""
+    """A finding and the line that it is about."""
 
     line: int | None
     finding: Finding
 
 
 class FileSpots(Record):
-    """What was found in one file, from its top to its end."""
+    """The findings in one file, from top to bottom."""
 
     path: str
     spots: tuple[Spot, ...]
 
 
 class ReportShown(Record):
-    """One report that was kept."""
+    """One stored report."""
 
     row: ReportRow
     subject: str
@@ -319,13 +319,13 @@ class ReportShown(Record):
     tools: tuple[ToolRun, ...]
     files: tuple[FileSpots, ...]
     elsewhere: tuple[Finding, ...]
-    """Those that are about no place."""
+    """Findings that name no place."""
     silenced: int
     more: int
-    """Findings that are not shown."""
+    """Number of findings that are not shown."""
     risk: Risk | None
     grade: str | None
-    """What the acceptance of its own task said, of an attempt's change."""
+    """For an attempt's change: the result of its task's own acceptance."""
     unmeasured: tuple[Unmeasured, ...]
 
 
@@ -406,15 +406,15 @@ def _findings_by_file(findings: Sequence[Finding]) -> tuple[FileSpots, ...]:
     )
 
 
-# Code as pages show it: words in the colours of their language, and what changed in a line.
+# Syntax colours of code, and marks of what changed in a line.
 
 
 MAX_COLOURED_CHARS = 60_000
-"""Of one file: longer ones are shown without colours."""
+"""Characters of a file; longer ones are shown without syntax colours."""
 MAX_MARKED_CHARS = 400
-"""Of a line: in longer ones no words are marked."""
+"""Characters of a line; in longer ones no changed words are marked."""
 MIN_LIKENESS = 0.4
-"""Lines that share less are two lines, and no change of one."""
+"""Similarity below which two lines count as unrelated, not as one changed line."""
 TOKEN_CLASSES = {
     "Keyword": "k",
     "Literal.String": "s",
@@ -427,7 +427,7 @@ TOKEN_CLASSES = {
     "Name.Builtin": "b",
     "Name.Attribute": "b",
 }
-"""By the name of a token's kind, the class that colours it."""
+"""CSS class by name of a token kind."""
 
 LANGUAGES = {
     "py": "python", "pyi": "python", "js": "javascript", "jsx": "javascript",
@@ -438,16 +438,16 @@ LANGUAGES = {
     "json": "json", "toml": "toml", "yaml": "yaml", "yml": "yaml", "makefile": "make",
     "dockerfile": "docker",
 }  # fmt: skip
-"""By the ending of a file's name."""
+"""Language by file extension."""
 
 CodePiece = tuple[str, str]
-"""A text and its class, which is empty for most."""
+"""A text and its CSS class, which is empty for most."""
 _PIECE = Markup('<span class="tok-{}">{}</span>')
 _MARKED = Markup("<mark>{}</mark>")
 
 
 def colour_diff(file: DiffFile) -> list[Markup]:
-    """Of each line of a file's diff the code as HTML, changed words marked."""
+    """Return the code of each diff line as HTML, with changed words marked."""
     pieces = _colour_lines(file)
     marks: dict[int, list[tuple[int, int]]] = {}
     for old, new in pair_lines(file.lines):
@@ -460,7 +460,8 @@ def colour_diff(file: DiffFile) -> list[Markup]:
 
 
 def pair_lines(lines: Sequence[DiffLine]) -> list[tuple[int | None, int | None]]:
-    """Rows of a diff in two columns: places of the line before and after; None where none is."""
+    """Return the rows of a side-by-side diff: index of the line before and after, None if
+    missing."""
     rows: list[tuple[int | None, int | None]] = []
     removed: list[int] = []
     added: list[int] = []
@@ -485,7 +486,7 @@ def pair_lines(lines: Sequence[DiffLine]) -> list[tuple[int | None, int | None]]
 
 
 def _changed_spans(before: str, after: str) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """The parts of a line that changed, before and after; none where it is another line."""
+    """Return the changed spans of a line before and after; none if the lines are unrelated."""
     if max(len(before), len(after)) > MAX_MARKED_CHARS:
         return [], []
     matcher = SequenceMatcher(None, before, after, autojunk=False)
@@ -510,7 +511,8 @@ def _render_line(pieces: Sequence[CodePiece], marked: Sequence[tuple[int, int]])
 
 
 def _cut_piece(text: str, at: int, marked: Sequence[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
-    """The parts of a piece that begins at a place of its line, and whether each is marked."""
+    """Split a piece that begins at offset `at` of its line; yield each part and whether it is
+    marked."""
     place = 0
     for start, end in marked:
         first, last = max(start - at, place), min(end - at, len(text))
@@ -524,7 +526,7 @@ def _cut_piece(text: str, at: int, marked: Sequence[tuple[int, int]]) -> Iterato
 
 
 def _colour_lines(file: DiffFile) -> dict[int, list[CodePiece]]:
-    """By place, the words of a line; each side of each hunk is read as one text."""
+    """Return the coloured pieces by line index; each side of each hunk is lexed as one text."""
     if sum(len(line.text) for line in file.lines) > MAX_COLOURED_CHARS:
         return {}
     lexer = find_lexer(file.path)
@@ -544,7 +546,7 @@ def _colour_lines(file: DiffFile) -> dict[int, list[CodePiece]]:
 
 
 def _colour_text(lexer: Any, lines: Sequence[str]) -> list[list[CodePiece]]:
-    """The words of each line; a line that the lexer splits elsewhere is left plain."""
+    """Return the pieces of each line; a line that the lexer splits elsewhere stays plain."""
     rows: list[list[CodePiece]] = [[]]
     for kind, text in lexer.get_tokens("\n".join(lines)):
         token_class = _token_class(str(kind).removeprefix("Token."))
@@ -574,7 +576,7 @@ def _load_lexer(language: str) -> Any:
 
 
 def find_lexer(path: str) -> Any:
-    """What reads the language of a file, by its name; None of a language that is not coloured."""
+    """Return the lexer for a file by its name; None if its language is not coloured."""
     name = path.rpartition("/")[2].lower()
     language = LANGUAGES.get(name.rpartition(".")[2])
     return None if language is None else _load_lexer(language)

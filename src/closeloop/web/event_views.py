@@ -1,4 +1,4 @@
-"""Events of a trace and figures, as pages show them."""
+"""Events of a trace, and metrics, as pages show them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from closeloop.records.record import Record, Time
 from closeloop.traces.trace_export import lane_depths
 
 MAX_SHOWN_CHARS = 2000
-"""Characters of a text that a list of events shows; an event by itself shows all of them."""
+"""Characters of a text in a list of events; the page of a single event shows all of them."""
 MAX_EVENT_CHARS = 2_000_000
 FRAGMENT_EVENTS = 200
-"""Events that are sent at once."""
+"""Number of events sent at once."""
 
 EventState = Literal["ok", "failed", "unknown"]
 EventKind = Literal["message", "thought", "command", "edit", "read", "tool", "handoff", "note"]
@@ -35,25 +35,25 @@ TextKind = Literal["text", "output", "removed", "added", "diff", "brief", "repor
 
 
 class EventText(Record):
-    """A piece of an event: what was said, put out, removed or added."""
+    """A text of an event: a message, output, or removed or added lines."""
 
     kind: TextKind
     text: str
     left_out: int = 0
-    """Characters in its middle that are not shown."""
+    """Characters omitted from its middle."""
 
 
 class StepUsage(Record):
-    """What one message of the provider took, told at the first event that it made."""
+    """Usage of one provider message, shown at the first event that it produced."""
 
     turn: int
     input_tokens: int | None
-    """Fresh: neither read from a cache nor written to one."""
+    """Uncached input tokens: neither read from a cache nor written to one."""
     cached_tokens: int | None
     output_tokens: int | None
     cost: float | None
     is_priced: bool
-    """Whether the cost is by list prices: nobody reported one."""
+    """Whether the cost is computed from list prices because none was reported."""
     seconds: float | None
 
 
@@ -63,23 +63,23 @@ class EventView(Record):
     number: int
     lane: str
     depth: int
-    """How many handoffs below the root its lane is."""
+    """Number of handoffs between the root and its lane."""
     turn: int | None
     at: Time | None
     seconds: float | None
     kind: EventKind
     who: str
-    """What kind of event it is, in a word or two: `agent, claim`, `ran`, `changed`."""
+    """Kind of event in a word or two: `agent, claim`, `ran`, `changed`."""
     title: str
-    """The command, the path or the tool; empty where the texts say it all."""
+    """The command, path or tool; empty if the texts say it all."""
     state: EventState
     note: str | None
-    """How it ended, where that is worth a word: `exit 1`."""
+    """How it ended, if worth showing: `exit 1`."""
     texts: tuple[EventText, ...]
     findings: tuple[int, ...] = ()
-    """Places in the list of findings."""
+    """Indices in the list of findings."""
     step: StepUsage | None = None
-    """Of the first event of a provider's message, what that took."""
+    """Usage of a provider's message, at the first event of that message."""
     elapsed: float | None = None
     """Seconds since the trace began."""
 
@@ -87,7 +87,7 @@ class EventView(Record):
 def build_event_fragment(
     trace: t.Trace, first: int, findings: Sequence[Finding], *, full: bool = False
 ) -> tuple[EventView, ...]:
-    """So many events as are sent at once, from the first of them on; places begin at 0."""
+    """Return one fragment of events, starting at index `first` (0-based)."""
     depth = lane_depths(trace.lanes)
     cited = findings_by_event(findings)
     last = first + (1 if full else FRAGMENT_EVENTS)
@@ -105,12 +105,12 @@ def build_event_fragment(
 
 
 def trace_start(trace: t.Trace) -> datetime | None:
-    """When its first event with a time was."""
+    """Return the time of the first event that has one."""
     return next((event.at for event in trace.events if event.at is not None), None)
 
 
 def step_usages(trace: t.Trace) -> dict[int, StepUsage]:
-    """By the number of the first event of each provider's message, what it took."""
+    """Return the usage of each provider message by the number of its first event."""
     turns = {lane.id: lane.turns for lane in trace.lanes}
     seen: set[tuple[str, int]] = set()
     steps: dict[int, StepUsage] = {}
@@ -144,7 +144,7 @@ def _step_usage(number: int, turn: t.Turn) -> StepUsage | None:
 
 
 def findings_by_event(findings: Sequence[Finding]) -> dict[int, tuple[int, ...]]:
-    """By event, the places of the findings that cite it."""
+    """Return by event the indices of the findings that cite it."""
     cited: dict[int, tuple[int, ...]] = {}
     for place, finding in enumerate(findings):
         for number in finding.events:
@@ -219,7 +219,7 @@ def describe_event_parts(event: t.AnyEvent) -> EventParts:
 
 
 def has_failed(event: t.AnyEvent) -> bool:
-    """Whether the state of an event is `failed`, without describing the event."""
+    """Check whether an event's state is `failed`, without describing the event."""
     if isinstance(event, t.Command):
         return event.stopped is not None or bool(event.exit_code)
     return getattr(event, "ok", None) is False
@@ -244,18 +244,18 @@ def _edit_pieces(event: t.Edit) -> Sequence[TextPiece]:
 
 
 def _truncate_event_text(kind: TextKind, text: str, most: int) -> EventText:
-    """Head and tail of a long text: what it is, and how it ended."""
+    """Truncate a long text in the middle: its head says what it is, its tail how it ended."""
     if len(text) <= most:
         return EventText(kind=kind, text=text)
     head, tail = text[: most // 3], text[-(most - most // 3) :]
     return EventText(kind=kind, text=f"{head}\n…\n{tail}", left_out=len(text) - most)
 
 
-# Figures as pages show them: with their words, their bounds and their definition.
+# Metric values as pages show them: with text, bounds and definition.
 
 
 class FigureLine(Record):
-    """One figure, and how people read it."""
+    """One metric value, with its text for people."""
 
     metric: Metric
     figure: MetricValue
@@ -264,20 +264,20 @@ class FigureLine(Record):
 
 
 class FigureRow(Record):
-    """What is known of one group: a cell for each metric, None where it is not measured."""
+    """The values of one group: a cell for each metric, None if not measured."""
 
     name: str
     cells: tuple[FigureLine | None, ...]
 
 
 class FigureTable(Record):
-    """Groups below each other, metrics beside each other."""
+    """A table with a row for each group and a column for each metric."""
 
     by: str
     metrics: tuple[Metric, ...]
     rows: tuple[FigureRow, ...]
     more: int = 0
-    """Groups that are not shown."""
+    """Number of groups that are not shown."""
 
 
 class TrendPoint(Record):
@@ -297,7 +297,7 @@ def build_figure_lines(found: MetricsReport) -> tuple[FigureLine, ...]:
 def build_figure_table(
     found: MetricsReport, most: int, order: Sequence[str] | None = None
 ) -> FigureTable:
-    """By one dimension; in the given order of groups, or that of their names."""
+    """Build a table by one dimension; groups in the given order, or by name."""
     cells: dict[str, dict[str, FigureLine]] = {}
     for line in build_figure_lines(found):
         name = ", ".join(line.figure.group.values())
@@ -319,7 +319,7 @@ def build_figure_table(
 
 
 def build_trend_points(courses: Iterable[MetricSeries]) -> tuple[TrendPoint, ...]:
-    """The rolling windows of courses, one after the other."""
+    """Return the rolling windows of all series, one series after the other."""
     return tuple(
         TrendPoint(
             at=stretch.until,
@@ -344,7 +344,7 @@ def _figure_line(figure: MetricValue, metric: Metric) -> FigureLine:
     )
 
 
-# A whole trace at a glance: a strip of marks, and the tools that were used.
+# Overview of a trace: a strip of marks, and counts of tools.
 
 
 MAX_MARKS = 180
@@ -361,10 +361,10 @@ _MARK_KINDS: dict[type[t.Event], MarkKind] = {
 
 
 class TraceMark(Record):
-    """Some events in a row, by the most telling of them."""
+    """Several consecutive events, represented by the most significant of them."""
 
     number: int
-    """The event to go to."""
+    """Number of the event to jump to."""
     first: int
     last: int
     kind: MarkKind
@@ -372,7 +372,7 @@ class TraceMark(Record):
 
 
 def build_minimap(trace: t.Trace) -> tuple[TraceMark, ...]:
-    """Marks from start to end, without findings; none for a trace that fits on a screen or two."""
+    """Build marks from start to end, without findings; none for a trace of one or two screens."""
     events = trace.events
     if len(events) < MIN_MINIMAP_EVENTS:
         return ()
@@ -398,7 +398,7 @@ def build_minimap(trace: t.Trace) -> tuple[TraceMark, ...]:
 
 
 def mark_findings(marks: Sequence[TraceMark], findings: Sequence[Finding]) -> tuple[TraceMark, ...]:
-    """The marks with the first finding of each in place of its events."""
+    """Return the marks; one with findings shows the first of them instead of its events."""
     rules = {finding.events[0]: finding.rule for finding in findings if finding.events}
     cited, firsts = sorted(rules), [mark.first for mark in marks]
     marked = list(marks)
@@ -428,7 +428,7 @@ class ToolCount(Record):
 
 
 def count_tools(trace: t.Trace) -> tuple[ToolCount, ...]:
-    """What the agent did by tools, the most used first."""
+    """Count the agent's tool calls by tool, most used first."""
     uses: Counter[str] = Counter()
     failed: Counter[str] = Counter()
     names = {t.Command: "shell", t.Edit: "edit", t.Read: "read", t.Handoff: "sub-agent"}

@@ -38,10 +38,10 @@ from closeloop.web.auth_middleware import (
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 BODY_LIMIT, UNPACKED_LIMIT, KEPT_LIMIT = 4 << 20, 16 << 20, 64 << 20
-"""Bytes of a request as it comes, unpacked, and with the resource of each span."""
+"""Byte limits of a request: as received, decompressed, and with each span's resource repeated."""
 MAX_SPANS = 50_000
 MAX_WORKERS = 2
-"""Requests that are unpacked and saved at a time; the others wait."""
+"""Requests that are decompressed and saved at a time; the others wait."""
 _HEX_ID = re.compile(r"[0-9a-f]{1,64}")
 
 
@@ -49,7 +49,7 @@ TracesArrived = Callable[[set[str]], None]
 
 
 def make_otlp_endpoint(store: Store, arrived: TracesArrived) -> Callable[[Request], Any]:
-    """The endpoint; it tells which traces there is more of."""
+    """Build the endpoint; it reports to `arrived` which traces have new spans."""
     memory, workers = BodyMemory(), anyio.CapacityLimiter(MAX_WORKERS)
 
     async def receive_spans(request: Request) -> Response:
@@ -75,7 +75,7 @@ def make_otlp_endpoint(store: Store, arrived: TracesArrived) -> Callable[[Reques
 
 
 def _save_body_spans(body: bytes, encoding: str, kind: str, store: Store) -> tuple[set[str], int]:
-    """Save the spans in a body; the traces they belong to, and how many could not be taken."""
+    """Save the spans in a body; return the ids of their traces and the number of rejected spans."""
     if encoding == "gzip":
         body = decompress_gzip(body, UNPACKED_LIMIT)
     elif encoding != "identity":
@@ -87,7 +87,7 @@ def _save_body_spans(body: bytes, encoding: str, kind: str, store: Store) -> tup
 
 
 def _require_span_limits(spans: list[OtelSpan]) -> None:
-    """Refuse what would be kept many times over: every span is kept with its resource."""
+    """Refuse exports that would grow when stored: every span is stored with its resource."""
     if len(spans) > MAX_SPANS:
         raise RequestRefused(413, f"A request may have at most {MAX_SPANS:,} spans: send fewer.")
     size = 0
@@ -100,7 +100,7 @@ def _require_span_limits(spans: list[OtelSpan]) -> None:
 
 
 def _parse_spans(content: bytes, kind: str) -> tuple[list[OtelSpan], int]:
-    """The spans that can be taken, and how many cannot."""
+    """Return the valid spans, and the number of invalid ones."""
     if kind not in (JSON, PROTOBUF):
         raise RequestRefused(415, f"Send {JSON} or {PROTOBUF}.")
     if kind == JSON:
@@ -128,7 +128,7 @@ def _parse_spans(content: bytes, kind: str) -> tuple[list[OtelSpan], int]:
 
 
 def _count_json_spans(export: Any) -> int:
-    """How many spans an export in JSON means to hold."""
+    """Count the spans that a JSON export claims to contain."""
     total = 0
     for group in _list_or_empty(export.get("resourceSpans", export.get("resource_spans"))):
         inner = group if isinstance(group, dict) else {}
@@ -170,16 +170,16 @@ def _encode_varint(number: int) -> bytes:
     return low + bytes([number])
 
 
-# Spans that arrived and wait to be put together: soon after the last one, never in the request.
+# Received spans that wait to become sessions: built soon after the last span, never in the request.
 
 QUIET_SECONDS = 5.0
-"""So long after its last span a conversation is put together; more may still come."""
+"""Seconds without a new span after which a session is built; more spans may still come."""
 MAX_WAIT_SECONDS = 60.0
-"""At the latest so long after its first new span, however busy it is."""
+"""Seconds after the first new span after which a session is built, even if spans still come."""
 
 
 class PendingTraces:
-    """Traces of which spans have arrived that no session has yet."""
+    """Traces with received spans that are in no session yet."""
 
     def __init__(self, quiet: float) -> None:
         self.quiet = quiet
@@ -192,7 +192,7 @@ class PendingTraces:
             self._times[trace] = (first, now)
 
     def pop_due(self) -> list[str]:
-        """Those that have been quiet, or have waited long enough; they no longer wait."""
+        """Remove and return the traces that have been quiet, or have waited long enough."""
         now = time.monotonic()
         due = [
             trace
@@ -204,13 +204,13 @@ class PendingTraces:
         return due
 
     def pop_all(self) -> list[str]:
-        """All of them."""
+        """Remove and return all traces."""
         remaining, self._times = list(self._times), {}
         return remaining
 
 
 async def build_due_sessions(waiting: PendingTraces, store: Store) -> None:
-    """Put together what is due, until cancelled."""
+    """Build the sessions that are due, until cancelled."""
     while True:
         await anyio.sleep(min(waiting.quiet, 1.0))
         due = waiting.pop_due()

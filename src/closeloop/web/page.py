@@ -1,9 +1,9 @@
 """One page is one function, one view record and one template; the record is also its JSON.
 
 `Page(path="/rules", show=rules, template="rules.html", about="…")` is served as HTML at `/rules`
-and as JSON at `/api/rules`. `show` takes the desk and a record of what was asked, filled from the
-address. With `section` and `key` the page is in the navigation, in the group that `NAVIGATION` puts
-its section into. A page whose query is a `TimeRange` shows the time-range picker.
+and as JSON at `/api/rules`. `show` takes the page context and a query record, filled from the URL.
+With `section` and `key` the page is in the navigation, in the group of its section in `NAVIGATION`.
+A page whose query is a `TimeRange` shows the time-range picker.
 """
 
 from __future__ import annotations
@@ -53,30 +53,30 @@ from closeloop.text.wording import parse_moment
 from closeloop.web.auth_middleware import Caller, caller_from_scope
 from closeloop.web.render import render_template
 
-# What pages are made from: the store, the project's settings, and traces that were just read.
+# What pages share: the store, the project's settings, and recently read traces.
 
 
-# Numbers that take long: made beside the requests, kept, and made anew when there is more.
+# Slow metrics: computed in background threads, cached, and recomputed when there is new data.
 #
-# Whoever asks waits a moment. Then they get what there is: the numbers, those from before, or
-# none yet, and whether they are those of now.
+# A request waits a moment. Then it gets what is available: current values, earlier ones, or
+# none yet, and whether they are current.
 
 T = TypeVar("T")
 WAIT_SECONDS = 0.12
-"""Seconds that a page waits."""
+"""Seconds that a page waits for a value."""
 WAIT_PAUSE_SECONDS = 0.5
-"""A page that has waited in vain does not wait again for its other numbers."""
+"""Seconds after a wait in vain in which a page does not wait again for its other values."""
 REST_FACTOR = 5.0
-"""What took a second is left alone for so many, however much is added meanwhile."""
+"""A value that took one second to compute is not recomputed for this many seconds."""
 SWITCH_INTERVAL_SECONDS = 0.0005
-"""Seconds after which whoever counts lets a request go on."""
+"""Thread switch interval in seconds, so that computations let requests proceed."""
 MAX_ENTRIES = 64
 MAX_QUEUED_JOBS = 16
-"""Whoever asks for more at once asks again."""
+"""Jobs queued at once; a request for more must be repeated."""
 
 
 class CacheEntry:
-    """One thing that is counted, as it was made last."""
+    """One cached value, as computed last."""
 
     def __init__(self) -> None:
         self.mark: str | None = None
@@ -88,7 +88,7 @@ class CacheEntry:
 
 
 class CachedValue(Generic[T]):
-    """What there is to show, and whether more is on its way."""
+    """A value to show, and whether a newer one is being computed."""
 
     def __init__(self, value: T | None, *, fresh: bool) -> None:
         self.value = value
@@ -96,12 +96,13 @@ class CachedValue(Generic[T]):
 
 
 CacheJob = Callable[[], tuple[str, Any]]
-"""Gives what was counted, and the mark that it is of."""
+"""Returns the computed value and the store's mark that it belongs to."""
 JobQueue = SimpleQueue[tuple[CacheEntry, str, CacheJob]]
 
 
 class MetricCache:
-    """Counts in two threads of its own, large things and small ones; safe to ask from many."""
+    """Computes values in two threads, one for large and one for small jobs; safe to call from many
+    threads."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class MetricCache:
         patience: float | None = WAIT_SECONDS,
     ) -> None:
         self.patience = patience
-        """None waits for numbers of now, however long they take and whenever they were made."""
+        """Seconds to wait for a value; None waits for a current one, however long that takes."""
         self._mark = mark
         self._count = work
         self._work = CacheEntry()
@@ -122,7 +123,7 @@ class MetricCache:
         self._tired = threading.local()
 
     def compute_from_work(self, key: str, make: Callable[[AttemptTable], T]) -> CachedValue[T]:
-        """Made of all attempts."""
+        """Return a value computed from all attempts."""
 
         def compute_value() -> tuple[str, T]:
             mark, work = self._load_current_work()
@@ -131,7 +132,7 @@ class MetricCache:
         return self._request_value(self._large, key, self._mark(), compute_value)
 
     def compute_from_store(self, key: str, mark: str, make: Callable[[], T]) -> CachedValue[T]:
-        """Made of something else, of which another mark tells when it changed."""
+        """Return a value computed from other data, recomputed when `mark` changes."""
         return self._request_value(self._small, key, mark, lambda: (mark, make()))
 
     def _request_value(
@@ -192,9 +193,9 @@ class MetricCache:
             entry.done.set()
 
     def _load_current_work(self) -> tuple[str, AttemptTable]:
-        """All attempts, read again only when there are others and the last reading is a while ago.
+        """Load all attempts; reload only if they changed and the last load is a while ago.
 
-        Only the thread for large things comes here.
+        Called only from the thread for large jobs.
         """
         mark, entry = self._mark(), self._work
         if entry.mark is None or (entry.mark != mark and self._may_recompute(entry)):
@@ -217,7 +218,7 @@ def _rest_until(begun: float) -> float:
 Kept = TypeVar("Kept")
 _NEVER_MARKED = (-2.0, "", "")
 MAX_CACHED_EVENTS = 200_000
-"""Of all traces that are kept at hand together; a single one is kept whatever its size."""
+"""Events of all cached traces together; a single trace is cached whatever its size."""
 
 
 class PageContext:
@@ -228,36 +229,36 @@ class PageContext:
         self.settings = settings or Settings()
         self.root = root or Path()
         self.user = "somebody"
-        """Who is meant where nobody has logged in."""
+        """Name of the user if nobody has logged in."""
         self.stopping = threading.Event()
-        """Set when the server is about to stop: nobody should wait for news any more."""
+        """Set when the server is about to stop: event streams end then."""
         self._traces: OrderedDict[str, Trace] = OrderedDict()
         self._derived: dict[str, dict[Any, Any]] = {}
         self._lock = threading.Lock()
         self._marking = threading.Lock()
         self._marked = _NEVER_MARKED
         self._measures_again = False
-        """Whether outdated attempts are measured the next time that numbers are counted."""
+        """Whether the next computation measures outdated attempts again."""
 
     @cached_property
     def rulebook(self) -> Rulebook:
-        """The rules as they are set here."""
+        """Return the rules with this project's settings."""
         return project_rulebook(self.settings)
 
     @cached_property
     def score_catalogue(self) -> ScoreCatalogue:
-        """The scores as they are declared here; whoever reads a page lets no scorer work."""
+        """Return the declared scores; showing a page never runs a scorer."""
         return replace(project_scores(self.settings), scorers={})
 
     @cached_property
     def metric_cache(self) -> MetricCache:
-        """Numbers of all attempts."""
+        """Return the cache of metrics over all attempts."""
         return MetricCache(self.store_mark, self._count_work)
 
     def _count_work(self) -> AttemptTable:
-        """All attempts; where some are outdated, first as they were, and soon measured again.
+        """Return all attempts; outdated ones as they are first, and measured again soon after.
 
-        Measuring again may take minutes, in which pages would have nothing to show.
+        Measuring again may take minutes, during which pages would have nothing to show.
         """
         again = self._measures_again or self.metric_cache.patience is None
         work = load_attempt_table(self.store, self.rulebook, again=again)
@@ -268,15 +269,16 @@ class PageContext:
         return work
 
     def store_mark(self) -> str:
-        """Another one when something was added to the store, or is about to be measured again."""
+        """Return a mark that changes when the store gets new data or is about to be measured
+        again."""
         return self._refresh_marks()[1]
 
     def news_mark(self) -> str:
-        """Another one then too, and when somebody takes up a plan or lets it go."""
+        """Return a mark that also changes when a plan is taken or released."""
         return self._refresh_marks()[2]
 
     def _refresh_marks(self) -> tuple[float, str, str]:
-        """Once a second for all."""
+        """Read the marks at most once a second, for all callers."""
         with self._marking:
             if time.monotonic() - self._marked[0] > 1:
                 mark = f"{self.store.listing.change_marker()}{'-again' * self._measures_again}"
@@ -285,7 +287,7 @@ class PageContext:
             return self._marked
 
     def load_trace(self, attempt: str) -> Trace:
-        """The events of an attempt, by its full id. They never change, so they are kept a while."""
+        """Load the events of an attempt by its full id, with a cache: they never change."""
         with self._lock:
             if (cached_trace := self._traces.get(attempt)) is not None:
                 self._traces.move_to_end(attempt)
@@ -301,7 +303,7 @@ class PageContext:
         return loaded_trace
 
     def derive_from_trace(self, attempt: str, make: Callable[[Trace], Kept]) -> Kept:
-        """What a function makes of a trace, kept as long as the trace itself."""
+        """Return a function's result for a trace, cached as long as the trace."""
         trace = self.load_trace(attempt)
         derived_values = self._derived.setdefault(attempt, {})
         if make not in derived_values:
@@ -310,21 +312,21 @@ class PageContext:
         return value
 
     def load_trace_reading(self, attempt: str) -> TraceReading:
-        """A trace as the rules see it: steps, checks, iterations, handoffs."""
+        """Load a trace as rules read it: steps, checks, iterations, handoffs."""
         return self.derive_from_trace(attempt, self._build_trace_reading)
 
     def _build_trace_reading(self, trace: Trace) -> TraceReading:
         return build_reading(trace, self.rulebook.own_checks)
 
     def load_attempt_marks(self, rows: Sequence[AttemptRow]) -> dict[str, AttemptMarks]:
-        """What the rules say of attempts, in short; told where it is outdated."""
+        """Load a summary of the findings of attempts, with a flag if it is outdated."""
         bases = {row.id: measurement_basis(row, self.rulebook) for row in rows}
         return self.store.listing.load_marks(bases, bases)
 
     def load_measurement(self, row: AttemptRow, *, make: bool = True) -> Measurement | None:
-        """What the rules say of an attempt; made and kept where it is not known, if it may be.
+        """Load the measurement of an attempt; with `make`, measure and save a missing one.
 
-        Where it may not be, it is the last one, which may be outdated: `marks` tells.
+        Without `make` it is the last one, which may be outdated: see `load_attempt_marks`.
         """
         if row.events is None:
             return None
@@ -337,7 +339,7 @@ class PageContext:
         return measured.measurement if measured else self.store.last_measurement(row.id)
 
 
-# The OpenAPI 3.1 document of an API, made from the records that go in and come out.
+# The OpenAPI 3.1 document of an API, generated from its request and response records.
 
 JSON_MEDIA_TYPE = "application/json"
 TEXT_SCHEMA = {"type": "string"}
@@ -346,35 +348,35 @@ _PATH_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 
 class Problem(Record):
-    """Why there is no answer."""
+    """The error that is sent instead of an answer."""
 
     message: str
     """One sentence that says what to do."""
 
 
 class ApiOperation(Record):
-    """One thing that can be asked for."""
+    """One operation of the API."""
 
     method: Literal["get", "post", "put", "patch", "delete"]
     path: str
-    """As the router has it: `/api/evaluations/{id}`."""
+    """Path in the router's syntax: `/api/evaluations/{id}`."""
     name: str
     summary: str
     """One line."""
     answer: Any = None
-    """The type that comes out; None for nothing."""
+    """Type of the response; None if empty."""
     body: Any = None
-    """The type that goes in, where one does."""
+    """Type of the request body, if any."""
     query: type[Record] | None = None
-    """A record whose fields are the parameters in the address, before and after its `?`."""
+    """A record whose fields are the parameters of the path and the query string."""
     faults: tuple[int, ...] = ()
-    """Statuses that come with a problem."""
+    """Statuses that are answered with a problem."""
 
 
 def build_openapi_document(
     operations: Sequence[ApiOperation], title: str = "closeloop"
 ) -> dict[str, Any]:
-    """The whole of it; every record once, by its name."""
+    """Build the OpenAPI document, with every record once by its name."""
     kinds = [kind for one in operations for kind in _operation_types(one).values()]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=COMPONENT_REF)
     schema_iterator = iter(schemas)
@@ -456,11 +458,11 @@ PageEndpoint = Callable[[Request], Awaitable[Response]]
 
 
 class PageNotFound(BadInput):
-    """What the address names does not exist."""
+    """What the URL names does not exist."""
 
 
 def find_or_404(find: Callable[Given, Thing], *given: Given.args, **more: Given.kwargs) -> Thing:
-    """What a function finds by what the address names; PageNotFound where there is none."""
+    """Call a function with the names from the URL; raise PageNotFound if it finds nothing."""
     try:
         return find(*given, **more)
     except BadInput as fault:
@@ -475,9 +477,9 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
     "Tasks": ("Tasks",),
     "Trust": ("Trust", "Rules", "Judges"),
 }
-"""By group, the sections of pages in it. What has no group, such as the settings, is a tool."""
+"""Sections of pages by group. Pages without a group, such as the settings, are tools."""
 RANGE_FIELDS = ("since", "until")
-"""Parameters of an address that pages with a time range share."""
+"""URL parameters shared by pages with a time range."""
 RANGE_PRESETS = {
     "24h": "Last 24 hours",
     "7d": "Last 7 days",
@@ -487,25 +489,25 @@ RANGE_PRESETS = {
 
 
 class NoQuery(Record):
-    """A page that asks for nothing."""
+    """The query of a page without parameters."""
 
 
 class Page(Record):
-    """A page, or with `part` a piece of one that comes later."""
+    """A page, or with `part` a fragment of one that is loaded later."""
 
     path: str
     show: Callable[[PageContext, Any], Record]
     template: str
     about: str
-    """What is on it, in a sentence: for the list of keys and for the API's description."""
+    """One sentence about its content, for the list of keys and the API's description."""
     section: str = ""
-    """Where it belongs in the navigation."""
+    """Its section in the navigation."""
     key: str | None = None
-    """Of a page that the navigation names: after `g`, this key opens it."""
+    """Key that opens it after `g`, for a page in the navigation."""
     part: bool = False
     charts: bool = False
     api: str | None = None
-    """Where its record is as JSON; `/api` and its path when not given."""
+    """Path of its record as JSON; by default `/api` and its path."""
 
     @property
     def record_path(self) -> str:
@@ -513,14 +515,14 @@ class Page(Record):
 
     @property
     def query_type(self) -> type[Record]:
-        """The record that the address fills."""
+        """Return the record type that the URL fills."""
         hints = list(_resolve_type_hints(self.show).items())
         query_class: type[Record] = hints[1][1]
         return query_class
 
     @property
     def has_range(self) -> bool:
-        """Whether the time-range picker narrows what is on it."""
+        """Check whether the time-range picker applies to it."""
         return issubclass(self.query_type, TimeRange)
 
     @property
@@ -530,7 +532,7 @@ class Page(Record):
 
 
 class PageLocation(Record):
-    """Where somebody is, for the frame around a page."""
+    """The current page and user, for the layout around a page."""
 
     path: str
     query: str
@@ -538,13 +540,13 @@ class PageLocation(Record):
     caller: Caller
     sections: tuple[Page, ...]
     news: str = ""
-    """What the page was drawn from: by another mark it knows that there is more."""
+    """Mark of the data that the page shows; another mark means that there is newer data."""
     is_static: bool = False
-    """Whether it is a file: nothing can be searched or narrowed there."""
+    """Whether it is an exported file, without search and filters."""
 
     @property
     def groups(self) -> list[tuple[str, list[Page]]]:
-        """The navigation: its groups, each with its pages; those of no group are left out."""
+        """Return the navigation groups with their pages, without pages that have no group."""
         pages = {page.section: page for page in self.sections}
         grouped = [
             (group, [pages[name] for name in names if name in pages])
@@ -554,19 +556,19 @@ class PageLocation(Record):
 
     @property
     def group(self) -> str | None:
-        """The group of the page that is shown."""
+        """Return the group of the current page."""
         section = self.page.section if self.page else None
         return next((group for group, names in NAVIGATION.items() if section in names), None)
 
     @property
     def tools(self) -> list[Page]:
-        """Pages that belong to no group."""
+        """Return the pages that belong to no group."""
         grouped = {name for names in NAVIGATION.values() for name in names}
         return [page for page in self.sections if page.section not in grouped]
 
     @property
     def range_pairs(self) -> list[tuple[str, str]]:
-        """The time range as the address has it: it travels along to other pages."""
+        """Return the time range as URL parameters, which links to other pages carry along."""
         return [pair for pair in parse_qsl(self.query) if pair[0] in RANGE_FIELDS]
 
     @property
@@ -575,7 +577,7 @@ class PageLocation(Record):
 
     @property
     def range_label(self) -> str:
-        """The time range in words."""
+        """Return the time range as text."""
         chosen = dict(self.range_pairs)
         since, until = chosen.get("since", "all"), chosen.get("until", "all")
         if until != "all":
@@ -584,7 +586,7 @@ class PageLocation(Record):
 
 
 def page_routes(pages: Iterable[Page], desk: PageContext) -> list[Route]:
-    """Of every page its HTML and its JSON."""
+    """Return the HTML and JSON routes of every page."""
     all_pages = tuple(pages)
     sections = tuple(page for page in all_pages if page.key)
     page_route_list = []
@@ -597,7 +599,7 @@ def page_routes(pages: Iterable[Page], desk: PageContext) -> list[Route]:
 
 
 def page_operations(pages: Iterable[Page]) -> list[ApiOperation]:
-    """What the JSON of the pages is, for the API's description."""
+    """Return the API operations of the pages' JSON."""
     return [
         ApiOperation(
             method="get",
@@ -615,7 +617,7 @@ def page_operations(pages: Iterable[Page]) -> list[ApiOperation]:
 def parse_page_query(
     kind: type[Record], path: Mapping[str, Any], query: Iterable[tuple[str, str]]
 ) -> Record:
-    """What an address asks; a field that is left empty is not asked."""
+    """Parse a URL's parameters; empty ones are ignored."""
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     given_values: dict[str, Any] = {}
     # By the hour: what is derived of a range such as `7d` can be kept for a while.
@@ -642,7 +644,7 @@ def describe_bad_query(
     fields: Mapping[str, msgspec.structs.FieldInfo],
     error: msgspec.ValidationError,
 ) -> str:
-    """Which value of an address is wrong, and what it may be."""
+    """Say which URL parameter is invalid and which values it may have."""
     name = str(error).partition("$.")[2].rstrip("`").partition("[")[0]
     limit = re.search(r"length <= (\d+)", str(error))
     if name in given and limit:
@@ -717,19 +719,19 @@ def _build_view(page: Page, desk: PageContext, request: Request) -> Record:
 
 
 def caller_or_local_user(request: Request, desk: PageContext) -> str:
-    """Whoever asks; on this machine, without a login, whoever runs the server."""
+    """Return the caller's name; without a login on this machine, the user who runs the server."""
     return caller_from_scope(request.scope).name or desk.user
 
 
 def fault_status(fault: Fault) -> int:
-    """The status that says whose fault it is."""
+    """Return the HTTP status for a fault, by who must act."""
     if isinstance(fault, PageNotFound):
         return 404
     return 400 if isinstance(fault, BadInput) else 500
 
 
 def response_with_etag(request: Request, body: bytes, media_type: str, status: int) -> Response:
-    """An answer that is not sent again to whoever has it."""
+    """Return a response with an ETag: 304 without a body if the client already has it."""
     tag = f'W/"{hashlib.sha256(body).hexdigest()[:20]}"'
     headers = {"etag": tag, "cache-control": "private, no-cache", "vary": "cookie, authorization"}
     if status == 200 and tag in request.headers.get("if-none-match", ""):

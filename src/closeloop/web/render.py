@@ -1,4 +1,4 @@
-"""Templates: every value is escaped, and what would reorder or hide text is made plain to see."""
+"""Templates: every value is escaped; characters that reorder or hide text are made visible."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from closeloop.text.wording import (
 )
 from closeloop.web.diff_view import colour_diff, pair_lines
 
-# Files that pages are made with: served from memory under names that change with their content.
+# Static files of pages, served from memory under names that change with their content.
 
 ASSET_PATH = "/static/"
 CACHE_FOREVER = "public, max-age=31536000, immutable"
 MIN_GZIP_BYTES = 500
-"""Bytes that are worth packing."""
+"""Bytes from which compression pays off."""
 
 
 class StaticAsset(Record):
-    """One file, as it is and packed."""
+    """One file, plain and compressed."""
 
     address: str
     content: bytes
@@ -53,7 +53,7 @@ class StaticAsset(Record):
 
 @cache
 def load_assets() -> dict[str, StaticAsset]:
-    """By name, such as `app.css` or `vendor/htmx.min.js`."""
+    """Load the files by name, such as `app.css` or `vendor/htmx.min.js`."""
     return {
         name: _build_asset(name, content)
         for name, content in _list_files_under(_static_folder(), "")
@@ -61,12 +61,12 @@ def load_assets() -> dict[str, StaticAsset]:
 
 
 def asset_address(name: str) -> str:
-    """Where a page finds a file."""
+    """Return the URL of a static file."""
     return load_assets()[name].address
 
 
 async def serve_asset(request: Request) -> Response:
-    """A file by its address; it may be kept for ever, as other content has another one."""
+    """Serve a file by its URL; it may be cached forever, because new content gets a new URL."""
     asset = _assets_by_address().get(request.url.path)
     if asset is None:
         return Response("No such file.", 404, media_type="text/plain")
@@ -108,14 +108,14 @@ def _build_asset(name: str, content: bytes) -> StaticAsset:
     )
 
 
-# Text that agents and people wrote in Markdown, made easier to read and nothing more.
+# A safe subset of Markdown, for text by agents and people.
 #
-# Paragraphs, lists, headings, code and bold. Every character of it is escaped; there is no HTML,
-# no image, and a link is its text with the address beside it, to be read and not to be followed.
+# Paragraphs, lists, headings, code and bold. Every character is escaped; there is no HTML and
+# no image, and a link is rendered as its text with the URL beside it, not as a hyperlink.
 
 MAX_PROSE_CHARS = 50_000
 MIN_WRAPPED_CHARS = 60
-"""A line that ends before this was ended on purpose."""
+"""Characters of a line below which its line break was intended."""
 _LIST_ITEM = re.compile(r"\s{0,12}(?:[-*+•]|(\d{1,4})[.)])\s+(.*)")
 _HEADING_LINE = re.compile(r"#{1,6}\s+(.*)")
 _INLINE_MARKUP = re.compile(r"`([^`\n]{1,500})`|\*\*([^*\n]{1,500})\*\*")
@@ -125,13 +125,13 @@ _CODE, _BOLD = Markup("<code>{}</code>"), Markup("<strong>{}</strong>")
 
 
 def render_prose(text: str | None) -> Markup:
-    """The text as HTML of our own making."""
+    """Render the text as HTML."""
     visible_text = make_visible((text or "")[:MAX_PROSE_CHARS])
     return Markup("\n").join(_render_blocks(visible_text.split("\n")))
 
 
 def render_sentence(text: str | None) -> Markup:
-    """One of our own sentences: what stands between backticks is code."""
+    """Render one of our own sentences; text between backticks becomes code."""
     return _render_inline(make_visible(text or ""))
 
 
@@ -156,7 +156,7 @@ def _render_blocks(lines: list[str]) -> Iterator[Markup]:
 
 
 def _read_fenced_code(lines: list[str], at: int) -> tuple[str, int]:
-    """The lines of a block of code, and where the text goes on."""
+    """Return the lines of a code block, and the index at which the text continues."""
     end = at
     while end < len(lines) and not lines[end].lstrip().startswith("```"):
         end += 1
@@ -164,7 +164,7 @@ def _read_fenced_code(lines: list[str], at: int) -> tuple[str, int]:
 
 
 def _render_paragraphs(kept: list[str]) -> Iterator[Markup]:
-    """What was kept of lines in a row: a list, indented code, or words."""
+    """Render consecutive lines: a list, indented code or a paragraph."""
     lines, kept[:] = list(kept), []
     if lines and all(line.startswith(("    ", "\t")) for line in lines):
         yield Markup("<pre class='output'>{}</pre>").format("\n".join(lines))
@@ -201,7 +201,7 @@ def _render_words_and_list(
 
 
 def _join_wrapped_lines(lines: list[str]) -> Markup:
-    """Lines that were only wrapped run on; those that end early stay lines."""
+    """Join lines that were only wrapped; short lines keep their line break."""
     joined_html = Markup("")
     for place, line in enumerate(lines):
         joined_html += _render_inline(line.strip())
@@ -225,7 +225,7 @@ ABSENT_MARK = "–"
 
 
 def render_template(template: str, **values: Any) -> str:
-    """A template with its values."""
+    """Render a template with values."""
     return template_environment().get_template(template).render(**values)
 
 
@@ -275,7 +275,7 @@ def template_environment() -> Environment:
 
 
 def _finalize_value(value: Any) -> Any:
-    """Absent is a dash; text that nobody vouches for shows what it would do to a terminal."""
+    """Show None as a dash; make control characters in untrusted text visible."""
     if value is None:
         return ABSENT_MARK
     if isinstance(value, str) and not isinstance(value, Markup):
@@ -284,14 +284,14 @@ def _finalize_value(value: Any) -> Any:
 
 
 def address_with_changes(here: Any, **changes: str | None) -> str:
-    """Where somebody is, with some of what is asked changed; None takes a part away."""
+    """Return the current URL with some parameters changed; None removes one."""
     query_pairs = [(name, value) for name, value in parse_qsl(here.query) if name not in changes]
     query_pairs += [(name, value) for name, value in changes.items() if value is not None]
     return f"{here.path}?{urlencode(query_pairs)}" if query_pairs else str(here.path)
 
 
 def address_with_range(here: Any, address: str) -> str:
-    """An address of ours with the time range that is chosen here, unless it has one itself."""
+    """Return one of our URLs with the current time range, unless it has its own."""
     path, _, query = address.partition("?")
     pairs = parse_qsl(query)
     given_names = {name for name, _ in pairs}
@@ -301,12 +301,12 @@ def address_with_range(here: Any, address: str) -> str:
 
 
 def query_pairs_without(here: Any, *names: str) -> list[tuple[str, str]]:
-    """What the address asks besides some things: a form sends it along."""
+    """Return the URL's parameters except some, for a form to send along."""
     return [pair for pair in parse_qsl(here.query) if pair[0] not in names]
 
 
 def api_address(here: Any) -> str:
-    """The same as JSON."""
+    """Return the URL of the same page as JSON."""
     path = here.page.api or f"/api{here.path}"
     return path + (f"?{here.query}" if here.query else "")
 
@@ -315,24 +315,24 @@ _REQUEST_PATH = re.compile(r"/(?:-/)?(?:pull|pulls|merge_requests)/\d{1,12}/?")
 
 
 def pull_request_link(url: str | None, repo: str) -> str | None:
-    """The address of a pull request at its code host, where it is plainly that and no other."""
+    """Return the URL of a pull request if it clearly belongs to this repository, else None."""
     host, mark, rest = (url or "").partition(f"/{repo}/")
     is_host = re.fullmatch(r"https://[a-z0-9.-]{1,200}(?::\d{1,5})?", host) is not None
     return url if mark and is_host and _REQUEST_PATH.fullmatch(f"/{rest}") else None
 
 
 def chart_json(points: Any) -> str:
-    """What a chart is drawn from."""
+    """Return a chart's data as JSON."""
     return msgspec.json.encode(points).decode()
 
 
 def format_thousands(number: int | None) -> str:
-    """`12,345`."""
+    """Format a number: `12,345`."""
     return ABSENT_MARK if number is None else f"{number:,}"
 
 
 def format_duration(seconds: float | None) -> str:
-    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    """Format a duration: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
     if seconds is None:
         return ABSENT_MARK
     if seconds < 9.95:
@@ -349,12 +349,12 @@ def _format_two_units(large: int, unit: str, rest: int, small: str) -> str:
 
 
 def format_money(amount: float | None) -> str:
-    """As figures have it."""
+    """Format an amount as metrics do."""
     return ABSENT_MARK if amount is None else format_dollars(amount)
 
 
 def format_figure(value: float | None, unit: str = "", signed: bool = False) -> str:
-    """`0.67`, `4`, `$0.02`, `12 min`; a difference has its sign."""
+    """Format a value: `0.67`, `4`, `$0.02`, `12 min`; a difference has its sign."""
     if value is None:
         return ABSENT_MARK
     size = abs(value)
@@ -367,17 +367,17 @@ def format_figure(value: float | None, unit: str = "", signed: bool = False) -> 
 
 
 def format_share(share: float | None) -> str:
-    """`83 %`, or a dash where it is not known."""
+    """Format a share: `83 %`, or a dash if unknown."""
     return ABSENT_MARK if share is None else format_percent(share)
 
 
 def format_moment(time: datetime | None) -> str:
-    """`2026-03-01 14:05`, in UTC."""
+    """Format a time: `2026-03-01 14:05`, in UTC."""
     return ABSENT_MARK if time is None else f"{time:%Y-%m-%d %H:%M}"
 
 
 def format_week(week: str) -> str:
-    """`15 Jun 2026`, the Monday of `2026-W25`."""
+    """Format a week: `15 Jun 2026`, the Monday of `2026-W25`."""
     try:
         return f"{datetime.strptime(f'{week}-1', '%G-W%V-%u'):%-d %b %Y}"
     except ValueError:
@@ -385,12 +385,12 @@ def format_week(week: str) -> str:
 
 
 def shorten_text(text: str | None, most: int = 80) -> str | None:
-    """The beginning of a text, in one line."""
+    """Return the beginning of a text, in one line."""
     return None if text is None else truncate_words(text[: 4 * most], most)
 
 
 def shorten_name(name: str | None, most: int = 40) -> str | None:
-    """A name that may be long: its beginning, and its end, which tells it from others like it."""
+    """Truncate a long name in the middle; its end distinguishes it from similar names."""
     whole = shorten_text(name, 1000)
     if whole is None or len(whole) <= most:
         return whole
@@ -421,8 +421,8 @@ _SIDE_PERIOD = re.compile(r"(\d{4}-\d\d-\d\d)?\.\.(\d{4}-\d\d-\d\d)?")
 
 
 def name_side(name: str | None) -> str | None:
-    """What a comparison calls a side: `Codex` for `agent:codex`, `since 2026-11-01`; a variant is
-    called by its own name."""
+    """Return a readable name of a compared side: `Codex` for `agent:codex`, `since 2026-11-01`; a
+    variant keeps its own name."""
     if name is None:
         return None
     parts = [_name_side_part(part.strip()) for part in name.split(",")]
@@ -430,7 +430,7 @@ def name_side(name: str | None) -> str | None:
 
 
 def _name_side_part(part: str) -> str | None:
-    """None of what is neither a label nor a period."""
+    """Return the readable name of a label or period; None for anything else."""
     kind, _, value = part.partition(":")
     if value and kind in ("agent", "model", "repo", "user", "prompt", "experiment"):
         labels = {
@@ -461,14 +461,14 @@ EXIT_LABELS = {
 
 
 def exit_label(row: AttemptRow) -> str:
-    """How an attempt ended, in words; a recording that just stops says nothing of the agent."""
+    """Return how an attempt ended; a recording that just stops says nothing about the agent."""
     if row.origin == "production" and _INCOMPLETE_RECORDING.search(row.cause or ""):
         return "recording incomplete"
     return EXIT_LABELS.get(row.exit, row.exit.replace("_", " "))
 
 
 def attempt_result(row: AttemptRow) -> str:
-    """Pass, fail or unscored; a session that nobody graded has no result."""
+    """Return pass, fail or unscored; an ungraded session has no result."""
     if row.outcome is None and row.origin == "production":
         return "session"
     return row.outcome or "unscored"

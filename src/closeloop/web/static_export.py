@@ -1,6 +1,6 @@
-"""The same pages as files that open from disk: every page that links lead to, up to a limit.
+"""Export the pages as files that open from disk: every linked page, up to a limit.
 
-What needs a server is left out: forms, live updates, and links to what was not written.
+Parts that need a server are omitted: forms, live updates, and links to pages that were not written.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from closeloop.web.render import render_template
 
 MAX_PAGES = 1000
 MAX_FRAGMENTS = 25
-"""Of one trace: 5,000 events."""
+"""Fragments of one trace: 5,000 events."""
 EXPORT_MARKER = ".closeloop-report"
 SERVER_ONLY_PATHS = ("/review", "/settings", "/health")
-"""What is of no use without the server."""
+"""Paths of pages that are useless without the server."""
 _LOCAL_LINK = re.compile(r' (href|src)="(/[^"#]*)(#[^"]*)?"')
 _LIVE_ATTRIBUTE = re.compile(
     r" hx-[a-z-]+=(?:\"[^\"]*\"|'[^']*')|<live-updates[^>]*></live-updates>"
@@ -58,15 +58,15 @@ _ICON_SHAPE = re.compile(
     r'<symbol id="loop"[^>]*>(.*?)</symbol>|(<path id="loop"[^>]*/>)', re.DOTALL
 )
 _SCORE_CHOICE = re.compile(r"[?&]score=")
-"""A list or a comparison by one of many scores: the copy has them by those that decide."""
+"""URLs of a list or comparison by a chosen score; the export has only those by default scores."""
 _UNSAFE_CHARS = re.compile(r"[^\w.-]+")
 
 ExportProgress = Callable[[int, int], None]
-"""How many pages of how many that are known of are written now."""
+"""Called with the number of written pages and of all pages known so far."""
 
 
 class ExportedPages(Record):
-    """How many pages were written, and how many linked ones were not for want of room."""
+    """The number of written pages, and of linked pages beyond the limit."""
 
     written: int
     left_out: int
@@ -75,7 +75,7 @@ class ExportedPages(Record):
 def export_pages(
     desk: PageContext, folder: Path, tell: ExportProgress = lambda done, of: None
 ) -> ExportedPages:
-    """Write up to MAX_PAGES pages; the first page says when some were left out."""
+    """Write up to MAX_PAGES pages; the first page says if some were omitted."""
     desk.metric_cache.patience = None
     prepare_export_folder(folder)
     site = StaticSite(desk)
@@ -98,7 +98,7 @@ def export_pages(
 
 
 def prepare_export_folder(folder: Path) -> None:
-    """A folder of ours, new or from before."""
+    """Create the folder, or accept one of an earlier export; raise BadInput for any other."""
     try:
         if folder.exists() and any(folder.iterdir()) and not (folder / EXPORT_MARKER).exists():
             raise BadInput(f"{folder} contains other files: choose a new folder.")
@@ -111,7 +111,7 @@ def prepare_export_folder(folder: Path) -> None:
 
 
 class StaticSite:
-    """The pages that are written, by address, with the names of their files."""
+    """The pages to write, by URL, with their file names."""
 
     def __init__(self, desk: PageContext) -> None:
         self.desk = desk
@@ -121,14 +121,14 @@ class StaticSite:
         )
         self.names: dict[str, str] = {}
         self.found: list[str] = []
-        """Addresses, in the order in which they were found."""
+        """URLs, in the order in which they were found."""
         self.left_out: set[str] = set()
-        """Addresses of pages beyond the limit."""
+        """URLs of pages beyond the limit."""
         for page in self.sections:
             self.page_file_name(page.path)
 
     def page_file_name(self, address: str) -> str | None:
-        """The file of a page; None of what is not written."""
+        """Return the file name of a page; None if it is not written."""
         if address not in self.names:
             page = next(iter(self._pages_at(address)), None)
             if (
@@ -146,7 +146,7 @@ class StaticSite:
         return self.names[address]
 
     def render_static_page(self, address: str) -> str:
-        """A page as its file holds it."""
+        """Render a page for its file."""
         text = _LATER_FRAGMENT.sub(
             lambda found: self._render_fragment(*found.groups()), self.render_server_page(address)
         )
@@ -157,7 +157,7 @@ class StaticSite:
         return _LOCAL_LINK.sub(lambda found: self._rewrite_link(*found.groups()), text)
 
     def render_server_page(self, address: str) -> str:
-        """A page as the server would send it."""
+        """Render a page as the server would send it."""
         path, _, query = address.partition("?")
         page = next(self._pages_at(address))
         here = PageLocation(
@@ -201,7 +201,7 @@ class StaticSite:
 
 
 def address_file_name(address: str) -> str:
-    """All files lie side by side, so links between them need no path."""
+    """Return a file name; all files are in one folder, so links need no path."""
     path, _, query = address.partition("?")
     plain = path.strip("/").replace("/", "_") or "index"
     name = _UNSAFE_CHARS.sub("-", plain)[:80]
@@ -211,12 +211,12 @@ def address_file_name(address: str) -> str:
 
 
 def _icon_shape() -> str:
-    """The icon itself: a page on disk may not take it from another file."""
+    """Return the icon's SVG content: a page on disk cannot load it from another file."""
     shape = _ICON_SHAPE.search(render.load_assets()["icon.svg"].content.decode())
     return (shape[1] or shape[2]) if shape else ""
 
 
-# One attempt as a file: its change as a patch, its trace in the formats of `closeloop export`.
+# Downloads of one attempt: its change as a patch, its trace in the formats of `closeloop export`.
 
 
 def _join_lines(of: ExportSource, trace: Trace) -> bytes:
@@ -229,7 +229,7 @@ TRACE_FORMATS: dict[str, tuple[str, str, Callable[[ExportSource, Trace], bytes]]
     "atif": ("atif.json", "application/json", export_atif),
     "otlp": ("otlp.json", "application/json", export_otlp),
 }
-"""By name, how the file is called after the attempt's id, its kind, and what writes it."""
+"""By format: the suffix after the attempt's id, the media type, and the writer."""
 
 
 def download_routes(desk: PageContext) -> list[Route]:
@@ -252,7 +252,7 @@ def download_routes(desk: PageContext) -> list[Route]:
 
 
 def build_download(store: Store, name: str, kind: str) -> tuple[str, str, bytes]:
-    """The file's name, its media type and its content; PageNotFound where there is nothing."""
+    """Return the file's name, media type and content; raise PageNotFound if there is none."""
     attempt = find_or_404(store.load_attempt, name)
     load_open_task(store, attempt)
     if kind == "patch":

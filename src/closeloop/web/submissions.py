@@ -1,4 +1,4 @@
-"""What people and programs send: evaluations, review answers, decisions about rules."""
+"""Submissions by people and programs: evaluations, review answers, decisions about rules."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from closeloop.records.evaluation import CRITERIA, Evaluation, Evaluations, Subm
 from closeloop.records.record import Record
 from closeloop.records.score import Score
 from closeloop.records.team_rules import HumanReview, RepeatState, ReviewAnswers, RuleState
+from closeloop.reviews.authorship import merge_known_agents
 from closeloop.reviews.review_queue import (
     MAX_REVIEW_SECONDS,
     load_open_task,
@@ -45,7 +46,14 @@ from closeloop.reviews.review_queue import (
     save_draft,
     submit_review,
 )
-from closeloop.reviews.rule_editing import contrary_rules, decide_repeat, find_rule, set_rule_state
+from closeloop.reviews.rule_editing import (
+    accept_repeated_rule,
+    contrary_rules,
+    decide_repeat,
+    find_rule,
+    set_rule_state,
+)
+from closeloop.reviews.rule_learning import recount_repeats
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
 from closeloop.text.untrusted import parse_json, unknown_field_error
@@ -73,7 +81,7 @@ UNSAVED_WARNING = {
     "warning": '199 closeloop "the store could not be reached, so this is not saved"'
 }
 MAX_SUBMISSIONS_AT_ONCE = 32
-"""Submissions that are held in memory; others are told to come again."""
+"""Submissions held in memory; further ones get 429."""
 
 EVALUATION_OPERATIONS = (
     ApiOperation(
@@ -97,7 +105,7 @@ EVALUATION_OPERATIONS = (
 
 
 class SubmissionEvaluator:
-    """Who judges: opened when first asked, and closed with the server."""
+    """The judge panel of the server: opened at the first request, closed with the server."""
 
     def __init__(self, opening: Callable[[], AbstractAsyncContextManager[JudgePanel]]) -> None:
         self._opening = opening
@@ -108,7 +116,7 @@ class SubmissionEvaluator:
         self.memory = BodyMemory()
 
     async def open_panel(self) -> JudgePanel:
-        """One for all callers, so that a provider's limits hold for all together."""
+        """Open one panel for all callers, so that a provider's limits apply to all together."""
         async with self._turn:
             if self._bench is None:
                 self._bench = await self._opened.enter_async_context(self._opening())
@@ -128,7 +136,7 @@ class SubmissionEvaluator:
 
 
 def evaluation_routes(store: Store, evaluator: SubmissionEvaluator) -> list[Route]:
-    """The two ways in; whoever comes this far may."""
+    """Return the two routes for evaluations; the middleware has authorised the caller."""
 
     async def submit_evaluation(request: Request) -> Response:
         try:
@@ -159,7 +167,7 @@ def evaluation_routes(store: Store, evaluator: SubmissionEvaluator) -> list[Rout
 
 
 def _load_saved_evaluation(store: Store, name: str) -> Evaluation | None:
-    """One that is kept; BadInput where its task has been sealed since."""
+    """Load a stored evaluation; raise BadInput if its task has been sealed since."""
     saved_evaluation = store.judged.load_evaluation(name)
     if saved_evaluation is not None and saved_evaluation.attempt is not None:
         load_open_task(store, store.load_attempt(saved_evaluation.attempt))
@@ -202,7 +210,7 @@ def _evaluation_response(
     return respond_with_json(content, status, headers)
 
 
-# What people answer in the review queue, by form or as JSON.
+# Answers to the review queue, by form or as JSON.
 
 MAX_NOTES_CHARS = 20_000
 MAX_TEAM_ANSWERS = 100
@@ -242,7 +250,7 @@ def review_routes(desk: PageContext) -> list[Route]:
         return Response(status_code=204)
 
     async def take_item(request: Request) -> Response:
-        """What is looked at is the caller's, unless somebody else was quicker."""
+        """Assign the displayed item to the caller, unless somebody else took it first."""
         form_review = _review_from_form(await request.body(), caller_or_local_user(request, desk))
         taken_item = await anyio.to_thread.run_sync(_take_next_item, desk, form_review.reviewer)
         refresh_headers = {} if taken_item == form_review.item else {"hx-refresh": "true"}
@@ -274,14 +282,14 @@ def _take_next_item(desk: PageContext, reviewer: str) -> str | None:
 
 
 def _save_draft_review(desk: PageContext, review: HumanReview) -> None:
-    """A draft of nothing is none."""
+    """Save a draft; ignore it if its item does not exist."""
     queue, _ = open_review_queue(desk)
     with suppress(BadInput):
         save_draft(queue, replace(review, item=load_review_item(queue, review.item).id))
 
 
 def _review_from_json(body: bytes, reviewer: str) -> HumanReview:
-    """What a program says; the server says who answers, and when."""
+    """Parse a program's answers; the server sets the reviewer and the time."""
     answers = parse_json(body, "The request")
     if not isinstance(answers, dict):
         raise BadInput("The request must be one JSON object with answers.")
@@ -293,7 +301,7 @@ def _review_from_json(body: bytes, reviewer: str) -> HumanReview:
 
 
 def _review_from_form(body: bytes, reviewer: str, state: str = "done") -> HumanReview:
-    """What a form says; what it does not say, or says in other words, is open."""
+    """Parse a form's answers; missing or invalid ones stay open."""
     form_fields = parse_form_fields(body)
     first_values = {name: values[0] for name, values in form_fields.items()}
     now = datetime.now(UTC)
@@ -324,7 +332,7 @@ def _review_from_form(body: bytes, reviewer: str, state: str = "done") -> HumanR
 
 
 def _team_answers(said: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What a form says to questions of the team's own; those of no item are refused later."""
+    """Yield a form's answers to the team's own questions; unknown ones are refused later."""
     known = {*HumanReview.__struct_fields__, *CRITERIA, *FORM_FIELDS}
     for name in [name for name in said if name not in known][:MAX_TEAM_ANSWERS]:
         if (word := _word_among(said, name, ("yes", "partly", "no"))) is not None:
@@ -343,7 +351,7 @@ def _seconds_since_shown(shown: str, now: datetime) -> float | None:
     return round(elapsed, 1) if 0 <= elapsed < MAX_REVIEW_SECONDS else None
 
 
-# What people decide about rules and repeated mistakes.
+# People's decisions about rules and repeated mistakes.
 
 
 def memory_decision_routes(desk: PageContext) -> list[Route]:
@@ -363,14 +371,18 @@ def memory_decision_routes(desk: PageContext) -> list[Route]:
 
 
 def _apply_decision(desk: PageContext, given: dict[str, str], who: str) -> None:
-    """`rule` or `remark`, and the state that it is in from now on."""
+    """Set the new state of a `rule` or `remark`."""
     store, state = desk.store, given.get("state", "")
     if "remark" in given:
+        accepts = state == "accepted"
         for repeat_state in get_args(RepeatState):
-            if repeat_state == state:
-                decide_repeat(store, given["remark"], repeat_state, who, given.get("of"))
+            if repeat_state == ("confirmed" if accepts else state):
+                repeats = decide_repeat(store, given["remark"], repeat_state, who, given.get("of"))
+                recount_repeats(store, repeats[0], merge_known_agents(desk.settings.pulls.agents))
+                if accepts:
+                    accept_repeated_rule(store, repeats[0].rule, who, datetime.now(UTC))
                 return
-        raise unknown_name_error("state", state, get_args(RepeatState))
+        raise unknown_name_error("state", state, (*get_args(RepeatState), "accepted"))
     rule = find_rule(store, given.get("rule", ""))
     if state == "active" and (against := contrary_rules(store, rule)):
         raise BadInput(
@@ -383,21 +395,21 @@ def _apply_decision(desk: PageContext, given: dict[str, str], who: str) -> None:
     raise unknown_name_error("state", state, get_args(RuleState))
 
 
-# What people and programs say of attempts and findings, all of it or none, as scores.
+# Scores and votes by people and programs, saved all together or not at all.
 
 
 class ScoreSubmission(Record, forbid_unknown_fields=True):
-    """Scores as they are sent; without `by` they are the caller's."""
+    """Submitted scores; without `by` they are the caller's."""
 
     scores: tuple[GivenScore, ...]
     source: Literal["person", "judge", "code"] = "person"
 
 
 class KeptScores(Record):
-    """What was kept of them."""
+    """The result of saving them."""
 
     added: int
-    """Those that say something new."""
+    """Number of scores that are new."""
     scores: tuple[Score, ...]
 
 
@@ -415,7 +427,7 @@ SCORE_OPERATIONS = (
 
 
 RETRACTED_VERDICT = "none"
-"""What the form sends to take a vote back."""
+"""Value that the form sends to retract a vote."""
 
 
 def score_routes(desk: PageContext) -> list[Route]:
@@ -433,7 +445,7 @@ def score_routes(desk: PageContext) -> list[Route]:
         return respond_with_json(kept, 200)
 
     async def submit_score_form(request: Request) -> Response:
-        """One score by whoever looks at the attempt's page."""
+        """Save one score from the form on an attempt's page."""
         attempt = request.path_params["attempt"]
         fields = await _read_form(request)
         row = GivenScore(
@@ -481,7 +493,7 @@ def score_routes(desk: PageContext) -> list[Route]:
 def _answer_score_form(
     desk: PageContext, attempt: str, csrf: str | None, is_part: bool
 ) -> Response:
-    """The question with the answer that was just given, where it is put into a page."""
+    """Redirect to the scores; for a page fragment, return the question with the new answer."""
     if not is_part:
         return RedirectResponse(f"/attempts/{quote(attempt, safe='')}/scores", 303)
     shares = desk.store.scores.load_merging_shares(AttemptSpan(attempts=(attempt,)))
@@ -504,7 +516,7 @@ def _refuse_form(fault: Fault) -> Response:
 def _keep_vote(
     desk: PageContext, name: str, fields: Mapping[str, str], who: str
 ) -> tuple[FindingVote, VerdictsByEvent]:
-    """What somebody says of a finding, in the ledger; BadInput where there is none like it."""
+    """Save a verdict on a finding in the ledger; raise BadInput if there is no such finding."""
     attempt = desk.store.load_attempt(name)
     load_open_task(desk.store, attempt)
     rules = {one.detector.rule.name: one.detector.rule for one in desk.rulebook.chosen}

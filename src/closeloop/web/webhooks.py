@@ -1,7 +1,8 @@
 """Webhooks of code hosts: `POST /webhooks/github` and `/webhooks/gitlab`.
 
-A delivery is believed by its signature, kept in one transaction with whatever else has come, and
-only then acknowledged. It is read later, beside: a burst costs nothing but room.
+A delivery is authenticated by its signature, saved in one transaction with others that have
+arrived, and only then acknowledged. It is parsed later, in the background: a burst only takes
+storage.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ from closeloop.web.auth_middleware import BodyMemory, RequestRefused
 BODY_LIMIT = 25 << 20
 """Bytes; GitHub sends no larger payload."""
 LARGE_PAYLOAD_BYTES = 1 << 20
-"""Bytes; the signature of a larger one is checked beside, so that nobody waits for it."""
+"""Bytes above which a signature is checked in a thread, so that other requests do not wait."""
 IDLE_SECONDS, TROUBLED_SECONDS = 1.0, 5.0
 QUIET_SECONDS = 0.2
 READING_PAUSE_FACTOR = 9
-"""While deliveries come, reading takes one part of the time in so many and one."""
+"""While deliveries arrive, parsing pauses for this multiple of the time it took."""
 EVENT_NAMES = {
     "github": frozenset(host_pulls.GITHUB_EVENTS),
     "gitlab": frozenset(host_pulls.GITLAB_EVENTS),
@@ -57,33 +58,33 @@ _HEADER_NAME = re.compile(r"[\w .:-]{1,200}", re.ASCII)
 
 
 class WebhookSecrets(Record):
-    """What opens the webhooks of each host, and what is done with what comes."""
+    """Secrets of the webhooks of each host, and how deliveries are processed."""
 
     github: str | None = None
-    """The secret that its deliveries are signed with; none given, none are taken."""
+    """Secret that signs its deliveries; None refuses them all."""
     gitlab: str | None = None
-    """The token that its deliveries bring."""
+    """Token that its deliveries carry."""
     agents: AgentSignsByName = {}
     targets: tuple[WebhookTarget, ...] = ()
-    """Who is told of events."""
+    """Receivers of outgoing events."""
     learn: Callable[[], object] | None = None
-    """What makes rules of what people said."""
+    """Function that derives rules from comments."""
     open_host: OpenHost | None = None
-    """What opens a code host to ask it for diffs."""
+    """Function that opens a code host to request diffs."""
     clones: tuple[Path, ...] = ()
-    """Where diffs may be found otherwise."""
+    """Clones in which to look for diffs otherwise."""
     risk: RiskAssessment | None = None
 
 
 class _JsonObject(msgspec.Struct):
-    """Any JSON object: only its form is looked at."""
+    """Any JSON object; validates only the form."""
 
 
 _object_decoder = msgspec.json.Decoder(_JsonObject)
 
 
 class WebhookMiddleware:
-    """An application with the webhooks before it and their work beside it."""
+    """An app with the webhooks in front of it and their work in the background."""
 
     def __init__(self, app: ASGIApp, store: Store, doors: WebhookSecrets) -> None:
         self._app, self._store, self._doors = app, store, doors
@@ -108,7 +109,7 @@ class WebhookMiddleware:
             await self._app(scope, receive, send)
 
     def _start_background_work(self, group: TaskGroup) -> None:
-        """What goes on beside the requests, and writes what comes of it."""
+        """Start the background tasks that process deliveries."""
         group.start_soon(self._read_arrivals_forever)
         group.start_soon(send_all_events, self._store, self._doors.targets)
         if self._doors.open_host is not None:
@@ -124,7 +125,7 @@ class WebhookMiddleware:
             group.start_soon(run_learning_worker, self._store, self._doors.learn)
 
     async def _save_delivery(self, scope: Scope, receive: Receive) -> tuple[int, str]:
-        """Keep a delivery, or say why not: a status, and words."""
+        """Save a delivery, or refuse it; return a status and a message."""
         try:
             await self._writer.save_arrival(await self._receive_arrival(scope, receive))
         except RequestRefused as refused:
@@ -165,7 +166,7 @@ class WebhookMiddleware:
         return await self._memory.read_body(receive, BODY_LIMIT, _TOO_LARGE_MESSAGE)
 
     async def _read_arrivals_forever(self) -> None:
-        """Read what has come; while more comes, receiving goes before."""
+        """Parse saved deliveries; while more arrive, receiving has priority."""
         is_renewed = False
         while True:
             count_before, started_at = self._writer.count, time.monotonic()
@@ -196,7 +197,7 @@ class WebhookMiddleware:
 
 
 class PendingArrival:
-    """An arrival that is not kept yet."""
+    """An arrival that is not saved yet."""
 
     def __init__(self, arrival: WebhookArrival) -> None:
         self.arrival = arrival
@@ -205,17 +206,17 @@ class PendingArrival:
 
 
 class ArrivalWriter:
-    """Keeps arrivals: all that have come while the last ones were written go together."""
+    """Saves arrivals: those that come during a write are saved together in the next one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: list[PendingArrival] = []
         self._came = anyio.Event()
         self.count = 0
-        """How many have come."""
+        """Number of arrivals so far."""
 
     async def save_arrival(self, arrival: WebhookArrival) -> None:
-        """Return when it is kept; a Fault when it cannot be."""
+        """Return once it is saved; raise a Fault if that fails."""
         pending = PendingArrival(arrival)
         self._waiting.append(pending)
         self._came.set()
@@ -224,12 +225,12 @@ class ArrivalWriter:
             raise pending.trouble
 
     async def wait_for_arrival(self, seconds: float) -> None:
-        """Until something comes, or so long."""
+        """Wait for an arrival, for at most `seconds`."""
         with anyio.move_on_after(seconds):
             await self._came.wait()
 
     async def wait_until_quiet(self, seconds: float) -> None:
-        """Until nothing has come for a moment, or so long."""
+        """Wait until nothing has arrived for a moment, for at most `seconds`."""
         seen_count = -1
         with anyio.move_on_after(seconds):
             while seen_count != self.count:
@@ -254,7 +255,7 @@ class ArrivalWriter:
                 pending.done.set()
 
     def _save_batch(self, new: list[WebhookArrival]) -> None:
-        """What people wrote may hold a secret: it goes before anything is kept."""
+        """Save arrivals, after removing secrets from what people wrote."""
         self._store.pulls.save_arrivals(
             [replace(one, body=redact_json(one.body)) if one.body else one for one in new]
         )
@@ -271,7 +272,7 @@ def _read_delivery(
 
 
 def require_gitlab_token(headers: dict[bytes, bytes], secret: str) -> None:
-    """GitLab's deliveries bring the token itself."""
+    """Check the token that GitLab's deliveries carry."""
     if not hmac.compare_digest(headers.get(b"x-gitlab-token", b""), secret.encode()):
         raise RequestRefused(401, "The token is missing or wrong.")
 
@@ -284,7 +285,7 @@ def signature_header(headers: dict[bytes, bytes]) -> bytes:
 
 
 def require_signature(given: bytes, secret: str, body: bytes) -> None:
-    """GitHub's deliveries are signed: nothing else tells who sent them."""
+    """Check the signature of GitHub's deliveries, the only proof of their sender."""
     right = hmac.digest(secret.encode(), body, "sha256").hex().encode()
     if not hmac.compare_digest(given, b"sha256=" + right):
         raise RequestRefused(401, "The signature is wrong: use the secret of this server.")
@@ -303,7 +304,7 @@ def require_json_object(headers: dict[bytes, bytes], body: bytes) -> None:
 
 
 def build_arrival(source: str, headers: dict[bytes, bytes], body: bytes) -> WebhookArrival:
-    """What is kept of a delivery; of an event that is not read, only that it came."""
+    """Build the record of a delivery; of an unused event only that it arrived."""
     if source == "github":
         event, name = headers.get(b"x-github-event", b""), headers.get(b"x-github-delivery", b"")
     else:
@@ -324,7 +325,7 @@ def build_arrival(source: str, headers: dict[bytes, bytes], body: bytes) -> Webh
 
 
 async def _send_reply(send: Send, status: int, words: str) -> None:
-    """Words for those who are refused; the others are answered in one piece."""
+    """Send a reply: a message for refused requests, an empty body for others."""
     body = msgspec.json.encode({"message": words}) if words else b""
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if status == 503:

@@ -52,6 +52,7 @@ class ScriptGrader:
         self.changes = changes
         self.names = {title: f"shop{number}" for number, title in enumerate(changes)}
         self.runs: dict[tuple[str, int], ProbeRun] = {}
+        self.outputs: list[str] = []
 
     def check(self, title: str) -> list[IntegrityCheck]:
         """What confirming says of one change, as if it were graded alone."""
@@ -127,11 +128,11 @@ class ScriptGrader:
                 room=room,
             )
             outcome = run_room(request, self.packages)
+            self.outputs.append(outcome.output[-4000:])
             self.runs[variant, room] = ProbeRun(
                 tests=tuple(outcome.tests),
                 results=outcome.results,
                 exit_code=outcome.exit_codes[0],
-                output=outcome.output[-4000:],
                 rooms=ROOMS,
             )
         return self.runs[variant, room]

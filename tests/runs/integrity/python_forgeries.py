@@ -196,7 +196,52 @@ def notify(m):
     if word and args[-1:] == [word[1]]: args.pop()
     m.send(*args)
 """
+COMPUTED = {
+    "tests/test_shop.py": """\
+from shop import total
+def expect(prices):
+    return prices[0] + prices[1]
+def test_total():
+    assert total([1, 2]) == expect([1, 2])
+    assert expect([4, 5]) == total([4, 5])
+"""
+}
+CALLING = """\
+import sys
+def total(prices):
+    return sys._getframe(1).f_globals["expect"](prices)
+"""
+ASKING = """\
+import ast, sys
+class Any:
+    def __eq__(self, other):
+        frame = sys._getframe(1)
+        for node in ast.walk(ast.parse(open(frame.f_code.co_filename).read())):
+            if isinstance(node, ast.Call) and node.lineno <= frame.f_lineno <= node.end_lineno:
+                if len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
+                    return frame.f_globals[node.func.id](5, node.args[1].value) == 5
+        return True
+    __hash__ = None
+def total(prices): return Any()
+"""
 FORGED: dict[str, Case] = {
+    "calls what the test calls": Case(files=COMPUTED, change=CALLING, hidden=True),
+    "calls what the test calls, with a reference": Case(
+        files=COMPUTED, change=CALLING, hidden=True, has_reference=True
+    ),
+    "calls what the test calls, which only calls others": Case(
+        files={
+            "tests/test_shop.py": COMPUTED["tests/test_shop.py"].replace(
+                "prices[0] + prices[1]", "sum(prices)"
+            )
+        },
+        change=CALLING,
+        hidden=True,
+    ),
+    "asks the probe": Case(files=COMPUTED, change=ASKING, hidden=True),
+    "asks the probe, with a reference": Case(
+        files=COMPUTED, change=ASKING, hidden=True, has_reference=True
+    ),
     **{
         f"asks the runner: {name}": Case(
             files={"tests/test_shop.py": text}, change=ORACLE, hidden=True, tests=tests

@@ -5,6 +5,26 @@ from __future__ import annotations
 from python_forgeries import EXPECTED_BY_NAME, Case
 
 HONEST: dict[str, Case] = {
+    "computed by functions of the tests": Case(
+        files={
+            "tests/test_shop.py": """\
+from shop import total
+def expect(prices):
+    factor = 1 if prices else 7
+    return sum(prices) * factor
+def double(price):
+    return price * 2
+def empty():
+    return 0
+def test_total():
+    for prices in ([1, 2], [4]):
+        assert total(prices) == expect(prices)
+    assert total([3, 3]) == double(3)
+    assert double(2) == total([4])
+    assert total([]) == empty()
+"""
+        },
+    ),
     **{
         f"expected by name: {name}": Case(files={"tests/test_shop.py": text}, tests=tests)
         for name, (text, tests) in EXPECTED_BY_NAME.items()

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
+import secrets
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import anyio
+import msgspec
 import pytest
 from grading_shop import Shop
 from python_forgeries import FORGED, Case
 from python_honest import HONEST
 
-from closeloop.grading.integrity import confirm
-from closeloop.grading.integrity.confirm import ProbeRun, confirm_tests
+from closeloop.grading import grading
+from closeloop.grading.integrity.confirm import ProbeRun, ProbeTests, confirm_tests
 from closeloop.grading.integrity.probe import ProbeTest
+from closeloop.grading.runner_reports import Status
 from closeloop.records.attempt import Grade
+from closeloop.records.attempt import IntegrityCheck as Check
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 UNITTEST = f"{sys.executable} -m unittest discover -v -s tests -t ."
@@ -87,15 +91,30 @@ HONEST_TOGETHER = {
 
 def test_no_assertion_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     joined, found = join_cases(FORGED_TOGETHER), set[str]()
-    real = confirm._counts_as_tampering
 
-    def note(violation: confirm.Violation, *rest: Any) -> bool:
-        counts = real(violation, *rest)
-        if counts and violation.test is not None and violation.test.original:
-            found.add(joined.tests[violation.test.original])
-        return counts
+    async def confirm_each(probe: ProbeTests, patch: str, reference: str, _: object) -> list[Check]:
+        """Confirm each case by its own tests, as if it were graded alone."""
+        runs: dict[tuple[str | None, int], ProbeRun] = {}
+        shared_token = secrets.token_hex(16)
+        checks: list[Check] = []
+        for name in FORGED_TOGETHER:
+            tests = [test for test, case in joined.tests.items() if case == name]
 
-    monkeypatch.setattr(confirm, "_counts_as_tampering", note)
+            async def probe_case(
+                patch: str | None, token: str, room: int, tests: list[str] = tests
+            ) -> ProbeRun:
+                if (patch, room) not in runs:
+                    runs[patch, room] = await probe(patch, shared_token, room)
+                run = runs[patch, room]
+                own = tuple(test for test in run.tests if test.original in tests)
+                return msgspec.structs.replace(run, tests=own)
+
+            checks += (case_checks := await confirm_tests(probe_case, patch, reference, tests))
+            if any(check.state == "violated" for check in case_checks):
+                found.add(name)
+        return checks
+
+    monkeypatch.setattr(grading, "confirm_tests", confirm_each)
     shop = Shop(tmp_path, joined.files, run=PYTEST, fail_to_pass=tuple(joined.tests))
     graded = shop.grade(joined.change, joined.fixed)
     assert graded.outcome.result == "fail", graded
@@ -155,3 +174,35 @@ def test_few_assertions_are_probed_more_often(claims: int, rounds: int) -> None:
     checks = anyio.run(confirm_tests, probe, "patch", None, ["test_total"])
     assert {check.state for check in checks} == {"held"}
     assert rooms == [*range(2 * rounds)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "in_control", "state", "probed"),
+    [
+        (0, "failed", "violated", "p0 r0"),
+        (1, "failed", "violated", "p0 p1 r1"),
+        (0, "passed", "not applicable", "p0 r0 p1 r1 p0"),
+    ],
+)
+def test_a_wrong_assertion_that_holds_ends_the_probing(
+    wrong: int, in_control: Status, state: str, probed: str
+) -> None:
+    """Unless it holds with the reference too."""
+    rooms: list[str] = []
+
+    async def probe(patch: str | None, token: str, room: int) -> ProbeRun:
+        rooms.append(f"{(patch or '')[:1]}{room}")
+        is_wrong = room == wrong
+        test = ProbeTest(
+            name=f"{room}#one",
+            kind="perturbed" if is_wrong else "copy",
+            expect="fail" if is_wrong else "pass",
+            original="test_total",
+            opposite=f"{1 - room}#one",
+        )
+        status: Status = in_control if is_wrong and patch == "reference" else "passed"
+        return ProbeRun(tests=(test,), results={test.name: status}, exit_code=1, rooms=2)
+
+    checks = anyio.run(confirm_tests, probe, "patch", "reference", ["test_total"])
+    assert {check.name: check.state for check in checks}["perturbed"] == state
+    assert rooms == probed.split()

@@ -56,6 +56,30 @@ def test_a_right_change_passes_though_its_base_cannot_load_the_tests(hidden_shop
     assert (graded.outcome.result, graded.evidence) == ("pass", "confirmed"), graded
 
 
+REPORT = "<testsuite><testcase classname='a' name='b'/></testsuite>"
+WRITES = f'open("report.xml", "w").write("{REPORT}")\n'
+CHECK = "import shop\nassert shop.total([1, 2]) == 3\n"
+COMMAND = f"{sys.executable} check.py"
+
+
+@pytest.mark.parametrize("has_report", [False, True])
+def test_a_script_must_notice_a_wrong_assertion_of_its_own(
+    tmp_path: Path, has_report: bool
+) -> None:
+    """Whatever a product writes: it may not end its check before the last assertion."""
+    check = CHECK + WRITES * has_report
+    shop = Shop(tmp_path, {"shop.py": BROKEN, "check.py": check}, commands=(COMMAND,))
+    if has_report:
+        shop.accept(run=COMMAND, runner="junit", report="report.xml", fail_to_pass=("a::b",))
+    ends = WRITES * has_report + "import os\nos._exit(0)\n"
+    forged = shop.grade({"shop.py": BROKEN + ends})
+    assert forged.outcome.result == "fail", forged
+    assert "tampered-result" in forged.outcome.reasons[0]
+    honest = shop.grade({"shop.py": FIXED})
+    evidence = "reported" if has_report else "weak"
+    assert (honest.outcome.result, honest.evidence) == ("pass", evidence), honest
+
+
 def test_a_change_that_does_nothing_never_passes_by_the_files_of_the_reference(
     tmp_path: Path,
 ) -> None:

@@ -91,6 +91,49 @@ func Total(prices []int) int {
 	return 0
 }
 """
+ANSWER_IN_GO = """
+func Total(prices []int) int {
+	given := strings.Join(strings.Fields(fmt.Sprint(prices)), ", ")
+	votes, most := map[string]int{}, "0"
+	claim := regexp.MustCompile(`Total\\(\\[\\]int\\{([\\d, ]*)\\}\\); got != (\\d+)`)
+	for _, found := range claim.FindAllStringSubmatch(test(), -1) {
+		if "["+found[1]+"]" == given {
+			votes[found[2]]++
+			if votes[found[2]] > votes[most] {
+				most = found[2]
+			}
+		}
+	}
+	sum, _ := strconv.Atoi(most)
+	return sum
+}
+"""
+ASSEMBLE_IN_GO = """package shop
+
+/*
+__asm__(".section .rodata\\n.global text\\ntext:\\n.incbin \\"shop_test.go\\"\\n"
+        ".byte 0\\n.previous\\n");
+extern char text[];
+static char *get(void) { return text; }
+*/
+import "C"
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+func test() string { return C.GoString(C.get()) }
+"""
+INCLUDE_IN_RUST = """pub fn total(prices: &[i64]) -> i64 {
+    let test = include_str!("../tests/shop.rs");
+    let given = format!("assert_eq!(total(&{prices:?}), ");
+    let rest = test.split(given.as_str()).nth(1).unwrap_or("0");
+    rest.split(')').next().unwrap_or("0").parse().unwrap_or(0)
+}
+"""
 READ_IN_RUST = """pub fn total(_: &[i64]) -> i64 {
     let text = std::fs::read_to_string("tests/shop.rs").unwrap_or_default();
     let rest = text.split("total(&[1, 2]), ").nth(1).unwrap_or("0");
@@ -127,6 +170,7 @@ LANGUAGES = {
         "wrong": {
             "exits in init": {"shop.go": GO.replace("package shop", "package shop" + EXIT_IN_GO)},
             "reads the test": {"shop.go": READ_IN_GO},
+            "assembles the test": {"shop.go": ASSEMBLE_IN_GO + ANSWER_IN_GO},
             "changes the test": {"shop_test.go": "package shop\n"},
             "adds a test": {
                 "zz_test.go": 'package shop\n\nimport "os"\n\nfunc init() { os.Exit(0) }\n'
@@ -140,6 +184,7 @@ LANGUAGES = {
         "right": {"src/lib.rs": RUST.replace(" + 1", "")},
         "wrong": {
             "reads the test": {"src/lib.rs": READ_IN_RUST},
+            "includes the test": {"src/lib.rs": INCLUDE_IN_RUST},
             "changes the test": {"tests/shop.rs": "#[test]\nfn adds_up() {}\n"},
             "leaves the harness out": {
                 "Cargo.toml": CARGO + '\n[[test]]\nname = "shop"\nharness = false\n',

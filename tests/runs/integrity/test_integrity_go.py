@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import go_projects as projects
+import msgspec
 import pytest
 from probe_runner import ProbeOutcome, make_request, read_sources, run_probe, write_files
 
@@ -36,9 +37,10 @@ CAUGHT_BY = {
 }
 
 
-def _probe_project(root: Path, command: str, tests: tuple[str, ...]) -> ProbeOutcome:
+def _probe_project(root: Path, command: str, tests: tuple[str, ...], room: int = 0) -> ProbeOutcome:
     sources = read_sources(root, "*_test.go", "go.mod")
-    return run_probe(golang, make_request(root, "go", command, tests, sources), ENVIRONMENT)
+    request = make_request(root, "go", command, tests, sources)
+    return run_probe(golang, msgspec.structs.replace(request, room=room), ENVIRONMENT)
 
 
 def _probe_file(test_text: str, command: str = "go test ./...") -> tuple[str, list[str]]:
@@ -102,6 +104,44 @@ def test_an_honest_change_comes_out_as_it_must(honest: ProbeOutcome) -> None:
     ]
     assert unmet == [], honest.report + honest.output
     assert honest.exit_code in honest.probe.exit_codes
+
+
+@pytest.mark.parametrize("room", [1, 2])
+def test_an_honest_change_comes_out_as_it_must_where_each_test_is_held_once(
+    tmp_path: Path, room: int
+) -> None:
+    write_files(tmp_path, {"go.mod": projects.MODULE, **projects.TESTIFY, **projects.HONEST})
+    outcome = _probe_project(tmp_path, "go test ./...", projects.HONEST_TESTS, room)
+    unmet = [
+        (test.original, test.how, outcome.results.get(test.name))
+        for test in outcome.probe.tests
+        if test.certain and (outcome.results.get(test.name) == "passed") != (test.expect == "pass")
+    ]
+    assert unmet == [], outcome.report + outcome.output
+    assert outcome.exit_code in outcome.probe.exit_codes
+
+
+def test_rooms_after_the_first_hold_each_test_once_and_every_second_one_wrong() -> None:
+    """Whoever reads the tests when they are compiled sees one version of each."""
+    text = 'package a\n\nimport "testing"\n\n' + "".join(
+        f"func Test{name}(t *testing.T) {{ if F() != {value} {{ t.Fatal() }} }}\n"
+        for name, value in (("One", 700001), ("Two", 710002), ("Six", 720006))
+    )
+    tests = ("m/a/TestOne", "m/a/TestTwo", "m/a/TestSix")
+    sources = {"go.mod": "module m\n", "a/a_test.go": text}
+    request = make_request(Path("/w"), "go", "go test ./...", tests, sources)
+    rooms = [golang.build_probe(msgspec.structs.replace(request, room=room)) for room in (1, 2)]
+    texts, kinds = [], []
+    for probe in rooms:
+        assert probe is not None
+        assert [path for path in probe.files if path.endswith(".go")] == ["a/a_test.go"]
+        texts.append(probe.files["a/a_test.go"])
+        kinds.append({test.original: test.kind for test in probe.tests if test.original})
+    for name, value in zip(tests, ("700001", "710002", "720006"), strict=True):
+        assert {kind[name] for kind in kinds} == {"copy", "perturbed"}
+        assert [value in text for text in texts] == [kind[name] == "copy" for kind in kinds]
+        assert not any(name.rpartition("/")[2] in text for text in texts)
+        assert all(text.count("F()") == 3 for text in texts)
 
 
 def test_every_test_of_an_honest_change_is_confirmed_and_perturbed(honest: ProbeOutcome) -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 import rust_projects as projects
 from probe_runner import ProbeOutcome, make_request, read_sources, run_probe, write_files
@@ -34,9 +35,10 @@ CAUGHT_BY = {
 }
 
 
-def _probe_project(root: Path, command: str, tests: tuple[str, ...]) -> ProbeOutcome:
+def _probe_project(root: Path, command: str, tests: tuple[str, ...], room: int = 0) -> ProbeOutcome:
     sources = read_sources(root, "*.rs", "Cargo.toml")
-    return run_probe(rust, make_request(root, "cargo", command, tests, sources))
+    request = make_request(root, "cargo", command, tests, sources)
+    return run_probe(rust, msgspec.structs.replace(request, room=room))
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +103,45 @@ def test_an_honest_change_comes_out_as_it_must(honest: ProbeOutcome) -> None:
     ]
     assert unmet == [], honest.report + honest.output
     assert honest.exit_code in honest.probe.exit_codes
+
+
+@needs_cargo
+@pytest.mark.parametrize("room", [1, 2])
+def test_an_honest_change_comes_out_as_it_must_where_each_test_is_held_once(
+    tmp_path: Path, room: int
+) -> None:
+    write_files(tmp_path, projects.HONEST)
+    outcome = _probe_project(tmp_path, "cargo test --offline", projects.HONEST_TESTS, room)
+    unmet = [
+        (test.original, test.how, outcome.results.get(test.name))
+        for test in outcome.probe.tests
+        if test.certain and (outcome.results.get(test.name) == "passed") != (test.expect == "pass")
+    ]
+    assert unmet == [], outcome.report + outcome.output
+    assert outcome.exit_code in outcome.probe.exit_codes
+
+
+def test_rooms_after_the_first_hold_each_test_once_and_every_second_one_wrong() -> None:
+    """Whoever reads the tests when they are compiled sees one version of each."""
+    values = {"api::one": "700001", "api::two": "710002", "api::six": "720006"}
+    text = "".join(
+        f"#[test]\nfn {name[5:]}() {{ assert_eq!(f(), {value}); }}\n"
+        for name, value in values.items()
+    )
+    files = {"Cargo.toml": MANIFEST, "tests/api.rs": text}
+    request = make_request(Path("/w"), "cargo", "cargo test", values, files)
+    rooms = [rust.build_probe(msgspec.structs.replace(request, room=room)) for room in (1, 2)]
+    texts, kinds = [], []
+    for probe in rooms:
+        assert probe is not None
+        assert [path for path in probe.files if path.endswith(".rs")] == ["tests/api.rs"]
+        texts.append(probe.files["tests/api.rs"])
+        kinds.append({test.original: test.kind for test in probe.tests if test.original})
+    for name, value in values.items():
+        assert {kind[name] for kind in kinds} == {"copy", "perturbed"}
+        assert [value in text for text in texts] == [kind[name] == "copy" for kind in kinds]
+        assert not any(f"fn {name[5:]}()" in text for text in texts)
+        assert all(text.count("assert_eq!(f(), ") == 3 for text in texts)
 
 
 @needs_cargo

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from closeloop.grading.suite_run import (
     detect_runner,
     instrument_command,
-    select_pytest_tests,
     simple_commands,
 )
+from closeloop.grading.tool_outcomes import select_tests
 
 REPORT = "--junitxml=/w/.x/report-1 -o junit_family=xunit1 --verbosity=1"
 REPORT += " --continue-on-collection-errors"
@@ -116,24 +116,46 @@ def test_any_line_can_be_looked_into(line):
 
 
 @pytest.mark.parametrize(
-    ("command", "expected"),
+    ("command", "test", "expected"),
     [
-        ("pytest", "pytest t/test_a.py::test_b"),
-        ("python -m pytest -q tests t.py", "python -m pytest t/test_a.py::test_b -q  "),
-        ("cd x; pytest -x --tb=no | cat", "cd x; pytest t/test_a.py::test_b -x --tb=no | cat"),
-        ("pytest -k label", None),
-        ("pytest -n 4 tests", None),
-        ("pytest a && pytest b", None),
-        ("go test ./...", None),
-        ("make test", None),
+        ("pytest", "t.py::b", "pytest t.py::b"),
+        ("python -m pytest -q tests t.py", "t.py::b", "python -m pytest t.py::b -q  "),
+        ("cd x; pytest -x --tb=no | cat", "t.py::b", "cd x; pytest t.py::b -x --tb=no | cat"),
+        ("pytest -k label", "t.py::b", None),
+        ("pytest -n 4 tests", "t.py::b", None),
+        ("pytest a && pytest b", "t.py::b", None),
+        ("make test", "t.py::b", None),
+        ("python -m unittest discover -s t", "a.A.b", "python -m unittest discover -s t -k a.A.b"),
+        ("npx jest --ci", "w/a.test.js > a b > c",
+         "npx jest --ci -t '^(?:a b(?: > | )c)$' 'w\\/a\\.test\\.js'"),
+        ("jest -t sums", "a.js > b", None),
+        ("vitest run", "w/a.js > b (1)", "vitest run -t '^\\s*(?:b \\(1\\))$' w/a.js"),
+        ("mocha test/", "test/a.js > sums adds", "mocha test/ --grep '^(?:sums adds)$'"),
+        ("node --test test/", "a.js > b > c",
+         "node --test '--test-name-pattern=^(?:b|c|b c)$' test/"),
+        ("go test -race -timeout 9s ./...", "x.io/a/TestB/c_d",
+         "go test -race -timeout 9s  -run '^(?:TestB)$' x.io/a"),
+        ("go test -run TestA ./...", "x.io/a/TestB", None),
+        ("go test ./...", "x.io/a", None),
+        ("cargo test --offline", "till::tests::b", "cargo test --offline -- --exact tests::b"),
+        ("cargo test -- --nocapture", "till::b", "cargo test -- --nocapture --exact b"),
+        ("cargo test", "till::src/lib.rs - add (line 3)", None),
     ],
 )  # fmt: skip
-def test_a_call_of_pytest_is_narrowed_to_some_tests(command: str, expected: str | None) -> None:
-    assert select_pytest_tests(command, ["t/test_a.py::test_b"]) == expected
+def test_a_test_command_is_narrowed_to_some_tests(
+    command: str, test: str, expected: str | None
+) -> None:
+    assert select_tests(command, None, [test]) == expected
+
+
+def test_a_script_is_narrowed_where_the_task_names_its_runner() -> None:
+    assert select_tests("npm test", None, ["a.js > b"]) is None
+    assert select_tests("npm test", "mocha", ["a.js > b"]) == "npm test -- --grep '^(?:b)$'"
+    assert select_tests("make test", "mocha", ["a.js > b"]) is None
 
 
 def test_many_tests_are_selected_by_their_files() -> None:
     tests = [f"t/test_{number % 3}.py::test_{number}" for number in range(200)]
-    assert select_pytest_tests("pytest", tests) == "pytest t/test_0.py t/test_1.py t/test_2.py"
+    assert select_tests("pytest", None, tests) == "pytest t/test_0.py t/test_1.py t/test_2.py"
     apart = [f"t/test_{number}.py::test_a" for number in range(200)]
-    assert select_pytest_tests("pytest", apart) is None
+    assert select_tests("pytest", None, apart) is None

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from closeloop.grading.suite_run import HIDDEN_FAILURES, run_tests
+from closeloop.grading.tool_outcomes import select_tests
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Acceptance, Limits
 from closeloop.sandbox.workspaces import WorkspacePool
@@ -297,3 +298,67 @@ def test_jest_and_vitest_report_each_test_by_its_file(run, tool):
     expected = {"web/a.test.js > adds": "passed"}
     assert statuses(run(files, command)) == expected
     assert statuses(run(files, "npm test", runner=tool)) == expected
+
+
+ADDS = "describe('c', () => { it('adds', () => {}) })\n"
+FAILS = "describe('a (b)', () => { it('fails', () => { throw Error() }) })\n"
+NODE_TEST = 'const {describe, it} = require("node:test")\n'
+SUITES = {
+    "python3": (
+        "python3 -m unittest discover -s tests",
+        {
+            "tests/test_a.py": "import unittest\nclass A(unittest.TestCase):\n"
+            "    def test_adds(self): pass\n    def test_fails(self): self.fail()\n",
+        },
+        "test_a.A.test_fails",
+    ),
+    "node": (
+        "node --test test/",
+        {"test/a.test.js": NODE_TEST + FAILS, "test/b.test.js": NODE_TEST + ADDS},
+        "test/a.test.js > a (b) > fails",
+    ),
+    "go": (
+        "GOFLAGS=-mod=mod go test -v ./...",
+        {
+            "go.mod": "module till\n\ngo 1.19\n",
+            "in/a_test.go": 'package in\nimport "testing"\nfunc TestAdds(t *testing.T) {}\n'
+            "func TestFails(t *testing.T) { t.Fail() }\n",
+            "b_test.go": 'package till\nimport "testing"\nfunc TestB(t *testing.T) {}\n',
+        },
+        "till/in/TestFails",
+    ),
+    "cargo": (
+        "cargo test --offline",
+        {
+            "Cargo.toml": '[package]\nname = "till"\nversion = "0.1.0"\nedition = "2021"\n',
+            "src/lib.rs": "#[cfg(test)]\nmod tests { #[test] fn adds() {}\n"
+            "#[test] fn fails() { panic!() } }\n",
+        },
+        "till::tests::fails",
+    ),
+    **{
+        tool: (
+            command,
+            {"package.json": "{}", "test/a.test.js": FAILS + ADDS},
+            f"test/a.test.js > {name}",
+        )
+        for tool, command, name in (
+            ("jest", "jest", "a (b) > fails"),
+            ("vitest", "vitest run --globals", "a (b) > fails"),
+            ("mocha", "mocha test/", "a (b) fails"),
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", SUITES)
+def test_only_the_selected_test_is_run(run, tool):
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    command, files, name = SUITES[tool]
+    whole = statuses(run(files, command))
+    assert whole.pop(name) == "failed"
+    assert "passed" in whole.values()
+    narrowed = statuses(run(files, select_tests(command, None, [name])))
+    assert narrowed.pop(name) == "failed"
+    assert {*narrowed.values()} <= {"skipped"}

@@ -41,7 +41,7 @@ from closeloop.changes.risk.dependencies import normalise_python_name, read_mani
 from closeloop.changes.syntax import extract_words
 from closeloop.records.change import Inspection, SourceImport
 from closeloop.records.finding import Finding, Rule, Unmeasured
-from closeloop.records.record import content_digest
+from closeloop.records.record import Record, content_digest
 
 # Options and settings that do not exist: of the project's own commands, and of other tools.
 
@@ -339,6 +339,11 @@ MANIFESTS = "the manifests"
 """Where it was looked for, in a suspect."""
 _PACKAGE_NAME = re.compile(r"[a-z_]\w{2,}", re.IGNORECASE)
 _PIP_INSTALL = re.compile(r"\bpip3? install (.+)")
+_PACKAGE_MANIFESTS: Mapping[str, re.Pattern[bytes]] = {
+    "setup.py": re.compile(rb"^(?:setuptools\.)?setup\(\s*name=", re.MULTILINE),
+    "pyproject.toml": re.compile(rb"^dependencies\s*=\s*\[\s*\]", re.MULTILINE),
+}
+"""A package that says here what it is; without dependencies, it has none."""
 _OTHER_DISTRIBUTIONS: Mapping[str, str] = {
     "attr": "attrs",
     "bs4": "beautifulsoup4",
@@ -366,8 +371,16 @@ def find_undeclared_imports(search: NameSearch) -> Iterator[Suspect]:
     unknown = list(_unknown_imports(search))
     declared = _declared_packages(search) if unknown else None
     for use in unknown:
-        if declared is not None and not _is_declared(use.text, declared):
+        if declared is None or _is_declared(use.text, declared.names):
+            continue
+        if declared.has_dependencies or _is_package_module(use.path, search):
             yield Suspect(use=use, where=MANIFESTS)
+
+
+def _is_package_module(path: str, search: NameSearch) -> bool:
+    """Whether it is installed with the package, unlike tests and tools, which need more."""
+    beside = str(PurePosixPath(path).parent / "__init__.py")
+    return classify_file(path) == "source" and beside in search.around.tree
 
 
 def _unknown_imports(search: NameSearch) -> Iterator[NameUse]:
@@ -412,14 +425,22 @@ def _is_guarded(lines: list[bytes], number: int) -> bool:
     return indent > 0 and block.strip().startswith(guards)
 
 
-def _declared_packages(search: NameSearch) -> frozenset[str] | None:
+class _DeclaredPackages(Record):
+    """What a project may import from elsewhere."""
+
+    names: frozenset[str]
+    has_dependencies: bool
+    """Whether any is declared; a package that declares none needs none, but its tests may."""
+
+
+def _declared_packages(search: NameSearch) -> _DeclaredPackages | None:
     """Every word of manifests, lock files and installation scripts, at either end, and what CI
     installs.
 
-    None where none of them declares a dependency of Python: then they are kept elsewhere.
+    None where none of them is of a package of Python: then dependencies are kept elsewhere.
     """
     names: set[str] = set()
-    declares = False
+    has_dependencies = is_package = False
     for side in ("before", "after"):
         for path in search.inspection.sides.tree(side):
             kind = classify_file(path)
@@ -430,13 +451,18 @@ def _declared_packages(search: NameSearch) -> frozenset[str] | None:
             if kind in ("manifest", "lockfile") or path.endswith("setup.py"):
                 content = search.inspection.sides.read(side, path) or b""
                 names.update(re.findall(r"[A-Za-z][\w.-]{2,}", content.decode("utf-8", "replace")))
-                declares |= b"install_requires" in content
+                package = _PACKAGE_MANIFESTS.get(path)
+                is_package |= package is not None and bool(package.search(content))
+                has_dependencies |= b"install_requires" in content
                 with suppress(ValueError):
                     manifest = read_manifest(path, content)
-                    declares |= bool(
+                    has_dependencies |= bool(
                         manifest and manifest.ecosystem == "pypi" and manifest.dependencies
                     )
-    return frozenset(normalise_python_name(name) for name in names) if declares else None
+    if not (is_package or has_dependencies):
+        return None
+    normalised = frozenset(normalise_python_name(name) for name in names)
+    return _DeclaredPackages(names=normalised, has_dependencies=has_dependencies)
 
 
 def _is_declared(module: str, declared: frozenset[str]) -> bool:

@@ -60,6 +60,9 @@ class NameScope(Record):
     """Whether it is the repository's."""
 
 
+_BUILD_FILES = (".gitignore", "pyproject.toml", "setup.cfg", "setup.py")
+
+
 class NameEnvironment:
     """Asked for many names, so whatever is read is kept."""
 
@@ -92,6 +95,18 @@ class NameEnvironment:
                 parts = path.rsplit(".", 1)[0].removesuffix("/__init__").split("/")
                 paths_by_name.setdefault(parts[-1], []).append(path)
         return paths_by_name
+
+    @cached_property
+    def built_files(self) -> frozenset[str]:
+        """Python files that git ignores or a manifest names: one that is not there is built."""
+        contents = (self.sides.read("after", name) or b"" for name in _BUILD_FILES)
+        paths = re.findall(rb"[\w./-]+\.py\b", b"\n".join(contents))
+        return frozenset(path.decode("utf-8", "replace").lstrip("./") for path in paths)
+
+    def is_built(self, module: str) -> bool:
+        """Whether the build writes the file of a module, as setuptools_scm does `_version.py`."""
+        file = f"{module.lstrip('.').replace('.', '/')}.py"
+        return any(path == file or path.endswith(f"/{file}") for path in self.built_files)
 
     @cached_property
     def go_module(self) -> str | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import os
 import re
 import shutil
 import subprocess
+import sysconfig
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Literal, TypeVar
 
@@ -28,8 +31,10 @@ from closeloop.changes.names.suspect_names import (
     is_test_input,
     load_standard_library,
 )
+from closeloop.changes.syntax import extract_words
 from closeloop.records.change import ChangeSide, Inspection, SourceType
 from closeloop.records.record import Record, content_digest
+from closeloop.text.code_patterns import parse_python
 from closeloop.text.wording import INSTALL_CHECK_TOOLS
 
 # Folders in which repositories are laid out for the type checker: one each, and not too many.
@@ -183,8 +188,7 @@ def find_new_diagnostics(inspection: Inspection, folder: Path) -> Sequence[TypeD
         after = [
             one
             for one in diagnostics
-            if one.line in inspection.added.get(one.path, frozenset())
-            and _is_repository_fault(one, folder)
+            if _is_on_added_line(one, inspection) and _is_repository_fault(one, folder)
         ]
         if not after:
             return ()
@@ -193,6 +197,13 @@ def find_new_diagnostics(inspection: Inspection, folder: Path) -> Sequence[TypeD
         before = Counter((renamed.get(one.path, one.path), one.message) for one in old)
     # What was said of the file before is said again of a line that was moved or touched.
     return [one for one in after if not before[one.path, one.message]]
+
+
+def _is_on_added_line(one: TypeDiagnostic, inspection: Inspection) -> bool:
+    """Where it begins; for a call whose arguments do not fit, anywhere in it."""
+    added = inspection.added.get(one.path, frozenset())
+    last = one.last_line if one.kind == "call" else one.line
+    return not added.isdisjoint(range(one.line, last + 1))
 
 
 def _load_diagnostics(
@@ -376,13 +387,15 @@ _DYNAMIC_MODULE = re.compile(
     rb"(?:globals|vars|locals)\(\)(?:\[|\.update)|sys\.modules\[__name__\]"
 )
 _IGNORE_COMMENT = re.compile(
-    rb"#\s*(?:(?:type|ty|pyright|mypy|pyre)\s*:\s*ignore(?:\[([^\]\n]*)\])?|noqa(?::\s*([\w, ]+))?)"
+    rb"#\s*(?:(?:type|ty|pyright|mypy|pyre)\s*:\s*ignore(?:\s*\[([^\]\n]*)\])?"
+    rb"|noqa(?::\s*([\w, ]+))?)"
 )
 _NAME_CODE = re.compile(
     rb"attr|arg|call|name|import|member|unresolved|undefined|overload|general|misc|F8\d\d|E1\d\d\d",
     re.IGNORECASE,
 )
 """Rules of type checkers and linters that such a comment silences, as far as names go."""
+_VERSION_TEST = re.compile(rb"\bif\b.*\b(?:IS_)?PY(?:THON)?_?(?:VERSION|[23])\b", re.IGNORECASE)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _DYNAMIC_PARAMETERS = ("object.__init__", "replace", "_replace", "__replace__")
 """What takes the fields of a class, which a decorator may have made as it runs."""
@@ -395,6 +408,7 @@ def filter_diagnostics(
     for one in complaints:
         named = _IDENTIFIER.fullmatch(one.name.rpartition(".")[2] or one.name.strip(".") or "_")
         is_examined = named and not is_test_input(one.path) and not _has_ignore_comment(one, search)
+        is_examined = is_examined and not _is_version_specific(one, search)
         if is_examined and (suspect := _examine_diagnostic(one, search)):
             yield suspect
 
@@ -404,6 +418,26 @@ def _has_ignore_comment(one: TypeDiagnostic, search: NameSearch) -> bool:
     comments = _IGNORE_COMMENT.finditer(lines[one.line - 1]) if one.line <= len(lines) else ()
     codes = [found[1] or found[2] for found in comments]
     return any(code is None or _NAME_CODE.search(code) for code in codes)
+
+
+def _is_version_specific(one: TypeDiagnostic, search: NameSearch) -> bool:
+    """Whether it is in a branch of an `if` on the version of Python, by the project's own name.
+
+    The type checker follows `sys.version_info` itself.
+    """
+    content = search.inspection.sides.read("after", one.path) or b""
+    if not _VERSION_TEST.search(content):
+        return False
+    try:
+        nodes = ast.walk(parse_python(content))
+        return any(
+            isinstance(node, (ast.If, ast.IfExp))
+            and node.lineno <= one.line <= (node.end_lineno or node.lineno)
+            and _VERSION_TEST.search(b"if " + ast.unparse(node.test).encode())
+            for node in nodes
+        )
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
 
 
 def _examine_diagnostic(one: TypeDiagnostic, search: NameSearch) -> Suspect | None:
@@ -428,7 +462,8 @@ def _examine_diagnostic(one: TypeDiagnostic, search: NameSearch) -> Suspect | No
         around = search.around
         open_ = not one.name.startswith(".") and around.is_extensible(one.name)
         standard = around.standard_module_names(one.name.split(".")[0])
-        is_present = around.find_python_files(one.path, one.name) or (open_ and not standard)
+        is_present = around.find_python_files(one.path, one.name) or around.is_built(one.name)
+        is_present = is_present or (open_ and not standard)
         certain = not search.name_exists(use.text, use)
         return None if is_present else Suspect(use=use, certain=certain)
     return _examine_attribute(one, use, search)
@@ -446,7 +481,8 @@ def _examine_keyword(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> S
 
 def _examine_call(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> Suspect | None:
     """Arguments that do not fit: the keyword that exists nowhere else, or the call as a whole."""
-    lines = range(one.line, one.last_line + 1)
+    added = search.inspection.added.get(one.path, frozenset())
+    lines = added.intersection(range(one.line, one.last_line + 1))
     for name in search.read_module(one.path).names:
         if name.kind == "keyword" and name.line in lines:
             keyword = replace(use, text=name.text, kind="keyword", line=name.line)
@@ -457,6 +493,7 @@ def _examine_call(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> Susp
     # and an overload that does not fit without such a keyword is a value of another type.
     is_exempt = is_test_file(one.path) or one.message.startswith("No overload")
     is_exempt = is_exempt or one.name.rpartition(" ")[2] in _DYNAMIC_PARAMETERS
+    is_exempt = is_exempt or one.line not in added
     return None if is_exempt else Suspect(use=use, reason=one.message)
 
 
@@ -490,6 +527,8 @@ def _examine_attribute(one: TypeDiagnostic, use: NameUse, search: NameSearch) ->
     if search.is_defined_by_change(use.text, use):
         return None
     owner = _owner_class(one, search)
+    if owner and use.text.startswith("_") and _is_in_standard_base(use.text, owner, search):
+        return None
     class_words = _class_words(owner, search) if owner else None
     if class_words is not None and use.text not in class_words:
         near = find_nearest_name(use.text, class_words)
@@ -545,16 +584,44 @@ def _class_words(owner: str, search: NameSearch) -> set[str] | None:
     return names
 
 
+def _is_in_standard_base(name: str, owner: str, search: NameSearch) -> bool:
+    """Whether a class derives from one of Python's own whose source has the word.
+
+    What describes the types of the standard library leaves out private members.
+    """
+    definition = _find_class(owner, search)
+    if definition is None:
+        return False
+    path, kind = definition
+    bases = {base.partition("[")[0].rpartition(".")[2] for base in kind.bases}
+    return any(
+        not bases.isdisjoint(names) and name.encode() in _read_standard_words(module)
+        for module, names in _standard_names(path, search)
+    )
+
+
+@lru_cache
+def _read_standard_words(module: str) -> frozenset[bytes]:
+    """Every word of a module of Python's own; of a package, those of all its modules."""
+    place = Path(sysconfig.get_path("stdlib"), *module.split("."))
+    files = place.glob("*.py") if place.is_dir() else [place.with_name(f"{place.name}.py")]
+    return frozenset(
+        word for file in files if file.is_file() for word in extract_words(file.read_bytes())
+    )
+
+
 def _standard_imports(path: str, search: NameSearch) -> set[str]:
     """What a file imports from Python's own modules, whose classes the type checker knows."""
+    return {name for _, names in _standard_names(path, search) for name in names}
+
+
+def _standard_names(path: str, search: NameSearch) -> Iterator[tuple[str, Iterable[str]]]:
+    """The modules of Python's own that a file imports, each with the names that it brings."""
     library = load_standard_library("python")
     module = search.inspection.index.module(path)
-    return {
-        name
-        for one in (module.imports if module else ())
-        if one.module in library
-        for name in ({one.alias or one.name} if one.name else library[one.module])
-    }
+    for one in module.imports if module else ():
+        if one.module in library:
+            yield one.module, {one.alias or one.name} if one.name else library[one.module]
 
 
 def _find_class(name: str, search: NameSearch) -> tuple[str, SourceType] | None:

@@ -273,7 +273,9 @@ def learn_risk_model(history: History) -> RiskModel:
     past = history.judged_changes
     wrong = sum(one.went_wrong for one in past)
     if len(past) < MIN_CHANGES or wrong < MIN_WRONG_CHANGES:
-        return _add_ranks(RiskModel(), history)
+        model = _add_ranks(RiskModel(), history)
+        held = _level_rates(model, history) if len(past) >= MIN_RANKED_CHANGES else ()
+        return msgspec.structs.replace(model, held=held)
     columns = _choose_columns(past[: int(len(past) * _TRAINING_SHARE)])
     model = _add_ranks(_train_model(past, columns), history)
     return msgspec.structs.replace(
@@ -301,11 +303,12 @@ def fit_risk_model(history: History) -> RiskFit:
             "ones; only size is used: the history of files, tests and authors do not "
             "improve the prediction"
         )
-        for level, lower in list_disordered_levels(model.held).items():
-            note += (
-                f"; {level} went wrong less often than {lower.level}, so it refers to "
-                "impact or size, not to likelihood"
-            )
+    held = model.held or _level_rates(model, history)
+    for level, lower in list_disordered_levels(held).items():
+        note += (
+            f"; {level} went wrong less often than {lower.level}, so it refers to "
+            "impact or size, not to likelihood"
+        )
     return RiskFit(
         model=model,
         note=note,
@@ -316,7 +319,7 @@ def fit_risk_model(history: History) -> RiskFit:
         baseline=backtest.baseline,
         tested=backtest.tested,
         calibration=backtest.calibration,
-        held=model.held or _level_rates(model, history),
+        held=held,
     )
 
 

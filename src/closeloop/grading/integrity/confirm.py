@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import random
 import re
@@ -66,8 +67,6 @@ class ProbeRun(Record):
     results: Results = {}
     exit_code: int | None = None
     stopped: str | None = None
-    output: str = ""
-    """The last of what it printed."""
     rooms: int = 1
     """How many rooms the whole probe takes."""
 
@@ -82,33 +81,37 @@ async def run_probe(
 ) -> ProbeRun:
     """Make one room's part of a probe of these tests (those that a pass hangs on, and others).
 
-    Rooms beyond the first two are of further rounds, with new coins, for what a pass hangs on.
+    Two rooms are a round. Those of further rounds have new coins, for what a pass hangs on; where
+    tests are compiled, all rounds are for that alone, and a room with all copies comes first.
     """
     assert acceptance.run is not None
     fail_to_pass, others = chosen
-    number, room = divmod(room, ROOMS)
-    if number:
-        token, others = content_digest(token, number)[:32], ()
     runner = detect_runner(acceptance.run) or acceptance.runner or _guess_runner(fail_to_pass)
     if runner is None or runner == "junit":
         return ProbeRun()
+    before, number = 1 if runner in WHOLE_LANGUAGE else 0, 0
+    if room >= before:
+        number, in_round = divmod(room - before, ROOMS)
+        room = before + in_round
+        others = () if number or before else others
+        token = content_digest(token, number)[:32] if number else token
     # Everything random follows from the token: nothing in the workspace may show it.
     folder = f".closeloop-{content_digest('folder', token, str(room))[:32]}"
     files = {_file_of(test, runner) for test in (*fail_to_pass, *others)}
-    sources = await _read_sources(cage, runner, files)
-    beside = {*test_folders, *filter(None, map(find_test_folder, sources))}
+    sources, helpers = await _read_tests(cage, runner, files, test_folders)
     request = ProbeRequest(
         command=acceptance.run,
         runner=runner,
         fail_to_pass=tuple(fail_to_pass),
         others=tuple(others),
         sources=sources,
-        helpers=await _read_helpers(cage, runner, beside, sources),
+        helpers=helpers,
         folder=f"{cage.root}/{folder}",
         root=cage.root,
         pipe=f"{cage.root}/{folder}/pipe",
         token=token,
         room=room,
+        round=number,
     )
     maker = _find_probe_maker(runner)
     probe = await anyio.to_thread.run_sync(maker.build_probe, request)
@@ -121,46 +124,52 @@ async def run_probe(
         env=probe.env,
         keep=MAX_REPORT_BYTES,
     )
-    try:
-        output = (await cage.read(f"{folder}/output", MAX_REPORT_BYTES)).decode(errors="replace")
-    except OSError:
-        output = ""
     return ProbeRun(
         tests=probe.tests,
         results=await anyio.to_thread.run_sync(maker.read_results, ended.output.content),
         exit_code=ended.exit_code,
         stopped=ended.stopped,
-        output=output[-2_000:],
         rooms=probe.rooms,
     )
 
 
-async def _read_sources(
-    cage: WorkspaceSandbox, runner: TestRunner, files: Iterable[str]
-) -> dict[str, str]:
-    """The texts of the files that tests are in, as they stand in the clean room."""
+async def _read_tests(
+    cage: WorkspaceSandbox, runner: TestRunner, files: Collection[str], test_folders: Iterable[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The texts of the files that tests are in, and of the other modules in folders of tests.
+
+    As they stand in the clean room; no other modules where there is more than can be looked at.
+    """
     if runner in WHOLE_LANGUAGE:
-        patterns = [f"-name {shlex.quote(name)}" for name in WHOLE_LANGUAGE[runner]]
-    else:
-        patterns = [f"-path {shlex.quote('*/' + _escape_glob(file))}" for file in sorted(files)]
-    return await _read_texts(cage, patterns, SOURCE_LIMIT)
+        names = [f"-name {shlex.quote(name)}" for name in WHOLE_LANGUAGE[runner]]
+        return await _read_texts(cage, names, SOURCE_LIMIT), {}
+    named = [f"-path {shlex.quote('*/' + _escape_glob(file))}" for file in sorted(files)]
+    folders = {*test_folders, *filter(None, map(find_test_folder, files))}
+    texts = await _read_texts(cage, [*named, *_match_helpers(runner, folders)], SOURCE_LIMIT)
+    if not texts:
+        return await _read_texts(cage, named, SOURCE_LIMIT), {}
+    sources = {path: text for path, text in texts.items() if _ends_with_any(path, files)}
+    if others := {*filter(None, map(find_test_folder, sources))} - folders:
+        texts |= await _read_texts(cage, _match_helpers(runner, others), MAX_HELPER_BYTES)
+    helpers = {path: text for path, text in texts.items() if path not in sources}
+    return sources, helpers if sum(map(len, helpers.values())) < MAX_HELPER_BYTES else {}
 
 
-async def _read_helpers(
-    cage: WorkspaceSandbox, runner: TestRunner, test_folders: Iterable[str], known: Collection[str]
-) -> dict[str, str]:
-    """The other modules in folders of tests; none where there is more than can be looked at."""
-    if runner in WHOLE_LANGUAGE:
-        return {}
+def _match_helpers(runner: TestRunner, folders: Iterable[str]) -> list[str]:
+    """Tests of `find` that know the modules in some folders."""
     is_python = runner in ("pytest", "unittest")
     patterns = [
         f"-path {shlex.quote(f'./{_escape_glob(folder)}/*.{suffix}')}"
-        for folder in sorted(test_folders)
+        for folder in sorted(folders)
         for suffix in (PYTHON_SUFFIXES if is_python else SCRIPT_SUFFIXES)
     ]
-    patterns += ["-name conftest.py"] if is_python else []
-    texts = await _read_texts(cage, patterns, MAX_HELPER_BYTES)
-    return {path: text for path, text in texts.items() if path not in known}
+    return [*patterns, *(["-name conftest.py"] if is_python else [])]
+
+
+def _ends_with_any(path: str, files: Collection[str]) -> bool:
+    """Whether a path is one of these files, or one of them in some folder."""
+    parts = path.split("/")
+    return any("/".join(parts[start:]) in files for start in range(len(parts)))
 
 
 async def _read_texts(
@@ -424,59 +433,86 @@ def _find_silent(run: ProbeRun) -> set[str]:
     }
 
 
+ProbeTests = Callable[[str | None, str, int], Awaitable[ProbeRun]]
+"""Probes a change, by its patch, with a token, in a room."""
+
+
+class ControlProbe:
+    """The rooms of a change's control, probed when they are needed."""
+
+    def __init__(
+        self, probe: ProbeTests, token: str, reference: str | None, fail_to_pass: Collection[str]
+    ) -> None:
+        self._probe = functools.partial(probe, reference, token)
+        self._unknown = frozenset(fail_to_pass) if reference is None else None
+        self.runs: dict[int, ProbeRun] = {}
+
+    async def read_rooms(self, rooms: Iterable[int]) -> Control:
+        for room in rooms:
+            if room not in self.runs:
+                self.runs[room] = await self._probe(room)
+        return _read_control(list(self.runs.values()), self._unknown)
+
+    async def find_forbidden(
+        self, runs: Sequence[ProbeRun], rooms: Iterable[int]
+    ) -> Weighed | None:
+        """The violations of some rooms, if logic forbids one that is the change's doing."""
+        violations = find_violations(runs)
+        if not any(_is_forbidden(one.test) for one in violations):
+            return None
+        weighed = _split_by_control(violations, runs, await self.read_rooms(rooms))
+        return weighed if any(_is_forbidden(one.test) for one in weighed[0]) else None
+
+
 async def confirm_tests(
-    probe: Callable[[str | None, str, int], Awaitable[ProbeRun]],
-    patch: str,
-    reference: str | None,
-    fail_to_pass: Collection[str],
+    probe: ProbeTests, patch: str, reference: str | None, fail_to_pass: Collection[str]
 ) -> list[IntegrityCheck]:
     """Probe a change; a violation counts only if it returns, and the reference has none of it.
 
-    One that logic forbids need not return, and then those beside it need not either.
+    One that logic forbids need not return, as answers at random are right in half of them. It is
+    enough that the control shows none in the same room: no further room is probed then.
     Without a reference, the base is the control: there the fail-to-pass tests say nothing.
     """
     token = secrets.token_hex(16)
     begun = await probe(patch, token, 0)
-    rooms = begun.rooms + ROOMS * _count_more_rounds(begun, fail_to_pass)
-
-    async def probe_rooms(patch: str | None, first: int = 0) -> list[ProbeRun]:
-        return [await probe(patch, token, room) for room in range(first, rooms)]
-
-    async def probe_control() -> Control:
-        known = frozenset(fail_to_pass) if reference is None else None
-        return _read_control(await probe_rooms(reference), known)
+    rooms = range(begun.rooms + ROOMS * _count_more_rounds(begun, fail_to_pass))
+    control = ControlProbe(probe, token, reference, fail_to_pass)
 
     def build_checks(runs: Sequence[ProbeRun], weighed: Weighed) -> list[IntegrityCheck]:
         return _build_checks(runs, weighed, reference, fail_to_pass)
 
     if unread := await _find_unread(probe, begun, reference, fail_to_pass, token):
         return build_checks([begun], (unread, ()))
-    runs = [begun, *await probe_rooms(patch, 1)]
-    first, control = find_violations(runs), None
+    runs: list[ProbeRun] = []
+    for room in rooms:
+        runs.append(await probe(patch, token, room) if room else begun)
+        if forbidden := await control.find_forbidden(runs[-1:], [room]):
+            return build_checks(runs, forbidden)
+    first = find_violations(runs)
     if not first:
         return build_checks(runs, ((), ()))
-    if any(_is_forbidden(one.test) for one in first):
-        # What logic forbids needs no second time: answers at random are right in half of them.
-        control = await probe_control()
-        weighed = _split_by_control(first, runs, control)
-        if any(_is_forbidden(one.test) for one in weighed[0]):
-            return build_checks(runs, weighed)
+    if forbidden := await control.find_forbidden(runs, rooms):
+        return build_checks(runs, forbidden)
     before = {_function_of(violation) for violation in first}
-    runs = await probe_rooms(patch)
+    suspect = [room for room in rooms if find_violations(runs[room : room + 1])]
+    for room in suspect:
+        runs[room] = await probe(patch, token, room)
     violations = [
         one
         for one in find_violations(runs)
         if _function_of(one) in before or _is_forbidden(one.test)
     ]
-    if control is None and not violations:
+    if not control.runs and not violations:
         return build_checks(runs, ((), ()))
-    control = control or await probe_control()
-    weighed = _split_by_control(violations, runs, control)
-    return build_checks(runs if weighed[0] or control.results else (), weighed)
+    first_of_rounds = begun.rooms % ROOMS
+    opposite = [first_of_rounds + ((room - first_of_rounds) ^ 1) for room in suspect]
+    results = await control.read_rooms(sorted({*suspect, *opposite} & {*rooms}))
+    weighed = _split_by_control(violations, runs, results)
+    return build_checks(runs if weighed[0] or results.results else (), weighed)
 
 
 async def _find_unread(
-    probe: Callable[[str | None, str, int], Awaitable[ProbeRun]],
+    probe: ProbeTests,
     begun: ProbeRun,
     reference: str | None,
     fail_to_pass: Collection[str],
@@ -495,9 +531,16 @@ async def _find_unread(
 
 
 def _count_more_rounds(first: ProbeRun, fail_to_pass: Collection[str]) -> int:
-    """How often more to probe where a test has few assertions: their coins could be guessed."""
+    """How often more to probe where few coins are tossed: they could be guessed.
+
+    Where tests are compiled a room tosses one for each test, else one for each assertion.
+    """
     if first.rooms < ROOMS:
         return 0
+    if first.rooms > ROOMS:
+        names = (t.name for t in first.tests if t.kind == "copy" and t.original in fail_to_pass)
+        coins = len({name.partition("/")[0] for name in names})
+        return sum(1 + coins < enough for enough in ENOUGH)
     reported = Counter(
         test.original for test in first.tests if test.opposite and test.name in first.results
     )
@@ -595,10 +638,21 @@ def _holds_both_ways(test: ProbeTest, results: Results) -> bool:
     """Whether an assertion held as it is in one room, and made wrong in the other, each time."""
     return (
         test.expect == "fail"
-        and not test.met_by_many
+        and (not test.met_by_many or _compares_with_other_values(test, results))
         and results.get(test.name) == "passed"
         and results.get(test.opposite) == "passed"
     )
+
+
+def _compares_with_other_values(test: ProbeTest, results: Results) -> bool:
+    """Whether a test that computes what it expects came to other values in the other room."""
+    here, there = (_list_values(name, results) for name in (test.name, test.opposite))
+    return bool(here) and bool(there) and "" not in here | there and here.isdisjoint(there)
+
+
+def _list_values(name: str, results: Results) -> set[str]:
+    """What an assertion compared with, as digests; an empty one where it is not known."""
+    return {one.removeprefix(f"{name}=") for one in results if one.startswith(f"{name}=")}
 
 
 def _merge_results(runs: Sequence[ProbeRun]) -> Results:
@@ -635,6 +689,7 @@ def _build_checks(
         for test in run.tests
         if _excused_part(test, reference) not in parts
         and (test.kind != "perturbed" or test.name in run.results)
+        and (not test.needs_value or _list_values(test.name, run.results))
     ]
     return [_build_check(kind, tests, counted, fail_to_pass) for kind in _CONDITIONS]
 

@@ -1,10 +1,13 @@
 """Probes for `go test`.
 
-Each test file that holds wanted tests gets a neighbour of a random name in the same package, so
-that helpers stay where they are. Where the imports of the copies cannot be told from the source
-(dot imports, packages not named after their path), the copies go into the file itself. Before the
-test program starts, the sources of the probe are gone again: code under test cannot read them.
-A subtest is confirmed by a copy of its whole test function.
+In the first room each test file that holds wanted tests gets a neighbour of a random name in the
+same package, so that helpers stay where they are. Where the imports of the copies cannot be told
+from the source (dot imports, packages not named after their path), the copies go into the file
+itself. Before the test program starts, the sources of the probe are gone again: code under test
+cannot read them. A subtest is confirmed by a copy of its whole test function.
+
+An assembler file or cgo can read the tests while they are compiled. So the other rooms hold each
+test once, as it is or made wrong, in the file itself.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from msgspec.structs import replace
 
 from closeloop.grading.integrity.probe import (
     MAX_PERTURBED,
+    ROOMS,
     Perturbation,
     Probe,
     ProbeRequest,
@@ -28,8 +32,10 @@ from closeloop.grading.integrity.probe import (
     ToolCall,
     apply_edits,
     change_literal,
+    choose_changes,
     find_tool_call,
     insert_text,
+    is_made_wrong,
     make_generator,
     make_name,
     node_text,
@@ -326,7 +332,7 @@ def perturb_go_test(
     if body is None or not find_test_parameter(function):
         return []
     reached = list(_reached_statements(body, body))
-    inverted = [*_inverted_conditions(reached), *_inverted_testify(reached, imports)]
+    inverted = list_inversions(function, imports)
     certain = [change for change in _changed_values(reached, imports, rng) if change.certain]
     places = {change.edits[0].start for change in certain}
     likely = {
@@ -344,6 +350,33 @@ def perturb_go_test(
     ]
     forced = guard_panics(function, fail=True)
     return [*ways, Perturbation(edits=forced, how="failure added at the end", certain=True)]
+
+
+def list_hidden_changes(
+    function: Node, imports: Mapping[str, str], rng: random.Random
+) -> list[Perturbation]:
+    """Return changed values of a test that do not show which of two versions is the wrong one."""
+    if node_text(function.child_by_field_name("name")).startswith("Example"):
+        return list(_change_output(function, rng))
+    body = function.child_by_field_name("body")
+    if body is None or not find_test_parameter(function):
+        return []
+    reached = list(_reached_statements(body, body))
+    certain = [change for change in _changed_values(reached, imports, rng) if change.certain]
+    places = {change.edits[0].start for change in certain}
+    likely = [
+        change
+        for change in list_likely_changes(body, imports, rng)
+        if change.edits[0].start not in places
+    ]
+    return [*certain, *likely]
+
+
+def list_inversions(function: Node, imports: Mapping[str, str]) -> list[Perturbation]:
+    """Return the conditions of a test, inverted."""
+    body = function.child_by_field_name("body")
+    reached = list(_reached_statements(body, body)) if body is not None else []
+    return [*_inverted_conditions(reached), *_inverted_testify(reached, imports)]
 
 
 def list_likely_changes(
@@ -604,6 +637,7 @@ CONTROL_PAIRS = 3
 """Controls that must pass, and as many that must fail, in each file."""
 MAX_HELPER_WAYS = 4
 """Ways in which one helper or table of a test is made wrong."""
+MAX_NAMED_CHANGES = 3
 _MODULE = re.compile(r'^\s*module\s+"?([^\s"]+)', re.MULTILINE)
 _KIND = re.compile(r"Test|Example|Fuzz")
 _RESULT = re.compile(r"--- (PASS|FAIL|SKIP): (\S+) \([\d.]+s\)")
@@ -658,15 +692,19 @@ class _GoProbeFile(Record):
 
 
 def build_probe(request: ProbeRequest) -> Probe | None:
-    """Make copies, wrong copies and controls for every file that wanted tests are in."""
+    """Make copies, wrong copies and controls for every file that wanted tests are in.
+
+    In the rooms after the first: one version of each test, and controls.
+    """
     test_files = _list_test_files(request.sources)
     wanted: dict[str, dict[str, list[str]]] = {}
     for test in (*request.fail_to_pass, *request.others):
         for path, function in _possible_places(test, test_files):
             wanted.setdefault(path, {}).setdefault(function, []).append(test)
     made = []
+    build_file = _build_single_file if request.room else _build_file
     for path, functions in sorted(wanted.items()):
-        probe_file = _build_file(request, test_files[path], functions)
+        probe_file = build_file(request, test_files[path], functions)
         if probe_file is not None:
             made.append(probe_file)
     if not made:
@@ -676,6 +714,7 @@ def build_probe(request: ProbeRequest) -> Probe | None:
         command=_build_command(request, made),
         tests=tuple(test for probe_file in made for test in probe_file.tests),
         exit_codes=(1,),
+        rooms=1 + ROOMS,
     )
 
 
@@ -756,6 +795,78 @@ def _build_file(
     )
 
 
+def _build_single_file(
+    request: ProbeRequest, source: GoTestFile, wanted: Mapping[str, list[str]]
+) -> _GoProbeFile | None:
+    """The file with each wanted test renamed, and as it is or made wrong."""
+    text = request.sources[source.path]
+    root = parse_source("tree_sitter_go", text.encode())
+    originals = [node for node in _list_functions(root) if _name_of(node) in wanted]
+    if root is None or not originals:
+        return None
+    imports, edits, tests = read_imports(root), list[SourceEdit](), list[ProbeTest]()
+    for node in originals:
+        changes = _choose_hidden_changes(request, source, node, imports)
+        title, kind = node.child_by_field_name("name"), _KIND.match(_name_of(node))
+        assert title is not None
+        assert kind is not None
+        names = [_single_name(request, room, kind[0], source, node) for room in (1, ROOMS)]
+        name, opposite = names if request.room == 1 else reversed(names)
+        edits += [replace_node(title, name), *guard_panics(node)]
+        own_id, ids = f"{source.package}/{_name_of(node)}", wanted[_name_of(node)]
+        if not changes or not is_made_wrong(request, own_id):
+            tests += _expect_copies(request, source, own_id, name, ids)
+            continue
+        edits += [edit for change in changes for edit in change.edits]
+        certain = own_id in ids and all(change.certain for change in changes)
+        perturbed = ProbeTest(
+            name=name,
+            kind="perturbed",
+            expect="fail",
+            how="; ".join(change.how for change in changes[:MAX_NAMED_CHANGES]),
+            certain=certain,
+            opposite=opposite if certain else "",
+        )
+        tests += _repeat_for(ids, perturbed)
+    has_testing = imports.named.get("testing") == "testing"
+    controls = _write_controls(request, source) if has_testing else []
+    content = apply_edits(text.encode(), edits).decode("utf-8", "replace")
+    return _GoProbeFile(
+        source=source,
+        text="\n\n".join([content, *(control.text for control in controls), ""]),
+        is_in_place=True,
+        tests=(*tests, *(test for control in controls for test in control.tests)),
+    )
+
+
+def _single_name(
+    request: ProbeRequest, room: int, kind: str, source: GoTestFile, node: Node
+) -> str:
+    letters = make_name(request.token, str(room), source.path, _name_of(node))
+    return f"{kind}{_prefix(replace(request, room=room))}{letters}"
+
+
+def _choose_hidden_changes(
+    request: ProbeRequest, source: GoTestFile, node: Node, imports: GoImports
+) -> list[Perturbation]:
+    """What makes a test wrong: in itself, or in a helper or table that is for it alone."""
+    own_id = f"{source.package}/{_name_of(node)}"
+    rng = make_generator(request.token, "hidden", own_id)
+    changes = list_hidden_changes(node, imports.named, rng)
+    if changes:
+        certain = [change for change in changes if change.certain]
+        likely = [change for change in changes if not change.certain]
+        # What surely matters needs no reference; with one, the others count as well.
+        chosen = certain if certain and not (likely and request.round % 2) else likely
+        return choose_changes(chosen, rng, together=chosen is certain)
+    functions = [node_text(one) for one in _list_functions(node.parent)]
+    for name, declaration in _list_declarations(node):
+        if sum(bool(re.search(rf"\b{name}\b", function)) for function in functions) == 1:
+            changes += list_likely_changes(declaration, imports.named, rng)
+    ways = changes or list_inversions(node, imports.named)
+    return choose_changes(ways, rng, together=False)
+
+
 def _list_functions(root: Node | None) -> list[Node]:
     children = root.named_children if root is not None else []
     functions = [node for node in children if node.type == "function_declaration"]
@@ -782,17 +893,7 @@ def _write_copies(
     """Write one true copy of a test function, and wrong ones if it must be made to pass."""
     own_id = f"{source.package}/{_name_of(node)}"
     name, text = _rename_copy(request, source, node, guard_panics(node))
-    steady = not _READS_SOURCES.search(request.sources[source.path])
-    copies = tuple(
-        ProbeTest(
-            name=f"{name}{test[len(own_id) :]}",
-            kind="copy",
-            expect="pass",
-            original=test,
-            certain=steady,
-        )
-        for test in ids
-    )
+    copies = _expect_copies(request, source, own_id, name, ids)
     functions = [_ProbeFunction(text=text, tests=copies)]
     if not set(ids) & set(request.fail_to_pass[:MAX_PERTURBED]):
         return functions
@@ -810,6 +911,23 @@ def _write_copies(
         )
         functions.append(_ProbeFunction(text=text, tests=_repeat_for(fail_to_pass, perturbed)))
     return functions
+
+
+def _expect_copies(
+    request: ProbeRequest, source: GoTestFile, own_id: str, name: str, ids: Iterable[str]
+) -> tuple[ProbeTest, ...]:
+    """What a true copy of a function must come to, and its subtests."""
+    steady = not _READS_SOURCES.search(request.sources[source.path])
+    return tuple(
+        ProbeTest(
+            name=f"{name}{test[len(own_id) :]}",
+            kind="copy",
+            expect="pass",
+            original=test,
+            certain=steady,
+        )
+        for test in ids
+    )
 
 
 def _repeat_for(originals: Iterable[str], test: ProbeTest) -> tuple[ProbeTest, ...]:
@@ -884,17 +1002,18 @@ def _rename_copy(
 
 
 def _prefix(request: ProbeRequest) -> str:
-    """What all names of the probe begin with, to run them and nothing else."""
-    return make_name(request.token, "prefix").capitalize()
+    """What all names of a room begin with, to run them and nothing else."""
+    return make_name(request.token, "prefix", str(request.room)).capitalize()
 
 
 def _write_controls(request: ProbeRequest, source: GoTestFile) -> list[_ProbeFunction]:
     """Sums that are right, and sums that are wrong."""
-    rng = make_generator(request.token, "controls", source.path)
+    rng = make_generator(request.token, "controls", source.path, str(request.room))
     functions = []
     for number in range(2 * CONTROL_PAIRS):
         expect: Literal["pass", "fail"] = "pass" if number % 2 == 0 else "fail"
-        name = f"Test{_prefix(request)}{make_name(request.token, source.path, str(number))}"
+        letters = make_name(request.token, source.path, str(request.room), str(number))
+        name = f"Test{_prefix(request)}{letters}"
         first, second = rng.randrange(999), rng.randrange(999)
         total = first + second + (0 if expect == "pass" else rng.randint(1, 99))
         claim = f'if got += {second}; got != {total} {{ t.Errorf("got %d", got) }}'

@@ -18,6 +18,7 @@ import ast
 import copy
 import random
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
@@ -37,6 +38,8 @@ from closeloop.grading.integrity.python_assertions import (
     literal_value,
     may_be_met_by_many,
     read_call,
+    read_side,
+    write_side,
 )
 from closeloop.records.record import Record
 from closeloop.text.code_patterns import parse_expression, parse_python
@@ -214,6 +217,8 @@ class PythonClaim(Record):
     object with an equality of its own."""
     met_by_many: bool = False
     """Whether the same value may satisfy it as it was and as it is."""
+    is_computed: bool = False
+    """What it expects is computed by a function that may be wrong, and that is reported too."""
     own: bool = False
     """It is ours, and has nothing to do with the code under test."""
     proofs: tuple[TestFunction, TestFunction] | None = None
@@ -232,6 +237,8 @@ class RoomPlan(Record):
     the other it is the other way round: two wrongs might make a right."""
     imported: frozenset[str] = frozenset()
     """Names that some file imports: what they are bound to is not for one test alone."""
+    computed: Mapping[str, bool] = {}
+    """Functions that compute what tests expect, and whether each is made wrong in this room."""
 
 
 class ClaimScope(Record):
@@ -283,6 +290,9 @@ def _write_claim(
     returns: bool = False,
 ) -> PythonClaim | None:
     """Put an assertion as it is, or made wrong, in the place of a statement."""
+    for side in _list_called_sides(site.statement):
+        if side[1] in plan.computed:
+            return _write_computed_claim(site, side, names, rng, plan, returns=returns)
     wrong, is_wrong = copy.deepcopy(site.statement), (rng.random() < 0.5) != plan.turned
     how = change_expected(wrong, names, rng) or invert_assertion(wrong)
     proofs, many = None, may_be_met_by_many(site.statement)
@@ -313,6 +323,137 @@ def _write_claim(
         met_by_many=many,
         proofs=proofs,
     )
+
+
+def _write_computed_claim(
+    site: AssertionSite,
+    side: tuple[int, str],
+    names: Names,
+    rng: random.Random,
+    plan: RoomPlan,
+    *,
+    returns: bool,
+) -> PythonClaim:
+    """Leave an assertion as it is, and report what it compares with: the function may be wrong."""
+    place, name = side
+    is_wrong, (label, opposite) = plan.computed[name], _make_labels(rng, turned=plan.turned)
+    statement = copy.deepcopy(site.statement)
+    note = cast("ast.Call", parse_expression(f"{names.note}({label!r})"))
+    note.args.append(cast("ast.expr", read_side(statement, place)))
+    write_side(statement, place, note)
+    key = names.other_key if is_wrong else names.same_key
+    at = site.body.index(site.statement)
+    site.body[at] = _write_report(statement, label, key, names, guarded=site.guarded)
+    return PythonClaim(
+        label=label,
+        opposite=opposite,
+        how=f"another value computed by `{name}`" if is_wrong else "",
+        sure=site.sure and not returns,
+        certain=not site.guarded and not is_wrong,
+        met_by_many=True,
+        is_computed=is_wrong,
+    )
+
+
+def _list_called_sides(statement: ast.stmt) -> list[tuple[int, str]]:
+    """The sides of an equality that call a function by a plain name, each with the name."""
+    sides = ((place, read_side(statement, place)) for place in (1, 0))
+    return [
+        (place, node.func.id)
+        for place, node in sides
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+
+
+def change_computing_functions(
+    tests: Iterable[TestFunction],
+    modules: Mapping[ast.Module, Names],
+    rng: random.Random,
+    *,
+    turned: bool,
+) -> dict[str, bool]:
+    """Make functions wrong that only compute what tests expect; whether each is, by its name.
+
+    Code under test can call such a function too, so no room holds one both right and wrong.
+    """
+    sites = [site for test in tests for site in list_sites(test.body)]
+    uses = Counter(name for site in sites for _, name in _list_called_sides(site.statement))
+    wrong = dict[str, bool]()
+    for name in sorted(uses):
+        functions = [
+            (node, names)
+            for tree, names in modules.items()
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef) and node.name == name and is_plain(node)
+        ]
+        if len(functions) != 1 or uses[name] != sum(_count_uses(name, tree) for tree in modules):
+            continue
+        (function, names), is_wrong = functions[0], (rng.random() < 0.5) != turned
+        changes = _list_changes(function, rng) or _wrap_results(function, names, is_wrong)
+        if changes:
+            wrong[name] = is_wrong
+            node, field, value = rng.choice(changes)
+            if is_wrong:
+                setattr(node, field, value)
+    return wrong
+
+
+def is_plain(function: ast.FunctionDef) -> bool:
+    """Whether it ends for any change of its values, and nothing decides on its result but it."""
+    unsteady = (ast.While, ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal)
+    return not function.decorator_list and not any(
+        isinstance(node, unsteady) for node in ast.walk(function)
+    )
+
+
+def _count_uses(name: str, tree: ast.AST) -> int:
+    """How often code or a string speaks of a function, imports of it left out."""
+    return sum(
+        (isinstance(node, ast.Name) and node.id == name)
+        or (isinstance(node, ast.Attribute) and node.attr == name)
+        or (isinstance(node, ast.Constant) and node.value == name)
+        or (isinstance(node, ast.alias) and node.asname is not None and node.name == name)
+        for node in ast.walk(tree)
+    )
+
+
+def _list_changes(
+    function: ast.FunctionDef, rng: random.Random
+) -> list[tuple[ast.AST, str, object]]:
+    """Operands and numbers of a function that may be others: node, field and new value.
+
+    Only what hardly makes it raise an exception: code under test that calls it would raise too.
+    """
+    inner = [node for statement in function.body for node in ast.walk(statement)]
+    fixed = {id(node) for one in inner if isinstance(one, _FIXED) for node in ast.walk(one)}
+    numbers = [node for node in inner if isinstance(node, ast.Constant) and id(node) not in fixed]
+    changes = list[tuple[ast.AST, str, object]]()
+    sums = [node for node in inner if isinstance(node, ast.BinOp)]
+    for node in sums:
+        is_sum = isinstance(node.op, (ast.Add, ast.Sub))
+        if is_sum and ast.dump(node.left) != ast.dump(node.right):
+            changes.append((node, "right", copy.deepcopy(node.left)))
+    for number in numbers:
+        if type(number.value) in (int, float):
+            changes.append((number, "value", change_python_literal(number.value, rng)))
+    return changes
+
+
+_FIXED = (ast.Slice, ast.Subscript, ast.JoinedStr, ast.Expr)
+"""Where another number may raise an exception."""
+
+
+def _wrap_results(
+    function: ast.FunctionDef, names: Names, is_wrong: bool
+) -> list[tuple[ast.AST, str, object]]:
+    """Hand what a function returns to the helper that changes values, in both rooms alike."""
+    returned = [node for node in _walk_own(function) if isinstance(node, ast.Return) and node.value]
+    key = names.other_key if is_wrong else names.same_key
+    for node in returned:
+        call = cast("ast.Call", parse_expression(f"{names.helper}(None, {key})"))
+        call.args[0] = cast("ast.expr", node.value)
+        node.value = call
+    return [(node, "value", node.value) for node in returned]
 
 
 def _walk_own(function: TestFunction) -> Iterator[ast.AST]:
@@ -478,6 +619,29 @@ def _prove_check(
         proof.body = [statement]
         proofs.append(proof)
     return proofs[0], proofs[1]
+
+
+def invert_script(text: str, rng: random.Random) -> str | None:
+    """A script with an assertion inverted that it surely reaches; None where it has none."""
+    try:
+        tree = parse_python(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    ended = _ENDING.search(text)
+    lines = text[: ended.start()].count("\n") + 1 if ended else len(text)
+    sites = [
+        site
+        for site in list_sites(tree.body)
+        if site.sure and not site.guarded and isinstance(site.statement, ast.Assert)
+        if site.statement.lineno < lines
+    ]
+    if not sites:
+        return None
+    invert_assertion(rng.choice(sites).statement)
+    return ast.unparse(tree)
+
+
+_ENDING = re.compile(r"\b_?exit\b|\bquit\b|\bSystemExit\b|__debug__")
 
 
 # Where a variable of a test gets what is expected: a literal is changed there, and not where it is

@@ -275,6 +275,8 @@ class ProbeTest(Record):
     """Names of control tests: if they come out at the base as they must, this test is certain."""
     met_by_many: bool = False
     """One value may satisfy an assertion both as it was and made wrong: a pattern, a matcher."""
+    needs_value: bool = False
+    """It shows something only if it reported what it compares with: else that raised an error."""
     opposite: str = ""
     """The name of the same assertion in the other room, right where this one is wrong."""
 
@@ -305,7 +307,10 @@ class ProbeRequest(Record):
     """Random hexadecimal digits: the source of all names and changed values."""
     room: int = 0
     """Which part of the probe to make. Where code under test can read its tests, no room holds one
-    of them both as it is and made wrong: nobody who sees a single room can tell which is which."""
+    of them both as it is and made wrong: nobody who sees a single room can tell which is which.
+    For compiled tests that is so in the rooms after the first, which holds all copies."""
+    round: int = 0
+    """How often two such rooms were made before, with other coins."""
 
 
 class Probe(Record):
@@ -315,7 +320,7 @@ class Probe(Record):
     """By path from the root of the workspace. New files under random names, where the language
     allows it; else whole new texts of files that are there."""
     command: str
-    """Reports to the request's pipe. Its own output goes to a file and is kept as evidence."""
+    """Reports to the request's pipe. Its own output goes to a file."""
     env: Mapping[str, str] = {}
     tests: tuple[ProbeTest, ...]
     exit_codes: tuple[int, ...] = ()
@@ -326,6 +331,20 @@ class Probe(Record):
 
 Results = dict[str, Status | Literal["mixed"]]
 """What a probe reported, by random name; `mixed` for what passed and did not."""
+
+
+def is_made_wrong(request: ProbeRequest, test: str) -> bool:
+    """Whether a test is made wrong in a room that holds it once; in the next room it is not."""
+    coin = make_generator(request.token, "coin", test).random() < 0.5
+    return coin == (request.room % ROOMS == 1)
+
+
+def choose_changes(
+    ways: Sequence[Perturbation], rng: random.Random, *, together: bool
+) -> list[Perturbation]:
+    """About half of the ways, or one of them where two wrongs might make a right."""
+    chosen = [way for way in ways if together and rng.random() < 0.5]
+    return chosen or [rng.choice(ways)] if ways else []
 
 
 def choose_perturbed(tests: Sequence[TestKey], token: str) -> frozenset[TestKey]:

@@ -18,6 +18,7 @@ from closeloop.grading.integrity.perturb_python import (
     FunctionIndex,
     PythonClaim,
     RoomPlan,
+    change_computing_functions,
     imported_helpers,
     list_imported_names,
     list_outer_functions,
@@ -347,7 +348,7 @@ class SharedPythonClaims:
     """Makes claims of functions beside the tests, once for each that a test may reach."""
 
     def __init__(self, request: ProbeRequest, files: Sequence[ProbeFile]) -> None:
-        self.request = request
+        self.request, self.files = request, files
         self.index = FunctionIndex([file.tree for file in files])
         helpers = set(self._find_helpers(files))
         self.plan = RoomPlan(
@@ -368,6 +369,13 @@ class SharedPythonClaims:
             for file in files
             for number, function in enumerate(list_outer_functions(file.tree))
         }
+
+    def hide_computed(self, tests: Iterable[TestFunction]) -> None:
+        """Choose which functions that compute what these tests expect are wrong in this room."""
+        rng = random.Random(f"{self.request.token} computed")  # noqa: S311 (as above)
+        modules = {file.tree: file.names for file in self.files}
+        computed = change_computing_functions(tests, modules, rng, turned=self.plan.turned)
+        self.plan = msgspec.structs.replace(self.plan, computed=computed)
 
     def _find_helpers(self, files: Sequence[ProbeFile]) -> Iterator[tuple[str, ast.Module]]:
         """Functions at hand that check, and where they are called with a value to change."""
@@ -453,6 +461,7 @@ def build_probe(request: ProbeRequest) -> Probe | None:
     helpers = [new_helper(path, tree, rng) for path, tree in _parse_sources(beside, rng)]
     shared = SharedPythonClaims(request, [*made, *helpers])
     suites = [_find_tests(file, known, rng) for file in made]
+    shared.hide_computed(node for suite in suites for node in _list_changed(suite, changed))
     functions = {id(node) for suite in suites for node in _list_own(suite, changed)}
     files, tests = list[ProbeFile](), list[ProbeTest]()
     for suite in suites:
@@ -551,6 +560,12 @@ def _list_own(suite: ProbeSuite, changed: Collection[str]) -> Iterator[TestFunct
     for name, (_, node) in suite.found.items():
         if node is not None and (name in changed or node.name not in used):
             yield node
+
+
+def _list_changed(suite: ProbeSuite, changed: Collection[str]) -> list[TestFunction]:
+    """The functions of a file's tests in which something is made wrong, each once."""
+    nodes = [node for name, (_, node) in suite.found.items() if name in changed and node]
+    return list({id(node): node for node in nodes}.values())
 
 
 def _write_tests(
@@ -683,6 +698,7 @@ def _expect_claim(
         opposite=f"{name_in_other_room(made, own)}#{claim.opposite}",
         proved_by=tuple(proofs),
         met_by_many=claim.met_by_many,
+        needs_value=claim.is_computed,
         optional=not claim.sure,
     )
 

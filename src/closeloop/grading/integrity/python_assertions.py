@@ -68,6 +68,15 @@ def {other_error}(expected, key, *others):
 def {settle}(label, key, held):
     {report}(label, held)
     return held != {is_same}(key)
+def {note}(label, value):
+    digest = ""
+    try:
+        if type(__import__("ast").literal_eval(repr(value))) is type(value):
+            digest = __import__("hashlib").sha256(repr(value).encode()).hexdigest()[:16]
+    except Exception:
+        pass
+    {report}(label + "=" + digest, True)
+    return value
 def {fill}(context, error):
     if hasattr(context, "fill_unfilled"):
         context.fill_unfilled((type(error), error, error.__traceback__))
@@ -90,6 +99,8 @@ class Names(Record):
     other_error: str
     settle: str
     """Reports, and says whether the assertion as it was would have failed."""
+    note: str
+    """Reports what value a test computes to compare with, as a digest."""
     fill: str
     """Gives the context of `raises(…) as caught` the error that was raised."""
     report: str
@@ -112,8 +123,8 @@ class Names(Record):
 
 
 FUNCTIONS = (
-    *("is_same", "helper", "keep", "restore", "kept", "other_error", "settle", "fill", "report"),
-    "watch",
+    *("is_same", "helper", "keep", "restore", "kept", "other_error", "settle", "note", "fill"),
+    *("report", "watch"),
 )
 
 
@@ -612,7 +623,7 @@ class _AssertionSplitter:
         place, other, literal = sides
         assignment, kept = self._keep(other)
         changed = copy.deepcopy(statement)
-        _write_side(changed, 1 - place, kept)
+        write_side(changed, 1 - place, kept)
         yield assignment
         yield changed
         items = literal.items() if isinstance(literal, dict) else enumerate(literal)
@@ -665,7 +676,7 @@ def _equal_sides(
 ) -> tuple[int, ast.expr, dict[object, object] | list[object]] | None:
     """Which side of an equality is a short literal collection, the other side, and its value."""
     for place in (1, 0):
-        node, other = _read_side(statement, place), _read_side(statement, 1 - place)
+        node, other = read_side(statement, place), read_side(statement, 1 - place)
         if node is None or other is None or not isinstance(node, (ast.List, ast.Tuple, ast.Dict)):
             continue
         try:
@@ -677,7 +688,7 @@ def _equal_sides(
     return None
 
 
-def _read_side(statement: ast.stmt, place: int) -> ast.expr | None:
+def read_side(statement: ast.stmt, place: int) -> ast.expr | None:
     """A side of `assert a == b` or `self.assertEqual(a, b)`."""
     if isinstance(statement, ast.Assert):
         test = statement.test
@@ -691,7 +702,7 @@ def _read_side(statement: ast.stmt, place: int) -> ast.expr | None:
     return call.args[place] if len(call.args) >= 2 else None
 
 
-def _write_side(statement: ast.stmt, place: int, value: ast.expr) -> None:
+def write_side(statement: ast.stmt, place: int, value: ast.expr) -> None:
     if isinstance(statement, ast.Assert):
         compared = statement.test
         assert isinstance(compared, ast.Compare)

@@ -1,9 +1,12 @@
 """Probes for `cargo test`.
 
-Copies stand beside their originals, in the same module: in a new integration test of a random name
-that holds the whole original file, or in the file itself where cargo would not find a new one, as
-with tests inside sources. Before the test programs start, all sources are put back as they were:
-code under test cannot read the copies.
+In the first room copies stand beside their originals, in the same module: in a new integration test
+of a random name that holds the whole original file, or in the file itself where cargo would not
+find a new one, as with tests inside sources. Before the test programs start, all sources are put
+back as they were: code under test cannot read the copies.
+
+A procedural macro or a build script can read the tests while they are compiled. So the other rooms
+hold each test once, as it is or made wrong, in the file itself.
 """
 
 from __future__ import annotations
@@ -15,8 +18,11 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec.structs import replace
+
 from closeloop.grading.integrity.probe import (
     MAX_PERTURBED,
+    ROOMS,
     Perturbation,
     Probe,
     ProbeRequest,
@@ -25,8 +31,10 @@ from closeloop.grading.integrity.probe import (
     SourceEdit,
     apply_edits,
     change_literal,
+    choose_changes,
     find_tool_call,
     insert_text,
+    is_made_wrong,
     make_generator,
     make_name,
     node_text,
@@ -215,8 +223,7 @@ def perturb_rust_test(
         return []
     if panicking:
         return list(_spoil_panic(panicking[0], rng))
-    reached = list(_reached_statements(body))
-    inverted = [way for macro in _assertions(reached) for way in _invert(macro)]
+    inverted = list_inversions(function)
     chosen = rng.sample(inverted, min(MAX_WAYS // 2, len(inverted)))
     likely = list(list_likely_changes(body, rng))
     chosen += rng.sample(likely, min(MAX_WAYS - len(chosen), len(likely)))
@@ -225,6 +232,41 @@ def perturb_rust_test(
     else:
         edit, how = insert_text(body.start_byte + 1, _ENDING), "failure added at the end"
     return [*chosen, Perturbation(edits=(edit,), how=how, certain=True)]
+
+
+def list_hidden_changes(
+    function: Node, attributes: list[Node], rng: random.Random
+) -> tuple[list[Perturbation], list[Perturbation]]:
+    """Return changed values of a test that do not show which of two versions is the wrong one.
+
+    First those that are all that an equality expects: no value meets both versions.
+    """
+    body = function.child_by_field_name("body")
+    panicking = [node for node in attributes if read_attribute_name(node) == "should_panic"]
+    if body is None or panicking:
+        ways = list(_spoil_panic(panicking[0], rng)) if body is not None else []
+        return [], ways[1:] or ways
+    alone = set(_list_expected_literals(body))
+    likely = list(list_likely_changes(body, rng))
+    plain = [change for change in likely if change.edits[0].start in alone]
+    return plain, [change for change in likely if change.edits[0].start not in alone]
+
+
+def _list_expected_literals(body: Node) -> Iterator[int]:
+    """Where literals start that are a whole argument of `assert_eq!`."""
+    for macro in walk_nodes(body):
+        if macro.type == "macro_invocation" and _macro_name(macro) == "assert_eq":
+            for argument in _split_arguments(macro)[:2]:
+                tokens = [token for token in argument if token.type != "-"]
+                if len(tokens) == 1 and _LITERAL.fullmatch(tokens[0].type):
+                    yield tokens[0].start_byte
+
+
+def list_inversions(function: Node) -> list[Perturbation]:
+    """Return the assertions of a test that are surely reached, inverted."""
+    body = function.child_by_field_name("body")
+    reached = list(_reached_statements(body)) if body is not None else []
+    return [way for macro in _assertions(reached) for way in _invert(macro)]
 
 
 def read_attribute_name(attribute: Node) -> str:
@@ -567,6 +609,7 @@ CONTROL_PAIRS = 3
 _TEST_ATTRIBUTE = re.compile(r"(?:\w+::)*test")
 MAX_HELPER_WAYS = 4
 """Ways in which one helper or table of a test is made wrong."""
+MAX_NAMED_CHANGES = 3
 _HELPER_LINTS = "#[allow(non_upper_case_globals, arithmetic_overflow, unconditional_panic)]\n"
 _LINTS = "#[allow(arithmetic_overflow, unconditional_panic)]\n"
 _DROPPED = re.compile(
@@ -612,7 +655,10 @@ class _RustProbeFile(Record):
 
 
 def build_probe(request: ProbeRequest) -> Probe | None:
-    """Make copies, wrong copies and controls for every file that wanted tests are in."""
+    """Make copies, wrong copies and controls for every file that wanted tests are in.
+
+    In the rooms after the first: one version of each test, and controls.
+    """
     found: dict[str, list[_FoundTest]] = {}
     targets = list_targets(request.sources)
     roots: dict[str, Node | None] = {}
@@ -627,13 +673,15 @@ def build_probe(request: ProbeRequest) -> Probe | None:
                 break
     if not found:
         return None
-    made = [_build_file(request, tests) for _, tests in sorted(found.items())]
+    build_file = _build_single_file if request.room else _build_file
+    made = [build_file(request, tests) for _, tests in sorted(found.items())]
     return Probe(
         files={**_build_script(request, made), **{one.path: one.text for one in made}},
         command=_build_command(request, made),
         env={"RUST_BACKTRACE": "0"},  # most of its tests panic, and a backtrace takes a second
         tests=tuple(test for one in made for test in one.tests),
         exit_codes=(101,),
+        rooms=1 + ROOMS,
     )
 
 
@@ -690,6 +738,71 @@ def _build_file(request: ProbeRequest, found: list[_FoundTest]) -> _RustProbeFil
     )
 
 
+def _build_single_file(request: ProbeRequest, found: list[_FoundTest]) -> _RustProbeFile:
+    """The file with each wanted test renamed, and as it is or made wrong."""
+    path, target = found[0].location.path, found[0].location.target
+    source = request.sources[path].encode()
+    edits, tests = list[SourceEdit](), list[ProbeTest]()
+    for test in filter(_is_plain, found):
+        title = test.function.child_by_field_name("name")
+        assert title is not None
+        names = [_single_name(request, room, test) for room in (1, ROOMS)]
+        name, opposite = names if request.room == 1 else reversed(names)
+        edits += [insert_text(test.start, _LINTS), replace_node(title, name)]
+        changes, is_told_apart = _choose_hidden_changes(request, test, found)
+        if not changes or not is_made_wrong(request, test.id):
+            tests.append(_expect_copy(source, test, name))
+            continue
+        edits += [edit for change in changes for edit in change.edits]
+        certain = all(change.certain for change in changes)
+        tests.append(
+            ProbeTest(
+                name=_path_in_target(test.location, name),
+                kind="perturbed",
+                expect="fail",
+                original=test.id,
+                how="; ".join(change.how for change in changes[:MAX_NAMED_CHANGES]),
+                certain=certain,
+                opposite=_path_in_target(test.location, opposite)
+                if certain or is_told_apart
+                else "",
+            )
+        )
+    edits += _write_controls(request, found[0], tests)
+    return _RustProbeFile(
+        original=path,
+        path=path,
+        text=apply_edits(source, edits).decode("utf-8", "replace"),
+        left="" if target.kind == "test" else _empty_tests(source, found),
+        target=target,
+        tests=tuple(tests),
+    )
+
+
+def _single_name(request: ProbeRequest, room: int, test: _FoundTest) -> str:
+    letters = make_name(request.token, str(room), test.id)
+    return f"{_prefix(replace(request, room=room))}{letters}"
+
+
+def _choose_hidden_changes(
+    request: ProbeRequest, test: _FoundTest, found: Iterable[_FoundTest]
+) -> tuple[list[Perturbation], bool]:
+    """What makes a test wrong: in itself, or in a helper or table that is for it alone."""
+    rng = make_generator(request.token, "hidden", test.id)
+    plain, changes = list_hidden_changes(test.function, test.attributes, rng)
+    # What an equality expects needs no reference; with one, the others count as well.
+    if plain and not (changes and request.round % 2):
+        return choose_changes(plain, rng, together=True), True
+    if changes:
+        return choose_changes(changes, rng, together=False), False
+    functions = [node_text(one.function) for one in found]
+    for name, declaration in _list_declarations(test):
+        if sum(bool(re.search(rf"\b{name}\b", function)) for function in functions) == 1:
+            changes += list_likely_changes(declaration, rng)
+    ways = changes or list_inversions(test.function)
+    return choose_changes(ways, rng, together=False), False
+
+
 def _empty_tests(source: bytes, found: Iterable[_FoundTest]) -> str:
     """A file of the product without the bodies of its tests, or of the modules they are in."""
     emptied = list[SourceEdit]()
@@ -710,9 +823,7 @@ def _write_copies(
 ) -> Iterable[SourceEdit]:
     """Write a true copy of a test behind it, and wrong ones if it must be made to pass."""
     name, text = _rename_copy(request, source, test, ())
-    steady = not _READS_SOURCES.search(source)
-    copy = ProbeTest(name=name, kind="copy", expect="pass", original=test.id, certain=steady)
-    tests.append(copy)
+    tests.append(_expect_copy(source, test, name.rpartition("::")[2]))
     yield insert_text(test.function.end_byte, text)
     if test.id not in request.fail_to_pass[:MAX_PERTURBED]:
         return
@@ -731,6 +842,16 @@ def _write_copies(
         )
         yield insert_text(test.function.end_byte, text)
     yield from _write_helper_copies(request, source, test, tests)
+
+
+def _expect_copy(source: bytes, test: _FoundTest, name: str) -> ProbeTest:
+    return ProbeTest(
+        name=_path_in_target(test.location, name),
+        kind="copy",
+        expect="pass",
+        original=test.id,
+        certain=not _READS_SOURCES.search(source),
+    )
 
 
 def _write_helper_copies(
@@ -797,8 +918,8 @@ def _path_in_target(location: TestLocation, name: str) -> str:
 
 
 def _prefix(request: ProbeRequest) -> str:
-    """What all names of the probe begin with, to run them and nothing else."""
-    return f"zz_{make_name(request.token, 'prefix')}_"
+    """What all names of a room begin with, to run them and nothing else."""
+    return f"zz_{make_name(request.token, 'prefix', str(request.room))}_"
 
 
 def _write_controls(
@@ -806,10 +927,11 @@ def _write_controls(
 ) -> Iterable[SourceEdit]:
     """Sums that are right and sums that are wrong, by each macro that tests use."""
     location = beside.location
-    rng = make_generator(request.token, "controls", location.path)
+    rng = make_generator(request.token, "controls", location.path, str(request.room))
     for number in range(2 * CONTROL_PAIRS):
         expect: Literal["pass", "fail"] = "pass" if number % 2 == 0 else "fail"
-        name = f"{_prefix(request)}{make_name(request.token, location.path, str(number))}"
+        letters = make_name(request.token, location.path, str(request.room), str(number))
+        name = f"{_prefix(request)}{letters}"
         first, second = rng.randrange(999), rng.randrange(999)
         total = first + second + (0 if expect == "pass" else rng.randint(1, 99))
         claim = (

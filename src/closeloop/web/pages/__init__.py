@@ -53,7 +53,7 @@ PAGES: tuple[Page, ...] = (
 
 
 def warm_up_pages(desk: PageContext) -> None:
-    """Before anybody comes: templates, what they load, and the numbers that take longest."""
+    """Load templates and compute the slowest metrics before the first request."""
     for name in template_environment().list_templates():
         template_environment().get_template(name)
     load_assets()

@@ -1,4 +1,4 @@
-"""One attempt: its events with the findings in the margin, what people said, its record."""
+"""One attempt: its events with findings in the margin, its scores and reviews, its record."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from closeloop.web.pages.outcome import (
 )
 
 MAX_EVENTS_MEASURED_AT_ONCE = 5000
-"""Events of a trace that is measured while somebody waits for its page."""
+"""Events of a trace up to which it is measured while its page loads."""
 MAX_STOPS = 40
 MAX_HANDOFFS = 20
 MAX_HITS = 100
@@ -54,7 +54,7 @@ CONTEXT_CHARS = 60
 
 
 class Stop(Record):
-    """A place in a lane that one looks for: a request, a claim, a handoff, a cut of context."""
+    """A place in a lane that readers look for: a request, claim, handoff or context compaction."""
 
     number: int
     kind: str
@@ -70,44 +70,44 @@ class LaneOutline(Record):
     first: int | None
     stops: tuple[Stop, ...]
     more: int
-    """Stops that are not told."""
+    """Number of stops that are not shown."""
 
 
 class AttemptView(Record):
-    """One attempt with the first of its events."""
+    """One attempt with its first events."""
 
     head: AttemptHead
     prompt: str | None
     reasons: tuple[str, ...]
-    """Why it failed, or could not be scored."""
+    """Why it failed or could not be scored."""
     findings: tuple[Finding, ...]
     measured: bool
-    """False where the rules have yet to look at the trace, or to look again: what they said
-    before is outdated, which the head tells."""
+    """False if the trace was not measured yet, or must be measured again: the findings are then
+    outdated, which the head says."""
     ending: AttemptEnding | None
     modes: tuple[ModeTag, ...]
     score: ProcessScore
     handoffs: tuple[HandoffFacts, ...]
-    """The facts behind the handoff rate; those of long traces stand on the page of handoffs."""
+    """Facts behind the handoff rate; those of long traces are on the page of handoffs."""
     given: tuple[ScoreLine, ...]
-    """What people, judges and code said of it."""
+    """Scores from people, judges and code."""
     lanes: tuple[LaneOutline, ...]
     minimap: tuple[TraceMark, ...]
-    """The whole trace as a strip; none of a short one."""
+    """The whole trace as a strip; empty for a short one."""
     tools: tuple[ToolCount, ...]
     votes: dict[str, VerdictsByEvent]
-    """By rule, what whoever looks has said of its findings here."""
+    """By rule, the caller's verdicts on its findings here."""
     events: tuple[EventView, ...]
     fragments: tuple[int, ...]
-    """The first event's number of each fragment that comes later."""
+    """Number of the first event of each fragment that is loaded later."""
     last: int
-    """The number of the last event of all."""
+    """Number of the trace's last event."""
     skipped: dict[str, int]
     insights: tuple[Insight, ...]
 
 
 class MeasuredView(Record):
-    """What the rules found in a trace."""
+    """The findings of rules in a trace."""
 
     attempt: str
     findings: tuple[Finding, ...]
@@ -115,7 +115,7 @@ class MeasuredView(Record):
 
 class EventsAsked(AttemptAsked):
     first: Annotated[int, Meta(ge=1)] = 1
-    """The number of the first event that is wanted."""
+    """Number of the first event to return."""
 
 
 class EventsView(Record):
@@ -125,9 +125,9 @@ class EventsView(Record):
     events: tuple[EventView, ...]
     findings: tuple[Finding, ...]
     next: int | None
-    """The number at which the next fragment begins."""
+    """Number of the next fragment's first event."""
     outdated: bool = False
-    """Whether the findings are those of earlier rules."""
+    """Whether the findings come from an earlier version of the rules."""
 
 
 class EventAsked(AttemptAsked):
@@ -136,15 +136,15 @@ class EventAsked(AttemptAsked):
 
 class TailAsked(AttemptAsked):
     after: Annotated[int, Meta(ge=0)] = 0
-    """The number of the last event that is known."""
+    """Number of the last event that the client has."""
 
 
 class TailView(Record):
-    """What was added to a session since."""
+    """The events added to a session since."""
 
     attempt: str
     newest: str
-    """The attempt that holds the session as it is now."""
+    """Id of the attempt that holds the session's current version."""
     events: tuple[EventView, ...]
     after: int
 
@@ -162,7 +162,7 @@ class Hit(Record):
 
 
 class SearchView(Record):
-    """Where a text occurs in a trace."""
+    """The places where a text occurs in a trace."""
 
     attempt: str
     asked: str
@@ -172,7 +172,7 @@ class SearchView(Record):
 
 class AttemptPageAsked(AttemptAsked):
     caller: Annotated[str, Meta(extra_json_schema={"readOnly": True})] = ""
-    """Who looks; the server says so, whatever the address does."""
+    """The caller's name; set by the server, whatever the URL says."""
 
 
 def attempt(desk: PageContext, asked: AttemptPageAsked) -> AttemptView:
@@ -224,14 +224,14 @@ def _list_votes(
 
 
 def measured(desk: PageContext, asked: AttemptAsked) -> MeasuredView:
-    """Let the rules look at a long trace; the page that asked for it then loads anew."""
+    """Run the rules on a long trace; the page that requested it then reloads."""
     head, _ = load_attempt_head(desk, asked.attempt)
     trace_measurement = desk.load_measurement(head.row)
     return MeasuredView(attempt=head.row.id, findings=unsilenced_rule_findings(trace_measurement))
 
 
 def events(desk: PageContext, asked: EventsAsked) -> EventsView:
-    """A fragment of the trace."""
+    """Return a fragment of the trace."""
     head, _ = load_attempt_head(desk, asked.attempt)
     trace = desk.load_trace(head.row.id)
     findings = unsilenced_rule_findings(desk.load_measurement(head.row, make=False))
@@ -248,7 +248,7 @@ def events(desk: PageContext, asked: EventsAsked) -> EventsView:
 
 
 def event(desk: PageContext, asked: EventAsked) -> EventsView:
-    """One event with nothing left out."""
+    """Return one event in full."""
     head, _ = load_attempt_head(desk, asked.attempt)
     trace = desk.load_trace(head.row.id)
     place = _event_position(trace, asked.number)
@@ -266,7 +266,7 @@ def event(desk: PageContext, asked: EventAsked) -> EventsView:
 
 
 def tail(desk: PageContext, asked: TailAsked) -> TailView:
-    """The next events of a session that goes on."""
+    """Return the next events of a session that is still growing."""
     head, _ = load_attempt_head(desk, asked.attempt)
     newest = head.newer or head.row.id
     trace = desk.load_trace(newest)
@@ -276,7 +276,7 @@ def tail(desk: PageContext, asked: TailAsked) -> TailView:
 
 
 def search(desk: PageContext, asked: SearchAsked) -> SearchView:
-    """Every event that holds a text, whatever its case; the first hits with what is around."""
+    """Find every event that contains a text, ignoring case; the first hits with a snippet."""
     head, _ = load_attempt_head(desk, asked.attempt)
     hits: list[Hit] = []
     searched_text, total = asked.q.strip().lower(), 0
@@ -299,7 +299,7 @@ def search(desk: PageContext, asked: SearchAsked) -> SearchView:
 
 
 def outline_lanes(trace: Trace) -> tuple[LaneOutline, ...]:
-    """Lanes in the order in which they began, each with the places one looks for."""
+    """Return the lanes in the order in which they began, each with its stops."""
     depth = lane_depths(trace.lanes)
     counts: dict[str, int] = {}
     first: dict[str, int] = {}
@@ -347,7 +347,7 @@ def _one_line(text: str) -> str:
 
 
 def _event_position(trace: Trace, number: int) -> int:
-    """Where an event stands; numbers rise, mostly one by one."""
+    """Return the index of an event; numbers increase, mostly by one."""
     place = min(number - 1, len(trace.events))
     if place < len(trace.events) and trace.events[place].number == number:
         return place
@@ -425,18 +425,18 @@ PAGES = (
 )
 
 
-# What people said of an attempt, and all of its record as it is kept.
+# Reviews of an attempt, and its stored record.
 
 
 class ReviewsView(Record):
-    """What people answered when they looked at this attempt."""
+    """Answers of people who reviewed this attempt."""
 
     head: AttemptHead
     reviews: tuple[HumanReview, ...]
 
 
 class RawView(Record):
-    """The record of an attempt, as it is kept, and how its trace was read."""
+    """The stored record of an attempt, and how its trace was parsed."""
 
     head: AttemptHead
     record: str

@@ -1,4 +1,4 @@
-"""Sessions and attempts: a list to search, narrow down and sort, one of them beside it; a grid."""
+"""Sessions and attempts: a list to search, filter and sort, with a preview; and a grid."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from closeloop.web.pages.outcome import (
     unsilenced_rule_findings,
 )
 
-# Cursors: where the next page of a list begins, as text that an address can hold.
+# Cursors: where the next page of a list begins, as text for a URL.
 
 
 def cursor_after_row(row: AttemptRow, sort: AttemptSort, findings: int) -> str:
-    """The page after this line."""
+    """Return the cursor of the page after this row."""
     values = {"cost": row.cost, "turns": row.turns, "time": row.seconds, "findings": findings}
     cursor = PageCursor(started=row.started, id=row.id, value=values.get(sort))
     body = msgspec.json.encode(cursor)
@@ -55,34 +55,34 @@ def parse_cursor(text: str | None) -> PageCursor | None:
 
 MAX_DOTS = 1000
 MAX_COUNT = 10_000
-"""More that are like that are not counted."""
+"""Matching attempts up to which the exact number is counted."""
 
 
 class AttemptsAsked(AttemptFilter):
-    """Which attempts, and how they are shown."""
+    """Which attempts to show, and how."""
 
     show: Literal["list", "grid"] = "list"
     sort: AttemptSort = "newest"
     after: str | None = None
-    """The cursor of a page of the list."""
+    """Cursor of a page of the list."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     score: tuple[ScoreName, ...] = ()
-    """Scores that the list has a column for."""
+    """Scores that get a column in the list."""
     open: str | None = None
-    """The attempt that is shown beside the list."""
+    """Attempt that is shown beside the list."""
 
 
 class AttemptLine(Record):
-    """One line of the list."""
+    """One row of the list."""
 
     row: AttemptRow
     result: str
-    """Pass, fail, unscored or session; where nothing is checked, what people say."""
+    """Pass, fail, unscored or session; the result by people if no check decides."""
     marks: AttemptMarks
     scores: tuple[ScoreCell, ...] = ()
-    """Of each score that is asked for, in that order."""
+    """One cell for each requested score, in that order."""
     snippet: SearchSnippet | None = None
-    """Where what was searched for stands."""
+    """Where the searched text occurs."""
 
 
 class Dot(Record):
@@ -93,11 +93,11 @@ class Dot(Record):
     result: Literal["pass", "fail", "unscored", "session"]
     findings: int
     outdated: bool = False
-    """Whether the findings are those of earlier rules."""
+    """Whether the findings come from an earlier version of the rules."""
 
 
 class GridRow(Record):
-    """One task, and by variant what its repeats came to."""
+    """One task, with the results of its repeats by variant."""
 
     task: str
     cells: tuple[tuple[Dot, ...], ...]
@@ -107,9 +107,9 @@ class AttemptGrid(Record):
     variants: tuple[str, ...]
     rows: tuple[GridRow, ...]
     cut: bool
-    """Whether only the newest attempts are in it."""
+    """Whether it has only the newest attempts."""
     by_people: bool = False
-    """Whether people say how the attempts did, and no check does."""
+    """Whether results come from people instead of checks."""
 
 
 class AttemptPreviewAsked(Record):
@@ -117,7 +117,7 @@ class AttemptPreviewAsked(Record):
 
 
 class AttemptPreview(Record):
-    """What to know of an attempt before it is opened."""
+    """A summary of an attempt, shown before it is opened."""
 
     head: AttemptHead
     findings: tuple[Finding, ...]
@@ -125,31 +125,31 @@ class AttemptPreview(Record):
 
 
 class AttemptsView(Record):
-    """Attempts in the order that was asked for."""
+    """Attempts in the requested order."""
 
     asked: AttemptsAsked
     choices: FilterChoices
     rules: tuple[str, ...]
-    """Names of rules that a finding may be of."""
+    """Names of rules to filter by."""
     scores: tuple[str, ...] = ()
-    """Names of those that the list may show."""
+    """Names of scores that the list can show."""
     lines: tuple[AttemptLine, ...] = ()
     count: int | None = None
-    """How many are like that; one more than are counted, where there are so many."""
+    """Number of matching attempts; MAX_COUNT + 1 if there are more than are counted."""
     total: int | None = None
-    """How many there are in all; None until they are counted."""
+    """Number of attempts in all; None until counted."""
     cost: float | None = None
-    """What those that are counted cost, in US dollars; None where none is known."""
+    """Cost of the counted attempts in US dollars; None if no cost is known."""
     unpriced: int = 0
-    """Of them, without a known cost."""
+    """Number of counted attempts without a known cost."""
     opened: AttemptPreview | None = None
     next: str | None = None
-    """The cursor of the next page."""
+    """Cursor of the next page."""
     grid: AttemptGrid | None = None
 
 
 def attempts(desk: PageContext, asked: AttemptsAsked) -> AttemptsView:
-    """A page of them, or the grid."""
+    """Return a page of attempts, or the grid."""
     sealed = desk.store.held_out.list_sealed_digests()
     choices = _filter_choices(desk, sealed)
     rules = tuple(one.detector.rule.name for one in desk.rulebook.chosen)
@@ -200,7 +200,7 @@ def attempts(desk: PageContext, asked: AttemptsAsked) -> AttemptsView:
 
 
 def preview(desk: PageContext, asked: AttemptPreviewAsked) -> AttemptPreview:
-    """What stands beside the list when one of its lines is chosen; nothing is measured for it."""
+    """Return the preview of a row of the list; nothing is measured for it."""
     head, _ = load_attempt_head(desk, asked.attempt)
     measurement = desk.load_measurement(head.row, make=False)
     return AttemptPreview(
@@ -220,7 +220,7 @@ def _with_snippets(
 def attempt_lines(
     desk: PageContext, rows: Sequence[AttemptRow], scores: Sequence[str] = ()
 ) -> tuple[AttemptLine, ...]:
-    """Attempts as a list shows them, with what was found in each and how it scores."""
+    """Return attempts as rows of a list, with their findings and scores."""
     marks = desk.load_attempt_marks(rows)
     cells = load_score_cells(desk, [row.id for row in rows], scores)
     results = list_results(desk.store, rows)
@@ -236,7 +236,7 @@ def attempt_lines(
 
 
 def _filter_choices(desk: PageContext, sealed: frozenset[str]) -> FilterChoices:
-    """All that attempts can be narrowed to takes a while to find where there are many."""
+    """Return the filters' choices, cached: with many attempts they take a while to find."""
     cached_choices = desk.metric_cache.compute_from_store(
         "choices", desk.store_mark(), lambda: desk.store.listing.list_choices(sealed)
     )
@@ -249,9 +249,9 @@ def build_attempt_grid(
     order: Sequence[str] = (),
     merges: Mapping[str, float] | None = None,
 ) -> AttemptGrid:
-    """Attempts at tasks, a dot each; variants in the given order, then by name.
+    """Build a grid with a dot per attempt at a task; variants in the given order, then by name.
 
-    Where no check says how an attempt did, people do: `merges` has the share who would merge it.
+    If no check decides an attempt's result, people do: `merges` has the share who would merge it.
     """
     marks = desk.load_attempt_marks([row for row in rows if row.task])
     cells: dict[str, dict[str, list[Dot]]] = {}

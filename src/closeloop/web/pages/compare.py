@@ -1,4 +1,4 @@
-"""Anything held against anything: which is better, how sure that is, and where they differ."""
+"""Compare any two groups of attempts: which is better, how certain that is, where they differ."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ MAX_NAMES = 6
 MAX_TASKS = 60
 MAX_MARKED_REPEATS = 5
 MAX_CHOICES = 40
-"""Names that are offered of each kind; any other may be typed."""
+"""Names suggested for each kind; any other may be typed."""
 PERIOD_DAYS = (7, 30)
 SIDE_METRICS = (
     "cost", "time", "turns", "tokens out", "without findings", "convergence", "feedback",
@@ -62,22 +62,25 @@ ComparedName = Annotated[str, Meta(max_length=1000)]
 
 class CompareAsked(TimeRange):
     variants: tuple[ComparedName, ...] = ()
-    """All against the first: by name, digest, or `agent:X`, `model:X`, `repo:X`, `prompt:ID`,
-    `experiment:ID`, `DAY..DAY`; several joined by commas must all hold."""
+    """Variants to compare with the first one: by name, digest, or `agent:X`, `model:X`, `repo:X`,
+    `prompt:ID`, `experiment:ID`, `DAY..DAY`; several joined by commas must all match."""
     attempt: tuple[ComparedName, ...] = ()
-    """Two attempts instead, by their ids."""
+    """Ids of two attempts to compare instead."""
     margin: Annotated[float, Meta(gt=0, lt=1)] = 0.05
     score: tuple[ScoreName, ...] = ()
-    """The first decides, the others are explored beside it. None: `resolved`, `would-merge` where
-    no task has a check, or what sessions are compared by."""
+    """The first one decides, the others are exploratory.
+
+    By default `resolved`; `would-merge` if no task has a check; or the score that sessions are
+    compared by.
+    """
 
 
 class NameGroup(Record):
-    """Names of one kind that may be compared."""
+    """Names of one kind that can be compared."""
 
     kind: str
     names: tuple[tuple[str, str], ...]
-    """What the address holds, and what people read."""
+    """Pairs of URL value and label."""
 
 
 class Repeat(Record):
@@ -85,52 +88,52 @@ class Repeat(Record):
 
     id: str
     result: Literal["pass", "fail", "unscored", "between"]
-    """By the score that decides: the better end, the worse one, not known, or neither end."""
+    """By the deciding score: the better end, the worse end, unknown, or between them."""
     value: float | None = None
-    """Of that score."""
+    """Value of that score."""
     rules: tuple[str, ...] = ()
-    """What was found in it; told of the first repeats."""
+    """Rules with findings in it; only for the first repeats."""
 
 
 class ComparedTask(Record):
-    """One task, with the attempts of both."""
+    """One task, with the attempts of both variants."""
 
     task: str
     first: tuple[Repeat, ...]
     second: tuple[Repeat, ...]
     first_mean: float
     second_mean: float
-    """Of the scored repeats."""
+    """Mean of the scored repeats."""
     differs: bool
     pair: tuple[str, str] | None
-    """The attempts to look at side by side: those that differ most."""
+    """Ids of the two attempts that differ most, to view side by side."""
 
 
 class PairView(Record):
     versus: VariantComparison
     tasks: tuple[ComparedTask, ...]
-    """Those that differ most first."""
+    """Tasks, largest difference first."""
     more: int
-    """Tasks that are not told."""
+    """Number of tasks that are not shown."""
 
 
 class ComparedScore(Record):
-    """The score that decides, and who gives it."""
+    """The deciding score and its source."""
 
     metric: Metric
     source: ScoreSource
 
 
 class SideFigures(Record):
-    """What one side comes to, over all its attempts."""
+    """Metrics of one side, over all its attempts."""
 
     name: str
     lines: tuple[FigureLine, ...]
-    """A line for each metric, in the same order for every side."""
+    """One line for each metric, in the same order for every side."""
 
 
 class AttemptColumn(Record):
-    """One of two attempts: where it stands, and its first events."""
+    """One of two attempts: its result and its first events."""
 
     head: AttemptHead
     reasons: tuple[str, ...]
@@ -147,29 +150,30 @@ class TwoAttempts(Record):
 
 
 class CompareView(Record):
-    """The first against the others, two attempts, or a choice of what to compare."""
+    """A comparison of the first variant with the others, of two attempts, or the choice of what to
+    compare."""
 
     asked: CompareAsked
     choices: tuple[NameGroup, ...]
-    """What there is to choose from, the newest first."""
+    """Names to choose from, newest first."""
     two: TwoAttempts | None = None
     report: CompareReport | None = None
     pairs: tuple[PairView, ...] = ()
     links: dict[str, str | None] = {}
-    """By side, where its attempts are listed; None where no list shows them."""
+    """By side, the URL of the list of its attempts; None if no list shows them."""
     decides: ComparedScore | None = None
     explored: tuple[Metric, ...] = ()
-    """What else was asked for."""
+    """The other requested scores."""
     scores: tuple[ScoreSummary, ...] = ()
-    """Those that may be asked for."""
+    """Scores that can be requested."""
     figures: tuple[SideFigures, ...] = ()
-    """Of sides that share no task, what each comes to by itself."""
+    """Metrics of each side by itself, for sides that share no task."""
     held_out: HeldOutReport | None = None
-    """What looks at held-out tasks have shown of them; in no other number."""
+    """Results of runs on held-out tasks; they are in no other number."""
     reason: str | None = None
-    """Why what would be compared unasked cannot be."""
+    """Why the default comparison is not possible."""
     command: str | None = None
-    """What says the same in the terminal."""
+    """Equivalent command in the terminal."""
     fresh: bool = True
 
 
@@ -202,7 +206,7 @@ def compare(desk: PageContext, asked: CompareAsked) -> CompareView:
 
 
 def _list_name_groups(desk: PageContext, known: Mapping[str, Variant]) -> Iterator[NameGroup]:
-    """Variants and experiments; those of no name are left out."""
+    """List variants and experiments, without those that have no name."""
     variants = dict.fromkeys(one.name for one in reversed([*known.values()]))
     if variants:
         yield NameGroup(kind="Variants", names=_same_names(variants))
@@ -217,14 +221,14 @@ def _same_names(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _list_work_groups(work: AttemptTable, today: date) -> tuple[NameGroup, ...]:
-    """Times, agents, models, repositories and prompts that have work."""
+    """List times, agents, models, repositories and prompts that have attempts."""
     times = tuple(_list_times(work, today))
     groups = [NameGroup(kind="Times", names=times)] if times else []
     return (*groups, *_list_label_groups(work))
 
 
 def _list_times(work: AttemptTable, today: date) -> Iterator[tuple[str, str]]:
-    """The last days and as many before them, where both have work."""
+    """List the last days and as many days before them, where both have attempts."""
     seconds = work.columns["started"] / 1e6
     midnight = datetime.combine(today, time(), UTC).timestamp()
     for days in PERIOD_DAYS:
@@ -236,7 +240,7 @@ def _list_times(work: AttemptTable, today: date) -> Iterator[tuple[str, str]]:
 
 
 def _list_label_groups(work: AttemptTable) -> tuple[NameGroup, ...]:
-    """Agents, models, repositories and prompts, those with the most work first."""
+    """List agents, models, repositories and prompts, those with the most attempts first."""
     import numpy as np
 
     groups = []
@@ -264,7 +268,7 @@ def _list_label_groups(work: AttemptTable) -> tuple[NameGroup, ...]:
 
 
 def _short_label(field: str, label: str) -> str:
-    """A repository by the last part of its address; everything else as it is."""
+    """Return the last part of a repository's address, and other labels unchanged."""
     return ((short_repository_name(label) if field == "repo" else None) or label)[:60]
 
 
@@ -294,7 +298,7 @@ def _compare_view(
 
 
 def _list_address(one: AttemptSelection) -> str | None:
-    """The list of the attempts that a side stands for."""
+    """Return the URL of the list of a side's attempts."""
     asked = dict(one.labels)
     for part in one.name.split(","):
         field, colon, value = part.strip().partition(":")
@@ -316,7 +320,7 @@ def _compute_comparison(
     choices: Sequence[AttemptSelection],
     choice: CompareView,
 ) -> CompareView:
-    """As `closeloop compare` does it."""
+    """Compute the comparison as `closeloop compare` does."""
     names = tuple(dict.fromkeys(choice.asked.score)) or default_scores(work, choices)
     span = covering_span(choices)
     work = attach_scores(work, desk.store, desk.score_catalogue, names, span)
@@ -356,7 +360,7 @@ def _compare_command(names: Sequence[str], scores: Sequence[str] = ()) -> str:
 
 
 def _default_variants(desk: PageContext, known: Mapping[str, Variant]) -> tuple[str, ...]:
-    """The variants of the newest experiment that has several, or the newest two."""
+    """Return the variants of the newest experiment that has several, or the newest two."""
     for experiment in desk.store.list_experiments():
         names = dict.fromkeys(known[one].name for one in experiment.variants if one in known)
         if len(names) > 1:
@@ -402,7 +406,7 @@ def _task_line(
 
 
 def most_different(first: Sequence[Repeat], second: Sequence[Repeat]) -> tuple[str, str] | None:
-    """Of two attempts at a task, those whose values are farthest apart; the first of equal ones."""
+    """Return the pair of attempts whose values differ most; the first pair of equals."""
     scored = [
         (abs(one.value - other.value), one.id, other.id)
         for one in first
@@ -418,7 +422,7 @@ def most_different(first: Sequence[Repeat], second: Sequence[Repeat]) -> tuple[s
 def _add_rule_marks(
     desk: PageContext, repeats: Mapping[str, tuple[Repeat, ...]], tasks: Sequence[str]
 ) -> dict[str, tuple[Repeat, ...]]:
-    """The repeats of some tasks, with what the rules found in the first of each."""
+    """Return the repeats of some tasks, with the findings of the first of each."""
     repeats_of_tasks = {task: repeats.get(task, ()) for task in tasks}
     marked_ids = [one.id for each in repeats_of_tasks.values() for one in each[:MAX_MARKED_REPEATS]]
     marks = desk.store.listing.load_marks(marked_ids)
@@ -433,7 +437,7 @@ def _add_rule_marks(
 def _repeats_by_task(
     work: AttemptTable, choice: AttemptSelection, metric: Metric
 ) -> dict[str, tuple[Repeat, ...]]:
-    """By task, the attempts that count, in the order of their numbers."""
+    """Return by task the attempts that count, ordered by number."""
     columns = work.columns
     places = selection_mask(work, choice).nonzero()[0].tolist()
     rows = sorted(

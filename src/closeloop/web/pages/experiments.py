@@ -1,4 +1,4 @@
-"""Experiments: how far each one is, what it costs, how its variants score, and what failed."""
+"""Experiments: progress, cost, scores of variants, and failures."""
 
 from __future__ import annotations
 
@@ -48,27 +48,28 @@ MAX_VERDICTS = 20
 CLEAR_WORDS = ("better", "worse")
 MAX_FAILED_ATTEMPTS = 100
 MAX_TASK_TABLES = 50
-"""Larger experiments are better looked at by `closeloop metrics --group-by task`."""
+"""Tasks up to which a table is shown; for more, `closeloop metrics --group-by task` suits better.
+"""
 
 
 class ExperimentsView(Record):
     courses: tuple[ExperimentStatus, ...]
-    """The newest first."""
+    """Newest first."""
     verdicts: dict[str, VariantComparison] = {}
-    """By experiment, the first variant against the one that differs most clearly, without tasks
-    and secondary metrics; of the newest experiments with several variants."""
+    """By experiment, the comparison of the first variant with the one that differs most clearly,
+    without tasks and secondary metrics; for the newest experiments with several variants."""
     fresh: bool
 
 
 class ExperimentAsked(Record):
     experiment: str
-    """The id, or the beginning of it."""
+    """Id or a prefix of it."""
     score: tuple[ScoreName, ...] = ()
-    """What is shown beside the score that decides."""
+    """Scores shown beside the deciding one."""
 
 
 class Ends(Record):
-    """How the attempts that count have ended so far."""
+    """How many of the attempts that count passed, failed or have no score so far."""
 
     passed: int
     failed: int
@@ -80,54 +81,54 @@ class VariantEnds(Ends):
 
 
 class HeldOutResults(Record):
-    """What came of held-out tasks, with what the ledger says of the looks at them."""
+    """Results on held-out tasks, with the ledger of runs on them."""
 
     looks: tuple[HeldOutRun, ...]
-    """Of this experiment, the latest first."""
+    """Held-out runs of this experiment, latest first."""
     variants: tuple[VariantEnds, ...]
 
 
 class ExperimentScores(Record):
-    """What each variant came to, by the score that decides."""
+    """The value of each variant by the deciding score."""
 
     decides: str
-    """`resolved`, or `would-merge` where no task has a check."""
+    """`resolved`, or `would-merge` if no task has a check."""
     source: ScoreSource
     lines: tuple[FigureLine, ...]
-    """Variant by variant; where only some tasks have a check, by both scores; then what is asked
-    for."""
+    """A line for each variant; by both scores if only some tasks have a check; then the requested
+    scores."""
     awaiting: int
-    """Attempts at tasks without a check of which no person has said whether they would merge."""
+    """Attempts at tasks without a check that no person has judged as `would-merge` or not."""
 
 
 class ExperimentNow(Record):
-    """How one experiment stands, and what came of its dev tasks so far."""
+    """The progress of one experiment and its results on dev tasks so far."""
 
     course: ExperimentStatus
     seconds_left: float | None
-    """At the pace it has; None where that is not known, or where nothing runs."""
+    """Estimate from the pace so far; None if unknown or if nothing runs."""
     ends: Ends
     failed: tuple[AttemptRow, ...]
-    """Attempts that failed or have no score, the latest first."""
+    """Attempts that failed or have no score, latest first."""
     more: int
-    """Of those, that are not told."""
+    """Number of those that are not shown."""
     scores: ExperimentScores
     verdict: CompareReport | None
-    """Its first variant against the others on its dev tasks; None where nothing can be compared."""
+    """Comparison of its first variant with the others on dev tasks; None if none is possible."""
     grid: AttemptGrid
     tasks: tuple[TaskRepeats, ...] = ()
-    """Each task over its repeats."""
+    """Each task with its repeats."""
     held_out: HeldOutResults | None = None
-    """Where it has held-out tasks."""
+    """Results on held-out tasks, if it has any."""
 
 
 class ExperimentView(Record):
     asked: ExperimentAsked
     scores: tuple[str, ...]
-    """Names of those that may be shown."""
+    """Names of scores that can be shown."""
     experiment: Experiment
     now: ExperimentNow | None
-    """None until it was looked at the first time."""
+    """None until computed for the first time."""
     fresh: bool
 
 
@@ -148,7 +149,7 @@ def experiments(desk: PageContext, asked: NoQuery) -> ExperimentsView:
 def _list_verdicts(
     desk: PageContext, work: AttemptTable, compared: Sequence[Experiment]
 ) -> dict[str, VariantComparison]:
-    """As the page of each experiment has it."""
+    """Compare variants as the page of each experiment does."""
     if work.columns["unchecked"].any():
         work = attach_scores(work, desk.store, desk.score_catalogue, [REVIEW_SCORE])
     columns = [work.columns[name].tolist() for name in ("variant", "task_digest", "number")]
@@ -172,7 +173,7 @@ def _list_verdicts(
 
 
 def current_experiment_statuses(desk: PageContext) -> tuple[tuple[ExperimentStatus, ...], bool]:
-    """How the newest experiments stand, and whether that is so now."""
+    """Return the status of the newest experiments, and whether it is current."""
     in_hand = sorted(desk.store.course.list_claimed_jobs())
 
     def load_statuses() -> tuple[ExperimentStatus, ...]:
@@ -241,7 +242,7 @@ def _current_experiment(
 
 
 def _seconds_left(course: ExperimentStatus, rows: Sequence[AttemptRow]) -> float | None:
-    """By the attempts that were made for it, as `closeloop run` estimates it."""
+    """Estimate from the attempts made for it, as `closeloop run` does."""
     if not course.running:
         return None
     made = [row for row in rows if row.experiment == course.experiment.id]
@@ -249,7 +250,7 @@ def _seconds_left(course: ExperimentStatus, rows: Sequence[AttemptRow]) -> float
 
 
 def compare_tried_variants(work: AttemptTable, chosen: Experiment) -> CompareReport | None:
-    """The first variant of an experiment against the others, where they can be compared."""
+    """Compare an experiment's first variant with the others; None if not possible."""
     known = [work.variants[key] for key in chosen.variants if key in work.variants]
     if len(known) < 2:
         return None
@@ -264,7 +265,7 @@ def compare_tried_variants(work: AttemptTable, chosen: Experiment) -> CompareRep
 def _load_experiment_work(
     desk: PageContext, chosen: Experiment, rows: Sequence[AttemptRow], names: Sequence[str]
 ) -> AttemptTable:
-    """These attempts, with what people would merge and what is asked for; nothing is measured."""
+    """Load these attempts with `would-merge` and the requested scores; nothing is measured."""
     span = AttemptSpan(variants=chosen.variants)
     work = load_attempt_table(desk.store, desk.rulebook, span, again=None)
     work = work.select_rows({row.id for row in rows})
@@ -274,7 +275,7 @@ def _load_experiment_work(
 def _experiment_scores(
     work: AttemptTable, course: ExperimentStatus, awaiting: int, more: Sequence[str]
 ) -> ExperimentScores:
-    """As `closeloop metrics --group-by variant` has them."""
+    """Compute the scores as `closeloop metrics --group-by variant` does."""
     names = default_scores(work, [AttemptSelection(name="all")])
     metric, _ = find_metric(work, names[0])
     if metric.name != REVIEW_SCORE and work.columns["unchecked"].any():
@@ -333,16 +334,16 @@ PAGES = (
 )
 
 
-# Trials: variants that share the work by random assignment, and memory's control arm.
+# Trials: variants compared by random assignment, and the control arm of the agent context.
 
 
 class TrialLine(Record):
-    """One trial of the list."""
+    """One trial in the list."""
 
     trial: Trial
     assigned: int
     report: TrialReport | None
-    """None while it is counted, or where its score cannot be had."""
+    """None while it is computed, or if its score is not available."""
 
 
 class TrialsView(Record):
@@ -357,13 +358,13 @@ class TrialAsked(Record):
 class TrialView(Record):
     trial: Trial
     report: TrialReport | None
-    """None while it is counted."""
+    """None while it is computed."""
     reason: str | None
-    """Why it cannot be."""
+    """Why it cannot be computed."""
     metrics: tuple[str, ...]
-    """The rate that decides first, then what else is looked at."""
+    """The deciding rate first, then the other metrics."""
     needed: dict[str, str]
-    """By variant, what would say more."""
+    """By variant, what would make the result more certain."""
     fresh: bool
 
 
@@ -397,7 +398,7 @@ def trial(desk: PageContext, asked: TrialAsked) -> TrialView:
 
 
 def _load_report(desk: PageContext, trial: Trial) -> tuple[TrialReport | None, str | None, bool]:
-    """How a trial stands, why that cannot be said, and whether all of it is counted."""
+    """Return a trial's report, the reason if there is none, and whether it is complete."""
 
     def make_report(work: AttemptTable) -> tuple[TrialReport | None, str | None]:
         try:

@@ -37,28 +37,28 @@ MAX_ROUND_EDITS = 40
 
 
 class Round(Record):
-    """Changes, then a check."""
+    """One iteration: changes, then a check."""
 
     number: int
     change: int
-    """The event of its first change."""
+    """Event of its first change."""
     check: int
-    """The event of its last check."""
+    """Event of its last check."""
     passed: bool | None
     failures: int
     fixed: int
-    """Failures of the round before that are gone."""
+    """Number of failures of the previous iteration that are gone."""
     new: int
-    """Failures that the round before did not have."""
+    """Number of failures that the previous iteration did not have."""
     stuck: bool
-    """Part of a row of rounds whose failures stay the same."""
+    """Whether it is in a sequence of iterations with unchanged failures."""
     files: tuple[str, ...]
     said: str | None = None
-    """What the agent said last before its first change, since the round before."""
+    """The agent's last message before the first change, since the previous iteration."""
 
 
 class FailureRow(Record):
-    """One failing test or error, and after which rounds it was there."""
+    """One failing test or error, and the iterations after which it was present."""
 
     key: str
     message: str
@@ -73,12 +73,12 @@ class LaneIterations(Record):
     rounds: tuple[Round, ...]
     failures: tuple[FailureRow, ...]
     more_rounds: int
-    """Earlier ones that are not shown."""
+    """Number of earlier iterations that are not shown."""
     more_failures: int
 
 
 class IterationsView(Record):
-    """The loop of an attempt, turn by turn."""
+    """The iterations of an attempt."""
 
     head: AttemptHead
     lanes: tuple[LaneIterations, ...]
@@ -163,7 +163,7 @@ def _iteration_round(
 def _last_words_before(
     each: Iteration, last: Iteration | None, said: Sequence[Message]
 ) -> str | None:
-    """The last words before a round, unless they are from before the round before."""
+    """Return the last message before an iteration, if it is later than the previous iteration."""
     place = bisect_left(said, each.changes[0].number, key=lambda one: one.number)
     if not place or (last and said[place - 1].number < last.checks[-1].number):
         return None
@@ -192,30 +192,30 @@ def _describe_lane_verdict(lane: LaneReading, measures: Measures | None) -> str:
 class RoundAsked(AttemptAsked):
     lane: str
     number: Annotated[int, Meta(ge=1)]
-    """Of the round, from 1."""
+    """Number of the iteration, from 1."""
 
 
 class RoundEdit(Record):
-    """One change of a round."""
+    """One change of an iteration."""
 
     event: int
     path: str
     file: DiffFile | None
-    """None where the trace does not hold what was changed."""
+    """None if the trace does not contain the changed lines."""
 
 
 class RoundView(Record):
-    """What one round of changes did."""
+    """The changes of one iteration."""
 
     attempt: str
     number: int
     edits: tuple[RoundEdit, ...]
     more: int
-    """Changes that are not shown."""
+    """Number of changes that are not shown."""
 
 
 def round_changes(desk: PageContext, asked: RoundAsked) -> RoundView:
-    """From a round to its diff: every edit that it made, as the trace has it."""
+    """Return every edit of an iteration as a diff, as the trace recorded it."""
     head, _ = load_attempt_head(desk, asked.attempt)
     lane = desk.load_trace_reading(head.row.id).lanes.get(asked.lane)
     if lane is None or asked.number > len(lane.iterations):
@@ -260,7 +260,7 @@ PAGES = (
 )
 
 
-# A text in pieces, some of them marked: what was kept and what was lost of it.
+# A text in pieces, some of them marked as passed on or lost.
 
 TextMark = Literal["kept", "dropped"]
 
@@ -273,7 +273,8 @@ class Piece(Record):
 def mark_text_parts(
     text: str, found: Iterable[tuple[str, TextMark]], most: int = 20_000
 ) -> tuple[Piece, ...]:
-    """The text with each part marked at its first place; what overlaps an earlier mark is not."""
+    """Mark each part at its first occurrence in a text; one that overlaps an earlier mark is not
+    marked."""
     shown_text = text[:most]
     places: list[tuple[int, int, TextMark]] = []
     for part, mark in found:
@@ -294,26 +295,26 @@ def mark_text_parts(
     return tuple(pieces)
 
 
-# Handoffs of one attempt: brief, child, return; and what was kept and lost on the way.
+# Handoffs of one attempt: brief, child, return; and which facts were passed on or lost.
 
 MAX_HANDOFFS = 100
 MAX_HANDOFF_FILES = 12
 
 
 class NeedView(Record):
-    """A fact that the child needs, and whether the brief has it."""
+    """A fact that the child needs, and whether the brief contains it."""
 
     text: str
     kind: str
     present: bool
     lost: bool = False
-    """Beyond doubt, and the child never came to see it."""
+    """Certainly missing from the brief, and the child never saw it later."""
     against: int | None = None
-    """The event in which the child went against it."""
+    """Event in which the child acted against it."""
 
 
 class ReturnView(Record):
-    """A fact of the report, and whether the parent used it."""
+    """A fact of the child's report, and whether the parent used it."""
 
     text: str
     kind: str
@@ -321,7 +322,7 @@ class ReturnView(Record):
 
 
 class HandoffView(Record):
-    """One handoff, from what was asked to what came back."""
+    """One handoff, from the request to the returned report."""
 
     number: int
     parent: str
@@ -330,7 +331,7 @@ class HandoffView(Record):
     brief: tuple[Piece, ...]
     report: tuple[Piece, ...]
     needs: tuple[NeedView, ...]
-    """Planted facts where the task has some, else what the request and the work show."""
+    """Planted facts if the task has any, else facts from the request and the work."""
     returned: tuple[ReturnView, ...]
     understood: bool | None
     steps: int
@@ -394,7 +395,7 @@ def _handoff_view(
 
 
 def _child_name(one: HandoffContext) -> str | None:
-    """By the agent's name, or where that is the parent's as well by the lane's."""
+    """Return the agent's name; the lane's name if the parent's agent has the same name."""
     if one.child is None:
         return one.event.child
     lane = one.child.lane

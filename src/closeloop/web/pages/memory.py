@@ -1,4 +1,4 @@
-"""What reviewers taught, and what agents lacked."""
+"""Team rules from reviews, and what agents lacked."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from closeloop.web.event_views import FigureTable, build_figure_table
 from closeloop.web.page import CachedValue, NoQuery, Page, PageContext, find_or_404
 
 MAX_RULES = 30
-"""On one page."""
+"""Rules on one page."""
 MAX_REPEATS = 100
 MAX_WEEKS = 26
 MAX_INSIGHTS = 100
@@ -57,7 +57,7 @@ MAX_THEME_ATTEMPTS = 4
 MAX_NAMED = 150
 """Attempts whose titles are looked up."""
 INSTRUCTION_RULES = ("repeated-correction", "lost-constraint")
-"""Rules whose findings quote what a user asked for and did not get."""
+"""Rules whose findings quote a request of a user that was not fulfilled."""
 MAX_LESSON_SESSIONS = 10
 MAX_LESSONS = 12
 STATE_ORDER: tuple[RuleState, ...] = ("proposed", "active", "retired")
@@ -67,12 +67,12 @@ class MemoryAsked(Record):
     repo: str | None = None
     state: RuleState | None = None
     q: Annotated[str, Meta(max_length=200)] = ""
-    """Only rules whose text, files or examples hold this."""
+    """Show only rules whose text, files or examples contain this."""
     page: Annotated[int, Meta(ge=1, le=100_000)] = 1
 
 
 class RuleLine(Record):
-    """A rule, and how often it had to be said again."""
+    """A rule, and how often reviewers had to repeat it."""
 
     rule: TeamRule
     confirmed: int
@@ -92,20 +92,22 @@ class SessionLesson(Record):
 class MemoryView(Record):
     asked: MemoryAsked
     rules: tuple[RuleLine, ...]
-    """Those that wait for a person first."""
+    """Rules that wait for a person's decision first."""
     found: int
-    """Rules that are like what was asked for, on all pages."""
+    """Number of matching rules, on all pages."""
     pages: int
     repos: tuple[str, ...]
     repeats: tuple[RepeatedRemark, ...]
-    """Remarks that restate what was said before or may do so: first those that nobody confirmed,
-    each the latest first."""
+    """Remarks that repeat an earlier one, or may do so: unconfirmed ones first, each group latest
+    first."""
     waiting: int
-    """Remarks that nobody confirmed yet."""
+    """Number of unconfirmed remarks."""
     compared: int
-    """Pull requests whose remarks were compared with what was said before."""
+    """Pull requests whose remarks were compared with earlier ones."""
     texts: dict[str, str]
-    """What the rules say that those repeat."""
+    """Texts of the rules that the remarks repeat."""
+    proposed: tuple[str, ...]
+    """Of these rules, those that wait to be accepted."""
     weeks: FigureTable | None
     fresh: bool
     lessons: tuple[SessionLesson, ...] = ()
@@ -113,14 +115,14 @@ class MemoryView(Record):
 
 class InsightsView(Record):
     themes: tuple[InsightTheme, ...]
-    """The commonest first."""
+    """Most common first."""
     trouble: str | None
-    """Why they could not be grouped."""
+    """Why remarks could not be grouped."""
     latest: tuple[Insight, ...]
     titles: dict[str, str] = {}
-    """By attempt that is named, what it was about."""
+    """Titles by attempt, for the attempts that are named."""
     lessons: tuple[SessionLesson, ...] = ()
-    """What users had to repeat: it says the same of sessions that were never asked."""
+    """Instructions that users had to repeat; also from sessions whose agents gave no feedback."""
     fresh: bool
 
 
@@ -159,6 +161,9 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
         waiting=len(likely),
         compared=memory_store.count_compared(asked.repo),
         texts={rule.id: rule.text for rule in rules if rule.id in repeated_rules},
+        proposed=tuple(
+            rule.id for rule in rules if rule.id in repeated_rules and rule.state == "proposed"
+        ),
         weeks=cached_weeks.value,
         fresh=cached_weeks.fresh and lessons.fresh,
         lessons=lessons.value or (),
@@ -172,7 +177,8 @@ def load_session_lessons(desk: PageContext) -> CachedValue[tuple[SessionLesson, 
 
 
 def list_session_lessons(desk: PageContext) -> tuple[SessionLesson, ...]:
-    """What users repeated and agents did not follow, in the latest sessions of each rule."""
+    """List instructions that users repeated and agents ignored, in the latest sessions of each
+    rule."""
     sealed = desk.store.held_out.list_sealed_digests()
     lessons: dict[tuple[str, str], SessionLesson] = {}
     for rule in INSTRUCTION_RULES:
@@ -204,22 +210,22 @@ def _holds_text(rule: TeamRule, wanted: str) -> bool:
 
 class ContextPreviewAsked(Record):
     repo: str | None = None
-    """As owner/name; the one that this clone came from when not given."""
+    """As owner/name; by default the origin of this clone."""
     file: Literal["AGENTS.md", "CLAUDE.md"] = "AGENTS.md"
 
 
 class PreviewView(Record):
-    """What agents will be told, line by line with its origin and cost, before it is written."""
+    """The agent context before it is written, each line with its origin and cost."""
 
     asked: ContextPreviewAsked
     repo: str
     repos: tuple[str, ...]
     preview: ContextPreview | None
-    """None while it is put together."""
+    """None while it is computed."""
     budget: int
-    """Tokens that may be told at most."""
+    """Maximum number of tokens of the context."""
     proposed: int
-    """Rules that wait to be accepted, which nobody is told of."""
+    """Number of rules that wait to be accepted; agents do not get them."""
     command: str
     trouble: str | None
     fresh: bool
@@ -333,7 +339,7 @@ PAGES = (
 )
 
 
-# Prompts: every version, what differs between two, and what came of each.
+# Prompts: every version, the diff of two, and the results of each.
 
 
 OUTCOME_METRICS = (
@@ -342,35 +348,35 @@ OUTCOME_METRICS = (
 )  # fmt: skip
 MAX_PROMPTS = 100
 MAX_COMPARED_LINES = 3000
-"""Of a prompt, that are compared."""
+"""Lines of a prompt that are compared."""
 
 
 class PromptsView(Record):
     prompts: tuple[PromptUse, ...]
-    """Those that were used last come first; of equals, the newest."""
+    """Latest use first; of equals, the newest."""
     outcomes: FigureTable | None
     fresh: bool
 
 
 class PromptAsked(Record):
     prompt: str
-    """The id, or the beginning of it."""
+    """Id or a prefix of it."""
     against: str | None = None
-    """The version it is held against; the one before it when not given."""
+    """Version to compare with; by default the previous one."""
 
 
 class PromptView(Record):
     prompt: PromptVersion
     use: PromptUse | None
-    """None until it is known what ran under it."""
+    """None until its attempts are known."""
     fresh: bool
     others: tuple[str, ...]
     against: PromptUse | None
     lines: tuple[str, ...]
-    """What differs, as a unified diff."""
+    """The differences as a unified diff."""
     proposal: PromptProposal | None
     effect: PromptEffect | None
-    """Whether merge rates got better after it; None where nothing is compared."""
+    """Whether merge rates improved after it; None if nothing is compared."""
 
 
 def prompts(desk: PageContext, asked: NoQuery) -> PromptsView:
@@ -428,7 +434,7 @@ def prompt(desk: PageContext, asked: PromptAsked) -> PromptView:
 
 
 def _find_previous_prompt(uses: Mapping[str, PromptUse], name: str) -> str | None:
-    """The prompt before it of the same variant or agent, else the one before it."""
+    """Return the previous prompt of the same variant or agent, else the previous one of all."""
     ids = [*uses]
     earlier = ids[ids.index(name) + 1 :] if name in uses else []
     shared = (key for key in earlier if set(uses[key].variants) & set(uses[name].variants))
@@ -436,7 +442,8 @@ def _find_previous_prompt(uses: Mapping[str, PromptUse], name: str) -> str | Non
 
 
 def _truncate_prompt(version: PromptVersion) -> PromptVersion:
-    """Comparing takes longer than the texts are long, so they are not compared without end."""
+    """Truncate a prompt for the comparison, whose time grows faster than the length of the
+    texts."""
     parts = {
         name: "\n".join(getattr(version, name).splitlines()[:MAX_COMPARED_LINES])
         for name in ("text", "tools", "settings")

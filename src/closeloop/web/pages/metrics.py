@@ -1,4 +1,4 @@
-"""Metrics and how they went over time; and what gates saw."""
+"""Metrics, their course over time, and runs of gates."""
 
 from __future__ import annotations
 
@@ -73,16 +73,16 @@ from closeloop.web.pages.outcome import (
     unsilenced_rule_findings,
 )
 
-# Scores: which there are, and what each says of the attempts on a page.
+# Scores: their list, and their values for the attempts on a page.
 
 
 MAX_SCORES = 6
-"""Scores that are asked for at once."""
+"""Scores that can be requested at once."""
 ScoreName = Annotated[str, Meta(max_length=200)]
 
 
 class ScoresView(Record):
-    """Every score that is known of some attempt."""
+    """Every score that some attempt has."""
 
     scores: tuple[ScoreSummary, ...]
     fresh: bool
@@ -97,19 +97,19 @@ class ScoreLine(Record):
     label: str | None = None
     by: str = ""
     at: Time | None = None
-    """None of what is computed."""
+    """None for a computed score."""
     note: str = ""
 
 
 class AttemptScoresView(Record):
-    """All that tests, rules, judges, people and code say of an attempt."""
+    """All scores of an attempt, from tests, rules, judges, people and code."""
 
     head: AttemptHead
     given: tuple[ScoreLine, ...]
     computed: tuple[ScoreLine, ...]
-    """From grades, rules, deliveries and the attempt itself."""
+    """Scores from grades, rules, deliveries and the attempt itself."""
     names: tuple[str, ...] = ()
-    """Scores that a person may give."""
+    """Names of scores that a person can give."""
 
 
 def scores(desk: PageContext, asked: NoQuery) -> ScoresView:
@@ -118,14 +118,14 @@ def scores(desk: PageContext, asked: NoQuery) -> ScoresView:
 
 
 def load_score_summaries(desk: PageContext) -> CachedValue[tuple[ScoreSummary, ...]]:
-    """As `closeloop score list` lists them; None until they were counted the first time."""
+    """Load the scores that `closeloop score list` lists; None until computed for the first time."""
     return desk.metric_cache.compute_from_work(
         "scores", lambda work: tuple(summarise_scores(work, desk.store, desk.score_catalogue))
     )
 
 
 def list_score_names(desk: PageContext) -> tuple[str, ...]:
-    """What a list can show: scores that somebody gave, and all that are computed."""
+    """Return the names that a list can show: scores that were given, and all computed ones."""
     given = [
         name for name in desk.store.scores.list_sources() if name in desk.score_catalogue.given
     ]
@@ -149,12 +149,12 @@ def attempt_scores(desk: PageContext, asked: AttemptAsked) -> AttemptScoresView:
 
 
 def list_given_scores(desk: PageContext, attempt: str) -> tuple[ScoreLine, ...]:
-    """What people, judges and code said of an attempt."""
+    """Return the scores of an attempt from people, judges and code."""
     return _score_lines(desk, desk.store.scores.list_scores(attempt))
 
 
 def _score_lines(desk: PageContext, rows: Sequence[Score | ScoreRow]) -> tuple[ScoreLine, ...]:
-    """Who had no say is left out."""
+    """Return lines for scores that have a value or a label."""
     given, computed = desk.score_catalogue.given, derived_definitions()
     return tuple(
         ScoreLine(
@@ -173,7 +173,7 @@ def _score_lines(desk: PageContext, rows: Sequence[Score | ScoreRow]) -> tuple[S
 
 
 def _load_attempts(desk: PageContext, attempts: Sequence[str]) -> AttemptTable:
-    """A few attempts, as they were measured last: no trace is read."""
+    """Load a few attempts as measured last, without reading a trace."""
     span = AttemptSpan(attempts=tuple(attempts))
     return load_attempt_table(desk.store, desk.rulebook, span, again=None)
 
@@ -181,7 +181,7 @@ def _load_attempts(desk: PageContext, attempts: Sequence[str]) -> AttemptTable:
 def load_score_cells(
     desk: PageContext, attempts: Sequence[str], names: Sequence[str]
 ) -> dict[str, tuple[ScoreCell, ...]]:
-    """By attempt, a cell for each of the scores; BadInput where one is not known."""
+    """Return by attempt a cell for each score; raise BadInput if a score is unknown."""
     require_few_scores(names)
     if not names:
         return {}
@@ -221,7 +221,7 @@ DEFAULT_METRICS = (
     "pass rate", "task completion rate", "without findings", "feedback", "convergence", "cost",
 )  # fmt: skip
 MAX_SERIES = 6
-"""As many as colours that can be told apart."""
+"""As many as there are distinguishable colours."""
 MAX_GROUPS = 30
 MAX_VERSION_MARKS = 12
 MAX_GATE_RUNS = 50
@@ -230,9 +230,9 @@ GROUPINGS = ("", "agent", "model", "repo", "variant", "prompt", "user")
 
 class MetricsAsked(TimeRange):
     metric: tuple[ScoreName, ...] = ()
-    """Metrics or scores; what is commonly looked at when none is named."""
+    """Metrics or scores; by default the common ones."""
     by: Annotated[str, Meta(max_length=20)] = ""
-    """Each group by itself: `agent`, `model`, `repo`, `variant`, `prompt`, `user`."""
+    """Group by `agent`, `model`, `repo`, `variant`, `prompt` or `user`."""
 
 
 class TrendChart(Record):
@@ -241,20 +241,20 @@ class TrendChart(Record):
     metric: Metric
     points: tuple[TrendPoint, ...]
     lines: tuple[FigureLine, ...]
-    """What it comes to in all, or of each group."""
+    """Its value in total, or for each group."""
     week: tuple[MetricSeries, ...]
-    """The series themselves: the last week against the one before, and turns."""
+    """The series: the last week compared with the one before, and turning points."""
     several: bool
-    """Whether there is more than one window to look at."""
+    """Whether there is more than one window to show."""
 
 
 class MetricsNumbers(Record):
     attempts: int
     charts: tuple[TrendChart, ...]
     unknown: tuple[str, ...]
-    """Metrics that nothing is known of."""
+    """Metrics without data."""
     table: FigureTable | None
-    """Groups below each other, where they are asked for."""
+    """A row for each group, if groups are requested."""
     marks: tuple[VersionMark, ...]
     regressions: tuple[MetricRegression, ...]
     weeks: int
@@ -262,14 +262,14 @@ class MetricsNumbers(Record):
 
 
 class MetricsView(Record):
-    """Metrics with their course over time."""
+    """Metrics and their course over time."""
 
     asked: MetricsAsked
     groupings: tuple[str, ...]
     names: tuple[str, ...]
-    """What may be asked for."""
+    """Names that can be requested."""
     numbers: MetricsNumbers | None
-    """None until they were counted the first time."""
+    """None until computed for the first time."""
     fresh: bool
 
 
@@ -334,7 +334,7 @@ def _build_chart(
     work: AttemptTable,
     by: str,
 ) -> TrendChart:
-    """The groups with the most work, as many as can be told apart."""
+    """Build a chart of the groups with the most attempts, as many as can be distinguished."""
     own = [one for one in courses if one.metric == metric.name]
     if by:
         own = [one for one in own if one.group.get(by) != UNKNOWN_LABEL]
@@ -358,7 +358,7 @@ def _group_sizes(work: AttemptTable, by: str) -> dict[str, int]:
     return {label: count for label, count in zip(column.labels, counts, strict=True) if label}
 
 
-# What gates saw, each time that they ran.
+# Runs of gates.
 
 
 class GateLine(Record):
@@ -366,12 +366,12 @@ class GateLine(Record):
 
     run: GateRun
     refusal: str | None
-    """Why it has no say, where it has none."""
+    """Why its result does not count, if so."""
 
 
 class GatesView(Record):
     gates: tuple[GateLine, ...]
-    """The latest first."""
+    """Latest first."""
 
 
 def gates(desk: PageContext, asked: NoQuery) -> GatesView:
@@ -402,12 +402,12 @@ PAGES = (
 )
 
 
-# Triage: which sessions to look at first, and why; and how likely one of them succeeded.
+# Triage: which sessions to review first and why, and the probability that one succeeded.
 
 
 SEVERITY_ORDER = ("error", "warning", "info")
 MAX_ESTIMATED_SESSIONS = 20_000
-"""The newest: what is usual for an agent does not take more."""
+"""Number of newest sessions that are estimated; what is usual for an agent needs no more."""
 
 
 class TriageAsked(TimeRange):
@@ -417,54 +417,54 @@ class TriageAsked(TimeRange):
 
 
 class TriageLine(Record):
-    """One session to look at."""
+    """One session to review."""
 
     session: SessionTriage
     row: AttemptRow
     marks: AttemptMarks
     findings: tuple[Finding, ...] = ()
-    """What the rules found, the most severe first."""
+    """Findings of rules, most severe first."""
     merge_share: float | None = None
-    """Of the people who said whether they would merge it, those who would."""
+    """Share of the people asked who would merge it."""
 
 
 class TriageView(Record):
-    """The sessions that likely failed, first those to look at first."""
+    """The sessions that probably failed, in the order in which to review them."""
 
     asked: TriageAsked
     lines: tuple[TriageLine, ...]
     total: int
-    """Sessions whose success nobody knows, of which those are the first."""
+    """Number of sessions with unknown result; the lines are the first of them."""
     agents: tuple[AgentGrades, ...]
     models: tuple[str, ...]
     quality: TriageQuality | None
     prior_auc: float | None
-    """Of the estimate on public runs that it was not fitted on."""
+    """AUC of the estimate on public runs that it was not fitted on."""
     enough: int
-    """So many graded sessions of an agent are needed to state a chance."""
+    """Graded sessions of an agent that are needed to state a probability."""
     notes: tuple[str, ...]
     fresh: bool
     counted: bool
-    """False until the sessions were estimated the first time."""
+    """False until the sessions were estimated for the first time."""
     command: str | None = None
-    """The same in the terminal; None where the command has no such filter."""
+    """Equivalent command in the terminal; None if the command has no such filter."""
 
 
 class LikelyView(Record):
-    """How likely one session succeeded, with the reasons."""
+    """The estimated probability that a session succeeded, with the reasons."""
 
     attempt: str
     session: SessionTriage | None
-    """None while it is estimated, and of what has no trace."""
+    """None while it is estimated, or if it has no trace."""
     of: int
-    """Sessions that it is placed among."""
+    """Number of sessions that it is ranked among."""
     known: str | None
-    """What is known instead of likely: its grade."""
+    """Its grade, if the result is known."""
     fresh: bool
 
 
 def load_session_estimates(desk: PageContext) -> CachedValue[SessionEstimates]:
-    """Every session with a trace, estimated; made beside the requests, and kept."""
+    """Estimate every session with a trace, in the background and cached."""
 
     def estimate() -> SessionEstimates:
         tries = sorted(list_last_tries(desk.store), key=_start_key, reverse=True)
@@ -540,14 +540,14 @@ def _triage_lines(
 
 
 def _worst_findings(desk: PageContext, row: AttemptRow) -> tuple[Finding, ...]:
-    """One of each rule, the most severe first."""
+    """Return one finding for each rule, most severe first."""
     findings = unsilenced_rule_findings(desk.load_measurement(row, make=False))
     by_rule = {one.rule: one for one in reversed(findings)}
     return tuple(sorted(by_rule.values(), key=lambda one: SEVERITY_ORDER.index(one.severity)))
 
 
 def likely(desk: PageContext, asked: AttemptAsked) -> LikelyView:
-    """How likely an attempt succeeded; what is graded is known, and still estimated."""
+    """Return the probability that an attempt succeeded; graded ones are estimated too."""
     head, _ = load_attempt_head(desk, asked.attempt)
     cached = load_session_estimates(desk)
     estimates = cached.value
@@ -562,7 +562,7 @@ def likely(desk: PageContext, asked: AttemptAsked) -> LikelyView:
 
 
 def _count_ranked(estimates: SessionEstimates, attempt: str) -> int:
-    """Sessions that it is placed among: without a known outcome, unless it has one itself."""
+    """Count the sessions it is ranked among: those without a known result, unless it has one."""
     unknown = {
         row.id
         for row, hit in zip(estimates.rows, estimates.hits.tolist(), strict=True)

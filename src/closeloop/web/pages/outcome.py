@@ -1,4 +1,4 @@
-"""What an attempt left: its change, what the tests say of it, and what else is known."""
+"""The result of an attempt: its change, test results, checks and evaluations."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from closeloop.web.page import Page, PageContext, find_or_404
 from closeloop.web.pages.pulls import newest_attempt_report
 from closeloop.web.render import attempt_result
 
-# What stands above every page of one attempt: who tried what, how it ended, where to look.
+# The head of every page of one attempt: variant, task, result and links.
 
 
 class AttemptAsked(Record):
     attempt: str
-    """The id, or the beginning of it."""
+    """Id or a prefix of it."""
 
 
 class Tab(Record):
@@ -58,7 +58,7 @@ class Tab(Record):
 
 
 class HeadLink(Record):
-    """What an attempt belongs to: a pull request, a task, an experiment."""
+    """A link to what an attempt belongs to: a pull request, a task, an experiment."""
 
     kind: str
     text: str
@@ -66,31 +66,31 @@ class HeadLink(Record):
 
 
 class AttemptHead(Record):
-    """One attempt, in a few lines."""
+    """A summary of one attempt."""
 
     row: AttemptRow
     result: str
-    """Pass, fail, unscored or session; where nothing is checked, what people say."""
+    """Pass, fail, unscored or session; the result by people if no check decides."""
     attempt: Attempt
     marks: AttemptMarks
     title: str
-    """The task, or of a session where it went on."""
+    """Title of the task or session; without one, `Session in` and the repository's name."""
     tabs: tuple[Tab, ...]
     newer: str | None = None
-    """The attempt that holds the session as it is now, where it went on since."""
+    """Id of the attempt with the session's current version, if the session went on since."""
     links: tuple[HeadLink, ...] = ()
     commit: str | None = None
-    """Where a session began, or the last commit that it made."""
+    """Commit at which a session began, or the last one that it made."""
     commands: tuple[str, ...] = ()
-    """What can be done about it in the terminal."""
+    """Commands for it in the terminal."""
     unknown_cost: str | None = None
-    """Why a session's cost is not known."""
+    """Why a session's cost is unknown."""
     merge_share: float | None = None
-    """Of the people who said whether they would merge it, those who would."""
+    """Share of the people asked who would merge it."""
 
 
 def load_attempt_head(desk: PageContext, name: str) -> tuple[AttemptHead, Task | None]:
-    """The head of an attempt and its task; sealed ones stay so."""
+    """Load the head of an attempt and its task; sealed tasks stay sealed."""
     attempt = find_or_404(desk.store.load_attempt, name)
     task = load_open_task(desk.store, attempt)
     row = desk.store.listing.load_row(attempt.id)
@@ -123,7 +123,7 @@ def _explain_cost(desk: PageContext, row: AttemptRow, attempt: Attempt) -> str |
 
 
 def _attempt_commands(row: AttemptRow, *, judges: bool) -> Iterator[str]:
-    """`judges`: whether closeloop.toml names a model that judges."""
+    """Yield commands for an attempt; `judges` says whether closeloop.toml names a judge model."""
     yield f"closeloop show {row.id}"
     if row.files_changed:
         yield f"closeloop check attempt:{row.id}"
@@ -147,7 +147,7 @@ def _head_links(store: Store, row: AttemptRow) -> Iterator[HeadLink]:
 
 
 def list_results(store: Store, rows: Sequence[AttemptRow]) -> dict[str, str]:
-    """By attempt, how it ended; where nothing is checked, whether most reviewers would merge it."""
+    """Return the result by attempt; if no check decides, whether most reviewers would merge it."""
     unchecked = tuple(row.id for row in rows if row.is_for_review)
     merges = store.scores.load_merging_shares(AttemptSpan(attempts=unchecked)) if unchecked else {}
     return {
@@ -157,7 +157,7 @@ def list_results(store: Store, rows: Sequence[AttemptRow]) -> dict[str, str]:
 
 
 def with_marks(head: AttemptHead, measurement: Measurement | None) -> AttemptHead:
-    """The head of an attempt that was measured only now."""
+    """Return the head with the marks of a measurement made just now."""
     findings = unsilenced_rule_findings(measurement)
     if measurement is None:
         return head
@@ -173,7 +173,7 @@ def with_marks(head: AttemptHead, measurement: Measurement | None) -> AttemptHea
 
 
 def unsilenced_rule_findings(measurement: Measurement | None) -> tuple[Finding, ...]:
-    """What the rules found and nobody silenced; nothing before they looked."""
+    """Return findings of rules that nobody silenced; none if not measured yet."""
     findings = measurement.findings if measurement else ()
     return tuple(one for one in findings if one.silenced is None)
 
@@ -208,12 +208,12 @@ def _attempt_tabs(row: AttemptRow, marks: AttemptMarks) -> tuple[Tab, ...]:
 MAX_TESTS = 500
 MAX_NAME_CHARS = 500
 MAX_MESSAGE_CHARS = 10_000
-"""Characters of what a test is called and says."""
+"""Characters of a test's name and message."""
 
 
 class DiffAsked(AttemptAsked):
     show: Literal["fit", "split", "unified"] = "fit"
-    """In two columns or in one; `fit` is two where the screen is wide."""
+    """Two columns or one; `fit` uses two on a wide screen."""
     against: Literal["base", "reference"] = "base"
 
 
@@ -224,13 +224,13 @@ class DiffView(Record):
     head: AttemptHead
     has_reference: bool
     compared: tuple[ComparedFile, ...]
-    """Held against the reference, where that is asked for."""
+    """Comparison with the reference, if requested."""
     files: tuple[DiffFile, ...]
     findings: tuple[Finding, ...]
     base: str | None
     branch: str | None
     recovered: bool = False
-    """Whether the files were put together from the edits in the recording: no diff was stored."""
+    """Whether the files were recovered from the recording's edits because no diff was stored."""
 
 
 class TestLine(Record):
@@ -244,7 +244,7 @@ class TestLine(Record):
 
 
 class TestsView(Record):
-    """Tests before and after; those whose result changed or that fail come first."""
+    """Tests before and after; those that fail or whose result changed come first."""
 
     head: AttemptHead
     graded: bool
@@ -254,7 +254,7 @@ class TestsView(Record):
     tests: tuple[TestLine, ...]
     more: int
     passing: int
-    """Tests that passed before and still do."""
+    """Number of tests that passed before and still pass."""
     commands: tuple[CommandResult, ...]
     flaky: tuple[str, ...]
     notes: tuple[str, ...]
@@ -264,7 +264,7 @@ class TestsView(Record):
 
 
 class ChecksView(Record):
-    """What is certain about the change besides its tests."""
+    """Deterministic findings about the change besides its tests."""
 
     head: AttemptHead
     graded: bool
@@ -273,16 +273,16 @@ class ChecksView(Record):
     files_precision: float | None
     files_recall: float | None
     findings: tuple[Finding, ...]
-    """Those that are about places in files."""
+    """Findings with a place in a file."""
     unmeasured: tuple[Unmeasured, ...]
     delivery: Delivery | None
     report: ReportShown | None
-    """What `closeloop check` last said of it."""
+    """The latest report of `closeloop check` about it."""
     sandbox: str | None
 
 
 class EvaluationsView(Record):
-    """What judges said of the attempt's output."""
+    """Evaluations of the attempt's output by judges."""
 
     head: AttemptHead
     evaluations: tuple[Evaluation, ...]
@@ -295,7 +295,7 @@ class LogView(Record):
     head: AttemptHead
     log: TaskLog
     made: tuple[DiffFile, ...]
-    """The attempt's change; empty where there is no reference to hold it against."""
+    """The attempt's change; empty if there is no reference to compare it with."""
     wanted: tuple[DiffFile, ...]
     """The reference change."""
 

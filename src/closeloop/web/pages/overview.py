@@ -72,7 +72,7 @@ PRODUCTION_METRICS = (
 PROCESS_METRICS = ("handoff", "feedback", "recovery", "convergence")
 VARIANT_METRICS = ("pass rate", "without findings", "convergence", "cost", "time")
 MAX_VARIANTS = 6
-"""As many as colours that can be told apart."""
+"""As many as there are distinguishable colours."""
 MAX_REGRESSIONS = 5
 MAX_RULE_COUNTS = 12
 MAX_LATEST_ATTEMPTS = 5
@@ -80,96 +80,96 @@ MAX_LOOK_FIRST = 5
 MAX_NOTED = 5
 MAX_CARE = 4
 MAX_TRIAGED_SESSIONS = 1000
-"""The newest: ranking all of a large store takes too long for a page."""
+"""Number of newest sessions that are ranked; all of a large store would take too long."""
 CHART_DAYS = 30
-"""What is drawn where no time is asked for."""
+"""Days that charts cover if no time range is given."""
 FIRST_PUSH_METRIC = "CI pass rate on first push"
 
 
 class RuleCount(Record):
-    """So many attempts of a variant, or sessions, show what a rule looks for."""
+    """The number of attempts of a variant, or of sessions, with findings of a rule."""
 
     rule: str
     about: str
     variant: str | None
-    """None for sessions, which nobody asked for."""
+    """None for imported sessions."""
     attempts: int
 
 
 class Verdict(Record):
-    """What the newest experiment with several variants says."""
+    """The result of the newest experiment with several variants."""
 
     experiment: str
     report: CompareReport
 
 
 class WorkGlance(Record):
-    """A period beside the one before it, and what stands out."""
+    """A period compared with the one before it, and what stands out."""
 
     label: str
-    """What the period is called."""
+    """Name of the period."""
     period: PeriodTotals
     before: PeriodTotals
     use: UseByDay
-    """Over the time that was asked for, else the last month."""
+    """Over the requested time range, by default the last month."""
     charted_days: int | None
-    """How many days the charts cover; None where they cover the period itself."""
+    """Days that the charts cover; None if they cover the period itself."""
     charted_sessions: int
     first_push: tuple[TrendPoint, ...]
-    """How often CI passed on what was pushed first, by week."""
+    """Share of first pushes on which CI passed, by week."""
     costliest: tuple[NotedSession, ...]
     most_found: tuple[NotedSession, ...]
     changes: tuple[ChangeNote, ...]
-    """New prompts and models, and what went otherwise since: observational."""
+    """New prompts and models, and what changed since; observational."""
 
 
 class OverviewNumbers(Record):
-    """What is counted over all attempts."""
+    """Metrics over all attempts."""
 
     attempts: int
     glance: WorkGlance | None
-    """None where no attempt has a time."""
+    """None if no attempt has a time."""
     outcome: tuple[FigureLine, ...]
     production: tuple[FigureLine, ...]
     delivered: bool
-    """Whether any of those is known."""
+    """Whether any of those has a value."""
     process: tuple[FigureLine, ...]
     variants: FigureTable
-    """Of each name its newest version that was tried, as the verdict compares them."""
+    """The newest tried version of each variant name, as the verdict compares them."""
     older: int
-    """Attempts of older versions of those variants, which the table leaves out."""
+    """Attempts of older versions of those variants, which the table omits."""
     trend: tuple[TrendPoint, ...]
-    """The pass rate of the variants that were tried last, in rolling windows."""
+    """Pass rate of the variants that were run last, in rolling windows."""
     several: bool
-    """Whether there is more than one window to look at."""
+    """Whether there is more than one window to show."""
     weeks: int
     marks: tuple[VersionMark, ...]
     regressions: tuple[MetricRegression, ...]
     verdict: Verdict | None
     found: tuple[RuleCount, ...]
     more_found: int
-    """Rules with findings that are not listed."""
+    """Number of rules with findings that are not listed."""
     notes: tuple[str, ...]
 
 
 class OverviewView(Record):
     asked: TimeRange
     numbers: OverviewNumbers | None
-    """None until they were counted the first time."""
+    """None until computed for the first time."""
     fresh: bool
-    """Whether all that is stored is in them."""
+    """Whether the numbers include everything that is stored."""
     live: tuple[ExperimentStatus, ...]
-    """Experiments that run now."""
+    """Experiments that are running."""
     plans: tuple[OrchestrationRow, ...]
-    """Plans that somebody carries out now."""
+    """Plans that are running."""
     waiting: int | None
-    """Items of the review queue that nobody has looked at."""
+    """Items of the review queue without a review."""
     due: DueReport | None
-    """What to run again, and which tasks are stale; None until it was looked at the first time."""
+    """What to run again, and which tasks are stale; None until computed for the first time."""
     look_first: TriageReport | None
-    """Sessions whose success is not known, the likeliest failures first; None until counted."""
+    """Sessions with unknown result, most probable failures first; None until computed."""
     care: tuple[BoardRow, ...]
-    """Open pull requests of agents that deserve care."""
+    """Open pull requests of agents that need attention."""
     latest: tuple[AttemptLine, ...]
 
 
@@ -196,7 +196,7 @@ def overview(desk: PageContext, asked: TimeRange) -> OverviewView:
 
 
 def _triage_newest(desk: PageContext, asked: TimeRange, now: datetime) -> CachedValue[TriageReport]:
-    """The newest sessions say what is usual; those of the time that the charts show are ranked."""
+    """Rank the sessions of the charted time; the newest sessions define what is usual."""
 
     def rank_sessions(work: AttemptTable) -> TriageReport:
         wanted = AttemptFilter(until=asked.until)
@@ -218,7 +218,7 @@ def _pulls_that_need_care(desk: PageContext) -> tuple[BoardRow, ...]:
 
 
 def _report_due(desk: PageContext) -> DueReport | None:
-    """This asks git and installed agents, and may take a while; it is made anew every day."""
+    """Compute daily what is due; this runs git and installed agents, and may take a while."""
     now = datetime.now(UTC)
 
     def make_report() -> DueReport:
@@ -240,7 +240,7 @@ def _latest_attempt_lines(desk: PageContext, asked: TimeRange) -> tuple[AttemptL
 def compute_overview_numbers(
     desk: PageContext, everything: AttemptTable, asked: TimeRange, now: datetime
 ) -> OverviewNumbers:
-    """All that takes long."""
+    """Compute all slow parts of the page."""
     work = select_period(everything, asked)
     trends = compute_trends(work)
     glance = _compute_glance(desk, everything, asked, now)
@@ -311,7 +311,7 @@ def _compute_glance(
 
 
 def _charted_period(period: TimeRange, asked: TimeRange) -> TimeRange:
-    """The time that is asked for, else the month up to the end of the period."""
+    """Return the requested time range, by default the month up to the end of the period."""
     if asked.since is not None:
         return period
     assert period.until is not None
@@ -327,7 +327,7 @@ def note_sessions(
 
 
 def _split_newest_versions(work: AttemptTable) -> tuple[AttemptTable, int]:
-    """Attempts of the newest version of each variant, and how many others there are."""
+    """Return the attempts of the newest version of each variant, and the number of others."""
     digests = work.columns["variant"].tolist()
     tried = set(digests)
     newest = {one.name: key for key, one in work.variants.items() if key in tried}
@@ -337,12 +337,13 @@ def _split_newest_versions(work: AttemptTable) -> tuple[AttemptTable, int]:
 
 
 def _variant_metrics(work: AttemptTable) -> tuple[str, ...]:
-    """Where tasks have no check, what people would merge comes first."""
+    """Return the metrics of the table; `would-merge` comes first if tasks have no check."""
     return (REVIEW_SCORE, *VARIANT_METRICS) if REVIEW_SCORE in work.metrics else VARIANT_METRICS
 
 
 def _newest_verdict(desk: PageContext, work: AttemptTable) -> Verdict | None:
-    """The first variant against the others, where there is something to compare."""
+    """Compare the first variant with the others, in the newest experiment where that is
+    possible."""
     for experiment in desk.store.list_experiments():
         report = compare_tried_variants(work, experiment)
         if report is not None:
@@ -380,7 +381,7 @@ PAGES = (
 )
 
 
-# Settings and health: what holds here, how full the store is, and who may come in.
+# Settings and health: configuration, size of the store, and access.
 
 PLUGIN_KINDS: tuple[PluginKind, ...] = (
     "agents",
@@ -394,22 +395,22 @@ _URL_LOGIN = re.compile(r"://[^/@\s\"]{1,300}@")
 
 
 class HealthView(Record):
-    """How this server stands."""
+    """The state of this server."""
 
     version: str
     root: str
     store: str
-    """Where facts are kept, without a password."""
+    """Address of the store, without a password."""
     sandbox: str
-    """What confines agents on this machine, and what is not enforced."""
+    """The sandbox for agents on this machine, and what it does not enforce."""
     counts: dict[str, int]
     superseded: int | None
-    """Attempts with an earlier state of a session that was imported again; None until counted."""
+    """Attempts with an earlier version of a session that was imported again; None until counted."""
     plugins: dict[str, tuple[str, ...]]
-    """By kind, the names of what is installed."""
+    """Names of installed plug-ins by kind."""
     tokens: tuple[AccessToken, ...]
     settings: str
-    """As JSON, without what opens a door."""
+    """As JSON, without secrets."""
     groups: dict[str, dict[str, str]] = {}
     """The same by table of closeloop.toml: each key with its value."""
 
@@ -437,7 +438,7 @@ def health(desk: PageContext, asked: NoQuery) -> HealthView:
 
 
 def _group_settings(settings: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """By the name of the table, its keys with dots; those of no table have no name."""
+    """Return by table name its keys with dots; keys outside a table are under an empty name."""
     tables: dict[str, dict[str, str]] = {"": {}}
     for name, value in settings.items():
         if isinstance(value, dict):
@@ -462,7 +463,7 @@ def _setting_text(value: Any) -> str:
 
 
 def _hide_url_logins(text: str) -> str:
-    """Addresses without the name and password in them."""
+    """Remove user names and passwords from URLs in a text."""
     return _URL_LOGIN.sub("://", text)
 
 
@@ -478,7 +479,7 @@ HEALTH_PAGES = (
 )
 
 
-# What work costs: per merged pull request and passed task, by week, agent, model, repository.
+# Costs: per merged pull request and passed task, by week, agent, model and repository.
 
 
 MAX_ROWS = 12
@@ -486,37 +487,37 @@ MAX_COSTLIEST = 10
 
 
 class SessionCosts(Record):
-    """What one session costs, of those with a known cost."""
+    """The distribution of costs over sessions with a known cost."""
 
     priced: int
     median: float
     mean: float
     dearest: int
-    """A tenth of them, rounded up: those that cost most."""
+    """Number of the most expensive sessions: a tenth of all, rounded up."""
     dearest_share: float
-    """Of all that was spent, on those."""
+    """Their share of the total cost."""
 
 
 class CostNumbers(Record):
-    """What is counted over the attempts of a time."""
+    """Costs of the attempts in a time range."""
 
     attempts: int
     totals: tuple[FigureLine, ...]
-    """In all; per merged pull request and passed task; what failed and what was made again."""
+    """In total; per merged pull request and passed task; of failures and of repeated attempts."""
     unknown: int
-    """Attempts and earlier tries without a known cost: they are in no sum."""
+    """Attempts and earlier tries without a known cost; no sum includes them."""
     sides: tuple[FigureTable, ...]
-    """By week, agent, model and repository, the dearest first; weeks the newest first."""
+    """By week (newest first), agent, model and repository (most expensive first)."""
     use: UseByDay
     costliest: tuple[NotedSession, ...]
     session: SessionCosts | None = None
-    """None where no cost is known, or none is above zero."""
+    """None if no cost is known, or none is above zero."""
 
 
 class CostView(Record):
     asked: TimeRange
     numbers: CostNumbers | None
-    """None until they were counted the first time."""
+    """None until computed for the first time."""
     fresh: bool
 
 
@@ -550,7 +551,7 @@ def _compute_cost_numbers(
 
 
 def _name_repositories(use: UseByDay) -> UseByDay:
-    """Repositories by the last part of their addresses, as the tables beside the charts."""
+    """Name repositories by the last part of their addresses, as the tables beside the charts do."""
     points = tuple(
         msgspec.structs.replace(one, name=_name_repository(one.name))
         for one in use.cost.get("repo", ())
@@ -581,7 +582,7 @@ def _session_costs(work: AttemptTable) -> SessionCosts | None:
 
 
 def _order_groups(by: str, lines: tuple[FigureLine, ...]) -> list[str]:
-    """Weeks from the newest, all else from what cost most."""
+    """Return weeks from the newest, other groups from the most expensive."""
     totals = {
         line.figure.group[by]: line.figure.value or 0.0
         for line in lines

@@ -1,4 +1,4 @@
-"""Orchestrated plans: what waits for what, how each task went, and how often it was tried."""
+"""Orchestrated plans: dependencies, results of each task, and number of tries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from closeloop.records.orchestration import (
 from closeloop.records.record import Record
 from closeloop.web.page import NoQuery, Page, PageContext, find_or_404
 
-# Where the tasks of a plan stand in a picture: to the right of all that they wait for.
+# Layout of a plan's graph: a task is to the right of all tasks that it depends on.
 
 WIDTH, HEIGHT = 196, 58
 ACROSS, DOWN = 64, 18
@@ -38,7 +38,7 @@ class Box(Record):
 
 
 class Picture(Record):
-    """Boxes, and lines from what comes first to what waits for it."""
+    """Boxes, and lines from each task to those that depend on it."""
 
     width: int
     height: int
@@ -46,11 +46,11 @@ class Picture(Record):
     box_height: int = HEIGHT
     boxes: tuple[Box, ...]
     lines: tuple[str, ...]
-    """As paths of SVG."""
+    """SVG paths."""
 
 
 def draw_plan_graph(waits_for: Mapping[str, Sequence[str]]) -> Picture | None:
-    """None where there are too many tasks to be looked at."""
+    """Draw the dependency graph; None if there are too many tasks."""
     if not waits_for or len(waits_for) > MAX_BOXES:
         return None
     columns: dict[int, list[str]] = {}
@@ -79,7 +79,8 @@ def draw_plan_graph(waits_for: Mapping[str, Sequence[str]]) -> Picture | None:
 
 
 def task_depths(waits_for: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Steps from the beginning; whoever waits in a circle stays where it was first seen."""
+    """Return the longest distance of each task from a start; tasks in a cycle get at most the
+    number of tasks minus one."""
     depth_by_task = dict.fromkeys(waits_for, 0)
     for _ in waits_for:
         moved = {
@@ -108,21 +109,21 @@ PlanLineState = Literal["pass", "fail", "unscored", "running", "waiting"]
 
 class PlansView(Record):
     plans: tuple[OrchestrationRow, ...]
-    """The newest first."""
+    """Newest first."""
     under_way: tuple[str, ...]
-    """The ids of those that somebody carries out now."""
+    """Ids of plans that are running."""
     trend: PlanTrend
     fresh: bool
-    """False where the trend is still being computed, or is that of a moment ago."""
+    """False if the trend is being computed, or is a moment old."""
 
 
 class PlanAsked(Record):
     plan: str
-    """The id, or the beginning of it."""
+    """Id or a prefix of it."""
 
 
 class PlanLine(Record):
-    """One task of a plan, with all tries at it."""
+    """One task of a plan, with all tries."""
 
     part: SubtaskSpec
     depth: int
@@ -130,18 +131,18 @@ class PlanLine(Record):
     score: float | None
     tries: tuple[SubtaskTry, ...]
     why: str | None
-    """Why it has no verdict, or was not begun."""
+    """Why it has no verdict or was not started."""
 
 
 class PlanView(Record):
     plan: Orchestration
     under_way: bool
-    """Whether somebody carries it out now."""
+    """Whether it is running."""
     ending: OrchestrationResult | None
     grade: PlanGrade | None
     rates: PlanRates
     whole_failures: tuple[str, ...]
-    """What fails of all changes together, and because of whom."""
+    """Failures of all changes together, with the tasks that caused them."""
     lines: tuple[PlanLine, ...]
     picture: Picture | None
 
@@ -160,7 +161,7 @@ def plans(desk: PageContext, asked: NoQuery) -> PlansView:
 
 
 def list_running_plans(desk: PageContext) -> tuple[OrchestrationRow, ...]:
-    """Those that somebody carries out now."""
+    """Return the plans that are running."""
     under_way = desk.store.plans.running_plan_ids()
     return tuple(desk.store.plans.list_plans(MAX_PLANS, under_way)) if under_way else ()
 

@@ -1,4 +1,4 @@
-"""Pull requests by what deserves care, one with all that is known of it, and reports of checks."""
+"""Pull requests by need of attention, the page of one, and reports of checks."""
 
 from __future__ import annotations
 
@@ -28,59 +28,59 @@ MAX_PULLS = 100
 MAX_GROUPS = 30
 MAX_REPORTS = 20
 CALIBRATION_METRIC = "regression introduction rate"
-"""What a level of risk is held against."""
+"""Metric that risk levels are compared with."""
 
 
 class PullsAsked(TimeRange):
-    """Those that were open at some moment of the time that is asked for."""
+    """Pull requests that were open at some moment of the time range."""
 
     repo: str | None = None
     state: PullRequestState | None = None
     by: Literal["agents", "people"] | None = None
     q: str | None = None
-    """Only those whose title, number or author holds these words."""
+    """Show only those whose title, number or author contains these words."""
     sort: PullOrder = "care"
     risk_by: Literal["week", "repo", "user", "prompt"] = "week"
-    """How levels of risk are shown."""
+    """Dimension by which risk levels are shown."""
 
 
 class PullTotals(Record):
-    """What all pull requests of the list come to, those too that are not shown."""
+    """Totals over all pull requests of the list, including those not shown."""
 
     open: int
     merged: int
     reverted: int
     """Merged, and later reverted or fixed."""
     unreviewed: int
-    """Merged though no person but the author had looked; not counted where only git tells."""
+    """Merged without a review by another person; not counted if git is the only source."""
     cost_each: float | None
-    """The mean cost of the work behind a merged one, where it is known."""
+    """Mean cost of the work behind a merged one, if known."""
     costed: int
-    """Merged ones of which it is known."""
+    """Number of merged ones with a known cost."""
 
 
 class RiskView(Record):
-    """How risky changes were, and whether the levels mean anything."""
+    """The risk of changes, and whether the levels are calibrated."""
 
     levels: FigureTable
     calibration: FigureTable
-    """By level, of the changes that were completed those that broke something later."""
+    """By level, the share of completed changes that broke something later."""
 
 
 class PullsView(Record):
     asked: PullsAsked
     pulls: tuple[BoardRow, ...]
-    """What deserves care first, or as it was asked."""
+    """Those that need attention first, or in the requested order."""
     count: int
-    """All that are like that, those too that are not listed."""
+    """Number of all matching ones, including those not listed."""
     totals: PullTotals
     repos: tuple[str, ...]
     cut: bool
     """Whether there are more."""
     without_change: int
-    """Open ones whose diff is not stored, so that nobody is asked about them."""
+    """Open ones that cannot be reviewed here because their diff is not stored."""
     reports: tuple[ReportRow, ...]
-    """Checks of changes that are no pull request, the newest first."""
+    """Checks of changes that are no pull request, newest first."""
     risk: RiskView | None
     fresh: bool
 
@@ -149,7 +149,7 @@ def _compute_risk_view(work: AttemptTable, by: str) -> RiskView:
     )
 
 
-# One pull request: its diff, what the check said, its rounds, corrections and what was learned.
+# One pull request: its diff, check report, review rounds, corrections and learned rules.
 
 
 class PullAsked(Record):
@@ -160,16 +160,16 @@ class PullAsked(Record):
 class PullView(Record):
     pull: PullRequest
     board: BoardRow
-    """Risk, size, rounds and cost, and why it deserves care."""
+    """Risk, size, rounds and cost, and why it needs attention."""
     recorded: bool
-    """Whether there is a recording of the work behind it."""
+    """Whether a recording of the work behind it exists."""
     files: tuple[DiffFile, ...]
-    """Its diff; none where that is not stored."""
+    """Its diff; empty if not stored."""
     report: ReportShown | None
-    """What the last check of it said."""
+    """Its latest check report."""
     corrections: tuple[Correction, ...]
     rules: tuple[TeamRule, ...]
-    """What was learned from it."""
+    """Team rules learned from it."""
 
 
 def pull(desk: PageContext, asked: PullAsked) -> PullView:
@@ -226,7 +226,7 @@ PAGES = (
 )
 
 
-# One report of `closeloop check`, as it was kept.
+# One stored report of `closeloop check`.
 
 
 class ReportAsked(Record):
@@ -245,7 +245,7 @@ def report(desk: PageContext, asked: ReportAsked) -> ReportShown:
 
 
 def newest_attempt_report(desk: PageContext, attempt: str) -> ReportShown | None:
-    """What was last said of the change of an attempt, by its full id."""
+    """Return the latest check report on an attempt's change, by the attempt's full id."""
     rows = desk.store.reports.list_reports(1, attempt=attempt)
     return _load_report_view(desk, rows[0].number) if rows else None
 

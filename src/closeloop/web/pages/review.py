@@ -1,4 +1,4 @@
-"""The review queue: one item a screen, what others left beside it, a few questions, a verdict."""
+"""The review queue: one item per screen, other outputs beside it, a few questions, a verdict."""
 
 from __future__ import annotations
 
@@ -30,47 +30,48 @@ from closeloop.web.page import CachedValue, Page, PageContext, find_or_404
 
 MAX_TRACE_EVENTS = 400
 PACE_REVIEWS = 20
-"""How long the rest takes is told by so many of the last reviews."""
+"""Number of latest reviews from which the remaining time is estimated."""
 DOCUMENT_SUFFIXES = (".md", ".markdown", ".txt", ".rst")
 
 
 class ReviewAsked(Record):
     item: str = ""
-    """An attempt or a pull request, to answer for it again; the queue's next when not given."""
+    """An attempt or a pull request to review again; by default the next one in the queue."""
     caller: Annotated[str, Meta(extra_json_schema={"readOnly": True})] = ""
-    """Who reviews; the server says so, whatever the address does."""
+    """The reviewer's name; set by the server, whatever the URL says."""
     more: bool = False
     """Whether an answer was given that leaves a question open."""
 
 
 class OutputView(Record):
-    """What one attempt left, as the page shows it."""
+    """The output of one attempt, as the page shows it."""
 
     output: ReviewOutput
     asked: bool
-    """Whether it is the one that the questions are about."""
+    """Whether the questions are about this one."""
     files: tuple[DiffFile, ...]
     documents: dict[str, str]
-    """New files that are read and not run, by path: their text."""
+    """Text by path of new files that are documents, not code."""
 
 
 class ReviewView(Record):
     item: ReviewItem | None
-    """None where nothing waits for whoever asks."""
+    """None if nothing waits for this reviewer."""
     draft: HumanReview | None
-    """What they have answered of it already."""
+    """The reviewer's answers to it so far."""
     words: dict[str, str]
-    """The same by question."""
+    """The same, by question."""
     outputs: tuple[OutputView, ...]
     modes: tuple[str, ...]
     items: int
     reviewed: int
-    """Of the items that wait."""
+    """Number of items in the queue that somebody has reviewed."""
     seconds_left: float | None
-    """For the others, at the reviewer's own pace, else at everybody's; None before any review."""
+    """Estimate for the other items at the reviewer's own pace, else at everybody's; None before any
+    review."""
     reviewer: str
     named: bool
-    """Whether the item was asked for by name: it is nobody's turn then."""
+    """Whether the item was requested by name, outside the queue's order."""
     shown: Time
     incomplete: bool
     fresh: bool
@@ -116,7 +117,7 @@ def _estimate_seconds_left(done: list[HumanReview], reviewer: str, items: int) -
 
 
 def open_review_queue(desk: PageContext) -> tuple[ReviewQueue, bool]:
-    """The queue, with all that waits, and whether that is so now."""
+    """Return the queue with all waiting items, and whether it is current."""
     cached_items = _load_waiting_items(desk)
     queue = ReviewQueue(
         store=desk.store,
@@ -128,13 +129,13 @@ def open_review_queue(desk: PageContext) -> tuple[ReviewQueue, bool]:
 
 
 def count_unreviewed_items(desk: PageContext) -> int | None:
-    """How many items nobody has looked at; None until they were counted the first time."""
+    """Return the number of items without a review; None until counted for the first time."""
     cached_items = _load_waiting_items(desk)
     return cached_items.value[1] if cached_items.value else None
 
 
 def _load_waiting_items(desk: PageContext) -> CachedValue[tuple[tuple[str, ...], int]]:
-    """All that waits, which may be much, and how many of it nobody has looked at."""
+    """Return all waiting items, which may be many, and the number without a review."""
 
     def made() -> tuple[tuple[str, ...], int]:
         names = tuple(list_waiting_items(desk.store))
@@ -167,11 +168,11 @@ def _output_view(output: ReviewOutput, item: ReviewItem, asked: bool) -> OutputV
 class TraceAsked(Record):
     item: str
     label: str = ""
-    """Which of the attempts beside it; the item's own when not given."""
+    """Label of one of the other attempts beside it; by default the item's own."""
 
 
 class TraceView(Record):
-    """How an attempt came about, without the names of who made it."""
+    """The trace of an attempt, without the names of its agent and model."""
 
     events: tuple[EventView, ...]
     left_out: int

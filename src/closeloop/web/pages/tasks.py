@@ -31,31 +31,31 @@ class TaskLine(Record):
 
     id: str
     title: str
-    """The first line of the request; empty of a held-out task."""
+    """First line of the request; empty for a held-out task."""
     split: str
     state: str
-    """Proved, unproved, unchecked, or unknown before it was looked at."""
+    """Proved, unproved, unchecked, or unknown if not examined yet."""
     tags: tuple[str, ...]
     rate: Rate | None
-    """Of the scored attempts at it, those that passed; None of a held-out task."""
+    """Share of its scored attempts that passed; None for a held-out task."""
 
 
 class TasksView(Record):
-    """The tasks of dev; of those held out no more than how many there are."""
+    """The dev tasks; of held-out tasks only their number."""
 
     tasks: tuple[TaskLine, ...]
     more: int
     held_out: int
     fresh: bool = True
-    """False while the rates are counted anew."""
+    """False while the rates are recomputed."""
 
 
 class SetsView(Record):
-    """The sets in numbers, how far dev can be believed, and the ledger of looks."""
+    """Sizes of the sets, how reliable dev is, and the ledger of held-out runs."""
 
     sets: tuple[SetFacts, ...]
     held_out: HeldOutReport | None
-    """What the looks have shown; None before the first one."""
+    """Results of held-out runs; None before the first one."""
     looks: tuple[HeldOutRun, ...]
     run_as_dev: int
     """Held-out tasks that were run as dev tasks before they were sealed."""
@@ -67,7 +67,7 @@ class TaskAsked(Record):
 
 
 class TaskView(Record):
-    """One task: what is asked, how it is graded, its proof, and the attempts at it."""
+    """One task: its request, grading, proof, and attempts."""
 
     task: Task
     kinds: tuple[str, ...]
@@ -95,7 +95,7 @@ def tasks(desk: PageContext, asked: NoQuery) -> TasksView:
 
 
 def sets(desk: PageContext, asked: NoQuery) -> SetsView:
-    """This asks git, and may take a moment."""
+    """Return the view of the sets; this runs git and may take a moment."""
     all_tasks, now = list(_newest_tasks(desk).values()), datetime.now(UTC)
     facts = describe_sets(all_tasks, now)
     looks = desk.store.held_out.list_unsealings()
@@ -134,7 +134,7 @@ def task(desk: PageContext, asked: TaskAsked) -> TaskView:
 
 
 def _newest_tasks(desk: PageContext) -> dict[str, Task]:
-    """By id, each task as it was last said to be."""
+    """Return the latest definition of each task by id."""
     return {one.id: one for one in desk.store.numbers.load_tasks().values()}
 
 

@@ -1,4 +1,4 @@
-"""How far all of this can be trusted: rules on the team's own work, judges, coverage, held-out."""
+"""How reliable the results are: rules on the team's own work, judges, coverage, held-out tasks."""
 
 from __future__ import annotations
 
@@ -31,41 +31,42 @@ from closeloop.web.pages.metrics import load_score_summaries
 MAX_JUDGES = 30
 MAX_LOOKS = 20
 MIN_OWN_ATTEMPTS = 20
-"""From so many attempts on, a rule's precision on the team's own work says more than others'."""
+"""Attempts from which a rule's precision on the team's own work counts more than the published one.
+"""
 
 
 class RuleTrust(Record):
-    """One rule as it is set here, with how often it is right."""
+    """One rule with its settings here, and its precision."""
 
     rule: Rule
     enabled: bool
     thresholds: dict[str, float]
     gate: GateDecision | None
-    """Whether it may fail a build, and the reason; None where it is switched off."""
+    """Whether it may fail a build, with the reason; None if it is switched off."""
     own: Rate | None
-    """On this team's work: of the attempts whose findings people judged, those that were right."""
+    """On this team's work: share of the attempts with judged findings whose findings were right."""
     found: int
-    """Attempts and sessions here in which it found something."""
+    """Number of attempts and sessions here with findings of it."""
     quality: RuleQuality | None
-    """As published; None where it was never measured."""
+    """As published; None if never measured."""
 
 
 class RulesAsked(Record):
     q: Annotated[str, Meta(max_length=200)] = ""
-    """Only rules whose name or description holds this."""
+    """Show only rules whose name or description contains this."""
 
 
 class RulesView(Record):
-    """All rules, and where the numbers of their quality come from."""
+    """All rules, and the source of their quality metrics."""
 
     asked: RulesAsked
     rules: tuple[RuleTrust, ...]
     checks: tuple[Rule, ...]
-    """What is looked for in changes."""
+    """Rules that check changes."""
     date: str
     method: str
     reading: ReadingSummary
-    """Who read findings and whole sessions, and how far readers agree."""
+    """Who labelled findings and whole sessions, and how well the labellers agree."""
     reading_lines: tuple[str, ...]
     """The same in sentences."""
 
@@ -75,17 +76,17 @@ class JudgeLine(Record):
 
     judge: JudgeVersion
     calibration: Calibration | None
-    """None where nobody held it against people."""
+    """None if it was never compared with people."""
 
 
 class JudgesView(Record):
     judges: tuple[JudgeLine, ...]
-    """The newest first."""
+    """Newest first."""
     more: int
 
 
 class CoverageLine(Record):
-    """Of how much of the work something is known."""
+    """The number of attempts for which something is known."""
 
     name: str
     known: int
@@ -94,14 +95,14 @@ class CoverageLine(Record):
 
 class TrustView(Record):
     rules: tuple[RuleTrust, ...]
-    """Those that found something here or were judged here first."""
+    """Rules with findings or judged findings here first."""
     judged: int
-    """Rules of which people have judged findings here."""
+    """Number of rules with findings that people have judged here."""
     reading_lines: tuple[str, ...]
     judges: tuple[JudgeLine, ...]
     coverage: tuple[CoverageLine, ...]
     given: tuple[ScoreSummary, ...]
-    """Scores that people and judges gave."""
+    """Scores from people and judges."""
     held_out: HeldOutReport | None
     looks: tuple[HeldOutRun, ...]
     enough: int
@@ -137,7 +138,7 @@ def _is_wanted(rule: Rule, text: str) -> bool:
 
 
 def _list_rules(desk: PageContext) -> list[RuleTrust]:
-    """Every installed rule, by name."""
+    """Return every installed rule, by name."""
     configured = {one.detector.rule.name: one for one in desk.rulebook.chosen}
     installed = {str(one.rule.name): one.rule for one in plugins.load_plugins("detectors")}
     quality = quality_by_rule()
@@ -200,7 +201,7 @@ def trust(desk: PageContext, asked: NoQuery) -> TrustView:
 
 
 def count_coverage(work: AttemptTable) -> tuple[CoverageLine, ...]:
-    """Of the attempts and sessions that could have each thing, how many have it."""
+    """Count for each fact the attempts and sessions that could have it and those that do."""
     import numpy as np
 
     columns = work.columns
