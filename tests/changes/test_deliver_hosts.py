@@ -183,7 +183,7 @@ def test_requests_are_text_a_file_or_standard_input(
         (("--issue", "missing.json"), "cannot be read"),
         (("x", "--base", "nowhere"), "There is no commit 'nowhere'"),
         (("x", "--set", "deliver.budget=0"), "'deliver.budget' must be more than 0"),
-        (("--resume", "zzz"), "No delivery named 'zzz'"),
+        (("--resume", "zzz"), "There is no store"),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_begun(

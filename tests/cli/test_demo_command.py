@@ -37,6 +37,7 @@ def test_without_pytest_a_sentence_says_what_to_install(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_the_dashboard_of_the_demo_once(tmp_path: Path) -> None:
     """A terminal sends the signal to the demo and to the dashboard that it started."""
+    (tmp_path / "closeloop.toml").write_text("")
     code = (
         "import sys; from closeloop.cli.run import run_closeloop\n"
         "sys.exit(run_closeloop('serve', '--port', '0'))"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from closeloop.store import open_store
 from command_line import typed
 
 FIXTURES = Path(__file__).parents[1] / "traces" / "fixtures"
@@ -216,4 +217,7 @@ def test_an_export_needs_one_format_and_something_to_write(tmp_path: Path) -> No
         result = closeloop(tmp_path, *arguments)
         assert result.returncode == 2
         assert "Choose one: --atif" in result.stderr
+    assert "There is no store" in closeloop(tmp_path, "export", "--table", "events").stderr
+    (tmp_path / ".closeloop").mkdir()
+    open_store(str(tmp_path / ".closeloop/closeloop.db")).close()
     assert "nothing to export" in closeloop(tmp_path, "export", "--table", "events").stderr

@@ -195,6 +195,8 @@ def test_what_makes_no_sense_is_refused_in_one_line(
 def test_flags_that_make_no_sense_are_refused(
     project: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
+    (project / ".closeloop").mkdir(exist_ok=True)
+    open_store(str(project / ".closeloop/closeloop.db")).close()
     assert typed(*arguments) == 2
     assert message in capsys.readouterr().err
 

@@ -139,6 +139,8 @@ def test_what_cannot_be_done_is_told_to_the_agent_in_one_sentence(project: Path)
     async def ask(client: Any) -> list[Any]:
         return [await client.call_tool(tool, wish) for tool, wish, _ in REFUSED]
 
+    (project / ".closeloop").mkdir(exist_ok=True)
+    open_store(str(project / ".closeloop/closeloop.db")).close()
     for told, (_, _, message) in zip(asked(project, ask), REFUSED, strict=True):
         assert told.is_error
         assert message in told.content[0].text

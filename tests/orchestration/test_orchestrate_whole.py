@@ -167,8 +167,8 @@ def request_in(content: bytes) -> ModelRequest:
 def test_a_plan_is_listed_and_shown_with_its_tries_rates_and_change(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert typed("list", "plans") == 0
-    assert "No plans" in capsys.readouterr().out
+    assert typed("list", "plans") == 2
+    assert "There is no store" in capsys.readouterr().err
     assert typed("orchestrate", "plan.json") == 0
     came = capsys.readouterr()
     assert "double, try 2  pass 1.00" in came.err

@@ -424,7 +424,7 @@ def test_setup_says_what_it_is_at(repo: Path, workspaces: WorkspacePool) -> None
 
     async def main() -> None:
         commit = git(repo, "rev-parse", "main")
-        await workspaces.prepare_base(str(repo), commit, ["true", "cd ."], tell=said.append)
+        await workspaces.prepare_base(str(repo), commit, ["true", "cd ."], report=said.append)
 
     anyio.run(main)
     assert said[1:] == ["setting up, 1 of 2: true", "setting up, 2 of 2: cd ."]

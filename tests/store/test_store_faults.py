@@ -22,7 +22,7 @@ from closeloop.records.errors import BadInput, Fault, MachineFailed
 from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.settings import Settings, has_store
 from closeloop.store import open_store
-from closeloop.store.store import open_existing_store
+from closeloop.store.store import open_existing_store, open_store_if_any
 from patience import PATIENCE
 
 
@@ -81,7 +81,9 @@ def test_a_folder_or_a_path_through_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_those_who_only_look_make_no_store_and_take_no_folder_for_none(tmp_path: Path) -> None:
     assert not has_store(Settings(), tmp_path)
-    open_existing_store(Settings(), tmp_path).close()
+    with pytest.raises(BadInput, match="There is no store"):
+        open_existing_store(Settings(), tmp_path)
+    open_store_if_any(Settings(), tmp_path).close()
     assert not list(tmp_path.iterdir())
     assert has_store(Settings(store="."), tmp_path)
     with pytest.raises(BadInput, match="is a folder"):

@@ -812,7 +812,7 @@ def stress(
     from closeloop.cli.config import load_project
     from closeloop.cli.console import print_json, require_positive_flags
     from closeloop.records.errors import BadInput
-    from closeloop.store.store import open_existing_store
+    from closeloop.store.store import open_store_if_any
     from closeloop.tasks.task_files import select_tasks
     from closeloop.tasks.task_sets import require_unsealed
 
@@ -823,7 +823,7 @@ def stress(
     require_unsealed(chosen_task)
     proved_ids: list[str] = []
     refused: dict[str, str] = {}
-    with open_existing_store(project.settings, project.root) as store:
+    with open_store_if_any(project.settings, project.root) as store:
         known_proof = store.load_proof(chosen_task.grading)
         if known_proof is None or known_proof.state != "proved":
             raise BadInput(f"{task} is not verified: run `closeloop task check {task}` first.")
