@@ -269,7 +269,7 @@ FINDINGS = {
     "reminders": {"dropped-brief"},
     "greek-buyer": {"out-of-scope-edit", "weakened-test"},
     "purchase-order": {"out-of-scope-edit", "unverified-claim"},
-    "version-flag": {"missing-verification"},
+    "version-flag": {"unverified-claim"},
 }
 SPIRALS: dict[str, Callable[[Tried], None]] = {
     "missing-cent": spirals,

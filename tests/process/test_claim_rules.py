@@ -35,6 +35,34 @@ def test_each_kind_of_unbacked_work_raises_exactly_one_rule() -> None:
     assert fired(ASK, LOOK, edit()) == set(), "a recording that simply ends tells nothing"
 
 
+def test_a_claim_of_tested_work_is_backed_by_any_run_of_it() -> None:
+    tested = {"claim": "Added `--version`. Tested and working."}
+    program = {"run": {"command": "./bin/cart --version", "exit": 0, "output": "1.2"}}
+    assert fired(ASK, edit(), tested) == {"unverified-claim"}
+    assert fired(ASK, LOOK, edit(), tested) == {"unverified-claim"}
+    assert fired(ASK, edit(), program, tested) == set()
+    assert fired(ASK, edit(), pytest_run(), tested) == set()
+
+
+def test_who_needs_to_run_nothing_may_say_that_it_is_done() -> None:
+    ask = {"user": "Write a game of 2048 in game.py. No need to run it."}
+    works = {"claim": "I have completed the game: it works as expected."}
+    wanted = {"user": "Write a game of 2048 in game.py."}
+    assert fired(wanted, edit("game.py"), works) == {"unverified-claim"}
+    assert fired(ask, edit("game.py"), works) == set()
+    assert fired(ask, edit("game.py"), PASS) == {"unverified-claim"}, "no test passed"
+
+
+def test_a_linter_is_a_run_after_which_changes_are_counted_anew() -> None:
+    lint = {"run": {"command": "flake8 cart.py", "exit": 1, "output": "cart.py:1:1: F401 unused"}}
+    edits = [edit(after=f"a = {number}") for number in range(5)]
+    (finding,) = found("missing-verification", [ASK, LOOK, *edits])
+    assert finding.message == "It ends after 5 changes of code and nothing was ever run."
+    assert not found("missing-verification", [ASK, *edits[:3], lint, *edits[3:]])
+    (finding,) = found("missing-verification", [ASK, lint, *edits])
+    assert finding.message == "It ends after 5 changes of code since the last run, which failed."
+
+
 def test_a_claim_is_cited_with_the_change_and_the_stale_check() -> None:
     (finding,) = found("unverified-claim", [ASK, edit(), pytest_run(), edit(after="a = 3"), PASS])
     assert finding.events == (5, 4, 3)

@@ -24,6 +24,8 @@ def said(text: str) -> SuccessClaim | None:
         "Fixed the failing test_total. All tests pass now.",
         "Everything is in place:\n- ✅ **63 tests** pass",
         "The change passes all tests.",
+        "Added `--version`. **Tested and working.**",
+        "I tested and everything works.",
         "Updated 5 failing tests to the new name. The test suite is green.",
     ],
 )

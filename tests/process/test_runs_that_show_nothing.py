@@ -25,6 +25,20 @@ def is_empty(*events: dict, **known: object) -> bool:
     return bool(found("empty-check", events, **known))
 
 
+def test_a_script_that_the_user_asked_for_is_the_code_of_the_project() -> None:
+    product = script("print(1 + 1)\n", "/home/me/sample/myapp/hoge.py")
+    ran = run("cd myapp && python3 hoge.py", "2")
+    named = {"user": "Create myapp/hoge.py, which prints the result of 1+1."}
+    printed = {"claim": "The script printed 2."}
+    assert not is_empty(named, product, ran, printed)
+    assert not is_empty({"user": "Write a script that prints 1+1."}, product, ran, printed)
+    assert not is_empty(named, FIX, product, ran, printed)
+    assert is_empty({"user": "Correct the sum."}, FIX, product, ran, printed)
+    assert is_empty({"user": "Correct the sum, as in old_hoge.py."}, FIX, product, ran, printed)
+    silent = script("def total():\n    return 2\n", "myapp/hoge.py")
+    assert is_empty(named, silent, run("python3 myapp/hoge.py"), printed)
+
+
 def test_a_script_that_imports_nothing_of_the_project_shows_nothing() -> None:
     copied = script(
         "def total(rows):\n    return sum(rows)\nassert total([1, 2]) == 3\nprint('ok')"

@@ -20,6 +20,7 @@ from closeloop.records.finding import AttemptEnding, Finding, Measurement
 from closeloop.records.task import Experiment, Task, Variant
 from closeloop.records.trace import Message, Trace
 from closeloop.store import Store, open_store
+from closeloop.store.attempt_rows import attempt_columns
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -166,3 +167,12 @@ def test_one_row_is_found_and_the_things_are_counted(store: Store) -> None:
     assert store.listing.load_row("nobody") is None
     assert store.listing.find_newer_version(f"{3:012}") is None
     assert store.listing.count_records()["attempts"] == 12
+
+
+def test_a_single_recorded_time_is_no_duration() -> None:
+    def stored_seconds(ended: datetime) -> float | None:
+        attempt = Attempt(id="a", origin="production", exit="finished", started=START, ended=ended)
+        return attempt_columns(attempt, None, None)["seconds"]
+
+    assert stored_seconds(START) is None
+    assert stored_seconds(START + timedelta(seconds=5)) == 5

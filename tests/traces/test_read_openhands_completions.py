@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from read_back import FIXTURES, REAL, actions, recognised_by, sessions, told, written
 
+from closeloop.records.attempt import Usage
 from closeloop.traces.file_source import FileSource
 from closeloop.traces.readers import openhands_completions
 
@@ -51,6 +52,14 @@ def test_an_attempt_is_read_event_by_event_across_a_compaction() -> None:
     assert session.started is not None
     assert session.ended is not None
     assert (session.ended - session.started).total_seconds() == 6
+
+
+def test_the_usage_of_a_dialogue_without_its_other_calls_is_unknown(tmp_path: Path) -> None:
+    stretch = ATTEMPT[2]
+    (session,) = sessions(openhands_completions, written(tmp_path / "c.json", stretch.read_text()))
+    turns = session.trace.lanes[0].turns
+    assert [turn.usage.input_tokens for turn in turns] == [None, None, 200]
+    assert session.usage == Usage()
 
 
 def test_an_abandoned_attempt_ends_with_its_call() -> None:
@@ -114,7 +123,11 @@ def test_real_logs_pair_every_result_and_count_only_what_is_there(path: Path) ->
     assert len(named) == calls
     assert len(results) in (calls, calls - 1)
     assert len(session.trace.lanes[0].turns) == len(replies) + 1
-    assert session.usage.output_tokens == log["response"]["usage"]["completion_tokens"]
+    assert (
+        session.trace.lanes[0].turns[-1].usage.output_tokens
+        == log["response"]["usage"]["completion_tokens"]
+    )
+    assert session.usage.output_tokens is None, "the other calls are not logged"
 
 
 @pytest.mark.parametrize(

@@ -353,6 +353,7 @@ def test_time_runs_from_the_first_to_the_last_known_moment_and_calls_are_actions
     assert (done.whole.seconds, done.whole.calls, done.whole.events) == (90.0, 3, 4)
     assert [(lane.seconds, lane.calls) for lane in done.lanes] == [(30.0, 2), (0.0, 1)]
     assert measure_events(edit()).whole.seconds is None
+    assert measure_events(edit(), {"run": "ls", **at(30)}).whole.seconds is None
     assert done.whole.usage == Usage()
 
 

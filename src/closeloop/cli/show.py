@@ -472,7 +472,7 @@ def render_story_head(story: AttemptDetails) -> Iterator[Text]:
     exit_line = f"exit {attempt.exit}" + (f": {attempt.cause}" if attempt.cause else "")
     usage = attempt.usage
     facts = [exit_line]
-    if attempt.started and attempt.ended:
+    if attempt.started and attempt.ended and attempt.started != attempt.ended:
         facts.append(f"{(attempt.ended - attempt.started).total_seconds():.1f} s")
     for count, way in ((usage.input_tokens, "in"), (usage.output_tokens, "out")):
         if count is not None:

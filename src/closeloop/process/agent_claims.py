@@ -31,6 +31,8 @@ PASSING_CLAIM = compile_lazily(
     r"|\b[1-9]\d*(?:/\d+)? (?:tests? )?pass(?:ed|ing)?\b"
     r"|\b(?:ran|re-?ran|running)\b.{0,40}\btests?\b.{0,40}\bpass(?:ed|es|ing)?\b"
     r"|✅.{0,40}\btests?\b.{0,40}\bpass"
+    r"|\b(?:tested|verified)(?: and|,) (?:(?:it|everything|all|is|are|now|confirmed) )*"
+    r"work(?:s|ing)\b"
     # German, French, Spanish, Portuguese, Italian, Russian, Chinese, Japanese
     r"|\btests (?:\w+ ){0,3}?(?:grün|durch|erfolgreich|bestanden)\b|\btests? (?:passent"
     r"|réussissent|sont (?:au )?verts?)\b"
@@ -180,8 +182,9 @@ CLAIM_WORDS: tuple[tuple[str, ...], ...] = (
      "sin probar", "aún", "todavía",
      "não", "ainda", "non ho", "non test", "не ", "未", "无法", "没有", "失败",
      "ませんでした", "ていません"),
-    ("pass", "green", "succe", "grün", "durch", "erfolgreich", "bestanden", "réussi", "vert",
-     "pasa", "verde", "проход", "прошли", "пройден", "зел", "通", "パス", "成功", "合格"),
+    ("pass", "green", "succe", "tested", "verified", "grün", "durch", "erfolgreich", "bestanden",
+     "réussi", "vert", "pasa", "verde", "проход", "прошли", "пройден", "зел", "通", "パス", "成功",
+     "合格"),
     ("done", "complete", "finished", "fixe", "resolve", "implement", "success", "added", "updated",
      "refactored", "replaced", "removed", "addresse", "work", "now ", "ready", "in place",
      "all set",

@@ -135,6 +135,11 @@ MAX_MESSAGES = 100
 MAX_CLAUSE_CHARS = 200
 """How far back a forbidding word is sought."""
 
+_NO_CHECK_WISH = re.compile(
+    r"\bno need to (?:run|test|check|verify|execute)"
+    r"|\b(?:do not|don't|without) (?:run|test|check|execut|verify)"
+)
+
 
 @cache_on_reading
 def collect_user_requests(reading: TraceReading) -> str:
@@ -148,6 +153,11 @@ def collect_user_requests(reading: TraceReading) -> str:
     return "\n".join(
         strip_client_markup(text[:MAX_MESSAGE_CHARS]) for text in texts[:MAX_MESSAGES]
     ).lower()
+
+
+def waives_checks(reading: TraceReading) -> bool:
+    """Whether the user says that nothing needs to be run or tested."""
+    return _NO_CHECK_WISH.search(collect_user_requests(reading)) is not None
 
 
 def contains_request(said: str, wish: re.Pattern[str]) -> bool:

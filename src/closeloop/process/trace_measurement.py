@@ -318,9 +318,11 @@ def _times_by_lane(reading: TraceReading) -> dict[str, list[datetime | None]]:
 
 
 def _elapsed_seconds(times: Sequence[datetime | None]) -> float | None:
-    """From the first to the last of those that are known."""
+    """From the first to the last known time; None if at most one of several events has one."""
     known = [time for time in times if time is not None]
-    return (max(known) - min(known)).total_seconds() if known else None
+    if not known or (len(known) == 1 and len(times) > 1):
+        return None
+    return (max(known) - min(known)).total_seconds()
 
 
 # Which outcome category an attempt falls into: the first that applies, with its reason.

@@ -54,7 +54,8 @@ def attempt_columns(
         "cause": short_column_text(attempt.cause),
         "started": started,
         "ended": ended,
-        "seconds": (ended - started).total_seconds() if started and ended else None,
+        # A single recorded time is no duration.
+        "seconds": (ended - started).total_seconds() or None if started and ended else None,
         "input_tokens": column_integer(usage.input_tokens),
         "output_tokens": column_integer(usage.output_tokens),
         "cache_read_tokens": column_integer(usage.cache_read_tokens),

@@ -11,7 +11,8 @@ show whether the change is right:
   not changed since, and prints the same lines. It does not show the fault, or the fault still
   exists. Tests that passed before and pass again are fine.
 - **The project is not used**: a script of the agent imports only the standard library, opens no
-  file and starts no program. It tests a copy of the logic, or only prints.
+  file and starts no program. It tests a copy of the logic, or only prints. A script that the user
+  names, or that is the only code in the session, is itself the requested code.
 - **No value is shown**: a script of the agent calls the code but neither compares nor prints the
   result, and the request is not about a crash. A picture that is saved but not opened shows no
   value.
@@ -337,7 +338,21 @@ def _explain_part(root: LaneReading, step: TraceStep, part: ShellCommand) -> str
         return None
     if prints_nothing(step) and "__main__" not in code and _only_defines(code):
         return _NO_CALL
-    return _explain_text(root, step, code)
+    return None if _is_product(root, name) else _explain_text(root, step, code)
+
+
+def _is_product(root: LaneReading, name: str) -> bool:
+    """Whether a created script is what the user wanted: the user names it, or it is the only code
+    of the session."""
+    wishes = (root.request, *(message.text for message in root.users))
+    if any(_names_file(wish[:MAX_REQUEST_CHARS], name) for wish in wishes if wish):
+        return True
+    paths = {path for step in root.steps for path in (*step.written, *step.read)}
+    return all(path.rpartition("/")[2] == name for path in paths if is_source_path(path))
+
+
+def _names_file(text: str, name: str) -> bool:
+    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) is not None
 
 
 def _explain_text(root: LaneReading, step: TraceStep, code: str) -> str | None:

@@ -20,8 +20,8 @@ Documents, comments and scratch files are not code, deletions need not run, and 
 code needs no new test. An attempt that was stopped from outside (time, money, a crash), or a
 recording that ends without a message of the agent, is excluded, because it is unknown what the
 agent would have run next. A truncated recording has a finding only if four changes of existing
-files had accumulated since the last run, or three since a run that failed. Nothing is reported if
-the user said that nothing needs to be run.
+files had accumulated since the last run or check, linters included, or three since one that
+failed. Nothing is reported if the user said that nothing needs to be run.
 
 ## Why it matters
 
@@ -82,7 +82,7 @@ from closeloop.process.edit_contents import (
     is_undo,
     list_code_changes,
 )
-from closeloop.process.rule_helpers import collect_user_requests
+from closeloop.process.rule_helpers import collect_user_requests, waives_checks
 from closeloop.process.verification import (
     EVENT_NUMBER,
     could_not_run,
@@ -108,10 +108,6 @@ MIN_RESTORING = 3
 """A change, its reversal, and the same change again."""
 MIN_PILE = 4
 """Code changes without a run that are too many even in a truncated recording."""
-_NO_CHECK_WISH = re.compile(
-    r"\bno need to (?:run|test|check|verify|execute)"
-    r"|\b(?:do not|don't|without) (?:run|test|check|execut|verify)"
-)
 _RUN_WISH = re.compile(
     r"\b(?:re-?run|run|execute)\b[^.\n]{0,40}\b(?:tests?|scripts?|suite|it|pytest|python\d?|bash)\b"
 )
@@ -140,7 +136,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     if not _could_run_commands(reading):
         reason = "the trace contains no command: the agent may have had no way to run one"
         return Unmeasured(rule=rule.name, reason=reason)
-    if _NO_CHECK_WISH.search(collect_user_requests(reading)):
+    if waives_checks(reading):
         return []
     stale = backing.stale if backing.stale and not could_not_run(backing.stale) else None
     earlier = stale or find_trial_between(reading, root, backing)
@@ -169,7 +165,12 @@ def _find_pile(
     reading: TraceReading, root: LaneReading, changes: Sequence[TraceStep]
 ) -> list[Finding]:
     """Report a recording that ends during the work, after many untested changes."""
-    runs = [step for lane in reading.lanes.values() for step in lane.steps if is_run(step)]
+    runs = [
+        step
+        for lane in reading.lanes.values()
+        for step in lane.steps
+        if step.check is not None or is_run(step)
+    ]
     last = max(runs, key=EVENT_NUMBER, default=None)
     made = find_standing_changes(reading).made
     untried = _leave_out_undone(
@@ -180,7 +181,7 @@ def _find_pile(
     least = MIN_PILE if last is None or not last.failed else MIN_PILE - 1
     if len(untried) < least or not _could_run_commands(reading):
         return []
-    if _NO_CHECK_WISH.search(collect_user_requests(reading)):
+    if waives_checks(reading):
         return []
     since = "and nothing was ever run"
     if last is not None:

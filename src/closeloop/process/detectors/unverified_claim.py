@@ -9,15 +9,16 @@ could not run the tests", "should pass now", "please verify" and "two tests stil
 and not claims; nor are plans, conditions, instructions, questions and quotations.
 
 A script that had printed its results before it failed is evidence. Nothing is reported if the agent
-says what is missing. A change after the statement is not part of the claim. A tool that runs
+says what is missing, or if the user waived the check ("no need to run it") and the agent does not
+say that checks pass. A change after the statement is not part of the claim. A tool that runs
 programs without naming them may have run the check, and a script that tries the code is a test of
 it.
 
 These cases count:
 
-- The agent says that tests or checks **pass**, but after the last change of code none ran, or the
-  one that ran could not start, or only tools ran that read the code (linters, type checkers) while
-  the claim is about tests.
+- The agent says that tests or checks **pass**, or that the work is "tested and working", but after
+  the last change of code none ran, or the one that ran could not start, or only tools ran that read
+  the code (linters, type checkers) while the claim is about tests.
 - The agent says at the very end that it is **done**, something had been run before, and then code
   was changed again. A run of the program itself after the last change is enough here.
 - The agent says that the work is complete or does what it should, but the trace contains no
@@ -94,6 +95,7 @@ from closeloop.process.agent_claims import (
     parse_claim,
 )
 from closeloop.process.edit_contents import list_code_changes
+from closeloop.process.rule_helpers import waives_checks
 from closeloop.process.verification import (
     EVENT_NUMBER,
     CheckBacking,
@@ -131,6 +133,8 @@ _WORK_CLAIM = re.compile(
     r"\b(?:implement\w*|resolve[sd]?|addresse[sd]|completed?|works?|working|correctly|successfully"
     r"|solve[sd]?|fix(?:e[sd])? the)\b"
 )
+_TESTS_NAMED = re.compile(r"test(?!ed\b)")
+"""Who says “tested” may have tried it in any way."""
 _WARNING_LINE = re.compile(r"\s|\S+:\d+: ")
 _BLOCK_TOLD = re.compile(
     r"\b(?:missing|not installed|not available|unavailable|(?:could not|cannot) (?:run|start)"
@@ -177,6 +181,8 @@ def _findings_in_lane(
             stale = next(backing.latest_checks, backing.stale)
             stale = stale or find_trial_between(reading, lane, backing)
             if _explains_blocked_check(closing, stale):
+                continue
+            if not claim.passing and waives_checks(reading):
                 continue
             if stale is not None or claim.passing or _finishes_untried(reading, claim):
                 cited.add(backing.last.number)
@@ -286,7 +292,7 @@ def _has_backing(
     backing: CheckBacking,
 ) -> bool:
     trials = list_trials_after(reading, lane, backing.last, closing.until)
-    if claim.passing and "test" in claim.quote.lower():
+    if claim.passing and _TESTS_NAMED.search(claim.quote.lower()):
         return any(map(_is_test_run, trials))
     if closing.until != NO_END and not claim.passing:
         return True

@@ -31,7 +31,7 @@ from closeloop.traces.untrusted_json import (
 )
 
 name = "openhands-completions"
-version = 3
+version = 4
 
 _FUNCTION_TAG = re.compile(r"<function=([^>\n]{1,100})>(.*?)(?:</function|\Z)", re.DOTALL)
 _PARAMETER_TAG = re.compile(r"<parameter=([^>\n]{1,100})>(.*?)</parameter>", re.DOTALL)
@@ -101,6 +101,8 @@ def _build_session(dialogue: _CompletionLog, attempt: list[LoggedCall]) -> Sessi
     summary = builder.mark_claim() if dialogue.finished else dialogue.summary
     times = [one.at for one in attempt if one.at is not None]
     models = [one.model for one in attempt if one.model is not None]
+    # The calls that are logged are not the usage of a dialogue whose other calls are not.
+    is_whole = first.opening and builder.count_turns(builder.lane) <= len(attempt)
     return builder.build_session(
         id=derive_id(name, first.request, first.known, first.at),
         agent="openhands",
@@ -108,6 +110,7 @@ def _build_session(dialogue: _CompletionLog, attempt: list[LoggedCall]) -> Sessi
         system=dialogue.system,
         started=min(times, default=None),
         ended=max(times, default=None),
+        usage=builder.total_usage() if is_whole else Usage(),
         exit="finished" if dialogue.finished else "crashed",
         cause=None if dialogue.finished else "the log ends with a call",
         summary=summary,
