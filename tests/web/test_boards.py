@@ -24,6 +24,7 @@ from closeloop.web.app import build_web_app
 from closeloop.web.page import PageContext
 from closeloop.web.pages.compare import CompareView, Repeat, most_different
 from closeloop.web.pages.experiments import ExperimentsView, ExperimentView
+from closeloop.web.pages.metrics import TriageView
 from closeloop.web.pages.overview import OverviewView
 from closeloop.web.pages.plans import draw_plan_graph, task_depths
 from closeloop.web.pages.review import ReviewView
@@ -170,13 +171,19 @@ def test_the_overview_says_which_is_better_and_what_is_under_way(client: TestCli
     assert "31 of 32" in text
 
 
-def test_the_overview_of_old_sessions_ranks_those_that_it_charts() -> None:
-    """Imported recordings end months ago: the week is their last one, and so is what failed."""
+def test_the_overview_of_old_sessions_counts_all_of_them() -> None:
+    """Imported recordings end months ago: all numbers cover what the picker says, all time."""
     with open_store(":memory:") as store:
         fill(store)
         with served(store) as client:
             view = read(client, "/api/overview", OverviewView)
-            assert view.numbers.glance.label.startswith("The week up to")
+            assert view.numbers.glance.label == "All time"
+            since = read(client, "/api/overview?since=2020-01-01", OverviewView)
+            assert view.numbers.glance.period.sessions == 4
+            assert since.numbers.glance.period.sessions == 4
+            assert sum(point.value for point in view.numbers.glance.use.sessions) == 4
+            ranked = read(client, "/api/triage", TriageView)
+            assert view.look_first.total == ranked.total
             assert [one.attempt for one in view.look_first.sessions] == [LONG]
             assert "Sessions, most likely failures first" in client.get("/").text
 
