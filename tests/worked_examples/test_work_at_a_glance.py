@@ -76,6 +76,11 @@ def test_without_a_start_the_period_begins_with_the_first_session_or_merge(store
     assert period == TimeRange(since=ago(600), until=NOW)
     whole = total_period(work, merged, period)
     assert (whole.sessions, whole.cost, whole.merged) == (2, 2.0, 1)
+    store.save_attempt(
+        AttemptResult(attempt=Attempt(id="undated", origin="production", exit="finished"))
+    )
+    assert total_period(loaded(store), merged, period).sessions == 2
+    assert total_period(loaded(store), merged, period, undated=True).sessions == 3
     week = TimeRange(since=ago(7))
     assert choose_period(work, merged, week, NOW) == TimeRange(since=ago(7), until=NOW)
     assert choose_period(loaded(store).select_rows(set()), [], TimeRange(), NOW).since == NOW

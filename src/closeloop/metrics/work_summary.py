@@ -162,14 +162,18 @@ def period_before(period: TimeRange) -> TimeRange:
 
 
 def total_period(
-    work: AttemptTable, merged: Sequence[PricedPull], period: TimeRange
+    work: AttemptTable, merged: Sequence[PricedPull], period: TimeRange, *, undated: bool = False
 ) -> PeriodTotals:
+    """Sum the work in a period, if `undated` with the sessions whose time is unknown."""
     import numpy as np
 
     assert period.since is not None
     assert period.until is not None
     since, until = period.since, period.until
-    inside = _is_inside(work, period) & is_recorded(work.columns)
+    inside = _is_inside(work, period)
+    if undated:
+        inside = inside | np.isnan(work.columns["started"])
+    inside = inside & is_recorded(work.columns)
     costs = total_cost_values(work.columns)[inside]
     ended = [one for one in merged if since <= one.merged < until]
     known = [one.cost for one in ended if one.cost is not None]

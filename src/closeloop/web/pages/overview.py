@@ -289,7 +289,7 @@ def _compute_glance(
     pushes = compute_trends(chosen, (), (FIRST_PUSH_METRIC,), weeks=1).courses
     return WorkGlance(
         label="All time" if asked == TimeRange() else "In this time range",
-        period=total_period(work, merged, period),
+        period=total_period(work, merged, period, undated=asked == TimeRange()),
         before=total_period(work, merged, period_before(period)),
         use=sum_use_by_day(work, asked if asked.since is None else period),
         first_push=build_trend_points(pushes),
