@@ -201,6 +201,16 @@ def test_computed_outcomes_are_not_called_given_by_people(client: TestClient) ->
     assert "completed, given by people" not in client.get("/trust").text
 
 
+def test_a_task_that_was_never_checked_is_unchecked_everywhere(client: TestClient) -> None:
+    states = [one["state"] for one in client.get("/api/tasks").json()["tasks"]]
+    page = client.get("/tasks").text
+    unchecked = sum(one in ("unchecked", "unknown") for one in states)
+    assert unchecked
+    assert f'<span class="big">{unchecked}</span> unchecked' in page
+    assert f'<span class="big">{states.count("unproved")}</span> not verified' in page
+    assert "not checked" not in page
+
+
 def test_a_gate_set_by_the_team_says_so_on_the_page() -> None:
     settings = Settings(rules={"spiral": {"gates": True}})
     with open_store(":memory:") as store:
