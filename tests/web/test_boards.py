@@ -211,6 +211,19 @@ def test_a_task_that_was_never_checked_is_unchecked_everywhere(client: TestClien
     assert "not checked" not in page
 
 
+def test_metrics_of_a_comparison_are_grouped_by_what_they_show(client: TestClient) -> None:
+    page = client.get(TWO).text
+    view = read(client, f"/api{TWO}", CompareView)
+    words = [one.word for one in view.pairs[0].versus.secondary]
+    unclear = words.count("no clear difference")
+    assert 0 < unclear < len(words)
+    assert f"{len(words) - unclear} metrics with a clear difference" in page
+    assert f"{unclear} metrics without a clear difference" in page
+    unclear_part = page[page.index("without a clear difference") :]
+    assert unclear_part.count("<td>no clear difference</td>") == unclear
+    assert '<option value="resolved" selected>pass rate</option>' in page
+
+
 def test_a_gate_set_by_the_team_says_so_on_the_page() -> None:
     settings = Settings(rules={"spiral": {"gates": True}})
     with open_store(":memory:") as store:
