@@ -169,6 +169,13 @@ def test_who_read_what_is_said_in_sentences() -> None:
     ]
 
 
+def test_findings_that_only_models_read_say_so() -> None:
+    summary = summarise_readings([verdict(reader="bob", by="model")], VERSIONS)
+    assert describe_readings(summary) == [
+        "1 finding on real sessions read by 1 model, by no person."
+    ]
+
+
 def test_each_reader_is_told_for_itself_whatever_the_version() -> None:
     lines = [verdict("right", version=1, session=str(n)) for n in range(3)]
     lines += [verdict("wrong", version=1, session="2", reader="bob")]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import small_project
 from closeloop.metrics.held_out_runs import (
@@ -16,7 +17,13 @@ from closeloop.metrics.held_out_runs import (
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import HeldOutRun
 from closeloop.records.task import Acceptance, Task
-from closeloop.tasks.task_sets import choose_held_out, describe_sets, visible_tasks
+from closeloop.tasks.task_sets import (
+    SetFacts,
+    choose_held_out,
+    describe_sets,
+    find_renewable_age,
+    visible_tasks,
+)
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 
@@ -90,6 +97,15 @@ def test_a_task_without_a_check_is_not_held_out():
     sealed = [Task(id="b", prompt="b", split="held-out")]
     with pytest.raises(BadInput, match="has no check"):
         visible_tasks(sealed, named=False, held_out=True, reason="so")
+
+
+def test_old_tasks_are_to_be_renewed_only_where_newer_commits_can_be_mined():
+    """The sample project of the demo has no recent commits: its age is no reason to mine."""
+    dev = SetFacts(name="dev", tasks=9, areas={}, tags={}, median_days=820.0)
+    assert find_renewable_age([dev]) is None
+    held = replace(dev, name="held-out", median_days=100.0, uncovered=0.5)
+    assert find_renewable_age([dev, held]) == 100.0
+    assert find_renewable_age([replace(dev, uncovered=0.0), held]) == 820.0
 
 
 def test_looks_are_counted_by_change_and_not_by_run():

@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 
 from closeloop.records.experiment_plan import GateReport, MetricDifference
 from closeloop.records.orchestration import Orchestration, SubtaskSpec
+from closeloop.records.settings import Settings
 from closeloop.records.task import Task
 from closeloop.records.team_rules import RepeatedRemark, TeamRule
 from closeloop.store import Store, open_store
@@ -24,9 +25,11 @@ from closeloop.web.app import build_web_app
 from closeloop.web.page import PageContext
 from closeloop.web.pages.compare import CompareView, Repeat, most_different
 from closeloop.web.pages.experiments import ExperimentsView, ExperimentView
+from closeloop.web.pages.metrics import ScoresView, TriageView
 from closeloop.web.pages.overview import OverviewView
 from closeloop.web.pages.plans import draw_plan_graph, task_depths
 from closeloop.web.pages.review import ReviewView
+from closeloop.web.pages.trust import TrustView
 from closeloop.web.render import format_week, name_side, pull_request_link
 
 HERE = "http://127.0.0.1:4318"
@@ -67,9 +70,9 @@ READ = (
 )
 
 
-def served(store: Store) -> TestClient:
+def served(store: Store, settings: Settings | None = None) -> TestClient:
     """Pages wait until all is counted, so that a slow machine shows the same."""
-    desk = PageContext(store)
+    desk = PageContext(store, settings or Settings())
     desk.metric_cache.patience = None
     return TestClient(build_web_app(store, token=None, desk=desk), base_url=HERE, headers=HTML)
 
@@ -170,15 +173,67 @@ def test_the_overview_says_which_is_better_and_what_is_under_way(client: TestCli
     assert "31 of 32" in text
 
 
-def test_the_overview_of_old_sessions_ranks_those_that_it_charts() -> None:
-    """Imported recordings end months ago: the week is their last one, and so is what failed."""
+def test_the_overview_of_old_sessions_counts_all_of_them() -> None:
+    """Imported recordings end months ago: all numbers cover what the picker says, all time."""
     with open_store(":memory:") as store:
         fill(store)
         with served(store) as client:
             view = read(client, "/api/overview", OverviewView)
-            assert view.numbers.glance.label.startswith("The week up to")
+            assert view.numbers.glance.label == "All time"
+            since = read(client, "/api/overview?since=2020-01-01", OverviewView)
+            assert view.numbers.glance.period.sessions == view.numbers.attempts == 5
+            assert "Charts: without 1 session of unknown time." in client.get("/").text
+            assert since.numbers.glance.period.sessions == 4
+            assert sum(point.value for point in view.numbers.glance.use.sessions) == 4
+            ranked = read(client, "/api/triage", TriageView)
+            assert view.look_first.total == ranked.total
             assert [one.attempt for one in view.look_first.sessions] == [LONG]
             assert "Sessions, most likely failures first" in client.get("/").text
+
+
+def test_computed_outcomes_are_not_called_given_by_people(client: TestClient) -> None:
+    """Nobody has scored anything: completion and regressions come from grades and deliveries."""
+    scores = read(client, "/api/scores", ScoresView).scores
+    assert "completed" in {one.definition.name for one in scores if one.source == "person"}
+    assert all(one.last for one in read(client, "/api/trust", TrustView).given)
+    page = client.get("/scores").text
+    assert page.index("From outcomes") < page.index("<strong>completed</strong>")
+    assert "completed, given by people" not in client.get("/trust").text
+
+
+def test_a_task_that_was_never_checked_is_unchecked_everywhere(client: TestClient) -> None:
+    states = [one["state"] for one in client.get("/api/tasks").json()["tasks"]]
+    page = client.get("/tasks").text
+    unchecked = sum(one in ("unchecked", "unknown") for one in states)
+    assert unchecked
+    assert f'<span class="big">{unchecked}</span> unchecked' in page
+    assert f'<span class="big">{states.count("unproved")}</span> not verified' in page
+    assert "not checked" not in page
+
+
+def test_metrics_of_a_comparison_are_grouped_by_what_they_show(client: TestClient) -> None:
+    page = client.get(TWO).text
+    view = read(client, f"/api{TWO}", CompareView)
+    words = [one.word for one in view.pairs[0].versus.secondary]
+    unclear = words.count("no clear difference")
+    assert 0 < unclear < len(words)
+    assert f"{len(words) - unclear} metrics with a clear difference" in page
+    assert f"{unclear} metrics without a clear difference" in page
+    unclear_part = page[page.index("without a clear difference") :]
+    assert unclear_part.count("<td>no clear difference</td>") == unclear
+    assert '<option value="resolved" selected>pass rate</option>' in page
+
+
+def test_a_gate_set_by_the_team_says_so_on_the_page() -> None:
+    settings = Settings(rules={"spiral": {"gates": True}})
+    with open_store(":memory:") as store:
+        fill(store)
+        with served(store, settings) as client:
+            page = client.get("/trust").text
+    row = page[page.index("/rules#spiral") :].split("</tr>")[0]
+    assert ">fail a build<" in row
+    assert "set in closeloop.toml</div>" in row
+    assert page.count("set in closeloop.toml</div>") == 1
 
 
 def test_a_comparison_shows_the_attempts_behind_its_dots(client: TestClient) -> None:

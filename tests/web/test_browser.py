@@ -270,6 +270,26 @@ def test_no_page_is_wider_than_the_window(open_page: OpenPage, address: str) -> 
             assert over <= 0, f"{path} at {width}"
 
 
+def test_dates_and_badges_of_the_list_are_whole(open_page: OpenPage, address: str) -> None:
+    page = open_page()
+    page.goto(f"{address}/attempts")
+    page.locator("table.sessions td.found").evaluate_all(
+        'all => all.forEach(one => one.innerHTML = \'<a class="chip rule">missing-verification</a>'
+        ' <a class="chip rule">pressed-on-after-failed-edit</a>\')'
+    )
+    for width in (900, 1300, 1450, 1700):
+        page.set_viewport_size({"width": width, "height": 900})
+        wrapped = page.locator("table.sessions time").evaluate_all(
+            "all => all.filter(one => one.getClientRects().length > 1).length"
+        )
+        cut = page.locator("table.sessions .found .chip").evaluate_all(
+            "all => all.filter(one => one.scrollWidth > one.clientWidth + 1"
+            " || one.getBoundingClientRect().right > "
+            "one.closest('td').getBoundingClientRect().right).length"
+        )
+        assert (wrapped, cut) == (0, 0), width
+
+
 def test_nothing_that_an_agent_wrote_runs(
     open_page: OpenPage, serve: Serve, tmp_path: Path
 ) -> None:

@@ -277,7 +277,8 @@ def test_the_facts_of_a_handoff_stand_beside_its_score(client: TestClient) -> No
     [one] = client.get(f"/api/attempts/{HANDOFF}").json()["handoffs"]
     assert (one["event"], one.get("arrived"), one["lost"]) == (2, None, [FACT])
     text = client.get(f"/attempts/{HANDOFF}").text
-    assert "0 arrived, 1 lost" in text
+    assert "0 of 1 needed fact in the brief" in text
+    assert "Needed facts in the brief, briefs that the sub-agent understood" in text
     assert FACT in text
 
 

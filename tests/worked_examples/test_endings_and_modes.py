@@ -91,6 +91,18 @@ def test_a_name_that_a_failing_test_misses_and_nothing_has_is_a_hallucinated_api
     assert modes(grade=grade("fail")) == []
 
 
+def test_reasons_from_grades_claim_no_more_than_the_grade_shows() -> None:
+    """A file of the reference need not be changed; a missing name is one that the change uses."""
+    task = Task(id="t", prompt="", reference=PATCH)
+    graded = grade("fail", missing_names=("clean",))
+    reading = read_events({"user": "Mend it"}, edit("src/other.py"), task=task, grade=graded)
+    assert {tag.mode: tag.reason for tag in tag_failure_modes(reading, [])} == {
+        "hallucinated API": "A failing test shows that `clean`, a name that the change uses, "
+        "does not exist.",
+        "context blindness": "The reference changes src/cart.py, which the agent never opened.",
+    }
+
+
 def test_a_mode_is_examined_by_rules_that_could_look_and_by_grades_that_can_tell() -> None:
     """Of the grade: scope creep needs a declared scope, silent regression tests that passed before,
     hallucinated API a search, context blindness a reference. One rule of two could not look.

@@ -58,8 +58,6 @@ def test_a_week_stands_beside_the_week_before(store: Store) -> None:
         PricedPull(merged=ago(8), cost=4.0),
     ]
     work = loaded(store)
-    period = choose_period(work, TimeRange(), NOW + timedelta(seconds=1))
-    assert period.since == ago(7) + timedelta(seconds=1)
     period = TimeRange(since=ago(7), until=NOW + timedelta(seconds=1))
     week = total_period(work, merged, period)
     assert (week.sessions, week.cost, week.unknown_cost) == (3, 3.0, 1)
@@ -68,12 +66,24 @@ def test_a_week_stands_beside_the_week_before(store: Store) -> None:
     assert (before.sessions, before.cost, before.merged, before.cost_per_merged) == (1, 6.0, 1, 4.0)
 
 
-def test_of_work_that_is_long_ago_the_last_week_is_shown(store: Store) -> None:
-    """The last session began on 2026-10-01 at noon: the week ends with that day."""
-    add_attempt(store, None, None, None, started=datetime(2026, 10, 1, 12, tzinfo=UTC))
-    period = choose_period(loaded(store), TimeRange(), NOW)
-    assert period.until == datetime(2026, 10, 2, tzinfo=UTC)
-    assert period.since == datetime(2026, 9, 25, tzinfo=UTC)
+def test_without_a_start_the_period_begins_with_the_first_session_or_merge(store: Store) -> None:
+    """Sessions 500 and 2 days ago, and a pull request merged 600 days ago: all of them count."""
+    for days in (500, 2):
+        add_attempt(store, None, None, None, started=ago(days), cost=1.0)
+    work, merged = loaded(store), [PricedPull(merged=ago(600), cost=2.0)]
+    assert choose_period(work, [], TimeRange(), NOW) == TimeRange(since=ago(500), until=NOW)
+    period = choose_period(work, merged, TimeRange(), NOW)
+    assert period == TimeRange(since=ago(600), until=NOW)
+    whole = total_period(work, merged, period)
+    assert (whole.sessions, whole.cost, whole.merged) == (2, 2.0, 1)
+    store.save_attempt(
+        AttemptResult(attempt=Attempt(id="undated", origin="production", exit="finished"))
+    )
+    assert total_period(loaded(store), merged, period).sessions == 2
+    assert total_period(loaded(store), merged, period, undated=True).sessions == 3
+    week = TimeRange(since=ago(7))
+    assert choose_period(work, merged, week, NOW) == TimeRange(since=ago(7), until=NOW)
+    assert choose_period(loaded(store).select_rows(set()), [], TimeRange(), NOW).since == NOW
 
 
 def test_use_is_summed_by_day_and_tokens_of_the_cache_stand_apart(store: Store) -> None:

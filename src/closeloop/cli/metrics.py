@@ -656,7 +656,7 @@ def render_scores(summaries: Sequence[ScoreSummary]) -> Iterator[RenderableType]
         definition = one.definition
         table.add_row(
             Text(make_visible(definition.name)),
-            one.source,
+            "outcome" if one.source == "person" and one.last is None else one.source,
             f"{definition.kind}, {definition.unit}" if definition.unit else definition.kind,
             definition.better or "–",
             f"{one.attempts:,}",

@@ -628,6 +628,12 @@ def render_handoff_facts(handoffs: Sequence[HandoffFacts], *, full: bool) -> Ite
             None: "",
         }[one.understood]
         title = f"  handoff #{one.event} to {one.child or 'a sub-agent'}{understood}"
+        for kept, left_out, words in (
+            (one.arrived, one.lost, "needed facts in the brief"),
+            (one.used, one.unused, "reported facts used"),
+        ):
+            if kept or left_out:
+                title += f", {len(kept)} of {len(kept) + len(left_out)} {words}"
         yield Text(make_visible(title), style="dim")
         for name, words, style in HANDOFF_STATES:
             facts: tuple[str, ...] = getattr(one, name)

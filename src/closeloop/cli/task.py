@@ -221,19 +221,18 @@ def describe_standing(tasks: Sequence[Task], store: Store) -> dict[str, Any]:
         list_held_out_reminders,
         report_held_out,
     )
-    from closeloop.tasks.task_sets import describe_sets
+    from closeloop.tasks.task_sets import describe_sets, find_renewable_age
 
     now = datetime.now(UTC)
     facts = describe_sets(tasks, now)
     looks = store.held_out.list_unsealings()
-    ages = [one.median_days for one in facts if one.median_days is not None]
     return {
         "sets": facts,
         "held_out": report_held_out(store, tasks),
         "looks": looks,
         "run_as_dev": len(count_dev_attempts(store, tasks)),
         "reminders": list_held_out_reminders(
-            looks, store.held_out.list_tried_models(), max(ages, default=None), now
+            looks, store.held_out.list_tried_models(), find_renewable_age(facts), now
         ),
     }
 
@@ -647,7 +646,12 @@ async def prove_and_hide(
     return [hide_proof(*pair) for pair in zip(task_proofs, chosen, strict=True)]
 
 
-PROOF_LABELS = {"proved": "verified", "unproved": "not verified", "unchecked": "unchecked"}
+PROOF_LABELS = {
+    "proved": "verified",
+    "unproved": "not verified",
+    "unchecked": "unchecked",
+    "unknown": "unchecked",
+}
 
 
 def proofs_table(proofs: Sequence[Proof]) -> Table:

@@ -323,7 +323,8 @@ def _names_mode(token: str, text: str | None) -> bool:
 
 PRIMARY_METRIC = "pass rate"
 PROCESS_RATES = {
-    "handoff": "Share of the facts at handoffs that were included in the brief and used",
+    "handoff": "Share, at handoffs, of needed facts in the brief, briefs understood and reported "
+    "facts used",
     "feedback": "Share of the failing checks whose output was used before the next check",
     "recovery": "Share of the unexpected states that the agent investigated, asked about or "
     "reported",

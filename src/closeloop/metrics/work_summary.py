@@ -44,7 +44,6 @@ MAX_SERIES = 6
 OTHER_SERIES = "other"
 MAX_DAY_BUCKETS = 62
 """Number of days above which use is plotted by week."""
-SUMMARY_DAYS = 7
 MIN_PEERS = 5
 """Sessions of an agent with a known cost needed for a median."""
 MAX_LESSON_SESSIONS = 1000
@@ -139,21 +138,20 @@ def list_priced_pulls(
     ]
 
 
-def choose_period(work: AttemptTable, asked: TimeRange, now: datetime) -> TimeRange:
-    """Return the requested period; else the last week, or the last week with any work."""
+def choose_period(
+    work: AttemptTable, merged: Sequence[PricedPull], asked: TimeRange, now: datetime
+) -> TimeRange:
+    """Return the requested period; without a start, it begins with the first session or merge."""
     import numpy as np
 
     until = asked.until or now
     if asked.since is not None:
         return TimeRange(since=asked.since, until=until)
     started = work.columns["started"]
-    started = started[np.isfinite(started) & (started < until.timestamp() * 1e6)]
-    if len(started):
-        last = datetime.fromtimestamp(float(started.max()) / 1e6, UTC)
-        if until - last > timedelta(days=SUMMARY_DAYS):
-            midnight = last.replace(hour=0, minute=0, second=0, microsecond=0)
-            until = midnight + timedelta(days=1)
-    return TimeRange(since=until - timedelta(days=SUMMARY_DAYS), until=until)
+    times = [float(started[np.isfinite(started)].min(initial=np.inf))]
+    times += [one.merged.timestamp() * 1e6 for one in merged]
+    first = min(*times, until.timestamp() * 1e6)
+    return TimeRange(since=datetime.fromtimestamp(first / 1e6, UTC), until=until)
 
 
 def period_before(period: TimeRange) -> TimeRange:
@@ -164,14 +162,18 @@ def period_before(period: TimeRange) -> TimeRange:
 
 
 def total_period(
-    work: AttemptTable, merged: Sequence[PricedPull], period: TimeRange
+    work: AttemptTable, merged: Sequence[PricedPull], period: TimeRange, *, undated: bool = False
 ) -> PeriodTotals:
+    """Sum the work in a period, if `undated` with the sessions whose time is unknown."""
     import numpy as np
 
     assert period.since is not None
     assert period.until is not None
     since, until = period.since, period.until
-    inside = _is_inside(work, period) & is_recorded(work.columns)
+    inside = _is_inside(work, period)
+    if undated:
+        inside = inside | np.isnan(work.columns["started"])
+    inside = inside & is_recorded(work.columns)
     costs = total_cost_values(work.columns)[inside]
     ended = [one for one in merged if since <= one.merged < until]
     known = [one.cost for one in ended if one.cost is not None]

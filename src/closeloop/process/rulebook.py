@@ -224,7 +224,9 @@ def describe_readings(summary: ReadingSummary) -> list[str]:
     people = count_with_noun(summary.people, "person", "people") if summary.people else ""
     models = count_with_noun(summary.models, "model") if summary.models else ""
     readers = " and ".join(filter(None, (people, models)))
-    lines = [f"{count_with_noun(summary.findings, 'finding')} on real sessions read by {readers}."]
+    alone = ", by no person" if models and not people else ""
+    findings = count_with_noun(summary.findings, "finding")
+    lines = [f"{findings} on real sessions read by {readers}{alone}."]
     if summary.sessions:
         lines.append(
             f"{count_with_noun(summary.sessions, 'whole session')} read, with "

@@ -546,7 +546,8 @@ def _tags_from_grade(reading: TraceReading) -> Iterable[ModeTag]:
         reason = f"The task's tests pass, but {grade.broken[0]} no longer passes."
         yield ModeTag(mode="silent regression", reason=reason, source="grade")
     if grade.missing_names:
-        reason = f"A failing test shows that {grade.missing_names[0]} does not exist."
+        name = grade.missing_names[0]
+        reason = f"A failing test shows that `{name}`, a name that the change uses, does not exist."
         yield ModeTag(mode="hallucinated API", reason=reason, source="grade")
 
 
@@ -558,7 +559,7 @@ def _tags_from_unopened_files(reading: TraceReading) -> Iterable[ModeTag]:
     opened = _opened_files(reading)
     for needed in _files_of_reference(reading):
         if is_source_path(needed) and not _is_among(needed, opened):
-            reason = f"{needed} had to be changed but was never opened."
+            reason = f"The reference changes {needed}, which the agent never opened."
             yield ModeTag(mode="context blindness", reason=reason, source="grade")
             return
 

@@ -368,6 +368,12 @@ def describe_sets(tasks: Sequence[Task], now: datetime) -> list[SetFacts]:
     ]
 
 
+def find_renewable_age(facts: Sequence[SetFacts]) -> float | None:
+    """Return the median age of the oldest set; None if there are no recent commits to mine."""
+    ages = (one.median_days for one in facts if one.uncovered is not None)
+    return max((age for age in ages if age is not None), default=None)
+
+
 def read_base_times(tasks: Sequence[Task]) -> TaskTime:
     """Return a lookup of the time of a task's base commit; None if it is unknown.
 

@@ -135,7 +135,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 def _planted_fact_finding(event: Handoff, missing: tuple[str, ...], of: int) -> Finding:
     return make_finding(
         rule,
-        f"The brief omits {len(missing)} of {of} facts that must survive: {_quote_texts(missing)}.",
+        f"The brief omits {len(missing)} of {of} needed facts: {_quote_texts(missing)}.",
         [event.number],
         lane=event.lane,
     )

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -81,8 +81,6 @@ MAX_NOTED = 5
 MAX_CARE = 4
 MAX_TRIAGED_SESSIONS = 1000
 """Number of newest sessions that are ranked; all of a large store would take too long."""
-CHART_DAYS = 30
-"""Days that charts cover if no time range is given."""
 FIRST_PUSH_METRIC = "CI pass rate on first push"
 
 
@@ -111,10 +109,7 @@ class WorkGlance(Record):
     period: PeriodTotals
     before: PeriodTotals
     use: UseByDay
-    """Over the requested time range, by default the last month."""
-    charted_days: int | None
-    """Days that the charts cover; None if they cover the period itself."""
-    charted_sessions: int
+    """In the period."""
     first_push: tuple[TrendPoint, ...]
     """Share of first pushes on which CI passed, by week."""
     costliest: tuple[NotedSession, ...]
@@ -196,13 +191,12 @@ def overview(desk: PageContext, asked: TimeRange) -> OverviewView:
 
 
 def _triage_newest(desk: PageContext, asked: TimeRange, now: datetime) -> CachedValue[TriageReport]:
-    """Rank the sessions of the charted time; the newest sessions define what is usual."""
+    """Rank the sessions of the time range; the newest sessions define what is usual."""
 
     def rank_sessions(work: AttemptTable) -> TriageReport:
         wanted = AttemptFilter(until=asked.until)
         tries = desk.store.listing.list_page(wanted, MAX_TRIAGED_SESSIONS)
-        charted = _charted_period(choose_period(work, asked, now), asked)
-        query = TriageQuery(since=charted.since, limit=MAX_LOOK_FIRST)
+        query = TriageQuery(since=asked.since, limit=MAX_LOOK_FIRST)
         return triage_sessions(desk.store, desk.rulebook, query, tries=tries)
 
     # Where all attempts are counted: what was measured for that is not measured again beside it.
@@ -289,33 +283,21 @@ def _compute_glance(
 
     if not np.isfinite(work.columns["started"]).any():
         return None
-    period = choose_period(work, asked, now)
-    charted = _charted_period(period, asked)
-    recent, use = select_period(work, charted), sum_use_by_day(work, charted)
+    chosen = select_period(work, asked)
     pulls = desk.store.pulls.list_pulls(agent=True)
     merged = list_priced_pulls(pulls, load_pull_costs(desk.store, pulls))
-    pushes = compute_trends(recent, (), (FIRST_PUSH_METRIC,), weeks=1).courses
-    label = "This week" if period.until == now else f"The week up to {period.until:%Y-%m-%d}"
+    period = choose_period(work, merged, asked, now)
+    pushes = compute_trends(chosen, (), (FIRST_PUSH_METRIC,), weeks=1).courses
     return WorkGlance(
-        label=label if asked.since is None else "In this time range",
-        period=total_period(work, merged, period),
+        label="All time" if asked == TimeRange() else "In this time range",
+        period=total_period(work, merged, period, undated=asked == TimeRange()),
         before=total_period(work, merged, period_before(period)),
-        use=use,
-        charted_days=None if charted == period else CHART_DAYS,
-        charted_sessions=int(sum(point.value for point in use.sessions)),
+        use=sum_use_by_day(work, asked if asked.since is None else period),
         first_push=build_trend_points(pushes),
-        costliest=note_sessions(desk, work, find_costliest(recent, MAX_NOTED)),
-        most_found=note_sessions(desk, work, find_most_findings(recent, MAX_NOTED)),
-        changes=tuple(list_changes(select_period(work, TimeRange(until=charted.until)), MAX_CARE)),
+        costliest=note_sessions(desk, work, find_costliest(chosen, MAX_NOTED)),
+        most_found=note_sessions(desk, work, find_most_findings(chosen, MAX_NOTED)),
+        changes=tuple(list_changes(select_period(work, TimeRange(until=asked.until)), MAX_CARE)),
     )
-
-
-def _charted_period(period: TimeRange, asked: TimeRange) -> TimeRange:
-    """Return the requested time range, by default the month up to the end of the period."""
-    if asked.since is not None:
-        return period
-    assert period.until is not None
-    return TimeRange(since=period.until - timedelta(days=CHART_DAYS), until=period.until)
 
 
 def note_sessions(

@@ -16,7 +16,13 @@ from closeloop.records.experiment_plan import HeldOutReport, HeldOutRun
 from closeloop.records.record import Record
 from closeloop.records.task import Task
 from closeloop.tasks.task_files import infer_kind_tags
-from closeloop.tasks.task_sets import SetFacts, describe_sets, require_unsealed, task_alias
+from closeloop.tasks.task_sets import (
+    SetFacts,
+    describe_sets,
+    find_renewable_age,
+    require_unsealed,
+    task_alias,
+)
 from closeloop.text.wording import natural_order
 from closeloop.web.page import NoQuery, Page, PageContext, PageNotFound
 from closeloop.web.pages.attempts import AttemptLine, attempt_lines
@@ -99,14 +105,13 @@ def sets(desk: PageContext, asked: NoQuery) -> SetsView:
     all_tasks, now = list(_newest_tasks(desk).values()), datetime.now(UTC)
     facts = describe_sets(all_tasks, now)
     looks = desk.store.held_out.list_unsealings()
-    ages = [one.median_days for one in facts if one.median_days is not None]
     models = desk.store.held_out.list_tried_models()
     return SetsView(
         sets=tuple(facts),
         held_out=report_held_out(desk.store, all_tasks),
         looks=tuple(looks[:100]),
         run_as_dev=len(count_dev_attempts(desk.store, all_tasks)),
-        reminders=tuple(list_held_out_reminders(looks, models, max(ages, default=None), now)),
+        reminders=tuple(list_held_out_reminders(looks, models, find_renewable_age(facts), now)),
     )
 
 

@@ -30,6 +30,7 @@ from closeloop.web.pages.metrics import load_score_summaries
 
 MAX_JUDGES = 30
 MAX_LOOKS = 20
+GIVERS = ("person", "judge")
 MIN_OWN_ATTEMPTS = 20
 """Attempts from which a rule's precision on the team's own work counts more than the published one.
 """
@@ -102,7 +103,7 @@ class TrustView(Record):
     judges: tuple[JudgeLine, ...]
     coverage: tuple[CoverageLine, ...]
     given: tuple[ScoreSummary, ...]
-    """Scores from people and judges."""
+    """Scores that people and judges gave."""
     held_out: HeldOutReport | None
     looks: tuple[HeldOutRun, ...]
     enough: int
@@ -185,7 +186,7 @@ def trust(desk: PageContext, asked: NoQuery) -> TrustView:
     summaries = load_score_summaries(desk)
     lines = _list_rules(desk)
     lines.sort(key=lambda one: (one.own is None, -one.found, str(one.rule.name)))
-    given = [one for one in summaries.value or () if one.source in ("person", "judge")]
+    given = [one for one in summaries.value or () if one.last and one.source in GIVERS]
     return TrustView(
         rules=tuple(lines),
         judged=sum(one.own is not None for one in lines),
