@@ -209,7 +209,6 @@ def test_in_a_log_progress_is_a_line_every_few_seconds_and_one_for_each_wait():
         lambda: now,
         lines.append,
     )
-    bar.draw_bar()
     bar.record_step(RunProgress(stage="prepared", task="t"))
     now += 60
     bar.record_step(RunProgress(stage="started", task="t", variant="careful", number=1))
@@ -220,7 +219,6 @@ def test_in_a_log_progress_is_a_line_every_few_seconds_and_one_for_each_wait():
     row = AttemptRow(id="a1", origin="experiment", exit="finished", seconds=60.0, outcome="pass")
     bar.record_step(RunProgress(stage="settled", task="t", variant="careful", number=1, row=row))
     assert lines == [
-        "preparing 0/1 tasks, 0 of 3 attempts finished",
         "running, 0 of 3 attempts finished · 1 running",
         "waiting for a processor: 2 other test suites run on this machine",
         "a processor is free: the tests start",

@@ -147,7 +147,7 @@ class RunProgressBar:
         self.line: TaskID | None = None
         self.print_stage = print_stage
         """Prints a line in a log, where there is no bar."""
-        self.next_log = 0.0
+        self.next_log = clock() + LOG_SECONDS
         if bar is not None:
             self.line = bar.add_task(
                 "preparing", total=self.total, counts="", left=self.describe_time_left
@@ -246,7 +246,6 @@ def show_run_progress(plan: ExperimentPlan, *, quiet: bool) -> Iterator[RunProgr
         with show_progress("preparing") as print_stage:
             progress = RunProgressBar(plan, None, print_stage=print_stage)
             with report_waiting(progress.note_waiting):
-                progress.draw_bar()
                 yield progress
         return
     from rich.progress import (
