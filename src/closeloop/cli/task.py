@@ -494,6 +494,11 @@ def init(
             "  Also found: "
             f"{', '.join(discovery.seen[:8])}{' …' if len(discovery.seen) > 8 else ''}"
         )
+    if "test" in useless:
+        print_line(
+            "The test command failed, so it is only a comment in the file, and `closeloop check` "
+            "verifies nothing: add what it needs to `setup`, and remove the `#` before `test`."
+        )
     print_line("Next: review the file, then create tasks from past commits with `closeloop mine`,")
     print_line("or write one with `closeloop task new NAME`.")
 

@@ -277,6 +277,7 @@ def read_pytest_options(folder: ManifestFolder) -> Iterator[dict[str, Any]]:
         folder.pyproject, "tool", "pytest"
     )
     yield folder.read_section("pytest.ini", "pytest")
+    yield folder.read_section(".pytest.ini", "pytest")
     yield folder.read_section("tox.ini", "pytest")
     yield folder.read_section("setup.cfg", "tool:pytest")
 
