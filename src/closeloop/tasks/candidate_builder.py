@@ -297,9 +297,9 @@ def _candidate_from_patches(
     except BadInput as fault:
         return str(fault)
     if reason == NO_TESTS_REASON and (others := (*parts.support, *parts.source)):
-        names = ", ".join(others[:MAX_NAMED_FILES])
+        listed = ", ".join(others[:MAX_NAMED_FILES])
         more = f" and {len(others) - MAX_NAMED_FILES} more" * (len(others) > MAX_NAMED_FILES)
-        return f"{reason}: the test command does not run {names}{more}"
+        return f"{reason}: the test command does not run {listed}{more}"
     if reason is not None:
         return reason
     changelog = ""
