@@ -81,6 +81,28 @@ def test_a_check_makes_no_store(repo: Path, capsys: pytest.CaptureFixture[str]) 
     assert not (repo / ".closeloop").exists()
 
 
+def test_files_that_closeloop_writes_are_left_out_until_git_tracks_them(
+    repo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (repo / "cart.py").write_text(CODE + "\n\ndef more(prices):\n    return prices\n")
+    (repo / "closeloop.toml").write_text("")
+    (repo / "tasks").mkdir()
+    for name in ("a.md", "a.patch", "a.tests.patch", "jobs.py"):
+        (repo / "tasks" / name).write_text("text = 1\n")
+    with pytest.raises(SystemExit):
+        main(["check", "--tier", "quality", "--json"])
+    printed = capsys.readouterr()
+    changed = [file["path"] for file in json.loads(printed.out)["change"]["files"]]
+    assert changed == ["cart.py", "tasks/jobs.py"]
+    assert (
+        "closeloop: left out: closeloop.toml and 3 files in tasks/ "
+        "(written by closeloop, not tracked by git)\n" in printed.err
+    )
+    subprocess.run(["git", "add", "tasks/a.md"], cwd=repo, check=True)
+    changed = [file["path"] for file in json.loads(checked(capsys))["change"]["files"]]
+    assert changed == ["cart.py", "tasks/a.md", "tasks/jobs.py"]
+
+
 def test_a_report_is_kept_where_there_is_a_store(
     repo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

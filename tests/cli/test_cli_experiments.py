@@ -198,6 +198,34 @@ def test_the_time_left_follows_the_wall_time_of_finished_attempts():
     assert shown[10] == ""
 
 
+def test_in_a_log_progress_is_a_line_every_few_seconds_and_one_for_each_wait():
+    variant = Variant(name="careful", digest="v", agent="builtin")
+    task = Task(id="t", digest="d", prompt="Do it.")
+    experiment = Experiment(id="e", tasks=("d",), variants=("v",), repeats=3)
+    now, lines = 0.0, list[str]()
+    bar = RunProgressBar(
+        ExperimentPlan(experiment=experiment, tasks=(task,), variants=(variant,)),
+        None,
+        lambda: now,
+        lines.append,
+    )
+    bar.record_step(RunProgress(stage="prepared", task="t"))
+    now += 60
+    bar.record_step(RunProgress(stage="started", task="t", variant="careful", number=1))
+    bar.record_step(RunProgress(stage="started", task="t", variant="careful", number=2))
+    bar.note_waiting(2)
+    bar.note_waiting(0)
+    now += 60
+    row = AttemptRow(id="a1", origin="experiment", exit="finished", seconds=60.0, outcome="pass")
+    bar.record_step(RunProgress(stage="settled", task="t", variant="careful", number=1, row=row))
+    assert lines == [
+        "running, 0 of 3 attempts finished · 1 running",
+        "waiting for a processor: 2 other test suites run on this machine",
+        "a processor is free: the tests start",
+        "running, 1 of 3 attempts finished · 1 running · 1 passed",
+    ]
+
+
 def test_a_pause_does_not_count_in_the_pace():
     """Two at once for 30 s, again 60 s later while they were graded, and once more the next day."""
     start = datetime(2026, 3, 1, tzinfo=UTC)

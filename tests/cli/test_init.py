@@ -165,6 +165,29 @@ def test_init_tries_each_command_once_and_writes_down_how_it_ended(
     assert git(python_repo, "status", "--porcelain") == "?? closeloop.toml"
 
 
+def test_init_says_what_to_do_when_the_test_command_fails(
+    python_repo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git(python_repo, "rm", "-rq", "tests")
+    (python_repo / "Makefile").write_text("test:\n\tno-such-runner .\n")
+    git(python_repo, "commit", "-qam", "Test with another runner")
+    init(python_repo)
+    said = capsys.readouterr().out
+    assert re.search(r"(?m)^# test = ", (python_repo / "closeloop.toml").read_text())
+    assert "The test command failed, so it is only a comment in the file" in said
+
+
+def test_requirements_in_the_folder_of_the_tests_are_installed(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "requirements.txt").write_text("pytest\npytest-cov\n")
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "1"\n')
+    (tmp_path / ".pytest.ini").write_text("[pytest]\naddopts = --cov=x\n")
+    git(tmp_path, "add", ".")
+    setup = discover_commands(tmp_path).commands.setup
+    assert any("-r tests/requirements.txt" in line for line in setup)
+
+
 def test_where_the_setup_fails_nothing_else_is_tried(python_repo: Path) -> None:
     discovery = discover_commands(python_repo)
     setup = ("echo no route; false",)

@@ -84,6 +84,33 @@ def test_five_tasks_get_the_sentence_that_five_tasks_cannot_decide(store: Store)
     assert any(line.startswith("5 tasks cannot decide") for line in pair.words)
 
 
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (
+            0,
+            (
+                "Both failed all 5 tasks: no difference can be seen.",
+                "Easier tasks would tell more.",
+            ),
+        ),
+        (
+            1,
+            (
+                "Both passed all 5 tasks: no difference can be seen.",
+                "Harder tasks would tell more.",
+            ),
+        ),
+    ],
+)
+def test_two_with_the_same_result_on_all_tasks_get_one_answer(
+    store: Store, outcome: int, words: tuple[str, ...]
+) -> None:
+    alike: dict[str, Repeats] = {f"t{n}": [outcome] for n in range(5)}
+    (pair,) = compared(store, {"a": alike, "b": alike}).pairs
+    assert pair.words == words
+
+
 def test_what_is_open_says_what_would_settle_it(store: Store) -> None:
     a: dict[str, Repeats] = {f"t{n}": [1, n % 2, 1] for n in range(8)}
     b: dict[str, Repeats] = {f"t{n}": [1, n % 2, n > 1] for n in range(8)}

@@ -24,6 +24,7 @@ from closeloop.sandbox.admission import (
     OVERSUBSCRIBED_MESSAGE,
     admit_suite,
     count_cores,
+    report_waiting,
     run_suite,
 )
 from closeloop.sandbox.program_execution import CURRENT_TALLY
@@ -187,6 +188,51 @@ def test_processes_share_the_slots(tmp_path: Path, ends: str) -> None:
 
         anyio.run(go)
     assert seen == [ends == "by itself"]
+
+
+def test_a_long_wait_for_another_process_is_reported_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "FIRST_REPORT_SECONDS", 0.0)
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "released")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdin
+        assert other.stdout
+        assert other.stdout.readline() == "held\n"
+        stdin, reports = other.stdin, list[int]()
+
+        def report(others: int) -> None:
+            reports.append(others)
+            if others:
+                stdin.close()
+
+        async def go() -> None:
+            with report_waiting(report):
+                async with admit_suite():
+                    pass
+
+        anyio.run(go)
+    assert reports == [1, 0]
+
+
+def test_a_wait_for_suites_of_the_same_process_is_not_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission, "FIRST_REPORT_SECONDS", 0.0)
+    reports: list[int] = []
+
+    async def suite(_: int) -> None:
+        async with admit_suite():
+            await anyio.sleep(0.05)
+
+    async def go() -> None:
+        with report_waiting(reports.append):
+            await run_limited(range(2 * CORES), suite, jobs=2 * CORES)
+
+    anyio.run(go)
+    assert reports == []
 
 
 def test_alone_means_that_others_end_first_and_begin_later() -> None:

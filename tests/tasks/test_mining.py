@@ -20,6 +20,8 @@ from closeloop.records.settings import CommandSettings, SandboxSettings, Setting
 from closeloop.sandbox.workspaces import WorkspacePool, resolve_commit
 from closeloop.store import open_store
 from closeloop.tasks import miner, mining_environments, setup_recipes
+from closeloop.tasks.candidate_builder import build_candidate, open_manifests
+from closeloop.tasks.change_parts import find_collection_rules
 from closeloop.tasks.miner import (
     MiningContext,
     MiningEvent,
@@ -29,7 +31,7 @@ from closeloop.tasks.miner import (
     open_rewording,
 )
 from closeloop.tasks.task_files import load_tasks
-from closeloop.tasks.work_history import LedgerEntry, append_entry, read_ledger
+from closeloop.tasks.work_history import LedgerEntry, append_entry, list_past_work, read_ledger
 from command_line import typed
 from patience import SCALES
 
@@ -134,6 +136,43 @@ def test_work_with_tests_becomes_a_proved_task(project: Project) -> None:
     assert "test_negative" not in (task.reference or "")
     again = project.mine(MiningOptions(repeats=1))
     assert (again.tasks, again.before, again.tried) == ((), 1, 0)
+
+
+def test_a_test_file_at_the_root_that_pytest_does_not_collect_by_itself_is_mined(
+    project: Project,
+) -> None:
+    tests = (project.folder / "test_shop.py").read_text()
+    project.git("rm", "-q", "test_shop.py")
+    project.commit("Put the tests into one file", {"test.py": tests})
+    fix = project.commit(
+        "Negative prices do not count, as they made totals too small",
+        {"shop.py": FIXED, "test.py": FIXED_TESTS},
+    )
+    mined = project.mine(MiningOptions(repeats=1))
+    assert mined.refused == {}
+    (task,) = project.tasks()
+    assert task.origin == f"mined:{fix}"
+    assert task.acceptance.fail_to_pass == ("test.py::test_negative",)
+
+
+def test_what_is_refused_names_the_files_and_is_tried_again_under_other_commands(
+    project: Project,
+) -> None:
+    fix = project.commit("Negative prices do not count", {"shop.py": FIXED, "checks.py": "A = 1\n"})
+    works = list_past_work(project.folder)
+    with open_manifests(project.folder, fix) as folder:
+        rules = find_collection_rules(folder, "pytest")
+    (work,) = (work for work in works if work.commit == fix)
+    assert build_candidate(project.folder, work, rules) == (
+        "it changes no tests: the test command does not run checks.py, shop.py"
+    )
+    project.commit(
+        "Count in a loop, which is easier to read",
+        {"shop.py": FIXED + "A = 1\n", "test_shop.py": FIXED_TESTS.replace("negative", "below")},
+    )
+    assert project.mine(MiningOptions(repeats=1)).tried == 1
+    assert project.mine(MiningOptions(repeats=1)).tried == 0
+    assert project.mine(MiningOptions(repeats=1), test=f"{TEST} -p no:doctest").tried == 1
 
 
 def test_tests_that_take_a_wrong_fix_are_no_proof(project: Project) -> None:

@@ -242,6 +242,13 @@ class ChangeQuery(Record):
     """Use only the index, not the rest of the working tree."""
     index: Path | None = None
     """The index of a commit in progress, if git uses another one."""
+    left_out: tuple[str, ...] = ()
+    """Untracked files of the working tree that are not part of the change."""
+
+    @property
+    def is_worktree(self) -> bool:
+        """Whether it is the change of the working tree."""
+        return self.range is None and self.patch is None and not self.staged
 
 
 class NoChange(BadInput):
@@ -321,8 +328,7 @@ def open_sides(root: Path, wanted: ChangeQuery) -> Iterator[ChangeSides]:
         )
     if bool(wanted.range) + bool(wanted.patch) + wanted.staged > 1:
         raise BadInput("Give only one of a range, a patch and --staged.")
-    worked = wanted.range is None and wanted.patch is None and not wanted.staged
-    with open_shadow(repository, worked) as shadow:
+    with open_shadow(repository, wanted.is_worktree) as shadow:
         if repository is None:
             assert wanted.patch
             change_diff, title = (
@@ -334,6 +340,15 @@ def open_sides(root: Path, wanted: ChangeQuery) -> Iterator[ChangeSides]:
         if not change_diff.files:
             raise NoChange(f"No change in {title}: nothing differs from its base.")
         yield ChangeSides(shadow, repository.root if repository else root, title, change_diff)
+
+
+def list_untracked_files(root: Path, paths: Sequence[str]) -> tuple[str, ...]:
+    """Return untracked files among files and in folders, relative to the repository's root."""
+    repository = git.find_repository(root)
+    if repository is None or repository.bare or not paths:
+        return ()
+    options = ("ls-files", "-z", "-o", "--exclude-standard", "--")
+    return tuple(filter(None, (git.query_git(repository, *options, *paths) or "").split("\0")))
 
 
 def find_commit_before(root: Path, wanted: ChangeQuery) -> str | None:
@@ -369,7 +384,7 @@ def _diff_for_query(
         since = since or git.query_git(repository, "rev-parse", "--verify", "-q", "HEAD^{commit}")
         return shadow_repository.diff_trees(shadow, since, None), "the staged changes"
     base = find_merge_base(repository, wanted.base or "HEAD")
-    more = shadow_repository.index_worktree(repository, shadow)
+    more = shadow_repository.index_worktree(repository, shadow, wanted.left_out)
     title = f"working tree compared with {wanted.base}" if wanted.base else "working tree"
     return shadow_repository.diff_trees(shadow, base, None, more), title
 

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -248,11 +248,18 @@ class _WorktreePath(Record):
     blob: str | None = None
 
 
-def index_worktree(repository: git.GitRepository, shadow: ShadowRepository) -> list[FileChange]:
-    """Update our index from the files; return those that cannot be read."""
+def index_worktree(
+    repository: git.GitRepository, shadow: ShadowRepository, left_out: Collection[str] = ()
+) -> list[FileChange]:
+    """Update our index from the files, without some new ones; return those that cannot be read."""
     try:
         copy_index(repository, shadow)
-        return _update_index(repository, shadow, _list_changed_paths(shadow))
+        changed = [
+            path
+            for path in _list_changed_paths(shadow)
+            if path.mode or git.decode_git_path(path.name) not in left_out
+        ]
+        return _update_index(repository, shadow, changed)
     except (OSError, git.GitFailed) as error:
         raise BadInput(f"The working tree cannot be read ({error}): try again.") from None
 

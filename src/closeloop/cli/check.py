@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
@@ -92,6 +93,8 @@ def check(  # noqa: PLR0913 - one parameter for each flag
             open_check_subject(configuration, wanted, attempt) as subject,
         ):
             order = build_check_order(configuration, subject.wanted, tuple(tier or TIERS), task)
+            if order.wanted.left_out:
+                print_warning(describe_left_out(order.wanted.left_out))
             order = apply_check_subject(order, subject, configuration)
             order = replace(order, request=pull.request if pull else None, tell=tell)
             report = run_event_loop(run_check, order, configuration, fix)
@@ -160,6 +163,7 @@ def build_check_order(
     from closeloop.tasks.project_discovery import discover_commands
 
     settings, root = found.settings, Path.cwd()
+    wanted = leave_out_own_files(found, wanted)
     chosen_task = None
     if task:
         from closeloop.tasks.task_files import select_tasks
@@ -185,6 +189,41 @@ def build_check_order(
         coverage=settings.check.coverage,
         rewritten_commands=found.rewritten_commands,
     )
+
+
+def leave_out_own_files(found: ProjectConfiguration, wanted: ChangeQuery) -> ChangeQuery:
+    """Leave out untracked files that closeloop writes: its configuration and task files."""
+    from msgspec.structs import replace
+
+    from closeloop.changes.change_sides import list_untracked_files
+    from closeloop.cli.config import CONFIG_NAME, find_repository_root
+
+    root = find_repository_root(found.root)
+    if root is None or not wanted.is_worktree:
+        return wanted
+    config_file, tasks = found.root / CONFIG_NAME, found.root / found.settings.tasks
+    places = [
+        str(path.relative_to(root)) for path in (config_file, tasks) if path.is_relative_to(root)
+    ]
+    own_files = tuple(
+        path
+        for path in list_untracked_files(root, places)
+        if root / path == config_file
+        or ((root / path).parent == tasks and path.endswith((".md", ".patch")))
+    )
+    return replace(wanted, left_out=own_files)
+
+
+def describe_left_out(paths: Sequence[str]) -> str:
+    """Say which files are not checked: `left out: closeloop.toml and 3 files in tasks/ …`."""
+    folders = Counter(path.rpartition("/")[0] for path in paths)
+    parts = [path for path in paths if "/" not in path]
+    parts += [
+        f"{count_with_noun(count, 'file')} in {folder}/"
+        for folder, count in folders.items()
+        if folder
+    ]
+    return f"left out: {' and '.join(parts)} (written by closeloop, not tracked by git)"
 
 
 def apply_check_subject(

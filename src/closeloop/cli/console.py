@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OUTCOME_MARKS",
+    "RESUMED",
     "JsonFlag",
+    "describe_waiting",
     "failure_reason",
     "format_json",
     "make_visible",
@@ -36,6 +38,7 @@ __all__ = [
     "print_json",
     "print_line",
     "print_parts",
+    "print_waiting",
     "print_warning",
     "record_to_map",
     "show_progress",
@@ -113,18 +116,57 @@ def print_detail(text: str) -> None:
 
 @contextmanager
 def show_progress(first: str) -> Iterator[Callable[[str], None]]:
-    """Show the current stage and its duration: one line on a terminal, a line per stage in logs."""
+    """Show the current stage and its duration: one line on a terminal, a line per stage in logs.
+
+    A stage that waits for test suites of other processes is shown as such.
+    """
+    from closeloop.sandbox.admission import report_waiting
+
     output = open_console(stderr=True)
+    current = first
     if not output.is_terminal:
         began = time.monotonic()
-        yield lambda text: print_warning(f"[{time.monotonic() - began:.0f} s] {text}")
+
+        def print_stage(text: str) -> None:
+            print_warning(f"[{time.monotonic() - began:.0f} s] {text}")
+
+        with report_waiting(lambda others: print_stage(describe_waiting(others, RESUMED))):
+            yield print_stage
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=output, transient=True) as progress:
         stage = progress.add_task(first, total=None)
-        yield lambda text: progress.update(stage, description=make_visible(text))
+
+        def show_stage(text: str) -> None:
+            nonlocal current
+            current = text
+            progress.update(stage, description=make_visible(text))
+
+        def show_waiting(others: int) -> None:
+            text = make_visible(current)
+            progress.update(stage, description=describe_waiting(others, text))
+
+        with report_waiting(show_waiting):
+            yield show_stage
+
+
+RESUMED = "a processor is free: the tests start"
+
+
+def describe_waiting(others: int, otherwise: str) -> str:
+    """Return that tests wait for so many suites of other processes; for none, another text."""
+    if not others:
+        return otherwise
+    suites = "1 other test suite runs" if others == 1 else f"{others:,} other test suites run"
+    return f"waiting for a processor: {suites} on this machine"
+
+
+def print_waiting(others: int) -> None:
+    """Print that tests wait for so many suites of other processes."""
+    if others:
+        print_warning(describe_waiting(others, ""))
 
 
 def print_in_pager(*parts: RenderableType) -> None:

@@ -78,9 +78,10 @@ async def _run_mining(
 
     from closeloop.attempts.run_resources import open_workspaces
     from closeloop.cli.config import find_repository_root, load_project
-    from closeloop.cli.console import open_console
+    from closeloop.cli.console import open_console, print_waiting
     from closeloop.cli.run import warn_of_sandbox_gaps
     from closeloop.records.errors import BadInput
+    from closeloop.sandbox.admission import report_waiting
     from closeloop.store.store import open_project_store
     from closeloop.tasks.miner import MiningContext
     from closeloop.tasks.miner import mine_tasks as dig
@@ -111,6 +112,7 @@ async def _run_mining(
             reword=reword,
             gathered=await gather_mining_work(source, repo, store, project),
         )
+        exit_stack.enter_context(report_waiting(print_waiting))
         status = exit_stack.enter_context(open_console(stderr=True).status("reading the history …"))
         return await dig(mining_context, wish, _make_progress_reporter(status, titles))
 

@@ -21,11 +21,14 @@ from rich.text import Text
 
 from closeloop.cli.console import (
     OUTCOME_MARKS,
+    RESUMED,
     JsonFlag,
+    describe_waiting,
     failure_reason,
     make_visible,
     open_console,
     print_warning,
+    show_progress,
 )
 from closeloop.records.attempt import AWAITING_REVIEW
 from closeloop.records.errors import BadInput
@@ -107,6 +110,8 @@ def describe_duration(seconds: float) -> str:
 # Progress of a run: a bar, counts, cost and the remaining time.
 
 OUTCOME_WORDS = {"pass": "passed", "fail": "failed"}
+LOG_SECONDS = 10.0
+"""Seconds between lines in a log."""
 
 
 class RunProgressBar:
@@ -117,6 +122,7 @@ class RunProgressBar:
         plan: ExperimentPlan,
         bar: Progress | None,
         clock: Callable[[], float] = time.monotonic,
+        print_stage: Callable[[str], None] | None = None,
     ) -> None:
         self.total = len(plan.tasks) * len(plan.variants) * plan.experiment.repeats
         self.repeats = plan.experiment.repeats
@@ -135,8 +141,13 @@ class RunProgressBar:
         self.held: str | None = None
         """Why attempts were not started."""
         self.waiting = {variant.name: self.tasks * self.repeats for variant in plan.variants}
+        self.others = 0
+        """Suites of other processes that the tests of this run wait for."""
         self.bar = bar
         self.line: TaskID | None = None
+        self.print_stage = print_stage
+        """Prints a line in a log, where there is no bar."""
+        self.next_log = clock() + LOG_SECONDS
         if bar is not None:
             self.line = bar.add_task(
                 "preparing", total=self.total, counts="", left=self.describe_time_left
@@ -190,18 +201,33 @@ class RunProgressBar:
         seconds_left = 0.0 if self.expected_end is None else self.expected_end - self.clock()
         return "" if seconds_left < 1 else f"about {describe_duration(seconds_left)} left"
 
+    def note_waiting(self, others: int) -> None:
+        """Show that tests wait for so many suites of other processes, or no longer."""
+        self.others = others
+        if self.print_stage is not None:
+            self.print_stage(describe_waiting(others, RESUMED))
+        self.draw_bar()
+
     def draw_bar(self) -> None:
-        if self.bar is None or self.line is None:
-            return
         preparing = self.prepared + len(self.skipped) < self.tasks
+        stage = f"preparing {self.prepared}/{self.tasks} tasks" if preparing else "running"
         parts = [f"{len(self.running)} running"] if self.running else []
         parts += [f"{count} {what}" for what, count in sorted(self.counts.items())]
         if self.cost:
             parts.append(f"${self.cost:.2f}")
+        finished = sum(self.counts.values())
+        if self.print_stage is not None and self.clock() >= self.next_log:
+            self.next_log = self.clock() + LOG_SECONDS
+            stage_line = f"{stage}, {finished} of {self.total} attempts finished"
+            self.print_stage(" · ".join((stage_line, *parts)))
+        if self.bar is None or self.line is None:
+            return
+        if self.others:
+            parts.append(describe_waiting(self.others, ""))
         self.bar.update(
             self.line,
-            description=f"preparing {self.prepared}/{self.tasks} tasks" if preparing else "running",
-            completed=sum(self.counts.values()),
+            description=stage,
+            completed=finished,
             total=self.total,
             counts=" · ".join(parts),
         )
@@ -209,10 +235,18 @@ class RunProgressBar:
 
 @contextmanager
 def show_run_progress(plan: ExperimentPlan, *, quiet: bool) -> Iterator[RunProgressBar]:
-    """Show a bar on the terminal; nothing if it is not one."""
+    """Show a bar on a terminal, and lines in a log."""
+    from closeloop.sandbox.admission import report_waiting
+
     output = open_console(stderr=True)
-    if quiet or not output.is_terminal:
+    if quiet:
         yield RunProgressBar(plan, None)
+        return
+    if not output.is_terminal:
+        with show_progress("preparing") as print_stage:
+            progress = RunProgressBar(plan, None, print_stage=print_stage)
+            with report_waiting(progress.note_waiting):
+                yield progress
         return
     from rich.progress import (
         BarColumn,
@@ -238,7 +272,9 @@ def show_run_progress(plan: ExperimentPlan, *, quiet: bool) -> Iterator[RunProgr
         console=output,
         transient=True,
     ) as bar:
-        yield RunProgressBar(plan, bar)
+        progress = RunProgressBar(plan, bar)
+        with report_waiting(progress.note_waiting):
+            yield progress
 
 
 # Result tables of a run: outcomes by variant, and where to look next.
@@ -673,13 +709,14 @@ async def run_planned_attempts(
     def start_run(
         plan: ExperimentPlan, forecast: ExperimentForecast, store: Store
     ) -> Iterator[ProgressCallback]:
-        if not forecast.missing and asked.mode != "grades" and not asked.json:
+        is_complete = not forecast.missing and asked.mode != "grades"
+        if is_complete and not asked.json:
             print_nothing_to_run(plan)
         elif forecast.missing and not asked.json:
             print_forecast(forecast, several=len(plan.variants) > 1)
         confirm_cost(forecast, yes=asked.yes)
         looks.append(record_unsealing(plan, store, asked.root, asked.reason))
-        with show_run_progress(plan, quiet=asked.json) as progress:
+        with show_run_progress(plan, quiet=asked.json or is_complete) as progress:
             progress_bars.append(progress)
             yield progress.record_step
 

@@ -493,6 +493,11 @@ def init(
             "  Also found: "
             f"{', '.join(discovery.seen[:8])}{' …' if len(discovery.seen) > 8 else ''}"
         )
+    if "test" in useless:
+        print_line(
+            "The test command failed, so it is only a comment in the file, and `closeloop check` "
+            "verifies nothing: add what it needs to `setup`, and remove the `#` before `test`."
+        )
     print_line("Next: review the file, then create tasks from past commits with `closeloop mine`,")
     print_line("or write one with `closeloop task new NAME`.")
 
@@ -624,8 +629,9 @@ async def prove_and_hide(
 ) -> list[Proof]:
     """Verify tasks by their controls; proofs of held-out tasks reveal only the result."""
     from closeloop.attempts.run_resources import open_workspaces, prove_tasks
-    from closeloop.cli.console import open_console
+    from closeloop.cli.console import open_console, print_waiting
     from closeloop.cli.run import warn_of_sandbox_gaps
+    from closeloop.sandbox.admission import report_waiting
     from closeloop.store.store import open_project_store
     from closeloop.tasks.task_sets import hide_proof, hide_task
 
@@ -634,6 +640,7 @@ async def prove_and_hide(
         warn_of_sandbox_gaps(workspaces)
         with (
             open_project_store(settings, root) as store,
+            report_waiting(print_waiting),
             open_console(stderr=True).status("verifying …") as status,
         ):
             task_proofs = await prove_tasks(

@@ -144,8 +144,8 @@ def is_blocked_by(run: ToolRun, gate: GatePolicy) -> bool:
 # Whether any test checked the change: without that, nothing is verified.
 
 NO_COMMAND_REASON = (
-    "no test command is known; set one under [commands] in closeloop.toml, or let "
-    "`closeloop init` find it"
+    "no test command is known; set one under [commands] in closeloop.toml: `closeloop init` "
+    "writes what it found there, and how the command failed"
 )
 MAX_CAUSE_CHARS = 160
 _MISSING_PROGRAM = re.compile(

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 # Other differences between two variants: every other rate, marked as exploratory.
 
 SIGNIFICANCE = 0.05
+OUTCOME_RATES = ("pass rate", "task completion rate")
 
 
 def compare_secondary_metrics(
@@ -203,6 +204,11 @@ def write_verdict(pair: VariantComparison) -> Iterator[str]:
         )
         yield from comparison.notes
         return
+    if outcome := _find_common_outcome(pair):
+        yield f"Both {outcome} all {comparison.tasks:,} tasks: no difference can be seen."
+        yield f"{'Easier' if outcome == 'failed' else 'Harder'} tasks would tell more."
+        yield from (note for note in comparison.notes if "excluded" in note)
+        return
     scope = (
         "On exactly this task"
         if comparison.tasks == 1
@@ -221,6 +227,17 @@ def write_verdict(pair: VariantComparison) -> Iterator[str]:
             comparison.detectable_here,
             comparison.detectable,
         )
+
+
+def _find_common_outcome(pair: VariantComparison) -> str | None:
+    """Return `passed` or `failed` for two that did so in every attempt, if that decides nothing."""
+    comparison = pair.comparison
+    is_undecided = "not enough data" in (comparison.here_word, comparison.alike_word)
+    if pair.primary not in OUTCOME_RATES or comparison.tasks < 2 or not is_undecided:
+        return None
+    if comparison.first == comparison.second == 0.0:
+        return "failed"
+    return "passed" if comparison.first == comparison.second == 1.0 else None
 
 
 def _answer_sentence(

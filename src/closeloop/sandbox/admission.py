@@ -3,18 +3,19 @@
 There are slots: some for each processor, and more while processors are idle. A suite takes all
 those of a processor, or fewer where it is known to wait most of its time. A slot is a lock on a
 file that all closeloop processes of a user on a machine share; one that is killed lets go of it.
-Waiting for slots is not part of a suite's time.
+Waiting for slots is not part of a suite's time; when other processes make it long, it is reported.
 """
 
 from __future__ import annotations
 
 import fcntl
 import functools
+import itertools
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from math import ceil
 from pathlib import Path
@@ -46,6 +47,8 @@ STAT_FILE = Path("/proc/stat")
 ALONE_TIMEOUT_FACTOR = 3
 """Factor of the time limit for a suite that is run again alone."""
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.01, 0.2
+FIRST_REPORT_SECONDS, REPORT_SECONDS = 3.0, 60.0
+"""When a wait is reported first, and how often again."""
 OVERSUBSCRIBED_MESSAGE = (
     "The machine was overloaded until the time limit, and again when nothing else was "
     "tested: run fewer processes at the same time, or raise the timeout."
@@ -89,8 +92,20 @@ class Admission:
 
 _ADMITTED: ContextVar[Admission | None] = ContextVar("_ADMITTED", default=None)
 _QUEUE: RunVar[anyio.Lock] = RunVar("_QUEUE")
+_REPORT_WAIT: ContextVar[Callable[[int], None] | None] = ContextVar("_REPORT_WAIT", default=None)
+_ADMISSION_NUMBERS = itertools.count()
 _CPU_SHARES: dict[str, float] = {}
 """Share of a processor used in the last run, by suite."""
+
+
+@contextmanager
+def report_waiting(report: Callable[[int], None]) -> Iterator[None]:
+    """Report suites of other processes that one of ours waits for: their number; 0 at the end."""
+    token = _REPORT_WAIT.set(report)
+    try:
+        yield
+    finally:
+        _REPORT_WAIT.reset(token)
 
 
 @asynccontextmanager
@@ -108,10 +123,11 @@ async def admit_suite(*, alone: bool = False, suite: str | None = None) -> Async
         # One of this process waits for locks, the others for their turn: so processes that test
         # much leave room for those that test little.
         async with _process_queue():
-            if alone:
-                await _take_all(lock_descriptors)
-            else:
-                await _take_some(lock_descriptors, _count_needed_slots(suite))
+            with _WaitReporter() as reporter:
+                if alone:
+                    await _take_all(lock_descriptors, reporter)
+                else:
+                    await _take_some(lock_descriptors, _count_needed_slots(suite), reporter)
         admission = Admission(alone)
         admitted, tally = _ADMITTED.set(admission), CURRENT_TALLY.set(admission.own)
         try:
@@ -190,6 +206,43 @@ class _IdleMeter:
         return spare >= 1.0
 
 
+class _WaitReporter:
+    """Reports for how many suites of other processes one of ours waits, once that takes long."""
+
+    def __init__(self) -> None:
+        self.owner = f"{os.getpid()}-{next(_ADMISSION_NUMBERS)}"
+        """Name of the waiting suite, written into its slots."""
+        self._report, self._has_reported = _REPORT_WAIT.get(), False
+        self._due = time.monotonic() + FIRST_REPORT_SECONDS
+
+    def __enter__(self) -> _WaitReporter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._report is not None and self._has_reported:
+            self._report(0)
+
+    def check(self) -> None:
+        """Report, if it is time to and others run."""
+        if self._report is None or (now := time.monotonic()) < self._due:
+            return
+        self._due = now + REPORT_SECONDS
+        if others := len(_list_foreign_owners(_slots_folder(tempfile.gettempdir()))):
+            self._has_reported = True
+            self._report(others)
+
+
+def _list_foreign_owners(folder: Path) -> set[str]:
+    """Return the suites of other processes that hold slots."""
+    owners = set[str]()
+    for path in folder.glob("slot-*"):
+        if (descriptor := _lock_file(path)) is not None:
+            os.close(descriptor)
+        else:
+            owners.add(path.read_text("ascii", "replace"))
+    return {owner for owner in owners if owner.partition("-")[0] != str(os.getpid())}
+
+
 def _read_stat() -> tuple[float, float]:
     """Return the machine's idle and stolen processor seconds."""
     fields = STAT_FILE.read_text("ascii").partition("\n")[0].split()
@@ -212,12 +265,12 @@ def _count_needed_slots(suite: str | None) -> int:
     return max(1, min(ceil(share * SLOTS_PER_CORE), SLOTS_PER_CORE))
 
 
-async def _take_some(locks: list[int], needed: int) -> None:
+async def _take_some(locks: list[int], needed: int, reporter: _WaitReporter) -> None:
     """Take the gate first, so that nobody else takes free slots; then as many slots."""
     folder, cores, meter = _slots_folder(tempfile.gettempdir()), ceil(count_cores()), _IdleMeter()
     # Idle processors that are not ours to use say nothing.
     shared = cores == os.cpu_count()
-    gate = await _take_lock(folder / "gate")
+    gate = await _take_lock(folder / "gate", reporter)
     pause, taken = FIRST_PAUSE_SECONDS, set[int]()
     try:
         while True:
@@ -226,42 +279,48 @@ async def _take_some(locks: list[int], needed: int) -> None:
             for number in range(limit):
                 if len(taken) == needed:
                     return
-                if number in taken or (slot := _lock_file(folder / f"slot-{number}")) is None:
+                path = folder / f"slot-{number}"
+                if number in taken or (slot := _lock_file(path, reporter.owner)) is None:
                     continue
                 taken.add(number)
                 locks.append(slot)
             if len(taken) == needed:
                 return
+            reporter.check()
             await anyio.sleep(pause)
             pause = min(pause * 2, MAX_PAUSE_SECONDS)
     finally:
         os.close(gate)
 
 
-async def _take_all(locks: list[int]) -> None:
+async def _take_all(locks: list[int], reporter: _WaitReporter) -> None:
     """Take the gate first, so that nobody new starts; then every slot as it becomes free."""
     folder = _slots_folder(tempfile.gettempdir())
     count = (os.cpu_count() or 1) * SLOTS_PER_CORE * IDLE_FACTOR
     missing = [folder / name for name in ("gate", *(f"slot-{number}" for number in range(count)))]
     while missing:
-        locks.append(await _take_lock(missing.pop(0)))
+        locks.append(await _take_lock(missing.pop(0), reporter))
 
 
-async def _take_lock(path: Path) -> int:
+async def _take_lock(path: Path, reporter: _WaitReporter) -> int:
     while True:
-        if (descriptor := _lock_file(path)) is not None:
+        if (descriptor := _lock_file(path, reporter.owner)) is not None:
             return descriptor
+        reporter.check()
         await anyio.sleep(FIRST_PAUSE_SECONDS)
 
 
-def _lock_file(path: Path) -> int | None:
-    """Lock a file; None if somebody else holds the lock."""
+def _lock_file(path: Path, owner: str = "") -> int | None:
+    """Lock a file and write the owner into it; None if somebody else holds the lock."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         return None
+    if owner:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, owner.encode("ascii"), 0)
     return descriptor
 
 

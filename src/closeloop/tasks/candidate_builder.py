@@ -120,6 +120,8 @@ def _strip_bullet(line: str) -> str:
 MAX_SOURCE_FILES = 12
 MAX_SOURCE_LINES = 800
 MAX_PATCH_BYTES = 1 << 20
+MAX_NAMED_FILES = 4
+NO_TESTS_REASON = "it changes no tests"
 _CHORE_SUBJECT = compile_lazily(
     r"(?i)(?:(?:failing )?tests?\b|revert\b|bump\b|release\b|prepare\b.*release|pre-commit"
     r"|black\b|ruff\b|reformat|format(?:ting)?\b|lint|typos?\b|chore\b|ci\b|build\b|docs?\b"
@@ -165,7 +167,7 @@ def find_unfit_reason(change: Change, parts: ChangeParts) -> str | None:
     files = {file.path: file for file in change.files}
     source = [files[path] for path in parts.source if path in files]
     if not parts.tests:
-        return "it changes no tests"
+        return NO_TESTS_REASON
     if not source:
         return "it changes no source"
     if len(source) > MAX_SOURCE_FILES:
@@ -294,6 +296,10 @@ def _candidate_from_patches(
         reason = find_unfit_reason(parse_patch(source + tests), parts)
     except BadInput as fault:
         return str(fault)
+    if reason == NO_TESTS_REASON and (others := (*parts.support, *parts.source)):
+        listed = ", ".join(others[:MAX_NAMED_FILES])
+        more = f" and {len(others) - MAX_NAMED_FILES} more" * (len(others) > MAX_NAMED_FILES)
+        return f"{reason}: the test command does not run {listed}{more}"
     if reason is not None:
         return reason
     changelog = ""

@@ -68,6 +68,8 @@ class CollectionRules(Record):
     """Names of folders that belong to the tests, if they contain a test."""
     support: tuple[str, ...] = ()
     """Globs over names of files that belong to the tests in any folder."""
+    files: tuple[str, ...] = ()
+    """Files that the test command names."""
 
 
 class ChangeParts(Record):
@@ -135,6 +137,8 @@ def split_paths(paths: Iterable[str], roots: frozenset[str], rules: CollectionRu
 
 def is_collected_test(path: str, rules: CollectionRules) -> bool:
     """Return whether the runner would collect this file."""
+    if path in rules.files:
+        return True
     name = PurePosixPath(path).name
     in_places = not rules.places or any(
         fnmatch.fnmatchcase(path, f"{place}/*") for place in rules.places
@@ -273,6 +277,7 @@ def read_pytest_options(folder: ManifestFolder) -> Iterator[dict[str, Any]]:
         folder.pyproject, "tool", "pytest"
     )
     yield folder.read_section("pytest.ini", "pytest")
+    yield folder.read_section(".pytest.ini", "pytest")
     yield folder.read_section("tox.ini", "pytest")
     yield folder.read_section("setup.cfg", "tool:pytest")
 

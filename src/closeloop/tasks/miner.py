@@ -381,6 +381,7 @@ async def reword_candidate(model: Model, candidate: TaskCandidate) -> TaskCandid
 MAX_FAILED_ENVIRONMENTS = 12
 """Maximum consecutive environments that fail; after that older ones are not tried."""
 
+_TEST_NAME = re.compile(r"(?i)(?:test|spec)[^/]*\.\w+$")
 NEAR_BEST_COUNT = 8
 """Number of top candidates considered equal: those without a new environment come first."""
 
@@ -456,6 +457,7 @@ class _MiningRun:
         self.ground, self.known, self.wish, self.tell = ground, known, wish, tell
         self.environments = EnvironmentCache(ground.workspaces, ground.repo, known)
         self.entries = read_ledger(ground.ledger)
+        self.commands = content_digest(ground.commands.setup, ground.commands.test)[:32]
         proved = [entry for entry in self.entries.values() if entry.state == "proved"]
         standing = _reachable_entries(proved, ground.repo)
         self.before = sum(_task_exists(entry, ground.tasks) for entry in standing)
@@ -539,7 +541,11 @@ class _MiningRun:
         **more: str,
     ) -> None:
         entry = LedgerEntry(
-            commit=work.commit, state=state, at=datetime.now(UTC), seconds=round(seconds, 1)
+            commit=work.commit,
+            state=state,
+            commands=self.commands,
+            at=datetime.now(UTC),
+            seconds=round(seconds, 1),
         )
         append_entry(self.ground.ledger, msgspec.structs.replace(entry, **more))
 
@@ -563,7 +569,9 @@ async def mine_tasks(
     survey = _gather_work(ground, rules, wish)
     mining_run = _MiningRun(ground, known, wish, tell)
     untried_work = [
-        work for work in survey.works if _needs_trial(mining_run.entries.get(work.commit))
+        work
+        for work in survey.works
+        if _needs_trial(mining_run.entries.get(work.commit), mining_run.commands)
     ]
     left = len(untried_work)
     tell(MiningEvent(stage="surveyed", about=f"{left} of {len(survey.works)} candidates to try"))
@@ -585,9 +593,13 @@ async def mine_tasks(
 
 
 def rules_for_recipes(folder: ManifestFolder, ways: Sequence[Recipe]) -> CollectionRules:
-    """Return which files are tests, by the likeliest recipe whose runner is recognised."""
+    """Return which files are tests: those of the likeliest recipe whose runner is recognised, and
+    those that a recipe's command names."""
     runners = (acceptance_for_command(way.test, 1.0).runner for way in ways)
-    return find_collection_rules(folder, next(filter(None, runners), None))
+    rules = find_collection_rules(folder, next(filter(None, runners), None))
+    words = {word.removeprefix("./") for way in ways for word in way.test.split()}
+    named = tuple(path for path in folder.files if path in words and _TEST_NAME.search(path))
+    return msgspec.structs.replace(rules, files=named)
 
 
 def _gather_work(
@@ -657,9 +669,14 @@ def _reachable_entries(entries: Sequence[LedgerEntry], repo: Path) -> list[Ledge
     return [entry for entry in entries if not entry.base or entry.base in known_commits]
 
 
-def _needs_trial(entry: LedgerEntry | None) -> bool:
-    """Return whether to try a commit; a task that somebody deleted is not made again."""
-    return entry is None or entry.state == "failed"
+def _needs_trial(entry: LedgerEntry | None, commands: str) -> bool:
+    """Return whether to try a commit; a task that somebody deleted is not made again.
+
+    What was refused is tried again after the configured commands have changed.
+    """
+    if entry is None or entry.state == "failed":
+        return True
+    return entry.state == "refused" and entry.commands not in (None, commands)
 
 
 def _change_digest(patch: str) -> str:

@@ -40,6 +40,8 @@ REQUIREMENTS_FILES = (
     "requirements/dev.txt",
     "requirements/test.txt",
     "requirements/tests.txt",
+    "tests/requirements.txt",
+    "test/requirements.txt",
 )
 _TEST_GROUPS = frozenset({"test", "tests", "testing", "dev"})
 _VENV_BIN = ".venv/bin/"

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from pathlib import PurePosixPath
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,7 +17,12 @@ from msgspec.structs import replace
 from closeloop.grading.suite_run import detect_runner
 from closeloop.records.record import Record
 from closeloop.records.settings import CommandSettings
-from closeloop.tasks.change_parts import read_pytest_options, split_option_words
+from closeloop.tasks.change_parts import (
+    find_collection_rules,
+    is_collected_test,
+    read_pytest_options,
+    split_option_words,
+)
 from closeloop.tasks.other_projects import NPM_INSTALL, ManifestFolder, call_with_npm, nested_table
 from closeloop.tasks.project_discovery import detect_project
 from closeloop.text.wording import compile_lazily
@@ -114,14 +120,32 @@ def list_recipes(
             else [*found_recipes, configured_recipe]
         )
     unique: dict[tuple[tuple[str, ...], str], Recipe] = {}
-    for recipe in found_recipes:
+    for recipe in _name_root_tests(folder, found_recipes):
         unique.setdefault((recipe.setup, recipe.test), recipe)
     return list(unique.values())
 
 
 def _has_python_tests(folder: ManifestFolder) -> bool:
-    """Return whether pytest would find tests, even if nothing in the project names a runner."""
-    return any(re.search(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$", name) for name in folder.files)
+    """Return whether pytest could run tests, even if nothing in the project names a runner."""
+    pattern = r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$|^tests?\.py$"
+    return any(re.search(pattern, name) for name in folder.files)
+
+
+def _name_root_tests(folder: ManifestFolder, recipes: Sequence[Recipe]) -> list[Recipe]:
+    """Name `test.py` or `tests.py` at the root to pytest, where it would find no tests."""
+    rules = find_collection_rules(folder, "pytest")
+    root_tests = [name for name in ("test.py", "tests.py") if name in folder.files]
+    if not root_tests or any(is_collected_test(name, rules) for name in folder.files):
+        return [*recipes]
+    folders = {str(above) for name in folder.files for above in PurePosixPath(name).parents}
+    places = {*folder.files, *folders}
+    return [
+        replace(recipe, test=f"{recipe.test} {root_tests[0]}")
+        if detect_runner(recipe.test) == "pytest"
+        and not places.intersection(word.strip("/") for word in recipe.test.split())
+        else recipe
+        for recipe in recipes
+    ]
 
 
 def package_cutoff_day(at: datetime, minor: int = sys.version_info[1]) -> str:

@@ -224,6 +224,8 @@ class LedgerEntry(Record):
     """Digest of its change: the same work may have been committed twice."""
     base: str | None = None
     """The commit that its task starts from."""
+    commands: str | None = None
+    """Digest of the commands that were configured."""
     at: Time
     seconds: float
     version: int = LEDGER_VERSION
