@@ -82,6 +82,19 @@ def test_one_or_all_of_the_repeats_that_every_task_has_are_asked_for(store: Stor
     assert (many.more, many.value) == ({"k": 5}, pytest.approx(0.5))
 
 
+def test_repeats_by_two_variants_are_of_one_task(store: Store) -> None:
+    fill(store, {"a": {"t": [1, 1, 1]}, "b": {"t": [0, 0, 0]}})
+    found = figures(store)
+    for name in ("pass rate", "pass@k", "pass^k"):
+        assert (found[name].value, found[name].n, found[name].attempts) == (0.5, 1, 6), name
+    fill(store, {"a": {"u": [1, 1]}, "b": {"u": [0, 1]}})
+    found = figures(store)
+    for name in ("pass rate", "pass@k", "pass^k"):
+        assert (found[name].n, found[name].attempts) == (2, 10), name
+    by_variant = figures(store, "variant")
+    assert [by_variant["pass@k", name].n for name in "ab"] == [2, 2]
+
+
 def test_without_repeats_nothing_is_said_of_them(store: Store) -> None:
     fill(store, {"a": {"t": [1], "u": [0]}})
     one = figures(store)["pass@k"]
