@@ -119,6 +119,28 @@ def end_with_parent() -> None:
 
 
 @contextmanager
+def delay_interrupt() -> Iterator[None]:
+    """Let Ctrl-C wait while a worker process starts, which prints a traceback if left half-started.
+
+    The server that starts them inherits the mask of signals, so that Ctrl-C does not stop its
+    imports either.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: arrived.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
+        if arrived:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
 def without_garbage_collection() -> Iterator[None]:
     """Disable garbage collection: traces have no cycles, and it costs a third of the time."""
     was_enabled = gc.isenabled()
@@ -564,7 +586,8 @@ def map_in_processes(
         running: deque[Future[Answer]] = deque()
         try:
             for item in items:
-                running.append(pool.submit(work, item))
+                with delay_interrupt():
+                    running.append(pool.submit(work, item))
                 if len(running) > 2 * jobs:
                     yield running.popleft().result()
             while running:
