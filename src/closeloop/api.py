@@ -70,24 +70,25 @@ class ResultTable(Sequence["TableRow"]):
         return f"<ResultTable {self.name}: {len(self)} rows, {len(self.columns)} columns>"
 
     def _repr_html_(self) -> str:
-        """A notebook's view: the columns that hold something, and the first rows, escaped."""
+        """Return a notebook's view: the columns that hold something, and the first rows,
+        escaped."""
         shown = self._rows[:MAX_HTML_ROWS]
         columns = [name for name in self.columns if any(row[name] is not None for row in shown)]
         cells = [[_shorten_cell(row[name]) for name in columns] for row in shown]
         return f"<p>{len(self)} {self.name}</p>{html_table(columns, cells)}"
 
     def to_records(self) -> list[TableRow]:
-        """Copies of the rows, as a list of dictionaries."""
+        """Return copies of the rows, as a list of dictionaries."""
         return [dict(row) for row in self._rows]
 
     def to_arrow(self) -> pyarrow.Table:
-        """A `pyarrow.Table` with typed columns; needs `closeloop[parquet]`."""
+        """Return a `pyarrow.Table` with typed columns; needs `closeloop[parquet]`."""
         from closeloop.metrics.data_tables import arrow_table
 
         return arrow_table(self._rows, self._types)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A `pandas.DataFrame` with typed columns; needs `closeloop[notebook]`."""
+        """Return a `pandas.DataFrame` with typed columns; needs `closeloop[notebook]`."""
         try:
             import pandas
         except ImportError:
@@ -122,27 +123,27 @@ class Project:
         return f"<Project {self.root}>"
 
     def attempts(self) -> ResultTable:
-        """Every attempt: task, variant, agent, model, outcome, cost, tokens, seconds."""
+        """Return every attempt: task, variant, agent, model, outcome, cost, tokens, seconds."""
         return self._load_table("attempts")
 
     def findings(self, *attempts: str) -> ResultTable:
-        """Findings of rules and judges, with the numbers of the events they cite."""
+        """Return the findings of rules and judges, with the numbers of the events they cite."""
         return self._load_table("findings", attempts)
 
     def events(self, *attempts: str) -> ResultTable:
-        """Every event of the traces: messages, commands, edits, reads, handoffs."""
+        """Return every event of the traces: messages, commands, edits, reads, handoffs."""
         return self._load_table("events", attempts)
 
     def scores(self, *attempts: str) -> ResultTable:
-        """Every score: computed, or given by people, judges and programs."""
+        """Return every score: computed, or given by people, judges and programs."""
         return self._load_table("scores", attempts)
 
     def add_scores(
         self, scores: Sequence[Mapping[str, Any]], *, by: str, source: ScoreSource = "code"
     ) -> int:
-        """Give scores, each with `attempt`, `name` and `value`; how many say something new.
+        """Add scores, each with `attempt`, `name` and `value`; return how many are new.
 
-        All of them are saved or, where BadInput says what is wrong with one, none.
+        All of them are saved, or none: raises BadInput if one is invalid.
         """
         from datetime import UTC, datetime
 
@@ -157,11 +158,11 @@ class Project:
         )
 
     def pulls(self) -> ResultTable:
-        """Every known pull request: author, agent, state, review rounds, size."""
+        """Return every known pull request: author, agent, state, review rounds, size."""
         return self._load_table("pulls")
 
     def trace(self, attempt: str) -> Trace:
-        """The trace of an attempt, by its id or the beginning of it."""
+        """Return the trace of an attempt, by its id or the beginning of it."""
         from closeloop.tasks.task_sets import require_unsealed
 
         def load_trace(store: Store, book: Rulebook) -> Trace | None:
@@ -287,7 +288,7 @@ def check(
     patch: str | os.PathLike[str] | None = None,
     tiers: Sequence[CheckTier] = ALL_TIERS,
 ) -> ChangeReport:
-    """Check a change of the repository in the current folder, which stays as it is.
+    """Check a change of the repository in the current folder, without modifying it.
 
     `change` is a range such as main..feature, a branch or a commit; without it and without
     `patch`, the working tree is checked.

@@ -1,6 +1,6 @@
-"""Digests of code, by which derived data is kept: other code, other digest, computed again.
+"""Digests of code, the keys of derived data: when the code changes, the data is recomputed.
 
-A digest is made of the syntax trees of the modules that some code reaches by imports, without
+A digest covers the syntax trees of the modules that some code reaches by imports, without
 comments and docstrings. The modules are found and read as files; none of them is imported. Files
 whose size and times are those of an earlier digest are not read again.
 """
@@ -29,23 +29,23 @@ MAX_CACHED_MODULES = 5_000
 MAX_CACHED_DIGESTS = 40
 Derived = TypeVar("Derived")
 FileState = tuple[str, int, int, int]
-"""A path, and the size, the time of the last write and that of the last change of its file."""
+"""A path, and its file's size, modification time and change time, in nanoseconds."""
 
 
 class CodeDigest(Record, array_like=True):
-    """A digest, and the files that it was made of."""
+    """A digest, and the files that it covers."""
 
     digest: str
     files: tuple[FileState, ...]
 
 
 class ParsedModule(Record, array_like=True):
-    """What is kept of a module's source."""
+    """The stored facts of a module's source."""
 
     tree: str
     """The digest of its syntax tree."""
     imports: tuple[str, ...] = ()
-    """What it imports, at the top or in functions, as written: relative names keep their dots."""
+    """Its imports, at the top or in functions, as written: relative names keep their dots."""
 
 
 @cache
@@ -53,8 +53,8 @@ def digest_code(*modules: str) -> str:
     """Digest the syntax trees of modules and of all that they reach by imports.
 
     Imports are followed inside closeloop and inside the top-level packages of the modules.
-    `package.*` stands for every module of a package, for those that are imported by a name that
-    is computed. Of a plug-in without a source file only the name counts.
+    `package.*` stands for every module of a package, for modules that are imported by a computed
+    name. Of a plug-in without a source file only the name counts.
     """
     key = content_digest(sys.path, modules)[:16]
     known_digest = _known_digests().get(key)
@@ -76,7 +76,7 @@ def digest_code(*modules: str) -> str:
 
 
 def _reach_modules(roots: Iterable[str]) -> dict[str, ParsedModule | None]:
-    """The modules by name: the roots, and what they and those they import import."""
+    """Return the modules by name: the roots and all that they import, transitively."""
     reached: dict[str, ParsedModule | None] = {name: _parse_module(name) for name in roots}
     for name, parsed in reached.items():
         if parsed is None and name.startswith("closeloop."):
@@ -95,7 +95,7 @@ def _reach_modules(roots: Iterable[str]) -> dict[str, ParsedModule | None]:
 
 @cache
 def _imported_names(module: str) -> tuple[str, ...]:
-    """Absolute names of what a module imports, modules and others."""
+    """Return the absolute names that a module imports, modules or not."""
     path, parsed = _find_source(module), _parse_module(module)
     if path is None or parsed is None:
         return ()
@@ -118,7 +118,7 @@ def _expand_name(name: str) -> list[str]:
 
 @cache
 def _find_source(module: str) -> Path | None:
-    """The file of a module; only its top-level package is asked for, as others would be run."""
+    """Return a module's file; only its top-level package is looked up, as others would be run."""
     top, _, rest = module.partition(".")
     try:
         spec = find_spec(top)
@@ -138,7 +138,7 @@ def _find_source(module: str) -> Path | None:
 
 @cache
 def _parse_module(module: str) -> ParsedModule | None:
-    """None where there is no such module, or none that can be read."""
+    """Return the parsed module; None if it does not exist or cannot be read."""
     path = _find_source(module)
     try:
         content = path.read_bytes() if path else None
@@ -169,7 +169,7 @@ def parse_source(content: bytes) -> ParsedModule:
 
 
 def _names_in(node: ast.AST) -> Iterator[str]:
-    """What a node imports: of `from package import name`, both may be modules."""
+    """Yield what a node imports: in `from package import name`, both may be modules."""
     import ast
 
     if isinstance(node, ast.Import):
@@ -182,9 +182,9 @@ def _names_in(node: ast.AST) -> Iterator[str]:
 
 
 def _dump_node(node: Any) -> Any:
-    """Names, values and structure of a syntax tree, the same on any version of Python.
+    """Return names, values and structure of a syntax tree, the same on any version of Python.
 
-    Fields that are empty are left out, as newer versions have more of them.
+    Empty fields are left out, as newer versions have more of them.
     """
     import ast
 
@@ -201,7 +201,7 @@ def _dump_node(node: Any) -> Any:
 
 
 def _is_docstring(node: Any) -> bool:
-    """Also that of a constant or a field, which no program sees."""
+    """Return whether a node is a docstring, also of a constant or a field."""
     import ast
 
     return (
@@ -213,18 +213,18 @@ def _is_docstring(node: Any) -> bool:
 
 @cache
 def _parsed_modules() -> dict[str, ParsedModule]:
-    """What was parsed by this process or an earlier one, by the digest of the source."""
+    """Return the modules parsed by this process or an earlier one, by the digest of the source."""
     return load_derived("code", dict[str, ParsedModule]) or {}
 
 
 def _save_parsed_modules() -> None:
-    """Keep the last ones for the next process."""
+    """Save the latest ones for the next process."""
     save_derived("code", dict(list(_parsed_modules().items())[-MAX_CACHED_MODULES:]))
 
 
 @cache
 def _known_digests() -> dict[str, CodeDigest]:
-    """By what they are digests of."""
+    """Return the stored digests, by the modules that they cover."""
     return load_derived("digests", dict[str, CodeDigest]) or {}
 
 
@@ -238,7 +238,7 @@ def _file_state(path: str) -> FileState | None:
 
 
 def load_derived(name: str, kind: type[Derived]) -> Derived | None:
-    """What an earlier process made of code; None where there is nothing, or it cannot be read."""
+    """Return what an earlier process derived from code; None if missing or unreadable."""
     try:
         return msgspec.msgpack.decode(_cache_file(name).read_bytes(), type=kind)
     except (OSError, RuntimeError, msgspec.MsgspecError):
@@ -246,13 +246,13 @@ def load_derived(name: str, kind: type[Derived]) -> Derived | None:
 
 
 def save_derived(name: str, value: object) -> None:
-    """Keep it for the next process; best effort."""
+    """Save a value for the next process; best effort."""
     with suppress(OSError, RuntimeError):
         replace_file(_cache_file(name), msgspec.msgpack.encode(value))
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file that is whole for everybody who reads it meanwhile."""
+    """Write a file atomically: readers see the old content or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(content)
@@ -260,7 +260,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def _cache_file(name: str) -> Path:
-    """In the user's cache folder; another one for every version of this module."""
+    """Return the path in the user's cache folder; each version of this module has its own."""
     home = os.environ.get("XDG_CACHE_HOME")
     folder = (Path(home) if home else Path.home() / ".cache") / "closeloop"
     return folder / f"{name}-{_own_digest()}.msgpack"

@@ -1,4 +1,4 @@
-"""Many at once on this machine."""
+"""Run many tasks at once on this machine."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ async def run_limited(
     room: Mapping[str, int] = {},
     ready: Callable[[Item], anyio.Event | None] = lambda item: None,
 ) -> None:
-    """Work on every item, at most `jobs` of them at a time; the first error stops the rest.
+    """Run `work` on every item, at most `jobs` at a time; the first error stops the rest.
 
-    A lane may have room for fewer: while it is full, others overtake its items. So they do with an
-    item that is not ready: one whose event is not set.
+    A lane may have a lower limit: while it is full, items of other lanes go first. They also go
+    before an item that is not ready: one whose event is not set.
     """
     queue = _LaneQueue(items, lane, lambda name: room.get(name, jobs), ready)
 
@@ -55,7 +55,7 @@ async def run_limited(
 
 
 class _LaneQueue(Generic[Item]):
-    """Items that wait for a worker, in lanes that each have room for some at once."""
+    """Items that wait for a worker, in lanes that each have a limit."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class _LaneQueue(Generic[Item]):
         self._free = {name: room(name) for name in self._lanes}
         self._ready = ready
         self.changed = anyio.Event()
-        """Set when another item may be taken, and then a new one."""
+        """Set when another item may be taken, and then replaced by a new event."""
 
     def has_items(self) -> bool:
         return any(self._lanes.values())
@@ -79,12 +79,12 @@ class _LaneQueue(Generic[Item]):
         return sum(map(len, self._lanes.values()))
 
     def list_unset_events(self) -> set[anyio.Event]:
-        """What items wait for."""
+        """Return the events that items wait for."""
         waiting = (item for items in self._lanes.values() for item in items.values())
         return {event for event in map(self._ready, waiting) if event and not event.is_set()}
 
     def take_next(self) -> tuple[str, Item] | None:
-        """The first item that is ready and whose lane has room, and its lane."""
+        """Return the first ready item whose lane has room, and its lane."""
         firsts = [
             (number, name)
             for name, items in self._lanes.items()
@@ -104,19 +104,19 @@ class _LaneQueue(Generic[Item]):
         return event is None or event.is_set()
 
     def give_room_back(self, name: str) -> None:
-        """Work on an item of a lane has ended."""
+        """Free a place in a lane after work on an item has ended."""
         self._free[name] += 1
         self.wake_workers()
 
     def wake_workers(self) -> None:
-        """Let those look again that found nothing to do."""
+        """Make idle workers look for an item again."""
         self.changed.set()
         self.changed = anyio.Event()
 
 
 @contextmanager
 def unwrap_exception_group() -> Iterator[None]:
-    """The first error of a task group, without the groups around it."""
+    """Raise the first error of a task group, without the groups around it."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -126,7 +126,7 @@ def unwrap_exception_group() -> Iterator[None]:
         raise error from group
 
 
-# Long computations beside the event loop, which Ctrl-C stops.
+# Long computations in a thread beside the event loop, stopped by Ctrl-C.
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
@@ -135,9 +135,9 @@ Arguments = TypeVarTuple("Arguments")
 async def compute_in_thread(
     function: Callable[[*Arguments], Result], *arguments: *Arguments
 ) -> Result:
-    """Return what a function that only reads returns, or raise what it raises.
+    """Return what a read-only function returns, or raise what it raises.
 
-    A thread cannot be stopped. When this is cancelled the thread is left behind, and ends with the
+    A thread cannot be stopped. On cancellation the thread is left behind, and ends with the
     process, which does not wait for it.
     """
     finished, loop = anyio.Event(), asyncio.get_running_loop()
@@ -162,10 +162,10 @@ async def compute_in_thread(
 def run_event_loop(
     function: Callable[[*Arguments], Awaitable[Result]], *arguments: *Arguments
 ) -> Result:
-    """`anyio.run`, for a large result.
+    """Run `anyio.run` without its delay for a large result.
 
-    At its end Python restores the handler of Ctrl-C, and for that writes the main task out as
-    text with all that it returned: a second for a report on two thousand files.
+    At its end Python restores the handler of Ctrl-C, and for that formats the main task as text
+    with all that it returned: a second for a report on two thousand files.
     """
     results: list[Result] = []
 

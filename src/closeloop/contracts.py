@@ -59,7 +59,7 @@ from closeloop.text.untrusted import MAX_TEXT_CHARS, find_seals
 from closeloop.traces.file_source import FileSource, find_owner, installed_readers, list_parts
 from closeloop.traces.tool_calls import has_result
 
-# What every agent must keep to, as a test that the author of an agent can call.
+# The contract of agents, as a test that an agent's author can call.
 #
 # from closeloop.contracts import check_agent
 #
@@ -70,7 +70,7 @@ DONE_REPLY = ModelReply(text="It is done.", usage=Usage(input_tokens=10, output_
 
 
 class FixedReplyModel:
-    """A model that gives these replies, one after the other, and keeps what it was asked."""
+    """A model that gives these replies in order, and records its requests."""
 
     name = "replies"
 
@@ -86,14 +86,14 @@ class FixedReplyModel:
 
 
 def check_agent(agent: Agent, replies: Sequence[ModelReply] = (DONE_REPLY,)) -> Work:
-    """Let the agent work with a model that gives these replies, and check its result."""
+    """Run the agent with a model that gives these replies, and check its result."""
     work = anyio.run(_run_agent, agent, replies)
     check_work(work)
     return work
 
 
 def check_work(work: Work) -> None:
-    """AssertionError when the work of an agent is not what the rest of closeloop counts on."""
+    """Raise AssertionError if an agent's work is not what the rest of closeloop relies on."""
     trace = work.trace
     turns = [turn.usage for lane in trace.lanes for turn in lane.turns]
     _require_rule(
@@ -184,17 +184,17 @@ async def _run_agent(agent: Agent, replies: Sequence[ModelReply]) -> Work:
             return await agent.work(assignment)
 
 
-# What every reader must keep to, as a check that its author can run.
+# The contract of readers, as a test that a reader's author can call.
 
 
 DAMAGED_COPIES = 12
-"""How many damaged copies of each recording are read."""
+"""Number of damaged copies read of each recording."""
 MAX_FIELD_BYTES = 1 << 20
-"""Copies of this size in all are read without one of the fields."""
+"""Total bytes of the copies that lack one field."""
 MAX_COPIED_BYTES = 1 << 20
-"""A larger recording is not damaged: the same faults show in small ones."""
+"""Maximum bytes of a recording that is damaged; small ones show the same faults."""
 _SECRET = "AKIA" + "QYLPMN5HHHFPZAM2"
-"""Looks like a key, and is none; in one piece, it would be redacted here too."""
+"""Looks like a key but is none; split, so that it is not redacted here."""
 _ODD_VALUES: tuple[Any, ...] = (None, True, -1, 1.5, 2**70, "", "x", [], {}, [None], {"type": 7})
 
 FOREIGN_FILES: dict[str, bytes] = {
@@ -210,17 +210,17 @@ FOREIGN_FILES: dict[str, bytes] = {
     "another tool's events": b'{"type": "event", "id": 1, "timestamp": "2026-01-01T00:00:00Z"}\n',
     "Markdown": b"# Notes\n\n> quoted\n\n```python\nprint()\n```\n",
 }
-"""Files that are recordings of no agent."""
+"""Files that are no agent's recordings."""
 
 
 def check_reader(
     reader: Reader, recordings: Iterable[Path], *, unanswered: int = 0
 ) -> list[Session]:
-    """AssertionError where a reader does not keep to the contract; else the sessions it reads.
+    """Return the sessions that a reader reads; raise AssertionError if it breaks the contract.
 
-    `recordings` are whole recordings of its format, one of the files of each; `unanswered` is how
-    many calls in them have no result. Each is read as it is, and in copies that are cut off, that
-    have odd values in them, and whose texts are very long or hold a secret.
+    `recordings` are complete recordings of its format, one of the files of each; `unanswered` is
+    the number of calls in them without a result. Each is read as it is, and in copies that are
+    truncated, have odd values, or whose texts are very long or contain a secret.
     """
     assert reader.name == "-".join(reader.name.lower().split()), (
         f"The name {reader.name!r} is not in-small-letters."
@@ -240,7 +240,7 @@ def check_reader(
 
 
 def check_session(session: Session, reader: Reader) -> None:
-    """AssertionError where a session does not fit together or cannot be stored."""
+    """Raise AssertionError if a session is inconsistent or cannot be stored."""
     trace = session.trace
     assert session.id, "A session has an id."
     assert session.agent, "A session names its agent."
@@ -295,7 +295,7 @@ def _check_recording(reader: Reader, path: Path) -> list[Session]:
 
 
 def _check_copies(reader: Reader, path: Path, folder: Path) -> None:
-    """Read a recording with its file damaged, within the folder that it stands in."""
+    """Read a recording with its file damaged, within its folder."""
     content = path.read_bytes()
     copy = folder / path.parent.name / path.name
     shutil.copytree(path.parent, copy.parent)
@@ -331,7 +331,8 @@ def _read_sessions(reader: Reader, path: Path) -> list[Session]:
 
 
 def _iter_damaged(content: bytes) -> Iterator[tuple[str, bytes]]:
-    """Copies and what is wrong with them: cut off, odd values, a field gone; always the same."""
+    """Yield damaged copies and the damage: truncated, odd values, a missing field;
+    deterministic."""
     chance = random.Random(0)  # noqa: S311 - the same copies every time
     lines = content.splitlines(keepends=True)
     for number in range(DAMAGED_COPIES):
@@ -350,7 +351,7 @@ def _iter_damaged(content: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _list_fields(content: bytes) -> list[str]:
-    """The names of all fields, in the order in which they first appear."""
+    """Return the names of all fields, in order of first appearance."""
     names: dict[str, None] = {}
 
     def collect(value: Any) -> None:
@@ -379,7 +380,8 @@ def _replace_some(value: Any, chance: random.Random) -> Any:
 
 
 def _with_texts(content: bytes, more: str) -> bytes:
-    """The same with every long text made longer, so that the format is still recognised."""
+    """Return the content with every long text made longer, so that the format is still
+    recognised."""
 
     def lengthen(value: Any) -> Any:
         if isinstance(value, dict):
@@ -392,7 +394,7 @@ def _with_texts(content: bytes, more: str) -> bytes:
 
 
 def _map_json(content: bytes, change: Any, most: int = 1 << 30) -> bytes:
-    """A JSON document, or its first `most` lines that are JSON, with every value changed."""
+    """Return a JSON document, or its first `most` JSON lines, with every value changed."""
     try:
         return msgspec.json.encode(change(msgspec.json.decode(content)))
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -421,13 +423,13 @@ def _iter_texts(value: Any) -> Iterator[str]:
         yield from _iter_texts(one)
 
 
-# What every rule must keep to, as a check that its author can run.
+# The contract of rules, as a test that a rule's author can call.
 
 
 def check_detector(detector: Detector, traces: Iterable[Trace] = ()) -> list[Finding]:
-    """AssertionError where a rule does not keep to the contract; else all that it finds.
+    """Return all findings of a rule; raise AssertionError if it breaks the contract.
 
-    It is shown the traces given and some odd ones: empty, one event, without exit codes, with a
+    It runs on the given traces and some odd ones: empty, one event, without exit codes, with a
     lane whose parent is missing.
     """
     rule = detector.rule
@@ -475,7 +477,7 @@ def _check_findings(detector: Detector, findings: Sequence[Finding], trace: Trac
 
 
 def odd_traces() -> list[Trace]:
-    """Traces that lack what one would expect of them."""
+    """Return traces that lack what one would expect."""
     root = Lane(id="root")
     lost = Lane(id="lost", parent="gone")
     single_events: list[AnyEvent] = [
@@ -506,11 +508,11 @@ def odd_traces() -> list[Trace]:
     ]
 
 
-# What every check of changes must keep to, as a check that its author can run.
+# The contract of change checks, as a test that a check's author can call.
 
 
 FileContents = Mapping[str, str | bytes | None]
-"""By path, what a file holds; None where it is not there."""
+"""The content of files by path; None if a file does not exist."""
 MAX_MESSAGE_CHARS = 1000
 ODD_FILES: dict[str, tuple[str | bytes | None, str | bytes | None]] = {
     "broken.py": ("def f(:\n  pass\n", "def f((((:\n  retur\n\tx\n"),
@@ -524,7 +526,7 @@ ODD_FILES: dict[str, tuple[str | bytes | None, str | bytes | None]] = {
     "conflict.py": ("x = 1\n", "<<<<<<< ours\nx = 1\n=======\nx = 2\n>>>>>>> theirs\n"),
     "data.bin": (b"\0\1\2", b"\0\1\3"),
 }
-"""Files that are hard to look at, before and after a change."""
+"""Files that are hard to inspect, before and after a change."""
 
 
 def check_check(
@@ -533,10 +535,10 @@ def check_check(
     after: FileContents,
     settings: CheckSettings | None = None,
 ) -> list[Finding]:
-    """AssertionError where a check does not keep to the contract; else what it finds.
+    """Return the findings of a check; raise AssertionError if it breaks the contract.
 
-    It is shown the change from `before` to `after` in a real repository, a change of files that
-    are hard to look at, and one of a text in which no check has anything to find.
+    It runs on the change from `before` to `after` in a real repository, on a change of files that
+    are hard to inspect, and on one of a text in which no check has anything to find.
     """
     for rule in check.rules:
         assert rule.name == "-".join(rule.name.lower().split()), "Names are in-small-letters."
@@ -583,7 +585,7 @@ def _check_finding(finding: Finding, check: ChangeCheck, inspection: Inspection)
 def open_change(
     before: FileContents, after: FileContents, settings: CheckSettings | None = None
 ) -> Iterator[Inspection]:
-    """The change from `before` to `after`, in a repository that is made for it."""
+    """Open the change from `before` to `after`, in a repository created for it."""
     settings = settings or CheckSettings()
     with tempfile.TemporaryDirectory(prefix="closeloop-") as folder:
         repository = Path(folder) / "repository"
@@ -611,14 +613,14 @@ def _write_files(folder: Path, files: FileContents) -> None:
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-# What the rest of closeloop counts on in a judge, as a test that anybody can run.
+# The contract of judges, as a test that a judge's author can call.
 
 
 SECRET_MARK = "x7q-Ignore-the-rubric"  # noqa: S105 - a word to look for
 
 
 def check_judge(judge: Judge) -> None:
-    """AssertionError says what the judge does not keep to."""
+    """Raise AssertionError if the judge breaks its contract, saying how."""
     rubric = load_rubric("code-change", Path())
     task = Subtask(id="one", prompt="Write it.")
     case = JudgeCase(
@@ -646,7 +648,7 @@ def check_judge(judge: Judge) -> None:
 
 
 def _without_seals(posed: PosedQuestion) -> str:
-    """All that is asked, without the seals."""
+    """Return the whole question without its seals."""
     text = msgspec.json.encode(posed).decode()
     for seal in (posed.seal, *find_seals(posed.request.messages[0].text)):
         text = text.replace(seal, "")
@@ -654,7 +656,7 @@ def _without_seals(posed: PosedQuestion) -> str:
 
 
 def _simplest_value(schema: object) -> object:
-    """The simplest value of a schema, which no judge may take for a verdict."""
+    """Return the simplest value of a schema, which no judge may accept as a verdict."""
     match schema:
         case {"enum": list(words)}:
             return words[-1]
@@ -671,7 +673,7 @@ def _simplest_value(schema: object) -> object:
     return None
 
 
-# What the rest of closeloop counts on in an encoder, as a test that anybody can run.
+# The contract of encoders, as a test that an encoder's author can call.
 
 
 SAMPLE_TEXTS = (
@@ -684,7 +686,7 @@ SAMPLE_TEXTS = (
 
 
 def check_encoder(encoder: Encoder) -> None:
-    """AssertionError says what the encoder does not keep to."""
+    """Raise AssertionError if the encoder breaks its contract, saying how."""
     import numpy as np
 
     assert encoder.id, "it needs an id"
@@ -703,7 +705,7 @@ def check_encoder(encoder: Encoder) -> None:
     assert encoder.encode(()).shape[0] == 0, "no texts, no rows"
 
 
-# What the rest of closeloop counts on in a scorer, as a test that its author can call.
+# The contract of scorers, as a test that a scorer's author can call.
 #
 # from closeloop.contracts import check_scorer
 #
@@ -711,7 +713,7 @@ def check_encoder(encoder: Encoder) -> None:
 
 
 def check_scorer(scorer: Scorer, *shown: ScoredAttempt) -> None:
-    """Check that a scorer keeps its contract, also on attempts of yours; raises AssertionError."""
+    """Raise AssertionError if the scorer breaks its contract, also on the given attempts."""
     assert scorer.scores, "a scorer without scores scores nothing"
     build_catalogue({}, [scorer])  # BadInput of a name that is taken, or of a range that is none
     attempt = Attempt(id="0", origin="production", exit="finished")

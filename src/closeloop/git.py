@@ -25,7 +25,7 @@ SAFE_SETTINGS = {
     "maintenance.auto": "false",
     "submodule.recurse": "false",
 }
-"""Hold in any repository, whatever its configuration says."""
+"""Settings for every repository, overriding its own configuration."""
 FOREIGN_SETTINGS = {
     "core.alternateRefsCommand": "true",
     "core.askPass": "false",
@@ -40,7 +40,7 @@ FOREIGN_SETTINGS = {
     "safe.bareRepository": "all",
     "safe.directory": "*",
 }
-"""Hold as well in a repository that somebody else may have written."""
+"""Additional settings for a repository that somebody else may have written."""
 
 
 def _git_command(settings: Mapping[str, str]) -> tuple[str, ...]:
@@ -50,9 +50,9 @@ def _git_command(settings: Mapping[str, str]) -> tuple[str, ...]:
 
 
 FOREIGN_COMMAND = _git_command(SAFE_SETTINGS | FOREIGN_SETTINGS)
-"""How git is started in a repository that somebody else may have written."""
+"""The git command for a repository that somebody else may have written."""
 OWN_COMMAND = _git_command(SAFE_SETTINGS)
-"""How git is started in a repository that we made, also to fetch into it."""
+"""The git command for a repository that we made, also to fetch into it."""
 SAFE_ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_LFS_SKIP_SMUDGE": "1",
@@ -67,21 +67,21 @@ REPOSITORY_VARIABLES = (
     *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_CONFIG_PARAMETERS"),
     *("GIT_CONFIG_COUNT", "GIT_CONFIG", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE"),
 )
-"""Variables that git sets for hooks: they name another repository than the one we mean."""
+"""Variables that git sets for hooks; they point to another repository."""
 FILTERING_COMMANDS = frozenset(
     {"add", "archive", "checkout", "checkout-index", "diff", "diff-files", "hash-object", "status"}
 )
-"""Commands that pass files through the filters of a repository."""
+"""Commands that pass files through the repository's filters."""
 FILTER_KEYS = r"^filter\..*\.(clean|smudge|process|required)$"
 DIFFING_COMMANDS = frozenset({"diff", "diff-files", "diff-index", "diff-tree", "log", "show"})
 
 REFETCH_HINT = "`git fetch --refetch --no-filter` fetches it"
-"""What a partial clone left out."""
+"""How to fetch what a partial clone left out."""
 _MISSING_OBJECT = re.compile(
     r"from promisor remote|\bbad object |\b(?:unable to (?:read|find)|not read|bad|missing)"
     r"(?: [a-z]+){0,3} [('\"]?[0-9a-f]{40}"
 )
-"""With the name of what it is: such words may stand in a path."""
+"""Requires an object id, as the same words may occur in a path."""
 _SHA256_FORMAT = re.compile(rb"^\s*objectformat\s*=\s*\"?sha256", re.IGNORECASE | re.MULTILINE)
 
 
@@ -90,12 +90,12 @@ class GitFailed(MachineFailed):
 
 
 class GitRepository(Record):
-    """Where a repository keeps its things."""
+    """The location of a repository."""
 
     root: Path
-    """Its work tree; of a bare one, the repository itself."""
+    """The work tree; of a bare repository, the repository itself."""
     folder: Path
-    """What is its own where several work trees share the rest."""
+    """The git folder of this work tree; `shared` is common to all linked work trees."""
     shared: Path
     bare: bool
     object_format: str
@@ -110,9 +110,9 @@ class GitRepository(Record):
 
 
 def find_repository(start: Path) -> GitRepository | None:
-    """The repository that a folder belongs to, if it belongs to one.
+    """Return the repository that a folder belongs to; None if there is none.
 
-    Git would believe a configured `core.worktree`, which may lead anywhere.
+    Ignores a configured `core.worktree`, which git would follow anywhere.
     """
     if not start.is_dir():
         raise BadInput(f"{start} is not a folder: give one with a git repository.")
@@ -132,7 +132,7 @@ def find_repository(start: Path) -> GitRepository | None:
 
 
 def _follow_git_file(place: Path) -> Path:
-    """Where a `.git` that is a file, as in submodules and linked work trees, leads to."""
+    """Return the folder that a `.git` file, as in submodules and linked work trees, points to."""
     if not place.is_file():
         return place
     target = os.fsdecode(place.read_bytes()[:10_000]).removeprefix("gitdir:").strip()
@@ -153,7 +153,7 @@ def run_git(
     stdin: bytes = b"",
     seconds: float = GIT_SECONDS,
 ) -> bytes:
-    """Return what git prints; raise Failed when it refuses."""
+    """Return git's output; raise GitFailed if it fails."""
     name, git_arguments = _restrict_arguments(folder, arguments)
     filters = _disable_filters(folder, env) if name in FILTERING_COMMANDS else {}
     process = _execute_git(git_arguments, {**(env or {}), **filters}, stdin, seconds)
@@ -163,7 +163,7 @@ def run_git(
 
 
 def _restrict_arguments(folder: Path | str, arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """The name of a command, and what git is started with so that diffs start no programs."""
+    """Return the command's name, and git's arguments, such that diffs start no programs."""
     command_index = next((at for at in range(len(arguments)) if _is_command(arguments, at)), 0)
     name = arguments[command_index]
     flags = ("--no-ext-diff", "--no-textconv") if name in DIFFING_COMMANDS else ()
@@ -172,7 +172,8 @@ def _restrict_arguments(folder: Path | str, arguments: Sequence[str]) -> tuple[s
 
 
 def read_git_start(folder: Path | str, max_bytes: int, *arguments: str) -> tuple[bytes, bool]:
-    """The first bytes of what git prints, and whether that is all; raise Failed when it refuses."""
+    """Return the first bytes of git's output, and whether that is all; raise GitFailed if it
+    fails."""
     name, git_arguments = _restrict_arguments(folder, arguments)
     with subprocess.Popen(
         [*FOREIGN_COMMAND, *git_arguments],
@@ -194,7 +195,7 @@ def read_git_start(folder: Path | str, max_bytes: int, *arguments: str) -> tuple
 def read_git_text(
     folder: Path | str, *arguments: str, env: Mapping[str, str] | None = None, stdin: bytes = b""
 ) -> str:
-    """Return what git prints, with paths as they are; raise BadInput when it refuses."""
+    """Return git's output, with paths unquoted; raise BadInput if it fails."""
     try:
         printed = run_git(folder, "-c", "core.quotePath=false", *arguments, env=env, stdin=stdin)
     except GitFailed as failed:
@@ -204,7 +205,7 @@ def read_git_text(
 
 
 def try_git_text(folder: Path | str, *arguments: str, stdin: str = "") -> str:
-    """Return what git prints, or nothing where it fails."""
+    """Return git's output, or an empty text if it fails."""
     try:
         return run_git(folder, *arguments, stdin=stdin.encode()).decode("utf-8", "replace")
     except GitFailed:
@@ -216,7 +217,7 @@ def _is_command(arguments: Sequence[str], at: int) -> bool:
 
 
 def _disable_filters(folder: Path | str, env: Mapping[str, str] | None) -> dict[str, str]:
-    """Variables that empty every filter, by the names that the repository gave them."""
+    """Return variables that disable every filter that the repository defines."""
     listing = ["-C", str(folder), "config", "-z", "--name-only", "--get-regexp", FILTER_KEYS]
     filter_keys = _execute_git(listing, env, b"", GIT_SECONDS).stdout.split(b"\0")
     keys = sorted({os.fsdecode(key) for key in filter_keys if key})
@@ -245,12 +246,12 @@ def _execute_git(
 
 
 def run_git_in(repository: GitRepository, *arguments: str) -> bytes:
-    """What git answers of a repository, which it is not left to look for."""
+    """Return git's output for a repository at its known location, without discovery."""
     return run_git(repository.root, *arguments, env={"GIT_DIR": str(repository.folder)})
 
 
 def query_git(repository: GitRepository, *arguments: str) -> str | None:
-    """What git answers of a repository, or None where it has no answer."""
+    """Return git's output for a repository; None if it is empty or git fails."""
     try:
         return decode_git_path(run_git_in(repository, *arguments)).removesuffix("\n") or None
     except GitFailed:
@@ -258,20 +259,20 @@ def query_git(repository: GitRepository, *arguments: str) -> str | None:
 
 
 def git_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The user's own, without what a hook or a shell says of another repository."""
+    """Return the user's environment without variables that point to another repository."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return {**own, **SAFE_ENVIRONMENT, **(more or {})}
 
 
 def git_network_environment() -> dict[str, str]:
-    """The user's environment, for git to find keys and proxies in a repository of our own."""
+    """Return the user's environment, with keys and proxies, for git in a repository of our own."""
     own = {name: value for name, value in os.environ.items() if name not in REPOSITORY_VARIABLES}
     own.setdefault("GIT_ALLOW_PROTOCOL", NETWORK_PROTOCOLS)
     return {**own, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
 
 
 def summarise_git_error(errors: bytes) -> str:
-    """The line of git's complaint that tells most."""
+    """Return the most informative line of git's error output."""
     lines = errors.decode("utf-8", "replace").splitlines()
     error_lines = (
         [line for line in lines if line.startswith(("error: ", "fatal: "))] or lines or [""]
@@ -280,10 +281,10 @@ def summarise_git_error(errors: bytes) -> str:
 
 
 def is_missing_object(complaint: str) -> bool:
-    """Whether git complains of content that it ought to have, as in a partial clone."""
+    """Return whether git reports missing content, as in a partial clone."""
     return _MISSING_OBJECT.search(complaint) is not None
 
 
 def decode_git_path(name: bytes) -> str:
-    """A path as text: what is not UTF-8 is escaped, as in a parsed patch."""
+    """Decode a path; bytes that are not UTF-8 are escaped, as in a parsed patch."""
     return name.decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""Find a plug-in by its kind and name: built-in ones by the same door."""
+"""Find a plug-in by its kind and name; built-in ones are found the same way."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ PluginKind = Literal["agents", "checks", "detectors", "encoders", "judges", "rea
 
 
 def installed_plugins(kind: PluginKind) -> dict[str, EntryPoint]:
-    """Every plug-in of a kind that is installed."""
+    """Return every installed plug-in of a kind."""
     entries = _read_entry_points(tuple(sys.path)).select(group=f"closeloop.{kind}")
     return {entry.name: entry for entry in entries}
 
 
 @lru_cache(maxsize=1)
 def _read_entry_points(path: tuple[str, ...]) -> EntryPoints:
-    """Those of all packages on the path; reading them takes as long as many commands."""
+    """Return the entry points of all packages on the path; slow, so cached."""
     return cast("EntryPoints", entry_points())
 
 
 def load_plugin(kind: PluginKind, name: str) -> Any:
-    """The plug-in itself: whatever its entry point names."""
+    """Load a plug-in: the object that its entry point names."""
     entries = installed_plugins(kind)
     if name not in entries:
         raise unknown_name_error(kind.removesuffix("s"), name, entries)
@@ -33,7 +33,7 @@ def load_plugin(kind: PluginKind, name: str) -> Any:
 
 
 def load_plugins(kind: PluginKind) -> list[Any]:
-    """All of a kind, in the order of their names."""
+    """Load all plug-ins of a kind, ordered by name."""
     return [_load_entry_point(kind, entry) for _, entry in sorted(installed_plugins(kind).items())]
 
 

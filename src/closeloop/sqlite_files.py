@@ -1,8 +1,7 @@
-"""SQLite files that others wrote, in a repository or a recording: opened to read, never to change.
+"""Read-only access to SQLite files from others, in a repository or a recording.
 
-Such a file can hold a view that never ends, tables that are computed, or pages that lead in a
-circle. So only plain tables are read, nothing that its schema says is run, and reading has a limit
-of time.
+Such a file can hold a view that never ends, computed tables, or pages that form a cycle. So only
+plain tables are read, nothing in its schema is run, and reading has a time limit.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ MAX_VALUE_BYTES = 64 << 20
 MAX_COPY_BYTES = 4 << 30
 READ_SECONDS = 600.0
 STEPS_BETWEEN_CHECKS = 100_000
-"""Steps of SQLite's virtual machine between two looks at the clock: about a millisecond."""
+"""Steps of SQLite's virtual machine between two checks of the clock: about a millisecond."""
 
 
 def find_journal(path: Path) -> Path | None:
-    """Return the file with changes that are not in the database yet, where there is one."""
+    """Return the file with changes that are not in the database yet; None if there is none."""
     beside = path.with_name(path.name + "-wal")
     try:
         return beside if beside.stat().st_size else None
@@ -34,9 +33,9 @@ def find_journal(path: Path) -> Path | None:
 
 @contextmanager
 def open_database(path: Path, seconds: float = READ_SECONDS) -> Iterator[sqlite3.Connection]:
-    """Open a database with its journal; raise sqlite3.Error or OSError when it cannot be read.
+    """Open a database with its journal; raise sqlite3.Error or OSError if it cannot be read.
 
-    What takes longer than `seconds` in all is interrupted, and so is what Ctrl-C stops.
+    Reading is interrupted after `seconds` in all, and by Ctrl-C.
     """
     deadline = time.monotonic() + seconds
     try:
@@ -86,7 +85,7 @@ def _connect_untrusted(path: Path, how: str) -> sqlite3.Connection:
 
 
 def has_tables(path: Path, tables: Mapping[str, Sequence[str]]) -> bool:
-    """Whether these are there as plain tables with these columns."""
+    """Return whether the file has these plain tables with these columns."""
     try:
         with open_database(path) as connection:
             return has_columns(connection, tables)
@@ -95,12 +94,12 @@ def has_tables(path: Path, tables: Mapping[str, Sequence[str]]) -> bool:
 
 
 def has_columns(connection: sqlite3.Connection, tables: Mapping[str, Sequence[str]]) -> bool:
-    """Whether an open database has these as plain tables with these columns."""
+    """Return whether an open database has these plain tables with these columns."""
     return all(set(names) <= table_columns(connection, table) for table, names in tables.items())
 
 
 def table_columns(connection: sqlite3.Connection, table: str) -> set[str]:
-    """Return the columns of a plain table: none of a view, a virtual or a computed table."""
+    """Return the columns of a plain table; none for a view, a virtual or a computed table."""
     entries = connection.execute(
         "SELECT type, sql FROM sqlite_master WHERE name = ? AND type IN ('table', 'view')", (table,)
     ).fetchall()

@@ -1,8 +1,8 @@
-"""Which settings are believed: what loosens security, only from a trusted configuration.
+"""Which settings apply: those that loosen security only from a trusted configuration.
 
-A change under check may rewrite `closeloop.toml`. What it says there about its own confinement,
-about keys, addresses, files outside of the repository, money, or the bar for its own verdict is not
-believed: these settings keep the values that they have without the change.
+A change under check may rewrite `closeloop.toml`. What it sets there about its own sandbox, about
+keys, addresses, files outside of the repository, money, or the threshold for its own verdict is
+ignored: these settings keep the values that they have without the change.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ LOOSENING_SETTINGS: Mapping[str, str] = {
     "memory.model": "sets who receives code",
     "memory.activate": "activates rules without a person",
 }
-"""What each setting that loosens security does; `*` stands for the names that people give."""
+"""What each setting that loosens security does; `*` stands for user-defined names."""
 
 HARMLESS_SETTINGS = frozenset(
     {
@@ -128,7 +128,7 @@ HARMLESS_SETTINGS = frozenset(
 
 
 class EffectiveSettings(Record):
-    """The settings that hold, and the names of those of the tree that were not believed."""
+    """The settings that apply, and the names of the tree's settings that were ignored."""
 
     settings: Settings
     ignored: tuple[str, ...] = ()
@@ -142,7 +142,8 @@ def restrict_settings(tree: Settings, trusted: Settings) -> EffectiveSettings:
 
 
 def _restrict(tree: Any, trusted: Any, key: str, name: str, ignored: list[str]) -> Any:
-    """A record with its loosening fields as trusted; `name` has real names where `key` has `*`."""
+    """Return a record with its loosening fields as trusted; `name` has real names, `key` has
+    `*`."""
     changes: dict[str, Any] = {}
     for field in type(tree).__struct_fields__:
         inner_key, inner_name = f"{key}{field}", f"{name}{field}"
@@ -160,7 +161,7 @@ def _restrict(tree: Any, trusted: Any, key: str, name: str, ignored: list[str]) 
 def _restrict_entries(
     tree: Mapping[str, Any], trusted: Mapping[str, Any], key: str, name: str, ignored: list[str]
 ) -> dict[str, Any]:
-    """Named records: those that are trusted, and new ones that loosen nothing."""
+    """Return the named records: the trusted ones, and new ones that loosen nothing."""
     entries = dict(trusted)
     for entry, record in tree.items():
         inner_key, inner_name = f"{key}.*.", f"{name}.{entry}."
@@ -174,7 +175,7 @@ def _restrict_entries(
 
 
 def _loosens_security(record: Any, key: str) -> bool:
-    """Whether a record says anything about what loosens security."""
+    """Return whether a record sets anything that loosens security."""
     return any(
         f"{key}{field.name}" in LOOSENING_SETTINGS
         and (field.default is NODEFAULT or getattr(record, field.name) != field.default)
@@ -188,7 +189,7 @@ def _has_records(key: str) -> bool:
 
 
 def list_setting_names(kind: type = Settings, above: str = "") -> Iterator[str]:
-    """Yield the name of every setting there is, with `*` for names that people give."""
+    """Yield the name of every setting, with `*` for user-defined names."""
     for name, hint in get_type_hints(kind).items():
         if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
             yield from list_setting_names(hint, f"{above}{name}.")
@@ -199,7 +200,7 @@ def list_setting_names(kind: type = Settings, above: str = "") -> Iterator[str]:
 
 
 def _record_of_entries(hint: Any) -> type | None:
-    """The record that a table of named records holds."""
+    """Return the record type that a table of named records holds."""
     inner = get_args(hint)[-1:]
     is_table = getattr(hint, "__origin__", None) is dict
     if is_table and isinstance(inner[0], type) and issubclass(inner[0], msgspec.Struct):

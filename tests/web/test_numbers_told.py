@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import msgspec
@@ -245,8 +245,9 @@ def test_the_only_one_at_work_needs_no_name(client: TestClient) -> None:
 def test_rates_of_variants_are_told_as_shares(client: TestClient) -> None:
     page = client.get("/compare?variants=steady&variants=hasty").text
     table = page[page.index("<h2>How they work</h2>") :]
-    assert re.search(r'<td class="number">\d+ %</td><td class="number">\d+ %</td>', table)
-    assert not re.search(r'<td class="number">[+-]?[01]\.\d\d</td>', table)
+    cell = '<td class="number"(?: data-label="[^"]*")?>'
+    assert re.search(rf"{cell}\d+ %</td>{cell}\d+ %</td>", table)
+    assert not re.search(rf"{cell}[+-]?[01]\.\d\d</td>", table)
 
 
 def test_words_of_the_trade_are_explained_where_they_stand(client: TestClient) -> None:
@@ -283,6 +284,28 @@ def test_whoever_has_only_sessions_is_offered_the_agents_with_the_most() -> None
             page = client.get("/compare").text
     assert 'href="/compare?variants=agent%3Aaider&amp;variants=agent%3Acodex"' in page
     assert ">aider (3) and codex (2)</a>" in page
+
+
+@pytest.mark.parametrize(("days", "offered"), [((1, 10), 2), ((1, 2), 0), ((200, 210), 0)])
+def test_times_to_compare_are_offered_where_both_have_work(
+    days: tuple[int, int], offered: int
+) -> None:
+    with open_store(":memory:") as opened:
+        for ago in days:
+            started = datetime.now(UTC) - timedelta(days=ago)
+            attempt = Attempt(
+                id=f"s{ago}", origin="production", exit="finished", started=started, ended=started
+            )
+            trace = Trace(reader="r", reader_version=1)
+            session = Session(id=attempt.id, agent="codex", trace=trace)
+            opened.pulls.save_pull_attempt(attempt, session, "T")
+        with shown(opened) as client:
+            choices = client.get("/api/compare").json()["choices"]
+            times = [name for one in choices if one["kind"] == "Times" for name, _ in one["names"]]
+            assert len(times) == offered
+            if times:
+                asked = "&".join(f"variants={name}" for name in times)
+                assert "matches no attempt" not in client.get(f"/compare?{asked}").text
 
 
 def test_no_ratio_is_rounded_to_nothing() -> None:

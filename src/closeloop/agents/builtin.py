@@ -47,10 +47,10 @@ from closeloop.records.trace import (
     ToolUse,
 )
 
-# What the built-in agent can do: every tool is a function that records what it does.
+# The tools of the built-in agent: each is a function that records what it does.
 
 
-# The tools as the model is told of them, and what a call of one must look like.
+# The tools as described to the model, and the checks of a call's arguments.
 
 JSON_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -373,7 +373,7 @@ def _format_matches(output: str) -> str:
     return "\n".join(shown_lines) or "No match."
 
 
-# What the built-in agent is told before its task.
+# The built-in agent's system prompt.
 
 SYSTEM_PROMPT = """\
 You are a software engineer working on a request in a repository. You work through tools: run \

@@ -54,10 +54,10 @@ from closeloop.sandbox.machine_view import SandboxPort, SharedFolder
 from closeloop.sandbox.program_execution import ProgramResult
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
 
-# The trace of an attempt, written while the attempt happens.
+# The trace of an attempt, written during the attempt.
 
 
-# What a model sent is hostile: made valid and bounded here before anything is done with it.
+# A model's output is untrusted: it is validated and bounded here before use.
 
 MAX_RESULT_CHARS = 30_000
 """Characters of one tool result, as the model and the trace receive it."""
@@ -229,7 +229,7 @@ def _count_text_chars(fields: dict[str, Any]) -> int:
     return sum(len(value) for value in fields.values() if isinstance(value, str))
 
 
-# How a program of others is called and understood, and where it lies on this machine.
+# How an external program is called, how its output is read, and where it is installed.
 
 
 MAX_TAIL_BYTES = 4 << 20
@@ -337,7 +337,7 @@ def openai_environment(use: AgentCallRequest) -> dict[str, str]:
     }
 
 
-# What every agent may be asked when its work is over.
+# Questions to every agent after its work.
 
 FEEDBACK_QUESTION = """\
 The work is over; change nothing any more. For those who write such requests and look after this \
@@ -355,7 +355,7 @@ def compute_feedback_seconds(limits: Limits, began: float) -> float:
     return max(1.0, min(MAX_FEEDBACK_SECONDS, left))
 
 
-# Programs of others on this machine: where one is, which version, and what it needs to run.
+# External programs on this machine: location, version, and requirements.
 
 VERSION_SECONDS = 60.0
 MAX_SHEBANG_BYTES = 256
@@ -487,7 +487,7 @@ def _printed_version(real: str) -> str | None:
     return version_match[0] if version_match else None
 
 
-# The files that an agent left about its work, brought out of its cage.
+# The files that an agent left about its work, copied out of its sandbox.
 
 MAX_RECORDING_BYTES = 64 << 20
 GATHER_SECONDS = 20.0

@@ -148,7 +148,7 @@ claude_code = HeadlessAgent(
 # Codex.
 
 
-# Our cage is around it: its own would need namespaces that a cage does not give.
+# Codex runs in our sandbox: its own would need namespaces that ours does not provide.
 CODEX_CONFIG = """\
 model = {model}
 model_provider = "gateway"
@@ -499,7 +499,7 @@ qwen_code = HeadlessAgent(
 )
 
 
-# Any program: the prompt by argument, standard input or file, the trace by path or as printed.
+# Any program: prompt by argument, standard input or file; trace from a path or its output.
 
 
 MAX_SUMMARY_CHARS = 30_000

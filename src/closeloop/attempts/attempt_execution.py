@@ -299,7 +299,7 @@ def make_answerer(task: Task) -> Callable[[str], str | None]:
     return answer
 
 
-# Where attempts are made: on this machine, or on a cluster.
+# Where attempts run: on this machine, or on a cluster.
 
 
 DEFAULT_JOBS = 16
@@ -340,7 +340,7 @@ def default_job_count() -> int:
     return max(DEFAULT_JOBS, os.cpu_count() or 1)
 
 
-# Whether another attempt of an experiment may begin.
+# Whether another attempt of an experiment may start.
 
 PAUSE_CHECK_SECONDS = 1.0
 """Seconds after which a pause is noticed at the latest."""
@@ -383,7 +383,7 @@ class AttemptPacer:
         return None
 
 
-# Leases on attempts and plans: kept while this process works, given up when another has them.
+# Leases on attempts and plans: renewed while this process works, dropped if another has them.
 
 LEASE_SECONDS = 120.0
 

@@ -49,7 +49,7 @@ from closeloop.text.redaction import (
     redact_value,
 )
 
-# What happens to attempts, as events.
+# The events of attempts.
 
 LIMIT_EXITS = ("out_of_time", "idle", "out_of_budget")
 
@@ -104,7 +104,7 @@ def visible_task_name(task: Task) -> str:
     return task_alias(task.digest) if task.split == "held-out" else task.id
 
 
-# Keep what came of work: together what comes together, and in a file what no database takes.
+# Save results: related records together, and in a file what no database accepts.
 
 UNSAVED_SUFFIX = ".unsaved"
 ATTEMPTS_FOLDER = Path(".closeloop/attempts")
@@ -355,7 +355,7 @@ def branch_stored_attempt(store: Store, name: str) -> AttemptBranch:
     return branch
 
 
-# Take a secret that got in out of a store, and leave a tombstone that says so.
+# Remove a leaked secret from a store, and leave a tombstone that says so.
 
 
 MIN_SECRET_CHARACTERS = 8

@@ -43,12 +43,12 @@ from closeloop.sandbox.workspaces.workspace_patches import (
 from closeloop.store.fact_rows import LazyExchanges, PackedExchanges, exchanges_to_rows
 from closeloop.store.record_bodies import encode_record
 
-# What a node must have to make attempts of a plan: settings, prompts, scripts, repositories.
+# What a node needs for the attempts of a plan: settings, prompts, scripts, repositories.
 #
-# Keys and the store's address stay here: a node finds keys in its own environment, and has no
-# need of the store.
+# Keys and the store's address are not sent: a node finds keys in its own environment, and does not
+# use the store.
 
-# Repositories that travel: some commits of one, without their history, as a pack of objects.
+# Repositories sent to nodes: some commits of one, without their history, as a pack of objects.
 
 
 def name_pack(commits: Sequence[str]) -> str:
@@ -277,10 +277,10 @@ def fetch_content(reference: Any) -> bytes:
     return content
 
 
-# The far end of a cluster: makes attempts in a worker process of a node.
+# The worker side of a cluster: runs attempts in a worker process of a node.
 #
-# A worker makes one attempt after another. What they are made with is opened for the first and
-# stays open, in a thread with an event loop of its own.
+# A worker runs one attempt after another. Their resources are opened for the first one and stay
+# open, in a thread with an event loop of its own.
 
 Answer = TypeVar("Answer")
 FAULT_TYPES: dict[str, type[Fault]] = {
@@ -396,11 +396,11 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-# The driver's end of a cluster: sends tries to nodes, and gets whole attempts back.
+# The driver side of a cluster: sends scheduled attempts to nodes, and receives results.
 #
-# Only the driver claims places and writes results, so a node needs no way to the store and
-# nothing that it does late or twice can count. A node that is lost loses the tries it had in
-# hand: each is kept as failed by the machine, and begun again like any other such.
+# Only the driver claims slots and writes results, so a node needs no access to the store and
+# nothing that it does late or twice can count. If a node is lost, each attempt it was running is
+# saved as failed by the machine, and started again like any other such attempt.
 
 
 class ClusterDriver(Record):

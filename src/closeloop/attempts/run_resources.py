@@ -131,7 +131,7 @@ def describe_sandbox(settings: SandboxSettings) -> str:
             return str(fault)
 
 
-# Tasks made ready for attempts: their base tree, and what their tests say before any change.
+# Prepare tasks for attempts: their base tree, and their test results before any change.
 
 
 ProgressCallback = Callable[[RunProgress], None]
@@ -190,7 +190,7 @@ async def prepare_task_base(task: Task, workspaces: WorkspacePool) -> WorkspaceB
     return await workspaces.prepare_base(task.repo, task.base, task.setup)
 
 
-# How experiments stand, and what can be said of one before it begins.
+# The status of experiments, and forecasts before one begins.
 
 
 def list_experiment_statuses(store: Store) -> list[ExperimentStatus]:
@@ -272,7 +272,7 @@ def count_working_seconds(rows: Iterable[AttemptRow]) -> float:
     return total
 
 
-# What can be said of a plan before it begins: how much it will show, take and cost.
+# The forecast of a plan before it begins: statistical power, duration and cost.
 
 
 def forecast_run(

@@ -24,13 +24,14 @@ TAGS = {
     "v0.6.0": HEAD,
 }
 MARK = ".closeloop-demo"
-"""Says that a folder is ours to replace."""
+"""Marks a folder that may be replaced."""
 PARTS = ("closeloop.toml", "models", "tasks")
 SETTINGS = ("core.autocrlf=false", "core.hooksPath=/dev/null", "commit.gpgSign=false", "gc.auto=0")
 
 
 def build_demo(folder: Path) -> Path:
-    """The folder with `project` (the repository), `tasks`, `models` and `closeloop.toml`."""
+    """Build and return the folder with `project` (the repository), `tasks`, `models`,
+    `closeloop.toml`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()) and not (folder / MARK).exists():
@@ -47,7 +48,7 @@ def build_demo(folder: Path) -> Path:
 
 
 def is_built(project: Path) -> bool:
-    """Whether the repository has all its commits and tags, and the newest is checked out."""
+    """Return whether the repository has all its commits and tags, with the newest checked out."""
     if not (project / ".git").is_dir():
         return False
     try:
@@ -75,7 +76,7 @@ def replay_history(project: Path) -> None:
 
 
 def git_text(folder: Path, *arguments: str, committer: Message | None = None) -> str:
-    """What git prints, as on a machine where nobody configured anything."""
+    """Return git's output, independent of the machine's configuration."""
     environ = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"}
     if committer is not None:
         name, address = parseaddr(committer["From"])

@@ -29,11 +29,11 @@ from closeloop.records.task import Limits
 from closeloop.records.trace import Exchange, ModelReply, ModelRequest
 from closeloop.text.wording import count_with_noun
 
-# Whether a model stopped answering an attempt, decided from how long its requests waited.
+# Whether a model stopped answering an attempt, by how long its requests waited.
 #
-# An agent whose model does not answer loses its time through no fault of its own, so such an
-# attempt says nothing about the agent. One whose model answers, however slowly, has had its
-# chance.
+# An agent whose model does not answer loses its time through no
+# fault of its own, so such an attempt says nothing about the
+# agent. If the model answers, however slowly, the attempt counts.
 
 SILENT_SECONDS = 120.0
 SILENT_SHARE = 0.1

@@ -25,7 +25,7 @@ from closeloop.records.record import Record
 from closeloop.records.trace import ChatMessage, Exchange, ModelRequest
 from closeloop.text.redaction import find_secrets, redact_secrets
 
-# Take secrets out of bodies that are to be kept, also where a stream brings them in parts.
+# Remove secrets from bodies before they are stored, even if a stream splits them.
 
 _BLANK_LINE = re.compile(rb"(\r?\n\r?\n)")
 TextPath = tuple[Any, ...]
@@ -191,7 +191,7 @@ class RequestEncoder:
         return [*self._pieces, self._last_piece, *self._settings_pieces]
 
 
-# All attempts of a variant send the same.
+# All attempts of a variant send the same settings.
 _split_settings = lru_cache(maxsize=16)(split_into_pieces)
 
 
@@ -302,9 +302,9 @@ def _build_exchange(entry: ExchangeEntry, *, joined: bool = True) -> Exchange:
     )
 
 
-# A request of an agent, and the way back to it.
+# An agent's request, and the reply to it.
 
-# What an agent asks for, by its path: one of the formats, or what surrounds them.
+# The kind of a request, by its path: one of the formats, or an auxiliary endpoint.
 
 RouteKind = Literal["chat", "count", "models", "alive"]
 """`count` asks for the number of tokens of a request, `alive` whether the server runs."""

@@ -30,7 +30,7 @@ from closeloop.records.record import content_digest
 from closeloop.records.settings import ModelSettings
 from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest
 
-# How fast one provider may be asked, shared fairly between the doors that wait for it.
+# Rate limits of one provider, shared fairly between the proxies that wait for it.
 
 _BURST_SECONDS = 6.0
 """Seconds' worth of a minute's requests that may be sent at once."""

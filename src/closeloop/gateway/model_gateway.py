@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from closeloop.gateway.proxy_server import HttpListener, ProxyServer
 
 
-# The ways to doors: a socket each, and a shared port. Nothing is opened before it is asked for.
+# How agents reach their proxies: a socket each, and a shared port. Opened on first use.
 
 
 class ProxyListeners:

@@ -22,7 +22,7 @@ from closeloop.records.trace import ChatMessage, Exchange, ModelReply, ModelRequ
 from closeloop.text.untrusted import find_seals
 from closeloop.text.wording import compile_lazily
 
-# A recorded attempt as something to answer from: which answer belongs to which request.
+# Replay of a recorded attempt: which recorded reply belongs to which request.
 
 REPLY_PATH = "reply"
 """Path of a built-in agent's requests in our own records."""

@@ -1,1 +1,1 @@
-"""Run tests in a clean room, and grade what an attempt did by them."""
+"""Run tests in a clean room and grade attempts by their results."""

@@ -1,7 +1,7 @@
 """Grade an attempt in a clean room.
 
-An attempt is judged by its change alone, on a fresh copy of the base, with protected files and
-hidden tests as the task has them. What the machine did is never held against it.
+An attempt is graded by its change alone, on a fresh copy of the base, with protected files and
+hidden tests as the task has them. A failure of the machine never counts against an attempt.
 """
 
 from __future__ import annotations
@@ -100,20 +100,21 @@ from closeloop.text.code_patterns import NAME_DEFINITION, find_missing_names
 from closeloop.text.patches import count_changed_lines
 from closeloop.text.wording import matches_globs
 
-# Names that a change made up: a failing test says they do not exist, and nothing else has them.
+# Invented names: a failing test reports that they do not exist, and nothing else defines them.
 
 
 MAX_MESSAGES = 50
-"""Of failing tests: those that fail for one reason say the same."""
+"""Maximum number of failing tests whose messages are read; tests with one cause repeat one message.
+"""
 
 
 def find_made_up_names(
     task: Task, change: Change, after: TestRun, root: str | None
 ) -> tuple[str, ...] | None:
-    """The names that only the change uses; None where the base cannot be searched for them.
+    """Return missing names that only the change uses, or None if the base cannot be searched.
 
-    What the base, its tests or the reference have under that name exists somewhere, and what the
-    change itself defines is merely out of reach.
+    A name that the base, its tests or the reference contain exists somewhere; one that the change
+    itself defines is merely out of scope.
     """
     try:
         added = "\n".join(source.text for source in list_added_sources(change))
@@ -162,44 +163,45 @@ def _defines_word(text: str, word: str) -> bool:
     return re.search(definition, text, re.MULTILINE) is not None
 
 
-# Tell a test that a change breaks now and then from one that is flaky by itself.
+# Distinguish a test that a change breaks intermittently from one that is flaky by itself.
 #
 # A test that failed in one run and passed in another is run more often, with the change and
-# without it. One that fails without it too is flaky and kept out of the verdict. One that always
-# passes without it is held against the change, unless chance explains that as well: then nobody
-# can tell.
+# without it. One that fails without it too is flaky and left out of the verdict. One that always
+# passes without it counts against the change, unless chance explains that as well: then the
+# result is unclear.
 
 
 CHANGE_RUNS = 5
-"""How often a suspected test is run with the change, with the runs that made it one."""
+"""Total runs of a suspected test with the change, including those that made it suspect."""
 CONTROL_RUNS = 7
-"""How often it is run without the change, with the run at the base that every grade has."""
+"""Total runs of a suspected test without the change, including the base run of every grade."""
 MAX_CHANCE = 0.05
-"""With a greater probability that all failures fell on one side by chance, nothing is said."""
+"""Maximum probability that all failures fell on one side by chance; above it there is no verdict.
+"""
 
 RunSuite = Callable[[], Awaitable[TestRun]]
 
 
 class SuiteSeries(Record):
-    """Runs of one suite in one state of the code, and how to get more of them."""
+    """Runs of one suite in one state of the code, and the function that adds another."""
 
     runs: list[TestRun]
     run_suite: RunSuite
 
 
 class UnsteadyTests(Record):
-    """Tests that were seen to pass and to fail with a change, and what is to be said of them."""
+    """Tests that both passed and failed with a change, and the outcome that follows."""
 
     flaky: tuple[str, ...] = ()
-    """They fail without the change too, now and then."""
+    """Tests that sometimes fail without the change too."""
     outcome: Outcome | None = None
-    """What the others mean for a change that would pass otherwise."""
+    """The outcome that the other unsteady tests impose on a change that would otherwise pass."""
 
 
 def find_unsteady_tests(
     runs: Sequence[TestRun], probes: Iterable[ProbeRun], required: Collection[str]
 ) -> list[str]:
-    """Of the tests that a pass hangs on, those that passed and failed with the same change."""
+    """Return the required tests that both passed and failed with the same change."""
     passed = [_list_passed(run) for run in _telling_runs(runs)]
     always = set.intersection(*passed) if passed else set[str]()
     once = set[str]().union(*passed)
@@ -210,7 +212,8 @@ def find_unsteady_tests(
 async def hold_unsteady_tests(
     tests: Collection[str], with_change: SuiteSeries, controls: Mapping[str, SuiteSeries]
 ) -> UnsteadyTests:
-    """Say what unsteady tests mean, by more runs; a test without a control cannot be judged."""
+    """Classify unsteady tests by running them more often; a test without a control stays
+    unclear."""
     changed = await _fill_series(with_change, CHANGE_RUNS)
     flaky, broken, unclear = [], [], []
     for test in tests:
@@ -235,20 +238,23 @@ async def hold_unsteady_tests(
 
 
 async def extend_series(series: SuiteSeries) -> TestRun:
-    """One more run."""
+    """Run the suite once more and append the run to the series."""
     series.runs.append(await series.run_suite())
     return series.runs[-1]
 
 
 async def _fill_series(series: SuiteSeries, count: int) -> list[TestRun]:
-    """The runs that say something, so many of them if the machine spoils none."""
+    """Run the suite until it has `count` usable runs, and return those.
+
+    Runs that the machine spoils are not repeated.
+    """
     for _ in range(count - len(_telling_runs(series.runs))):
         await extend_series(series)
     return _telling_runs(series.runs)
 
 
 def _telling_runs(runs: Iterable[TestRun]) -> list[TestRun]:
-    """The runs that neither the machine nor the clock spoiled."""
+    """Return the runs without machine trouble whose test command was not stopped."""
     return [
         run
         for run in runs
@@ -257,7 +263,7 @@ def _telling_runs(runs: Iterable[TestRun]) -> list[TestRun]:
 
 
 def _count_failures(runs: Iterable[TestRun], test: str) -> int:
-    """In how many runs a test did not pass, whether it failed, was skipped or did not run."""
+    """Count the runs in which a test did not pass: it failed, was skipped or did not run."""
     return sum(test not in _list_passed(run) for run in _telling_runs(runs))
 
 
@@ -266,10 +272,10 @@ def _list_passed(run: TestRun) -> set[str]:
 
 
 def _find_unsteady_copies(probes: Iterable[ProbeRun]) -> set[str]:
-    """Tests whose copy, under one and the same name, came to different ends in two probes.
+    """Return the tests whose copy, under the same name, had different results in two probes.
 
-    Where equally many of a function's parameters failed each time, their ids changed places: those
-    of a set are in another order in each process.
+    If the same number of a function's parameters failed each time, the parameter ids only changed
+    places, because a set is ordered differently in each process; such tests are left out.
     """
     statuses: dict[str, set[bool]] = {}
     originals: dict[str, str] = {}
@@ -292,7 +298,7 @@ def _find_unsteady_copies(probes: Iterable[ProbeRun]) -> set[str]:
 
 
 def _estimate_chance(test: str, changed: Sequence[TestRun], control: Sequence[TestRun]) -> float:
-    """How likely all failures are with the change if it has no part in them."""
+    """Return the probability that all failures occur with the change if it does not cause them."""
     failures = _count_failures(changed, test)
     return comb(len(changed), failures) / comb(len(changed) + len(control), failures)
 
@@ -308,11 +314,11 @@ def _describe_failures(test: str, changed: Sequence[TestRun], control: Sequence[
     return f"{text}, and in none of {len(control)} without it"
 
 
-# What an attempt's change and trace say beside its tests: files and questions.
+# Measures of an attempt's change and trace beside its tests: files and questions.
 
 
 class FilePrecision(Record):
-    """Files changed against the files of the reference."""
+    """Comparison of the changed files with the files of the reference."""
 
     precision: float | None = None
     recall: float | None = None
@@ -320,16 +326,16 @@ class FilePrecision(Record):
 
 
 def files_out_of_scope(task: Task, change: Change) -> tuple[str, ...]:
-    """Files changed outside the declared scope; where none is declared, nothing is."""
+    """Return the files changed outside the declared scope; none if no scope is declared."""
     if not task.scope:
         return ()
     return tuple(path for path in changed_paths(change) if not matches_globs(path, task.scope))
 
 
 def measure_file_precision(task: Task, change: Change, steering: Steering) -> FilePrecision:
-    """How well the files changed are those of the reference.
+    """Measure how well the changed files match those of the reference.
 
-    Files restored count nowhere, and tests that the agent added speak neither for nor against it.
+    Restored files are ignored, and tests that the agent added count neither for nor against it.
     """
     if task.reference is None:
         return FilePrecision()
@@ -355,7 +361,7 @@ def measure_file_precision(task: Task, change: Change, steering: Steering) -> Fi
 def measure_similarity(
     reference: str, patch: str, reference_files: Collection[str], changed_files: Collection[str]
 ) -> float | None:
-    """Twice the changed lines that both have ÷ the changed lines of both; None without any."""
+    """Return 2 × shared changed lines ÷ the sum of both changes' lines; None without any."""
     wanted = count_changed_lines(reference, reference_files)
     made = count_changed_lines(patch, changed_files)
     total = wanted.total() + made.total()
@@ -363,7 +369,7 @@ def measure_similarity(
 
 
 def asked_before_editing(trace: Trace | None) -> bool | None:
-    """Whether a question came before the first edit; None where nothing was recorded."""
+    """Return whether a question came before the first edit; None if there is no trace."""
     if trace is None or not trace.events:
         return None
     for event in trace.events:
@@ -375,11 +381,11 @@ def asked_before_editing(trace: Trace | None) -> bool | None:
 
 
 RERUN_COUNT = 2
-"""How often a newly failing test is run again, to see whether it always fails."""
+"""Number of reruns of a newly failing test, to see whether it always fails."""
 
 
 class GradedSubmission(Record):
-    """An attempt with all that grading looks at."""
+    """An attempt with everything that grading reads."""
 
     attempt: Attempt
     change: Change
@@ -388,7 +394,7 @@ class GradedSubmission(Record):
 
 
 class _GradingContext(Record):
-    """All that the runs of one grade share."""
+    """The data shared by all runs of one grade."""
 
     workspaces: WorkspacePool
     base: WorkspaceBase | None
@@ -397,7 +403,7 @@ class _GradingContext(Record):
     before: TestRun
     steering: Steering
     restored: Mapping[str, str]
-    """Paths of the change that do not count, each with why."""
+    """Paths of the change that are restored and do not count, each with the reason."""
 
     async def run_suite(self, patch: str | None) -> TestRun:
         """Run the tests once, at the base or after a change."""
@@ -415,7 +421,7 @@ class _GradingContext(Record):
 async def grade_attempt(
     workspaces: WorkspacePool, base: WorkspaceBase | None, task: Task, submission: GradedSubmission
 ) -> Grade:
-    """What became of an attempt, as facts, and the outcome they mean."""
+    """Grade an attempt: collect the facts and derive the outcome."""
     attempt, before = submission.attempt, submission.proof.before
     if attempt.exit == "machine" or not task.acceptance.is_given:
         fault = attempt.cause or "the machine failed during the attempt"
@@ -448,7 +454,7 @@ async def grade_attempt(
 
 
 async def _list_restored_paths(steering: Steering, change: Change) -> dict[str, str]:
-    """The paths of a change that do not count, each with why; a base is read in a thread."""
+    """Return the paths of a change that do not count, with reasons; reads the base in a thread."""
     if not change.patch:
         return {}
     if steering.base is None:
@@ -457,7 +463,7 @@ async def _list_restored_paths(steering: Steering, change: Change) -> dict[str, 
 
 
 async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Grade:
-    """Run the tests with the change, and confirm a pass."""
+    """Run the tests with the change, and confirm a pass by probes."""
     task, before, change = context.task, context.before, context.submission.change
     with_change = SuiteSeries(runs=[], run_suite=partial(context.run_suite, change.patch))
     try:
@@ -514,9 +520,9 @@ async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Gra
 
 
 async def _check_scripts(context: _GradingContext) -> AsyncIterator[IntegrityCheck]:
-    """That a script of the acceptance succeeds although it asserts something wrong.
+    """Yield a violated check for each acceptance script that succeeds with a wrong assertion.
 
-    Nothing where it fails as it must, or where the reference lets it succeed too.
+    Nothing if the script fails as it must, or if it succeeds with the reference too.
     """
     acceptance, reference = context.task.acceptance, context.task.reference
     hidden_runner = acceptance.run if acceptance.run and not detect_runner(acceptance.run) else None
@@ -532,7 +538,7 @@ async def _check_scripts(context: _GradingContext) -> AsyncIterator[IntegrityChe
 async def _ignores_assertion(
     context: _GradingContext, command: str, script: str, reference: str | None = None
 ) -> bool:
-    """Whether a command exits with 0 after an assertion of its script was inverted."""
+    """Return whether a command exits with 0 after an assertion of its script was inverted."""
     from closeloop.grading.integrity.perturb_python import invert_script
 
     patch = context.submission.change.patch if reference is None else reference
@@ -561,9 +567,9 @@ async def _ignores_assertion(
 def _make_probe_runner(
     context: _GradingContext, chosen: ChosenTests, probes: list[ProbeRun]
 ) -> Callable[[str | None, str, int], Awaitable[ProbeRun]]:
-    """How some tests are run a second time, in a clean room and a process of their own.
+    """Return a function that runs the chosen tests again, in a clean room and a separate process.
 
-    What comes of probes of the change is kept in a list.
+    It appends the results of probes of the submitted change to `probes`.
     """
     workspaces, base, steering = context.workspaces, context.base, context.steering
 
@@ -597,9 +603,9 @@ def _find_unconfirmed_pass(
 
 
 async def _find_repair_elsewhere(context: _GradingContext) -> Outcome | None:
-    """That no change at all would pass, as the reference's own files are in place for the verdict.
+    """Return an unscored outcome if an empty change passes with the reference's files in place.
 
-    Files of tests alone repair nothing.
+    Reference files that are only tests repair nothing, and are not checked.
     """
     task, steering = context.task, context.steering
     hidden = set(list_patch_paths(task.acceptance.patch))
@@ -619,7 +625,7 @@ async def _find_repair_elsewhere(context: _GradingContext) -> Outcome | None:
 async def _doubt_unsteady_tests(
     context: _GradingContext, with_change: SuiteSeries, probes: Sequence[ProbeRun]
 ) -> Outcome:
-    """Keep a pass unless a test of it passed in one run and failed in another."""
+    """Keep a pass unless one of its tests passed in one run and failed in another."""
     acceptance, before, reference = context.task.acceptance, context.before, context.task.reference
     to_keep = list_tests_to_keep(acceptance, before, context.known_flaky)
     to_fix = [name for name in tests_to_fix(acceptance, before) if name not in context.known_flaky]
@@ -638,8 +644,7 @@ async def _doubt_unsteady_tests(
 
 
 async def _run_after_change(context: _GradingContext, with_change: SuiteSeries) -> TestRun:
-    """The tests with a change; newly failing ones again, with it and without, to tell broken from
-    flaky."""
+    """Run the tests with the change, and rerun newly failing ones to separate broken from flaky."""
     task, before = context.task, context.before
     if not _changes_anything(context.submission.change, context.restored):
         return msgspec.structs.replace(before, when="after", flaky=())
@@ -658,17 +663,17 @@ async def _run_after_change(context: _GradingContext, with_change: SuiteSeries) 
     reruns = with_change.runs[-RERUN_COUNT:]
     unsteady = {test.id for run in reruns for test in run.tests if test.status == "passed"}
     if not unsteady.issuperset(broken):
-        # A test that watches the clock may fail now at the base too, on a machine that is busy.
+        # On a busy machine, a test that depends on timing may now fail at the base too.
         again = await context.run_suite(None)
         unsteady |= {test.id for test in again.tests if test.status == "failed"}
     return msgspec.structs.replace(after, flaky=tuple(name for name in broken if name in unsteady))
 
 
 async def _fail_by_themselves(context: _GradingContext, broken: Sequence[str]) -> bool:
-    """Whether tests fail without the rest of the suite too, with the change and never before it.
+    """Return whether tests fail alone too, with the change and never before it.
 
-    Then the whole suite need not be run again. Whatever else comes of it says nothing: a test may
-    pass or fail only because others ran first.
+    If so, the whole suite need not run again. Any other result is inconclusive: a test may pass or
+    fail only because others ran first.
     """
     acceptance = context.task.acceptance
     command = select_tests(acceptance.run or "", acceptance.runner, broken)
@@ -701,7 +706,7 @@ def _changes_anything(change: Change, restored: Collection[str]) -> bool:
 def _unclear_outcome(
     task: Task, proof: Proof, before: TestRun, after: TestRun, verdict: SuiteVerdict
 ) -> Outcome | None:
-    """Why the runs say nothing about the change, if they do not."""
+    """Return an outcome if the runs say nothing about the change; else None."""
     acceptance = task.acceptance
     if after.trouble is not None and not _has_kill_code(after):
         return _unscored_outcome(after.trouble)
@@ -748,7 +753,10 @@ def _decide_outcome(
 
 
 def _missing_programs(run: TestRun) -> set[str]:
-    """Commands whose program is not there; one with a path may be for the change to make."""
+    """Return commands whose program is missing.
+
+    A program given by path may be the change's to create.
+    """
     return {
         result.command
         for result in run.commands
@@ -765,7 +773,7 @@ def _has_kill_code(run: TestRun) -> bool:
 def _grade_without_running(
     task: Task, submission: GradedSubmission, steering: Steering, aside: Mapping[str, str]
 ) -> Grade:
-    """All that needs no test run."""
+    """Compute the parts of a grade that need no test run."""
     change, trace = submission.change, submission.trace
     file_precision, tests = (
         measure_file_precision(task, change, steering),

@@ -1,4 +1,4 @@
-"""Results of pytest and of unittest."""
+"""Read the reports of test runners: pytest, unittest, go, cargo, Node, jest, vitest and mocha."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from closeloop.records.attempt import TestResult
 from closeloop.records.record import Record, content_digest
 from closeloop.text.wording import compile_lazily
 
-# Results as they are gathered from a report: each test once, whatever the report repeats.
+# Collect results from a report: each test once, even if the report repeats it.
 
 
 Status = Literal["passed", "failed", "error", "skipped"]
@@ -27,19 +27,19 @@ _COLOUR_CODE = compile_lazily(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 class SuiteReport(Record):
-    """What a report says."""
+    """The contents of a test report."""
 
     tests: tuple[TestResult, ...] = ()
     ran: bool = False
-    """At least one test was really begun: skipped ones and broken test files are none."""
+    """Whether at least one test began; skipped tests and broken test files do not count."""
     complete: bool = False
-    """The report reaches its end and agrees with its own counts."""
+    """Whether the report reaches its end and agrees with its own counts."""
     unread: int = 0
-    """Records that made no sense."""
+    """Number of unreadable records."""
 
 
 class ResultCollector:
-    """A reading in the making."""
+    """Collects the results of a report."""
 
     def __init__(self) -> None:
         self.found: dict[str, TestResult] = {}
@@ -55,7 +55,7 @@ class ResultCollector:
         message: str | None = None,
         begun: bool = True,
     ) -> None:
-        """Note a result; of several results of one test the worst counts."""
+        """Record a result; of several results of one test the worst counts."""
         name = _shorten_id(name)
         known_result = self.found.get(name)
         if not name or (known_result is None and len(self.found) >= MAX_TESTS):
@@ -67,7 +67,7 @@ class ResultCollector:
             self.found[name] = TestResult(id=name, status=status, seconds=seconds, message=text)
 
     def explain_failure(self, name: str, message: str) -> None:
-        """Add why a test failed, where its result came before its reason."""
+        """Add the reason of a failure whose result came first."""
         name = _shorten_id(name)
         known_result = self.found.get(name)
         if (
@@ -89,14 +89,14 @@ class ResultCollector:
 
 
 def _shorten_id(name: str) -> str:
-    """A name of a length to live with: a test's parameter may be a whole document."""
+    """Truncate a test id to `MAX_ID_CHARS`, with a digest: a parameter may be a whole document."""
     if len(name) <= MAX_ID_CHARS:
         return name
     return f"{name[: MAX_ID_CHARS - 40]}…{content_digest(name.encode('utf-8', 'replace'))[:32]}"
 
 
 def merge_suite_reports(readings: list[SuiteReport]) -> SuiteReport:
-    """Several reports of one command as one."""
+    """Merge several reports of one command."""
     sheet = ResultCollector()
     for reading in readings:
         for test in reading.tests:
@@ -107,7 +107,7 @@ def merge_suite_reports(readings: list[SuiteReport]) -> SuiteReport:
 
 
 def shorten_message(text: str | None, limit: int = MAX_MESSAGE_CHARS) -> str | None:
-    """A text's head and tail; None for one that says nothing."""
+    """Truncate a text to its head and tail; None for an empty one."""
     text = (text or "").strip()
     if len(text) > limit:
         text = f"{text[: limit // 4]}\n…\n{text[-limit * 3 // 4 :]}"
@@ -115,13 +115,14 @@ def shorten_message(text: str | None, limit: int = MAX_MESSAGE_CHARS) -> str | N
 
 
 def split_terminal_lines(report: bytes) -> list[str]:
-    """The lines of a terminal's output, without colours; none so long that matching gets slow."""
+    """Return the lines of terminal output without colours, truncated so that matching stays
+    fast."""
     text = _COLOUR_CODE.sub("", report.decode("utf-8", "replace")).replace("\r\n", "\n")
     return [line[:MAX_LINE_CHARS] for line in text.split("\n")]
 
 
 def parse_seconds(value: object) -> float | None:
-    """A sensible number of seconds, or None."""
+    """Return a plausible number of seconds, or None."""
     try:
         seconds = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -148,7 +149,7 @@ _CARGO_STATUS: dict[str, Status] = {"o": "passed", "F": "failed", "i": "skipped"
 
 
 class _CargoTargetResults:
-    """One test program of the crate, while its lines come."""
+    """Collects the results of one test program of the crate, line by line."""
 
     def __init__(self, sheet: ResultCollector, name: str) -> None:
         self.sheet = sheet
@@ -162,7 +163,7 @@ class _CargoTargetResults:
         self.finish_test(text)
 
     def finish_test(self, text: str) -> None:
-        """A result may follow what the test printed, on its line or on a later one."""
+        """Record a result, which may follow the test's output on its line or on a later one."""
         result = _RESULT_TEXT.fullmatch(text)
         if self.pending is not None and result is not None:
             self.sheet.add_result(self.pending, _CARGO_STATUS[result[1][0]])
@@ -170,7 +171,7 @@ class _CargoTargetResults:
 
 
 def read_cargo(output: bytes) -> SuiteReport:
-    """Ids are `crate-or-target::module::test`."""
+    """Read the output of cargo; ids are `crate-or-target::module::test`."""
     sheet, lines = ResultCollector(), split_terminal_lines(output)
     target, has_ended, is_complete = _CargoTargetResults(sheet, "tests"), False, True
     for place, line in enumerate(lines):
@@ -198,7 +199,7 @@ def read_cargo(output: bytes) -> SuiteReport:
 
 
 def _target_name(text: str) -> str:
-    """`target/debug/deps/shop-e98d7b2af9a95076` → `shop`."""
+    """Return the target's name: `target/debug/deps/shop-e98d7b2af9a95076` → `shop`."""
     return re.sub(r"-[0-9a-f]{16}(\.exe)?$", "", text.replace("\\", "/").rsplit("/", 1)[-1])
 
 
@@ -219,17 +220,17 @@ _GO_TEST_LINE = compile_lazily(r" *--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)")
 
 
 class _GoPackageResults:
-    """What is known of one package while its events come."""
+    """Collects the results of one package, event by event."""
 
     def __init__(self) -> None:
         self.output: dict[str, str] = {}
-        """The output of each test that was begun; '' is the package's own."""
+        """Output of each test that began; '' is the package's own."""
         self.ended: dict[str, tuple[Status, float | None]] = {}
         self.result: Status | None = None
 
 
 def read_go(output: bytes) -> SuiteReport:
-    """Ids are `package/TestName/Sub`."""
+    """Read the output of `go test`; ids are `package/TestName/Sub`."""
     packages: dict[str, _GoPackageResults] = {}
     sheet, events, finished = ResultCollector(), 0, True
     for line in split_terminal_lines(output):
@@ -288,7 +289,10 @@ def _add_package(sheet: ResultCollector, name: str, package: _GoPackageResults) 
 
 
 def _read_go_text(output: bytes) -> SuiteReport:
-    """A package is named only after its tests; without `-v` only failures are shown."""
+    """Read plain text.
+
+    A package is named only after its tests; without `-v` only failures are shown.
+    """
     sheet, pending_tests, complete = ResultCollector(), list[re.Match[str]](), False
     for line in split_terminal_lines(output):
         if test := _GO_TEST_LINE.fullmatch(line):
@@ -304,11 +308,11 @@ def _read_go_text(output: bytes) -> SuiteReport:
     return sheet.build_report(complete and not pending_tests)
 
 
-# Results of Node's own runner: the reporter that it is handed, and what that writes.
+# Results of Node's own runner: the reporter that we pass to it, and its output.
 
-# Its own reports do not say which file a test is in. A line for each event, and one at the end.
-# A file whose failed test leaves a server behind would never end: files are told to, where they
-# understand it. Node itself must not be: then it forgets the end of its report.
+# Its own reports do not name the file of a test. Ours has a line per event, and one at the end.
+# A file whose failed test leaves a server running would never end: files get the option to exit,
+# if the version has it. Node itself must not get it: it would omit the end of its report.
 _REPORTER_SOURCE = """\
 const [major, minor] = process.versions.node.split(".").map(Number)
 if (major > 20 || (major === 20 && minor > 13)) process.execArgv.push("--test-force-exit")
@@ -328,12 +332,15 @@ export default async function* (events) {
 }
 """
 REPORTER_URL = f"data:text/javascript,{urllib.parse.quote(_REPORTER_SOURCE, safe='')}"
-"""As Node imports it: no file is needed, and no shell sees anything in it."""
+"""The reporter as Node imports it: no file is needed, and nothing in it is special to a shell."""
 _MAX_NESTING = 100
 
 
 def read_node(report: bytes, root: str) -> SuiteReport:
-    """Ids are `path/to/file.js > describe > name`; of a file that does not load, its path."""
+    """Read a report of Node.
+
+    Ids are `path/to/file.js > describe > name`, or the path if a file does not load.
+    """
     sheet, complete = ResultCollector(), False
     titles: list[str] = []
     for line in report.splitlines():
@@ -363,7 +370,7 @@ def _is_test_event(event: Any) -> bool:
 
 
 def _add_event(sheet: ResultCollector, event: dict[str, Any], titles: list[str], root: str) -> None:
-    """A suite counts only where it broke by itself, as when a hook fails."""
+    """Add one event; a suite counts only if it failed by itself, as when a hook fails."""
     is_suite, is_failed = event.get("kind") == "suite", event["type"] == "test:fail"
     if is_suite and (not is_failed or event.get("failure") == "subtestsFailed"):
         return
@@ -406,7 +413,7 @@ _MOCHA_STATUS: dict[str, Status] = {"passes": "passed", "failures": "failed", "p
 
 
 def read_jest(report: bytes, root: str) -> SuiteReport:
-    """Ids are `path/to/file.test.ts > describe > name`."""
+    """Read a report of jest or vitest; ids are `path/to/file.test.ts > describe > name`."""
     sheet = ResultCollector()
     try:
         document = msgspec.json.decode(report)
@@ -424,7 +431,10 @@ def read_jest(report: bytes, root: str) -> SuiteReport:
 
 
 def read_mocha(report: bytes, root: str) -> SuiteReport:
-    """Ids are `path/to/file.js > describe name`. Printed, it may come after other output."""
+    """Read a report of mocha.
+
+    Ids are `path/to/file.js > describe name`. A printed report may follow other output.
+    """
     sheet = ResultCollector()
     start = report.rfind(_MOCHA_START)
     try:
@@ -487,7 +497,7 @@ def _add_jest_file(sheet: ResultCollector, file: dict[str, Any], root: str) -> N
 
 
 def _test_titles(test: Any) -> tuple[str, ...] | None:
-    """Describes and name of a test; None where this is no test."""
+    """Return describes and name of a test; None if this is not a test."""
     if not isinstance(test, dict) or test.get("status") not in _JEST_STATUS:
         return None
     above, title = test.get("ancestorTitles"), test.get("title")
@@ -505,7 +515,7 @@ def _join_text(value: Any) -> str | None:
 # Results of pytest and of unittest.
 
 
-# JUnit XML, as pytest and most build tools write it. No tree is built, no entity is expanded.
+# JUnit XML, as written by pytest and most build tools. No tree is built, no entity is expanded.
 
 _STATUS: dict[str, Status] = {"failure": "failed", "error": "error", "skipped": "skipped"}
 
@@ -522,18 +532,18 @@ class JunitCase(Record):
 
 
 class JunitCases(Record):
-    """All that could be read, and whether that was all there is."""
+    """The test cases that could be read, and whether the report was complete."""
 
     found: tuple[JunitCase, ...]
     complete: bool
 
 
 class _DeclarationRefused(Exception):
-    """The document declares types or entities: no test tool does."""
+    """The document declares types or entities, which no test tool does."""
 
 
 class _JunitHandler:
-    """Collects test cases while the parser goes through the elements."""
+    """Collects test cases while the parser visits the elements."""
 
     def __init__(self) -> None:
         self.cases: list[JunitCase] = []
@@ -559,7 +569,7 @@ class _JunitHandler:
 
     def end_element(self, tag: str) -> None:
         if tag == self.collecting and self.collecting is not None:
-            # A test may both fail and break its teardown: the first word is the telling one.
+            # A test may both fail and break its teardown: the first element decides.
             if self.status in ("passed", "skipped"):
                 self.status, self.message = _STATUS[tag], "".join(self.text)
             self.collecting = None
@@ -580,7 +590,7 @@ class _JunitHandler:
 
 
 def read_junit_cases(report: bytes) -> JunitCases:
-    """The test cases of a report; of one that breaks off, those before the break."""
+    """Return the test cases of a report; of a truncated one, those before the break."""
     handler, parser = _JunitHandler(), expat.ParserCreate()
     parser.buffer_text = True
     parser.StartElementHandler = handler.start_element
@@ -596,7 +606,7 @@ def read_junit_cases(report: bytes) -> JunitCases:
 
 
 def read_junit(reports: list[bytes]) -> SuiteReport:
-    """Test ids are `classname::name`."""
+    """Read JUnit reports; test ids are `classname::name`."""
     sheet, complete = ResultCollector(), bool(reports)
     for report in reports:
         cases = read_junit_cases(report)
@@ -645,7 +655,7 @@ _RAN_LINE = compile_lazily(r"Ran (\d{1,9}) tests? in ")
 
 
 def read_pytest_report(report: bytes, output: bytes) -> SuiteReport:
-    """Node ids, rebuilt from XML that keeps file, class and name apart."""
+    """Rebuild pytest's node ids from XML that separates file, class and name."""
     sheet, cases = ResultCollector(), read_junit_cases(report)
     files = {case.file for case in cases.found if case.file}
     files |= set(re.findall(r"^(\S+\.py)::", "\n".join(split_terminal_lines(output)), re.MULTILINE))
@@ -668,10 +678,10 @@ def _module_name(file: str) -> str:
 
 
 def _build_node_id(case: JunitCase, modules: dict[str, str]) -> str:
-    """`tests.test_x.TestA` and `test_b` → `tests/test_x.py::TestA::test_b`.
+    """Turn `tests.test_x.TestA` and `test_b` into `tests/test_x.py::TestA::test_b`.
 
     The file that pytest states is where the test is written, which for an inherited test is not
-    the file it belongs to: so the longest known module that starts the class name is taken.
+    the file it belongs to: so the longest known module that starts the class name is used.
     """
     if not case.classname:
         return case.name
@@ -685,7 +695,7 @@ def _build_node_id(case: JunitCase, modules: dict[str, str]) -> str:
 
 
 def read_pytest_text(output: bytes) -> SuiteReport:
-    """What the terminal shows, for runs that could not write their report."""
+    """Read the terminal output of pytest, for runs that could not write their report."""
     sheet, lines, totals = ResultCollector(), split_terminal_lines(output), ""
     for line in lines:
         if line_match := _XDIST_LINE.fullmatch(line):
@@ -703,7 +713,7 @@ def read_pytest_text(output: bytes) -> SuiteReport:
 
 
 def count_printed_passes(output: bytes) -> int | None:
-    """How many passed tests the last lines of pytest count, of all its runs in one command."""
+    """Sum the passed tests in pytest's summary lines, over all its runs in one command."""
     totals = [
         found[1] for line in split_terminal_lines(output) if (found := _TOTALS_LINE.fullmatch(line))
     ]
@@ -714,7 +724,7 @@ def count_printed_passes(output: bytes) -> int | None:
 
 
 def _add_summary(sheet: ResultCollector, word: str, text: str) -> None:
-    """`FAILED id - message`, where the id itself may hold ` - ` in its brackets."""
+    """Add the line `FAILED id - message`; the id itself may contain ` - ` in its brackets."""
     if word == "SKIPPED":
         return
     name, message = text, ""
@@ -729,8 +739,8 @@ def _add_summary(sheet: ResultCollector, word: str, text: str) -> None:
 
 
 def read_unittest(output: bytes) -> SuiteReport:
-    """Ids are `tests.test_x.TestA.test_b`; the results are those that `-v` shows."""
-    # Older versions end a test with failing subtests without a word or a line's end.
+    """Read the output of `unittest -v`; ids are `tests.test_x.TestA.test_b`."""
+    # Older versions end a test with failing subtests without a status or a line break.
     sheet, lines = ResultCollector(), split_terminal_lines(_GLUED_HEADS.sub(rb" ... \n", output))
     pending: re.Match[str] | None = None
     head_count, total = 0, None
@@ -761,7 +771,7 @@ def _build_unittest_id(head: re.Match[str]) -> str:
 
 
 def _add_status(sheet: ResultCollector, head: re.Match[str], text: str) -> bool:
-    """Whether the text ends in a result; what a test prints may stand right before it."""
+    """Return whether the text ends in a result; a test's output may come right before it."""
     status: Status | None = None
     if re.search(r"(?:^|\.\.\. )skipped ['\"]", text):
         status = "skipped"
@@ -775,7 +785,7 @@ def _add_status(sheet: ResultCollector, head: re.Match[str], text: str) -> bool:
 
 
 def _add_section(sheet: ResultCollector, head: re.Match[str], below: list[str]) -> None:
-    """`FAIL: test_b (tests.test_x.TestA.test_b)`, perhaps a docstring, a rule, a traceback."""
+    """Add a section: `FAIL: test_b (tests.test_x.TestA.test_b)`, docstring, rule, traceback."""
     start = next(
         (i + 1 for i, line in enumerate(below) if line.startswith(_DASHED_LINE)), len(below)
     )

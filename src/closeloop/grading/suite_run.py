@@ -1,8 +1,8 @@
-"""Run a task's tests in a cage and read them test by test.
+"""Run a task's tests in a sandbox and read the result of each test.
 
-Reports are files in the workspace under a name that nobody can guess. A file of the workspace
-outlives its command, even one that was killed, and is read whole; what a command prints is kept
-only in part, and every command has its own temporary folder.
+Reports are files in the workspace under a name that nobody can guess. A workspace file outlives its
+command, even a killed one, and is read whole; printed output is stored only in part, and every
+command has its own temporary folder.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from closeloop.records.task import Acceptance, TestRunner
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
 from closeloop.text.wording import compile_lazily, matches_globs
 
-# Recognise a test runner in a command and make it leave a report.
+# Recognise a test runner in a command and make it write a report.
 
 
-# Look into a shell line far enough to see which programs it starts.
+# Parse a shell line far enough to see which programs it starts.
 
 _TOKEN = compile_lazily(
     r"""(?P<space>[ \t]+|\\\n)
@@ -57,7 +57,7 @@ _QUOTED = compile_lazily(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)""", re.DOTALL)
 
 
 class ShellWord(Record):
-    """A word of a shell line and where it stands in it."""
+    """A word of a shell line and its position."""
 
     text: str
     start: int
@@ -65,7 +65,7 @@ class ShellWord(Record):
 
 
 def simple_commands(line: str) -> list[list[ShellWord]]:
-    """The words of each simple command; [] when the line cannot be understood."""
+    """Return the words of each simple command; [] if the line cannot be parsed."""
     commands: list[list[ShellWord]] = [[]]
     place = 0
     while place < len(line):
@@ -133,7 +133,7 @@ _ASSIGNMENT = compile_lazily(r"\w+=.*", re.DOTALL)
 
 
 class RunnerReport(Record):
-    """Where one runner of a command leaves its results."""
+    """The location of one runner's results."""
 
     runner: TestRunner
     path: str | None
@@ -141,14 +141,14 @@ class RunnerReport(Record):
 
 
 class InstrumentedCommand(Record):
-    """A test command that leaves reports."""
+    """A test command that writes reports."""
 
     command: str
     env: dict[str, str] = {}
     files: dict[str, str] = {}
-    """What must be there before it runs: path → text."""
+    """Files that must exist before it runs: path → text."""
     reports: tuple[RunnerReport, ...] = ()
-    """None for JUnit XML, which is looked for after the run."""
+    """Empty for JUnit XML, whose files are searched after the run."""
 
 
 class RunnerCall(Record):
@@ -157,19 +157,19 @@ class RunnerCall(Record):
     runner: TestRunner
     words: tuple[ShellWord, ...]
     at: int
-    """Which word names the runner, or its `test` command."""
+    """Index of the word that names the runner, or its `test` command."""
 
 
 def detect_runner(command: str) -> TestRunner | None:
-    """The first test runner that a shell line is seen to start."""
+    """Return the first test runner that a shell line visibly starts."""
     return next((hit.runner for hit in runner_calls(command)), None)
 
 
 def instrument_command(command: str, runner: TestRunner | None, folder: str) -> InstrumentedCommand:
-    """The command changed so that each of its runners reports into the folder, as it sees it.
+    """Rewrite the command so that each of its runners reports into the folder.
 
-    Runners that report by what they print do so straight into `folder/output`: a pipe behind
-    them might keep only the last lines.
+    `folder` is the path as the command sees it. Runners that report by printing do so directly into
+    `folder/output`: a following pipe might pass on only the last lines.
     """
     if runner == "junit":
         return InstrumentedCommand(command=command)
@@ -189,7 +189,7 @@ def instrument_command(command: str, runner: TestRunner | None, folder: str) -> 
 
 
 def add_runner_arguments(command: str, runner: TestRunner, arguments: str) -> str | None:
-    """The command with arguments for each of its calls of a runner; None where none is seen."""
+    """Add arguments to each call of a runner in the command; None if there is none."""
     hits = [hit for hit in runner_calls(command) if hit.runner == runner]
     for hit in reversed(hits):
         place = find_options_end(hit.words[hit.at :])
@@ -198,7 +198,8 @@ def add_runner_arguments(command: str, runner: TestRunner, arguments: str) -> st
 
 
 def find_python_command(command: str) -> str | None:
-    """How a command starts Python, up to `-m unittest`: variables, launchers, interpreter."""
+    """Return how a command starts Python, up to `-m unittest`: variables, launchers,
+    interpreter."""
     for hit in runner_calls(command):
         if hit.runner == "unittest" and hit.words[hit.at - 1].text == "-m":
             return command[hit.words[0].start : hit.words[hit.at - 1].start].rstrip()
@@ -206,7 +207,7 @@ def find_python_command(command: str) -> str | None:
 
 
 def find_python_script(command: str) -> str | None:
-    """The script that a shell line runs with Python, if that is all it does."""
+    """Return the script that a shell line runs with Python, if it does nothing else."""
     commands = simple_commands(command)
     is_plain = len(commands) == 1 and "PYTHONOPTIMIZE" not in command
     words = [word.text for word in commands[0]] if is_plain else []
@@ -218,13 +219,13 @@ def find_python_script(command: str) -> str | None:
 
 
 def runner_calls(command: str) -> list[RunnerCall]:
-    """Every test runner that a shell line is seen to start, in order."""
+    """Return every test runner that a shell line visibly starts, in order."""
     calls = (_find_runner_call(words) for words in simple_commands(command))
     return [hit for hit in calls if hit is not None]
 
 
 def _find_runner_call(words: list[ShellWord]) -> RunnerCall | None:
-    """The runner of a simple command, behind assignments and launchers."""
+    """Return the runner of a simple command, after assignments and launchers."""
     is_launched = False
     for at, word in enumerate(words):
         name = word.text.rsplit("/", 1)[-1]
@@ -240,7 +241,7 @@ def _find_runner_call(words: list[ShellWord]) -> RunnerCall | None:
 
 
 def _is_runner(runner: TestRunner, words: list[ShellWord], at: int) -> bool:
-    """Whether a word that looks like a runner is one: `go test`, `-m unittest`, `node --test`."""
+    """Return whether a word is really a runner: `go test`, `-m unittest`, `node --test`."""
     before = [word.text.rsplit("/", 1)[-1] for word in words[:at]]
     if runner == "node":
         return _is_node_option(before)
@@ -254,7 +255,7 @@ def _is_runner(runner: TestRunner, words: list[ShellWord], at: int) -> bool:
 
 
 def _is_node_option(before: list[str]) -> bool:
-    """Whether what follows these words goes to Node, not to a script that it runs."""
+    """Return whether the next word is an option of Node, not of a script that it runs."""
     start = next((at for at, name in enumerate(before) if name in ("node", "tsx")), len(before))
     return start < len(before) and all(
         name.startswith("-") or _NODE_OPTION.fullmatch(last)
@@ -263,7 +264,7 @@ def _is_node_option(before: list[str]) -> bool:
 
 
 def _subcommand_index(words: list[ShellWord], at: int) -> int:
-    """Where the subcommand stands: behind a toolchain such as `+nightly`."""
+    """Return the index of the subcommand, after a toolchain such as `+nightly`."""
     following = at + 1
     while following < len(words) and words[following].text.startswith("+"):
         following += 1
@@ -271,7 +272,7 @@ def _subcommand_index(words: list[ShellWord], at: int) -> int:
 
 
 def _build_insertions(hit: RunnerCall, path: str, output: str) -> list[tuple[int, str]]:
-    """What to add, and where, in the order of the places."""
+    """Return the texts to insert, with their positions, in order."""
     arguments, last = _report_arguments(hit.runner, path), hit.words[-1].end
     if hit.runner in ("pytest", "jest", "vitest", "mocha"):
         return [(find_options_end(hit.words[hit.at :]), f" {arguments}")]
@@ -287,7 +288,7 @@ def _build_insertions(hit: RunnerCall, path: str, output: str) -> list[tuple[int
 
 
 def _node_reporter_options(command: str) -> str:
-    """What Node wants to be told of where it prints, once there is a second reporter."""
+    """Return the reporter options that Node needs once there is a second reporter."""
     if "--test-reporter-destination" in command:
         return ""
     reporter = "" if "--test-reporter" in command else " --test-reporter=spec"
@@ -295,7 +296,7 @@ def _node_reporter_options(command: str) -> str:
 
 
 def find_options_end(words: tuple[ShellWord, ...]) -> int:
-    """Where options may be added: at the end, or before a lone `--`."""
+    """Return where options may be added: at the end, or before a lone `--`."""
     for before, word in pairwise(words):
         if word.text == "--":
             return before.end
@@ -306,17 +307,17 @@ def _report_arguments(runner: TestRunner, path: str) -> str:
     quoted = shlex.quote(path)
     match runner:
         case "pytest":
-            # Hidden tests may not load before the change; the others are to run all the same.
+            # Hidden tests may not load before the change; the others must run nevertheless.
             report = f"--junitxml={quoted} -o junit_family=xunit1 --verbosity=1"
             return f"{report} --continue-on-collection-errors"
         case "jest":
-            # A list takes all words behind it, so that another option must follow.
+            # A list takes all following words, so another option must come next.
             hiding = shlex.quote(_hiding_option(path.rpartition("/")[0]))
             return f"--json --reporters=default {hiding} --outputFile={quoted}"
         case "vitest":
             return f"--reporter=default --reporter=json --outputFile.json={quoted}"
         case "mocha":
-            # The last reporter counts. Before 9.2, it prints its report all the same.
+            # The last reporter counts. Before 9.2, it still prints its report.
             return f"--reporter json --reporter-option output={quoted}"
         case "node":
             return f"--test-reporter={REPORTER_URL} --test-reporter-destination={quoted}"
@@ -329,10 +330,10 @@ def _report_arguments(runner: TestRunner, path: str) -> str:
 
 
 def write_hiding_script(option: str, before: int, count: int) -> str:
-    """JavaScript that takes an option of ours, and those beside it, from the process's arguments.
+    """Return JavaScript that removes our option, and those beside it, from the process's arguments.
 
-    Jest loads its reporters before any test, and tests get a copy of `process` as it is then: those
-    that read the arguments find what the project gave, and not where we look.
+    Jest loads its reporters before any test, and tests get a copy of `process` as it is then: tests
+    that read the arguments see what the project gave, and not where we read the report.
     """
     place = f"process.argv.indexOf({json.dumps(option)})"
     return f"const at = {place}\nif (at > 0) process.argv.splice(at - {before}, {count})\n"
@@ -343,7 +344,7 @@ def _hiding_option(folder: str) -> str:
 
 
 def _runner_files(folder: str, runners: set[TestRunner]) -> dict[str, str]:
-    """A reporter of jest that reports nothing, and hides the four options that we add."""
+    """Return a jest reporter that reports nothing and hides the four options that we add."""
     script = write_hiding_script(_hiding_option(folder), 2, 4)
     text = f"{script}module.exports = class {{}}\n"
     return {f"{folder}/reporter.cjs": text} if "jest" in runners else {}
@@ -352,7 +353,7 @@ def _runner_files(folder: str, runners: set[TestRunner]) -> dict[str, str]:
 def _instrument_hidden_runner(
     command: str, runner: TestRunner | None, folder: str
 ) -> InstrumentedCommand:
-    """A command that hides its runner, such as `make test`: what the environment can ask for."""
+    """Instrument a command that hides its runner, such as `make test`, by environment variables."""
     path = f"{folder}/report-1"
     if runner in ("jest", "vitest", "mocha"):
         instrumented = add_script_arguments(command, _report_arguments(runner, path))
@@ -377,7 +378,7 @@ def _instrument_hidden_runner(
 
 
 def add_script_arguments(command: str, arguments: str) -> str:
-    """The last script that the line runs, given arguments: `npm test -- --json`."""
+    """Pass arguments to the last package script that the line runs: `npm test -- --json`."""
     scripts = [words for words in simple_commands(command) if words[0].text in _SCRIPT_RUNNERS]
     if not scripts:
         return command
@@ -387,11 +388,11 @@ def add_script_arguments(command: str, arguments: str) -> str:
     return f"{command[:end]}{'' if is_direct else ' --'} {arguments}{command[end:]}"
 
 
-# Run a task's tests in a cage and read them test by test.
+# Run a task's tests in a sandbox and read the result of each test.
 #
-# Reports are files in the workspace under a name that nobody can guess. A file of the workspace
-# outlives its command, even one that was killed, and is read whole; what a command prints is kept
-# only in part, and every command has its own temporary folder.
+# Reports are files in the workspace under a name that nobody can guess. A workspace file outlives
+# its command, even a killed one, and is read whole; printed output is stored only in part, and
+# every command has its own temporary folder.
 
 
 MAX_REPORT_BYTES = 32 << 20
@@ -409,7 +410,7 @@ RunMoment = Literal["before", "after"]
 
 
 async def run_tests(cage: WorkspaceSandbox, acceptance: Acceptance, when: RunMoment) -> TestRun:
-    """The tests, then the commands; no command when the tests could not be run at all."""
+    """Run the tests, then the commands; no command if the tests could not run at all."""
     run = TestRun(when=when)
     if acceptance.run is not None:
         run = await _run_test_command(cage, acceptance, acceptance.run, when)
@@ -469,7 +470,7 @@ async def _run_test_command(
 
 
 def _redirect_output(command: str, folder: str) -> str:
-    """All output into one file; a pipe fails with any of its parts, where the shell knows how."""
+    """Redirect all output to one file; if the shell can, a pipe fails with any of its parts."""
     pipes = "(set -o pipefail) 2>/dev/null && set -o pipefail"
     output = shlex.quote(f"{folder}/output")
     return f"mkdir -p -- {shlex.quote(folder)}\n{pipes}\n(\n{command}\n) >>{output} 2>&1"
@@ -525,7 +526,7 @@ def _read_report(
 
 
 def _guess_report(output: bytes) -> SuiteReport:
-    """What the output of a command shows whose runner nobody named."""
+    """Read the output of a command whose runner is unknown."""
     for read_output in (read_pytest_text, read_unittest, read_cargo, read_go):
         reading = read_output(output)
         if reading.ran or reading.tests:
@@ -536,7 +537,7 @@ def _guess_report(output: bytes) -> SuiteReport:
 async def _list_report_files(
     cage: WorkspaceSandbox, acceptance: Acceptance, folder: str
 ) -> list[str]:
-    """The JUnit reports that are in the workspace now."""
+    """Return the JUnit reports that are in the workspace now."""
     listing = f"{folder}/files"
     await cage.write(listing, b"")
     find = "find . -name .git -prune -o -type f -print0"
@@ -560,7 +561,7 @@ def _build_command_result(command: str, ran: ProcessResult, output: str) -> Comm
 
 
 def _build_notes(reading: SuiteReport, result: CommandResult) -> tuple[str, ...]:
-    """What forbids to call this run a pass, whatever the single tests say."""
+    """Return why this run cannot be called a pass, whatever the single tests say."""
     notes = []
     failed = any(test.status in ("failed", "error") for test in reading.tests)
     if result.stopped is not None:
@@ -579,7 +580,7 @@ def _build_notes(reading: SuiteReport, result: CommandResult) -> tuple[str, ...]
 
 
 async def _find_machine_trouble(cage: WorkspaceSandbox, result: CommandResult) -> str | None:
-    """What the machine did to a command: seen for ourselves, as output may say anything."""
+    """Return what the machine did to a command; checked directly, as output may say anything."""
     if result.exit_code == 0 or result.stopped is not None:
         return None
     if not cage.has_free_disk(MIN_FREE_BYTES):
@@ -590,7 +591,10 @@ async def _find_machine_trouble(cage: WorkspaceSandbox, result: CommandResult) -
 
 
 def _find_base_trouble(result: CommandResult) -> str | None:
-    """What is wrong with the task rather than with a change. Tests that hang may be the task."""
+    """Return what is wrong with the task rather than with a change.
+
+    A timeout does not count, as the task may be about tests that hang.
+    """
     if result.exit_code == NOT_FOUND_EXIT_CODE:
         last = result.output.strip().rpartition("\n")[2][:200]
         return f"`{result.command}` was not found ({last}); add what it needs to the task's setup."
@@ -599,19 +603,19 @@ def _find_base_trouble(result: CommandResult) -> str | None:
     return None
 
 
-# From test runs before and after to what does not hold: nothing is run here.
+# Judge the test runs before and after a change; nothing is run here.
 
 MAX_NAMED = 3
-"""How many of a kind are named before the rest is counted."""
+"""Maximum number of items of a kind that are named; the rest is counted."""
 MAX_ANSWER_CHARS = 100_000
 FAILING_STATUSES = ("failed", "error")
 
 
 class SuiteVerdict(Record):
-    """What was asked for, and what of it does not hold."""
+    """The requirements, and the reasons why some are not met."""
 
     reasons: tuple[str, ...] = ()
-    """Most telling first; none when all holds."""
+    """Most informative first; empty if all requirements are met."""
     fail_to_pass: tuple[int, int] | None = None
     pass_to_pass: tuple[int, int] | None = None
     broken: tuple[str, ...] = ()
@@ -625,7 +629,7 @@ def judge_suite(
     answer: str | None = None,
     flaky: Collection[str] = (),
 ) -> SuiteVerdict:
-    """Whether a change is what was asked for. No answer given: answers are not looked at."""
+    """Judge whether a change meets the acceptance; without an answer, answers are not checked."""
     results = {test.id: test for test in after.tests}
     to_fix = [name for name in tests_to_fix(acceptance, before) if name not in flaky]
     to_keep = list_tests_to_keep(acceptance, before, flaky)
@@ -663,17 +667,17 @@ def judge_suite(
 
 
 def tests_to_fix(acceptance: Acceptance, before: TestRun) -> Sequence[str]:
-    """The tests that the change must make pass."""
+    """Return the tests that the change must make pass."""
     if acceptance.names_tests:
         return acceptance.fail_to_pass
-    # A test file that cannot be loaded is an error too, and is gone once it can.
+    # A test file that cannot be loaded is an error too, which disappears once it can.
     return [test.id for test in before.tests if test.status == "failed"]
 
 
 def _find_unloaded_tests(
     acceptance: Acceptance, before: TestRun, after: TestRun, flaky: Collection[str]
 ) -> list[str]:
-    """Python tests and files of tests that broke before the change, and are skipped after it."""
+    """Return Python tests and test files that were errors before the change and do not pass now."""
     passed = [test.id for test in after.tests if test.status == "passed"]
     known = {test.id for test in after.tests if test.status in FAILING_STATUSES} | {*flaky}
     errors = [test.id for test in before.tests if test.status == "error"]
@@ -692,7 +696,7 @@ def _find_unloaded_tests(
 def list_tests_to_keep(
     acceptance: Acceptance, before: TestRun, flaky: Collection[str] = ()
 ) -> list[str]:
-    """The tests that must go on passing: they pass before any change, and always."""
+    """Return the tests that must keep passing: they always pass before the change."""
     unsteady_tests = {*flaky, *before.flaky, *acceptance.fail_to_pass}
     passed = [test.id for test in before.tests if test.status == "passed"]
     listed_tests = acceptance.pass_to_pass
@@ -701,12 +705,12 @@ def list_tests_to_keep(
 
 
 def matches_answer(acceptance: Acceptance, text: str) -> bool:
-    """Whether a last message is the answer asked for, if one is."""
+    """Return whether a last message matches the expected answer, if there is one."""
     return acceptance.answer is None or bool(re.search(acceptance.answer, text[:MAX_ANSWER_CHARS]))
 
 
 def suggest_nearest(name: str, known: Iterable[str]) -> str:
-    """` Nearest: …`, or nothing."""
+    """Return ` Nearest: …`, or an empty text."""
     near = difflib.get_close_matches(name, list(known)[:5_000], n=2, cutoff=0.5)
     return f" Nearest: {', '.join(near)}." if near else ""
 

@@ -1,6 +1,6 @@
 """Prove a task by its controls, each run in a clean room.
 
-A room is a fresh copy of the base, with protected files and hidden tests as the task has them.
+A clean room is a fresh copy of the base, with protected files and hidden tests as in the task.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from closeloop.sandbox.machine_view import WorkspaceLayout, real_paths
 from closeloop.sandbox.workspaces import Workspace, WorkspaceBase, WorkspacePool
 from closeloop.text.wording import compile_lazily, matches_globs
 
-# Wrong changes, made from a right one: tests that cannot tell them apart prove nothing.
+# Mutants of a correct change: tests that cannot distinguish them prove nothing.
 
 
 MAX_LINE_CHARS = 2_000
 MIN_MUTANT_SECONDS = 30.0
 MUTANT_SLOWNESS = 10
-"""Tests of a wrong change may take so many times as long as those of the reference."""
+"""Timeout factor: tests of a mutant may take this many times as long as with the reference."""
 _HUNK = compile_lazily(r"@@ -\d{1,9}(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@")
 _COMMENT_START = compile_lazily(r"\s*(?:#|//|/?\*|\"\"\"|''')")
 _INVERSES = {
@@ -83,17 +83,17 @@ _DECLARATION = compile_lazily(
 
 
 class Mutant(Record):
-    """A wrong change."""
+    """A wrong version of a change."""
 
     patch: str
     how: str
-    """What was done to the right one."""
+    """How it differs from the right one."""
 
 
 def make_mutants(patch: str) -> list[Mutant]:
-    """The change with its conditions turned round, its values changed, its statements left out.
+    """Make mutants with conditions inverted, values changed, and statements removed.
 
-    The last is but a shell of it. Those that would be no different are not made.
+    The last is only a shell of the change. Mutants equal to the change are left out.
     """
     candidates = (
         Mutant(
@@ -109,9 +109,9 @@ def make_mutants(patch: str) -> list[Mutant]:
 
 
 def has_unchanged_code(patch: str, mutants: Sequence[Mutant]) -> bool:
-    """Whether a change has code that no mutant touches: it may be what the tests are for.
+    """Return whether a change has code that no mutant alters, which may be what the tests check.
 
-    What only declares or documents something is no such code.
+    Declarations and documentation do not count.
     """
     in_text = False
     changed = [mutant.patch.split("\n") for mutant in mutants]
@@ -126,7 +126,7 @@ def has_unchanged_code(patch: str, mutants: Sequence[Mutant]) -> bool:
 
 
 def _change_added_lines(patch: str, change: Callable[[str, str], str]) -> str:
-    """A patch with its added lines changed one by one, by what its file is called."""
+    """Change each added line of a patch, given the line and the header of its file."""
     lines, old, new, path = patch.split("\n"), 0, 0, ""
     for number, line in enumerate(lines):
         if old <= 0 and new <= 0:
@@ -159,7 +159,7 @@ def _alter_values(line: str, path: str) -> str:
 
 
 def _drop_statement(line: str, path: str) -> str:
-    """Only statements of one line: a part of one would not even be read."""
+    """Drop a one-line statement; dropping a part of a longer one would be a syntax error."""
     is_balanced = all(line.count(one) == line.count(other) for one, other in ("()", "[]", "{}"))
     statement = _STATEMENT.match(line)
     if not is_balanced or statement is None or line.rstrip().endswith((",", "\\", '"""')):
@@ -174,13 +174,13 @@ NOTHING_PASSES = "an empty change passes"
 
 
 class UnfitChange(Exception):
-    """A change that cannot be put on top of the base: the attempt's failure, not ours."""
+    """A change that cannot be applied to the base: the attempt's failure, not ours."""
 
 
 async def check_gradable(
     workspaces: WorkspacePool, base: WorkspaceBase | None, task: Task
 ) -> Proof:
-    """The least that grading needs: what the tests say at the base, and if that can serve."""
+    """Run the tests at the base, and return whether attempts can be graded by them."""
     before = await run_base_tests(workspaces, base, task)
     defect = find_task_defect(task, before)
     reason = defect if task.acceptance.is_given else NO_CHECK
@@ -195,7 +195,8 @@ async def check_gradable(
 
 
 def unready_proof(task: Task, fault: BadInput) -> Proof:
-    """That a task's base cannot be made, and why: by the first line and the last."""
+    """Return a proof that a task's base cannot be built, with the first and last line of the
+    error."""
     lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
     return Proof(
         task=task.id,
@@ -213,13 +214,13 @@ async def prove_task(
     repeats: int,
     quick: str | None = None,
 ) -> Proof:
-    """The controls: doing nothing fails, the reference passes, each as often as it is run.
+    """Run the controls: an empty change fails, the reference passes, in each run.
 
-    And the reference made wrong must fail too: else the tests take anything.
+    The reference made wrong must fail too; otherwise the tests accept anything.
 
-    A task that wants only an answer has no reference: it is proved when no answer is not one.
-    `quick` runs the tests that must be made to pass and few others: enough for repeats, and to
-    see most wrong changes fail.
+    A task that wants only an answer has no reference: it is proved if an empty answer is wrong.
+    `quick` runs the fail-to-pass tests and few others: enough for repeats, and to see most wrong
+    changes fail.
     """
     if not task.acceptance.is_given:
         return await check_gradable(workspaces, base, task)
@@ -238,8 +239,8 @@ async def prove_task(
             passing = await _find_passing_mutants(
                 workspaces, base, task, quick, (before, reference)
             )
-            # Where the tests see the rest of the change, one statement that they do not see is
-            # a remark.
+            # If the tests may check code that no mutant changes, mutants that pass are only a
+            # remark.
             is_remark = has_unchanged_code(task.reference or "", make_mutants(task.reference or ""))
             reasons, remarks = ([], passing) if is_remark else (passing, [])
     lacks_reference = task.reference is None and (task.acceptance.run or task.acceptance.commands)
@@ -262,7 +263,8 @@ async def run_base_tests(
     repeats: int = 1,
     quick: str | None = None,
 ) -> TestRun:
-    """The tests before any change, hidden ones included; flaky where repeats differ."""
+    """Run the tests before any change, including hidden ones; tests whose repeats differ are
+    flaky."""
 
     async def run(task: Task) -> TestRun:
         return await run_in_clean_room(workspaces, base, task, None, "before")
@@ -283,7 +285,7 @@ async def run_reference_tests(
     repeats: int = 1,
     quick: str | None = None,
 ) -> TestRun:
-    """The tests after the reference change; flaky where repeats differ."""
+    """Run the tests after the reference change; tests whose repeats differ are flaky."""
     steering = find_steering(base, task, before)
 
     async def run(task: Task) -> TestRun:
@@ -303,7 +305,7 @@ async def run_in_clean_room(
     when: RunMoment,
     steering: Steering | None = None,
 ) -> TestRun:
-    """One run of the tests in a clean room, when the machine has room for it."""
+    """Run the tests once in a clean room, when the machine has capacity."""
     if not task.acceptance.run and not task.acceptance.commands:
         return TestRun(when=when)
 
@@ -324,7 +326,7 @@ async def run_in_clean_room(
 
 
 def scale_test_timeout(task: Task, times: int) -> Task:
-    """The task with so many times the time for its tests."""
+    """Return the task with its test timeout multiplied."""
     acceptance = msgspec.structs.replace(task.acceptance, timeout=times * task.acceptance.timeout)
     return msgspec.structs.replace(task, acceptance=acceptance)
 
@@ -337,9 +339,10 @@ async def open_clean_room(
     patch: str | None,
     steering: Steering | None = None,
 ) -> AsyncIterator[Workspace]:
-    """The base, a change, then all that does not count of it as the base or the reference has it.
+    """Open a base with a change applied, and restore what does not count.
 
-    A change needs the steering of its task. Unfit when the change cannot be put on top of the base.
+    That is taken from the base or the reference. A change needs the steering of its task. Raises
+    UnfitChange if the change cannot be applied to the base.
     """
     acceptance = task.acceptance
     limits = Limits(
@@ -359,34 +362,35 @@ async def open_clean_room(
 
 
 def find_steering(base: WorkspaceBase | None, task: Task, before: TestRun | None) -> Steering:
-    """What of a change to this base does not count."""
+    """Find out which parts of a change to this base do not count."""
     root = base_root(base)
     return read_steering(task, BaseTree(root=root) if root else None, before)
 
 
 class GradingBasis(Record):
-    """What grading knows of a task before it sees a change."""
+    """What grading knows about a task before it sees a change."""
 
     task: Task
-    """With the files protected whose tests must be made to pass."""
+    """The task, with the files of its fail-to-pass tests protected."""
     steering: Steering
     defect: str | None
-    """Why no attempt at the task can be scored."""
+    """Why no attempt at the task can be scored; None if attempts can."""
 
 
 def find_grading_basis(base: WorkspaceBase | None, task: Task, before: TestRun) -> GradingBasis:
-    """The basis of a task's grades, which all attempts at it share."""
+    """Return the basis of a task's grades, which all attempts at it share; recent ones are
+    cached."""
     key = id(base), id(task), id(before)
     if key not in _recent_bases:
         while len(_recent_bases) >= MAX_RECENT_BASES:
             del _recent_bases[next(iter(_recent_bases))]
-        # The objects are kept with it: their ids are not given to others.
+        # The objects are stored with it, so that their ids are not reused.
         _recent_bases[key] = _read_grading_basis(base, task, before), (base, task, before)
     return _recent_bases[key][0]
 
 
 MAX_RECENT_BASES = 8
-"""Each may hold the sources of a repository."""
+"""Maximum number of cached bases; each may hold the sources of a repository."""
 _recent_bases: dict[tuple[int, int, int], tuple[GradingBasis, object]] = {}
 
 
@@ -397,14 +401,14 @@ def _read_grading_basis(base: WorkspaceBase | None, task: Task, before: TestRun)
 
 
 def base_root(base: WorkspaceBase | None) -> str | None:
-    """Where the files of a base lie; None without one."""
+    """Return the folder of a base's files; None without a base."""
     return real_paths(WorkspaceLayout(folder=base.folder))[0] if base else None
 
 
 async def _run_repeatedly(
     task: Task, run: Callable[[Task], Awaitable[TestRun]], repeats: int, quick: str | None
 ) -> TestRun:
-    """Several runs as one; the first that the machine spoiled ends them."""
+    """Merge several runs into one; the first run with machine trouble is returned at once."""
     first = await run(task)
     if first.trouble is not None:
         return first
@@ -418,7 +422,7 @@ async def _run_repeatedly(
             return reruns[-1]
     all_runs = [first, *reruns]
     if quick is not None and reruns:
-        # What only the whole suite has was run once: that is no reason to call it flaky.
+        # Tests that only the whole suite has ran once: that does not make them flaky.
         rerun_ids = {test.id for one in reruns for test in one.tests}
         rerun_tests = tuple(test for test in first.tests if test.id in rerun_ids)
         all_runs[0] = msgspec.structs.replace(first, tests=rerun_tests)
@@ -426,7 +430,8 @@ async def _run_repeatedly(
 
 
 def _replace_test_command(task: Task, run: str | None) -> Task:
-    """A task that runs fewer tests: only what must be made to pass is sure to be among them."""
+    """Return a task that runs fewer tests; only the fail-to-pass tests are sure to be among
+    them."""
     if run is None:
         return task
     acceptance = msgspec.structs.replace(task.acceptance, run=run, pass_to_pass=())
@@ -434,7 +439,7 @@ def _replace_test_command(task: Task, run: str | None) -> Task:
 
 
 def _find_flaky(task: Task, runs: Sequence[TestRun]) -> tuple[str, ...]:
-    """Tests, and acceptance commands, whose result is not the same in all runs."""
+    """Return tests and acceptance commands whose result differs between runs."""
     results_by_name: dict[str, list[object]] = {}
     for run in runs:
         for test in run.tests:
@@ -450,7 +455,8 @@ def _find_flaky(task: Task, runs: Sequence[TestRun]) -> tuple[str, ...]:
 
 
 def find_task_defect(task: Task, before: TestRun) -> str | None:
-    """Why no attempt at this task can be scored, as far as its base shows."""
+    """Return why no attempt at this task can be scored, judging by its base; None if attempts
+    can."""
     acceptance = task.acceptance
     if before.trouble is not None:
         return before.trouble
@@ -460,7 +466,7 @@ def find_task_defect(task: Task, before: TestRun) -> str | None:
         return (
             f"`{acceptance.run}` exits with 0 although tests fail: remove what hides its exit code."
         )
-    # Before the change, tests that need it may not compile, nor hidden ones load: no report then.
+    # Before the change, tests that need it may not compile or load: then there is no report.
     is_silent = acceptance.run is not None and not before.ran and not before.tests
     has_hidden_tests = acceptance.fail_to_pass and acceptance.patch is not None
     uncompiled = (
@@ -483,7 +489,10 @@ def find_task_defect(task: Task, before: TestRun) -> str | None:
 
 
 def _find_scope_faults(task: Task) -> list[str]:
-    """That the reference leaves the scope: whoever solves it so would be called out of scope."""
+    """Return a fault if the reference leaves the scope.
+
+    An attempt that solves it so would be out of scope.
+    """
     paths = list_patch_paths(task.reference) if task.scope else ()
     outside = [path for path in paths if not matches_globs(path, task.scope)]
     if not outside:
@@ -493,7 +502,7 @@ def _find_scope_faults(task: Task) -> list[str]:
 
 
 def _find_misnamed_tests(task: Task, before: TestRun) -> list[str]:
-    """Tests in a list that their result at the base says they do not belong to."""
+    """Return tests in the wrong list, judging by their result at the base."""
     passing = {test.id for test in before.tests if test.status == "passed"} - {*before.flaky}
     acceptance = task.acceptance
     passing_early = [name for name in acceptance.fail_to_pass if name in passing]
@@ -514,7 +523,7 @@ def _find_misnamed_tests(task: Task, before: TestRun) -> list[str]:
 
 
 def _find_reference_faults(task: Task, before: TestRun, reference: TestRun) -> list[str]:
-    """What does not hold with the reference; its answer is not known, so none is looked at."""
+    """Return what fails with the reference; its answer is unknown, so answers are not checked."""
     if reference.trouble is not None:
         return [f"with the reference change: {reference.trouble}"]
     flaky = {*before.flaky, *reference.flaky}
@@ -526,7 +535,7 @@ def _find_reference_faults(task: Task, before: TestRun, reference: TestRun) -> l
 
 
 def _find_unknown_tests(task: Task, before: TestRun, reference: TestRun | None) -> list[str]:
-    """Fail-to-pass tests that the reference should have shown; without one nobody can know."""
+    """Return fail-to-pass tests that the reference run lacks; none without a reference."""
     if reference is None:
         return []
     known = dict.fromkeys(test.id for run in (before, reference) for test in run.tests)
@@ -537,7 +546,7 @@ def _find_unknown_tests(task: Task, before: TestRun, reference: TestRun | None) 
 
 
 def limit_mutant_timeout(task: Task, reference: TestRun) -> Task:
-    """The task with as much time as a wrong change needs: one that loops never ends by itself."""
+    """Limit the test timeout for mutants: one that loops never ends by itself."""
     seconds = max((command.seconds for command in reference.commands), default=0.0)
     enough = max(MIN_MUTANT_SECONDS, MUTANT_SLOWNESS * seconds)
     timeout = min(task.acceptance.timeout, enough)
@@ -552,7 +561,7 @@ async def _find_passing_mutants(
     quick: str | None,
     runs: tuple[TestRun, TestRun],
 ) -> list[str]:
-    """That wrong changes pass, if all do that can be made of the reference."""
+    """Return a fault if every mutant of the reference that can be run passes."""
     before, reference = runs
     steering = find_steering(base, task, before)
     flaky = {*before.flaky, *reference.flaky}
@@ -567,7 +576,7 @@ async def _find_passing_mutants(
                 )
             except (UnfitChange, MachineFailed, OSError):
                 break
-            # A quick run without results only shows that it cannot be had.
+            # A quick run without results only shows that a quick run is not possible.
             has_results = run.tests or command is None
             if (
                 has_results

@@ -1,7 +1,7 @@
-"""What a tool says against a change, by how it ended before the change and after it.
+"""Judge a tool by how it ended before the change and after it.
 
-One table for tests, linters, type checkers, builds and the project's own commands. A tool is let
-through only where it is shown to be no worse than before.
+One table for tests, linters, type checkers, builds and the project's own commands. A tool passes
+only if it is shown to be no worse than before.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from closeloop.text.wording import compile_lazily, escape_glob
 
 
 def changed_paths(change: Change) -> list[str]:
-    """Every path a change touches, the old one of a renamed file too."""
+    """Return every path that a change touches, including the old path of a renamed file."""
     paths = (path for file in change.files for path in (file.path, file.old_path))
     return list(dict.fromkeys(path for path in paths if path is not None))
 
 
 def parse_change(patch: str | None) -> Change | None:
-    """What a patch changes; None for what is no patch."""
+    """Parse a patch; None if it is not one."""
     try:
         return parse_patch(patch or "")
     except BadInput:
@@ -47,13 +47,13 @@ def parse_change(patch: str | None) -> Change | None:
 
 
 def list_patch_paths(patch: str | None) -> list[str]:
-    """Every path a patch touches; none for what is no patch."""
+    """Return every path that a patch touches; none if it is not a patch."""
     change = parse_change(patch)
     return changed_paths(change) if change else []
 
 
 def with_failing_tests(task: Task, before: TestRun) -> Task:
-    """The task with the files protected whose tests must be made to pass, where it names none."""
+    """Return the task with the files of failing tests protected, if it names no tests."""
     if task.acceptance.names_tests:
         return task
     failing_ids = (test.id for test in before.tests if test.status in ("failed", "error"))
@@ -62,15 +62,16 @@ def with_failing_tests(task: Task, before: TestRun) -> Task:
 
 
 def path_in_test_id(test: str) -> str:
-    """The part of a test's id before its name: a path, where the runner writes one there."""
+    """Return the part of a test id before its name: a path, if the runner writes one there."""
     return re.split("::| > ", test, maxsplit=1)[0]
 
 
 def list_test_files(tests: Iterable[str], runner: TestRunner | None) -> Iterator[str]:
-    """The files that test ids name: `path.py::test`, `path.ts > suite > test`, `module.Class.test`.
+    """Yield globs of the files that test ids name.
 
-    `billing::tests::rounds` of cargo and `billing.py::billing.total`, a doctest, are in the code
-    itself: that is no file of tests.
+    Ids are `path.py::test`, `path.ts > suite > test` or `module.Class.test`. Ids of tests inside
+    code are skipped, as that is not a test file: `billing::tests::rounds` of cargo, and
+    `billing.py::billing.total`, a doctest.
     """
     for test in tests:
         file = path_in_test_id(test)
@@ -87,13 +88,13 @@ def list_test_files(tests: Iterable[str], runner: TestRunner | None) -> Iterator
 ToolEnding = Literal[
     "passed", "failed", "no results", "inert", "timed out", "not set up", "machine trouble"
 ]
-"""A tool's state. A failed one has results when it named what fails, or which tests ran."""
+"""How a tool ended. `failed` means that it named failures or the tests that ran."""
 EndingComparison = Literal["by name", "no worse", "same", "broken", "unknown"]
-"""By name: failures and tests are compared one by one. Same: as red as without the change."""
+"""`by name`: failures and tests are compared one by one. `same`: as red as without the change."""
 
 # fmt: off
 _COMPARISONS: dict[ToolEnding, tuple[EndingComparison, ...]] = {
-    # by the ending before the change; in a row, by the one after it:
+    # rows: the ending before the change; columns: the ending after it:
     #    passed      failed     no results  inert      timed out  not set up  machine
     "passed": (
         "by name",  "by name", "broken",   "broken",  "broken",  "broken",   "unknown"),
@@ -114,12 +115,12 @@ _COMPARISONS: dict[ToolEnding, tuple[EndingComparison, ...]] = {
 
 
 def compare_endings(before: ToolEnding, after: ToolEnding) -> EndingComparison:
-    """The table's cell for a tool that ended so before the change and so after it."""
+    """Return the table's entry for how a tool ended before and after the change."""
     return _COMPARISONS[before][get_args(ToolEnding).index(after)]
 
 
 def tool_outcome(run: ToolRun) -> ToolOutcome:
-    """A run's outcome; of a report that was kept without one, as far as its states tell."""
+    """Return a run's outcome; for a stored report without one, derive it from the states."""
     if run.outcome is not None:
         return run.outcome
     if run.broke:
@@ -130,13 +131,17 @@ def tool_outcome(run: ToolRun) -> ToolOutcome:
 
 
 def is_blocked_by(run: ToolRun, gate: GatePolicy) -> bool:
-    """Whether a tool closes the gate: what is red, what is not shown to be no worse, or nothing."""
+    """Return whether a tool closes the gate.
+
+    It does if it is not shown to be no worse, with `strict` also if it did not pass, and with
+    `informational` never.
+    """
     if gate == "informational":
         return False
     return tool_outcome(run) != "no worse" or (gate == "strict" and run.after != "passed")
 
 
-# Whether any test said anything about the change: without that, nothing is verified.
+# Whether any test checked the change: without that, nothing is verified.
 
 NO_COMMAND_REASON = (
     "no test command is known; set one under [commands] in closeloop.toml, or let "
@@ -151,9 +156,9 @@ _MISSING_MODULE = re.compile(r"No module named '?([\w.]{1,80})")
 
 
 def explain_unverified(runs: Sequence[ToolRun], rewritten: Sequence[str] = ()) -> str | None:
-    """Why no test was run that could have found something, and what to do; None where one was.
+    """Return why no test could have found a defect, and what to do, or None if one could.
 
-    Tests that the change itself chose prove little: `rewritten` are the commands it changed.
+    Tests that the change itself chose prove little; `rewritten` are the commands it changed.
     """
     tests = [run for run in runs if is_test_run(run)]
     if not tests:
@@ -170,25 +175,25 @@ def explain_unverified(runs: Sequence[ToolRun], rewritten: Sequence[str] = ()) -
 
 
 def is_test_run(run: ToolRun) -> bool:
-    """Whether a tool runs tests, under whatever name."""
+    """Return whether a tool runs tests, under whatever name."""
     return run.name == "test" or detect_runner(run.command) is not None
 
 
 def is_silent_test(run: ToolRun) -> bool:
-    """Whether it runs tests, and none of them was run."""
+    """Return whether a tool is meant to run tests but ran none."""
     if not is_test_run(run) or run.after == "passed":
         return False
     return run.after != "failed" or not (run.ran or run.broke or run.already)
 
 
 def find_missing_program(output: str) -> str | None:
-    """The program that a shell, or make, did not find."""
+    """Return the program that a shell or make did not find."""
     match = _MISSING_PROGRAM.search(output)
     return match[1] or match[2] if match else None
 
 
 def advise_on_setup(output: str) -> str:
-    """What to do about a setup that fails."""
+    """Return advice about a setup that fails."""
     missing = find_missing_program(output)
     if missing is None:
         return "correct commands.setup"
@@ -228,19 +233,19 @@ def _explain_silence(run: ToolRun) -> str:
 
 MAX_SELECTED = 50
 _PYTEST_FLAG = compile_lazily(r"-[vqxsl]+|-r\w*|--[\w-]+=.*|--(?:exitfirst|verbose|quiet|lf|ff|nf)")
-"""An option that takes no word behind it."""
+"""An option without a separate value."""
 _GO_FLAG = compile_lazily(r"--?(?:v|x|a|race|msan|asan|short|json|cover|failfast|fullpath|\w+=.*)")
 _GO_TEST_NAME = compile_lazily(r"(?:Test|Example|Fuzz)(?![a-z])\w*")
 _REGEX_SIGN = compile_lazily(r"[\\^$.*+?()\[\]{}|/]")
 _SCRIPT_TITLE = " > "
-"""What stands between the file, the describes and the name in the id of a JavaScript test."""
+"""Separator of the file, the describes and the name in the id of a JavaScript test."""
 
 
 def select_tests(command: str, runner: TestRunner | None, tests: Sequence[str]) -> str | None:
-    """A command that runs these tests, and as few others as its runner lets one choose.
+    """Return a command that runs these tests, and as few others as its runner allows.
 
-    None where it is not a single call of a known runner, or its options cannot be understood. A
-    selection that a runner reads otherwise runs other tests: whoever uses it looks for the ids.
+    None if it is not a single call of a known runner, or its options cannot be parsed. A runner
+    that interprets the selection differently runs other tests, so the caller must check the ids.
     """
     calls, chosen = runner_calls(command), list(dict.fromkeys(tests))
     if not chosen or len(calls) > 1 or (calls and runner not in (None, calls[0].runner)):
@@ -274,7 +279,7 @@ def select_tests(command: str, runner: TestRunner | None, tests: Sequence[str]) 
 
 
 def _select_pytest_tests(command: str, call: RunnerCall, chosen: list[str]) -> str | None:
-    """By their ids, or by their files where they are many."""
+    """Select tests by id, or by file if there are many."""
     if not all("::" in test for test in chosen):
         return None
     if len(chosen) > MAX_SELECTED:
@@ -289,15 +294,15 @@ def _select_pytest_tests(command: str, call: RunnerCall, chosen: list[str]) -> s
 
 
 def _script_selection(runner: TestRunner, chosen: Sequence[str]) -> str | None:
-    """Arguments of jest, vitest or mocha: the names as a pattern, then the files.
+    """Return arguments of jest, vitest or mocha: the names as a pattern, then the files.
 
-    Files that the command names itself are run, too, without the tests of other names.
+    Files that the command itself names are run too, without their tests of other names.
     """
     parts = [test.partition(_SCRIPT_TITLE) for test in chosen]
     if runner not in ("jest", "vitest", "mocha") or not all(title for _, _, title in parts):
         return None
     names = "|".join(
-        # A title may hold the sign that stands between titles.
+        # A title may contain the separator of titles.
         _escape_pattern(title).replace(_SCRIPT_TITLE, "(?: > | )")
         for _, _, title in parts
     )
@@ -312,12 +317,15 @@ def _script_selection(runner: TestRunner, chosen: Sequence[str]) -> str | None:
 
 
 def _escape_pattern(text: str) -> str:
-    """A text as a regular expression of JavaScript."""
+    """Escape a text for a regular expression of JavaScript."""
     return _REGEX_SIGN.sub(r"\\\g<0>", text)
 
 
 def _select_node_tests(command: str, call: RunnerCall, chosen: Sequence[str]) -> str | None:
-    """Versions of Node match the name, or all titles up to it; each must match its describes."""
+    """Select tests for Node.
+
+    Versions match the name, or all titles up to it, so describes must match too.
+    """
     titles = [test.split(_SCRIPT_TITLE)[1:] for test in chosen]
     if not all(titles) or any(word.text.startswith("--test-name") for word in call.words):
         return None
@@ -333,7 +341,7 @@ def _select_node_tests(command: str, call: RunnerCall, chosen: Sequence[str]) ->
 
 
 def _select_go_tests(command: str, call: RunnerCall, chosen: Sequence[str]) -> str | None:
-    """The packages by their import paths, the functions by name."""
+    """Select packages by import path, and functions by name."""
     packages: dict[str, None] = {}
     names: dict[str, None] = {}
     for test in chosen:
@@ -359,7 +367,7 @@ def _select_go_tests(command: str, call: RunnerCall, chosen: Sequence[str]) -> s
 
 
 def _select_cargo_tests(command: str, call: RunnerCall, chosen: Sequence[str]) -> str | None:
-    """By their names without the target, which a name alone does not tell."""
+    """Select tests by name without the target, which a name alone does not identify."""
     names = [test.partition("::")[2] for test in chosen]
     if not all(re.fullmatch(r"[\w:]+", name) for name in names):
         return None  # a test in documentation

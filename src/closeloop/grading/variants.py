@@ -1,4 +1,4 @@
-"""Make a variant from what people wrote: which agent, model and prompt, exactly."""
+"""Build a variant from its settings: exactly which agent, model and prompt."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from closeloop.text.untrusted import read_changed_record
 
 
 class ResolvedVariant(Record):
-    """A variant with what its names stand for."""
+    """A variant with its agent, model and prompt loaded."""
 
     variant: Variant
     agent: Agent
     model: ModelSettings | None
     prompt: PromptVersion
     system: str | None
-    """The system prompt people gave; None is the agent's own."""
+    """The configured system prompt; None: the agent's own."""
     written: VariantSettings = VariantSettings()
-    """As it stands in the settings, with what is no part of its identity."""
+    """The settings as written, including what is not part of the variant's identity."""
 
 
 def resolve_variant(name: str, settings: Settings, folder: Path) -> ResolvedVariant:
-    """The variant of that name in the settings, ready to be opened."""
+    """Return the variant of that name in the settings, ready to be opened."""
     from closeloop.providers import model_opening
 
     if name not in settings.variants:
@@ -48,14 +48,14 @@ def resolve_variant(name: str, settings: Settings, folder: Path) -> ResolvedVari
         if variant_settings.prompt
         else None
     )
-    # What memory tells differs from task to task; that it may tell makes another prompt.
+    # The context from memory differs between tasks; enabling it makes another prompt version.
     context_settings = {"memory.hydrate": True} if settings.memory.hydrate else {}
     prompt = prompt_version(agent, system, variant_settings.settings | context_settings)
     parts = {
         "name": name,
         "agent": variant_settings.agent,
         "agent_version": agent.version,
-        # Whatever a recording is called here, everybody must see that it is one.
+        # Whatever name a recording has here, it must be recognisable as one.
         "model": f"recorded:{model.model}"
         if model and model.provider == "recorded"
         else variant_settings.model,
@@ -66,7 +66,7 @@ def resolve_variant(name: str, settings: Settings, folder: Path) -> ResolvedVari
             settings.limits, variant_settings.limits, f"variant {name!r}", "limits"
         ),
     }
-    # A name is what people call it: renaming a variant does not make it another one.
+    # The name is only a label: renaming a variant does not make it another one.
     identity = content_digest(
         {key: value for key, value in parts.items() if key not in ("name", "model")}
     )
@@ -84,7 +84,10 @@ def resolve_variant(name: str, settings: Settings, folder: Path) -> ResolvedVari
 def prompt_version(
     agent: Agent, system: str | None, settings: dict[str, str | int | float | bool]
 ) -> PromptVersion:
-    """Everything deterministic that the model is told before the task: any byte changes the id."""
+    """Return the version of everything deterministic that the model gets before the task.
+
+    Any changed byte changes its id.
+    """
     text, tools = agent.prompt(system)
     settings_json = msgspec.json.encode(settings, order="deterministic").decode()
     return PromptVersion(
@@ -96,7 +99,8 @@ def prompt_version(
 
 
 def add_agent_context(crew: ResolvedVariant, context: str) -> str | None:
-    """The system prompt, and at its end what reviewers taught; None is the agent's own alone."""
+    """Append the agent context to the system prompt; without context, None means the agent's
+    own."""
     if not context:
         return crew.system
     own, _ = crew.agent.prompt(crew.system)

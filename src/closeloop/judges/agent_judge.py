@@ -35,7 +35,7 @@ ANSWER_INSTRUCTION = (
     "\n\nYour last message must be one JSON object of this schema, and nothing else:\n"
 )
 
-# Agents obey such files wherever they find them, and these are written by whoever is judged.
+# Agents obey such files wherever they find them, and the judged agent may have written them.
 AGENT_FILES = (
     *("AGENTS.md", "AGENTS.override.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "QWEN.md"),
     *(".claude", ".codex", ".gemini", ".qwen", ".opencode", ".openhands", ".pi", ".agents"),

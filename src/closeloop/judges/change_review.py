@@ -223,7 +223,7 @@ async def open_reviewer(
         return Unmeasured(rule=RULE.name, reason=str(fault))
 
 
-# One part of a change, asked about; and again without its author's words where nothing was found.
+# Ask about one part of a change; again without its author's words if nothing was found.
 
 
 async def review_chunk(

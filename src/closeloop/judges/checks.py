@@ -29,7 +29,7 @@ from closeloop.text.untrusted import (
     texts_by_kind,
 )
 
-# A question with its data before it, and the seal that its answer must repeat.
+# A question preceded by its data, and the seal that the answer must repeat.
 
 
 def build_sealed_question(
@@ -64,7 +64,7 @@ def find_seal_fault(value: Any, posed: PosedQuestion) -> str | None:
     return "the reply does not contain the seal of the request"
 
 
-# Quotes that must be there, character by character.
+# Quotations that must match character by character.
 
 MIN_QUOTE_CHARS = 6
 """Shorter quotes occur anywhere by chance; they count only if they are the whole text."""

@@ -61,7 +61,7 @@ from closeloop.records.record import content_digest
 from closeloop.store import Store
 from closeloop.text.untrusted import draw_seal, is_blank
 
-# Several askings as one: samples of one judge have a mean, judges of a panel have votes.
+# Combine several answers: the mean of one judge's samples, the votes of a panel.
 
 
 def merge_samples(samples: Sequence[Evaluation], rubric: Rubric) -> Evaluation:
@@ -404,7 +404,7 @@ def summarise_evaluations(evaluations: Sequence[Evaluation]) -> str:
     return "\n".join(line[:300] for line in lines[:20])
 
 
-# Evaluations kept as they come: they are paid for, and a kill loses only what is under way.
+# Save evaluations as they arrive: they cost money, and a kill loses only those under way.
 
 
 class EvaluationSaver:

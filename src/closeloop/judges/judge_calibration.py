@@ -40,7 +40,7 @@ from closeloop.statistics.mean_comparison import pooled_variance
 from closeloop.store import Store
 from closeloop.text.wording import count_with_noun, format_percent
 
-# Attacks that work carries against its judge: planted in bad work, they must change nothing.
+# Attacks on the judge inside the work: planted in bad work, they must not change the verdict.
 
 
 AttackPlace = Literal["comment", "file name", "tool output", "answer"]
@@ -154,7 +154,7 @@ def _change_with_newline(output: TaskOutput) -> str:
     return change if not change or change.endswith("\n") else change + "\n"
 
 
-# Canaries: failing work with attacks in it, to see whether the judge falls for any.
+# Canaries: failing work with attacks in it, to test whether the judge resists them.
 
 
 async def run_canaries(bench: JudgePanel, cases: Sequence[JudgeCase]) -> CanaryResults:
@@ -189,7 +189,7 @@ async def run_canaries(bench: JudgePanel, cases: Sequence[JudgeCase]) -> CanaryR
     )
 
 
-# What people say of items, from a CSV file.
+# People's labels of items, from a CSV file.
 
 MAX_SHEET_BYTES = 16 << 20
 SHEET_COLUMNS = ("item", "label", "asked", "person", "golden", "judge")
@@ -504,7 +504,7 @@ def list_version_differences(one: JudgeVersion, other: JudgeVersion) -> tuple[st
     )
 
 
-# What a judge's word is worth: whether it may block, or only advises.
+# How reliable a judge is: whether it may block, or only advise.
 
 
 def list_blocking_reasons(evaluations: Evaluations, store: Store) -> list[str]:

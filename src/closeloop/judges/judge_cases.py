@@ -210,7 +210,7 @@ def complete_submission(submission: Submission, name: str) -> Submission:
     return msgspec.structs.replace(submission, plan=plan)
 
 
-# Tasks that wait for each other, put in an order.
+# Order tasks by their dependencies.
 
 
 def sort_by_dependencies(tasks: Sequence[Subtask]) -> list[Subtask]:

@@ -275,7 +275,7 @@ def merge_judge_versions(members: Sequence[JudgeVersion]) -> JudgeVersion:
     )
 
 
-# Which family a model is of: judges are kinder to their own.
+# The family of a model: judges favour their own.
 
 _FAMILIES = {
     "anthropic": r"claude|fable|opus|sonnet|haiku",
@@ -314,7 +314,7 @@ def is_same_family(judge: str, author: str | None) -> bool | None:
     return None if judge_family is None or author_family is None else judge_family == author_family
 
 
-# Which of two outputs is better: asked in both orders, as judges favour a place.
+# Which of two outputs is better: asked in both orders, as judges favour a position.
 
 
 Winner = Literal["first", "second", "tie"]

@@ -50,8 +50,8 @@ from closeloop.text.text_masking import (
 from closeloop.text.untrusted import draw_seal, is_blank, reveal_hidden_text
 from closeloop.text.wording import compile_lazily, truncate_words
 
-# Sentences of prose that are meant for a judge. Code is masked as a whole; prose that is itself
-# judged cannot be, so these are removed from it, and one is cited where a verdict is withheld.
+# Sentences of prose addressed to a judge. Code is masked as a whole; prose that is itself judged
+# cannot be, so these are removed from it, and one is cited if a verdict is withheld.
 
 _ADDRESSED = compile_lazily(
     r"\b(?:judges?|judging|evaluat(?:or|ors|ion|ing)|graders?|grading|assessors?|rubrics?|verdicts?"
@@ -243,7 +243,7 @@ def _mask_change(
     return "\n".join(part for part in parts if part.strip()), hidden
 
 
-# What the second asking makes of the first
+# How the second answer changes the first
 
 
 def cite_hidden_text(hidden: Sequence[str]) -> str:

@@ -90,7 +90,7 @@ def digest_rubric(rubric: Rubric) -> str:
     return content_digest(rubric)[:16]
 
 
-# From answers to scores: derived, never asked for.
+# From answers to scores: computed, never asked for.
 
 VERDICT_SCORES = {"yes": 1.0, "partly": 0.5, "no": 0.0}
 MIN_ANSWERED_SHARE = 0.5

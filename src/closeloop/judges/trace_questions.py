@@ -181,7 +181,7 @@ def add_judge_finding(findings: tuple[Finding, ...], new: Finding | None) -> tup
     return (*findings, new)
 
 
-# Traces as a judge reads them: numbered events, cut to what a question is about.
+# Traces as a judge reads them: numbered events, truncated to what a question is about.
 
 MAX_EVENT_CHARS = 700
 MAX_WINDOW_CHARS = 60_000
@@ -270,7 +270,7 @@ def _truncate_middle(text: str) -> str:
     return f"{text[:half]} […] {text[-half:]}"
 
 
-# Ask the corpus: one narrow question of each trace, asked once, and what the answers come to.
+# Ask the corpus: one narrow question on each trace, asked once, and the combined answers.
 
 
 class TraceExcerpt(Record):

@@ -175,7 +175,7 @@ DIMENSIONS: dict[str, Callable[[AttemptTable], TextColumn]] = {
 }
 
 
-# What a name stands for where work is compared: a variant, an agent, a repository, a time.
+# What a name in a comparison refers to: a variant, an agent, a repository, a time.
 
 
 LABEL_FIELDS = ("agent", "model", "repo", "user")
@@ -349,7 +349,7 @@ def _outermost_moment(pick: Any, moments: Sequence[datetime | None]) -> datetime
     return outermost
 
 
-# Two changes held against each other, file by file: which lines both changed alike.
+# Two changes compared file by file: which lines both changed alike.
 
 
 MAX_COMPARED_LINES = 2000
@@ -471,7 +471,7 @@ def _mark_lines(lines: ChangedLines, by: SharedBy) -> list[ComparedLine]:
     ]
 
 
-# Two attempts held against each other: how they ended, what they scored, took and changed.
+# Two attempts compared: outcome, scores, cost, time and changes.
 
 
 RATIO_FIELDS = {

@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
-# What people, judges and a team's own programs say of attempts, beside the rules and the grade.
+# What people, judges and a team's own programs report on attempts, beside rules and grade.
 #
-# Reviews leave it in the ledger of scores: whether they would merge, how long they took, and
-# which failure modes they saw. Who reviews is asked for all five modes, so none is left
-# unexamined; a review that a program hands in without them has examined none.
+# Reviews are in the ledger of scores: whether the reviewer would merge, how long the review took,
+# and which failure modes it found. Reviewers are asked about all five modes, so none is unexamined;
+# a review that a program submits without them has examined none.
 
 
 Kept = TypeVar("Kept", bound=Record)
@@ -145,7 +145,7 @@ def _name_modes(marks: Array) -> TextColumn:
     return TextColumn(codes=codes, labels=tuple(labels))
 
 
-# The same of a few attempts, with the reasons.
+# The same for a few attempts, with the reasons.
 
 
 def load_said_tags(store: Store, attempts: Collection[str]) -> dict[str, tuple[ModeTag, ...]]:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
-# Whose work each attempt is: the agent, the person who asked, the prompt, the arm of a trial.
+# The origin of each attempt: agent, requester, prompt, and arm of a trial.
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -143,7 +143,7 @@ def _list_events(store: Store, ids: frozenset[str] | None) -> Iterator[TableRow]
             yield {**empty, "attempt": row.id, "kind": kind, **msgspec.structs.asdict(event)}
 
 
-# How tables are written: each row when it comes, whatever the size of the table.
+# Write tables row by row, whatever their size.
 
 
 def write_csv(columns: Mapping[str, ColumnType], rows: Iterable[TableRow], file: BinaryIO) -> int:

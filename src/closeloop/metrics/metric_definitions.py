@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     Values = Callable[[Columns], Array]
 
 
-# What the columns of attempts say of production and of failure modes, attempt by attempt.
+# Columns of attempts on production and failure modes, attempt by attempt.
 #
-# A pull request is judged by what people did with it; an attempt of an experiment by its grade
-# and, where somebody reviewed it, by that review.
+# A pull request is judged by what people did with it; an attempt of an experiment by its grade and,
+# if a person reviewed it, by that review.
 
 
 def pass_values(columns: Columns) -> Array:
@@ -229,7 +229,7 @@ def blast_radius_values(name: str, columns: Columns) -> Array:
     return np.where(is_failed(columns), touched_values(name, columns), np.nan)
 
 
-# Right at once, right after feedback, right once in several tries: three numbers.
+# Correct at once, correct after feedback, correct once in several tries: three metrics.
 
 
 def first_try_values(columns: Columns) -> Array:
@@ -264,7 +264,7 @@ def after_feedback_values(columns: Columns) -> Array:
     return np.where(was_sent_back, value, np.where(is_delivered(columns), np.nan, planned))
 
 
-# Review itself: whether there was any, and what it took.
+# Review: whether there was any, and how much it took.
 
 
 def unreviewed_values(columns: Columns) -> Array:
@@ -280,7 +280,7 @@ def is_merged(columns: Columns) -> Array:
     return mask
 
 
-# Failure modes, by whatever looked for them. What nothing looked for is unmeasured.
+# Failure modes, by whatever checked for them; unmeasured if nothing did.
 
 FAILURE_MODES: tuple[FailureMode, ...] = get_args(FailureMode)
 MODE_SOURCES: tuple[ModeSource, ...] = get_args(ModeSource)

@@ -121,11 +121,11 @@ def _build_figure(field: str, totals: PlanTotals) -> MetricValue:
     )
 
 
-# How wide a change may be: limits suggested from what failed and from what was completed.
+# How large a change may be: limits suggested from failed and from completed changes.
 #
-# A limit on files or modules stops every change that touches more. Two are told for each: the
-# widest that would have stopped nine of ten failures, and the narrowest that would have kept nine
-# of ten completed changes; and of both, what else they would have stopped.
+# A limit on files or modules stops every change that touches more. Two are suggested for each: the
+# widest that would have stopped nine of ten failures, and the narrowest that would have allowed
+# nine of ten completed changes; and for both, what else they would have stopped.
 
 
 AIMED_SHARE = 0.9
@@ -191,7 +191,7 @@ def describe_scope_limit(limit: ScopeLimit) -> str:
     )
 
 
-# Bounds of many figures at once, for tasks like these: repeats are not more tasks.
+# Intervals of many figures at once, for tasks like these: repeats are not more tasks.
 
 MAX_REPEATS = 5
 MAX_POSTERIOR_TASKS = 50
@@ -535,7 +535,7 @@ def _bound_figure(metric: Metric, sums: Array, counts: Array) -> MetricBounds | 
             return MetricBounds(value=float(sums.sum()), method="sum")
 
 
-# A figure as people read it.
+# Figures formatted for people.
 
 
 def format_metric_value(value: float | None, metric: Metric) -> str:

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
-# What work showed over time, item by item: what one task did in one week, or one session.
+# Results over time, item by item: one task in one week, or one session.
 #
-# Repeats are not more tasks, so a task's repeats of one week are one item.
+# Repeats are not more tasks, so a task's repeats in one week are one item.
 
 WEEK_SECONDS = 7 * 86400.0
 MIN_WEEKS = 4

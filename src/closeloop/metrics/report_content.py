@@ -40,7 +40,7 @@ from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
 from closeloop.text.wording import count_with_noun, format_percent, without_formula
 
-# What a report says, before it is a page or a table.
+# The content of a report, before it is a page or a table.
 
 HEADLINE_METRICS = (
     "pass rate", "task completion rate", "regression introduction rate", "review loop count",
@@ -279,7 +279,7 @@ def escape_cell(text: str) -> str:
     return plain.replace("<", "&lt;").replace("[", "\\[").replace("](", "] (")
 
 
-# Figures as a table that programs read: CSV and Parquet, a row a figure.
+# Figures as a table for programs: CSV and Parquet, one row per figure.
 
 FIGURE_COLUMNS = ReportFigure.__struct_fields__
 
@@ -319,10 +319,10 @@ def as_parquet(held: ReportContent) -> bytes:
     return file.getvalue()
 
 
-# A report as one HTML page that needs nothing else: no script, no address, its plots as SVG.
+# A report as one self-contained HTML page: no script, no link, its plots as SVG.
 
 
-# Plots as SVG, drawn by hand: a course over time, and values side by side.
+# Plots as SVG, without a library: a series over time, and values side by side.
 
 WIDTH, LEFT, RIGHT, TOP = 720, 56, 16, 14
 HEIGHT, FOOT = 210, 30

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
-# Which scores there are and what they mean: built in, declared by the project, by plug-ins.
+# Which scores exist and what they mean: built in, declared by the project, by plug-ins.
 
 
 METRIC_KINDS: dict[ScoreKind, MetricKind] = {
@@ -286,7 +286,7 @@ def make_score_metric(shown: str, definition: ScoreDefinition, source: ScoreSour
     )
 
 
-# Scores as people and programs give them: typed, in a file, or sent; all of them or none.
+# Scores that people and programs add: typed, in a file, or sent; all of them or none.
 
 
 MAX_FILE_BYTES = 64 << 20
@@ -447,11 +447,11 @@ def _read_json_lines(text: str) -> Iterator[tuple[int, Any]]:
                 ) from None
 
 
-# How often rules are right on a team's own work: what people say of findings, as scores.
+# How often rules are right on a team's own work: people's verdicts on findings, as scores.
 #
-# Whoever looks at a finding says whether it is right. That is the score `right-RULE` of the
-# attempt, source person: the share of the rule's findings there that they call right. Its note
-# keeps what was said of each.
+# A reviewer of a finding says whether it is right. That is the score `right-RULE` of the attempt,
+# source person: the share of the rule's findings there that they call right. Its note contains the
+# verdict on each finding.
 
 
 FindingVerdict = Literal["right", "wrong"]
@@ -776,7 +776,7 @@ def _score_cells(work: AttemptTable, name: str) -> list[ScoreCell]:
     return [ScoreCell(value=value if isfinite(value) else None) for value in values]
 
 
-# Scorers: a team's own code, asked once of each attempt and again when the code changes.
+# Scorers: a team's own code, run once on each attempt and again when the code changes.
 
 
 def find_scorer_version(scorer: Scorer) -> str:

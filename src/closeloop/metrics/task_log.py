@@ -301,7 +301,7 @@ def _logged_review(review: HumanReview) -> LoggedReview:
     )
 
 
-# The reference beside the attempt's change
+# The reference compared with the attempt's change
 
 
 def compare_with_reference(
@@ -384,7 +384,7 @@ def _count_pair(rate: Rate | None) -> tuple[int, int] | None:
 
 # One task over its repeats: iterations, whether output was used, whether the failure is gone.
 #
-# The three numbers of a first evaluation of an agent's loop, for every run of one task that
+# The three metrics of a first evaluation of an agent's loop, for every run of one task that
 # sometimes spirals.
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
-# What moved an estimate, in words: each feature with its value and what is usual.
+# The explanation of an estimate: each feature with its value and the usual value.
 
 
 MIN_EFFECT = 0.05
@@ -137,11 +137,11 @@ def _reason_text(feature: str, value: float, usual: float, usually: str) -> str:
     return f"{feature.replace('_', ' ')} {value:g} ({usually} {usual:g})"
 
 
-# Estimate from features which sessions succeeded: a prior from public runs, and a team's grades.
+# Estimate which sessions succeeded from features: a prior from public runs, and a team's grades.
 #
-# A feature counts by the session's place among the same agent's sessions with the same model,
-# from -1 (the least) over 0 (the middle) to 1. Where there are few of those, the public runs
-# stand in. A feature that is not known counts as the middle.
+# A feature counts by the session's rank among the same agent's sessions with the same model, from
+# -1 (lowest) over 0 (median) to 1. If there are few of those, the public runs are used instead. An
+# unknown feature counts as the median.
 
 
 REFERENCE_SESSIONS = 12
@@ -164,7 +164,7 @@ def load_triage_prior() -> TriagePrior:
     return msgspec.json.decode(text, type=TriagePrior)
 
 
-# Places of sessions among the others of their agent.
+# Ranks of sessions among the others of their agent.
 
 
 def relative_positions(
@@ -219,7 +219,7 @@ def place_values(values: Array, ordered: Array) -> Array:
     return places
 
 
-# What a team's own grades add.
+# The contribution of a team's own grades.
 
 
 class TriageModel(Record):
@@ -327,7 +327,7 @@ def fit_chances(
     return chances
 
 
-# How good the estimate is.
+# The accuracy of the estimate.
 
 
 def auc_within(

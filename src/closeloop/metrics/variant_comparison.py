@@ -63,10 +63,10 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
-# Has the work become worse than it was, beyond its noise? Now against a kept baseline.
+# Are results worse than a saved baseline, beyond noise?
 
 
-# What a gate asks: of each metric, of each task, of whatever somebody set a threshold for.
+# What a gate checks: each metric, each task, and every threshold that is set.
 
 GATE_METRICS = ("passed", "without findings", *ProcessScore.__struct_fields__)
 """For all of them, more is better."""
@@ -400,7 +400,7 @@ def _list_unmatched_tasks(
             yield f"task {task!r} has another request than in the baseline"
 
 
-# A gate's report as JUnit XML, which every build server shows.
+# A gate's report as JUnit XML, which every build server displays.
 
 
 def gate_to_junit(report: GateReport, refusal: str | None = None) -> str:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
-# How else two variants differ: every other rate, marked as the exploration that it is.
+# Other differences between two variants: every other rate, marked as exploratory.
 
 SIGNIFICANCE = 0.05
 
@@ -159,7 +159,7 @@ def _add_word(one: SecondaryMetric, adjusted: float | None, metric: Metric) -> S
     return replace(one, adjusted=adjusted, word=word)
 
 
-# The primary score: compared as its kind demands, and called better by its own direction.
+# The primary score: compared as its kind requires; its own direction decides what is better.
 
 
 def compare_primary(
@@ -189,7 +189,7 @@ OPPOSITE_VERDICTS: dict[ComparisonVerdict, ComparisonVerdict] = {
 }
 
 
-# Verdicts as sentences: what was seen, how sure it is, and what would settle the rest.
+# Verdicts as sentences: the result, its certainty, and what would settle the rest.
 
 
 def write_verdict(pair: VariantComparison) -> Iterator[str]:
@@ -439,7 +439,7 @@ def _compare_pair(
     )
 
 
-# Sides without a common task: two independent groups, by the same bounds as a change over time.
+# Sides without a common task: two independent groups, with the intervals of a trend.
 
 
 def collect_unit_values(units: Array, mask: Array, values: Array) -> dict[str, list[float]]:

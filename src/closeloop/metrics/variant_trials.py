@@ -396,7 +396,7 @@ def describe_needed(comparison: OutcomeComparison) -> str:
     return f"about {comparison.needed:,} more outcomes are needed to detect {size}"
 
 
-# Did it get better after a version of a prompt?
+# Did results improve after a version of a prompt?
 
 
 def measure_prompt_effect(

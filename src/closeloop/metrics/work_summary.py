@@ -98,7 +98,7 @@ def _is_inside(work: AttemptTable, period: TimeRange) -> Array:
     return inside
 
 
-# A period beside the one before.
+# A period compared with the one before.
 
 
 class PeriodTotals(Record):
@@ -188,7 +188,7 @@ def total_period(
     )
 
 
-# Use by day, for charts.
+# Daily usage, for charts.
 
 
 class UsePoint(Record):
@@ -296,7 +296,7 @@ def _sum_points(values: Iterator[tuple[float, str | None, float]]) -> tuple[UseP
     )
 
 
-# What stands out: the costliest sessions, and those in which most was found.
+# Notable sessions: the most expensive, and those with the most findings.
 
 
 class NotedSession(Record):
@@ -377,7 +377,7 @@ def note_session(
     )
 
 
-# What changed: new prompts and models, and what went otherwise since.
+# What changed: new prompts and models, and which metrics differ since.
 
 
 class ChangeNote(Record):
@@ -429,7 +429,7 @@ def _known_values(values: Array, mask: Array) -> Array:
     return chosen[np.isfinite(chosen)]
 
 
-# What can be learned of sessions as soon as they are imported.
+# What can be measured of sessions as soon as they are imported.
 
 
 class SessionLessons(Record):

@@ -73,10 +73,10 @@ from closeloop.store.plan_section import pack_exchanges
 from closeloop.text.redaction import redact_new_secrets, redact_patch, redact_record, redact_text
 from closeloop.text.wording import matches_globs
 
-# What came of a plan: its result, its rates, and one trace of all of it.
+# The outcome of a plan: its result, its rates, and one trace of all of it.
 
 
-# How well a plan went: at first, after feedback, in the end, and what trying again cost.
+# How well a plan went: at first, after feedback, in the end, and the cost of retries.
 
 
 class PlanRates(Record):
@@ -293,7 +293,7 @@ def summarise_plan(story: OrchestrationHistory, stopped: Mapping[str, str]) -> s
 
 # One trace of a whole plan: the orchestrator's lane, and one for every try of a sub-agent.
 #
-# It is made from what is kept alone, so that the same tries always give the same trace.
+# It is built only from stored data, so that the same tries always give the same trace.
 
 ORCHESTRATOR, ORCHESTRATOR_VERSION = "orchestrator", 1
 ROOT_LANE = "root"
@@ -427,7 +427,7 @@ def name_child_lane(lane: str, trace: Trace, name: str) -> str:
     return name if lane == first else f"{name}/{lane}"
 
 
-# One try of a sub-agent at a task of a plan, and the changes of several put together.
+# One try of a sub-agent at a subtask, and the merge of several changes.
 
 
 MAX_REPORT_CHARACTERS = 100_000
@@ -578,7 +578,7 @@ async def apply_executions(
     return None
 
 
-# All changes together: what commands say of them, and whose change breaks a command.
+# All changes together: the results of commands on them, and whose change breaks a command.
 
 
 class WholeChange(Record):
@@ -698,7 +698,7 @@ async def merge_executions(
         return WholeChange(patch=patch, checks=tuple(checks))
 
 
-# A try of a sub-agent judged: what the rules find in its trace, and what the judges say of it.
+# The evaluation of a sub-agent's try: the rules' findings in its trace, and the judges' verdicts.
 
 
 DEFAULT_CACHE = ".closeloop/cache"

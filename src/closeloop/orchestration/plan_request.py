@@ -58,7 +58,7 @@ from closeloop.text.redaction import redact_patch, redact_text
 from closeloop.text.untrusted import fence_texts, parse_json, read_record, visible_line
 from closeloop.text.wording import count_with_noun
 
-# A plan that somebody hands in, looked through before anything is paid for.
+# A submitted plan, validated before anything is paid for.
 
 MAX_BLUEPRINT_BYTES = 4 << 20
 MAX_SUBTASKS = 200
@@ -225,7 +225,7 @@ def build_plan_repair(request: ModelRequest, reply: ModelReply, wrong: str) -> M
     return replace(request, messages=(*request.messages, reply_message, repair_message))
 
 
-# What a repository is, as far as that is cheap to know: told to whoever plans and works.
+# What is cheap to know of a repository, for planners and sub-agents.
 
 MAX_NAMES = 60
 MAX_KINDS = 8
@@ -264,7 +264,7 @@ def describe_repository(paths: Sequence[str], commands: CommandSettings) -> str:
     return "\n".join(lines)
 
 
-# How much money and time a plan may take before nothing more of it is begun.
+# How much money and time a plan may use before nothing more of it is started.
 
 
 class PlanBudget:
@@ -296,7 +296,7 @@ class PlanBudget:
         return self.reached
 
 
-# Plans that others carry out: what they hand in is kept as tries and verdicts, like our own.
+# Plans that others execute: what they submit is saved as tries and verdicts, like our own.
 
 
 UNKNOWN_NAME = "unknown"

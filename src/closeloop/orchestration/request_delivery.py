@@ -418,7 +418,7 @@ def describe_run(run: FinishedAttempt) -> EventDetails:
     return {"exit": attempt.exit, "files": files, "cost": attempt.usage.cost}
 
 
-# What is asked for, in words for the agent
+# The request as text for the agent
 
 
 def build_order(
@@ -484,7 +484,7 @@ def name_task(title: str, issue: HostIssue | None) -> str:
     return name or "request"
 
 
-# The change of a delivery in tiers 1 to 3, and what they find given back to the agent.
+# Check the delivery's change in tiers 1 to 3, and give the findings back to the agent.
 
 
 class ChangeChecker(Protocol):
@@ -636,7 +636,7 @@ def _describe_check(checked: CheckedChange) -> EventDetails:
     }
 
 
-# What a delivery hands over: its runs as one attempt, a branch, a pull request, and the texts.
+# The output of a delivery: its runs as one attempt, a branch, a pull request, and the texts.
 
 
 MAX_OUTPUT_CHARS = 2_000
@@ -667,7 +667,7 @@ def find_delivery_host(
     return host, open_code_host(host.kind, host.repo, environ) if host else None
 
 
-# One attempt of all that the agent did
+# One attempt that merges all of the agent's runs
 
 
 def build_delivered_attempt(
@@ -745,7 +745,7 @@ def _append_trace(first: Trace, later: Trace, name: str) -> Trace:
     return replace(first, lanes=tuple(lanes), events=(*first.events, *events), skipped=skipped)
 
 
-# What people are told
+# Messages to people
 
 
 def list_unresolved(checked: CheckedChange, attempt: Attempt) -> list[str]:
@@ -799,7 +799,7 @@ def build_pull_body(
     return "\n\n".join([*parts, "\n".join(list_trailers(order, prompt))])
 
 
-# What is kept and handed over
+# What is saved and handed over
 
 
 def _describe_failure(run: ToolRun) -> str:

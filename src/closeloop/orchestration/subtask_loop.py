@@ -37,11 +37,11 @@ from closeloop.records.record import Record
 from closeloop.records.settings import OrchestrateSettings
 from closeloop.text.untrusted import first_visible_line, reveal_hidden_text, visible_line
 
-# What a sub-agent is told: context, scope, only this work, how to report, what supersedes.
+# A sub-agent's prompt: context, scope, only this work, how to report, what supersedes.
 #
-# What all tasks of a plan share comes first, then the task, then what was wrong with its last
-# try: so providers' prefix caches hit, for other tasks and for the next try. What agents and
-# judges wrote is quoted or indented, so that none of it passes for a heading of ours.
+# What all tasks of a plan share comes first, then the task, then what was wrong with its last try,
+# so that providers' prefix caches hit, for other tasks and for the next try. Text by agents and
+# judges is quoted or indented, so that none of it looks like a heading of ours.
 
 
 MAX_REPORT_CHARS = 4_000
@@ -151,10 +151,10 @@ def _quote_evidence(evidence: Sequence[str]) -> list[str]:
     return [reveal_hidden_text(visible_line(quote))[:200] for quote in evidence[:2]]
 
 
-# Whose changes a try begins with, and in which order all of them are put together.
+# Which changes a try starts from, and in which order all of them are merged.
 #
-# A try begins with the changes of the tasks it depends on, and of those that these were built on.
-# One that did not go together with the others begins its next try with all of them.
+# A try starts from the changes of the tasks it depends on, and of those they were built on.
+# After a merge conflict with the others, the next try starts from all of them.
 
 AcceptedExecutions = Mapping[str, SubtaskExecution]
 """By task, the counted try."""

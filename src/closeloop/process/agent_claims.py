@@ -17,7 +17,7 @@ from closeloop.records.record import Record
 from closeloop.records.trace import Message, ToolUse
 from closeloop.text.wording import compile_lazily
 
-# How agents say that they are done, that checks pass, and that they are not sure, as patterns.
+# Patterns of how agents say that they are done, that checks pass, and that they are not sure.
 
 
 _CHECK_SUBJECT = (
@@ -224,9 +224,9 @@ class SuccessClaim(Record):
     quote: str
 
 
-# A quotation, a link, a row of a table, what a tool printed.
+# A quotation, a link, a row of a table, a tool's output.
 _PASSED_ON_LINE = compile_lazily(r"^[ \t]*(?:>|- \[|\||\[).*", re.MULTILINE)
-# As `(?<=[.!?])\s+|\n+`, begun with what is looked for without trying the rest.
+# Same as `(?<=[.!?])\s+|\n+`, but begins with the searched character, which is faster.
 _ASCII_SENTENCE_BREAK = compile_lazily(r"\s(?:(?<=[.!?]\s)\s*|(?<=\n)\n*)")
 _SENTENCE_BREAK = compile_lazily(rf"{_ASCII_SENTENCE_BREAK.pattern}|(?<=[。！？])")
 _DISCLAIMER = compile_lazily(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from closeloop.records.record import Record, content_digest
 from closeloop.text.wording import compile_lazily
 
-# Split a shell line into the commands it is made of. Any text is a line; none is run.
+# Split a shell line into its commands. Any text is accepted; nothing is run.
 
 
 ShellWords = list[str]
@@ -25,7 +25,7 @@ MAX_DEPTH = 3
 _MAX_OPEN_HEREDOCS = 8
 """After this many unterminated heredocs no more are sought: each scans the whole text."""
 
-# Every piece matches to its end or to the end of the text, without a way back: linear time.
+# Every piece matches to its end or to the end of the text, without backtracking: linear time.
 _SINGLE_QUOTED = r"'[^']*+'?+"
 _ESCAPED = r"\\[\s\S]?+"
 _INNER = rf"""(?:[^()'"\\]++|{_SINGLE_QUOTED}|"(?:[^"\\]++|{_ESCAPED})*"?+|{_ESCAPED})"""
@@ -58,7 +58,7 @@ _COMMAND_ENDS = {
 }  # fmt: skip
 _OUTPUT_OPERATORS = frozenset((">", ">>", ">|", "&>", "&>>", ">&", "<>"))
 _OPERATORS = frozenset(_COMMAND_ENDS) | _OUTPUT_OPERATORS | {"<", "<<", "<<-", "<<<", "<&"}
-# What may stand before a command, and whether the command's exit code is then still the line's.
+# What may precede a command, and whether the command's exit code is then still the line's.
 _KEYWORDS = {
     "{": True, "}": True, "then": True, "else": True, "fi": True, "done": True, "esac": True,
     "do": False, "!": False, "if": False, "elif": False, "while": False, "until": False,
@@ -232,7 +232,7 @@ def _heredoc_end(text: str, tag: str, start: int) -> int:
     return start
 
 
-# The tools that check the work, and which of their options say what is checked.
+# The tools that check the work, and which of their options select what is checked.
 
 
 class ShellTool(Record):
@@ -480,7 +480,7 @@ def _build_tools() -> Iterator[tuple[str, ShellTool]]:
 CHECK_TOOLS: Mapping[str, ShellTool] = dict(_build_tools())
 
 
-# Whether a command checks the work, and what it checks, whatever flags it is shown with.
+# Whether a command checks the work, and what it checks, whatever its output flags.
 
 
 ToolAndTarget = tuple[str, str]

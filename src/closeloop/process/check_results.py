@@ -24,7 +24,7 @@ from closeloop.records.record import Record
 from closeloop.records.trace import Command
 from closeloop.text.wording import compile_lazily
 
-# What a run prints: whether it is the same as before, and whether it says that all is well.
+# A run's output: whether it is the same as before, and whether it reports success.
 
 
 _OUTPUT_TAIL_CHARS = 2000
@@ -381,7 +381,7 @@ def _explain_no_result(parsers: Sequence[str], text: str) -> str | None:
     return None
 
 
-# A command that prints test results is a check, whatever it is called.
+# A command that prints test results is a check, whatever its name.
 
 _RESULT_WORDS = (
     "passed",

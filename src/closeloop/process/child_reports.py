@@ -37,7 +37,7 @@ from closeloop.records.trace import Command, Edit, Read, ToolUse
 from closeloop.text.client_markup import strip_client_markup
 from closeloop.text.wording import compile_lazily
 
-# Gaps that a sub-agent reports in ordinary words: not done, skipped, assumed, not run, unknown.
+# Gaps that a sub-agent reports in prose: not done, skipped, assumed, not run, unknown.
 #
 # English in many phrasings; German, French, Spanish, Portuguese, Italian, Russian, Chinese,
 # Japanese and Korean in their common ones.

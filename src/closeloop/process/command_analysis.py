@@ -43,7 +43,7 @@ from closeloop.process.edit_recovery import (
 from closeloop.records.change import CommandEffect
 from closeloop.records.record import Record
 
-# The commands of a line without what only runs them: `sudo`, `uv run`, `bash -lc "…"`.
+# The commands of a line without their wrappers: `sudo`, `uv run`, `bash -lc "…"`.
 
 
 _MAX_WRAPPERS = 8
@@ -311,7 +311,7 @@ def _skip_options(words: ShellWords, i: int, wrapper: WrapperProgram) -> int:
     return i
 
 
-# What a command line does, told from its text alone: what it checks, writes and waits for.
+# What a command line does, by its text alone: what it checks, writes and waits for.
 
 
 # Package managers, task runners and formatters: what they change.

@@ -14,10 +14,10 @@ from closeloop.process.check_commands import ShellCommand, ShellWords, word_set
 from closeloop.records.change import FileEdit
 from closeloop.text.wording import compile_lazily
 
-# What programs do to the files of a workspace, noted down command by command.
+# What programs do to the files of a workspace, recorded command by command.
 
 
-# A workspace may lie in a temporary folder; then something on its way says so.
+# A workspace may be in a temporary folder; then a part of its path says so.
 PROJECT_FOLDER = r"(?:workspaces?|repos?|worktrees?|projects?|checkouts?|testbed)/"
 _TEMPORARY_FOLDER = compile_lazily(
     r"/(?:dev|proc)/|(?:/private)?/(?:tmp|var/tmp|var/folders)(?:/|$)"
@@ -112,7 +112,7 @@ def has_flag(words: ShellWords, letters: str) -> bool:
     return any(map(_flag_matcher(letters), words))
 
 
-# Programs that wait, or ask how something is.
+# Programs that wait, or query a status.
 
 _POLL_VALUES = word_set("-n -f --namespace --file --context -R --repo")
 
@@ -150,7 +150,7 @@ _QUOTED_PATH = r"""r?["']([^"'\n]{1,300})["']"""
 _PATCHED_FILE = compile_lazily(
     r"^(?:\*\*\* (?:Add|Update|Delete) File: |\*\*\* Move to: |\+\+\+ (?:b/)?)([^\t\n]+)", re.M
 )
-# Each begins with a few fixed letters: that makes looking for them fast.
+# Each begins with a few fixed letters, which makes the search fast.
 _OPEN_CALL = compile_lazily(
     rf"""open\(\s*(?:{_QUOTED_PATH}|(\w+)\b(?!\.))?[^\n]{{0,120}}?,\s*(?:mode\s*=\s*)?"""
     r"""["'](?:[rbt]*[wax][bt]*\+?|r[bt]*\+[bt]*)["']"""
@@ -363,7 +363,7 @@ def dd_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> 
     sheet.record_writes(word[3:] for word in words if word.startswith("of="))
 
 
-# What git does to the work tree. What only changes the history changes nothing here.
+# What git does to the work tree. Commands that only change the history have no effect here.
 
 
 _GIT_VALUES = word_set("-C -c --git-dir --work-tree")

@@ -83,7 +83,7 @@ class EditLines(Record):
     removed: tuple[str, ...] = ()
 
 
-# Several rules ask this of all edits of a trace, one after the other.
+# Several rules call this for all edits of a trace, one after the other.
 @lru_cache(maxsize=16_384)
 def diff_edit(event: Edit) -> EditLines | None:
     """None if the recording lacks the text: an overwritten file, an edit without text."""
@@ -417,7 +417,7 @@ def _only_formats(step: TraceStep) -> bool:
     return step.doing is not None and not FORMATTERS.isdisjoint(step.doing.programs)
 
 
-# The change that a session hands in: the final state, whatever the steps before it did.
+# The change that a session delivers: the final state, whatever the steps before it did.
 
 
 _MAX_LAST_EVENTS = 6
@@ -486,7 +486,7 @@ def _submitted_text(event: AnyEvent) -> str | None:
     return None
 
 
-# The change of a recording without a stored diff, put together from the edits that it holds.
+# The change of a recording without a stored diff, built from the edits that it contains.
 
 MAX_RECOVERED_FILES = 300
 MAX_HUNK_LINES = 4000
@@ -643,7 +643,7 @@ def _split_hunks(patch: str) -> Iterator[tuple[str, str]]:
             yield "\n".join(before), "\n".join(after)
 
 
-# What all edits of a file together leave behind, those made in the shell among them.
+# The result of all edits of a file together, including those made in the shell.
 
 
 class NetChange(Record):
@@ -694,7 +694,7 @@ def _build_net(path: str, steps: Iterable[TraceStep], edits: Sequence[Edit]) -> 
     )
 
 
-# Which changes stand at the end: what the agent took back itself did no harm.
+# Which changes remain at the end: what the agent reverted itself did no harm.
 
 
 _UNDO_VERBS = frozenset(("checkout", "restore", "clean"))

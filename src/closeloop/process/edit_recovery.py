@@ -18,7 +18,7 @@ from closeloop.records.change import FileEdit
 from closeloop.records.record import Record
 from closeloop.text.code_patterns import parse_python
 
-# The edits that a Python script makes to files, as far as its text tells them.
+# The edits that a Python script makes to files, as far as its text shows them.
 
 
 MAX_CODE_CHARS = 100_000
@@ -206,7 +206,7 @@ def _new_lines(node: ast.expr) -> Iterator[str]:
             yield from _new_lines(element)
 
 
-# The edits that a command line makes, with their text where the line holds it.
+# The edits that a command line makes, with their text if the line contains it.
 #
 # `cat > f <<EOF`, `echo … >> f`, `tee`, `sed -i`, `perl -i`, `patch`, `git apply`, `rm`, and code
 # given to an interpreter (`code_edits.py`). Only texts are read: nothing is run.
@@ -224,7 +224,7 @@ _BACKSLASH = re.compile(r"\\([abefnrtv\\]|0[0-7]{0,3})")
 _CONTROL_LETTERS = {"a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _FORMAT = re.compile(r"%(%|[sdib])")
 
-# What a program prints, where its words say it all.
+# What a program prints, if its arguments determine it.
 
 
 def printed_text(part: ShellCommand) -> str | None:
@@ -395,7 +395,7 @@ def _perl_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
             yield FileEdit(path=name, before=before, after=after)
 
 
-# Patches, code, removal.
+# Patches, code, deletion.
 
 
 def split_patch(text: str) -> Iterator[FileEdit]:

@@ -13,10 +13,10 @@ from closeloop.records.change import CheckFailures
 from closeloop.records.record import Record
 from closeloop.text.wording import compile_lazily
 
-# What a check's output says fails, gathered within bounds.
+# The failures in a check's output, collected within bounds.
 
 
-# What stays of a text when it is printed again: volatile parts out, or only its shape.
+# What stays the same when a text is printed again: without volatile parts, or only its shape.
 
 MAX_TEXT_CHARS = 20_000
 """Characters at the end of a text that are compared."""
@@ -29,8 +29,8 @@ CUT_MARK = "…"
 ORIGIN_MARK = " ← "
 """Separates a message from the line of the test that it comes from."""
 
-# Every pattern is linear (repeats are possessive or bounded) and begins with one set of
-# characters, which the engine looks for without trying the rest.
+# Every pattern is linear (repeats are possessive or bounded) and begins with one set of characters,
+# which the engine finds without trying the rest.
 _VOLATILE_NUMBER = compile_lazily(
     r"\d(?<!\w\d)(?:"
     r"(?P<time>\d{3}[-/]\d\d[-/]\d\d(?!\d)"
@@ -317,7 +317,7 @@ class OutputParser(Record):
     collect_failures: Callable[[str, FailureCollector], None]
 
 
-# Frames of a stack as Python and JavaScript print them.
+# Stack frames as Python and JavaScript print them.
 
 _PYTHON_FRAME = compile_lazily(
     r'File "([^"\n]++)", line \d++(?:, in ([^\n]++))?(?:\n {4}([^\n]++))?'
@@ -354,7 +354,7 @@ def find_origin(frames: Iterable[StackFrame]) -> str:
     return next((source for path, _, source in frames if source and not is_foreign_path(path)), "")
 
 
-# What linters, compilers, shells and JUnit's XML say, and the tail where no tool is known.
+# Output of linters, compilers, shells and JUnit's XML, and the tail if no tool is known.
 
 
 MAX_LINE_CHARS = 2000
@@ -587,7 +587,7 @@ LINTER_JSON_OUTPUT = OutputParser(
 )
 
 
-# JUnit's XML, read as text: it may be cut short, and it is not to be trusted.
+# JUnit's XML, read as text: it may be truncated, and it is untrusted.
 
 _TEST_CASE = compile_lazily(r"<testcase\b([^>]{0,1000})>")
 _FAILURE_ELEMENT = compile_lazily(
@@ -631,7 +631,7 @@ JUNIT_XML_OUTPUT = OutputParser(
 )
 
 
-# What shells, make and npm say when a check did not even start, or only that it failed.
+# Output of shells, make and npm when a check did not start, or only that it failed.
 
 _MISSING_COMMAND = compile_lazily(
     r"^(?:[\w/]*sh|env): (?:line \d+: |\d+: |-c: line \d+: )?[‘'`]?([^\s:’']+)[’']?: "
@@ -687,12 +687,12 @@ LAUNCH_OUTPUT = OutputParser(
 )  # fmt: skip
 
 
-# Where no tool is recognised: the last lines, as far as they are the same in every run.
+# If no tool is recognised: the last lines, as far as they are the same in every run.
 
 MAX_TAIL_LINES = 8
 MAX_TAIL_LINE_CHARS = 300
 
-# Each begins with fixed letters: that makes looking for them fast.
+# Each begins with fixed letters, which makes the search fast.
 _PLACE, _LINE = compile_lazily(r":(?<=\w:)\d+(?::\d+)?"), compile_lazily(r"line (?<=\bline )\d+")
 _PYTHON_WARNING = compile_lazily(
     r"\n[^\n:]{1,400}:\d{1,7}: \w{0,40}Warning: [^\n]*+(?:\n  [^\n]*+)?"

@@ -48,7 +48,7 @@ from closeloop.records.estimate import Rate, wilson_rate
 from closeloop.records.record import Record
 from closeloop.records.trace import Command, Edit, Handoff, Message, Read, ToolUse
 
-# Whether failures go away from iteration to iteration, and whether actions keep to the goal.
+# Whether failures go away from iteration to iteration, and whether actions follow the goal.
 
 
 class LoopSummary(Record):
@@ -211,7 +211,7 @@ def _is_repeated(one: TraceStep, failing: Sequence[TraceStep]) -> bool:
     )
 
 
-# Drift: how much the actions have to do with the goal, window by window.
+# Drift: how related the actions are to the goal, window by window.
 
 WINDOW_STEPS = 20
 MAX_WINDOWS = 25
@@ -302,7 +302,7 @@ def _step_text(step: TraceStep) -> str:
     return event.brief[:_MAX_TEXT_CHARS] if isinstance(event, Handoff) else ""
 
 
-# Feedback use: are the failures that a check shows gone, fewer or others by the next one?
+# Feedback use: are the failures of a check gone, fewer or different in the next one?
 
 
 FeedbackOutcome = Literal["used", "returned", "repeated", "claimed"]
@@ -591,7 +591,7 @@ def _action_texts(steps: Iterable[TraceStep]) -> Iterable[str]:
             yield event.brief[:MAX_TEXT_CHARS]
 
 
-# Recovery: how a lane meets what it did not expect, one surprising state at a time.
+# Recovery: how a lane responds to the unexpected, one surprising state at a time.
 
 
 SurpriseKind = Literal[

@@ -173,7 +173,7 @@ def _child_work(child: LaneReading, event: Handoff, turns: Sequence[int]) -> Seq
     return child.steps[start : bisect_left(child.steps, turns[place + 1], key=_event_number)]
 
 
-# One message stands before many handoffs.
+# One message may precede many handoffs.
 _strip_markup = lru_cache(256)(strip_client_markup)
 
 
@@ -359,7 +359,7 @@ def _first_messages(one: HandoffContext) -> str:
     return " ".join(message.text[:4000] for message in messages if message.role == "agent")
 
 
-# What a brief should hold: of what was asked and what the parent knew, what this child needs.
+# What a brief should contain: what this child needs of the request and the parent's knowledge.
 #
 # A brief for a part of the work needs only the facts that concern this part. A sentence of the
 # request concerns it when the two share a target or most of their words; a requirement that names
@@ -507,7 +507,7 @@ def find_dropped_facts(
     return missing
 
 
-# The request, taken apart.
+# The request, split into parts.
 
 
 def _map_handed_on(asked: str, brief: PreparedText, one: HandoffContext) -> dict[str, bool]:
@@ -649,7 +649,7 @@ def _surrounding_stems(fact: TextFact) -> frozenset[str]:
     return _other_stems(fact.sentence, "" if is_restriction else fact.text)
 
 
-# What was asked is asked of every handoff.
+# The same request is compared with every handoff.
 @lru_cache(4096)
 def _other_stems(sentence: str, part: str) -> frozenset[str]:
     stems = word_stems(normalise_words(sentence))

@@ -15,7 +15,7 @@ from closeloop.records.trace import (
 )
 from closeloop.text.client_markup import strip_client_markup
 
-# What several rules ask of the same reading is worked out once.
+# Results that several rules need of the same reading are computed once.
 
 AnyReading = TypeVar("AnyReading", TraceReading, LaneReading)
 Answer = TypeVar("Answer")
@@ -127,7 +127,7 @@ def uses_stash(step: TraceStep) -> bool:
     return "stash" in list_git_verbs(step)
 
 
-# What the user asked for: a rule that forbids something keeps quiet where it was asked for.
+# What the user requested: a rule that forbids something reports nothing if it was requested.
 
 MAX_MESSAGE_CHARS = 4000
 """Characters of each message that are read, and messages within that limit."""

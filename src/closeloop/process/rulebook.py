@@ -23,8 +23,8 @@ from closeloop.text.wording import count_with_noun, format_percent
 
 # How often each rule is right, from two sets, and whether that is enough to fail a build.
 #
-# Labelled examples show that a rule keeps to its definition. Findings on real sessions nobody
-# tuned on, read one by one, show how often it is right: only these decide whether it may gate.
+# Labelled examples show that a rule follows its definition. Findings on real sessions that nobody
+# tuned on, reviewed one by one, show how often it is right: only these decide whether it may gate.
 
 
 MIN_READ_FINDINGS = 20

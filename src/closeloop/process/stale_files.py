@@ -293,7 +293,7 @@ def _is_text_missing(event: Edit) -> bool:
     )
 
 
-# Files that a lane wanted to read and that are not there, and who passes them off as read.
+# Files that a lane tried to read but that do not exist, and claims to have read them.
 
 
 ABSENT_MESSAGES = ("no such file", "not exist", "not found", "cannot find", "enoent")

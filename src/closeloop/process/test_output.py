@@ -20,7 +20,7 @@ from closeloop.process.failure_collector import (
 )
 from closeloop.text.wording import compile_lazily
 
-# What Python's test runners print, and the tracebacks of plain scripts.
+# Output of Python's test runners, and tracebacks of plain scripts.
 
 
 _SOURCE_PLACE = compile_lazily(r"(\S+?):\d+:(?: in (\S+)| |$)")
@@ -224,7 +224,7 @@ PYTEST_OUTPUT = OutputParser(
 )  # fmt: skip
 
 
-# What unittest prints, and Django's test runner with it.
+# Output of unittest, and of Django's test runner.
 
 _FAILURE_HEADER = compile_lazily(r"\n(?:FAIL|ERROR): (\S++) \(([^)\n]*+)\)([^\n]*+)")
 _VERBOSE_FAILURE = compile_lazily(
@@ -288,7 +288,7 @@ UNITTEST_OUTPUT = OutputParser(
 )
 
 
-# What SymPy's own runner (`bin/test`) prints.
+# Output of SymPy's own runner (`bin/test`).
 
 _SYMPY_HEADER = compile_lazily(r"\n_{2,80} (\S{1,300}\.py):(\w{1,200}) _{2,80}\n")
 _SYMPY_TOTALS = compile_lazily(r"= tests finished: [^\n]{0,200}")
@@ -372,7 +372,7 @@ TRACEBACK_OUTPUT = OutputParser(
 )
 
 
-# What JavaScript's test runners print: Jest, Vitest, Mocha, Playwright, TAP and `node --test`.
+# Output of JavaScript's test runners: Jest, Vitest, Mocha, Playwright, TAP and `node --test`.
 
 
 _TIMING = compile_lazily(r" \(\d[\d.]* ?m?s\)\s*\Z")
@@ -434,7 +434,7 @@ JEST_OUTPUT = OutputParser(
 )
 
 
-# What Vitest prints.
+# Output of Vitest.
 
 _VITEST_TOTALS = compile_lazily(r"^ *(?:Test Files|Tests|Errors) {2}([^\n]*)", re.MULTILINE)
 _MARKED_FAILURE = compile_lazily(r"^ *[×✗] (.+?)(?: \d+(?:\.\d+)?m?s)?$", re.MULTILINE)
@@ -470,7 +470,7 @@ VITEST_OUTPUT = OutputParser(
 )
 
 
-# What Mocha prints, in any of its reporters that list the failures; Cypress too.
+# Output of Mocha, in any of its reporters that list the failures; Cypress too.
 
 _FAILING_TOTAL = compile_lazily(r"^ *\d+ failing$", re.MULTILINE)
 _PASSING_TOTAL = compile_lazily(r"^ *[1-9]\d* passing\b", re.MULTILINE)
@@ -510,7 +510,7 @@ MOCHA_OUTPUT = OutputParser(
 )
 
 
-# What Playwright's test runner prints.
+# Output of Playwright's test runner.
 
 _TEST_TITLE = r"((?:\[[^\]\n]{1,80}\] › )?)([^\s:]+):\d+:\d+ › ([^\n─]+)"
 _PLAYWRIGHT_NUMBERED_FAILURE = compile_lazily(rf"^ {{2}}\d+\) {_TEST_TITLE}", re.MULTILINE)
@@ -552,7 +552,7 @@ PLAYWRIGHT_OUTPUT = OutputParser(
 )
 
 
-# The Test Anything Protocol, and what `node --test` prints.
+# The Test Anything Protocol, and output of `node --test`.
 
 _NOT_OK_LINE = compile_lazily(r"^ *+not ok \d*+(?: -)? ?([^\n]*+)", re.MULTILINE)
 _TAP_FAILED_TOTAL = compile_lazily(r"^[#ℹ] fail (\d+)", re.MULTILINE)
@@ -616,7 +616,7 @@ TAP_OUTPUT = OutputParser(
 )
 
 
-# What test runners of other languages print: Go, Rust, Java, Ruby, PHP and C++.
+# Output of test runners of other languages: Go, Rust, Java, Ruby, PHP and C++.
 
 
 _TEST_TIMING = compile_lazily(r" \([\d.]+s\)\Z")
@@ -748,7 +748,7 @@ GO_OUTPUT = OutputParser(
 )
 
 
-# What `cargo test` and cargo-nextest print; rustc's errors are read as places.
+# Output of `cargo test` and cargo-nextest; rustc's errors are read as locations.
 
 _OUTPUT_HEADER = compile_lazily(r"^---- (\S+)(?: - .*)? stdout ----\n", re.MULTILINE)
 _FAILED_TEST = compile_lazily(
@@ -806,7 +806,7 @@ CARGO_OUTPUT = OutputParser(
 )
 
 
-# What Maven's Surefire, Gradle and the JUnit console print, and `dotnet test`.
+# Output of Maven's Surefire, Gradle and the JUnit console, and `dotnet test`.
 
 _SUREFIRE_FAILURE = compile_lazily(
     r"^(?:\[ERROR\] {1,4})?(\S[^\n]{0,300}?) {1,2}(?:-- )?Time elapsed: [\d.,]+ s(?:ec)? {0,2}"
@@ -875,7 +875,7 @@ JAVA_OUTPUT = OutputParser(
 )
 
 
-# What RSpec and Minitest print.
+# Output of RSpec and Minitest.
 
 _RSPEC_FAILURE = compile_lazily(
     r"^rspec (?:'|\")?(\./[^\s:'\"\[]+)(?::\d+|\[[\d:]+\])(?:'|\")? # ([^\n]+)", re.MULTILINE
@@ -932,7 +932,7 @@ RUBY_OUTPUT = OutputParser(
 )
 
 
-# What PHPUnit and Pest print.
+# Output of PHPUnit and Pest.
 
 _PHP_NUMBERED_FAILURE = compile_lazily(r"^\d+\) ([\w\\]+::[^\n]+)\n", re.MULTILINE)
 _PEST_FAILURE = compile_lazily(r"^ *(?:FAILED|•) +([^\n]+? > [^\n]+?)(?:  +\w+)?\n", re.MULTILINE)
@@ -964,7 +964,7 @@ PHP_OUTPUT = OutputParser(
 )
 
 
-# What CTest and GoogleTest print.
+# Output of CTest and GoogleTest.
 
 _CTEST_LISTED_FAILURE = compile_lazily(r"^[ \t]+\d+ - (\S+) \((\w[^)]*)\)", re.MULTILINE)
 _FAILED_RUN = compile_lazily(r"^ *\d+/\d+ +Test +#\d+: (\S+) \.*\*\*\*(\w+)", re.MULTILINE)

@@ -25,7 +25,7 @@ from closeloop.text.wording import compile_lazily
 MAX_TEXT_CHARS = 20_000
 """Characters of a text that are examined: a request is shorter, a pasted log is not."""
 SHORT_TEXT_CHARS = 400
-# Signs that change what is said are kept: 3 < 5, -5, 50 %, 1.2 against 1.2.3.
+# Characters that change the meaning are kept: 3 < 5, -5, 50 %, 1.2 and 1.2.3.
 _WORD_TOKEN = compile_lazily(r"\w++(?:\.\d++)*|[<>%$€£](?:(?<=[<>])=)?|!=|-(?<![\w)]-)(?=\d)")
 CODE_FENCE = compile_lazily(r"```[^\n`]{0,40}\n(.*?)(?:```|\Z)", re.DOTALL)
 _WRAPPED_LINE = compile_lazily(r"\n(?<=[^\n]{60}\n)(?<![.!?:;\n]\n)(?=[ \t]*[^\s\-*•>#\d|])")
@@ -53,8 +53,8 @@ def _compute_words(text: str) -> str:
     return f" {' '.join(_WORD_TOKEN.findall(plain.casefold()))} "
 
 
-# Short ones are facts, which are looked for again and again; of long ones, which are few and
-# large, those around several handoffs are.
+# Short texts are facts, which are searched for repeatedly; long ones are few and large, and repeat
+# only around several handoffs.
 _long_words, _short_words = lru_cache(64)(_compute_words), lru_cache(4096)(_compute_words)
 
 
@@ -117,7 +117,7 @@ def _stem_word(word: str) -> str:
     return word
 
 
-# Many phrases looked for at once: their first letters by one automaton, the rest by a pattern.
+# Search for many phrases at once: their first letters by one automaton, the rest by a pattern.
 
 _PHRASE_STEM = compile_lazily(r"(?:[\w' -](?![?*+{]))+")
 """The constant beginning of a phrase."""

@@ -63,10 +63,10 @@ from closeloop.records.settings import SilenceSettings
 from closeloop.text.patches import parse_patch
 from closeloop.text.wording import matches_globs, package_folder, truncate_words
 
-# All measures of a trace, by lane and together; and the process score they add up to.
+# All measures of a trace, by lane and in total; and the process score they add up to.
 
 
-# The shares of a handoff: what the brief held, what the child understood, what the parent used.
+# The shares of a handoff: what the brief contained, the child understood, the parent used.
 
 
 class HandoffRates(Record):
@@ -139,7 +139,7 @@ def _compute_rates(judged: Sequence[dict[str, HitCount]]) -> HandoffRates:
     )
 
 
-# Context loss: what the agent once knew and lost, by the rules that see it.
+# Context loss: what the agent once knew and lost, by the rules that detect it.
 
 LOSS_RULES = frozenset(("lost-constraint", "repeated-correction", "needless-reread"))
 
@@ -566,7 +566,7 @@ def _has_worked(reading: TraceReading) -> bool:
     return bool(reading.trace.events) and find_refusal(reading) is None
 
 
-# Files that the agent opened, against those that the reference changes.
+# Files that the agent opened, compared with those that the reference changes.
 
 
 def _opened_files(reading: TraceReading) -> set[str]:

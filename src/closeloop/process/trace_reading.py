@@ -42,7 +42,7 @@ from closeloop.records.trace import (
 )
 from closeloop.text.wording import count_with_noun
 
-# What a trace itself wrote into files: so that edits and scripts in commands can be told.
+# What a trace itself wrote into files, to recognise edits and scripts in commands.
 
 
 MAX_SCRIPT_CHARS = 100_000
@@ -159,7 +159,7 @@ def _text_after(edit: Edit, text: str | None) -> str | None:
     return text.replace(edit.before, edit.after, 1) if edit.before in text else None
 
 
-# One name per file: agents call the same file by relative and by absolute paths.
+# One name per file: agents refer to the same file by relative and by absolute paths.
 
 _UNTIDY_PART = re.compile(r"/\.{0,2}(?:/|$)|^\.{1,2}(?:/|$)")
 """What is to be made plain in a path: `a//b`, `./a`, `a/../b`, `a/`."""

@@ -38,7 +38,7 @@ from closeloop.records.trace import Command, Edit, Message
 from closeloop.text.client_markup import strip_client_markup
 from closeloop.text.wording import compile_lazily, matches_globs
 
-# How people forbid and demand things, as patterns.
+# Patterns of how people forbid and demand things.
 
 
 QUOTED_LINE = compile_lazily(r"\n[ \t]*>[^\n]*")
@@ -358,7 +358,7 @@ def _lowercase_words(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-# The same prompts are given again and again.
+# The same prompts occur again and again.
 @lru_cache(maxsize=4096)
 def _parse_sentence(sentence: str) -> tuple[UserConstraint, ...]:
     constraints = []
@@ -594,7 +594,7 @@ def _sign_automaton() -> AhoCorasick:
 # Whether an action breaks a constraint.
 
 
-# How long what the user forbade or demanded holds.
+# How long a user's constraint applies.
 
 
 @cache_on_reading

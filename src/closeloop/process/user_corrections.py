@@ -21,8 +21,8 @@ from closeloop.records.record import Record
 from closeloop.text.client_markup import strip_client_markup
 from closeloop.text.wording import compile_lazily
 
-# How users say that something was said before, or is not as claimed, as patterns of small
-# letters.
+# Patterns of how users say that something was said
+# before, or is not as claimed, in lower case.
 #
 # Each language has two patterns: `again` (the user had said it before) and `refuted` (what was
 # claimed is not so). They are tried on one sentence at a time.
@@ -303,8 +303,8 @@ _MAX_SUBJECT_CHARS = 4000
 _REQUEST_MARK = "## My request for Codex:\n"
 """Before it stands what the editor adds."""
 _SENTENCE = compile_lazily(r"[^.!?。！？\n]+(?:\.(?=\w)[^.!?。！？\n]*)*[.!?。！？]*")
-# What a terminal or a tool printed, a quoted line, a heading, a place in a log. A word is taken as
-# a whole and then looked at: every line of a message is asked.
+# A terminal's or a tool's output, a quoted line, a heading, a place in a log. A word is matched as
+# a whole and then examined, as this runs on every line of a message.
 _PASTED_LINE = compile_lazily(
     r"^\s*+(?:[❯$%➜>|#+⎿•]|\S[^\s@]*+@\S+[:~]|(?:FAIL|FAILED|ERROR|error|Error|fatal|panic|Traceback"
     r"|warning|time=|---|===)\b"

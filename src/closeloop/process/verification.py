@@ -287,7 +287,7 @@ def has_failed_before(wrong: TraceStep, first: TraceStep, checks: Sequence[Trace
     return False
 
 
-# What failing checks complained of: whether a file was named before it was changed.
+# What failing checks reported: whether a file was named before it was changed.
 
 MAX_CHECKS_BACK = 50
 """So many failing checks before an edit are asked."""

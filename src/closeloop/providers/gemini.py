@@ -183,7 +183,7 @@ GEMINI_FORMAT = ProviderFormat(
 )
 
 
-# Gemini's generateContent, served: whole, and as a stream at an address of its own.
+# Gemini's generateContent, served: whole, and as a stream at its own address.
 
 _FINISH_REASONS = {"length": "MAX_TOKENS", "refused": "SAFETY"}
 

@@ -166,7 +166,7 @@ def check_base_url(name: str, url: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-# Where keys lie: in the environment, in a file, or in the system's keyring.
+# Where keys are stored: in the environment, in a file, or in the system's keyring.
 
 
 class FoundKey(Record):
@@ -219,7 +219,7 @@ def _read_keyring(name: str, settings: ModelSettings) -> str:
         raise BadInput(f"The keyring cannot be read ({kind}): unlock it, or use key_env.") from None
 
 
-# Texts as vectors by a provider that speaks OpenAI's format.
+# Embeddings of texts by a provider with OpenAI's format.
 
 
 BATCH_SIZE = 64

@@ -112,7 +112,7 @@ def add_cost(usage: Usage, prices: ModelPrices | None) -> Usage:
     return msgspec.structs.replace(usage, cost=cost, cost_from="prices")
 
 
-# A budget: what one attempt used of a model, counted and held against its limits.
+# A budget: an attempt's use of a model, counted and compared with its limits.
 
 NO_USAGE = Usage()
 

@@ -228,10 +228,10 @@ def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-# A request cut into pieces that the next request of the conversation has again.
+# A request split into pieces that the next request of the conversation shares.
 #
-# An agent sends all that was said each time. Cut where values end, what was there before is the
-# same piece as before, so that n turns need the room of one conversation and not of n.
+# An agent sends the whole conversation each time. Split where values end, earlier content gives the
+# same pieces as before, so that n turns need the space of one conversation and not of n.
 
 MIN_PIECE_BYTES = 2048
 """Minimum bytes of a piece, unless its value ends before."""
@@ -346,7 +346,7 @@ def _array_items(value: bytes) -> list[bytes]:
         return [value]
 
 
-# What an answer of each format says, in our own records.
+# The content of a reply in each format, in our own records.
 
 DECODERS = {
     "openai": openai.decode_openai,

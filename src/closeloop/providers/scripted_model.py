@@ -21,7 +21,7 @@ from closeloop.records.errors import BadInput, MachineFailed, unknown_name_error
 from closeloop.records.record import Record
 from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec
 
-# Scripts: YAML files that say what the scripted model does, read with care for their writers.
+# Scripts: YAML files that define the scripted model, read with helpful errors.
 
 
 class ScriptAction(Record):

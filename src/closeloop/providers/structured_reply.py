@@ -15,7 +15,7 @@ from closeloop.records.protocols import Model
 from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest
 from closeloop.text.wording import truncate_words
 
-# Does a value fit a JSON schema? The part of the language that msgspec writes and we ask for.
+# Does a value match a JSON schema? The part of the language that msgspec writes and we use.
 
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -230,11 +230,11 @@ def _build_repair_request(
     )
 
 
-# One question to a model, with one chance to repair an answer that is none.
+# One question to a model, with one chance to repair an invalid reply.
 
 Answer = TypeVar("Answer")
 
-# In words of our own: what is wrong with a reply may quote what is judged.
+# In our own words: the error in a reply may quote what is judged.
 REPAIR_REQUEST = (
     "That was not the JSON that was asked for. Answer once more, with nothing but one JSON object "
     "of the schema, and with the seal copied exactly."

@@ -290,7 +290,7 @@ class AttemptRow(Record):
         return self.outcome_cause == AWAITING_REVIEW
 
 
-# What several turns used together.
+# The usage of several turns together.
 
 _TOKEN_FIELDS = tuple(name for name in Usage.__struct_fields__ if name.endswith("_tokens"))
 _token_counts = attrgetter(*_TOKEN_FIELDS)
@@ -326,7 +326,7 @@ def sum_usage(usages: Iterable[Usage]) -> Usage:
     )
 
 
-# Lists of attempts: which are wanted, and what a line of one shows besides the attempt.
+# Lists of attempts: the filter, and what a row shows besides the attempt.
 
 
 MAX_SEARCH_CHARS = 200
@@ -405,7 +405,7 @@ class FilterChoices(Record):
     categories: tuple[str, ...] = ()
 
 
-# An insight: what somebody learned from an attempt, kept for those who come after.
+# An insight: what somebody learned from an attempt, saved for later work.
 
 InsightType = Literal["agent_self_feedback"]
 

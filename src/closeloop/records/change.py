@@ -237,18 +237,18 @@ class ReportRow(Record):
     """Number of findings that are not silenced."""
 
 
-# What rules and checks are given: a trace as steps, and a change laid open.
+# The input of rules and checks: a trace as steps, and a change opened for inspection.
 #
-# TraceReading ── one per trace └── LaneReading ── one per lane ├── TraceStep ── one per action:
-# what it read, wrote, checked, and whether it failed └── Iteration ── changes of the workspace,
-# then checks
+# A TraceReading per trace has a LaneReading per lane, which has a TraceStep per action (what it
+# read, wrote, checked, and whether it failed) and Iterations (changes of the workspace, then
+# checks).
 #
-# Inspection ── one per change: content at both ends, syntax, and the repository around it
+# An Inspection per change has the content at both ends, syntax, and the surrounding repository.
 
 
 ActionEvent = Command | Edit | Read | ToolUse | Handoff
 
-# `gc=False`: none of these can be part of a circle, and of some there are very many.
+# `gc=False`: none of these can be part of a reference cycle, and some are very numerous.
 
 
 class FileEdit(Record, gc=False):
@@ -365,7 +365,7 @@ class Iteration(Record, gc=False):
     """Failures of all failing checks together."""
 
 
-# `dict`: what rules work out of a reading is kept with it (`process/rule_helpers.py`); it is not
+# `dict`: what rules compute from a reading is cached in it (`process/rule_helpers.py`), and is not
 # compared.
 
 

@@ -141,7 +141,7 @@ class ChangePoint(Record):
     p: float
 
 
-# A rate with what one must know of it: of how many, and between which bounds.
+# A rate with its sample size and its bounds.
 
 Z95 = 1.959963984540054
 
@@ -177,7 +177,7 @@ def pool_rates(*rates: Rate | None) -> Rate | None:
     return wilson_rate(sum(one.hits for one in existing), sum(one.of for one in existing))
 
 
-# A figure: the value of a metric, with all that one must know of it.
+# A figure: the value of a metric, with everything needed to interpret it.
 
 MetricFamily = Literal[
     "outcome",
@@ -274,7 +274,7 @@ class MetricsReport(Record):
     notes: tuple[str, ...] = ()
 
 
-# Variants held against each other on the same tasks: what was seen, and what it allows to say.
+# Variants compared on the same tasks: the observations, and the conclusions they allow.
 
 
 class VariantSide(Record):
@@ -383,7 +383,7 @@ class CompareReport(Record):
         return (*verdicts, *self.notes, *([self.refusal] if self.refusal else []))
 
 
-# How metrics went over time. Observational: nobody chose what came when.
+# Metrics over time. Observational: nobody chose what came when.
 
 
 class VersionMark(Record):

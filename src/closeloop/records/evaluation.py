@@ -119,7 +119,7 @@ class Submission(Record):
     """By task id."""
 
 
-# What it is judged by
+# The criteria
 
 
 class RubricQuestion(Record, forbid_unknown_fields=True):
@@ -191,7 +191,7 @@ class PosedQuestion(Record):
     """Number of characters not shown."""
 
 
-# What came of it
+# The results
 
 
 class RubricAnswer(Record):
@@ -302,7 +302,7 @@ class OutputPreference(Record):
     usage: Usage = Usage()
 
 
-# How far a judge may be trusted, and a question to many traces with what a judge says of each.
+# How reliable a judge is, and a question to many traces with a judge's answer on each.
 
 
 LabelVerdict = Literal["pass", "fail"]
@@ -389,7 +389,7 @@ class Calibration(Record):
     """What is missing: too few labels, too few double labels."""
 
 
-# A question to many traces: what was asked, what a judge says of each, and what it comes to.
+# A question to many traces: the question, a judge's answer on each, and the summary.
 
 
 class TraceQuestion(Record):

@@ -24,7 +24,7 @@ from closeloop.records.score import Score
 from closeloop.records.task import Experiment, PromptVersion, Task, Variant
 from closeloop.records.trace import Exchange, LogEvent, Session, Trace
 
-# The structured log of one task: what was asked, changed, tested, corrected and decided.
+# The structured log of one task: the request, changes, tests, corrections and decisions.
 
 
 MergeDecision = Literal["merged", "not merged", "open", "would merge", "would not merge", "split"]
@@ -152,7 +152,7 @@ class TaskLog(Record):
     plan: LoggedPlan | None = None
 
 
-# Held-out tasks: the ledger of looks, and what they show beside dev.
+# Held-out tasks: the ledger of unsealings, and their results compared with dev.
 
 
 class HeldOutRun(Record):
@@ -221,7 +221,7 @@ class HeldOutReport(Record):
     """For variants with several versions that were run on both sets."""
 
 
-# What is due: tasks that no longer tell, setups that changed, runs that are long ago.
+# What is due: tasks that no longer discriminate, setups that changed, runs that are old.
 
 
 class StaleTask(Record):
@@ -578,7 +578,7 @@ class TrialReport(Record):
     """Why no verdict is possible: the work was not assigned as planned, or not at all."""
 
 
-# A baseline: attempts that later ones are held against; and what came of doing so.
+# A baseline: attempts that later ones are compared with; and the result of the comparison.
 
 BaselineVerdict = Literal["better", "worse", "no clear difference", "not enough data"]
 

@@ -89,7 +89,7 @@ def make_finding(
     )
 
 
-# What was measured of one trace: findings, measures by lane, the process score.
+# The measurement of one trace: findings, measures by lane, the process score.
 
 EndingCategory = Literal[
     "environment failure",

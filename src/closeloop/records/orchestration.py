@@ -20,7 +20,7 @@ TOGETHER_CHECK = "together"
 """The check that fails if a change breaks commands of other tasks."""
 
 
-# What is to be done
+# The work to do
 
 
 class SubtaskSpec(Subtask, forbid_unknown_fields=True):
@@ -78,7 +78,7 @@ class Orchestration(Record):
         return f"plan/{self.id}/0/0"
 
 
-# What became of it
+# The results
 
 
 class SubtaskExecution(Record):
@@ -275,7 +275,7 @@ class OrchestrationProgress(Record):
     why: str | None = None
 
 
-# A request that is delivered: what was asked, each step of the work, and what came of it.
+# A delivered request: the request, each step of the work, and the result.
 
 
 DeliveryStep = Literal[

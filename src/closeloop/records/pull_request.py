@@ -16,7 +16,7 @@ PointerKind = Literal["revert", "fix"]
 SignKind = Literal["author", "label", "branch", "trailer", "attempt"]
 
 
-# What is told, in whatever order
+# The facts, in any order
 
 
 class PullDescription(Record, tag="description"):
@@ -199,7 +199,7 @@ class Fact(Record):
     what: FactBody
 
 
-# What is made of it
+# The pull request built from them
 
 
 class AuthorshipSign(Record):
@@ -353,7 +353,7 @@ class PullRow(Record):
     version: int = 1
 
 
-# A delivery: what became of an attempt's change among the people who were to merge it.
+# A delivery: what reviewers and mergers did with an attempt's change.
 
 
 class Delivery(Record):

@@ -69,7 +69,7 @@ class ScoreSummary(Record):
     """Time of the latest; None for computed scores."""
 
 
-# Triage: which sessions to look at first, with the reasons; and what the estimate comes from.
+# Triage: which sessions to review first, with the reasons; and the basis of the estimate.
 
 
 class PriorFeature(Record):

@@ -207,7 +207,7 @@ class InsightTheme(Record):
     last: Time
 
 
-# What people are asked about a change, and what they answered.
+# The questions to people about a change, and their answers.
 
 ScopeAnswer = Literal["yes", "no", "none"]
 """`none`: no file outside the scope was changed."""
@@ -321,7 +321,7 @@ class QueueStatus(Record):
     """Pull requests that are not queued because their diff is not stored."""
 
 
-# Prompts as artefacts: which there are, and what ran under each.
+# Prompts as artefacts: which exist, and what ran under each.
 
 
 class PromptUse(Record):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from closeloop.records.attempt import Exit, Usage
 from closeloop.records.record import Record, Time, html_table
 
-# What goes to a model and what comes back, whichever provider it is.
+# Messages to a model and its replies, for any provider.
 
 
 class ToolSpec(Record):
@@ -75,7 +75,7 @@ class ModelReply(Record):
 Intent = Literal["request", "question", "answer", "claim", "correction", "interrupt"]
 
 
-# `gc=False`: an event cannot be part of a circle, and there are very many.
+# `gc=False`: an event cannot be part of a reference cycle, and there are very many.
 class Event(Record, tag_field="kind", gc=False):
     """One event. An action and its result are one event."""
 
@@ -266,7 +266,7 @@ class Session(Record):
         )
 
 
-# An exchange: one request of an attempt to its model and what came back, as the gateway saw it.
+# An exchange: one request of an attempt to its model and the reply, as the gateway saw it.
 
 
 class Exchange(Record):
@@ -297,7 +297,7 @@ class Exchange(Record):
     """For a replayed attempt: how this request differs from the recorded one."""
 
 
-# An event: something happened to a task, an attempt or a pull request, said once and kept.
+# An event: something that happened to a task, an attempt or a pull request, recorded once.
 
 EventDetail = str | int | float | bool | None
 EventDetails = dict[str, EventDetail]
@@ -321,7 +321,7 @@ class LogEvent(Record):
     details: EventDetails = {}
 
 
-# What an import is asked for, and what it did: counted by format, nothing left out silently.
+# The options of an import, and its result: counted by format, nothing left out silently.
 
 
 class SessionFilter(Record):
@@ -372,7 +372,7 @@ class ImportSummary(Record):
     """Number of removed secrets by rule."""
 
 
-# What stands where a secret was removed.
+# The tombstone of a removed secret.
 
 
 class Purge(Record):

@@ -1,1 +1,1 @@
-"""The human side: pull requests, reviews, corrections, rules and what agents are told of them."""
+"""Human feedback: pull requests, reviews, corrections, team rules and the context agents get."""

@@ -1,4 +1,4 @@
-"""Tell the next agent what reviewers taught and what others lacked, and remember having told it."""
+"""Give the next agent the team's rules and what other agents lacked, and record what it got."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# What the next agent is told: rules and what others lacked, ranked, quoted, within a budget.
+# The next agent's context: rules and what others lacked, ranked, quoted, within a budget.
 #
-# A rule comes from what somebody wrote in a review. It is data: one quoted line with its origin,
-# in which nothing can end the block that it stands in.
+# A rule comes from what somebody wrote in a review. It is data: one quoted line with its origin, in
+# which nothing can end the block around it.
 
 BLOCK_BEGIN = (
     "<!-- closeloop:begin - written by `closeloop learn context --write`; changes here are lost -->"
@@ -63,14 +63,16 @@ _END_LINE = re.compile(r"^<!-- closeloop:end -->[ \t]*$", re.MULTILINE)
 
 
 def assign_memory_arm(key: str, seed: int, control: float) -> MemoryArm:
-    """Whether a piece of work is told anything: by lot, and always the same for the same work."""
+    """Return the arm of a piece of work: assigned at random, but always the same for the same
+    key."""
     return "control" if stable_fraction("hydration", seed, key) < control else "memory"
 
 
 def rank_rules(
     rules: Iterable[TeamRule], likeness: Mapping[str, float], scope: Sequence[str]
 ) -> list[ContextItem]:
-    """Active rules, the most useful first: alike to the task, at its files, said often."""
+    """Return the active rules, most useful first: by likeness to the task, its files, and
+    frequency."""
     hints = []
     for rule in rules:
         if rule.state != "active" or not _paths_overlap(rule.paths, scope):
@@ -89,7 +91,7 @@ def rank_rules(
 
 
 def rank_themes(themes: Iterable[InsightTheme]) -> list[ContextItem]:
-    """What agents lacked, the most often said first."""
+    """Return what agents lacked, most frequent first."""
     ordered = sorted(themes, key=lambda theme: (-theme.count, theme.number))
     return [
         _make_item(
@@ -109,7 +111,8 @@ def build_context(
     budget: int,
     arm: MemoryArm = "memory",
 ) -> AgentContext:
-    """As much as fits, the best first; what does not fit is counted, never cut short."""
+    """Build a context of the best items that fit the budget; the others are counted, never
+    truncated."""
     if arm == "control":
         return AgentContext(repo=repo, arm=arm)
     left = budget - estimate_context_tokens(
@@ -132,7 +135,8 @@ def build_context(
 
 
 def quote_line(text: str) -> str:
-    """One line that is plainly a quotation: no marks of ours, Markdown, HTML or templates work."""
+    """Return the text as one quoted line in which no marker, Markdown, HTML or template takes
+    effect."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
     if len(line) > MAX_QUOTE_CHARS:
         line = f"{line[: MAX_QUOTE_CHARS - 1]}…"
@@ -141,12 +145,13 @@ def quote_line(text: str) -> str:
 
 
 def estimate_context_tokens(text: str) -> int:
-    """An estimate on the high side for English and code: three and a half bytes a token."""
+    """Estimate tokens, on the high side for English and code: 3.5 bytes per token."""
     return math.ceil(len(text.encode()) / 3.5)
 
 
 def update_managed_block(content: str, block: str) -> str:
-    """A file's content with our block in it: where it was, else at the end. The rest stays."""
+    """Return a file's content with our block replaced, or appended at the end; the rest is
+    unchanged."""
     begins, ends = _BEGIN_LINE.findall(content), _END_LINE.findall(content)
     if len(begins) > 1 or len(begins) != len(ends):
         raise BadInput(
@@ -166,13 +171,13 @@ def update_managed_block(content: str, block: str) -> str:
 
 
 def build_theme_context(repo: str, themes: Iterable[InsightTheme], budget: int) -> AgentContext:
-    """What several agents lacked, as a block for a system prompt; as much as fits."""
+    """Return what several agents lacked as a block for a system prompt, as many themes as fit."""
     hints = rank_themes(theme for theme in themes if theme.count >= MIN_THEME_SIZE)
     return build_context(repo, (), hints, budget)
 
 
 def preview_context(file: str, content: str, context: AgentContext) -> tuple[str, ContextPreview]:
-    """The file with our block in it, and what somebody should see before it is written."""
+    """Return the file with our block in it, and a preview to show before it is written."""
     updated = update_managed_block(content, context.text)
     lines = difflib.unified_diff(
         content.splitlines(), updated.splitlines(), file, file, lineterm=""
@@ -217,7 +222,7 @@ def _render_item(hint: ContextItem) -> str:
 
 
 def _describe_origin(rule: TeamRule) -> str:
-    """Who said it, where and when."""
+    """Return who said it, where and when."""
     last_example = rule.examples[-1] if rule.examples else None
     times = f"said {len(rule.examples)} times, last " if len(rule.examples) > 1 else ""
     by = f"by {_strip_marks(last_example.by)} " if last_example and last_example.by else ""
@@ -228,12 +233,12 @@ def _describe_origin(rule: TeamRule) -> str:
 
 
 def _strip_marks(text: str) -> str:
-    """A name of others, in which nothing is a mark."""
+    """Return a name from outside with all markup characters removed."""
     return quote_line(text)[1:-1].replace("(", "").replace(")", "")[:80]
 
 
 def _paths_overlap(paths: Sequence[str], scope: Sequence[str]) -> bool:
-    """Whether a rule's files and a task's may be the same; globs are held against each other."""
+    """Return whether a rule's paths and a task's scope may overlap; both may be globs."""
     if not paths or not scope:
         return True
     return any(
@@ -251,7 +256,7 @@ def _share_prefix(one: str, other: str) -> bool:
 
 
 def _glob_prefix(glob: str) -> str:
-    """The part of a glob before its first sign."""
+    """Return the part of a glob before its first wildcard."""
     return re.split(r"[*?\[{]", glob, maxsplit=1)[0]
 
 
@@ -259,7 +264,7 @@ def _glob_prefix(glob: str) -> str:
 
 MAX_POINT_CHARS = 300
 MAX_POINTS = 12
-"""Of one insight: whoever lists more lists what comes to mind."""
+"""Maximum points of one insight; longer lists are mostly filler."""
 MIN_POINT_WORDS = 2
 
 _POINT = re.compile(r"\n\s*|(?<=[.!?])\s+")
@@ -270,7 +275,7 @@ _NOTHING = re.compile(
     r"|(?:none|no)(?:[.!]?$|,)|n/?a\b|everything was|all good)",
     re.IGNORECASE,
 )
-"""That nothing was missing; "nothing said which way it goes" says what was."""
+"""Matches "nothing was missing", but not "nothing said which way it goes", which names a gap."""
 
 
 class InsightPoint(Record):
@@ -281,7 +286,7 @@ class InsightPoint(Record):
 
 
 def split_points(insights: Iterable[Insight]) -> list[InsightPoint]:
-    """What is said in each, point by point; that nothing was missing is no point."""
+    """Split each insight into its points; "nothing was missing" is not a point."""
     points = []
     for insight in insights:
         parts = [_BULLET.sub("", part.strip()) for part in _POINT.split(insight.text)]
@@ -298,7 +303,7 @@ def _is_point(part: str) -> bool:
 def group_themes(
     points: Iterable[InsightPoint], vectors: Mapping[str, NDArray[np.float32]], alike: float
 ) -> list[InsightTheme]:
-    """Points of one repository that mostly say the same, the commonest first."""
+    """Group the points of a repository that say much the same, most frequent first."""
     import numpy as np
 
     groups: list[tuple[NDArray[np.float32], list[InsightPoint]]] = []
@@ -345,7 +350,7 @@ def _build_theme(
 
 
 MIN_THEME_SIZE = 2
-"""What one agent lacked may be its own fault; two make a theme."""
+"""Minimum number of agents for a theme: what only one lacked may be its own fault."""
 
 
 class UpcomingWork(Record):
@@ -353,14 +358,14 @@ class UpcomingWork(Record):
 
     repo: str
     text: str = ""
-    """What is asked for."""
+    """The request."""
     scope: tuple[str, ...] = ()
     key: str | None = None
-    """Under which it is remembered what was told: a task, a branch or an attempt."""
+    """Key of the context record: a task, a branch or an attempt."""
     lot: str | None = None
-    """By which its arm is drawn: the key, where nothing else is given."""
+    """Key of the random assignment to an arm; the key above if None."""
     names: tuple[str, ...] = ()
-    """What else the repository is called, such as its path on this machine."""
+    """Other names of the repository, such as its path on this machine."""
 
 
 def give_context(
@@ -370,7 +375,7 @@ def give_context(
     now: datetime,
     tokens: int | None = None,
 ) -> AgentContext:
-    """What the agent is told. Work with a key may fall to the control arm, and is logged once."""
+    """Return the agent's context. Work with a key may be in the control arm, and is logged once."""
     given_context, offer = prepare_context(shelf, work, settings, now, tokens)
     if offer is not None:
         shelf.store.memory.save_offer(offer)
@@ -384,7 +389,7 @@ def prepare_context(
     now: datetime,
     tokens: int | None = None,
 ) -> tuple[AgentContext, ContextRecord | None]:
-    """What the agent is told, and what is to be remembered of that, where the work has a key."""
+    """Return the agent's context, and the record of it to save; None if the work has no key."""
     lot = work.lot or work.key
     arm = assign_memory_arm(lot, settings.seed, settings.control) if lot and work.key else "memory"
     names = (work.repo, *work.names)
@@ -412,9 +417,9 @@ def prepare_context(
 
 
 def list_themes(store: Store, encoder: Encoder, names: Collection[str] = ()) -> list[InsightTheme]:
-    """What agents lacked, grouped and counted, of the repository of these names or of each.
+    """Return what agents lacked, grouped and counted, in the repository with these names or in all.
 
-    What they lacked at held-out tasks would tell of the tasks, and is left out.
+    Insights from held-out tasks are excluded, as they would reveal the tasks.
     """
     hidden = hidden_attempts(store)
     points = split_points(
@@ -428,6 +433,6 @@ def list_themes(store: Store, encoder: Encoder, names: Collection[str] = ()) -> 
 
 
 def hidden_attempts(store: Store) -> set[str]:
-    """Attempts at held-out tasks, of which nothing is told."""
+    """Return the attempts at held-out tasks, whose insights are never shown."""
     sealed = store.held_out.list_sealed_digests()
     return {row.id for row in store.list_attempts(task_digests=sealed)} if sealed else set()

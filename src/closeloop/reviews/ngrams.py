@@ -1,4 +1,4 @@
-"""Character n-grams, hashed: needs nothing, knows no meaning. The floor under other encoders."""
+"""Hashed character n-grams: no dependencies, no meaning. The baseline for other encoders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_TEXT_CHARS = 4000
 
 _WORD = re.compile(r"\w+")
 _SKIPPED_WORDS = STOP_WORDS | {"don", "instead", "never", "not", "rather"}
-"""Polarity is compared by itself."""
+"""Words that are not encoded; polarity is compared separately."""
 
 
 def ready() -> bool:
@@ -30,7 +30,7 @@ def ready() -> bool:
 
 
 def encode(texts: Sequence[str]) -> NDArray[np.float32]:
-    """A row of length one for each text, or of zeros where it has no word."""
+    """Return a row of length one for each text, or of zeros if it has no word."""
     import numpy as np
 
     rows = np.zeros((len(texts), WIDTH), np.float32)
@@ -44,7 +44,7 @@ def encode(texts: Sequence[str]) -> NDArray[np.float32]:
 
 
 def _add_ngrams(row: NDArray[np.float32], word: str) -> None:
-    """The sign is hashed too, so that what falls together by chance cancels out."""
+    """Add the n-grams of a word. The sign is hashed too, so that collisions cancel out."""
     grams = [
         word[start : start + size]
         for size in range(SHORTEST, LONGEST + 1)

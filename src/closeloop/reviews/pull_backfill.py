@@ -1,4 +1,4 @@
-"""Pull requests of the past, asked of GitHub and GitLab: what was done stays done."""
+"""Import past pull requests from GitHub, GitLab and git; an interrupted import resumes."""
 
 from __future__ import annotations
 
@@ -63,19 +63,19 @@ from closeloop.reviews.pull_lifecycle import build_pull_request, find_recorded_a
 from closeloop.store import Store
 
 MAX_CHECKED_COMMITS = 10
-"""Commits of a pull request whose checks are asked for: the first and the last."""
+"""Maximum commits of a pull request whose checks are fetched: half the first, half the last."""
 MAX_SIZED_COMMITS = 20
-"""Commits of people whose files are asked for."""
+"""Maximum commits by people whose files are fetched."""
 BEGINNING_TIME = "1970-01-01T00:00:00Z"
 _COMMIT_SHA = re.compile(r"[0-9a-f]{40,64}")
 
 Kind = TypeVar("Kind")
 CountCallback = Callable[[int], None]
-"""How many are done."""
+"""Called with the number done so far."""
 
 
 class CodeHost(Protocol):
-    """One repository at its host, asked page by page."""
+    """One repository at its host, read page by page."""
 
     async def request_json(
         self,
@@ -91,7 +91,7 @@ class CodeHost(Protocol):
 
 
 class UpdatedItem(Protocol):
-    """What a host lists in the order of its changes."""
+    """An item that a host lists by time of change."""
 
     @property
     def number(self) -> int: ...
@@ -104,7 +104,7 @@ Dated = TypeVar("Dated", bound=UpdatedItem)
 
 
 class BackfillRequest(Record):
-    """What is asked for, and where it is kept."""
+    """What to fetch, and where to store it."""
 
     repo: str
     store: Store
@@ -116,25 +116,25 @@ class BackfillRequest(Record):
         return f"backfill:{self.repo}"
 
     def start_time(self, since: datetime | None) -> str:
-        """From when on to ask: as told, else where the last one stopped."""
+        """Return the time to fetch from: as given, else where the last run stopped."""
         if since is not None:
             return since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return self.store.events.load_position(self.place) or BEGINNING_TIME
 
     def save_change(self, pull: PullRequest, change: Change) -> None:
-        """Keep the diff of its newest commit."""
+        """Save the diff of its newest commit."""
         if pull.head and change.files:
             at = datetime.now(UTC)
             self.store.pulls.save_change(self.repo, pull.number, pull.head, change, at)
 
     def save_pull(self, facts: list[Fact], updated: str) -> None:
-        """Keep what was told of one; the next time begins here."""
+        """Save the facts of one pull request; the next run begins here."""
         save_facts(facts, self.store, self.agents)
         self.store.events.save_position(self.place, updated)
 
 
 class _UpdatedIssue(Record):
-    """An issue or a pull request, in the order they were last touched."""
+    """An issue or a pull request, listed by time of change."""
 
     number: int
     updated_at: str
@@ -148,7 +148,7 @@ class _CommitCheckRuns(Record):
 async def backfill_github(
     hub: CodeHost, wanted: BackfillRequest, since: datetime | None = None
 ) -> int:
-    """Ask GitHub for all pull requests that changed since the last time; how many those were."""
+    """Fetch all pull requests that changed since the last run, and return how many."""
     done = 0
     async for one in list_updated_since(
         wanted.start_time(since), lambda start: _list_updated_issues(hub, start)
@@ -163,7 +163,7 @@ async def backfill_github(
 async def list_updated_since(
     start: str, pages: Callable[[str], AsyncIterator[list[Dated]]]
 ) -> AsyncIterator[Dated]:
-    """What changed since a time, the oldest first; what changes meanwhile comes again."""
+    """Yield what changed since a time, oldest first; what changes meanwhile comes again."""
     seen: set[tuple[int, str]] = set()
     while True:
         before = start
@@ -182,7 +182,7 @@ async def list_updated_since(
 
 
 async def _list_updated_issues(hub: CodeHost, start: str) -> AsyncIterator[list[_UpdatedIssue]]:
-    """What changed since a time, the oldest first."""
+    """Yield pages of what changed since a time, oldest first."""
     order = "state=all&sort=updated&direction=asc"
     try:
         # Only issues can be asked for since a time; pull requests are among them.
@@ -203,7 +203,7 @@ async def _list_updated_issues(hub: CodeHost, start: str) -> AsyncIterator[list[
 
 
 async def fetch_github_facts(hub: CodeHost, wanted: BackfillRequest, number: int) -> list[Fact]:
-    """All that GitHub still knows of a pull request; of an agent's, more is asked for."""
+    """Return all that GitHub still has on a pull request; of an agent's, more is fetched."""
     tell = GithubFacts(wanted.repo, datetime.now(UTC))
     try:
         pull = await hub.request_json("GET", f"pulls/{number}", GithubPull)
@@ -234,7 +234,7 @@ async def fetch_github_facts(hub: CodeHost, wanted: BackfillRequest, number: int
 async def _fetch_agent_details(
     hub: CodeHost, tell: GithubFacts, pull: PullRequest, wanted: BackfillRequest
 ) -> list[Fact]:
-    """What an agent's pull request changed, what CI said of it, and what people mended."""
+    """Return what an agent's pull request changed, its CI results, and what people fixed."""
     number = pull.number
     files = tuple(await fetch_list(hub, f"pulls/{number}/files", GithubFile))
     wanted.save_change(pull, change_from_github(files))
@@ -256,21 +256,21 @@ async def _fetch_agent_details(
 
 
 async def fetch_list(hub: CodeHost, path: str, kind: type[Kind]) -> list[Kind]:
-    """A whole list."""
+    """Fetch all pages of a list."""
     items: list[Kind] = []
     async for page in hub.list_pages(path, list[kind]):  # type: ignore[valid-type]
         items += page
     return items[:MAX_ITEMS]
 
 
-# Merge requests of the past, asked of GitLab.
+# Past merge requests, fetched from GitLab.
 
 REVIEW_VERDICTS: dict[str, ReviewState] = {
     "approved this merge request": "approved",
     "requested changes": "changes_requested",
     "unapproved this merge request": "dismissed",
 }
-"""What GitLab notes of reviews, in its own words."""
+"""GitLab's own system notes about reviews, with the verdict they mean."""
 
 
 class _GitlabMergeRequest(Record):
@@ -329,7 +329,7 @@ class _GitlabPipeline(Record):
 async def backfill_gitlab(
     hub: CodeHost, wanted: BackfillRequest, since: datetime | None = None
 ) -> int:
-    """Ask GitLab for all merge requests that changed since the last time; how many those were."""
+    """Fetch all merge requests that changed since the last run, and return how many."""
     done = 0
     order = "merge_requests?state=all&order_by=updated_at&sort=asc"
 
@@ -346,7 +346,7 @@ async def backfill_gitlab(
 async def fetch_gitlab_facts(
     hub: CodeHost, wanted: BackfillRequest, one: _GitlabMergeRequest
 ) -> list[Fact]:
-    """All that GitLab still knows of a merge request."""
+    """Return all that GitLab still has on a merge request."""
     tell = GitlabFacts(wanted.repo, datetime.now(UTC))
     at = parse_gitlab_time(one.updated_at) or tell.heard
     root = f"merge_requests/{one.iid}"
@@ -401,7 +401,7 @@ def _describe_listed_request(one: _GitlabMergeRequest, tell: GitlabFacts) -> Pul
 def _facts_from_versions(
     versions: list[_GitlabDiffVersion], number: int, tell: GitlabFacts
 ) -> list[Fact]:
-    """Every version of the diff is a push; GitLab lists the newest first."""
+    """Return a push for every version of the diff; GitLab lists the newest first."""
     facts = []
     before: str | None = None
     for version in reversed(versions):
@@ -417,7 +417,7 @@ def _facts_from_versions(
 
 
 def _facts_from_note(note: _GitlabNote, number: int, tell: GitlabFacts) -> list[Fact]:
-    """A comment; or what GitLab notes of a review."""
+    """Return the fact of a note: a comment, or a review that GitLab noted."""
     at = parse_gitlab_time(note.created_at) or tell.heard
     who = note.author.username or None if note.author else None
     if note.system:
@@ -435,10 +435,10 @@ def _facts_from_note(note: _GitlabNote, number: int, tell: GitlabFacts) -> list[
     ]
 
 
-# What git alone remembers of pull requests: merges, reverts, and fixes by the lines they mend.
+# Pull requests from git alone: merges, reverts, and fixes by the lines they replace.
 
 
-# Pull requests that only git remembers: merges and squashed commits of the main line.
+# Pull requests from git alone: merges and squashed commits of the main line.
 
 _PULL_MERGE = re.compile(
     r"Merge (?:pull request|PR) #(\d{1,9})(?: from [^/\s]{1,100}/(\S{1,250})|: *(\S.{0,500}))?"
@@ -449,7 +449,7 @@ _MERGE_REQUEST = re.compile(r"See merge request \S{0,300}!(\d{1,9})\b")
 
 
 class LandedCommit(Record):
-    """One commit, and what it brought to the main line."""
+    """One commit of the main line, with the commits that it merged."""
 
     commit: PullCommit
     parents: tuple[str, ...]
@@ -458,7 +458,7 @@ class LandedCommit(Record):
 
 
 class MergedPull(Record):
-    """What a commit of the main line says of the pull request that it is."""
+    """What a commit of the main line says about its pull request."""
 
     number: int
     title: str
@@ -467,7 +467,7 @@ class MergedPull(Record):
 
 
 def parse_merged_pull(landed: LandedCommit) -> MergedPull | None:
-    """The pull request that a commit of the main line is; None where it is none."""
+    """Return the pull request that a commit of the main line merged; None if it merged none."""
     lines = landed.commit.message.strip().splitlines() or [""]
     rest = [line for line in lines[1:] if line.strip()]
     body = "\n".join(lines[1:]).strip()
@@ -490,13 +490,14 @@ def parse_merged_pull(landed: LandedCommit) -> MergedPull | None:
 
 
 class GitFacts(FactBuilder):
-    """Says what git says."""
+    """Builds facts from git's history."""
 
     source = "git"
 
 
 def merged_pull_facts(landed: LandedCommit, repo: str) -> Iterator[Fact]:
-    """A merged pull request as git tells it: no review but what trailers say, no checks."""
+    """Yield the facts of a merged pull request in git: no checks, and reviews only from
+    trailers."""
     merged_pull = parse_merged_pull(landed)
     if merged_pull is None:
         return
@@ -532,14 +533,14 @@ def merged_pull_facts(landed: LandedCommit, repo: str) -> Iterator[Fact]:
 
 
 def landed_pointer_facts(landed: LandedCommit, repo: str) -> Iterator[Fact]:
-    """What a commit, or what it brought, says that it takes back or repairs."""
+    """Yield what a commit, or the commits that it merged, say that they revert or fix."""
     commit = landed.commit
     for one in (commit, *landed.brought):
         yield from GitFacts(repo, commit.at).pointer_facts(one.message, commit.sha, commit.at)
 
 
 def _sum_file_edits(commits: Sequence[PullCommit]) -> tuple[FileEdit, ...]:
-    """The files of several commits, their lines added up."""
+    """Return the files of several commits, with their line counts added up."""
     added: dict[str, list[int]] = {}
     for commit in commits:
         for file in commit.files or ():
@@ -558,7 +559,7 @@ _LOG_FORMAT = "%H%x00%P%x00%ct%x00%aN%x00%aE%x00%B%x00"
 def import_git_history(
     folder: Path, repo: str | None, store: Store, agents: AgentSignsByName, tell: CountCallback
 ) -> int:
-    """Read the history of a clone; how many pull requests it holds."""
+    """Read the history of a clone, and return the number of its pull requests."""
     repository = find_repository(folder)
     if repository is None:
         raise BadInput(f"{folder} is not a git repository: give a clone.")
@@ -590,7 +591,7 @@ def import_git_history(
 
 
 def list_landed_commits(repository: GitRepository) -> Iterator[LandedCommit]:
-    """The commits of the main line, oldest first, each merge with what it brought."""
+    """Yield the commits of the main line, oldest first, each merge with the commits it merged."""
     commits = {commit.sha: (commit, parents) for commit, parents in _read_commits(repository)}
     line: list[str] = []
     sha = next(iter(commits), None)
@@ -615,7 +616,7 @@ def list_landed_commits(repository: GitRepository) -> Iterator[LandedCommit]:
 
 
 def _read_commits(repository: GitRepository) -> Iterator[tuple[PullCommit, tuple[str, ...]]]:
-    """Newest first, from where the clone stands."""
+    """Yield commits and their parents, newest first, from the clone's HEAD."""
     mark = token_hex(16)  # which no message can hold
     log_output = run_git_in(
         repository,
@@ -653,7 +654,7 @@ def _parse_numstat(numstat: bytes) -> Iterator[FileEdit]:
 
 
 def repair_facts(repository: GitRepository, repo: str) -> Iterator[Fact]:
-    """Steps of the main line whose lines a later fix replaced, soon after."""
+    """Yield commits of the main line whose lines a later fix soon replaced."""
     labels = DefectLabels()
     seen: list[MainlineStep] = []
     for step in read_mainline_steps(repository, "HEAD", MAX_COMMITS):

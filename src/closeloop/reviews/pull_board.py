@@ -1,4 +1,4 @@
-"""Pull requests side by side: risk, size, rounds, reverts and cost, by what deserves care."""
+"""The pull request board: risk, size, rounds, reverts and cost, by how much care each deserves."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from closeloop.store import Store
 from closeloop.store.pull_section import SHORT_SHA_DIGITS, BranchWork
 from closeloop.text.wording import count_with_noun, repository_name
 
-# The risk of a pull request whose diff was fetched: told without running anything of it.
+# The risk of a pull request whose diff was fetched, assessed without running any of its code.
 
 
 _log = logging.getLogger(__name__)
 
 
 class RiskAssessment(Record):
-    """How the risk of what was fetched is told."""
+    """Settings for assessing the risk of fetched changes."""
 
     cache: Path
-    """Where what is known of the clones is kept."""
+    """Folder in which data on the clones is cached."""
     settings: CheckSettings = CheckSettings()
 
 
@@ -42,9 +42,9 @@ def save_risk(
     clones: Sequence[tuple[Path, str]],
     how: RiskAssessment,
 ) -> None:
-    """Keep a report of its risk, unless there is one of this commit; a diff without is kept too.
+    """Save a risk report unless this commit has one; save the diff even without a report.
 
-    `clones` have its commits, each with the one that it began from.
+    `clones` contain the pull request's commits, each with the commit that it began from.
     """
     if store.reports.list_reports(1, repo=row.repo, head=change.head):
         return
@@ -65,7 +65,8 @@ def save_risk(
 def assess_pull_risk(
     change: Change, clones: Sequence[tuple[Path, str]], how: RiskAssessment
 ) -> ChangeReport | None:
-    """By a clone that has its commits, else by the diff alone; None where that is not whole."""
+    """Assess by a clone that has the commits, else by the diff alone; None if that is
+    incomplete."""
     from closeloop.changes.change_check import CheckRequest, report_risk_alone
     from closeloop.changes.change_sides import ChangeQuery
 
@@ -84,7 +85,7 @@ def assess_pull_risk(
 
 
 MIN_KNOWN_SIZES = 20
-"""Pull requests of a repository whose size must be known before one is called large there."""
+"""Minimum known sizes in a repository before a pull request is called large there."""
 MAX_REPORTS_READ = 500
 MAX_COUNTED_ROUNDS = 3
 RISK_POINTS: dict[RiskLevel | None, int] = {
@@ -92,7 +93,7 @@ RISK_POINTS: dict[RiskLevel | None, int] = {
 }  # fmt: skip
 BAND_POINTS: dict[SizeBand | None, int] = {"huge": 3, "large": 2, "medium": 1, None: 1, "small": 0}
 NOT_KNOWN = "unknown"
-"""What nobody looked at counts a point, and is no reason to name."""
+"""Ends a reason that counts a point but is not listed, because nothing was checked."""
 TAKEN_BACK_POINTS, FAILING_POINTS, UNREVIEWED_POINTS = 4, 3, 2
 
 PullOrder = Literal["care", "newest", "size", "cost"]
@@ -102,38 +103,39 @@ class PullCost(Record):
     """What the recorded work behind a pull request cost, in US dollars."""
 
     cost: float | None = None
-    """Known only where that of every session is."""
+    """Known only if the cost of every session is."""
     sessions: int = 0
-    """Recorded pieces of work on its branch, or linked to it."""
+    """Recorded sessions on its branch, or linked to it."""
     without_cost: int = 0
-    """Of those, that nobody can say the cost of."""
+    """Number of these sessions whose cost is unknown."""
 
 
 class BoardRow(Record):
-    """One pull request with all that says how much care it deserves."""
+    """One pull request with everything that decides how much care it deserves."""
 
     pull: PullRow
     risk: RiskLevel | None = None
-    """By its label, else by the last check of its newest commit."""
+    """From its label, else from the last check of its newest commit."""
     risk_reasons: str | None = None
-    """What the check that gave a level said for it."""
+    """The reasons that the check gave for the level."""
     report: int | None = None
     """The number of that check's report."""
     band: SizeBand | None = None
-    """Its lines added among those of the repository's pull requests; None where too few tell."""
+    """Its added lines, ranked among the repository's pull requests; None if too few sizes are
+    known."""
     cost: float | None = None
-    """Of all recorded work behind it, in US dollars."""
+    """Cost of all recorded work behind it, in US dollars."""
     sessions: int = 0
     without_cost: int = 0
-    """How many pieces of work that are, and of how many of them the cost is not known."""
+    """Number of the `sessions` whose cost is unknown."""
     care: int
-    """Points: more deserve more care."""
+    """Points: more points deserve more care."""
     reasons: tuple[str, ...] = ()
-    """What the points are for, the most telling first."""
+    """Why it has these points, most important first."""
 
 
 def list_board(store: Store, rows: Sequence[PullRow], order: PullOrder = "care") -> list[BoardRow]:
-    """Some pull requests, what deserves care first: open ones, drafts, then those that ended."""
+    """Return pull requests, those that deserve care first: open ones, drafts, then ended ones."""
     every = store.pulls.list_pulls()
     costs = load_pull_costs(store, rows, every)
     sizes = collect_sizes(every)
@@ -164,15 +166,15 @@ def list_board(store: Store, rows: Sequence[PullRow], order: PullOrder = "care")
     return sorted(board, key=_care_order)
 
 
-# What the work behind pull requests cost: every session on the branch, and what is linked to it.
+# The cost of the work behind pull requests: every session on the branch or linked to it.
 
 
 def load_pull_costs(
     store: Store, rows: Sequence[PullRow], every: Sequence[PullRow] | None = None
 ) -> dict[tuple[str, int], PullCost]:
-    """By repository and number; a session on a branch that several pull requests had counts once.
+    """Return costs by repository and number; a session on a reused branch counts once.
 
-    `every`: all pull requests that are known, by which that is decided.
+    `every`: all known pull requests, which decide where such a session counts.
     """
     branches = {row.branch for row in rows if row.branch} - {*MAIN_BRANCHES}
     linked = {row.attempt for row in rows if row.attempt}
@@ -189,9 +191,9 @@ def load_pull_costs(
 def assign_work(
     pulls: Sequence[PullRow], work: Sequence[BranchWork]
 ) -> Iterator[tuple[PullRow, BranchWork]]:
-    """Each piece of work with its pull request: the one it is linked to, else that of its branch.
+    """Yield each session with its pull request: the linked one, else that of its branch.
 
-    Where a branch was used again, the first pull request that ended after the work began.
+    If a branch was reused, the first pull request that ended after the session began.
     """
     by_attempt = {row.attempt: row for row in pulls if row.attempt}
     by_branch: dict[str, list[PullRow]] = {}
@@ -213,7 +215,7 @@ def assign_work(
 
 
 def sum_work_costs(work: Sequence[BranchWork]) -> PullCost:
-    """Missing is not zero: a sum without one of them is not known."""
+    """Return the total cost: unknown if the cost of any session is unknown."""
     known = [one.cost for one in work if one.cost is not None]
     without = len(work) - len(known)
     return PullCost(
@@ -235,7 +237,7 @@ def _care_order(one: BoardRow) -> tuple[int, int, float, float]:
 
 
 def collect_sizes(rows: Iterable[PullRow]) -> dict[str, list[int]]:
-    """By repository, the lines that its pull requests add, in order."""
+    """Return the sorted numbers of lines that the pull requests of each repository add."""
     sizes: dict[str, list[int]] = {}
     for row in rows:
         if row.added is not None:
@@ -244,7 +246,7 @@ def collect_sizes(rows: Iterable[PullRow]) -> dict[str, list[int]]:
 
 
 def rank_band(row: PullRow, sizes: Sequence[int]) -> SizeBand | None:
-    """How large it is among the pull requests of its repository, itself left out."""
+    """Return how large it is among the other pull requests of its repository."""
     if row.added is None or len(sizes) <= MIN_KNOWN_SIZES:
         return None
     from closeloop.changes.risk.risk_model import likelihood_band
@@ -257,7 +259,7 @@ ReportSubject = str | tuple[str | None, str | None] | None
 
 
 def _reports_by_commit(reports: Sequence[ReportRow]) -> Mapping[ReportSubject, ReportRow]:
-    """The newest check of each attempt and commit that gave a level of risk."""
+    """Return the newest check of each attempt and commit that gave a risk level."""
     newest: dict[ReportSubject, ReportRow] = {}
     for report in reversed(reports):
         if report.level is not None:
@@ -269,7 +271,7 @@ def _reports_by_commit(reports: Sequence[ReportRow]) -> Mapping[ReportSubject, R
 
 
 def assess_care(row: PullRow, risk: RiskLevel | None, band: SizeBand | None) -> BoardRow:
-    """How much care a pull request deserves, in points, and for what."""
+    """Return how much care a pull request deserves, in points, with the reasons."""
     points: list[tuple[int, str]] = [
         (RISK_POINTS[risk], f"risk {risk}" if risk else f"risk {NOT_KNOWN}"),
         (BAND_POINTS[band], f"a {band} change here" if band else f"size {NOT_KNOWN}"),

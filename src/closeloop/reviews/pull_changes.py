@@ -1,4 +1,4 @@
-"""The diffs of pull requests: asked of their code host, else taken from a clone, and stored."""
+"""The diffs of pull requests: fetched from their code host, else from a clone, and stored."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from closeloop.store import Store
 from closeloop.text.patches import parse_patch, split_patch_by_file
 
 MAX_PATCH_CHARS = 4_000_000
-"""Of one pull request; files beyond that come without their lines."""
+"""Maximum characters of one pull request's patch; files beyond that have no lines."""
 MAX_FETCHED = 50
-"""Pull requests in one go."""
+"""Maximum pull requests fetched in one run."""
 RETRY_SECONDS = 600.0
-"""What was refused is asked for again after that."""
+"""Seconds until a refused request is repeated."""
 POLL_SECONDS = 2.0
 NOT_READ_LARGE = "not read: the code host does not return the lines of so large a file"
 NO_TEXT = "no lines: binary, or only its mode changed"
@@ -45,13 +45,13 @@ Kind = TypeVar("Kind")
 
 
 class ChangeHost(Protocol):
-    """One repository at its host, as far as diffs are asked for."""
+    """One repository at its host, with the requests needed for diffs."""
 
     def list_pages(self, path: str, kind: type[Kind]) -> AsyncIterator[Kind]: ...
 
 
 OpenHost = Callable[[str, str], AbstractAsyncContextManager[Any] | None]
-"""Opens the host of a source for a repository; None where there is no token for it."""
+"""Opens the host of a source for a repository; None if there is no token for it."""
 
 
 class GitlabFileDiff(Record):
@@ -68,16 +68,16 @@ class GitlabFileDiff(Record):
 
 
 class FetchedChanges(Record):
-    """What came of fetching diffs."""
+    """The result of fetching diffs."""
 
     fetched: int = 0
     from_clone: int = 0
-    """Of these."""
+    """Number of these that came from a clone."""
     missing: dict[str, str] = {}
-    """By pull request, why there is none."""
+    """Why a diff is missing, by pull request."""
 
 
-# As hosts tell them
+# From code hosts
 
 FileStatus = Literal["added", "changed", "deleted", "renamed"]
 _GITHUB_STATUSES: dict[str, FileStatus] = {
@@ -97,7 +97,7 @@ _GIT_STATUSES: dict[str, FileStatus] = {
 
 
 async def fetch_github_change(hub: ChangeHost, number: int) -> Change:
-    """What a pull request changes, as GitHub lists its files."""
+    """Return the change of a pull request, as GitHub lists its files."""
     files = [
         one
         async for page in hub.list_pages(f"pulls/{number}/files", list[GithubFile])
@@ -107,7 +107,7 @@ async def fetch_github_change(hub: ChangeHost, number: int) -> Change:
 
 
 def change_from_github(files: Sequence[GithubFile]) -> Change:
-    """The diff that is made of a list of files."""
+    """Build the diff from GitHub's list of files."""
     return _join_files(
         (
             FileChange(
@@ -124,14 +124,14 @@ def change_from_github(files: Sequence[GithubFile]) -> Change:
 
 
 async def fetch_gitlab_change(hub: ChangeHost, number: int) -> Change:
-    """What a merge request changes, as GitLab lists its files."""
+    """Return the change of a merge request, as GitLab lists its files."""
     path = f"merge_requests/{number}/diffs"
     files = [one async for page in hub.list_pages(path, list[GitlabFileDiff]) for one in page]
     return change_from_gitlab(files)
 
 
 def change_from_gitlab(files: Sequence[GitlabFileDiff]) -> Change:
-    """The same of GitLab's list, which counts no lines."""
+    """Build the diff from GitLab's list of files, which has no line counts."""
     return _join_files((_gitlab_file(one), one.diff or None) for one in files[:MAX_ITEMS])
 
 
@@ -151,7 +151,7 @@ def _gitlab_file(one: GitlabFileDiff) -> FileChange:
 
 
 def _join_files(files: Iterable[tuple[FileChange, str | None]]) -> Change:
-    """One patch of all of them; a file whose lines are not told says so."""
+    """Join the files into one patch; a file whose lines are unknown is marked."""
     changed, sections, size = [], [], 0
     for file, lines in files:
         section = _git_section(file, lines)
@@ -181,7 +181,7 @@ def _parse_section(section: str) -> FileChange | None:
 
 
 def _git_section(file: FileChange, lines: str | None) -> str:
-    """One file as git writes it."""
+    """Return one file's section of a patch, as git writes it."""
     before, after = file.old_path or file.path, file.path
     old, new = _quote_path(f"a/{before}"), _quote_path(f"b/{after}")
     header = [f"diff --git {old} {new}"]
@@ -209,11 +209,11 @@ def _quote_path(path: str) -> str:
     return f'"{escaped}"'
 
 
-# As a clone has them
+# From a clone
 
 
 def change_from_clone(folder: Path, row: PullRow, head: str, base: str | None) -> Change | None:
-    """What a pull request changes, by a clone of its repository; None where its commits are not."""
+    """Return a pull request's change from a clone; None if the clone lacks its commits."""
     start = find_branch_start(folder, row, head, base)
     if start is None:
         return None
@@ -221,7 +221,7 @@ def change_from_clone(folder: Path, row: PullRow, head: str, base: str | None) -
 
 
 def find_branch_start(folder: Path, row: PullRow, head: str, base: str | None) -> str | None:
-    """The commit that a pull request began from, by a clone that has its newest one."""
+    """Return the commit that a pull request began from, by a clone that has its newest commit."""
     if clone_repository_name(str(folder)).lower() != row.repo.lower():
         return None
     if not _SHA.fullmatch(head) or not try_git_text(folder, "cat-file", "-t", head):
@@ -236,7 +236,8 @@ def find_branch_start(folder: Path, row: PullRow, head: str, base: str | None) -
 
 
 def _read_clone_diff(folder: Path, start: str, head: str) -> Change:
-    """The diff of two commits; of one that is too large, the files that its beginning has whole."""
+    """Return the diff of two commits; if it is too large, the files that are complete in its
+    start."""
     ends = ("--no-color", "--find-renames", start, head)
     options = ("-c", "core.quotePath=false", "diff")
     content, whole = read_git_start(folder, MAX_PATCH_CHARS, *options, *ends)
@@ -259,7 +260,7 @@ def _read_clone_diff(folder: Path, start: str, head: str) -> Change:
 
 
 def _list_clone_files(listed: str, counted: str) -> Iterator[FileChange]:
-    """Files with their statuses and numbers of lines, as git lists the two."""
+    """Yield files with status and line counts, from git's two lists."""
     statuses, numbers = iter(listed.split("\0")), iter(counted.split("\0"))
     for letter in statuses:
         if not letter:
@@ -279,11 +280,11 @@ def _list_clone_files(listed: str, counted: str) -> Iterator[FileChange]:
         )
 
 
-# Those that lack one
+# Pull requests without a diff
 
 
 def list_pulls_without_change(store: Store, repo: str | None = None) -> list[PullRow]:
-    """Agents' pull requests whose diff is not stored, the open ones first."""
+    """Return agents' pull requests whose diff is not stored, open ones first."""
     rows = store.pulls.list_pulls(agent=True, has_change=False, repo=repo)
     with_host = [row for row in rows if row.source != "git"]
     return sorted(with_host, key=lambda row: row.state != "open")
@@ -297,7 +298,7 @@ async def fetch_missing_changes(
     clones: Sequence[Path] = (),
     risk: RiskAssessment | None = None,
 ) -> FetchedChanges:
-    """Fetch the diffs of some pull requests and store them; what cannot be had is told."""
+    """Fetch and store the diffs of some pull requests, and report which are missing and why."""
     from closeloop.reviews.pull_lifecycle import load_pull
 
     fetched = from_clone = 0
@@ -354,7 +355,7 @@ def _change_from_clones(
 
 
 async def _fetch_from_host(row: PullRow, open_host: OpenHost) -> Change | None:
-    """None where there is no token."""
+    """Fetch the change from the host; None if there is no token."""
     opened = open_host(row.source, row.repo)
     if opened is None:
         return None
@@ -398,7 +399,7 @@ async def _fetch_or_warn(
     clones: Sequence[Path],
     risk: RiskAssessment | None,
 ) -> None:
-    """One diff: what is wrong with it keeps no other from being fetched."""
+    """Fetch one diff; a failure is logged and does not stop the others."""
     try:
         fetched = await fetch_missing_changes(store, agents, [row], open_host, clones, risk)
         reasons = [*fetched.missing.values()]

@@ -1,4 +1,4 @@
-"""What was told of a pull request, put in order: each thing once, as it stands now."""
+"""Resolve the facts about a pull request: each item once, in its current state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from closeloop.records.record import content_digest
 from closeloop.reviews.authorship import AgentSignsByName, agent_commits, is_agent_account
 from closeloop.text.wording import compile_lazily
 
-# What a message points back at: the change that it takes back, or repairs.
+# Back references of a message: the change that it reverts or fixes.
 
 PointerMethod = Literal["trailer", "message"]
 
@@ -68,7 +68,7 @@ _BY_NUMBER: tuple[tuple[re.Pattern[str], PointerKind], ...] = (
 def parse_pointers(
     message: str, repo: str, by: str, at: datetime
 ) -> list[tuple[int | None, BackReference]]:
-    """What a commit or a pull request of a repository points at: by number, or by commit."""
+    """Return what a message reverts or fixes: by number, or by commit."""
     text = message.strip()[:MAX_MESSAGE_CHARS]
     title = message_title(text)
     pointers: dict[str, tuple[int | None, BackReference]] = {}
@@ -88,13 +88,13 @@ def parse_pointers(
 
 
 def message_title(message: str) -> str:
-    """Its first line, as far as it is shown."""
+    """Return the first line, truncated for display."""
     return (message.splitlines() or [""])[0][:200]
 
 
 EARLIEST_TIME = datetime(1970, 1, 15, tzinfo=UTC)
 BEFORE_OPENING = timedelta(days=14)
-"""So long before a pull request was opened its branch may have been filled."""
+"""How long before its opening a pull request's branch may have been pushed to."""
 _RESULT_ORDER: dict[CheckResult, int] = {"running": 0, "skipped": 1, "passed": 2, "failed": 3}
 
 Kind = TypeVar("Kind")
@@ -102,12 +102,12 @@ TimedFacts = list[tuple[datetime, Kind]]
 
 
 def facts_of_kind(facts: Iterable[Fact], kind: type[Kind]) -> TimedFacts[Kind]:
-    """What was told of one kind, with the time of it."""
+    """Return the facts of one kind, with their times."""
     return [(fact.at, fact.what) for fact in facts if isinstance(fact.what, kind)]
 
 
 def list_descriptions(facts: Iterable[Fact]) -> list[PullDescription]:
-    """As it was described, oldest first; an author who was named once is known throughout."""
+    """Return the descriptions, oldest first; an author named once is filled in everywhere."""
     descriptions = [
         one for _, one in sorted(facts_of_kind(facts, PullDescription), key=_description_order)
     ]
@@ -123,14 +123,14 @@ def _description_order(one: tuple[datetime, PullDescription]) -> tuple[datetime,
 
 
 def last_known_number(numbers: Iterable[int | None]) -> int | None:
-    """The last that is told."""
+    """Return the last known number."""
     return next((number for number in reversed([*numbers]) if number is not None), None)
 
 
 def list_pushes(
     facts: Sequence[Fact], opened: datetime, until: datetime | None
 ) -> tuple[Push, ...]:
-    """Every move of the branch once, though the branch and the pull request both told of it."""
+    """Return every push once, even if both the branch and the pull request reported it."""
     pushes: dict[tuple[str | None, str], Push] = {}
     near = max(opened, EARLIEST_TIME) - BEFORE_OPENING
     for fact in sorted(facts, key=lambda one: (one.at, one.key)):
@@ -153,7 +153,7 @@ def _merge_pushes(one: Push, other: Push) -> Push:
 def list_pull_commits(
     facts: Sequence[Fact], number: int, pushes: Sequence[Push]
 ) -> tuple[PullCommit, ...]:
-    """The commits that are in it now, oldest first."""
+    """Return its current commits, oldest first."""
     seen: dict[str, PullCommit] = {}
     own: list[str] = []
     for fact in sorted(facts, key=lambda one: (one.at, one.key)):
@@ -180,14 +180,14 @@ def list_pull_commits(
 
 
 def _merge_commits(one: PullCommit, other: PullCommit) -> PullCommit:
-    """Of two tellings of a commit the one that knows how many lines."""
+    """Merge two reports of a commit, preferring the one with line counts."""
     sized = [each for each in (one, other) if each.files and each.files[0].added is not None]
     best = (sized or [one])[0]
     return replace(best, merge=one.merge or other.merge, bot=one.bot or other.bot)
 
 
 def latest_checks(facts: Sequence[Fact]) -> tuple[CiCheck, ...]:
-    """Of each check of each commit what it said last."""
+    """Return the latest result of each check of each commit."""
     newest: dict[tuple[str, str], CiCheck] = {}
     for _, check in facts_of_kind(facts, CiCheck):
         same = newest.get((check.sha, check.name))
@@ -201,7 +201,7 @@ def _check_order(check: CiCheck) -> tuple[datetime, int]:
 
 
 def combined_result(sha: str | None, checks: Sequence[CiCheck]) -> CheckResult | None:
-    """What all checks of a commit say together."""
+    """Return the combined result of all checks of a commit."""
     results = {check.result for check in checks if check.sha == sha}
     return next((word for word in ("failed", "running", "passed") if word in results), None)
 
@@ -209,7 +209,8 @@ def combined_result(sha: str | None, checks: Sequence[CiCheck]) -> CheckResult |
 def first_head(
     facts: Sequence[Fact], number: int, commits: Sequence[PullCommit], checks: Sequence[CiCheck]
 ) -> str | None:
-    """The commit that was first put up: CI looks at what is pushed."""
+    """Return the commit that was pushed first: by pushes, else by checks, as CI runs on what is
+    pushed."""
     own = [
         fact.what
         for fact in sorted(facts, key=lambda one: (one.at, one.key))
@@ -229,7 +230,7 @@ def first_head(
 def latest_reviews(
     facts: Sequence[Fact], author: str | None, agents: AgentSignsByName
 ) -> tuple[Review, ...]:
-    """Each review as it stands now."""
+    """Return each review in its current state."""
     newest = _latest_by_name(facts_of_kind(facts, Review), lambda review: review.id)
     marked = [
         replace(review, counts=_counts_as_review(review.by, review.bot, author, agents))
@@ -241,7 +242,7 @@ def latest_reviews(
 def latest_comments(
     facts: Sequence[Fact], author: str | None, agents: AgentSignsByName
 ) -> tuple[ReviewComment, ...]:
-    """Each comment as it stands now; those that were deleted are gone."""
+    """Return each comment in its current state, without deleted ones."""
     settled: dict[str, bool] = {}
     for _, thread in sorted(facts_of_kind(facts, CommentThread), key=lambda one: one[0]):
         settled.update(dict.fromkeys(thread.comments, thread.resolved))
@@ -268,7 +269,8 @@ def _latest_by_name(said: TimedFacts[Kind], name: Callable[[Kind], str]) -> Iter
 def _counts_as_review(
     by: str | None, bot: bool, author: str | None, agents: AgentSignsByName
 ) -> bool:
-    """Said by a person other than the author; an account that is gone was a person's."""
+    """Return whether a person other than the author said it; a deleted account counts as a
+    person."""
     return not bot and by != author and not is_agent_account(by, agents)
 
 
@@ -283,7 +285,7 @@ def has_human_review(
 def list_pull_files(
     facts: Sequence[Fact], commits: Sequence[PullCommit]
 ) -> tuple[FileEdit, ...] | None:
-    """The files it changes: as listed, else those of its commits."""
+    """Return the files it changes: as listed, else those of its commits."""
     extents = sorted(facts_of_kind(facts, PullExtent), key=lambda one: one[0])
     listed = [extent.files for _, extent in extents if extent.files is not None]
     if listed:
@@ -301,7 +303,7 @@ def list_human_edits(
     told_last: PullDescription,
     agents: AgentSignsByName,
 ) -> tuple[HumanEdit, ...]:
-    """What people changed on top of the agent's work."""
+    """Return what people changed on top of the agent's work."""
     if not commits:
         return _edits_from_pushes(pushes, told_last, agents)
     agent = agent_commits(commits, agents)
@@ -325,7 +327,7 @@ def list_human_edits(
 def _edits_from_pushes(
     pushes: Sequence[Push], told_last: PullDescription, agents: AgentSignsByName
 ) -> tuple[HumanEdit, ...]:
-    """Where nobody told of commits: who pushed, if the agent has an account of its own."""
+    """Return edits by who pushed, if no commits are known and the agent has its own account."""
     if not is_agent_account(told_last.author, agents):
         return ()
     return tuple(
@@ -341,7 +343,7 @@ def _edits_from_pushes(
 def select_pointers(
     facts: Sequence[Fact], number: int, last: PullDescription, commits: Sequence[PullCommit]
 ) -> tuple[BackReference, ...]:
-    """What later took it back or repaired it."""
+    """Return what later reverted or fixed it."""
     if last.merged is None:
         return ()
     shas = [sha for sha in (last.merge_commit, *(commit.sha for commit in commits)) if sha]
@@ -358,25 +360,25 @@ def select_pointers(
     return tuple(sorted(pointers.values(), key=lambda pointer: (pointer.at, pointer.by)))
 
 
-# Who tells of a repository: the same thing becomes the same fact, whoever tells it.
+# Build facts about a repository: the same thing gives the same fact, whatever its source.
 
 MAX_TEXT_CHARS = 20_000
-"""Characters of a text that are kept."""
+"""Maximum stored characters of a text."""
 MAX_ITEMS = 2_000
-"""Commits, files and labels of one pull request that are kept."""
+"""Maximum stored commits, files and labels of one pull request."""
 NO_COMMIT = "0" * 40
-"""The commit before a branch's first one, and after its last."""
+"""The commit id before a branch's first commit, and after its deletion."""
 
 
 class FactBuilder:
-    """Says facts about one repository."""
+    """Builds facts about one repository."""
 
     source: FactSource
 
     def __init__(self, repo: str, heard: datetime) -> None:
         self.repo = repo
         self.heard = heard
-        """When it was told, for what does not say when it happened."""
+        """When the data was received, for facts without a time of their own."""
 
     def make_fact(
         self,
@@ -386,7 +388,7 @@ class FactBuilder:
         pull: int | None = None,
         sha: str = "",
     ) -> Fact:
-        """One fact; its key is what makes it another one."""
+        """Return one fact; its key identifies it."""
         return Fact(
             source=self.source,
             repo=self.repo,
@@ -407,13 +409,13 @@ class FactBuilder:
         )
 
     def pointer_facts(self, message: str, by: str, at: datetime) -> Iterator[Fact]:
-        """What a message of something that was merged takes back or repairs."""
+        """Yield what the message of something merged reverts or fixes."""
         for number, pointer in parse_pointers(message, self.repo, by, at):
             key = ("pointer", pointer.kind, number or pointer.sha, by)
             yield self.make_fact(pointer, at, *key, pull=number, sha=pointer.sha or "")
 
 
 def pushed_file_edits(*paths: Sequence[str]) -> tuple[FileEdit, ...]:
-    """The files that a push lists, by what was done to them; nobody says how many lines."""
+    """Return the files that a push lists, by kind of change, without line counts."""
     names = dict.fromkeys(path for some in paths for path in some)
     return tuple(FileEdit(path=name) for name in list(names)[:MAX_ITEMS])

@@ -1,4 +1,4 @@
-"""The life of a pull request, made of what was told of it: the same in whatever order it came."""
+"""Build a pull request from the facts about it, independent of the order they came in."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from closeloop.store.event_section import delivery_step_key
 from closeloop.text.redaction import redact_record
 from closeloop.text.wording import package_folder, repository_name
 
-# Rounds of review: people say something, then the branch moves.
+# Review rounds: people request something, then the branch moves.
 
 
 class PullActivity(Record):
@@ -75,10 +75,10 @@ class PullActivity(Record):
 
 
 def list_review_rounds(activity: PullActivity) -> tuple[ReviewRound, ...]:
-    """One for every time the branch moved after people had asked for something.
+    """Return one round for every push after people requested something.
 
-    Approval alone asks for nothing. Who mends an agent's work without a word has asked, too. What
-    was asked for in so many words, and never came, is a round that has not ended.
+    Approval alone requests nothing. A person who edits an agent's work without a comment counts as
+    having requested a change. An explicit request without a push after it is an open round.
     """
     edits = {edit.sha: edit.by for edit in activity.edits}
     remarks = sorted(_reviewer_remarks(activity), key=lambda one: one.at)
@@ -111,7 +111,7 @@ def _reviewer_remarks(activity: PullActivity) -> list[Review | ReviewComment]:
 
 
 def _branch_moves(activity: PullActivity) -> list[tuple[datetime, str, tuple[str, ...]]]:
-    """When the branch moved after the opening, to which commit, and what that brought."""
+    """Return the pushes after the opening: when, to which commit, with which new commits."""
     brought_in = {commit.sha for commit in activity.commits if commit.merge}
     moves = [
         (push.at, push.after, push.commits or (push.after,))
@@ -148,24 +148,25 @@ def _build_round(
 
 
 FOLDING_MODULE = "closeloop.reviews.pull_lifecycle"
-"""What makes pull requests of facts, by the rules here, and says what became of the work."""
+"""The module whose code builds pull requests from facts and decides what became of the work."""
 
 
 def compute_version() -> int:
-    """A number for the code that folds facts: what other code has made is made again."""
+    """Return a number for the code that builds pull requests; those of other versions are
+    rebuilt."""
     return int(digest_code(FOLDING_MODULE)[:12], 16)
 
 
 class RecordedWork(Record):
-    """The work that a pull request came from, as far as it was recorded."""
+    """The recorded work that a pull request came from."""
 
     attempt: str
     agent: str | None = None
-    """The program that did it."""
+    """The program that did the work."""
     user: str | None = None
     """Who ran it."""
     delivered: bool = False
-    """By `closeloop deliver`, which wrote down who asked."""
+    """Whether `closeloop deliver` delivered it, and so recorded the requester."""
 
 
 def build_pull_request(
@@ -174,7 +175,7 @@ def build_pull_request(
     agents: AgentSignsByName,
     recorded: RecordedWork | None = None,
 ) -> PullRequest | None:
-    """What became of a pull request; None while nobody has described it."""
+    """Build a pull request from its facts; None if no fact describes it."""
     descriptions = list_descriptions(facts)
     if not descriptions:
         return None
@@ -224,7 +225,7 @@ def build_pull_request(
 def _build_outline(
     facts: Sequence[Fact], number: int, descriptions: Sequence[PullDescription], whose: Authorship
 ) -> PullRequest:
-    """What a pull request says of itself."""
+    """Return the pull request as its descriptions have it."""
     last = descriptions[-1]
     # Sizes that were told of an earlier commit are not those of the newest.
     sizes = [one for one in descriptions if one.head == last.head]
@@ -261,7 +262,7 @@ def _build_outline(
 
 
 def block_reason(pull: PullRequest) -> str | None:
-    """Why no person is to be asked about it now; None when one may be."""
+    """Return why no person should review it now; None if one may."""
     if pull.state != "open":
         return f"it is {pull.state}"
     if pull.draft:
@@ -279,11 +280,11 @@ def block_reason(pull: PullRequest) -> str | None:
     return None
 
 
-# What happens to pull requests, as events.
+# The events of pull requests.
 
 
 def events_from_fact(fact: Fact) -> list[LogEvent]:
-    """The events that a new fact is."""
+    """Return the events of a new fact."""
     details: EventDetails
     match fact.what:
         case Push(before=str()) as push:
@@ -308,7 +309,7 @@ def events_from_fact(fact: Fact) -> list[LogEvent]:
 
 
 def events_from_change(old: PullRow | None, row: PullRow, pull: PullRequest) -> Iterator[LogEvent]:
-    """The events between what was known of a pull request and what is known now."""
+    """Yield the events between the stored state of a pull request and the new one."""
     if old is None:
         about: EventDetails = {"agent": pull.agent, "author": pull.author, "title": pull.title}
         yield _make_event(pull, "pull.opened", pull.opened, about)
@@ -339,7 +340,7 @@ def _make_event(pull: PullRequest, kind: str, at: datetime, details: EventDetail
 def _new_activity_events(
     pull: PullRequest, rounds: int, edits: int, pointers: int
 ) -> Iterator[LogEvent]:
-    """What is more than so many of each."""
+    """Yield events for review rounds, edits and back references beyond the counts already known."""
     details: EventDetails
     for one in pull.rounds[rounds:]:
         details = {"number": one.number, "by": ", ".join(one.by), "answer": one.answer}
@@ -361,7 +362,7 @@ def _state_event(pull: PullRequest) -> LogEvent:
 
 
 def _ending_details(pull: PullRequest) -> EventDetails:
-    """How it came to its end."""
+    """Return how the pull request ended."""
     return {
         "agent": pull.agent,
         "rounds": len(pull.rounds),
@@ -371,7 +372,7 @@ def _ending_details(pull: PullRequest) -> EventDetails:
     }
 
 
-# Pull requests as they stand: made of the facts, linked to the work behind them, and delivered.
+# Current pull requests: built from the facts, linked to the work behind them, and delivered.
 
 
 MAIN_BRANCHES = ("main", "master", "trunk", "develop")
@@ -382,19 +383,19 @@ RISK_LABELS: dict[str, RiskLevel] = {
     "risk:critical": "critical",
 }
 UNKNOWN_AGENT = "unknown"
-"""What readers call a program that a recording does not name."""
+"""The name readers give to a program that a recording does not name."""
 MAX_CHECKS_READ = 20
-"""Not every one looks at the risk."""
+"""Maximum checks searched for a risk level; not every check gives one."""
 
 
 def save_facts(facts: Sequence[Fact], store: Store, agents: AgentSignsByName) -> list[PullRequest]:
-    """Save what was told; the pull requests that it is about, as they stand now."""
+    """Save facts, and return the pull requests they are about in their current state."""
     touched = add_facts(facts, store)
     return [pull for key in touched if (pull := refresh_pull(*key, store, agents)) is not None]
 
 
 def add_facts(facts: Sequence[Fact], store: Store) -> list[tuple[str, int]]:
-    """Save what was told, rid of secrets; repository and number of every pull it is about."""
+    """Save facts without secrets, and return the repository and number of each pull request."""
     redacted_facts = [redact_record(fact)[0] for fact in facts]
     store.pulls.add_facts(redacted_facts, events_from_fact)
     return store.pulls.find_touched_pulls(redacted_facts)
@@ -403,7 +404,7 @@ def add_facts(facts: Sequence[Fact], store: Store) -> list[tuple[str, int]]:
 def refresh_pull(
     repo: str, number: int, store: Store, agents: AgentSignsByName
 ) -> PullRequest | None:
-    """Put a pull request together again, link it, and say what became of the work."""
+    """Rebuild a pull request, link it to its attempt, and save what became of the work."""
     facts = store.pulls.list_facts(repo, number)
     bare = build_pull_request(facts, number, agents)
     if bare is None:
@@ -435,7 +436,7 @@ def refresh_pull(
 
 
 def load_pull(repo: str, number: int, store: Store, agents: AgentSignsByName) -> PullRequest:
-    """A pull request with its whole life; BadInput where there is none."""
+    """Return a complete pull request; raise BadInput if there is none."""
     row = store.pulls.load_pull(repo, number)
     facts = store.pulls.list_facts(repo, number)
     pull = build_pull_request(facts, number, agents)
@@ -451,7 +452,7 @@ def load_pull(repo: str, number: int, store: Store, agents: AgentSignsByName) ->
 
 
 def refresh_all_pulls(store: Store, agents: AgentSignsByName) -> int:
-    """Put together again what other code has made; how many that were."""
+    """Rebuild the pull requests that another version of the code built, and return how many."""
     old = [row for row in store.pulls.list_pulls() if row.version != compute_version()]
     for row in old:
         refresh_pull(row.repo, row.pull, store, agents)
@@ -459,7 +460,7 @@ def refresh_all_pulls(store: Store, agents: AgentSignsByName) -> int:
 
 
 def build_pull_row(pull: PullRequest) -> PullRow:
-    """What a list shows of a pull request."""
+    """Return a pull request's row in lists."""
     return PullRow(
         repo=pull.repo,
         pull=pull.number,
@@ -496,7 +497,7 @@ def build_pull_row(pull: PullRequest) -> PullRow:
 
 
 def load_pull_change(pull: PullRequest, store: Store) -> Change | None:
-    """The diff of its newest commit; of a branch that nobody pushed to, that of the work."""
+    """Return the diff of its newest commit; of a branch without pushes, that of the attempt."""
     change = store.pulls.load_change(pull.repo, pull.number, pull.head) if pull.head else None
     if change is None and pull.attempt and not pull.edits and len(pull.pushes) <= 1:
         change = store.load_change(pull.attempt)
@@ -504,7 +505,7 @@ def load_pull_change(pull: PullRequest, store: Store) -> Change | None:
 
 
 def add_change_size(pull: PullRequest, store: Store) -> PullRequest:
-    """With the sizes of its diff, where nobody told them otherwise."""
+    """Return it with the sizes of its diff, if no fact gives them."""
     edits = pull.files or ()
     is_known = bool(edits) and all(file.added is not None for file in edits)
     added = sum(file.added or 0 for file in edits) if is_known else None
@@ -525,9 +526,9 @@ def add_change_size(pull: PullRequest, store: Store) -> PullRequest:
 
 
 def find_recorded_attempt(pull: PullRequest, store: Store) -> str | None:
-    """The recorded work that a pull request came from: by its branch, or by what names it.
+    """Return the attempt that a pull request came from: by branch, trailer, or mention of its URL.
 
-    A branch of a fork may be called anything, by anybody.
+    A branch of a fork does not count: anybody can choose its name.
     """
     branch = "" if pull.fork else pull.branch or ""
     if branch.startswith("closeloop/"):
@@ -549,9 +550,9 @@ def find_recorded_attempt(pull: PullRequest, store: Store) -> str | None:
 
 
 def _attempt_in_trailers(pull: PullRequest, store: Store) -> str | None:
-    """The attempt that a trailer names, if its delivered commit is in this pull request alone.
+    """Return the attempt that a trailer names, if only this pull request has its delivered commit.
 
-    Anybody can copy a trailer, and a commit that is picked for another branch has it too.
+    Anybody can copy a trailer, and a cherry-picked commit has it too.
     """
     texts = (pull.body, *(commit.message for commit in pull.commits))
     lines = [] if pull.fork else [line for text in texts for line in parse_trailers(text)]
@@ -564,7 +565,7 @@ def _attempt_in_trailers(pull: PullRequest, store: Store) -> str | None:
 
 
 def _has_delivered_commit(pull: PullRequest, attempt: str, store: Store) -> bool:
-    """Whether the commit that `closeloop deliver` made is or was in it; so where none is known."""
+    """Return whether the commit of `closeloop deliver` is or was in it; True if none is known."""
     branch = _load_delivery_branch(attempt, store)
     return branch is None or _contains_commit(pull, branch.commit)
 
@@ -579,13 +580,13 @@ def _contains_commit(pull: PullRequest, commit: str) -> bool:
 
 
 def _other_pulls_of(attempt: str, pull: PullRequest, store: Store) -> list[PullRow]:
-    """Pull requests beside this one that came from an attempt."""
+    """Return the other pull requests that came from an attempt."""
     rows = store.pulls.list_pulls(attempt=attempt)
     return [row for row in rows if (row.repo, row.pull) != (pull.repo, pull.number)]
 
 
 def load_recorded_work(attempt: str, store: Store) -> RecordedWork:
-    """Which program did a piece of work, and who ran it."""
+    """Return which program did a piece of work, and who ran it."""
     work = store.load_attempt(attempt)
     variant = store.load_variant(work.variant) if work.variant else None
     session = None if variant else store.load_session(attempt)
@@ -599,7 +600,8 @@ def load_recorded_work(attempt: str, store: Store) -> RecordedWork:
 
 
 def _is_same_repo(address: str | None, repo: str) -> bool:
-    """Whether the address of a clone is that of a repository: `git@host:owner/name.git`."""
+    """Return whether a clone's address, such as `git@host:owner/name.git`, is that of a
+    repository."""
     return address is not None and repository_name(address).lower() == repo.lower()
 
 
@@ -608,12 +610,12 @@ def _started_before(started: datetime | None, opened: datetime) -> bool:
 
 
 def placeholder_id(pull: PullRequest) -> str:
-    """The name of the attempt that stands for unrecorded work."""
+    """Return the id of the attempt that stands for unrecorded work."""
     return content_digest("pull request", pull.source, pull.repo, pull.number)[:12]
 
 
 def _save_placeholder(pull: PullRequest, store: Store) -> str:
-    """An attempt for work of which there is nothing but the pull request."""
+    """Save an attempt for work that is known only by its pull request, and return its id."""
     name = placeholder_id(pull)
     if not store.pulls.has_attempt(name):
         attempt = Attempt(
@@ -641,7 +643,7 @@ def _save_placeholder(pull: PullRequest, store: Store) -> str:
 
 
 def _find_variant(pull: PullRequest, store: Store) -> str | None:
-    """The variant that has the prompt which the commits name, if only one has."""
+    """Return the only variant with the prompt that the commits name, if there is exactly one."""
     if pull.prompt is None or len(pull.prompt) < MIN_PROMPT_ID_CHARS:
         return None
     matching_keys = [
@@ -652,11 +654,11 @@ def _find_variant(pull: PullRequest, store: Store) -> str | None:
     return matching_keys[0] if len(matching_keys) == 1 else None
 
 
-# What became of it
+# What people did with it
 
 
 def build_delivery(pull: PullRequest, store: Store) -> Delivery:
-    """What people did with the work, as far as it is known; repeated mistakes stay as they were."""
+    """Return what people did with the work; the counts of repeated mistakes stay as stored."""
     assert pull.attempt is not None
     before = store.pulls.load_delivery(pull.attempt)
     attempt = store.load_attempt(pull.attempt)
@@ -695,17 +697,17 @@ def build_delivery(pull: PullRequest, store: Store) -> Delivery:
 
 
 def _seconds_between(started: datetime | None, opened: datetime) -> float | None:
-    """None where the work began after the pull request: then it is not where it came from."""
+    """Return the seconds; None if the work began after the pull request, so is not its source."""
     return None if started is None or started > opened else (opened - started).total_seconds()
 
 
 def labelled_risk(pull: PullRequest) -> RiskLevel | None:
-    """The level that a check of the change has put on it as a label."""
+    """Return the risk level that a check put on it as a label."""
     return next((RISK_LABELS[label] for label in pull.labels if label in RISK_LABELS), None)
 
 
 def load_checked_risk(pull: PullRequest, store: Store) -> Risk | None:
-    """What the last check to tell a level said of the work, or of the commit that it ended in."""
+    """Return the risk from the last check with a level, of the attempt or of its final commit."""
     about = store.reports.list_reports(MAX_CHECKS_READ, attempt=pull.attempt)
     if pull.head:
         about += store.reports.list_reports(MAX_CHECKS_READ, repo=pull.repo, head=pull.head)
@@ -715,7 +717,7 @@ def load_checked_risk(pull: PullRequest, store: Store) -> Risk | None:
 
 
 def count_dependents(risk: Risk) -> int | None:
-    """How many files import what the change touches; None where that was not looked at."""
+    """Return how many files import what the change touches; None if that was not checked."""
     if any(one.rule == "dependents" for one in risk.unmeasured):
         return None
     return next((int(one.value or 0) for one in risk.factors if one.name == "dependents"), 0)

@@ -1,4 +1,4 @@
-"""Remarks of reviewers: their words, what they want, and the rule that they make."""
+"""Remarks of reviewers: their words, what they ask for, and the rule they make."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from closeloop.records.settings import RepoRule
 from closeloop.records.team_rules import RuleParts
 from closeloop.text.wording import compile_lazily
 
-# The words that polarity knows: English as reviewers write it.
+# The vocabulary of polarity: English as reviewers write it.
 
 STOP_WORDS = frozenset(
     """
@@ -24,7 +24,7 @@ STOP_WORDS = frozenset(
     via want wants was we well were when where which while who will with would yet you your youre
     """.split()  # noqa: SIM905 - a hundred quotes are hard to read
 )
-"""Words that are the same in most remarks."""
+"""Words that are common to most remarks."""
 REQUEST_VERBS = frozenset(
     """
     add adjust align allow annotate apply ask assert avoid bind break build call cap capitalise
@@ -41,14 +41,14 @@ REQUEST_VERBS = frozenset(
     translate trim type unify update upgrade use validate verify wait wrap write
     """.split()  # noqa: SIM905 - a hundred quotes are hard to read
 )
-"""What a remark asks for begins with one of these."""
+"""Verbs with which a request begins."""
 ORDER_WORDS = frozenset(
     """
     above after before below between by calls convert depends extends first from if imports inside
     into over replace replaced than then to under unless when with wrap wraps
     """.split()  # noqa: SIM905 - a hundred quotes are hard to read
 )
-"""Words around which others must not change places."""
+"""Words around which the order of other words matters."""
 HARMLESS_WORDS = frozenset(
     """
     a again alway an and are be can code could diff do does everywher generally here i is it its
@@ -56,23 +56,23 @@ HARMLESS_WORDS = frozenset(
     so such that the their there these thing this those to us very we will would you your
     """.split()  # noqa: SIM905
 )
-"""Small words and stems that change nothing about what is wanted."""
+"""Small words and stems that do not change what is wanted."""
 ANTONYMS = {
     "immut": "mut", "immutabl": "mut", "mutabl": "mut", "async": "sync", "asynchronou": "sync",
     "synchronou": "sync", "disabl": "enabl", "unsaf": "saf", "implicit": "explicit",
     "privat": "public", "nest": "flat", "deni": "allow", "optional": "requir", "hidden": "shown",
     "unsort": "sort", "unexport": "public", "singl": "doubl",
 }  # fmt: skip
-"""Stems by what they are held against."""
+"""Stems, each with the stem it is compared as."""
 NEGATIVE_ANTONYMS = frozenset(
     """
     async asynchronou deni disabl hidden immut immutabl implicit nest optional privat singl unexport
     unsaf unsort
     """.split()  # noqa: SIM905 - a hundred quotes are hard to read
 )
-"""Those among them that mean the contrary of what they are held against."""
+"""The stems among them that mean the opposite of the stem they are compared as."""
 SYNONYMS = {"newlin": "lin", "empty": "blank", "nil": "null", "delet": "remov", "export": "public"}
-"""Stems that reviewers use for the same thing, by the one they are counted as."""
+"""Stems that reviewers use for the same thing, each with the stem it counts as."""
 WORDINGS = {
     "blank line": ("new line", "newline", "empty line", "line break"),
     "boolean": ("bool",),
@@ -101,21 +101,21 @@ WORDINGS = {
     "variable": ("var",),
     "wildcard": ("asterisk", "star"),
 }
-"""What reviewers call the same thing, by the name under which words are compared."""
+"""Phrases that reviewers use for the same thing, each with the name used in comparison."""
 GENERAL_VERBS = frozenset(
     "add avoid chang keep mak need prefer put remov us use want".split()  # noqa: SIM905
 )
-"""Stems of what can be done with anything: alone they are about nothing."""
+"""Stems of verbs that apply to anything: alone they have no subject."""
 JUDGING_WORDS = frozenset(
     """
     extra extraneou miss necessary needles redundant spuriou stray superfluou unneed unnecessary
     unus
     """.split()  # noqa: SIM905
 )
-"""Stems that say what somebody thinks of a thing, and are themselves neither wanted nor not."""
+"""Stems that express an opinion of a thing, and are themselves neither wanted nor unwanted."""
 
 
-# Clauses and the words that carry their meaning, in English as reviewers write it.
+# Clauses and their meaningful words, in English as reviewers write it.
 
 MAX_REMARK_CHARS = 4000
 _CLAUSE_END = compile_lazily(
@@ -124,11 +124,11 @@ _CLAUSE_END = compile_lazily(
 _PURPOSE = compile_lazily(
     r"\b(?:so(?: that)? (?:we|you|it|they|i|users?|people)|otherwise)\b[^.;!?]*"
 )
-"""What a wish is for: neither wanted nor unwanted itself."""
+"""The purpose of a request: itself neither wanted nor unwanted."""
 _CONTRAST = compile_lazily(
     r"(?:, | and |, and )not (?!(?:used|needed|necessary|required|sure|only|just|really|yet)\b)"
 )
-"""Before what is not wanted: "spaces, not tabs"."""
+"""Precedes what is not wanted: "spaces, not tabs"."""
 _BLANK_LINE = compile_lazily(r"\b(?:new|empty) ?lines?\b|\bline breaks?\b")
 WORD = compile_lazily(r"\w+(?:'\w+)?")
 _OPENING_MARKS = compile_lazily(r"^[(\"'*_]+")
@@ -138,16 +138,16 @@ _SUFFIXES = ("ations", "ation", "ings", "ing", "ies", "ied", "ers", "ed", "es", 
 
 
 def normalise_remark(text: str) -> str:
-    """Lower case, straight quotes, one space; no longer than is looked at."""
+    """Return the text in lower case, with straight quotes and single spaces, truncated."""
     text = text[:MAX_REMARK_CHARS].encode("utf-8", "replace").decode()
     text = unicodedata.normalize("NFKC", text).casefold()
     return " ".join(text.replace("’", "'").replace("`", "").split())
 
 
 def comparable_words(text: str) -> str:
-    """What is left of a text when case, spaces and the marks of sentences are not looked at.
+    """Return a text without case, spacing and sentence punctuation.
 
-    Other signs stay: to want `==` is not to want `!=`.
+    Other characters stay: `==` and `!=` are different requests.
     """
     tokens = (
         _OPENING_MARKS.sub("", _CLOSING_MARKS.sub("", token)) or token
@@ -157,7 +157,7 @@ def comparable_words(text: str) -> str:
 
 
 def code_words(text: str) -> set[str]:
-    """The words of a text with something in them that is no letter: operators, names in code."""
+    """Return the words that contain something other than letters: operators, names in code."""
     return {
         token
         for token in comparable_words(text).split()
@@ -166,12 +166,12 @@ def code_words(text: str) -> set[str]:
 
 
 def content_words(text: str) -> set[str]:
-    """The words that carry a meaning."""
+    """Return the words that carry meaning."""
     return {*find_words(normalise_remark(text))} - STOP_WORDS
 
 
 def split_clauses(text: str) -> list[str]:
-    """Parts of a text that are true or wanted each by itself."""
+    """Split a text into clauses that each state or request one thing."""
     plain = _BLANK_LINE.sub("blank line", _PURPOSE.sub(" ", normalise_remark(text)))
     plain = _CONTRAST.sub(" instead of ", plain)
     return [part.strip() for part in _CLAUSE_END.split(plain) if part and part.strip()]
@@ -182,7 +182,7 @@ def find_words(text: str) -> list[str]:
 
 
 def stem_word(word: str) -> str:
-    """Rough, but the same for the forms of a word: tests, testing, tested."""
+    """Return a rough stem, the same for the forms of a word: tests, testing, tested."""
     for suffix in _SUFFIXES:
         if word.endswith(suffix) and len(word) - len(suffix) >= 3:
             word = word.removesuffix(suffix)
@@ -195,9 +195,9 @@ def stem_word(word: str) -> str:
 RemarkRelation = Literal["same", "opposite", "unclear"]
 
 MIN_SHARED_SHARE = 0.4
-"""The share of the shorter remark's words that the other must have for both to be on one matter."""
+"""Share of the shorter remark's words that the other must have for both to be on one subject."""
 MIN_SIGNED_SHARE = 0.3
-"""The share of the longer remark's words by which they must be held against each other."""
+"""Minimum share of the longer remark's words that must have comparable polarity."""
 
 _POLITE_WORDS = compile_lazily(
     r"^(?:(?:please|kindly|nit(?:pick)?|suggestion|minor|also|and|then|so|or|hmm|ok|well|perhaps|"
@@ -220,7 +220,7 @@ _NEEDLESS_WORDS = compile_lazily(
     r"(?:can|could|should|must|to) (?:now )?be (?:removed|deleted|dropped)|"
     r"unused|never used|what's the point of|what is the point of)\b"
 )
-"""What is called so is not wanted, though nobody asks for anything in so many words."""
+"""Words that mark their object as unwanted, without an explicit request."""
 _DOUBTING_QUESTION = compile_lazily(
     r"(?:then |so |and )?(?:why (?:do |did |does |is |are |was |were |would |to |the |a |an |this |"
     r"these |change|bother )|what(?:'s| is) the (?:point|purpose|use|value) of |"
@@ -231,7 +231,7 @@ _DOUBTING_QUESTION = compile_lazily(
 _NEGATIVE_QUESTION = compile_lazily(
     r"(?:why|(?:is|are|do|does|did|should|would|could)n't (?:it|this|that|there|we|you|these)\b)"
 )
-"""A question that says no means yes, or nothing."""
+"""A negated question: it means yes, or nothing."""
 _NEGATION = compile_lazily(
     r"\b(?:not|never|nobody|none|neither|hardly|rarely|seldom|cannot|can't|won't|"
     r"(?:do|does|did|is|are|was|must|should|could|would)n't)\b"
@@ -249,7 +249,7 @@ _ANTONYM_TARGETS = frozenset(ANTONYMS.values())
 
 
 def compare_remarks(one: str, other: str) -> RemarkRelation:
-    """What two remarks are to each other, as far as a program can tell."""
+    """Return how two remarks relate: same, opposite or unclear."""
     whole = _compare_signs(one, other, word_signs(one), word_signs(other))
     if whole != "unclear":
         return whole
@@ -261,12 +261,13 @@ def compare_remarks(one: str, other: str) -> RemarkRelation:
 
 @lru_cache(maxsize=4096)
 def list_clause_signs(text: str) -> list[dict[str, int]]:
-    """What each clause of a text wants."""
+    """Return what each clause of a text wants."""
     return [word_signs(clause) for clause in split_clauses(text)]
 
 
 def _compare_objects(ours: dict[str, int], theirs: dict[str, int]) -> int:
-    """-1 where two clauses want the contrary of the same things, 1 where they want the same."""
+    """Return -1 if two clauses want the opposite for the same things, 1 if the same, 0 if
+    unclear."""
     ours, theirs = (
         {word: sign for word, sign in signs.items() if word not in GENERAL_VERBS}
         for signs in (ours, theirs)
@@ -297,7 +298,7 @@ def _compare_signs(
 
 
 def _may_invert(one: str, other: str) -> bool:
-    """Whether a small word may turn the meaning, or the order of words around it."""
+    """Return whether a small word, or the word order around one, may invert the meaning."""
     ours, theirs = find_words(normalise_remark(one)), find_words(normalise_remark(other))
     if code_words(one) != code_words(other) or ({*ours} ^ {*theirs}) & STOP_WORDS - HARMLESS_WORDS:
         return True
@@ -310,14 +311,14 @@ def _may_invert(one: str, other: str) -> bool:
 
 
 def _count_denials(text: str) -> int:
-    """How often a text says no, be it in a clause that says nothing else."""
+    """Count the negations in a text, including clauses that say nothing else."""
     text = normalise_remark(text)
     return len(_NEGATION.findall(text)) + len(_REJECTION.findall(text))
 
 
 @lru_cache(maxsize=4096)
 def word_signs(text: str) -> dict[str, int]:
-    """By stem, 1 for what is wanted, -1 for what is not, 0 where that is not said."""
+    """Return for each stem 1 if it is wanted, -1 if unwanted, 0 if that is not said."""
     signs_by_stem: dict[str, int] = {}
     for clause in split_clauses(text):
         for word, sign in _clause_signs(clause):
@@ -329,7 +330,7 @@ def word_signs(text: str) -> dict[str, int]:
 
 
 def is_directive(clause: str) -> bool:
-    """Whether a clause asks for something, where others only tell."""
+    """Return whether a clause requests something rather than states it."""
     first = strip_politeness(clause).split()[:2]
     if not first:
         return False
@@ -345,14 +346,14 @@ def is_directive(clause: str) -> bool:
 
 
 def is_complaint(clause: str) -> bool:
-    """Whether a clause calls something missing, needless or strange, and asks for nothing else."""
+    """Return whether a clause only calls something missing, needless or strange."""
     return _complaint_sign(clause)[0] != 0
 
 
 def _complaint_sign(clause: str) -> tuple[int, str]:
-    """1 for a clause that misses something, -1 for one that could do without, else 0.
+    """Return 1 if the clause calls something missing, -1 if needless, else 0.
 
-    With the clause as it is without the words that say so.
+    Also returns the clause without the words that say so.
     """
     for sign, pattern in ((1, _MISSING_WORDS), (-1, _NEEDLESS_WORDS), (-1, _DOUBTING_QUESTION)):
         match = pattern.search(clause)
@@ -368,12 +369,15 @@ def _complaint_sign(clause: str) -> tuple[int, str]:
 
 
 def strip_politeness(clause: str) -> str:
-    """A clause without what is said for politeness."""
+    """Return a clause without polite phrases."""
     return _POLITE_WORDS.sub("", clause)
 
 
 def _clause_signs(clause: str) -> list[tuple[str, int]]:
-    """ "Not" turns its whole clause round; "without" and the like what comes after them."""
+    """Return the words of a clause with their signs.
+
+    "Not" inverts its whole clause; "without" and the like what comes after them.
+    """
     complaint, clause = _complaint_sign(clause)
     asks = complaint != 0 or is_directive(clause)
     clause = _POLITE_WORDS.sub(lambda cut: " " * len(cut[0]), clause)
@@ -420,14 +424,14 @@ _PLEASANTRY = re.compile(
     r"hey|same here|what do you think)\b"
 )
 MAX_PARTS = 12
-"""Of a remark, the first, that it is compared by."""
+"""Maximum parts of a remark that are compared; the first ones."""
 
 
 def remark_parts(text: str) -> list[str]:
-    """A remark and each sentence of it that says something, in plain words, for an encoder.
+    """Return a remark and each meaningful sentence of it, in plain words, for an encoder.
 
-    One request among reasons and examples is found by its own sentence. Politeness goes, and code
-    that is only named: it differs from one place to the next.
+    A request among reasons and examples is so found by its own sentence. Polite phrases are
+    removed, and code that is only named, since it differs from place to place.
     """
     prose = _CODE_SPAN.sub(
         lambda code: code[1] if _CODE_WORD.fullmatch(code[1]) else "this", remark_prose(text)
@@ -443,21 +447,21 @@ def remark_parts(text: str) -> list[str]:
 
 
 def common_wording(text: str) -> str:
-    """A remark without politeness, with one word for what reviewers call by several."""
+    """Return a remark without polite phrases, with one word for each set of synonyms."""
     plain = strip_politeness(_split_names(remark_prose(text) or text))
     return _WORDING.sub(lambda found: _NAME_BY_WORDING[found[1]], plain)
 
 
 def _split_names(text: str) -> str:
-    """In lower case, with the words of names apart: `isEmpty()` is "is empty"."""
+    """Return lower case, with the words of names separated: `isEmpty()` becomes "is empty"."""
     return normalise_remark(_NAME_MARKS.sub(" ", _NAME_HUMP.sub(" ", text[:MAX_REMARK_CHARS])))
 
 
-# A remark as a rule: one sentence that asks for something, and its parts.
+# A remark as a rule: one sentence that requests something, and its parts.
 
 MAX_RULE_CHARS = 300
 MIN_RULE_WORDS = 2
-"""Words with a meaning that a remark needs before it can teach anything."""
+"""Minimum meaningful words of a remark that can become a rule."""
 
 _CODE_BLOCK = compile_lazily(r"```.*?(?:```|\Z)", re.DOTALL)
 _QUOTED_LINE = compile_lazily(r"^\s*>.*$", re.MULTILINE)
@@ -490,20 +494,20 @@ _CODE_CALL = compile_lazily(r"([\w.]+)\(\)")
 
 
 def is_teaching_remark(text: str) -> bool:
-    """Whether a remark asks for something, in enough words to be understood elsewhere."""
+    """Return whether a remark requests something, in enough words to be understood elsewhere."""
     remark = remark_prose(text)
     enough = len(content_words(remark)) >= MIN_RULE_WORDS
     return enough and any(is_directive(clause) for clause in split_clauses(remark))
 
 
 def remark_prose(text: str) -> str:
-    """What a person wrote: no code blocks, no quotes of others, no hidden marks."""
+    """Return what a person wrote, without code blocks, quotations and hidden markers."""
     text = _CODE_BLOCK.sub(" ", text[:MAX_REMARK_CHARS])
     return _HIDDEN_MARKS.sub(lambda found: found[1] or " ", _QUOTED_LINE.sub(" ", text)).strip()
 
 
 def extract_rule_text(text: str) -> str:
-    """The sentence of a remark that asks, as a rule says it."""
+    """Return the sentence of a remark that makes the request, worded as a rule."""
     sentences = [
         part.strip() for part in _SENTENCE_END.split(remark_prose(text)) if part and part.strip()
     ]
@@ -519,7 +523,7 @@ def extract_rule_text(text: str) -> str:
 
 
 def parse_rule_parts(text: str) -> RuleParts:
-    """Verb, object, scope and polarity of a rule's first clause that asks, by patterns."""
+    """Return verb, object, scope and polarity of a rule's first directive clause, by patterns."""
     clauses = [clause for clause in split_clauses(text) if is_directive(clause)]
     if not clauses:
         return RuleParts(object=normalise_remark(text)[:MAX_RULE_CHARS])
@@ -543,7 +547,8 @@ def parse_rule_parts(text: str) -> RuleParts:
 
 
 def infer_rule_paths(rule: RuleParts, path: str | None) -> tuple[str, ...]:
-    """Where the words name a folder that the remark's own place lies in: "in tests"."""
+    """Return a glob of the folder that the words name ("in tests"), if the remark's path is in
+    it."""
     if rule.scope is None or path is None:
         return ()
     named = {stem_word(word) for word in find_words(rule.scope)} - STOP_WORDS
@@ -555,7 +560,7 @@ def infer_rule_paths(rule: RuleParts, path: str | None) -> tuple[str, ...]:
 
 
 def build_rule_check(name: str, text: str, paths: tuple[str, ...]) -> RepoRule | None:
-    """How added lines show that a rule is broken: it forbids a piece of code by name."""
+    """Return a check of added lines if the rule forbids a piece of code by name, else None."""
     match = _FORBIDDEN_CODE.search(text.replace("’", "'"))
     code = next((part for part in match.groups() if part), None) if match else None
     if code is None:

@@ -1,4 +1,4 @@
-"""What people did to an agent's work because it was not right, as corrections."""
+"""Corrections: what people did to an agent's work because it was not right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from closeloop.text.wording import compile_lazily
 
 MAX_CORRECTION_CHARS = 2_000
 _RULE_NAME_SUFFIX = compile_lazily(r" \([^()]{1,200}\)\.$")
-"""The name that a check puts after a rule's text."""
+"""The rule name that a check appends to a rule's text."""
 
 _MODE_PATTERNS: tuple[tuple[FailureMode, re.Pattern[str]], ...] = (
     (
@@ -67,15 +67,15 @@ _MODE_PATTERNS: tuple[tuple[FailureMode, re.Pattern[str]], ...] = (
 
 
 def suggest_failure_modes(text: str) -> tuple[FailureMode, ...]:
-    """The failure modes that a remark's words speak of."""
+    """Return the failure modes that a remark's words suggest."""
     plain = text[:MAX_CORRECTION_CHARS].casefold().replace("’", "'")
     return tuple(mode for mode, sign in _MODE_PATTERNS if sign.search(plain))
 
 
 def list_corrections(pull: PullRequest) -> list[Correction]:
-    """Every remark of a reviewer, every edit by a person, every revert and later fix.
+    """Return every reviewer remark, edit by a person, revert and later fix.
 
-    Only of an agent's work; a reply in a thread says no more than its first remark.
+    Only of an agent's work; of a thread, only the first remark counts.
     """
     if not pull.signs:
         return []
@@ -87,12 +87,12 @@ def list_corrections(pull: PullRequest) -> list[Correction]:
 
 
 def count_remarks(pull: PullRequest) -> int:
-    """Comments of reviewers: on lines, on the whole, and as the text of a review."""
+    """Count the reviewers' comments: on lines, on the whole, and as the text of a review."""
     return sum(one.counts for one in pull.comments) + sum(map(_is_remark, pull.reviews))
 
 
 def _is_remark(review: Review) -> bool:
-    """Whether a reviewer says in words what is to change."""
+    """Return whether a review says in words what should change."""
     return review.counts and review.state != "approved" and bool(review.body.strip())
 
 
@@ -172,12 +172,12 @@ def _describe_pointer(pointer: BackReference) -> str:
 
 
 def review_note_id(review: HumanReview) -> str:
-    """One person's notes on one item are one correction, however often they are changed."""
+    """Return the id of one person's notes on one item: one correction, however often edited."""
     return content_digest("correction", review.item, "note", review.reviewer)[:16]
 
 
 def corrections_from_review(review: HumanReview, item: ReviewItem) -> list[Correction]:
-    """What somebody wrote in the queue about work that is not fit to merge as it is."""
+    """Return a reviewer's notes on work that is not fit to merge as it is."""
     if not review.notes.strip() and not review.tags:
         return []
     correction = Correction(
@@ -201,12 +201,12 @@ def _complete_correction(pull: PullRequest, one: Correction) -> Correction:
 
 
 def correction_id(pull: PullRequest, kind: str, name: str) -> str:
-    """The name of what is read from one comment, review or commit of a pull request."""
+    """Return the id of a correction from one comment, review or commit of a pull request."""
     return content_digest("correction", pull.repo, pull.number, kind, name)[:16]
 
 
 def corrections_from_findings(store: Store, pull: PullRequest) -> list[Correction]:
-    """What a judge and a check found wrong with the work last. It teaches no rule."""
+    """Return the latest findings of a judge and a check as corrections. They teach no rule."""
     if pull.attempt is None:
         return []
     evaluation = next(iter(store.judged.list_evaluations(attempt=pull.attempt)), None)
@@ -250,7 +250,7 @@ def _correction_from_finding(
 
 
 def example_from_remark(remark: Correction) -> RuleExample:
-    """A correction as the example of a rule."""
+    """Return a correction as the example of a rule."""
     return RuleExample(
         key=remark.id,
         source="comment" if remark.kind == "comment" else "review",

@@ -1,4 +1,4 @@
-"""The review queue: work that passed its checks, or has none, put before people."""
+"""The review queue: work that passed its checks, or has none, for people to review."""
 
 from __future__ import annotations
 
@@ -42,51 +42,52 @@ from closeloop.text.redaction import redact_record
 from closeloop.text.untrusted import parse_json, read_record, unknown_field_error
 from closeloop.text.wording import matches_globs
 
-# Take the names of agents, models and variants out of what reviewers see.
+# Remove the names of agents, models and variants from what reviewers see.
 
 
 MASK = "[masked]"
 MIN_NAME_CHARS = 3
-"""Shorter names are words of the text as well, and no agent knows what its variant is called."""
+"""Minimum length of a masked name: shorter ones are ordinary words, and agents do not know them."""
 _GENERIC_NAME = re.compile(
     "agent|assistant|beta|chat|cli|code|coder|fast|file|flash|free|high|instruct|json|large|latest"
     "|light|local|low|max|mini|model|nano|open|plus|preview|pro|recorded|scripted|small|swe|test"
     "|text|thinking|toml|tool|turbo|ultra|yaml|yml",
     re.IGNORECASE,
 )
-"""Words of names that are words of every text, too."""
+"""Words of names that are also ordinary words."""
 _NAME_WORD = re.compile(r"[A-Za-z]{3,}")
 _VERSION = r"(?:[-_ ]?v?\d[\w.]*)*"
 _ADDED_FILE_HEADS = ("diff --git ", "rename to ", "copy to ", "Binary files ")
-"""Lines of a patch that name a file as it is afterwards."""
+"""Lines of a patch that name a file as it is after the change."""
 _STRUCTURAL_FIELDS = ("lane", "call", "role", "intent", "action", "exit_from", "child")
 
 
 class NameMask(Record):
-    """What tells who made an attempt."""
+    """The names that would reveal who made an attempt."""
 
     everywhere: tuple[str, ...]
-    """Names of agents and models, as they may call themselves."""
+    """Names of agents and models, in the forms they use for themselves."""
     variants: tuple[str, ...] = ()
-    """Names that only people give: taken out of words, not out of code."""
+    """Names of variants, which only people use: removed from prose, not from code."""
 
     def hide_in_words(self, text: str) -> str:
-        """A message or a piece of a trace without any of the names."""
+        """Return a message or a part of a trace without any of the names."""
         return _replace_names(text, (*self.everywhere, *self.variants))
 
     def hide_in_patch(self, patch: str, request: str) -> str:
-        """A change without the agents' names in the lines and the files that it adds."""
+        """Return a patch without the agents' names in the lines and files that it adds."""
         names = self._find_foreign_names(patch, request)
         lines = patch.split("\n")
         return "\n".join(_replace_names(line, names) if _is_added(line) else line for line in lines)
 
     def hide_in_paths(self, paths: Iterable[str], patch: str, request: str) -> tuple[str, ...]:
-        """The files of a change, as its patch names them then."""
+        """Return the files of a change, as the masked patch names them."""
         names = self._find_foreign_names(patch, request)
         return tuple(_replace_names(path, names) for path in paths)
 
     def _find_foreign_names(self, patch: str, request: str) -> tuple[str, ...]:
-        """A name that the request or the repository uses is part of the subject: it stays."""
+        """Return the names to hide: those that the request and the repository do not use
+        themselves."""
         lines = (line for line in patch.split("\n") if line.startswith((" ", "-", "rename from ")))
         subject = "\n".join([request, *lines])
         return tuple(
@@ -95,7 +96,7 @@ class NameMask(Record):
 
 
 def make_name_mask(variants: Iterable[Variant], models: Mapping[str, ModelSettings]) -> NameMask:
-    """The names of some variants; `models` are those that closeloop.toml gives names to."""
+    """Return the mask for some variants; `models` are those that closeloop.toml names."""
     everywhere: dict[str, None] = {}
     own: dict[str, None] = {}
     for variant in variants:
@@ -111,7 +112,7 @@ def make_name_mask(variants: Iterable[Variant], models: Mapping[str, ModelSettin
 
 
 def mask_trace(trace: Trace, mask: NameMask) -> Trace:
-    """What happened, without names, and without system prompts: those tell variants apart."""
+    """Return the trace without names and without system prompts, which would reveal the variant."""
     events = tuple(
         _mask_event(event, mask)
         for event in trace.events
@@ -143,7 +144,8 @@ def _mask_value(value: Any, mask: NameMask) -> Any:
 
 
 def _name_forms(name: str) -> list[str]:
-    """`anthropic/claude-sonnet-4-5` also as its last part, and by the words it calls itself."""
+    """Return a name such as `anthropic/claude-sonnet-4-5`, its last part, that part spaced, and its
+    words."""
     last = re.split(r"[/:]", name)[-1]
     spaced = re.sub(r"[-_]+", " ", last)
     forms = (name, last, spaced, *_NAME_WORD.findall(name))
@@ -165,7 +167,7 @@ def _is_added(line: str) -> bool:
     return line.startswith(("+", *_ADDED_FILE_HEADS))
 
 
-# What reviewers are asked about an item, and what their answers come to.
+# The questions to reviewers about an item, and what their answers mean.
 
 
 YES_NO_KEYS = {"y": "yes", "n": "no"}
@@ -176,7 +178,7 @@ DEFAULT_QUESTIONS = {
     "asked-when-unclear": "Did it ask where the request was unclear, and only there?",
     "follows-conventions": "Does it follow the team's conventions?",
 }
-"""Asked of changes that no machine checks, until a team has questions of its own."""
+"""Questions on changes that no machine checks, until a team defines its own."""
 ANSWER_FIELDS = (*ReviewAnswers.__struct_fields__, "reviewer", "at")
 MAX_REVIEW_SECONDS = 86400.0
 MAX_REVIEW_NOTE_CHARACTERS = 20_000
@@ -201,7 +203,8 @@ _CHECKED_QUESTIONS = (
 def list_questions(
     settings: ReviewSettings, *, checked: bool, has_change: bool
 ) -> tuple[ReviewQuestion, ...]:
-    """What is asked: of checked work whether it fits in, of other work first if it is any good."""
+    """Return the questions: for checked work whether it fits in, for other work first if it is
+    good."""
     accept = "Would you merge it as it is?" if has_change else "Would you use it as it is?"
     first = (ReviewQuestion(name="merge", text=accept, keys=YES_NO_KEYS),)
     default_questions = DEFAULT_QUESTIONS if has_change and not checked else {}
@@ -221,18 +224,19 @@ def list_questions(
 
 
 def scored_questions(settings: ReviewSettings) -> dict[str, str]:
-    """The questions whose answers become scores of their own names."""
+    """Return the questions whose answers become scores of the same name."""
     return {**DEFAULT_QUESTIONS, **_team_questions(settings)}
 
 
 def _team_questions(settings: ReviewSettings) -> Mapping[str, str]:
-    """The team's own, each with a name that can become a score's."""
+    """Return the team's own questions, each with a name that is valid for a score."""
     require_named_questions(settings)
     return settings.questions
 
 
 def require_named_questions(settings: ReviewSettings, file: str = "closeloop.toml") -> None:
-    """BadInput, which names the file, for a question without words or a name that is no score's."""
+    """Raise BadInput, naming the file, for a question without text or with an invalid score
+    name."""
     taken = {*ANSWER_FIELDS, *CRITERIA, "would-merge", "csrf", "shown"}
     for name, text in settings.questions.items():
         if not _QUESTION_NAME.fullmatch(name):
@@ -247,7 +251,7 @@ def require_named_questions(settings: ReviewSettings, file: str = "closeloop.tom
 
 
 def get_answer(review: ReviewAnswers, name: str) -> str | None:
-    """The word that answers a question; None where it is open."""
+    """Return the answer to a question; None if it is open."""
     if name in _YES_NO_FIELDS:
         return {True: "yes", False: "no", None: None}[getattr(review, name)]
     if name == "outside":
@@ -259,7 +263,7 @@ def get_answer(review: ReviewAnswers, name: str) -> str | None:
 
 
 def with_answer(review: HumanReview, name: str, word: str | None) -> HumanReview:
-    """The review with one question answered, or left open."""
+    """Return the review with one question answered, or left open."""
     if name in _YES_NO_FIELDS:
         return replace(review, **{name: None if word is None else word == "yes"})
     if name == "outside":
@@ -270,7 +274,7 @@ def with_answer(review: HumanReview, name: str, word: str | None) -> HumanReview
 
 
 def require_complete_review(review: HumanReview, questions: Sequence[ReviewQuestion]) -> None:
-    """BadInput for answers that leave a question open, or answer one that is not asked."""
+    """Raise BadInput if a question is unanswered, or an answer has no question."""
     for question in questions:
         if not question.optional and get_answer(review, question.name) is None:
             raise BadInput(f"A required answer is missing: {question.text}")
@@ -289,7 +293,8 @@ def require_complete_review(review: HumanReview, questions: Sequence[ReviewQuest
 def read_answers(
     content: bytes, file: str, item: str | None, who: str, now: datetime
 ) -> list[HumanReview]:
-    """Answers from JSON, of one item or of several; who and what about may be said beside it."""
+    """Read the answers for one or several items from JSON; reviewer and item may be given
+    separately."""
     value = parse_json(content, file)
     objects = value if isinstance(value, list) else [value]
     if not objects or not all(isinstance(one, dict) for one in objects):
@@ -302,7 +307,7 @@ def read_answers(
 
 
 def read_answer_object(answers: dict[str, Any], name: str) -> HumanReview:
-    """One item's answers; a fault names the key or the value."""
+    """Read the answers for one item; an error names the key or the value."""
     for key in answers:
         if key not in ANSWER_FIELDS:
             raise unknown_field_error(name, key, ANSWER_FIELDS)
@@ -323,26 +328,26 @@ def _find_bad_values(review: HumanReview) -> Iterator[str]:
         yield f"'notes' has more than {MAX_REVIEW_NOTE_CHARACTERS:,} characters: shorten it"
 
 
-# What a reviewer sees of an item: what was asked, what came of it, and what is to be answered.
+# What a reviewer sees of an item: the request, the result, and the questions.
 
 
 MAX_NUMBER_DIGITS = 9
 SIDE_LABELS = "ABCD"
-"""So many attempts at one task are shown side by side."""
+"""Labels of attempts at one task shown side by side; their number is the maximum."""
 
 
 class ReviewQueue(Record):
-    """An open queue: the store, and what the settings say of reviews and agents."""
+    """An open queue: the store, and the settings of reviews and agents."""
 
     store: Store
     settings: Settings
     agents: AgentSignsByName
     known: tuple[str, ...] | None = None
-    """What waits, where somebody has just looked."""
+    """Waiting items, if already loaded."""
 
 
 def load_review_item(queue: ReviewQueue, name: str) -> ReviewItem:
-    """A pull request as `owner/name#12`, or an attempt."""
+    """Load an item: a pull request as `owner/name#12`, or an attempt."""
     repo, mark, number = name.rpartition("#")
     if mark and number.isdecimal() and len(number) <= MAX_NUMBER_DIGITS:
         return _item_from_pull(queue, repo, int(number))
@@ -350,7 +355,8 @@ def load_review_item(queue: ReviewQueue, name: str) -> ReviewItem:
 
 
 def _item_from_attempt(queue: ReviewQueue, name: str) -> ReviewItem:
-    """Nothing of it tells which variant made it: attempts of an experiment are comparisons."""
+    """Return an attempt as an item that does not reveal its variant; in an experiment, a
+    comparison."""
     store = queue.store
     attempt = store.load_attempt(name)
     grade = store.load_grade(attempt.id)
@@ -386,16 +392,16 @@ def _item_from_attempt(queue: ReviewQueue, name: str) -> ReviewItem:
 
 
 def _list_task_rows(store: Store, attempt: Attempt) -> list[AttemptRow]:
-    """All attempts at the same task, where they are an experiment's."""
+    """Return all attempts at the same task, if they are part of an experiment."""
     if attempt.origin != "experiment" or attempt.task_digest is None:
         return []
     return store.list_attempts(task_digests=[attempt.task_digest])
 
 
 def _choose_peers(rows: Sequence[AttemptRow], attempt: Attempt) -> list[str]:
-    """The attempt among those of other variants that people compare it with: at the same repeat.
+    """Return the attempt and those of other variants at the same repeat, to compare side by side.
 
-    By lot, so that their order tells nothing.
+    In random order, so that the order reveals nothing.
     """
     compared = [
         row
@@ -411,12 +417,14 @@ def _choose_peers(rows: Sequence[AttemptRow], attempt: Attempt) -> list[str]:
 
 
 def sort_by_lot(attempts: Iterable[str]) -> list[str]:
-    """In an order that tells nothing of who made which."""
+    """Return the attempts in a random but stable order that reveals nothing about who made
+    which."""
     return sorted(attempts, key=lambda name: stable_fraction("side", name))
 
 
 def _mask_variants(queue: ReviewQueue, rows: Sequence[AttemptRow]) -> NameMask:
-    """The names of all variants that tried a task: none of them may tell whose work is whose."""
+    """Return a mask of the names of all variants that tried a task, so that none reveals its
+    work."""
     variants = map(queue.store.load_variant, {row.variant for row in rows if row.variant})
     return make_name_mask(filter(None, variants), queue.settings.models)
 
@@ -439,7 +447,7 @@ def _load_output(
 
 
 def load_blind_trace(queue: ReviewQueue, name: str, label: str = "") -> Trace | None:
-    """How an attempt, or the one of that label beside it, came about, without names."""
+    """Return the masked trace of an attempt, or of the one with that label beside it."""
     attempt = queue.store.load_attempt(name)
     load_open_task(queue.store, attempt)
     rows = _list_task_rows(queue.store, attempt)
@@ -495,7 +503,7 @@ def _item_from_pull(queue: ReviewQueue, repo: str, number: int) -> ReviewItem:
 
 
 def load_open_task(store: Store, attempt: Attempt) -> Task | None:
-    """What was asked for; BadInput where that stays sealed."""
+    """Return the task; raise BadInput if it is sealed."""
     task = store.load_task(attempt.task_digest) if attempt.task_digest else None
     require_unsealed(task)
     return task
@@ -511,22 +519,22 @@ def _is_in_trial(store: Store, names: set[str | None]) -> bool:
 
 
 def _collect_suggested_modes(corrections: Sequence[Correction]) -> tuple[FailureMode, ...]:
-    """What people's remarks so far speak for."""
+    """Return the failure modes that people's remarks so far suggest."""
     return tuple(dict.fromkeys(mode for one in corrections for mode in one.suggested))
 
 
-# Whose turn is which item: one at a time, some twice, some of which the answer is known.
+# Who reviews which item: one at a time, some twice, some with a known answer.
 
 CLAIM_DURATION = timedelta(hours=24)
-"""An item that somebody took and did not finish is free again after that."""
+"""Time after which a claimed but unfinished item is free again."""
 _cached_fraction = lru_cache(1 << 17)(stable_fraction)
 
 
 class QueueState(Record):
-    """What is known of the queue when somebody asks for an item."""
+    """The state of the queue when a reviewer asks for an item."""
 
     waiting: tuple[str, ...]
-    """Items in the order they came."""
+    """Items in order of arrival."""
     golden: frozenset[str] = frozenset()
     reviews: tuple[HumanReview, ...] = ()
     assigned: tuple[ReviewAssignment, ...] = ()
@@ -535,14 +543,14 @@ class QueueState(Record):
 
 
 class QueueClaims(Record):
-    """Who is at which item, or was asked for by name."""
+    """Which reviewers claimed or were assigned which items."""
 
     at: dict[str, set[str]]
     named: dict[str, set[str]]
 
 
 def collect_claims(desk: QueueState) -> QueueClaims:
-    """One look at everything, however many items are asked about afterwards."""
+    """Collect all claims once, for any number of later lookups."""
     at: dict[str, set[str]] = {}
     named: dict[str, set[str]] = {}
     for review in desk.reviews:
@@ -556,12 +564,13 @@ def collect_claims(desk: QueueState) -> QueueClaims:
 
 
 def needs_two_reviews(item: str, policy: ReviewSettings) -> bool:
-    """Whether two people look at an item: by lot, known to nobody who looks."""
+    """Return whether two people review an item: random, and hidden from the reviewers."""
     return _cached_fraction("double", policy.seed, item) < policy.double
 
 
 def choose_next_item(desk: QueueState, reviewer: str) -> str | None:
-    """What somebody should look at now: what was begun, what was asked for, then what is free."""
+    """Return the reviewer's next item: a draft, one assigned or claimed, then a golden or free
+    one."""
     mine = {one.item: one.state for one in desk.reviews if one.reviewer == reviewer}
     drafts = [item for item, state in mine.items() if state == "draft"]
     if drafts:
@@ -583,7 +592,7 @@ def choose_next_item(desk: QueueState, reviewer: str) -> str | None:
 
 
 def list_free_items(desk: QueueState, reviewer: str) -> Iterator[str]:
-    """The items that still want somebody, and may have this one, in the order they came."""
+    """Yield the items that need a reviewer and may go to this one, in order of arrival."""
     known = collect_claims(desk)
     mine = {one.item for one in desk.reviews if one.reviewer == reviewer}
     for item in desk.waiting:
@@ -597,13 +606,13 @@ def list_free_items(desk: QueueState, reviewer: str) -> Iterator[str]:
 
 
 BLOCKING_RESULTS = ("failed", "running")
-"""What checks say of a change that nobody is asked about."""
+"""Check results with which a change is not shown to reviewers."""
 
 
 def next_item(
     queue: ReviewQueue, reviewer: str, now: datetime, *, take: bool = True
 ) -> ReviewItem | None:
-    """What somebody should look at now; if they take it, it is theirs for a day."""
+    """Return the reviewer's next item; with `take`, it is claimed for a day."""
     if not reviewer.strip():
         raise BadInput("The reviewer is unknown: add --reviewer NAME.")
     desk = load_queue_state(queue, now)
@@ -617,22 +626,22 @@ def next_item(
 
 
 def load_draft(queue: ReviewQueue, chosen: str, reviewer: str) -> HumanReview | None:
-    """What somebody has answered of an item so far."""
+    """Return a reviewer's answers on an item so far."""
     return next(iter(queue.store.reviews.list_reviews(item=chosen, reviewer=reviewer)), None)
 
 
 def save_draft(queue: ReviewQueue, review: HumanReview) -> None:
-    """Keep answers that are not all there yet."""
+    """Save incomplete answers."""
     queue.store.reviews.save_review(replace(redact_record(review)[0], item=review.item))
 
 
 def submit_review(queue: ReviewQueue, review: HumanReview) -> None:
-    """Keep somebody's answers; they are labels for judges too, and corrections to learn from."""
+    """Save a review; its answers also become labels for judges, and corrections to learn from."""
     submit_reviews(queue, [review])
 
 
 def submit_reviews(queue: ReviewQueue, reviews: Sequence[HumanReview]) -> None:
-    """Keep answers for several items: nothing is kept where one of them is not right."""
+    """Save the answers for several items: all, or none if one of them is invalid."""
     reviewed_items = [load_review_item(queue, review.item) for review in reviews]
     for review, reviewed in zip(reviews, reviewed_items, strict=True):
         require_complete_review(review, reviewed.questions)
@@ -661,7 +670,7 @@ def _save_review(queue: ReviewQueue, review: HumanReview, reviewed: ReviewItem) 
 
 
 def assign_reviewer(queue: ReviewQueue, chosen: str, reviewer: str, now: datetime) -> None:
-    """Ask somebody by name; others are not given the item then."""
+    """Assign an item to a reviewer; it is not offered to others then."""
     review_item = load_review_item(queue, chosen)
     queue.store.reviews.add_assignment(
         ReviewAssignment(item=review_item.id, reviewer=reviewer, at=now, asked=True)
@@ -669,7 +678,7 @@ def assign_reviewer(queue: ReviewQueue, chosen: str, reviewer: str, now: datetim
 
 
 def queue_status(queue: ReviewQueue, reviewer: str, now: datetime) -> QueueStatus:
-    """How much there is to do, and for whom."""
+    """Return how much there is to review, and for whom."""
     desk = load_queue_state(queue, now)
     done = {one.item for one in desk.reviews if one.state == "done"}
     return QueueStatus(
@@ -695,10 +704,10 @@ def load_queue_state(queue: ReviewQueue, now: datetime) -> QueueState:
 
 
 def list_waiting_items(store: Store) -> list[str]:
-    """Stage 1 is behind them: graded and passed, not checked by any machine, or open with no check
-    that fails or runs.
+    """Return the items that passed stage 1 and wait for a person.
 
-    What was made for a held-out task stays out of sight, and nobody is asked about a pull request
+    These are open pull requests without a failing or running check, attempts that no machine
+    checks, and attempts graded as passed. Excluded are work on held-out tasks and pull requests
     whose diff is not stored.
     """
     names = [f"{row.repo}#{row.pull}" for row in _list_ready_pulls(store, has_change=True)]
@@ -709,7 +718,7 @@ def list_waiting_items(store: Store) -> list[str]:
 
 
 def list_pulls_awaiting_change(store: Store) -> list[str]:
-    """Pull requests that would wait for a person, if only their diff were known."""
+    """Return the pull requests that would wait for a person if their diff were stored."""
     return [f"{row.repo}#{row.pull}" for row in _list_ready_pulls(store, has_change=False)]
 
 
@@ -721,7 +730,7 @@ def _list_ready_pulls(store: Store, *, has_change: bool) -> list[PullRow]:
 
 
 def _list_unchecked_attempts(store: Store) -> list[str]:
-    """Attempts that only people and judges score; those that are shown together come together."""
+    """Return attempts that only people and judges score; those shown together are adjacent."""
     groups: dict[tuple[str | None, int], list[str]] = {}
     for row in store.counts.list_unchecked_attempts():
         groups.setdefault((row.task_digest, row.number), []).append(row.attempt)
@@ -729,21 +738,21 @@ def _list_unchecked_attempts(store: Store) -> list[str]:
 
 
 def hidden_items(store: Store) -> set[str]:
-    """What was made for held-out tasks, and pull requests that came of it."""
+    """Return the work on held-out tasks, and the pull requests that came from it."""
     hidden = hidden_attempts(store)
     rows = store.pulls.list_pulls(agent=True) if hidden else ()
     return hidden | {f"{row.repo}#{row.pull}" for row in rows if row.attempt in hidden}
 
 
 def list_golden_items(queue: ReviewQueue) -> set[str]:
-    """Items of which it is known, by other means, what they are worth."""
+    """Return the items whose correct answers are known by other means."""
     labels = queue.store.judged.list_labels(queue.settings.judge.rubric)
     golden = {one.item for one in labels if one.golden and one.asked == "overall"}
     return golden - hidden_items(queue.store) if golden else golden
 
 
 def labels_from_review(review: HumanReview, rubric: str) -> list[HumanLabel]:
-    """What a review says to calibration; `partly` says neither."""
+    """Return the calibration labels of a review; `partly` gives none."""
     answers: dict[JudgedAspect, AnswerDegree] = {"overall": "yes" if review.merge else "no"}
     answers.update(review.dimensions.items())
     return [

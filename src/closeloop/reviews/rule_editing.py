@@ -1,4 +1,4 @@
-"""What people do with rules: look at them, let agents have them, take them back, join them."""
+"""What people do with rules: find, accept, retire, reword and merge them, and prove checks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from closeloop.text.wording import count_with_noun, matches_globs
 
 
 def find_rule(store: Store, start: str) -> TeamRule:
-    """The rule with this id, or with the only id that begins so."""
+    """Return the rule with this id, or with the only id that begins with it."""
     matching_rules = [rule for rule in store.memory.list_rules() if rule.id.startswith(start)]
     if not start or len(matching_rules) != 1:
         if len(matching_rules) > 1:
@@ -58,7 +58,7 @@ def find_rule(store: Store, start: str) -> TeamRule:
 def set_rule_state(
     store: Store, rule: TeamRule, state: RuleState, who: str, now: datetime
 ) -> TeamRule:
-    """A rule in another state, by somebody's word."""
+    """Save and return the rule in another state, with who changed it."""
     activated = rule.activated or (now if state == "active" else None)
     changed = replace(rule, state=state, since=now, by=who, activated=activated)
     store.memory.save_rule(changed)
@@ -68,7 +68,7 @@ def set_rule_state(
 
 
 def contrary_rules(store: Store, rule: TeamRule) -> list[TeamRule]:
-    """Active rules of the same repository that want the contrary of one."""
+    """Return active rules of the same repository that want the opposite of this one."""
     return [
         other
         for other in store.memory.list_rules(repo=rule.repo, state="active")
@@ -77,7 +77,7 @@ def contrary_rules(store: Store, rule: TeamRule) -> list[TeamRule]:
 
 
 def reword_rule(store: Store, rule: TeamRule, text: str, paths: Sequence[str]) -> TeamRule:
-    """The same rule in better words, or for other files."""
+    """Save and return the rule with other words, or for other files."""
     text = _parse_sentence(text) if text else rule.text
     rule_paths = tuple(paths) or rule.paths
     changed = replace(
@@ -95,7 +95,7 @@ def reword_rule(store: Store, rule: TeamRule, text: str, paths: Sequence[str]) -
 
 
 def is_written_down(rule: TeamRule) -> bool:
-    """Whether a person wrote a rule down, so that no pull request can prove its check."""
+    """Return whether a person wrote the rule, so that no pull request can prove its check."""
     return bool(rule.examples) and all(one.source == "person" for one in rule.examples)
 
 
@@ -107,7 +107,7 @@ def add_rule(
     now: datetime,
     source: Literal["person", "insight"] = "person",
 ) -> TeamRule:
-    """A rule that somebody writes down; agents are told it from now on."""
+    """Add a rule that a person writes; agents get it from now on."""
     text = _parse_sentence(text)
     key = content_digest(source, repo, comparable_words(text))[:16]
     origin = RuleExample(key=key, source=source, text=text, repo=repo, by=who, at=now)
@@ -119,7 +119,7 @@ def add_rule(
 
 
 def merge_rules(store: Store, rule: TeamRule, into: TeamRule, who: str, now: datetime) -> None:
-    """One rule for two that say the same: its examples go over, and it is retired."""
+    """Merge a rule into another that says the same: move its examples, and retire it."""
     if rule.id == into.id:
         raise BadInput("Both are the same rule: give two different rules.")
     if compare_remarks(rule.text, into.text) == "opposite":
@@ -135,10 +135,11 @@ def merge_rules(store: Store, rule: TeamRule, into: TeamRule, who: str, now: dat
 def decide_repeat(
     store: Store, key: str, state: RepeatState, who: str, rule: str | None = None
 ) -> list[RepeatedRemark]:
-    """Somebody's word on whether a remark restates a rule. `key`: the remark's, or its beginning.
+    """Record a person's decision on whether a remark restates a rule.
 
-    Confirming takes the named rule, else the likest, makes the remark an example of it, and
-    denies the other rules that the remark was like: nobody is asked about those again.
+    `key` is the remark's key, or the start of it. Confirming takes the named rule, else the most
+    similar one, makes the remark an example of it, and denies the other candidate rules, which are
+    not proposed again.
     """
     repeats = [one for one in store.memory.list_repeats() if one.key.startswith(key)]
     if not key or len({one.key for one in repeats}) != 1:
@@ -176,7 +177,7 @@ def decide_repeat(
 
 
 def accept_repeated_rule(store: Store, rule: str, who: str, now: datetime) -> TeamRule:
-    """The rule that a confirmed comment repeats, accepted if it was only proposed."""
+    """Return the rule that a confirmed comment repeats, accepting it if it was only proposed."""
     repeated = find_rule(store, rule)
     if repeated.state != "proposed":
         return repeated
@@ -189,7 +190,7 @@ def accept_repeated_rule(store: Store, rule: str, who: str, now: datetime) -> Te
 
 
 def list_repeated_proposals(store: Store, repo: str | None = None) -> list[TeamRule]:
-    """Rules that wait to be accepted though a comment is confirmed to repeat them."""
+    """Return the proposed rules that a confirmed comment repeats."""
     repeats = store.memory.list_repeats(repo=repo)
     repeated = {one.rule for one in repeats if one.state == "confirmed"}
     proposed = store.memory.list_rules(repo=repo, state="proposed")
@@ -197,18 +198,18 @@ def list_repeated_proposals(store: Store, repo: str | None = None) -> list[TeamR
 
 
 def list_unconfirmed(store: Store, repo: str | None = None) -> list[RepeatedRemark]:
-    """Remarks that somebody should look at, each with the rule it is likest to, newest first."""
+    """Return the unconfirmed remarks, each with the most similar rule, newest first."""
     return keep_likest(store.memory.list_repeats(repo=repo))
 
 
 def leave_out_settled(repeats: Sequence[RepeatedRemark]) -> list[RepeatedRemark]:
-    """Without candidates whose remark is known to restate another rule: nothing is to be asked."""
+    """Leave out candidates whose remark is confirmed to restate another rule."""
     settled = {one.key for one in repeats if one.state == "confirmed"}
     return [one for one in repeats if one.state != "candidate" or one.key not in settled]
 
 
 def keep_likest(repeats: Sequence[RepeatedRemark]) -> list[RepeatedRemark]:
-    """Of each remark that nobody confirmed the rule it is likest to, the newest remark first."""
+    """Return the most similar rule for each unconfirmed remark, newest remark first."""
     best: dict[str, RepeatedRemark] = {}
     for one in leave_out_settled(repeats):
         known = best.get(one.key)
@@ -218,7 +219,7 @@ def keep_likest(repeats: Sequence[RepeatedRemark]) -> list[RepeatedRemark]:
 
 
 def keep_proved_check(store: Store, rule: TeamRule, proof: CheckProof) -> TeamRule:
-    """A rule with the check that was proved for it; nothing else becomes one."""
+    """Save and return a rule with its proved check; unproved checks are refused."""
     if not proof.proved or proof.check is None:
         raise BadInput(f"Only a verified check can be saved: {proof.why}.")
     changed = replace(rule, check=proof.check)
@@ -227,7 +228,8 @@ def keep_proved_check(store: Store, rule: TeamRule, proof: CheckProof) -> TeamRu
 
 
 def with_learned_rules(settings: CheckSettings, store: Store, repo: str | None) -> CheckSettings:
-    """Settings with the active rules that a program can check beside the project's own."""
+    """Return the settings with the active rules that a program can check added to the project's
+    own."""
     learned = [
         rule.check
         for rule in store.memory.list_rules(repo=repo, state="active")
@@ -245,7 +247,7 @@ def _parse_sentence(text: str) -> str:
     return line
 
 
-# Rules that a program can check: proposed by templates or a model, and proved before they hold.
+# Rules that a program can check: proposed by templates or a model, and proved before use.
 #
 # a rule ──► checks that may fit ──► does one fire on the code that the reviewer spoke of, and is
 # it silent on the correction? ──► how often would it fire in the repository today?
@@ -257,7 +259,7 @@ MAX_FILES = 20_000
 MAX_FILE_BYTES = 1_000_000
 MAX_PLACES = 5
 MAX_COMPARED = 50_000_000
-"""Pairs of lines that are compared at the most: seconds, where all lines are alike."""
+"""Maximum pairs of lines compared; takes seconds if all lines are alike."""
 _BANNED_WORD = re.compile(
     r"\b(?:don't|do not|never|avoid|no|stop)(?: (?:use|using|call|calling|import|add|the|a))* "
     r"`?([\w.]{2,60})`?"
@@ -286,7 +288,7 @@ CHECK_SCHEMA: dict[str, Any] = {
 
 
 class ReviewedCode(Record):
-    """A file as a reviewer spoke of it, and as it was merged."""
+    """A file as reviewed, and as merged."""
 
     pull: int
     path: str
@@ -296,7 +298,7 @@ class ReviewedCode(Record):
 
 
 def propose_checks(rule: TeamRule, path: str | None) -> Iterator[RepoRule]:
-    """Checks that may fit a rule by its words: banned calls, imports, types and words."""
+    """Yield checks that may fit a rule by its words: banned calls, imports, types and words."""
 
     plain = RepoRule(name=rule.id, message=rule.text, paths=rule.paths)
 
@@ -324,7 +326,7 @@ def propose_checks(rule: TeamRule, path: str | None) -> Iterator[RepoRule]:
 
 
 async def ask_for_check(model: Model, rule: TeamRule, code: ReviewedCode) -> RepoRule | None:
-    """A check that a model proposes: as little to be believed as any other."""
+    """Return a check that a model proposes; it needs proof like any other."""
     added = "\n".join(code.reviewed.line_at(at) for at in sorted(code.reviewed.added))
     shown = fence_texts({"rule": rule.text, "code": added}, max_chars=MAX_SHOWN_CHARS)
     message = ChatMessage(role="user", text=shown)
@@ -346,7 +348,7 @@ async def ask_for_check(model: Model, rule: TeamRule, code: ReviewedCode) -> Rep
 def load_reviewed_code(
     rule: TeamRule, pull: PullRequest, repository: GitRepository
 ) -> ReviewedCode | str:
-    """The file that a rule's example is about, before and after; or why there is none to see."""
+    """Return the file of a rule's example, before and after; or why there is none."""
     keys = {one.key for one in rule.examples if one.pull == pull.number}
     said = [one for one in pull.comments if correction_id(pull, "comment", one.id) in keys]
     comment = next((one for one in said if one.path and one.hunk), None)
@@ -364,7 +366,7 @@ def load_reviewed_code(
 
 
 def prove_check(check: RepoRule, code: ReviewedCode) -> CheckProof:
-    """Whether a check fires on what was reviewed and not on what came of it."""
+    """Return whether a check fires on the reviewed code and not on the corrected code."""
     proof = CheckProof(proved=False, why="", check=check, pull=code.pull)
     if (reason := reject_check(check)) is not None:
         return replace(proof, why=reason)
@@ -386,7 +388,7 @@ def prove_check(check: RepoRule, code: ReviewedCode) -> CheckProof:
 
 
 def reject_check(check: RepoRule) -> str | None:
-    """Why a check is not even tried."""
+    """Return why a check is not tried at all; None if it is."""
     if len(check.pattern or check.text or "") > MAX_CHECK_CHARS:
         return f"a check may have at most {MAX_CHECK_CHARS} characters"
     if (check.text or "").strip() in ("", ".", ".*", ".+") and check.pattern is None:
@@ -395,7 +397,7 @@ def reject_check(check: RepoRule) -> str | None:
 
 
 def count_today(proof: CheckProof, root: Path, repository: GitRepository) -> CheckProof:
-    """With how often it would fire in the files that git knows, as they are now."""
+    """Return the proof with how often the check would fire in the tracked files as they are now."""
     check = proof.check
     if check is None or reject_check(check) is not None:
         return proof
@@ -420,7 +422,7 @@ def count_today(proof: CheckProof, root: Path, repository: GitRepository) -> Che
 
 
 def describe_proof(proof: CheckProof) -> str:
-    """What somebody should know before the check is accepted."""
+    """Return what a person should know before accepting the check."""
     if not proof.proved or proof.check is None:
         return f"No automatic check: {proof.why}."
     what = proof.check.pattern or proof.check.text
@@ -440,7 +442,7 @@ async def prove_rule(
     repository: GitRepository,
     model: Model | None = None,
 ) -> CheckProof:
-    """The first check that is proved on a pull request a rule came from, with what it costs."""
+    """Return the first check that is proved on a pull request the rule came from, with its cost."""
     best = CheckProof(proved=False, why="it does not come from a known pull request")
     for pull in pulls:
         code = load_reviewed_code(rule, pull, repository)
@@ -470,7 +472,8 @@ def _read_file(repository: GitRepository, commit: str | None, path: str) -> tupl
 
 
 def _reviewed_file(comment: ReviewComment, whole: tuple[str, ...] | None) -> ChangedFile:
-    """The file with the lines of the comment's hunk as added; the hunk alone where that is all."""
+    """Return the file with the lines of the comment's hunk as added; the hunk alone if no more is
+    known."""
     assert comment.path is not None
     hunk = (comment.hunk or "").splitlines()
     start = _HUNK_START.match(hunk[0]) if hunk else None
@@ -498,7 +501,7 @@ def _changed_file(path: str, lines: tuple[str, ...], added: Sequence[int]) -> Ch
 
 
 def list_new_lines(before: Sequence[str], after: Sequence[str]) -> list[int]:
-    """The places of lines that are new in the second."""
+    """Return the indexes of lines that are new in the second."""
     if len(before) * len(after) > MAX_COMPARED:
         known = frozenset(before)
         return [at for at, line in enumerate(after) if line not in known]

@@ -1,4 +1,4 @@
-"""Rules as they are now, in memory: read once, searched often, added to as they are kept."""
+"""The current rules in memory: loaded once, searched often, updated as they are saved."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ if TYPE_CHECKING:
     Vectors = dict[str, NDArray[np.float32]]
 
 
-# Texts of rules as vectors, and which of them are nearest to a remark. Likeness ranks only.
+# Texts of rules as vectors, and which are nearest to a remark. Similarity only ranks.
 
 
 MAX_RETRIEVED = 10
 MAX_EXAMPLES = 24
-"""Of a rule, the oldest, that it is found by."""
+"""Maximum examples by which a rule is found; the oldest."""
 MEANING_WEIGHT = 0.6
-"""The rest is for words: reviewers who want the same again mostly use some of the same."""
+"""Weight of meaning; the rest is for words, as reviewers who repeat a request reuse some words."""
 CHANCE_WORDS_LIKENESS = 0.2
-"""What texts that have nothing to do with each other may have in common."""
+"""Word similarity that unrelated texts may have by chance."""
 CODE_NAME_WEIGHT = 0.2
 OFTEN_SAID_WEIGHT = 0.05
-"""For each time that the number of people's remarks behind a rule doubles."""
+"""Added for each doubling of the number of remarks behind a rule."""
 _QUOTED_NAME = re.compile(r"`(\w{2,60})(?:\(\))?`")
 
 
@@ -72,28 +72,29 @@ class TextRows(Record):
 
     matrix: Any
     starts: Any
-    """The first row of each rule."""
+    """Index of the first row of each rule."""
     said: Any
     """When each row was said, in seconds."""
 
 
 class RuleVectors(Record):
-    """Rules that can be searched: by the meaning of each sentence, and by the words of a text."""
+    """Searchable rules: by the meaning of each sentence, and by the words of a text."""
 
     rules: tuple[TeamRule, ...]
     meanings: TextRows
     words: TextRows
     unrelated: float = 0.0
-    """How alike in meaning texts are that have nothing in common, by this encoder's vectors."""
+    """Similarity in meaning of unrelated texts, by this encoder's vectors."""
 
 
 def first_reported_at(rule: TeamRule) -> datetime:
-    """When it was first said."""
+    """Return when it was first said."""
     return min((one.at for one in rule.examples), default=rule.since)
 
 
 def rule_texts(rule: TeamRule) -> list[tuple[str, datetime]]:
-    """What a rule is found by, and since when: its own words, and those of people who said it."""
+    """Return the texts by which a rule is found, with their times: its own, and people's
+    remarks."""
     first_said: dict[str, datetime] = {rule.text: first_reported_at(rule)}
     for example in rule.examples[:MAX_EXAMPLES]:
         first_said.setdefault(example.text, example.at)
@@ -101,7 +102,7 @@ def rule_texts(rule: TeamRule) -> list[tuple[str, datetime]]:
 
 
 def text_key(text: str) -> str:
-    """Under which a text's vector is kept."""
+    """Return the key of a text's vector."""
     return content_digest("text", text.encode("utf-8", "replace"))[:32]
 
 
@@ -111,7 +112,8 @@ def build_rule_vectors(
     words: Mapping[str, Vector],
     unrelated: float = 0.0,
 ) -> RuleVectors:
-    """Rules with the vectors of the parts of their texts, and of the words of whole texts."""
+    """Return rules with the vectors of the parts of their texts, and of the words of whole
+    texts."""
     kept = tuple(rules)
     texts = [rule_texts(rule) for rule in kept]
     return RuleVectors(
@@ -125,7 +127,7 @@ def build_rule_vectors(
 def _meaning_rows(
     said: Sequence[tuple[str, datetime]], vectors: Mapping[str, Vector]
 ) -> Iterator[tuple[Vector, datetime]]:
-    """A row for each part of each text, and the middle of all texts once the last was said."""
+    """Yield a row for each part of each text, and the mean of all texts at the time of the last."""
     import numpy as np
 
     wholes = []
@@ -150,7 +152,7 @@ def _stack_rows(rows_by_rule: Sequence[Sequence[tuple[Vector, datetime]]]) -> Te
 
 
 def replace_rule_vectors(known: RuleVectors, rule: str, new: RuleVectors) -> RuleVectors:
-    """With other rows for one rule, or with none; what was not there is added at the end."""
+    """Replace or remove the rows of one rule; a new rule is added at the end."""
     place = next((at for at, one in enumerate(known.rules) if one.id == rule), None)
     if place is not None:
         known = RuleVectors(
@@ -194,18 +196,18 @@ def _append_rows(known: TextRows, new: TextRows) -> TextRows:
 
 
 class TextVectors(Record):
-    """A text to search rules by."""
+    """The vectors of a text to search rules by."""
 
     meanings: Any
-    """A row for each of its parts."""
+    """One row for each of its parts."""
     words: Any
 
 
 def rate_rules(known: RuleVectors, text: TextVectors, before: datetime | None = None) -> Vector:
-    """How like each rule is to a text; -1 for one that nobody had said before a moment.
+    """Return how similar each rule is to a text; -1 for one that nobody had said before `before`.
 
-    What counts is the likeness of the nearest sentences by meaning, and of the nearest texts by
-    words, as far as it is more than chance.
+    Combines the similarity of the nearest sentences by meaning and of the nearest texts by words,
+    both above chance.
     """
     import numpy as np
 
@@ -231,7 +233,7 @@ def _rate_rows(known: TextRows, rows: Vector, before: datetime | None) -> Vector
 def nearest_rules(
     known: RuleVectors, text: TextVectors, before: datetime | None = None
 ) -> list[tuple[TeamRule, float]]:
-    """The rules most like a text, the likest first: every one is looked at."""
+    """Return the rules most similar to a text, most similar first, by an exhaustive search."""
     import numpy as np
 
     most = min(MAX_RETRIEVED, len(known.rules))
@@ -243,13 +245,14 @@ def nearest_rules(
     return sorted(found, key=lambda one: (-one[1], one[0].id))
 
 
-# Which encoder is used, and vectors that are made once and kept.
+# The choice of the encoder, and vectors that are computed once and stored.
 
 ENCODERS_BEST_FIRST = ("gte", "minilm", "ngrams")
 
 
 def open_encoder(settings: Settings, root: Path, environ: Mapping[str, str]) -> Encoder:
-    """The one that the settings name; by `auto` the best of ours that is ready."""
+    """Return the encoder that the settings name; for `auto`, the best built-in one that is
+    ready."""
     name = settings.memory.encoder
     if name == "auto":
         name = next(
@@ -271,7 +274,7 @@ def open_encoder(settings: Settings, root: Path, environ: Mapping[str, str]) -> 
 
 
 def vectors_for_texts(texts: Iterable[str], encoder: Encoder, store: Store) -> Vectors:
-    """By key, a vector for each text; only those that nobody made before are made now."""
+    """Return a vector by key for each text, encoding only those that are not stored."""
     wanted = {text_key(text): text for text in texts}
     known = store.memory.load_vectors(encoder.id, list(wanted))
     missing = [key for key in wanted if key not in known]
@@ -284,7 +287,7 @@ def vectors_for_texts(texts: Iterable[str], encoder: Encoder, store: Store) -> V
 
 
 def encode_texts(texts: Sequence[str], encoder: Encoder) -> NDArray[np.float32]:
-    """A row for each text; what a plug-in does wrong is its fault."""
+    """Return a row for each text; an invalid result is reported as the plug-in's fault."""
     try:
         rows = encoder.encode(texts)
         wrong = rows.ndim != 2 or len(rows) != len(texts)
@@ -304,25 +307,26 @@ def encode_texts(texts: Sequence[str], encoder: Encoder) -> NDArray[np.float32]:
 
 
 def has_shared_code(one: str, other: str) -> bool:
-    """Whether both have a name that one of them quotes as code."""
+    """Return whether both texts contain a name that one of them quotes as code."""
     quoted = {name.casefold() for text in (one, other) for name in _QUOTED_NAME.findall(text)}
     ours, theirs = ({*find_words(text.casefold())} for text in (one, other))
     return not quoted.isdisjoint(ours & theirs)
 
 
-# Rules learned from remarks: found by meaning, held apart by polarity and scope.
+# Rules learned from remarks: found by meaning, distinguished by polarity and scope.
 #
 # a remark ──► the ten rules nearest to it ──► without contraries, and those of other files ──►
 # the same words confirm themselves; everything else waits for somebody to confirm
 
 MAX_CANDIDATES = 3
-"""Of them, that somebody is asked about."""
+"""Maximum candidate rules to ask a person about."""
 MAX_CANDIDATE_GAP = 0.2
-"""So much less like than the likest: nobody is asked about those."""
+"""Maximum distance from the most similar candidate; others are dropped."""
 
 
 def propose_rule(example: RuleExample) -> TeamRule | None:
-    """The rule that a remark would be, for a person to look at; None where it asks for nothing."""
+    """Return the rule that a remark proposes, for a person to review; None if it requests
+    nothing."""
     if not is_teaching_remark(example.text):
         return None
     text = extract_rule_text(example.text)
@@ -330,7 +334,7 @@ def propose_rule(example: RuleExample) -> TeamRule | None:
 
 
 def build_rule(text: str, origin: RuleExample) -> TeamRule:
-    """A rule in these words. The same words in the same repository are the same rule."""
+    """Build a rule. The same words in the same repository give the same rule."""
     name = content_digest("rule", origin.repo, comparable_words(text))[:12]
     parts = parse_rule_parts(text)
     paths = infer_rule_paths(parts, origin.path)
@@ -348,10 +352,10 @@ def build_rule(text: str, origin: RuleExample) -> TeamRule:
 def score_nearest(
     known: RuleVectors, text: str, vectors: TextVectors, before: datetime | None = None
 ) -> list[tuple[float, TeamRule, list[str]]]:
-    """The rules nearest to a remark with what had been said of them, the likeliest first.
+    """Return the rules nearest to a remark with their texts, likeliest first.
 
-    A name of code that one of two texts quotes and both have counts, be it as small as `any`. What
-    was said often is likelier to be said again: that changes the order, and no score.
+    A code name that one of two texts quotes and both contain counts, even one as short as `any`.
+    Rules said often come earlier in the order; their score is unchanged.
     """
     scored = []
     for rule, likeness in nearest_rules(known, vectors, before):
@@ -373,9 +377,9 @@ def find_restated_rules(
     path: str | None = None,
     before: datetime | None = None,
 ) -> list[RuleMatch]:
-    """The rules that a remark may restate: no contraries, none that hold for other files only.
+    """Return the rules that a remark may restate, without opposites and rules for other files.
 
-    With a moment, only what had been said before it counts.
+    With `before`, only what had been said before that time counts.
     """
     rule_matches: list[tuple[float, RuleMatch]] = []
     words = comparable_words(text)
@@ -402,13 +406,13 @@ def find_restated_rules(
 
 
 def first_example(rule: TeamRule, before: datetime | None = None) -> RuleExample | None:
-    """The first time that a rule was said, if that was before a moment."""
+    """Return the first example of a rule, if it is from before the given time."""
     earlier = [one for one in rule.examples if before is None or one.at < before]
     return min(earlier, key=lambda one: (one.at, one.key), default=None)
 
 
 def compare_with_texts(said: Iterable[str], text: str) -> RemarkRelation:
-    """What a remark is to a rule: contrary when it is so to most of its texts."""
+    """Return how a remark relates to a rule: opposite if it is so to most of the rule's texts."""
     relations = [compare_remarks(one, text) for one in said]
     contraries = relations.count("opposite")
     if contraries * 2 > len(relations):
@@ -417,24 +421,24 @@ def compare_with_texts(said: Iterable[str], text: str) -> RemarkRelation:
 
 
 def applies_to_path(rule: TeamRule, path: str | None) -> bool:
-    """Whether a rule holds at a place; nobody knows where a remark on the whole belongs."""
+    """Return whether a rule applies to a path; a remark without a path may belong anywhere."""
     return path is None or not rule.paths or matches_globs(path, rule.paths)
 
 
-# Whether a remark restates a rule that was there before the work began.
+# Whether a remark restates a rule that existed before the work began.
 
 ModelOpinion = Literal["same", "opposite", "other"]
 
 
 class RepeatCounts(Record):
-    """Remarks on one piece of work that repeat what was known."""
+    """Counts of remarks on one piece of work that repeat known rules."""
 
     repeated: int = 0
     unconfirmed: int = 0
 
 
 def is_worded_remark(one: Correction) -> bool:
-    """Whether it is in a person's words; what an edit or a revert says is only its title."""
+    """Return whether it is a person's own text; an edit or a revert has only a title."""
     return one.kind in ("comment", "note") and bool(one.text.strip())
 
 
@@ -445,7 +449,7 @@ def find_repeats(
     encoder: str,
     told: ContextRecord | None,
 ) -> list[RepeatedRemark]:
-    """What a remark repeats, surely or perhaps, of the rules that are older than the work."""
+    """Return the rules older than the work that a remark repeats, confirmed or as candidates."""
     return [
         RepeatedRemark(
             key=remark.id,
@@ -472,7 +476,7 @@ def find_repeats(
 
 
 def apply_opinion(found: RepeatedRemark, near: RuleMatch, opinion: ModelOpinion) -> RepeatedRemark:
-    """What a model's word changes: it denies, and confirms only where the words bear it out."""
+    """Apply a model's opinion: it can deny, and confirm only if the words support that."""
     found = replace(found, opinion=opinion)
     if found.state != "candidate":
         return found
@@ -484,9 +488,9 @@ def apply_opinion(found: RepeatedRemark, near: RuleMatch, opinion: ModelOpinion)
 def select_new_repeats(
     new: Sequence[RepeatedRemark], known: Sequence[RepeatedRemark]
 ) -> list[RepeatedRemark]:
-    """What is not known yet, is held otherwise now, or was put into other words.
+    """Return the repeats that are new, changed state, or were reworded.
 
-    What a person said stays, and what a model said of these words.
+    A person's decision stays, and so does a model's opinion of the same words.
     """
     known_by_key = {(one.key, one.rule): one for one in known}
     return [
@@ -501,9 +505,9 @@ def select_new_repeats(
 def keep_to_confirmed(
     remark: Correction, found: Sequence[RepeatedRemark], known: Iterable[RepeatedRemark]
 ) -> list[RepeatedRemark]:
-    """Without rules that nobody need be asked about: it is settled which one it restates.
+    """Keep only the rule that a remark is confirmed to restate, if there is one.
 
-    A person said so, or else its words are those of an accepted rule.
+    Confirmed by a person, or else because its words are those of an accepted rule.
     """
     said = {one.rule: one.state for one in known if one.key == remark.id and one.by == "person"}
     by_words = {one.rule for one in found if one.state == "confirmed" and one.rule not in said}
@@ -514,9 +518,9 @@ def keep_to_confirmed(
 def withdraw_repeats(
     remark: Correction, still: Iterable[RepeatedRemark], known: Iterable[RepeatedRemark]
 ) -> list[RepeatedRemark]:
-    """What was held of a remark and is no longer, whoever confirmed it in older words.
+    """Return denials of the repeats that no longer hold, even if confirmed in older words.
 
-    What a person said of these very words stays.
+    A person's decision on exactly these words stays.
     """
     rules = {one.rule for one in still}
     return [
@@ -530,7 +534,7 @@ def withdraw_repeats(
 
 
 def count_repeats(found: Iterable[RepeatedRemark]) -> RepeatCounts:
-    """Each remark once: confirmed when it surely repeats a rule, unconfirmed when it may."""
+    """Count each remark once: confirmed if it surely repeats a rule, unconfirmed if it may."""
     states: dict[str, set[str]] = {}
     for one in found:
         states.setdefault(one.key, set()).add(one.state)
@@ -540,7 +544,7 @@ def count_repeats(found: Iterable[RepeatedRemark]) -> RepeatCounts:
 
 
 def is_touched(rule: TeamRule) -> bool:
-    """Whether a person had a hand in a rule: then nothing but a person takes it away."""
+    """Return whether a person changed a rule: then only a person can remove it."""
     return rule.by is not None or any(
         one.put_by is not None or one.source in ("person", "insight") for one in rule.examples
     )
@@ -568,7 +572,7 @@ class RuleIndex:
         self._words |= vectors_for_texts(new_texts, ngrams, self.store)
 
     def list_rules(self, repo: str | None) -> list[TeamRule]:
-        """Those that hold for a repository and are not retired."""
+        """Return the rules that apply to a repository and are not retired."""
         return [
             rule
             for rule in self._rules.values()
@@ -576,7 +580,7 @@ class RuleIndex:
         ]
 
     def rules_of_example(self, key: str, repo: str | None) -> list[TeamRule]:
-        """The rules that a remark is an example of."""
+        """Return the rules that a remark is an example of."""
         return [
             rule
             for rule in self._rules.values()
@@ -584,7 +588,7 @@ class RuleIndex:
         ]
 
     def find_touched(self, text: str, repo: str | None, path: str | None) -> TeamRule | None:
-        """The rule with a person's hand in it that was said in just these words."""
+        """Return the rule changed by a person that has exactly this text."""
         words = comparable_words(text)
         matching = [
             rule
@@ -597,7 +601,7 @@ class RuleIndex:
         return min(matching, key=lambda rule: rule.id, default=None)
 
     def add_example(self, rule: TeamRule, *, always: bool) -> bool:
-        """Add the examples of a rule, which may be new; whether it is. `always`: active at once."""
+        """Add a rule's examples; return whether the rule is new. `always`: activate it at once."""
         known = self._rules.get(rule.id)
         examples = {one.key: one for one in (*(known.examples if known else ()), *rule.examples)}
         in_order = sorted(examples.values(), key=lambda one: (one.at, one.key))
@@ -607,7 +611,7 @@ class RuleIndex:
         return known is None or not known.examples
 
     def withdraw_examples(self, key: str, repo: str | None, text: str | None, always: bool) -> None:
-        """Take a remark back as an example of rules, unless this is what it says still."""
+        """Withdraw a remark as an example of rules, unless `text` is still what it says."""
         for rule in self.rules_of_example(key, repo):
             gone = [one for one in rule.examples if one.key == key and one.text != text]
             if gone:
@@ -618,7 +622,7 @@ class RuleIndex:
     def _save_learned(
         self, rule: TeamRule, changed: Sequence[RuleExample], *, always: bool
     ) -> None:
-        """Save a rule with its examples as they are now, and find it by them from now on."""
+        """Save a rule with its current examples, and update its vectors."""
         if not is_touched(rule):
             rule = self._derive_rule(rule, always=always)
         self.store.memory.save_learned_rule(replace(rule, examples=tuple(changed)))
@@ -631,7 +635,7 @@ class RuleIndex:
                 self._indexes[repo] = replace_rule_vectors(known, rule.id, new_rows)
 
     def _derive_rule(self, rule: TeamRule, *, always: bool) -> TeamRule:
-        """A rule that no person touched says what its first example says, or nothing."""
+        """Return an untouched rule as its first example has it; retired if it has no example."""
         first = first_example(rule)
         if first is None:
             return replace(rule, state="retired", activated=None)
@@ -644,7 +648,7 @@ class RuleIndex:
         return replace(rule, state=state, since=since, activated=activated)
 
     def texts_before(self, repo: str, moment: datetime) -> tuple[int, str]:
-        """How many texts had been said before a moment, and a name for them; others differ."""
+        """Return how many texts were said before a time, and a digest that changes with them."""
         if repo not in self._ages:
             said = sorted(
                 (at, content_digest(rule.id, rule.state == "active", rule.paths, text)[:12])
@@ -664,7 +668,7 @@ class RuleIndex:
         path: str | None = None,
         before: datetime | None = None,
     ) -> list[RuleMatch]:
-        """The rules of a repository that a remark may restate, as they had been said by then."""
+        """Return the rules of a repository that a remark may restate, as of `before`."""
         known = self._vectors_of_repo(repo)
         if not known.rules:
             return []
@@ -678,7 +682,7 @@ class RuleIndex:
         )
 
     def likeness_by_rule(self, text: str, repo: str | None) -> dict[str, float]:
-        """How like each rule of a repository is to a text, by the rule's id."""
+        """Return how similar each rule of a repository is to a text, by the rule's id."""
         known = self._vectors_of_repo(repo)
         if not known.rules or not text.strip():
             return {}

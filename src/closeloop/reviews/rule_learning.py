@@ -1,7 +1,7 @@
-"""Learn from what people say of agents' work: corrections, rules, and what came again.
+"""Learn from people's feedback on agents' work: corrections, rules and repeats.
 
 pull requests and reviews ──► corrections ──► does it restate an active rule? repeats
-                                          └─► is it a rule of its own? proposed
+└─► is it a rule of its own? proposed
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ from closeloop.store import Store
 from closeloop.store.fact_rows import current_owner, is_owner_dead
 from closeloop.text.untrusted import DATA_RULE, fence_texts
 
-# What a model thinks: how a remark reads as a rule, and whether it restates another.
+# A model's opinion: how to word a remark as a rule, and whether it restates another.
 #
-# Remarks are data: they stand in fences, the answer is of a schema, and a program looks at it
-# before it is used.
+# Remarks are data: they are fenced, the answer has a schema, and a program validates it before it
+# is used.
 
 MAX_SHOWN_CHARS = 2_000
 MAX_RULE_CHARS = 300
@@ -99,7 +99,7 @@ SAME_SCHEMA: dict[str, Any] = {
 async def reword_as_rule(
     model: Model, example: RuleExample, plain: TeamRule | None
 ) -> TeamRule | None:
-    """The rule in a model's words; as patterns have it, where those turn the remark round."""
+    """Return the rule in a model's words, or the pattern-based one if those invert the remark."""
     value = await _ask_model(model, RULE_PROMPT, {"remark": example.text}, RULE_SCHEMA)
     if value is None:
         return plain
@@ -123,7 +123,7 @@ async def reword_as_rule(
 
 
 async def ask_opinion(model: Model, rule: str, remark: str) -> ModelOpinion | None:
-    """What a model thinks a remark is to a rule; None where it gives no answer."""
+    """Ask a model how a remark relates to a rule; None if it gives no answer."""
     value = await _ask_model(model, SAME_PROMPT, {"rule": rule, "remark": remark}, SAME_SCHEMA)
     answer: ModelOpinion | None = value and value["relation"]
     return answer
@@ -139,33 +139,33 @@ async def _ask_model(model: Model, system: str, shown: dict[str, str], schema: A
 
 
 class LearningSummary(Record):
-    """What a look at the reviews brought."""
+    """The result of one learning pass over the reviews."""
 
     pulls: int = 0
-    """Pull requests that were looked at, as they had changed."""
+    """Pull requests that changed and were processed."""
     corrections: int = 0
     proposed: int = 0
     examples: int = 0
-    """Remarks that are one more example of a rule."""
+    """Remarks that became another example of a rule."""
     repeated: int = 0
     candidates: int = 0
-    """Remarks that may restate what was said before: somebody should look."""
+    """Remarks that may restate a rule, for a person to review."""
     compared: int = 0
-    """Remarks that were held against what had been said before the work."""
+    """Remarks compared with what had been said before the work."""
     withdrawn: int = 0
-    """Corrections whose comment or commit is gone: what they taught went with them."""
+    """Corrections whose comment or commit is gone, withdrawn with what they taught."""
 
 
 class LearningContext(Record):
-    """What learning is done with."""
+    """What learning works with: the rule index, the known agents and a model."""
 
     shelf: RuleIndex
     agents: AgentSignsByName
     model: Model | None = None
     always: bool = False
-    """New rules are active at once."""
+    """Whether new rules are active at once."""
     stopped: Callable[[], bool] = bool
-    """Whether to leave the rest for the next time."""
+    """Returns whether to leave the rest for the next run."""
 
     @property
     def store(self) -> Store:
@@ -173,17 +173,17 @@ class LearningContext(Record):
 
 
 class ChangedPull(Record):
-    """A pull request of which there is more to be learned."""
+    """A pull request with something new to learn from."""
 
     row: PullRow
     about: str
-    """What was told of it, as a text to compare."""
+    """Digest of what arrived about it, to detect changes."""
 
 
 def list_changed_pulls(school: LearningContext, repo: str | None) -> Iterator[ChangedPull]:
-    """Every agent's pull request of which there is more to be learned, the oldest first.
+    """Yield every agent's pull request with something new to learn from, oldest first.
 
-    What came in counts, and not when it happened: a comment may arrive after later ones.
+    What counts is when data arrived, not when it happened: a comment may arrive after later ones.
     """
     store = school.store
     known = store.events.list_positions("memory:")
@@ -197,7 +197,7 @@ def list_changed_pulls(school: LearningContext, repo: str | None) -> Iterator[Ch
 
 
 def mark_pull_learned(school: LearningContext, changed: ChangedPull) -> None:
-    """Remember how far learning has come with a pull request."""
+    """Save how far learning has come with a pull request."""
     mark = _progress_mark(school.shelf, changed)
     school.store.events.save_position(_pull_place(changed.row), mark)
 
@@ -207,22 +207,22 @@ def _pull_place(row: PullRow) -> str:
 
 
 def _progress_mark(shelf: RuleIndex, changed: ChangedPull) -> str:
-    """Changes when there is more to be learned: more came in, or more had been said before it."""
+    """Return a marker that changes if more data arrived, or more had been said before the work."""
     row = changed.row
     count, said = shelf.texts_before(row.repo, row.opened)
     return f"{changed.about[:12]} {count} {said} {shelf.encoder.id}"
 
 
 class ChangedNote(Record):
-    """What somebody noted in the review queue, or changed there."""
+    """A note in the review queue that is new or changed."""
 
     correction: Correction
     began: datetime
-    """When the work was begun that it is about."""
+    """When the work that it is about began."""
 
 
 def list_changed_notes(school: LearningContext, repo: str | None) -> Iterator[ChangedNote]:
-    """What people noted in the queue, each time that they change it."""
+    """Yield people's notes in the queue, again after each change."""
     store = school.store
     reviews = {
         review_note_id(one): one for one in store.reviews.list_reviews() if one.state == "done"
@@ -235,7 +235,7 @@ def list_changed_notes(school: LearningContext, repo: str | None) -> Iterator[Ch
 
 
 def mark_note_learned(school: LearningContext, changed: ChangedNote) -> None:
-    """Remember that a note was learned from, as it is."""
+    """Save that a note was learned from, in its current form."""
     note = changed.correction
     school.store.events.save_position(f"memory:{note.id}", _note_mark(note))
 
@@ -245,7 +245,7 @@ def _note_mark(note: Correction) -> str:
 
 
 def _work_started_at(store: Store, note: Correction) -> datetime | None:
-    """When the work was begun that a note is about."""
+    """Return when the work that a note is about began."""
     if note.pull is not None:
         row = store.pulls.load_pull(note.repo, note.pull)
         return row.opened if row else None
@@ -255,7 +255,7 @@ def _work_started_at(store: Store, note: Correction) -> datetime | None:
 async def learn_from_findings(
     school: LearningContext, pull: PullRequest, told: ContextRecord | None
 ) -> LearningSummary:
-    """Whether a judge or a check found again what reviewers had said, and people accepted."""
+    """Record whether a judge or a check found again what reviewers had said and people accepted."""
     total = LearningSummary()
     for finding in corrections_from_findings(school.store, pull):
         again = await record_repeats(school, finding, pull.opened, told, active_only=True)
@@ -271,11 +271,10 @@ async def learn_from_corrections(
     *,
     again: bool = False,
 ) -> LearningSummary:
-    """Keep corrections of one piece of work, and what they repeat and propose.
+    """Save the corrections of one piece of work, with what they repeat and propose.
 
-    A correction is saved after all that was learned from it: whoever is interrupted learns it
-    anew, and finds what is there. Of those that are known in these words no rule is made again,
-    unless that is wanted.
+    A correction is saved after all that was learned from it, so an interrupted run repeats it
+    without harm. Corrections known in the same words make no rule again, unless `again` is set.
     """
     if not found:
         return LearningSummary()
@@ -299,7 +298,7 @@ async def learn_from_corrections(
 def withdraw_corrections(
     school: LearningContext, pull: PullRequest, found: Sequence[Correction]
 ) -> LearningSummary:
-    """Take back what was learned from comments and commits that are no longer there."""
+    """Withdraw what was learned from comments and commits that no longer exist."""
     memory = school.store.memory
     still = {one.id for one in found}
     reviewed = {review_note_id(one) for one in school.store.reviews.list_reviews()}
@@ -324,7 +323,7 @@ async def record_repeats(
     *,
     active_only: bool = False,
 ) -> LearningSummary:
-    """Keep what a remark repeats of what had been said before the work began."""
+    """Save which rules a remark repeats, of those said before the work began."""
     memory = school.store.memory
     repo = remark.repo or None
     near = school.shelf.find_restated(remark.text, repo, remark.path, began)
@@ -346,7 +345,7 @@ async def record_repeats(
 async def _add_opinions(
     model: Model | None, fresh: Sequence[RepeatedRemark], near: Sequence[RuleMatch]
 ) -> list[RepeatedRemark]:
-    """With a model's opinion of each, where there is a model."""
+    """Add a model's opinion to each, if there is a model."""
     if model is None:
         return list(fresh)
     by_rule = {one.rule.id: one for one in near}
@@ -359,10 +358,10 @@ async def _add_opinions(
 
 
 async def _learn_rule(school: LearningContext, remark: Correction) -> LearningSummary:
-    """One more example of a rule that is known, or a rule of its own for somebody to look at.
+    """Save a remark as another example of a known rule, or as a proposed rule.
 
-    Which rule that is depends on the remark's words alone, or on what people did with rules: so
-    it does not matter which of several remarks comes first.
+    The rule depends only on the remark's words and on people's decisions, so the order of remarks
+    does not matter.
     """
     example = example_from_remark(remark)
     shelf, repo = school.shelf, remark.repo or None
@@ -387,16 +386,16 @@ async def _learn_rule(school: LearningContext, remark: Correction) -> LearningSu
 
 
 def find_context_record(store: Store, pull: PullRequest) -> ContextRecord | None:
-    """What the agent had been told before its work, where that was logged."""
+    """Return the context that the agent got before its work, if it was logged."""
     keys = [key for key in (pull.attempt, pull.branch, pull.task) if key]
     offers = store.memory.list_offers(pull.repo, keys)
     return offers[-1] if offers else None
 
 
 def update_delivery(store: Store, pull: PullRequest, *, compared: bool = True) -> None:
-    """Say how many of the remarks on a piece of work repeat what was known.
+    """Save how many remarks on a piece of work repeat known rules.
 
-    That none does is only said where there was something to compare them with.
+    Zero is saved only if there was something to compare them with.
     """
     if pull.attempt is None:
         return
@@ -412,14 +411,14 @@ def update_delivery(store: Store, pull: PullRequest, *, compared: bool = True) -
 
 
 def recount_repeats(store: Store, decided: RepeatedRemark, agents: AgentSignsByName) -> None:
-    """Count the repeats of a pull request again, after somebody decided about one."""
+    """Count the repeats of a pull request again, after a person decided on one."""
     if decided.pull is None or store.pulls.load_pull(decided.repo, decided.pull) is None:
         return
     update_delivery(store, load_pull(decided.repo, decided.pull, store, agents))
 
 
 def was_compared(school: LearningContext, pull: PullRequest) -> bool:
-    """Whether anything had been said before a piece of work, that remarks on it could repeat."""
+    """Return whether any rule existed before a piece of work, for remarks on it to repeat."""
     return school.shelf.texts_before(pull.repo, pull.opened)[0] > 0
 
 
@@ -428,18 +427,18 @@ def add_summaries(*parts: LearningSummary) -> LearningSummary:
     return LearningSummary(**{name: sum(getattr(one, name) for one in parts) for name in names})
 
 
-# Learn beside a server: whenever there is news, by one process at a time.
+# Learn in the background of a server: whenever there is news, in one process at a time.
 
 LEARNING_JOB = "memory:learning"
 LEASE_SECONDS = 300.0
 LOOK_SECONDS, TROUBLED_SECONDS = 1.0, 60.0
 IDLE_FACTOR = 9
-"""Learning takes one part of the processor's time in so many and one: receiving goes before."""
+"""Learning pauses this many times as long as it worked, so that receiving has priority."""
 _log = logging.getLogger(__name__)
 
 
 async def run_learning_worker(store: Store, learn: Callable[[], object]) -> None:
-    """Until cancelled; what cannot be learned now is tried again, and is said only once."""
+    """Learn whenever there is news, until cancelled; failures are retried, and logged once."""
     seen: tuple[object, ...] | None = None
     last_error = ""
     while True:
@@ -461,7 +460,7 @@ async def run_learning_worker(store: Store, learn: Callable[[], object]) -> None
 
 
 def learn_once(store: Store, learn: Callable[[], object]) -> float | None:
-    """The seconds of a processor that it took; None while another process does."""
+    """Learn once, and return the CPU seconds used; None while another process learns."""
     if not store.claim_job(LEARNING_JOB, current_owner(), LEASE_SECONDS, is_owner_dead):
         return None
     began = time.thread_time()

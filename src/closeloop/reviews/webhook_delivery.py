@@ -1,4 +1,4 @@
-"""Webhooks of code hosts become facts; events go to the team's own webhooks."""
+"""Turn webhooks of code hosts into facts, and send events to the team's own webhooks."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ WEBHOOK_READERS: dict[str, Callable[[str, bytes, datetime], list[Fact]]] = {
 }
 ARRIVALS_PER_BATCH = 50
 ArrivalFolder = Callable[[Sequence[UnreadArrival]], None]
-"""Makes pull requests of deliveries."""
+"""Updates pull requests from deliveries."""
 _log = logging.getLogger(__name__)
 
 
 def list_unread_arrivals(store: Store) -> list[UnreadArrival]:
-    """Some of what waits to be read, the oldest first."""
+    """Return some of the unread deliveries, oldest first."""
     return store.pulls.list_unread(ARRIVALS_PER_BATCH)
 
 
 def fold_arrivals(arrivals: Sequence[UnreadArrival], fold: ArrivalFolder) -> None:
-    """All at once; where that fails one by one, and only what cannot be taken in is left out."""
+    """Process all at once; if that fails, one by one, skipping only those that fail."""
     try:
         fold(arrivals)
     except MachineFailed:
@@ -65,22 +65,22 @@ def _fold_arrival(one: UnreadArrival, fold: ArrivalFolder) -> None:
 
 
 def delete_arrivals(arrivals: Sequence[UnreadArrival], store: Store) -> None:
-    """What is read need not wait any more."""
+    """Delete deliveries that were read."""
     store.pulls.delete_arrivals([one.number for one in arrivals])
 
 
 def facts_from_arrival(one: UnreadArrival) -> list[Fact]:
-    """What an arrival tells; nothing where it is not what its event promises."""
+    """Return the facts of a delivery; none if it does not match its event."""
     try:
         return WEBHOOK_READERS[one.source](one.event, one.body, one.at)
     except (BadInput, KeyError):
         return []
 
 
-# Events for the team's own webhooks: signed, in order, again until they are taken.
+# Events for the team's own webhooks: signed, in order, repeated until accepted.
 
 RESPONSE_SECONDS = 10.0
-"""For one answer."""
+"""Timeout in seconds of one response."""
 LEASE_SECONDS = 60.0
 POLL_SECONDS = 0.5
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 300.0
@@ -90,7 +90,7 @@ PauseFunction = Callable[[float], Awaitable[None]]
 
 
 class WebhookTarget(Record):
-    """One webhook, with the key to sign with."""
+    """One webhook, with its signing key."""
 
     name: str
     url: str
@@ -99,12 +99,12 @@ class WebhookTarget(Record):
 
     @property
     def place(self) -> str:
-        """Under which name the store knows how far it has come."""
+        """The name under which the store saves its position."""
         return f"webhook:{self.name}"
 
 
 def build_target(name: str, written: WebhookSettings, secret: str | None) -> WebhookTarget:
-    """BadInput for a webhook to which nothing may be sent."""
+    """Return a webhook's target; raise BadInput if nothing may be sent to it."""
     parts = urlsplit(written.url)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL_HOSTS):
         raise BadInput(f"webhooks.{name}: the URL must start with https.")
@@ -114,7 +114,7 @@ def build_target(name: str, written: WebhookSettings, secret: str | None) -> Web
 
 
 async def send_all_events(store: Store, targets: Sequence[WebhookTarget]) -> None:
-    """Tell every webhook what happens, until cancelled; none waits for another."""
+    """Send events to every webhook until cancelled; none waits for another."""
     async with anyio.create_task_group() as group:
         for target in targets:
             group.start_soon(follow_target, store, target)
@@ -123,7 +123,7 @@ async def send_all_events(store: Store, targets: Sequence[WebhookTarget]) -> Non
 async def follow_target(
     store: Store, target: WebhookTarget, pause: PauseFunction = anyio.sleep
 ) -> None:
-    """Send event after event. Of several processes that would, one does."""
+    """Send events in order. Of several processes, only one does."""
     failures = 0
     while True:
         try:
@@ -141,7 +141,7 @@ async def follow_target(
 
 
 async def send_new_events(store: Store, target: WebhookTarget) -> int:
-    """Send what has come since the last time, each until it is taken; how many were looked at."""
+    """Send the events since the last run, each until it is accepted; return how many were read."""
     import httpx
 
     position = await anyio.to_thread.run_sync(store.events.load_position, target.place)
@@ -186,5 +186,5 @@ async def _send_event(client: httpx.AsyncClient, target: WebhookTarget, event: L
 
 
 def sign_body(body: bytes, secret: str) -> str:
-    """What stands in the header: the receiver makes the same and compares."""
+    """Return the signature for the header, which the receiver recomputes and compares."""
     return f"sha256={hmac.digest(secret.encode(), body, 'sha256').hex()}"

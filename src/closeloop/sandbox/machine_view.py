@@ -21,7 +21,7 @@ from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Limits
 from closeloop.sandbox.program_execution import Channels
 
-# What a sandbox may reach: Unix sockets of ours, and the hosts that somebody has named.
+# What a sandbox may reach: our Unix sockets, and the allowed hosts.
 
 
 BOUND_SOCKETS_FILE = "/proc/net/unix"
@@ -85,7 +85,7 @@ def _is_socket(path: str | bytes) -> bool:
         return False
 
 
-# The hosts that cages may reach, where somebody has named some: a proxy that knows no others.
+# The hosts that sandboxes may reach, if any are configured: a proxy that refuses all others.
 
 PROXY_PORT = 8018
 """Loopback port of the proxy inside the sandbox."""
@@ -422,7 +422,7 @@ def _is_inside(path: str, folders: Iterable[str]) -> bool:
     )
 
 
-# One workspace on disk, and where its commands find it.
+# One workspace on disk, and its path for commands.
 
 
 WORKSPACE, HOME, TEMPORARY = "/workspace", "/home/agent", "/tmp"  # noqa: S108

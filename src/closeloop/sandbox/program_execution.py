@@ -25,7 +25,7 @@ import anyio
 
 from closeloop.records.record import Record
 
-# What belongs to a running program: its descendants, keyring, output, and the disk it fills.
+# The resources of a running program: its descendants, keyring, output, and disk use.
 
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -197,7 +197,7 @@ def _list_parents() -> list[tuple[int, int]]:
     return [(pid, int(fields[1])) for pid, fields in stats if len(fields) > 1]
 
 
-# Starting programs without the user's session keyring.
+# Start programs without the user's session keyring.
 #
 # A session keyring belongs to a thread, and programs inherit that of the thread that starts them.
 # So sandboxed programs are started by a thread of their own, which joins a new one each time.
@@ -234,7 +234,7 @@ def _starter_thread(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="starts")
 
 
-# What a command prints, kept in bounded memory: its head and its tail.
+# A command's output, stored in bounded memory: its head and its tail.
 
 
 class CommandOutput:
@@ -280,7 +280,7 @@ class CommandOutput:
         return self._head.decode("utf-8", "replace") + gap + tail.decode("utf-8", "replace")
 
 
-# How much a workspace has grown, measured no more often than is cheap.
+# How much a workspace has grown, measured only as often as is cheap.
 
 PAUSE_FACTOR = 20
 """A measurement may take at most one part in this of the time."""
@@ -734,7 +734,7 @@ class _RunningProgram:
         self._descriptors -= descriptors
 
 
-# A sandbox that stands for several commands: its first process is ours, and runs one at a time.
+# A sandbox for several commands: its first process is ours, and runs one at a time.
 
 
 class StandingSandbox:

@@ -39,7 +39,7 @@ from closeloop.sandbox.machine_view import (
 )
 from closeloop.sandbox.program_execution import Channels
 
-# The system calls that a sandboxed command may not make, as a program for the kernel.
+# The system calls that a sandboxed command may not make, as a seccomp program for the kernel.
 #
 # Refused calls return an error, and the command goes on. `ptrace` and `process_vm_readv` stay
 # allowed, for debuggers, `strace` and leak checkers: the process namespace, or Landlock, limits
@@ -284,16 +284,16 @@ def _refuse(number: int) -> Instruction:
     return (RETURN, 0, 0, REFUSE | number)
 
 
-# Cages made with bubblewrap: nothing but arguments.
+# Sandboxes made with bubblewrap: only arguments.
 
 SHARED_MEMORY_BYTES = 256 << 20
 MAX_OPEN_FILES = 16384
 THREADS_PER_PROCESS = 8
 """Average threads per process: the kernel's limit counts threads."""
 
-# bubblewrap's --die-with-parent misses a parent that dies while the cage is being built. So all
-# of it runs in a process namespace of its own, whose first process dies with `unshare`, which
-# dies with us; and which does not start the cage when we are gone already. "We" is the thread that
+# bubblewrap's --die-with-parent misses a parent that dies while the sandbox is being built. So all
+# of it runs in a process namespace of its own, whose first process dies with `unshare`, which dies
+# with us; and which does not start the sandbox if we are already gone. "We" is the thread that
 # started it: the others may live on for a moment after its end has killed `unshare`.
 OUTER_SCRIPT = """
 read -r state < "/proc/$1/stat" || exit 1
@@ -374,7 +374,7 @@ def _find_tool(name: str) -> str:
     return shutil.which(name) or name
 
 
-# Cages made with Landlock, in namespaces where they are allowed: no program is needed.
+# Sandboxes made with Landlock, in namespaces if they are allowed: no program is needed.
 
 LAUNCHER_PATH = str(Path(__file__).with_name("launcher.py"))
 DEVICE_NAMES = ("null", "zero", "full", "random", "urandom", "tty")

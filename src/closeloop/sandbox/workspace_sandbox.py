@@ -54,7 +54,7 @@ FILE_SECONDS = 60.0
 COMMAND_MARK = "CLOSELOOP_COMMAND"
 PR_SET_CHILD_SUBREAPER = 36
 
-# Run inside the cage, so that whatever a path leads to, it leads there.
+# Run inside the sandbox, so that paths and links resolve there.
 READ_SCRIPT = """
 [ -e "$1" ] || exit 2; [ ! -d "$1" ] || exit 21; [ -f "$1" ] || exit 22; [ -r "$1" ] || exit 13
 exec head -c "$2" -- "$1"

@@ -157,7 +157,7 @@ def _ac1_chance(shares: LabelShares) -> dict[tuple[str, str], float]:
     }
 
 
-# A judge's rate as people would have given it, by the items that both labelled.
+# A judge's rate corrected to people's labels, by the items that both labelled.
 
 MIN_YOUDEN_INDEX = 0.2
 """Minimum of sensitivity + specificity − 1; below it a judge is hardly better than a coin."""

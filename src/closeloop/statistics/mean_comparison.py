@@ -23,7 +23,7 @@ from closeloop.statistics.rate_estimate import TaskValues, check_finite, common_
 from closeloop.statistics.special_functions import t_quantile
 from closeloop.text.wording import count_with_noun
 
-# How many times as much the second takes as the first: money, time, tokens, on the same tasks.
+# The ratio of the second's use to the first's: money, time, tokens, on the same tasks.
 
 
 ALL_ZERO_NOTE = "Every value is zero for both."

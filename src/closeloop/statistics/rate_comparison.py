@@ -30,11 +30,11 @@ from closeloop.statistics.rate_estimate import (
 )
 from closeloop.statistics.special_functions import binomial_share, normal_tail, t_quantile
 
-# The difference between two ways of working, on the tasks that both tried and on tasks like
-# these.
+# The difference between two variants, on the
+# tasks that both tried and on tasks like these.
 #
 # Tasks weigh equally; a task's value is the mean of its repeats. On exactly these tasks only the
-# repeats are chance; on tasks like these, so are the tasks.
+# repeats are random; on tasks like these, so are the tasks.
 
 
 class DifferenceInterval(Record):
@@ -113,7 +113,7 @@ def paired_t_difference(
     )
 
 
-# Exact tests of paired tasks: could the signs of the differences be chance?
+# Exact tests of paired tasks: could the signs of the differences be random?
 
 MIN_PAIRED_TASKS = 6
 """With fewer tasks, the smallest p of an exact two-sided test is over 0.05."""
@@ -208,7 +208,7 @@ def _draw_signs(sizes: Sequence[float], seen: float) -> float:
     return (hits + 1) / (SIGN_DRAWS + 1)
 
 
-# What a plan will show before it is run, and what would show more after it.
+# The power of a plan before it is run, and what would increase it afterwards.
 #
 # Both variants try the same tasks, so the tasks' differences are compared with a paired t-test,
 # at 5 % and with 80 % power.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
-# What estimators take: for each task, the values of its scored repeats.
+# The input of estimators: for each task, the values of its scored repeats.
 
 TaskValues = Mapping[str, Sequence[float]]
 """Task → the values of its repeats. Unscored ones are left out, never 0."""
@@ -115,7 +115,7 @@ def _refine_edges(edges: Grid, weights: Grid, points: int) -> Grid:
     return finer
 
 
-# How far a mean over exactly these tasks may be off, from the repeats of each.
+# The uncertainty of a mean over exactly these tasks, from the repeats of each.
 #
 # A task's noise is the variance of its rate's Jeffreys posterior, widened for the few repeats it
 # is estimated from. All tasks together vary no more than as many attempts of one rate would

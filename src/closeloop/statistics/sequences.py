@@ -138,7 +138,7 @@ def _largest_distance_p(distance: float, margin: float, places: int) -> float:
     return min(single, joint)
 
 
-# Many p-values at once: how much smaller each must be for all to hold together.
+# Adjust many p-values at once, for all of them to hold together.
 
 
 def adjust_holm(tests: Mapping[str, float]) -> dict[str, float]:
@@ -161,7 +161,7 @@ def adjust_benjamini_hochberg(tests: Mapping[str, float]) -> dict[str, float]:
     return {name: adjusted[name] for name in tests}
 
 
-# Bounds that hold however often one looks, and whether the work was shared as planned.
+# Intervals that stay valid however often one looks, and whether work was split as planned.
 
 ALPHA = 0.05
 MAX_STAKE = 0.5
@@ -245,7 +245,7 @@ def _lowest_unbeaten(row: Readings, stakes: Readings) -> float:
     return low
 
 
-# Did each variant get the share of the work that it was to get? If not, something is broken.
+# Did each variant get its planned share of the work? If not, something is broken.
 
 MIN_RATIO_P = 0.001
 """Checks run continuously, so only a p below this counts."""

@@ -4,5 +4,5 @@ from closeloop.store.attempt_rows import make_attempt_row
 from closeloop.store.store import Store, make_store
 from closeloop.store.store import make_store as open_store
 
-# Here `open_store` still makes what is not there; `closeloop.open_store`, for others, does not.
+# This `open_store` creates a missing store; `closeloop.open_store`, the public one, does not.
 __all__ = ["Store", "make_attempt_row", "make_store", "open_store"]

@@ -29,7 +29,7 @@ POSTGRES_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
 POSTGRES_CONNECTIONS = 26
 
 
-# Rows that come back.
+# Returned rows.
 
 
 class Rows:
@@ -119,7 +119,7 @@ def _row_class(names: tuple[str, ...]) -> type[tuple[Any, ...]]:
     return type("Row", (tuple,), {"__slots__": (), **values})
 
 
-# Connections and the transactions on them.
+# Connections and their transactions.
 
 
 class DatabaseError(Exception):
@@ -492,11 +492,11 @@ def _postgres_fault(error: DatabaseError, where: str) -> Fault | None:
     return None
 
 
-# Transactions that outlast a restart of PostgreSQL: each is done once, however it was broken off.
+# Transactions that survive a restart of PostgreSQL: each is done once, however interrupted.
 #
-# A transaction whose connection was lost before it was committed is repeated. One that was lost
-# while it was committed may or may not have been: PostgreSQL knows its state by its number, and
-# it is repeated only where that says that it was not.
+# A transaction whose connection was lost before the commit is repeated. One that was lost during
+# the commit may or may not be committed: PostgreSQL knows its state by its number, and it is
+# repeated only if it was not committed.
 
 DATABASE_WAIT_SECONDS = 120.0
 """Seconds to wait for an unavailable database before work fails."""

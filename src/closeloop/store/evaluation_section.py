@@ -37,7 +37,7 @@ from closeloop.store.sql_expressions import func, or_
 from closeloop.store.sql_statements import exists, insert, select
 from closeloop.text.wording import name_score
 
-# The ledger of scores: what is said of attempts, added and never changed.
+# The ledger of scores of attempts: append-only.
 
 
 COMPARED_FIELDS = ("value", "label", "version", "note")
@@ -248,7 +248,7 @@ def _score_columns(one: Score) -> dict[str, Any]:
     }
 
 
-# What a review and an evaluation say, as scores.
+# Reviews and evaluations as scores.
 
 
 def add_review_scores(on: Connection, review: HumanReview) -> None:
@@ -517,7 +517,7 @@ def _evaluation_columns(one: Evaluation) -> dict[str, Any]:
     }
 
 
-# What `closeloop check` said of changes: every report as it was, the newest first.
+# The reports of `closeloop check` on changes, unmodified, newest first.
 
 _ROW_COLUMNS = [reports.c[name] for name in ReportRow.__struct_fields__]
 MAX_LISTED_REASONS = 3

@@ -23,7 +23,7 @@ from closeloop.store.sql_statements import Select, insert, select
 
 Kept = TypeVar("Kept", bound=Record)
 MAX_EVENTS = 500
-# PostgreSQL gives numbers before others commit: who reads on must not step over one of those.
+# PostgreSQL assigns numbers before commit: a reader must not skip one that commits late.
 _EVENT_LOCK_KEY = 0x6576656E74
 
 

@@ -229,7 +229,7 @@ def add_insights(connection: Connection, insights: Sequence[Insight]) -> None:
     fact_rows.insert_new_rows(connection, schema.insights, rows)
 
 
-# Trials and which work fell to which variant: written once, before the work starts.
+# Trials and which work was assigned to which variant: written once, before the work starts.
 
 
 class TrialSection(StoreSection):
@@ -278,7 +278,7 @@ class TrialSection(StoreSection):
         return [TrialAssignment(**row) for row in rows]
 
 
-# What is held out, and the ledger of looks at it.
+# Held-out tasks, and the ledger of unsealings.
 
 
 class HeldOutSection(StoreSection):
@@ -329,7 +329,7 @@ class HeldOutSection(StoreSection):
         return self._load_records(query, HeldOutRun)
 
 
-# Which prompts there are, and which attempts ran under them.
+# Which prompts exist, and which attempts ran under them.
 
 
 class PromptSection(StoreSection):

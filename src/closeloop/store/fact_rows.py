@@ -50,11 +50,11 @@ from closeloop.store.sql_statements import Select, Table, delete, insert, select
 
 # Jobs: who works on what, until when. The only rows that change.
 #
-# A lease is a promise for some seconds, renewed by a heartbeat. Times are the database's own, so
-# that machines with differing clocks agree.
+# A lease lasts some seconds, and is renewed by a heartbeat. Times are the database's own, so that
+# machines with differing clocks agree.
 
 
-# Who holds a lease: a process of a machine, told apart from a later one with the same number.
+# The owner of a lease: a process of a machine, distinct from a later one with the same number.
 
 
 def current_owner() -> str:
@@ -468,7 +468,7 @@ def insert_or_ignore(table: Table) -> Any:
     return insert(table).on_conflict_do_nothing()
 
 
-# What every part of an open store begins with.
+# The base of every section of an open store.
 
 Kept = TypeVar("Kept", bound=Record)
 TransactionRunner = Callable[[Callable[[Connection], Any]], Any]
@@ -492,7 +492,7 @@ class StoreSection:
         return None if body is None else unpack_record(body, kind)
 
 
-# What went between attempts and their models, and what the rules said of attempts.
+# Exchanges between attempts and their models, and the rules' results on attempts.
 
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -627,7 +627,7 @@ def _split_digests(request: bytes) -> list[str]:
     ]
 
 
-# What the rules said of attempts: asked for by attempt and by what they said it from.
+# The rules' results on attempts: found by attempt and by what they were computed from.
 
 
 def measurement_columns(attempt: str, basis: str, measurement: Measurement) -> dict[str, Any]:

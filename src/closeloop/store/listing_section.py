@@ -364,7 +364,7 @@ def _last_measurement_matches(condition: SqlExpression) -> SqlExpression:
     return query.exists()
 
 
-# What lists and overviews count: findings by variant, attempts that wait, places that are filled.
+# Counts for lists and overviews: findings by variant, waiting attempts, filled slots.
 
 
 class CountsSection(StoreSection):

@@ -288,7 +288,7 @@ def _add_examples(on: Connection, rule: TeamRule) -> None:
     fact_rows.append_facts(on, tables.rule_examples, ("rule", "key"), rows)
 
 
-# What people answered in the review queue, and whose turn an item is.
+# People's answers in the review queue, and who claimed which item.
 
 
 class ReviewSection(StoreSection):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
-# Columns of many rows: numbers, and texts of which each is kept once.
+# Columns of many rows: numbers, and texts of which each is stored once.
 
 
 class TextColumn(Record):

@@ -166,7 +166,7 @@ def _translate_statement(statement: str, dialect: str) -> str:
     return statement
 
 
-# Triggers that refuse to change a fact, and the one way to lift them inside a transaction.
+# Triggers that refuse to change a fact, and the only way to lift them inside a transaction.
 
 _VERBS = ("update", "delete")
 
@@ -210,9 +210,9 @@ def allow_changes(connection: Connection, tables: Sequence[str]) -> Iterator[Non
             connection.execute_sql(f"ALTER TABLE {table} ENABLE TRIGGER {table}_are_facts")
 
 
-# Rewrite what is stored, wherever it stands: the one way to take a leaked secret out of facts.
+# Rewrite stored data everywhere: the only way to remove a leaked secret from facts.
 #
-# Ids and digests stay as they are, so that everything that points at a record still finds it.
+# Ids and digests are unchanged, so that every reference to a record still resolves.
 
 
 BATCH_ROWS = 100

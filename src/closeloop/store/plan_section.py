@@ -58,7 +58,7 @@ from closeloop.store.schema import private_bodies
 from closeloop.store.sql_expressions import bindparam, func, text
 from closeloop.store.sql_statements import insert, select
 
-# Grades of plans and how they went over time, read from the views that people query too.
+# Grades of plans and their trends, read from the views that people query too.
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -165,7 +165,7 @@ def _quality_day(row: Mapping[str, Any]) -> PlanQualityDay:
 
 # The exact patches of attempts and tries: read to apply them again, never to show them.
 #
-# A row is there only where the form that is shown differs from what the agent left.
+# A row exists only if the displayed form differs from what the agent left.
 
 
 class ExactPatch(Record):

@@ -377,7 +377,7 @@ search_documents = Table(
 )
 
 
-# The tables of tokens and logins: a part of the schema with a file of its own.
+# The tables of tokens and logins.
 
 tokens = Table(
     "tokens",
@@ -408,7 +408,7 @@ revocations = Table(
 )
 
 
-# The tables of what is kept but never shown, and of what was purged.
+# The tables of what is stored but never shown, and of what was purged.
 
 private_bodies = Table(
     "private_bodies",
@@ -430,7 +430,7 @@ purges = Table(
 )
 
 
-# The table of what checks said: a part of the schema with a file of its own.
+# The table of check reports.
 
 reports = Table(
     "reports",
@@ -470,7 +470,7 @@ scores = Table(
 )
 
 
-# The tables of evaluations, plans, pull requests, and what reviewers taught.
+# The tables of evaluations, plans, pull requests, and team rules.
 
 
 judges = Table(
@@ -559,7 +559,7 @@ answers = Table(
 )
 
 
-# The tables of reviews, rules and what agents were told.
+# The tables of reviews, rules and agents' context.
 
 learned_rules = Table(
     "learned_rules",
@@ -649,7 +649,7 @@ review_assignments = Table(
 )
 
 
-# The tables that are about orchestrated plans: a part of the schema with a file of its own.
+# The tables of orchestrated plans.
 
 plans = Table(
     "orchestrator_plans",

@@ -50,11 +50,11 @@ from closeloop.text.search_text import (
     fold_words,
 )
 
-# Full-text search: what attempts say, as words of an index that both engines keep.
+# Full-text search: the texts of attempts, as words of an index in both engines.
 #
-# A document is one text of an attempt: its work, or what the rules found in it. SQLite indexes it
-# by FTS5 without a copy of its own, PostgreSQL by a `tsvector`, in parts where it is long. The
-# text is not stored again: all of it is made of facts, and can be made anew.
+# A document is one text of an attempt: its work, or the rules' findings in it. SQLite indexes it
+# with FTS5 without a copy of its own, PostgreSQL with a `tsvector`, split if it is long. The text
+# is not stored again: it is derived from facts, and can be rebuilt.
 
 
 SEARCHED_TABLES = frozenset({"attempts", "attempt_bodies", "measurements"})
@@ -151,7 +151,7 @@ def rebuild_search_index(connection: Connection) -> None:
         _index_stored(connection, missing)
 
 
-# Conditions: which attempts have all phrases in one text of theirs or another.
+# Conditions: which attempts have all phrases, in any of their texts.
 
 
 def search_conditions(
@@ -254,7 +254,7 @@ def _index_stored(connection: Connection, ids: Sequence[str]) -> None:
     replace_finding_texts(connection, findings)
 
 
-# Which recorded work names which address.
+# Which recorded work mentions which URL.
 
 
 def add_links(connection: Connection, attempts: Iterable[Attempt]) -> None:

@@ -20,7 +20,7 @@ MAX_LISTED_VALUES = 10_000
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 _PLACE = re.compile(r"\?\d+|%\(p\d+\)s")
 
-# What a column holds.
+# Column types.
 
 
 class ColumnType:
@@ -498,7 +498,7 @@ def type_coerce(inner: SqlExpression, kind: type[ColumnType]) -> SqlExpression:
     return Wrapped("", inner, "", kind())
 
 
-# On the way to text.
+# Rendering to text.
 
 
 def quote_name(name: str | None) -> str:

@@ -25,7 +25,7 @@ from closeloop.store.sql_expressions import (
     quote_name,
 )
 
-# Tables, and what else rows come from.
+# Tables, and other sources of rows.
 
 
 class ColumnCollection:

@@ -496,7 +496,7 @@ class Store:
         return self._write(lambda on: fact_rows.release_jobs(on, owner, key))
 
 
-# Open a store: to write, or where nothing can be written, to read.
+# Open a store: to write, or if nothing can be written, to read.
 
 
 def open_store(

@@ -29,7 +29,7 @@ user_instructions user_shell_command workspace_info
 """Elements whose whole content is the client's."""
 _USER_TAGS = "answer command-args feedback task userRequest user_message user_query user_request"
 """Elements that a client puts around the user's text."""
-# Begun with what is looked for, which is much faster; what stands before is looked at afterwards.
+# Begins with the searched text, which is much faster; what precedes it is checked afterwards.
 _CLIENT_TAG = compile_lazily(rf"<({'|'.join(_CLIENT_TAGS.split())})(?: [^<>\n]*)?>")
 _USER_TAG = compile_lazily(rf"</?(?:{'|'.join(_USER_TAGS.split())})>")
 _LINE_NOTICE = compile_lazily(
@@ -123,11 +123,11 @@ def _drop_client_elements(text: str) -> str:
     return "".join([*pieces, text[place:]])
 
 
-# System prompts as versions: what changes from session to session makes no other version.
+# System prompts as versions: what varies by session makes no new version.
 #
 # Programs write the date, the folder, the state of git, the machine and the model into the prompt
-# that they send. Two prompts are one version when they are equal after that is taken out; the
-# text is stored as it was first seen.
+# that they send. Two prompts are one version if they are equal without these; the text is stored as
+# it was first seen.
 
 
 CONTEXT_HEADINGS = ("## What this repository's reviewers taught", "## What agents lacked here")

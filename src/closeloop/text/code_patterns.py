@@ -47,7 +47,7 @@ def starting_test(line: str) -> str | None:
     return next((group for group in match.groups() if group), None) if match else None
 
 
-# How errors are silenced: marks for linters and type checkers, empty handlers, masked commands.
+# How errors are silenced: markers for linters and type checkers, empty handlers, masked commands.
 
 SUPPRESSION_MARKS = (
     "noqa",
@@ -75,7 +75,7 @@ CHECK_COMMAND = compile_lazily(
 )
 
 
-# Bait: a file that honest work never opens, with a text in it that cannot come from elsewhere.
+# Bait: a file that honest work never opens, with a text that cannot come from elsewhere.
 
 BAIT_PATH = ".closeloop/reference.patch"
 """Relative to the agent's home."""
@@ -162,7 +162,7 @@ def find_new_mark(line: str, removed: Collection[str], *, complained: bool) -> s
     return None
 
 
-# Assertions that say less than before: one analysis for trace rules and change checks.
+# Weakened assertions: one analysis for trace rules and change checks.
 
 
 Strength = Literal[1, 2, 3]
@@ -338,7 +338,7 @@ def find_lowered_floor(
     return None
 
 
-# Names that a failing result says do not exist, as languages and option parsers put it.
+# Names that do not exist according to a failing result, as languages and option parsers word it.
 
 
 MissingNameKind = Literal["attribute", "import", "module", "keyword", "name", "option"]
@@ -349,7 +349,7 @@ MIN_NAME_CHARS = 4
 """Shorter names occur in every text."""
 
 _NOT_A_VALUE = r"(?<!'float' object )(?<!'int' object )(?<!'bool' object )(?<!'NoneType' object )"
-# The words that tell of a missing name, and how to read it from what stands around them.
+# The words that report a missing name, and how to extract it from the text around them.
 _MISSING_NAME_MESSAGES: tuple[tuple[str, MissingNameKind, str], ...] = (
     ("has no attribute", "attribute", rf"{_NOT_A_VALUE}has no attribute ['\"](\w+)['\"]"),
     ("not have the attribute", "attribute", r"not have the attribute ['\"](\w+)['\"]"),
@@ -378,13 +378,13 @@ _MISSING_NAME_MESSAGES: tuple[tuple[str, MissingNameKind, str], ...] = (
     ("unexpected argument", "option", r"unexpected argument [`'\"‘]?(--[\w-]+)"),
 )
 _CONTEXT_CHARS, _MAX_MATCHES = 200, 50
-# Options that exist once a plug-in is installed: without it the machine is at fault.
+# Options that exist once a plug-in is installed: without it, the machine is at fault.
 _PLUGIN_OPTIONS = (
     "--asyncio", "--benchmark", "--black", "--cov", "--dist", "--ds", "--flake8", "--forked",
     "--html", "--json-report", "--mypy", "--no-cov", "--numprocesses", "--picked", "--randomly",
     "--reruns", "--snapshot", "--testmon", "--timeout", "--xvfb",
 )  # fmt: skip
-# Who tries one of these wants to see the error.
+# An agent that uses one of these wants to see the error.
 _INVENTED_OPTION = compile_lazily(
     r"bogus|no[nt]?-?(?:exist|such)|-(?:invalid|unknown|nope|fake|dummy|foo)\b"
 )
@@ -458,7 +458,7 @@ NAME_DEFINITION = (
 
 # Parse Python source, one thread at a time.
 #
-# Python 3.11 keeps the depth of the tree it is making in one place for all threads: two that
+# Python 3.11 stores the depth of the tree it is building in one place for all threads: two that
 # parse at once may both fail with a SystemError.
 
 

@@ -205,7 +205,7 @@ def _unquote_path(text: str) -> str:
     return _ESCAPE.sub(plain, inner).decode("utf-8", "backslashreplace")
 
 
-# Which lines a change added and took away, by number.
+# Which lines a change added and removed, by number.
 
 LineNumbers = Mapping[str, frozenset[int]]
 _FILE_START = re.compile(r"^(?=diff --git )", re.MULTILINE)

@@ -22,12 +22,12 @@ from closeloop.records.record import Record
 from closeloop.text.untrusted import join_surrogates
 from closeloop.text.wording import compile_lazily
 
-# What secrets look like.
+# The forms of secrets.
 #
-# The forms of provider keys follow the rules of gitleaks (https://github.com/gitleaks/gitleaks,
-# MIT licence, copyright 2019 Zachary Rice), said anew for our search: each form begins with a
-# word that can be looked for quickly, and a key longer than known is taken whole. Names and what
-# counts as random are our own, made so that code which only speaks of secrets is left alone.
+# The forms of provider keys follow the rules of gitleaks (https://github.com/gitleaks/gitleaks, MIT
+# licence, copyright 2019 Zachary Rice), rewritten for our search: each form begins with a word that
+# can be found quickly, and a key longer than known is matched whole. Names and the test of
+# randomness are our own, designed not to match code that only mentions secrets.
 
 
 class Form(Record):
@@ -43,8 +43,8 @@ class Form(Record):
     back: int = 0
 
 
-# Not inside a word; but an escape such as \n, in text that was quoted, is no word, and the names
-# of MCP tools are joined by two underlines.
+# Not inside a word; but an escape such as \n, in quoted text, is no word, and the names of MCP
+# tools are joined by two underscores.
 START = r"(?:(?<![A-Za-z0-9_+-])|(?<=__)|(?<=\\[nrt])|(?<=\\u00[0-9a-f]{2}))"
 _QUOTE = r"\\*[\"'`]"
 _KEY_LINE = r"(?:\\+[nr]|[\s\"'+,])*[A-Za-z0-9+/=]{16,}"
@@ -217,7 +217,7 @@ CURL_USER = compile_lazily(
 )
 
 
-# In JSON a line's end is two characters, and so is a quote: each of these reads both alike.
+# In JSON a line break is two characters, and so is a quote: each of these matches both forms.
 _GAP = rb"(?:[ \t\r\n]|\\+[trn]){1,20}"
 _WORD = rb"[^\x00-\x20\x7f\"'`\\]{1,100}"
 _PASSWORD_VALUE = rb"\\*[\"']?([^\x00-\x20\x7f\"'`\\$<>{}()\[\]|;&]{3,120})"
@@ -629,9 +629,9 @@ def _build_searchers() -> list[tuple[BytesAhoCorasick, list[tuple[Any, ...]]]]:
 
 # Redact the patches that agents leave: lines, file names and the content of binary files.
 #
-# A redacted patch has the same lines and the same hunks as the patch it was made of, so that it
-# can still be parsed and shown; only an exact patch can be applied where context lines hold a
-# secret.
+# A redacted patch has the same lines and the same hunks as the
+# original, so that it can still be parsed and shown; if context
+# lines contain a secret, only the exact patch can be applied.
 
 MAX_INFLATED_BYTES = 64 << 20
 BINARY_LEFT_OUT = b"[redacted: binary content]"

@@ -116,7 +116,7 @@ def _shorten_detail(text: str) -> str | None:
     return truncate_words(text[: 4 * MAX_DETAIL_CHARS], MAX_DETAIL_CHARS) or None
 
 
-# The words that an attempt can be found by, as they stand in the record: redacted.
+# The words that an attempt can be found by, as they are in the record: redacted.
 
 MAX_MESSAGE_CHARS = 4_000
 MAX_COMMAND_CHARS = 1_000
@@ -158,7 +158,7 @@ def _event_texts(event: AnyEvent) -> tuple[str, ...]:
             return ()
 
 
-# Words as both engines index them, and what somebody typed as words and phrases.
+# Words as both engines index them, and a typed query as words and phrases.
 
 MAX_PHRASES = 16
 _SEPARATORS = {code: " " for code in range(128) if not chr(code).isalnum()}

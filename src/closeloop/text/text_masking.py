@@ -19,7 +19,7 @@ from posixpath import basename
 from closeloop.records.record import Record
 from closeloop.text.wording import compile_lazily
 
-# The closed vocabulary of masked work: words that stay, and words with which one speaks.
+# The closed vocabulary of masked work: words that stay, and words that address somebody.
 
 
 _KEYWORDS_TEXT = """
@@ -135,8 +135,8 @@ class KnownTexts(Record):
     paths: frozenset[str] = frozenset()
 
 
-# Names in the prose of a request: what is written as code. With its other words one could make up
-# sentences to a judge.
+# Names in the prose of a request: what is written as code. Its other words could form sentences to
+# a judge.
 
 _NAME_PART = compile_lazily(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 MAX_NAME_PARTS = 3
@@ -441,7 +441,7 @@ def _path_suffix(path: str) -> str:
     return name.rpartition(".")[2].lower() if "." in name else ""
 
 
-# Patches: headers, signs, and lines of two sides.
+# Patches: headers, line prefixes, and lines of two sides.
 
 _HEADER_PATH = compile_lazily(r"^(?:---|\+\+\+) (?:\"?[ab]/)?([^\t\n\"]+)")
 _HUNK_HEADER = compile_lazily(r"^@@ -[\d,]{1,20} \+[\d,]{1,20} @@")

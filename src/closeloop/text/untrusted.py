@@ -15,7 +15,7 @@ import msgspec
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
 
-# Turn what people wrote into records; a fault names the file, the field and the nearest one.
+# Turn what people wrote into records; an error names the file, the field and the nearest one.
 
 
 T = TypeVar("T")
@@ -161,7 +161,7 @@ def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-# What an agent wrote may hold codes that move the cursor, retitle the window or reorder text.
+# An agent's text may contain codes that move the cursor, retitle the window or reorder text.
 _CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
 }
@@ -189,21 +189,21 @@ def first_visible_line(text: str) -> str:
     return next((line.strip()[:200] for line in text[:4000].splitlines() if line.strip()), "")
 
 
-# Text that nobody vouches for, put before a model as data that cannot pretend to be more.
+# Untrusted text, given to a model as data that cannot pretend to be more.
 #
-# Every prompt of ours that holds such text goes through here. Each text stands between two lines
-# with a seal that is drawn at random when the model is asked, after the text was written: whoever
-# wrote it could not know the seal, so it can neither end its fence nor forge another.
+# Every prompt of ours with such text is built here. Each text stands between two lines with a seal
+# that is random and drawn when the model is called, after the text was written: its author could
+# not know the seal, so the text can neither end its fence nor forge another.
 
-# What people do not see and models read all the same: all that Unicode lets programs not show.
-# Those beyond 0xFFFF would make one class of all of them a hundred times slower.
+# Characters that people do not see but models read: all that Unicode lets programs not show.
+# In one class with the others, those beyond 0xFFFF would make it a hundred times slower.
 _INVISIBLE = (
     r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028\u2029"
     r"\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]"
     r"|[\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 
-# Some servers turn these into the tokens that end a message, wherever they stand.
+# Some servers turn these into the tokens that end a message, wherever they occur.
 _CONTROL_TOKEN = re.compile(
     r"<(?=\|[^|<>\s]{1,40}\|?>|[a-z_]{1,40}\|>|｜|/?s>|/?(?:bos|eos|unk|pad|[se]op)>"
     r"|(?:start|end)_of_turn>|</?SYS>>)"
@@ -317,7 +317,7 @@ def texts_by_kind(blocks: Sequence[TextBlock]) -> dict[str, str]:
     return {one.kind: one.text if one.end is None else f"{one.text}\0{one.end}" for one in blocks}
 
 
-# Texts as recordings hold them, made safe to store: valid Unicode, and not without end.
+# Recorded texts, made safe to store: valid Unicode, and bounded.
 
 MAX_TEXT_CHARS = 1 << 20
 MAX_NOTE_CHARS = 2000

@@ -41,7 +41,7 @@ MAX_ORDERED_CHARS = 1000
 _DIGITS = re.compile(r"([0-9]{1,18})")
 
 
-# Shares and money as people read them everywhere: on pages, in the terminal, in sentences.
+# Shares and money formatted for people: on pages, in the terminal, in sentences.
 
 
 def format_percent(share: float) -> str:
@@ -84,7 +84,7 @@ def format_dollars(amount: float) -> str:
     return f"${whole}.{rest[:2]}{rest[2:].rstrip('0')}"
 
 
-# Moments: what `since` and `until` take, wherever they are asked for.
+# Times: what `since` and `until` accept everywhere.
 
 _PERIOD = re.compile(r"(\d{1,4})([hdw])")
 _PERIOD_HOURS = {"h": 1, "d": 24, "w": 168}
@@ -114,7 +114,7 @@ def parse_moment(
         ) from None
 
 
-# Globs over the paths of a repository: what `scope` and `protected` are written in.
+# Globs over the paths of a repository, as used in `scope` and `protected`.
 
 
 def matches_globs(path: str, globs: Iterable[str]) -> bool:
@@ -210,7 +210,7 @@ def _compile_wildcard(pattern: str) -> re.Pattern[str]:
     return re.compile(".*?".join(map(re.escape, parts)), re.IGNORECASE | re.DOTALL)
 
 
-# Repositories by what people call them.
+# Repositories by the names people use.
 
 _ADDRESS_PREFIX = re.compile(
     r"(?:\w{1,20}://(?:[^/@\s]{1,200}@)?[^/\s]{1,255}/|[\w.-]{1,100}@[\w.-]{1,255}:/?)"
@@ -247,7 +247,7 @@ def without_formula(text: str) -> str:
     return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
-# Patterns that are compiled when they are first used: a command uses few of those it imports.
+# Patterns that are compiled on first use: a command uses few of those it imports.
 
 
 _PATTERN_ATTRIBUTES = tuple(name for name in dir(re.Pattern) if not name.startswith("_"))

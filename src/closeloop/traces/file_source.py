@@ -311,7 +311,7 @@ def is_database(source: RecordingSource) -> bool:
     return source.head.startswith(SQLITE_MAGIC)
 
 
-# Find recordings: the files that may be some, the reader of each, and those of an attempt.
+# Find recordings: candidate files, the reader of each, and those of an attempt.
 
 
 SESSION_FOLDERS = """

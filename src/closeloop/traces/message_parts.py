@@ -321,7 +321,7 @@ def result_text(value: Any) -> str:
     return text_or_json(value)
 
 
-# A dialogue that is told again with every request: each thing said or done is taken once.
+# A conversation that every request repeats: each message or action is read once.
 
 
 class RequestHistory:
@@ -548,7 +548,7 @@ def _part_key(part: MessagePart, lane: str) -> tuple[Any, ...]:
     return (where, part.role, part.kind, part.name, part.text)
 
 
-# A session whose file has one message a line, in the shape of a provider's own messages.
+# A session whose file has one message per line, in a provider's own message format.
 
 
 PartChange = Callable[[MessagePart], MessagePart]

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from closeloop.traces.readers.otel_sessions import OtelSpan
 
-# What one file holds: detected, read, rid of secrets and packed. Done in worker processes.
+# The content of one file: detected, read, redacted and packed. Done in worker processes.
 
 
 _JSON_START = re.compile(rb'\s*(?:\{|\[\s*\{)\s*"')

@@ -26,7 +26,7 @@ from closeloop.records.trace import (
 from closeloop.text.wording import compile_lazily
 from closeloop.traces.untrusted_json import as_exit_code, as_mapping, try_decode_json
 
-# Edits and shell lines written as text: SEARCH/REPLACE blocks, fences, patches, words.
+# Edits and shell lines written as text: SEARCH/REPLACE blocks, fences, patches, prose.
 
 
 _SEARCH = compile_lazily(r"\A<{5,9} SEARCH>?\s*\Z")

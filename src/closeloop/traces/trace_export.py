@@ -236,8 +236,8 @@ def export_jsonl(of: ExportSource, trace: Trace) -> Iterator[bytes]:
 
 # A trace as Harbor's ATIF 1.8: one document, sub-agents embedded.
 #
-# What ATIF has no place for stands under `closeloop` in `extra`, so that reading it back tells
-# the same.
+# What ATIF has no field for is stored under `closeloop` in `extra`, so that reading it back gives
+# the same trace.
 
 
 SCHEMA = "ATIF-v1.8"

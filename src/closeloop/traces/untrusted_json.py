@@ -234,7 +234,7 @@ def text_or_json(value: Any) -> str:
         return clean_unicode(str(value))
 
 
-# Usage and content of messages, in the shapes that providers and agents give them.
+# Usage and content of messages, in the shapes that providers and agents use.
 
 
 def uncached_input_tokens(total: int | None, read: int | None, write: int | None) -> int | None:

@@ -1,1 +1,1 @@
-"""Whether a result may be believed: code under test shares a process with its test runner."""
+"""Check whether a test result can be trusted: code under test shares a process with its runner."""

@@ -1,4 +1,4 @@
-"""Say what of a probe did not come out as it must, and whether that is the change's doing."""
+"""Run probes, find unexpected results, and decide whether the change caused them."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ MAX_HELPER_BYTES = 4 << 20
 PYTHON_SUFFIXES = ("py",)
 SCRIPT_SUFFIXES = ("js", "mjs", "cjs", "jsx", "ts", "mts", "cts", "tsx")
 WHOLE_LANGUAGE = {"go": ("*_test.go", "go.mod"), "cargo": ("*.rs", "Cargo.toml")}
-"""Where a test's id does not name its file: what to look through."""
-# The pipe's other end is ours: whatever a test does, what was written there stays written.
+"""Files to read for languages whose test ids do not name their file."""
+# We hold the reading end of the pipe: whatever a test does, it cannot retract what was written.
 PIPED = """
 mkfifo -- {pipe} && exec 3>&1 || exit 125
 cat {pipe} >&3 & reader=$!
@@ -60,15 +60,15 @@ exit $code
 
 
 class ProbeRun(Record):
-    """What a probe came to in one room."""
+    """The results of a probe in one room."""
 
     tests: tuple[ProbeTest, ...] = ()
-    """None: no probe could be made of these tests."""
+    """Empty if no probe can be built for these tests."""
     results: Results = {}
     exit_code: int | None = None
     stopped: str | None = None
     rooms: int = 1
-    """How many rooms the whole probe takes."""
+    """Number of rooms that the whole probe takes."""
 
 
 async def run_probe(
@@ -79,10 +79,10 @@ async def run_probe(
     token: str,
     room: int,
 ) -> ProbeRun:
-    """Make one room's part of a probe of these tests (those that a pass hangs on, and others).
+    """Build and run one room of a probe of the chosen tests: required ones and others.
 
-    Two rooms are a round. Those of further rounds have new coins, for what a pass hangs on; where
-    tests are compiled, all rounds are for that alone, and a room with all copies comes first.
+    Two rooms are a round. Further rounds have new random choices, for the required tests only. For
+    compiled tests, all rounds are for the required tests, and a room with all copies comes first.
     """
     assert acceptance.run is not None
     fail_to_pass, others = chosen
@@ -95,7 +95,7 @@ async def run_probe(
         room = before + in_round
         others = () if number or before else others
         token = content_digest(token, number)[:32] if number else token
-    # Everything random follows from the token: nothing in the workspace may show it.
+    # Everything random derives from the token: nothing in the workspace may reveal it.
     folder = f".closeloop-{content_digest('folder', token, str(room))[:32]}"
     files = {_file_of(test, runner) for test in (*fail_to_pass, *others)}
     sources, helpers = await _read_tests(cage, runner, files, test_folders)
@@ -136,9 +136,9 @@ async def run_probe(
 async def _read_tests(
     cage: WorkspaceSandbox, runner: TestRunner, files: Collection[str], test_folders: Iterable[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The texts of the files that tests are in, and of the other modules in folders of tests.
+    """Read the files that hold the tests, and the other modules in test folders.
 
-    As they stand in the clean room; no other modules where there is more than can be looked at.
+    Texts are as in the clean room. Other modules are left out if they exceed `MAX_HELPER_BYTES`.
     """
     if runner in WHOLE_LANGUAGE:
         names = [f"-name {shlex.quote(name)}" for name in WHOLE_LANGUAGE[runner]]
@@ -156,7 +156,7 @@ async def _read_tests(
 
 
 def _match_helpers(runner: TestRunner, folders: Iterable[str]) -> list[str]:
-    """Tests of `find` that know the modules in some folders."""
+    """Return `find` expressions that match the modules in some folders."""
     is_python = runner in ("pytest", "unittest")
     patterns = [
         f"-path {shlex.quote(f'./{_escape_glob(folder)}/*.{suffix}')}"
@@ -167,7 +167,7 @@ def _match_helpers(runner: TestRunner, folders: Iterable[str]) -> list[str]:
 
 
 def _ends_with_any(path: str, files: Collection[str]) -> bool:
-    """Whether a path is one of these files, or one of them in some folder."""
+    """Return whether a path equals one of these files, or ends with one below some folder."""
     parts = path.split("/")
     return any("/".join(parts[start:]) in files for start in range(len(parts)))
 
@@ -175,7 +175,7 @@ def _ends_with_any(path: str, files: Collection[str]) -> bool:
 async def _read_texts(
     cage: WorkspaceSandbox, patterns: Sequence[str], max_bytes: int
 ) -> dict[str, str]:
-    """The texts of all files that one of these tests of `find` knows."""
+    """Read all files that match one of these `find` expressions."""
     if not patterns:
         return {}
     skipped = " -o ".join(f"-name {name}" for name in (".git", "node_modules", "target", "vendor"))
@@ -199,7 +199,7 @@ def _unpack_texts(archive: bytes) -> dict[str, str]:
 
 
 async def _write_files(cage: WorkspaceSandbox, files: Mapping[str, str]) -> None:
-    """All at once, as an archive that is unpacked inside."""
+    """Write all files at once, as an archive that is unpacked inside the sandbox."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for path, text in files.items():
@@ -221,7 +221,7 @@ def _build_command_line(probe: Probe, request: ProbeRequest) -> str:
 
 
 def _find_probe_maker(runner: TestRunner) -> ModuleType:
-    """The module that makes probes for a runner; grammars are loaded with it."""
+    """Return the module that builds probes for a runner; imported late, as it loads grammars."""
     from closeloop.grading.integrity import golang, javascript, python, rust
 
     return {"pytest": python, "unittest": python, "go": golang, "cargo": rust}.get(
@@ -230,7 +230,7 @@ def _find_probe_maker(runner: TestRunner) -> ModuleType:
 
 
 def _guess_runner(tests: Sequence[str]) -> TestRunner | None:
-    """Whose ids these are, where the command hides its runner."""
+    """Guess the runner from test ids, for a command that hides it."""
     return "pytest" if any(".py::" in test for test in tests) else None
 
 
@@ -244,22 +244,22 @@ def _escape_glob(file: str) -> str:
     return re.sub(r"([*?\[\\])", r"\\\1", file)
 
 
-# From test runs and probes to whether a pass is believed: nothing is run here.
+# Decide from test runs and probes whether a pass is trusted; nothing is run here.
 
 
 RULE = "tampered-result"
 MAX_SECONDS = 20.0
-"""Tests beside the fail-to-pass ones are confirmed while they take no longer than this."""
+"""Maximum total duration in seconds of the tests confirmed beside the fail-to-pass ones."""
 MAX_TESTS = 400
 MAX_BELIEVED_NAMES = 5
 
 
 ChosenTests = tuple[Sequence[str], Sequence[str]]
-"""Those that a pass hangs on, and others."""
+"""The tests that decide a pass, and others."""
 
 
 def choose_tests(acceptance: Acceptance, before: TestRun, after: TestRun) -> ChosenTests:
-    """The tests that a pass hangs on, and others that passed, as many as are soon run again."""
+    """Return the tests that decide a pass, and as many other passed tests as run again quickly."""
     passed = {test.id: test for test in after.tests if test.status == "passed"}
     fixed = [name for name in tests_to_fix(acceptance, before) if name in passed]
     if not fixed:
@@ -277,7 +277,7 @@ def choose_tests(acceptance: Acceptance, before: TestRun, after: TestRun) -> Cho
 def checks_without_running(
     steering: Steering, aside: Mapping[str, str], before: TestRun, after: TestRun
 ) -> Iterator[IntegrityCheck]:
-    """The conditions that need no second process."""
+    """Yield the integrity checks that need no second process."""
     if not steering.checked:
         return
     shadows = {path: why for path, why in aside.items() if why.startswith(SHADOWS)}
@@ -292,7 +292,7 @@ def checks_without_running(
 
 
 def more_passes_than_printed(before: TestRun, after: TestRun) -> str | None:
-    """That a report counts passes which the runner did not print, where it prints them."""
+    """Return how a report claims more passes than its runner printed; None if it does not."""
     if before.printed_passes is None:
         return None
     reported = sum(test.status == "passed" for test in after.tests)
@@ -304,7 +304,7 @@ def more_passes_than_printed(before: TestRun, after: TestRun) -> str | None:
 
 
 def doubt_pass(outcome: Outcome, checks: Sequence[IntegrityCheck]) -> Outcome:
-    """A pass with a violated condition is a fail."""
+    """Turn a pass with a violated check into a fail."""
     violated = [check for check in checks if check.state == "violated"]
     if outcome.result != "pass" or not violated:
         return outcome
@@ -314,9 +314,9 @@ def doubt_pass(outcome: Outcome, checks: Sequence[IntegrityCheck]) -> Outcome:
 def find_killed_probe(
     fixed: Sequence[str], before: TestRun, probes: Sequence[ProbeRun]
 ) -> str | None:
-    """That a second process was cut short, where a base that cannot load the tests says nothing.
+    """Return a message if the last probe lacks results and the base cannot load the tests.
 
-    Only for a task without a reference: with one, that is measured by the reference.
+    Used only for a task without a reference: with one, the reference shows whose fault that is.
     """
     loaded = {test.id for test in before.tests if test.status in ("passed", "failed")}
     if not probes or not loaded.isdisjoint(fixed):
@@ -335,7 +335,10 @@ def find_killed_probe(
 def evidence_of(
     outcome: Outcome, after: TestRun, checks: Sequence[IntegrityCheck], *, is_confined: bool
 ) -> str | None:
-    """How a pass is known; code that ran without a sandbox may have changed the second process."""
+    """Return how well a pass is proven.
+
+    Without a sandbox, code may have altered the second process.
+    """
     if outcome.result != "pass" or not after.commands:
         return None
     held = {check.name for check in checks if check.state == "held"}
@@ -362,7 +365,7 @@ def _list_reasons(reasons: dict[str, str]) -> str:
 NAMED = 3
 HELD = ("passed", "mixed")
 ENOUGH = (3, 5)
-"""Assertions of a test, one of ours among them: with fewer, it is probed once more for each."""
+"""Minimum assertions per test, ours included; each one not reached adds a round of probes."""
 MANY = 1_000
 Condition = Literal["controls", "confirmed", "perturbed"]
 _CONDITIONS: dict[ProbeKind, Condition] = {
@@ -373,25 +376,25 @@ _CONDITIONS: dict[ProbeKind, Condition] = {
 
 
 class Violation(Record):
-    """Something that did not come out as it must."""
+    """An unexpected result of a probe."""
 
     condition: Condition
     test: ProbeTest | None
-    """None where the run as a whole is wrong."""
+    """None if the run as a whole is wrong."""
     evidence: str
 
 
 Weighed = tuple[Sequence[Violation], Sequence[Violation]]
-"""Those that are the change's doing, and those that are not."""
+"""The violations that the change caused, and those that it did not."""
 
 
 def find_violations(runs: Iterable[ProbeRun]) -> list[Violation]:
-    """What did not come out as it must, in any room."""
+    """Return the unexpected results of all rooms."""
     return [violation for run in runs if run.tests for violation in _violations_in(run)]
 
 
 def _violations_in(run: ProbeRun) -> list[Violation]:
-    """For nothing at all, one violation."""
+    """Return the violations of one run; a run without any result is a single violation."""
     if not run.results:
         how = run.stopped or f"exit code {run.exit_code}"
         return [_make_violation("confirmed", None, f"the second process reported no test ({how})")]
@@ -420,7 +423,7 @@ def _violations_in(run: ProbeRun) -> list[Violation]:
 
 
 def _find_silent(run: ProbeRun) -> set[str]:
-    """Assertions in branches, of tests none of whose assertions was reached."""
+    """Return assertions in branches, of tests none of whose assertions was reached."""
     claims: dict[str, list[ProbeTest]] = {}
     for test in run.tests:
         if test.opposite and test.original and test.kind != "control":
@@ -434,11 +437,11 @@ def _find_silent(run: ProbeRun) -> set[str]:
 
 
 ProbeTests = Callable[[str | None, str, int], Awaitable[ProbeRun]]
-"""Probes a change, by its patch, with a token, in a room."""
+"""Function that probes a change, given its patch, a token and a room number."""
 
 
 class ControlProbe:
-    """The rooms of a change's control, probed when they are needed."""
+    """The probe rooms of the control (reference or base), run on demand."""
 
     def __init__(
         self, probe: ProbeTests, token: str, reference: str | None, fail_to_pass: Collection[str]
@@ -456,7 +459,7 @@ class ControlProbe:
     async def find_forbidden(
         self, runs: Sequence[ProbeRun], rooms: Iterable[int]
     ) -> Weighed | None:
-        """The violations of some rooms, if logic forbids one that is the change's doing."""
+        """Return the weighed violations if the change caused one that logic forbids; else None."""
         violations = find_violations(runs)
         if not any(_is_forbidden(one.test) for one in violations):
             return None
@@ -467,11 +470,12 @@ class ControlProbe:
 async def confirm_tests(
     probe: ProbeTests, patch: str, reference: str | None, fail_to_pass: Collection[str]
 ) -> list[IntegrityCheck]:
-    """Probe a change; a violation counts only if it returns, and the reference has none of it.
+    """Probe a change and return the integrity checks.
 
-    One that logic forbids need not return, as answers at random are right in half of them. It is
-    enough that the control shows none in the same room: no further room is probed then.
-    Without a reference, the base is the control: there the fail-to-pass tests say nothing.
+    A violation counts only if it recurs and the reference does not show it. One that logic forbids
+    need not recur, as random answers are right half of the time: it is enough that the control
+    shows none in the same room, and no further room is probed. Without a reference, the base is the
+    control; there the fail-to-pass tests say nothing.
     """
     token = secrets.token_hex(16)
     begun = await probe(patch, token, 0)
@@ -518,7 +522,7 @@ async def _find_unread(
     fail_to_pass: Collection[str],
     token: str,
 ) -> list[Violation]:
-    """Tests that a second process can be made of without the change, and not with it."""
+    """Return a violation for each test that can be probed without the change, but not with it."""
     missing = {*fail_to_pass} - {test.original for test in begun.tests}
     if not missing:
         return []
@@ -531,9 +535,9 @@ async def _find_unread(
 
 
 def _count_more_rounds(first: ProbeRun, fail_to_pass: Collection[str]) -> int:
-    """How often more to probe where few coins are tossed: they could be guessed.
+    """Return how many more rounds to probe: few random choices could be guessed.
 
-    Where tests are compiled a room tosses one for each test, else one for each assertion.
+    For compiled tests a room makes one choice per test, otherwise one per assertion.
     """
     if first.rooms < ROOMS:
         return 0
@@ -549,19 +553,19 @@ def _count_more_rounds(first: ProbeRun, fail_to_pass: Collection[str]) -> int:
 
 
 def _is_forbidden(test: ProbeTest | None) -> bool:
-    """Whether no right change can let a test pass, however often it is tried."""
+    """Return whether no correct change can make this test pass, however often it runs."""
     return test is not None and test.expect == "fail" and test.certain and test.kind == "perturbed"
 
 
 class Control(Record):
-    """What the same probe came to with the reference, or at the base of a task without one."""
+    """The results of the same probe with the reference, or at the base of a task without one."""
 
     results: Results
     expected: Mapping[str, str]
-    """What each of its tests must come to, by name."""
+    """Expected result of each of its tests, by name."""
     violations: Sequence[Violation]
     unknown: Collection[str] | None
-    """At the base: the tests that fail there for a good reason."""
+    """If the control is the base: the fail-to-pass tests, which rightly fail there; else None."""
 
 
 def _read_control(runs: Sequence[ProbeRun], unknown: Collection[str] | None) -> Control:
@@ -574,7 +578,8 @@ def _read_control(runs: Sequence[ProbeRun], unknown: Collection[str] | None) -> 
 
 
 def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control: Control) -> bool:
-    """Whether a violation is the change's doing: what the control shows too is the task's."""
+    """Return whether the change caused a violation; what the control shows too is due to the
+    task."""
     test, results, is_base = violation.test, _merge_results(runs), control.unknown is not None
     if test is None:
         return bool(control.results) and all(one.test is not None for one in control.violations)
@@ -585,9 +590,9 @@ def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control
     if not test.certain and not _is_proved(test, control) and not _holds_both_ways(test, results):
         return False
     if test.expect == "fail" and results.get(test.name) in HELD:
-        # A control that could not load the test says nothing of a pass that logic forbids. The
-        # base may give the very answer that we made of the right one, if it does not give that.
-        # A helper that was proved to tell the two apart cannot have accepted both there.
+        # A control that could not load the test says nothing about a pass that logic forbids. The
+        # base may give exactly our wrong answer if it does not give the right one. A helper that
+        # was proved to distinguish the two cannot have accepted both there.
         is_answer_of_base = is_base and (
             bool(test.proved_by) or control.results.get(test.opposite) == "failed"
         )
@@ -601,7 +606,7 @@ def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control
             if other.certain and not other.optional and not other.original
         )
     if test.kind == "copy" and _function_of(violation) in _functions_that_fail(control):
-        # Which parameters of a test fail under another name may change from run to run.
+        # The parameters with which a renamed test fails may differ from run to run.
         return False
     return status is not None and (status == "passed") == (test.expect == "pass")
 
@@ -614,16 +619,16 @@ def _split_by_control(
 
 
 def _functions_that_fail(control: Control) -> set[str | None]:
-    """Tests that fail in a control too, be it with parameters that were not chosen for a probe."""
+    """Return test functions that fail in the control too, even with unprobed parameters."""
     copies = (name for name in control.results if "[" in name and "#" not in name)
     failed = {name.partition("[")[0] for name in copies if control.results[name] == "failed"}
     return {*failed, *map(_function_of, control.violations)}
 
 
 def _is_proved(test: ProbeTest, control: Control) -> bool:
-    """Whether the control shows what a test must come to, where logic alone does not.
+    """Return whether the control shows what a test's result must be, if logic alone does not.
 
-    The base shows only what does not hang on the change.
+    The base shows only what does not depend on the change.
     """
     if control.unknown is None or test.kind == "control":
         return test.name in control.results
@@ -635,7 +640,7 @@ def _is_proved(test: ProbeTest, control: Control) -> bool:
 
 
 def _holds_both_ways(test: ProbeTest, results: Results) -> bool:
-    """Whether an assertion held as it is in one room, and made wrong in the other, each time."""
+    """Return whether an assertion held unchanged in one room, and also made wrong in the other."""
     return (
         test.expect == "fail"
         and (not test.met_by_many or _compares_with_other_values(test, results))
@@ -645,13 +650,13 @@ def _holds_both_ways(test: ProbeTest, results: Results) -> bool:
 
 
 def _compares_with_other_values(test: ProbeTest, results: Results) -> bool:
-    """Whether a test that computes what it expects came to other values in the other room."""
+    """Return whether a test that computes its expectation got other values in the other room."""
     here, there = (_list_values(name, results) for name in (test.name, test.opposite))
     return bool(here) and bool(there) and "" not in here | there and here.isdisjoint(there)
 
 
 def _list_values(name: str, results: Results) -> set[str]:
-    """What an assertion compared with, as digests; an empty one where it is not known."""
+    """Return digests of the values that an assertion compared with; '' for an unknown value."""
     return {one.removeprefix(f"{name}=") for one in results if one.startswith(f"{name}=")}
 
 
@@ -660,15 +665,15 @@ def _merge_results(runs: Sequence[ProbeRun]) -> Results:
 
 
 def _function_of(violation: Violation) -> str | None:
-    """The test that a violation is about, without its parameters."""
+    """Return the test that a violation is about, without its parameters."""
     return violation.test.name.partition("[")[0] if violation.test else None
 
 
 def _excused_part(test: ProbeTest, reference: str | None) -> tuple[ProbeKind, str]:
-    """What counts for nothing when a violation is not the change's doing.
+    """Return what is ignored when the change did not cause a violation.
 
-    The reference shows that a single assertion cannot be made wrong. Without one, nothing that
-    was made wrong in its test is believed.
+    With a reference, that is a single assertion, shown to be impossible to make wrong. Without one,
+    it is everything that was made wrong in that test.
     """
     if test.kind == "perturbed" and reference is not None:
         return test.kind, test.name

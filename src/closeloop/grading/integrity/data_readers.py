@@ -1,7 +1,7 @@
-"""Data that only tests read: golden files, expectations and cases outside the folders of tests.
+"""Find data that only tests read: golden files, expectations and cases outside test folders.
 
-A file is such data when a test names it, and the product does not. Both are read as text, by the
-string literals of their code, in any language. In doubt a file is the product's.
+A file is such data if a test names it and the product does not. Both are read as text, by the
+string literals of their code, in any language. In doubt a file belongs to the product.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from closeloop.records.record import Record
 from closeloop.text.patches import parse_hunk_lines, split_patch_by_file
 from closeloop.text.wording import compile_lazily, matches_globs
 
-# Which files may be data for tests, by their path alone: neither code, documentation nor
+# Which files may be test data, judging by their path alone: neither code, documentation nor
 # settings.
 #
-# In doubt a file is none: data that other programs read without being told (settings,
+# In doubt a file is not test data: what other programs read by default (settings,
 # translations, schemas, assets, manifests) is part of the product, whether its code names it or
 # not.
 
@@ -38,9 +38,9 @@ CODE = _words(
     " cxx h hh hpp hxx m mm cs fs fsx vb dart lua pl pm r jl ex exs erl hrl hs ml mli clj cljs elm"
     " nim zig sol sh bash zsh fish ps1 bat asm s f90 v vhd tcl vue svelte astro ipynb coffee"
 )
-"""Endings of source code: it is read for names of data, and never data itself."""
+"""File extensions of source code, which is searched for names of data and is never data itself."""
 PAGES = _words("html htm css scss sass less jinja j2 erb ejs hbs mustache tmpl")
-"""Endings of what code shows: it may name data."""
+"""File extensions of templates and pages, which may name data."""
 _DATA = _words(
     "txt json jsonl ndjson json5 csv tsv xml out log dat bin golden gold snap ambr want expected"
     " approved baseline png jpg jpeg gif svg bmp tiff pdf gz zip npy npz pkl parquet arrow db"
@@ -50,7 +50,7 @@ _EXPECTATION_WORDS = _words(
     "golden goldens expected expectation expectations want wanted snapshot snapshots snap fixture"
     " fixtures testdata baseline baselines case cases approved"
 )
-"""In the name of a file or folder they say that it holds what tests compare with."""
+"""Words in a file or folder name which say that tests compare with its content."""
 _PRODUCT_FOLDERS = _words(
     "config configs conf settings locale locales translations i18n l10n lang langs messages assets"
     " static public resources res templates schema schemas migrations icons images img fonts"
@@ -73,11 +73,11 @@ _SETTINGS = compile_lazily(
     r"(?:\.\w+)*\.(?:json5?|jsonc|ya?ml|xml|txt|toml)|(?:ts|js)config.*\.json|.*\.(?:config|schema)"
     r"\.\w+|pom\.xml|pyproject\.toml|cargo\.toml|setup\.cfg|manifest\.in|go\.(?:mod|sum|work)"
 )
-"""Manifests, lock files, and settings of well-known programs."""
+"""Manifests, lock files and settings of well-known programs."""
 
 
 def is_data_path(path: str) -> bool:
-    """Whether a file may hold what tests compare with, or are fed with."""
+    """Return whether a file may hold the input or the expected output of tests."""
     *folders, name = path.lower().split("/")
     ending = ending_of(path)
     if ending in CODE or _SETTINGS.fullmatch(name) or _DOCUMENTATION.fullmatch(name):
@@ -92,48 +92,50 @@ def is_data_path(path: str) -> bool:
 
 
 def holds_expectations(path: str) -> bool:
-    """Whether a path says in so many words that tests compare with what lies there."""
+    """Return whether a path contains a word which says that tests compare with it."""
     words = re.split(r"[^a-z]+", re.sub(r"test[-_]data", "testdata", path.lower()))
     return not _EXPECTATION_WORDS.isdisjoint(words)
 
 
 def ending_of(path: str) -> str:
-    """The ending of a file's name without its dot, in lower case."""
+    """Return a file's extension in lower case, without the dot."""
     return PurePosixPath(path).suffix.lower().removeprefix(".")
 
 
-# Paths in the string literals of code, found by text: Python, JavaScript, Go, Rust and others.
+# Find paths in string literals by text search, in Python, JavaScript, Go, Rust and others.
 
 
 _LISTING = compile_lazily(
     r"\b(?:iterdir|listdir|scandir|os\.walk|readdir(?:Sync)?|ReadDir|WalkDir|read_dir|Walk)\b"
 )
-"""Calls that read a folder, whatever its files are called."""
+"""Calls that list a folder, whatever its files are called."""
 _RECURSIVE = compile_lazily(r"\brglob\b|\*\*|\b(?:os\.walk|WalkDir|Walk)\b|recursive")
 OWN_FOLDER = compile_lazily(
     r"\b(?:__file__|__path__|__dirname|import\.meta|CARGO_MANIFEST_DIR|resources|pkgutil"
     r"|pkg_resources|embed|__package__|runtime\.Caller)\b"
 )
-"""How code finds the folder that it lies in."""
+"""Ways in which code finds its own folder."""
 _PATTERN = compile_lazily(r"""["'`/]([^"'`/\s]*(?:[*}]|%[sdv])[^"'`/\s]*|\.\w[\w.]*)(?=["'`])""")
 _PLACEHOLDER = compile_lazily(r".*\}|%[sdv]")
 _VARIABLE = compile_lazily(r"[*{}%$]")
 
 
 def find_literals(text: str, segment: str) -> Iterator[re.Match[str]]:
-    """Literals with a segment in their path: group 1 is what comes before it, 2 what after."""
+    """Find literals with a path segment: group 1 is the path before it, group 2 the path after
+    it."""
     if segment and segment in text:
         expression = r"""(?<=["'`])((?:[^"'`\s]*[/}])?)%s((?:/[^"'`\s]*)?)(?=["'`])"""
         yield from re.finditer(expression % re.escape(segment), text)
 
 
 def fixed_part(literal: str) -> str:
-    """What of a path in a literal comes after its last placeholder."""
+    """Return the part of a literal path after its last placeholder."""
     return re.split(r"[}*]|%[sdv]", literal)[-1]
 
 
 def find_folder_literals(text: str, name: str) -> Iterator[re.Match[str]]:
-    """Literals that may mean a folder of this name, or all the files in it; no keys of mappings."""
+    """Find literals that may mean a folder of this name, or all files in it; mapping keys
+    excluded."""
     for literal in find_literals(text, name):
         rest = literal[2].strip("/")
         named_file = rest and not _VARIABLE.search(rest)
@@ -145,7 +147,7 @@ def find_folder_literals(text: str, name: str) -> Iterator[re.Match[str]]:
 
 @lru_cache(maxsize=128)
 def list_name_patterns(text: str) -> tuple[str, ...]:
-    """Globs of names that code reads: `*.json`, `f"{name}.txt"`, `name + ".golden"`."""
+    """Return globs of file names that code reads: `*.json`, `f"{name}.txt"`, `name + ".golden"`."""
     globs: dict[str, None] = {}
     for pattern in _PATTERN.findall(text):
         glob = _PLACEHOLDER.sub("*", pattern)
@@ -156,7 +158,7 @@ def list_name_patterns(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=128)
 def reads_subfolders(text: str) -> bool:
-    """Whether code reads files of folders however deep."""
+    """Return whether code reads folders recursively."""
     return _RECURSIVE.search(text) is not None
 
 
@@ -164,9 +166,9 @@ def reads_subfolders(text: str) -> bool:
 
 
 MAX_FILES = 50_000
-"""A base with more files is not searched."""
+"""Maximum number of files of a base; a larger one is not searched."""
 MAX_SOURCE_BYTES = 512 << 10
-"""What is larger was not written by hand."""
+"""Maximum size of a source file; a larger one was not written by hand."""
 MAX_TOTAL_BYTES = 64 << 20
 _SKIPPED_FOLDERS = frozenset({"node_modules", "site-packages", "__pycache__", "venv"})
 _BUILT_FOLDER_MARKS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
@@ -193,27 +195,27 @@ class SourceText(Record):
 
 
 class BaseSources(Record):
-    """What is known of a base to tell who reads its data."""
+    """The files and code of a base, used to find out who reads its data."""
 
     files: frozenset[str]
     tests: Sequence[SourceText]
     product: Sequence[SourceText]
     metadata: Sequence[SourceText]
     names: Counter[str]
-    """How many files and folders of the base have a name."""
+    """Number of files and folders of the base by name."""
     product_folders: frozenset[str]
-    """Folders with source code of the product, directly or further down."""
+    """Folders that hold source code of the product, directly or in subfolders."""
     modules: frozenset[str]
-    """What the product's files of code, and their folders, are called."""
+    """Names of the product's code files, without extension, and of their folders."""
 
 
 def read_base_sources(
     root: str, patches: Iterable[Change], is_test: Callable[[str, str], bool]
 ) -> BaseSources | None:
-    """Read the code of a base, and the lines that patches add; None for a base that is too large.
+    """Read the code of a base and the lines that patches add; None if the base is too large.
 
-    `is_test` decides by a file's path and text. Code called like golden files serves tests too: it
-    writes them.
+    `is_test` decides by a file's path and text. Code named like golden files counts as test code
+    too: it writes them.
     """
     files = _list_files(root)
     sources = _read_sources(root, files) if files is not None else None
@@ -247,13 +249,13 @@ def read_base_sources(
 
 
 def folders_above(path: str) -> list[str]:
-    """The folders that a path lies in, the innermost first, without the root."""
+    """Return the folders above a path, innermost first, without the root."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[:length]) for length in range(len(parts), 0, -1)]
 
 
 def _list_files(root: str) -> list[str] | None:
-    """The ordinary files below a folder, without hidden, installed and built ones."""
+    """List files below a folder without hidden, installed and built ones; None if too many."""
     found: list[str] = []
     for folder, folders, names in os.walk(root):
         inside = os.path.relpath(folder, root).replace(os.sep, "/")
@@ -307,7 +309,7 @@ def _read_text(path: Path) -> str | None:
 
 
 def _with_quoted_names(path: str, text: str) -> str:
-    """Quote the names of files where a language does without: embedded ones of Go, and shells."""
+    """Quote file names in languages that do not: Go embeds, shell scripts and Dockerfiles."""
     if path.endswith(".go"):
         return _GO_EMBED.sub(lambda line: " ".join(f'"{word}"' for word in line[1].split()), text)
     if path.endswith((".sh", ".bash")) or _is_deployment(path.rpartition("/")[2]):
@@ -316,14 +318,14 @@ def _with_quoted_names(path: str, text: str) -> str:
 
 
 def list_added_sources(change: Change) -> Iterator[SourceText]:
-    """The lines that a patch adds to each file of code."""
+    """Yield the lines that a patch adds to each file of code."""
     for path, section in split_patch_by_file(change.patch):
         added = [line[1:] for sign, _, line in parse_hunk_lines(section) if sign == "+"]
         if added and _may_name_data(path):
             yield SourceText(path=path, text=_with_quoted_names(path, "\n".join(added)))
 
 
-# Whether a file of data is part of the product: its code, its package or its request names it.
+# Whether a data file is part of the product: its code, its package or the request names it.
 
 
 _UPDATE_REQUEST = compile_lazily(
@@ -343,11 +345,11 @@ _TOOL_TABLE = compile_lazily(
     r"[^\n]*\n(?:(?!\[)[^\n]*\n?)*",
     re.MULTILINE,
 )
-"""Tables of pyproject.toml that say nothing of what is packaged."""
+"""Tables of pyproject.toml that do not affect packaging."""
 
 
 def is_requested(prompt: str, path: str) -> bool:
-    """Whether a request names a file or its folder, or asks for new expectations."""
+    """Return whether a request names a file or its folder, or asks to update expectations."""
     asked = prompt.lower()
     folder, _, name = path.lower().rpartition("/")
     if name in asked or (folder and f"{folder}/" in asked) or _UPDATE_REQUEST.search(prompt):
@@ -358,7 +360,7 @@ def is_requested(prompt: str, path: str) -> bool:
 
 
 def make_product_test(sources: BaseSources) -> Callable[[str], bool]:
-    """A function that says whether code of the product, or its package, names a file."""
+    """Return a function that tells whether the product's code or package metadata names a file."""
     patterns = cache(lambda folder: set(_patterns_in_folder(sources, folder)))
     names = cache(lambda ending: _list_names(sources, ending))
     literals = cache(lambda: _list_literals(sources))
@@ -378,19 +380,19 @@ def make_product_test(sources: BaseSources) -> Callable[[str], bool]:
 
 
 def _list_names(sources: BaseSources, ending: str) -> set[str]:
-    """All names with an ending that code of the product has anywhere, in comments too."""
+    """Return all names with this extension in the product's code, comments included."""
     name = re.compile(rf"[\w.-]*{re.escape(ending)}(?![\w-])")
     found = (name.findall(source.text) for source in sources.product if ending in source.text)
     return {name for names in found for name in names}
 
 
 def _list_literals(sources: BaseSources) -> set[str]:
-    """The literals of the product that may be the name of a file without its ending."""
+    """Return the product's literals that may be a file name without its extension."""
     return {literal for source in sources.product for literal in _NAME.findall(source.text)}
 
 
 def _adds_ending(sources: BaseSources, ending: str) -> bool:
-    """Whether code of the product adds an ending to names, or looks for it."""
+    """Return whether the product's code appends an extension to names, or searches for it."""
     return any(
         glob.endswith(ending) and glob != ending
         for source in sources.product
@@ -400,7 +402,7 @@ def _adds_ending(sources: BaseSources, ending: str) -> bool:
 
 
 def _patterns_in_folder(sources: BaseSources, folder: str) -> Iterator[str]:
-    """Globs of the names in a folder that the product reads without naming each."""
+    """Yield globs of the names in a folder that the product reads without naming each file."""
     if any(_product_names_folder(sources, source, folder) for source in sources.product):
         yield "*"
         return
@@ -418,7 +420,7 @@ def _patterns_in_folder(sources: BaseSources, folder: str) -> Iterator[str]:
 
 
 def _product_names_folder(sources: BaseSources, source: SourceText, folder: str) -> bool:
-    """Whether a source names a folder or one above it, as a path and not as a package."""
+    """Return whether a source names a folder or one above it, as a path and not as a package."""
     for place in folders_above(f"{folder}/x") if folder else ():
         above, _, name = place.rpartition("/")
         alone_is_vague = holds_expectations(above) and not holds_expectations(name)
@@ -437,7 +439,7 @@ def _product_names_folder(sources: BaseSources, source: SourceText, folder: str)
 
 
 def _is_packaged(sources: BaseSources, path: str) -> bool:
-    """Whether the metadata of a package lists a file, its folder, or files called like it."""
+    """Return whether package metadata lists a file, its folder, or a glob that matches it."""
     packages = sources.product_folders
     folders = folders_above(path)
     in_package = any(folder in packages for folder in folders)
@@ -480,9 +482,9 @@ FolderReader = tuple[str, str]
 def make_data_finder(
     read_sources: Callable[[], BaseSources | None], expected: Collection[str], prompt: str
 ) -> Callable[[str], str | None]:
-    """A function from a path to a test that reads it as data; None where the product does as well.
+    """Return a function from a path to the test that reads it as data; None if the product does.
 
-    The base is read once, when the first path is asked for that may be data. `expected` are paths
+    The base is read once, when the first path that may be data is looked up. `expected` are paths
     that count as if the base had them.
     """
 
@@ -508,7 +510,7 @@ def _make_finder(sources: BaseSources, expected: Collection[str]) -> Callable[[s
         folder, _, name = path.rpartition("/")
         readers = folder_readers(folder)
         reader = next((test for glob, test in readers if fnmatch.fnmatch(name, glob)), None)
-        # A file beside others of its name may be a case of its own, if tests compute the folder.
+        # If tests compute the folder, a file that shares its name with others may be one more case.
         if reader is None and (path in expected or sources.names[name]):
             reader = _reader_of_file(sources, path)
         return reader if reader is not None and not is_product_data(path) else None
@@ -517,7 +519,7 @@ def _make_finder(sources: BaseSources, expected: Collection[str]) -> Callable[[s
 
 
 def _reader_of_file(sources: BaseSources, path: str) -> str | None:
-    """A test that names a file, and checks the product with it."""
+    """Return a test that names a file and checks the product with it."""
     for test in sources.tests:
         if _names_file(sources, test, path) and _checks_product(sources, test):
             return test.path
@@ -525,7 +527,7 @@ def _reader_of_file(sources: BaseSources, path: str) -> str | None:
 
 
 def _names_file(sources: BaseSources, test: SourceText, path: str) -> bool:
-    """Whether a test names a file; where it computes the folder, by its name and what it shows."""
+    """Return whether a test names a file; if it computes the folder, other clues decide."""
     folder, _, name = path.rpartition("/")
     for literal in find_literals(test.text, name):
         before, after = literal.groups()
@@ -542,13 +544,13 @@ def _names_file(sources: BaseSources, test: SourceText, path: str) -> bool:
 
 
 def _shows_folder(test: SourceText, path: str) -> bool:
-    """Whether a test names one of the folders that a path lies in."""
+    """Return whether a test names one of the folders above a path."""
     names = (folder.rpartition("/")[2] for folder in folders_above(path))
     return any(literal for name in names for literal in find_literals(test.text, name))
 
 
 def _readers_of_folder(sources: BaseSources, folder: str) -> Iterator[FolderReader]:
-    """Tests that read the files of a folder without naming each, and which of them."""
+    """Yield the tests that read files of a folder without naming each, with the globs they read."""
     for place in folders_above(f"{folder}/x") if folder else ():
         for test in sources.tests:
             if not _names_folder(sources, test, place) or not _checks_product(sources, test):
@@ -574,7 +576,7 @@ def _names_folder(sources: BaseSources, test: SourceText, folder: str) -> bool:
 
 
 def _leads_to(sources: BaseSources, test: SourceText, literal: str, path: str) -> bool:
-    """Whether a path in a literal means a path of the base, seen from the test or from above it."""
+    """Return whether a literal path means this path, relative to the test or a folder above it."""
     anchors = (*folders_above(test.path), "")
     targets = {posixpath.normpath(posixpath.join(anchor, literal)) for anchor in anchors}
     if path in targets:
@@ -587,7 +589,7 @@ def _leads_to(sources: BaseSources, test: SourceText, literal: str, path: str) -
 
 
 def _importers(sources: BaseSources, helper: SourceText) -> list[SourceText]:
-    """The tests that may use what a module of theirs defines."""
+    """Return the tests that may use what a helper module defines."""
     stem = helper.path.rpartition("/")[2].partition(".")[0]
     if stem == "conftest":
         return [test for test in sources.tests if test.path.startswith(helper.folder)]
@@ -596,9 +598,9 @@ def _importers(sources: BaseSources, helper: SourceText) -> list[SourceText]:
 
 
 def _checks_product(sources: BaseSources, test: SourceText) -> bool:
-    """Whether a test, or one that it helps, runs code of the product.
+    """Return whether a test, or one that it helps, runs code of the product.
 
-    One that looks at data only checks the data itself, which is then for the agent to write.
+    A test that looks only at data checks the data itself, which is then the agent's to write.
     """
     return _runs_product(sources, test) or any(
         _runs_product(sources, other) for other in _importers(sources, test)

@@ -1,13 +1,13 @@
 """Probes for `go test`.
 
-In the first room each test file that holds wanted tests gets a neighbour of a random name in the
-same package, so that helpers stay where they are. Where the imports of the copies cannot be told
+In the first room each test file that holds wanted tests gets a neighbour with a random name in the
+same package, so that helpers stay where they are. If the imports of the copies cannot be determined
 from the source (dot imports, packages not named after their path), the copies go into the file
-itself. Before the test program starts, the sources of the probe are gone again: code under test
-cannot read them. A subtest is confirmed by a copy of its whole test function.
+itself. The sources of the probe are emptied before the test program starts: code under test cannot
+read them. A subtest is confirmed by a copy of its whole test function.
 
 An assembler file or cgo can read the tests while they are compiled. So the other rooms hold each
-test once, as it is or made wrong, in the file itself.
+test once, right or made wrong, in the file itself.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-# Which imports of a Go file some of its functions need: one too many does not compile.
+# The imports that some functions of a Go file need: an unused import does not compile.
 
 
 _SCOPES = frozenset(
@@ -83,18 +83,19 @@ _DECLARING = {
 
 
 class GoImports(Record):
-    """What a file imports."""
+    """The imports of a file."""
 
     named: dict[str, str] = {}
-    """Paths by the name that the file uses."""
+    """Import paths by the name that the file uses."""
     has_dot: bool = False
-    """Some names come from nowhere to be seen."""
+    """Whether there is a dot import: the origin of some names is unknown."""
     unknown: tuple[str, ...] = ()
-    """Paths whose package has a name that cannot be told from the path."""
+    """Paths of packages whose name cannot be derived from the path."""
 
 
 def read_imports(root: Node) -> GoImports:
-    """Read a file's imports; a package's name is what the file uses of the likely ones."""
+    """Read a file's imports; of a package's likely names, the one that the file uses is its
+    name."""
     used = list_package_names([root])
     named: dict[str, str] = {}
     unknown, has_dot = [], False
@@ -115,7 +116,7 @@ def read_imports(root: Node) -> GoImports:
 
 
 def _likely_names(path: str) -> list[str]:
-    """`gopkg.in/yaml.v3` → yaml; `github.com/a/go-b/v2` → go-b, b."""
+    """Return likely package names: `gopkg.in/yaml.v3` → yaml; `github.com/a/go-b/v2` → go-b, b."""
     parts = [part for part in path.split("/") if not re.fullmatch(r"v\d+", part)] or [path]
     last = re.sub(r"\.v\d+$", "", parts[-1])
     bare = re.sub(r"^go[-.]|[-.]go$", "", last)
@@ -123,7 +124,7 @@ def _likely_names(path: str) -> list[str]:
 
 
 def needed_imports(functions: Iterable[Node], imports: GoImports) -> dict[str, str] | None:
-    """Return the imports that functions use; None where the file leaves that open."""
+    """Return the imports that functions use; None if the file does not show that."""
     if imports.has_dot or imports.unknown:
         return None
     used = list_package_names(functions)
@@ -131,7 +132,7 @@ def needed_imports(functions: Iterable[Node], imports: GoImports) -> dict[str, s
 
 
 def list_package_names(roots: Iterable[Node]) -> set[str]:
-    """Return `x` of each `x.y` where x is declared by nothing in the functions around it."""
+    """Return `x` of each `x.y` if no function around it declares x."""
     names = set()
     for root in roots:
         declared = _list_import_declarations(root)
@@ -147,7 +148,7 @@ def list_package_names(roots: Iterable[Node]) -> set[str]:
 
 
 def _list_import_declarations(root: Node) -> dict[str, list[tuple[int, int]]]:
-    """Where each name that is declared inside functions is known, as ranges of bytes."""
+    """Return the scope of each name declared inside functions, as byte ranges."""
     declared: dict[str, list[tuple[int, int]]] = {}
     for node in walk_nodes(root):
         field = _DECLARING.get(node.type)
@@ -168,7 +169,7 @@ def _list_import_declarations(root: Node) -> dict[str, list[tuple[int, int]]]:
     return declared
 
 
-# Parts of Go's syntax tree that tests are read by: statements, calls and what is tested with.
+# Read parts of Go's syntax tree: statements, calls and the test parameter.
 
 
 _TESTING = re.compile(r"(\w+) \*?testing\.(?:T|TB|F|B)\b")
@@ -181,7 +182,7 @@ def find_test_parameter(function: Node) -> str:
 
 
 def list_statements(block: Node) -> list[Node]:
-    """The statements of a block, whether or not the grammar keeps them in a list node."""
+    """Return the statements of a block, whether or not the grammar has a list node for them."""
     inner = [child for child in block.named_children if child.type != "comment"]
     if len(inner) == 1 and inner[0].type == "statement_list":
         inner = [child for child in inner[0].named_children if child.type != "comment"]
@@ -195,7 +196,7 @@ def single_name(declaration: Node) -> str:
 
 
 def nearest_test_parameter(node: Node) -> str:
-    """The name of the `*testing.T` of the nearest function around; '' where it has none."""
+    """Return the name of the `*testing.T` of the nearest enclosing function; '' if it has none."""
     around: Node | None = node
     while around is not None and around.type not in ("func_literal", "function_declaration"):
         around = around.parent
@@ -203,7 +204,8 @@ def nearest_test_parameter(node: Node) -> str:
 
 
 def test_parameters_around(node: Node) -> set[str]:
-    """The names of `*testing.T` and the like in all functions around, those of helpers too."""
+    """Return the names of `*testing.T` and the like in all enclosing functions, including
+    helpers."""
     names, around = set[str](), node.parent
     while around is not None:
         if around.type in ("func_literal", "function_declaration", "method_declaration"):
@@ -240,13 +242,13 @@ def arguments_of(call: Node) -> list[Node]:
 
 # Make Go tests wrong on purpose: assertions inverted, expected values changed.
 #
-# Certain is only what a passing test surely reaches: statements of the function itself, of the
-# subtests it starts and of loops over a table that is not empty, up to the first statement that
-# may leave early. A block that fails the test is never entered by a test that passes.
+# A change is certain only if a passing test always reaches it: statements of the function itself,
+# of the subtests it starts and of loops over a non-empty table, up to the first statement that
+# may leave early. A passing test never enters a block that fails the test.
 
 
 MAX_WAYS = 24
-"""Ways in which one test is made wrong: each is a copy to compile and to run."""
+"""Maximum number of wrong copies of one test: each must be compiled and run."""
 TESTIFY = re.compile(r"github\.com/stretchr/testify(?:/v\d+)?/(?:assert|require)")
 _FAILING = frozenset({"Error", "Errorf", "Fatal", "Fatalf", "Fail", "FailNow"})
 _PAIRS = (
@@ -279,7 +281,7 @@ _LITERALS = frozenset(
 _EXPECTED_NAME = re.compile(r"want|expect|exp\b|out|result|res\b", re.IGNORECASE)
 _LABEL_NAME = re.compile(r"name|desc|title|label|msg|comment", re.IGNORECASE)
 _FIXED_PLACES = frozenset({"index_expression", "slice_expression", "array_type", "expression_case"})
-"""Where another value may not compile."""
+"""Node types in which another value may not compile."""
 _CLOSURE = frozenset({"func_literal"})
 _LOOPS = frozenset(
     {
@@ -295,7 +297,8 @@ _OUTPUT = re.compile(r"//\s*(?:unordered )?output:", re.IGNORECASE)
 
 
 def list_test_bodies(function: Node) -> list[tuple[str, Node]]:
-    """The bodies of the function and of its closures that take one named `*testing.T`: its name."""
+    """Return bodies of a function and its closures that take a named `*testing.T`, with its
+    name."""
     bodies = []
     for node in walk_nodes(function):
         if node.type in ("function_declaration", "func_literal"):
@@ -306,9 +309,9 @@ def list_test_bodies(function: Node) -> list[tuple[str, Node]]:
 
 
 def guard_panics(function: Node, *, fail: bool = False) -> tuple[SourceEdit, ...]:
-    """Let a panic fail its test instead of ending the process, and with it all other tests.
+    """Make a panic fail its test instead of ending the process with all other tests.
 
-    A test that is to fail whatever happens gets a guard that fails it in any case.
+    With `fail`, the guard fails the test in any case.
     """
     edits = []
     for name, body in list_test_bodies(function):
@@ -324,7 +327,7 @@ def perturb_go_test(
 ) -> list[Perturbation]:
     """Return ways to make the test fail; none for a test that takes no `*testing.T`.
 
-    Imports are paths by the name that the file knows them by.
+    `imports` are paths by their name in the file.
     """
     if node_text(function.child_by_field_name("name")).startswith("Example"):
         return list(_change_output(function, rng))
@@ -355,7 +358,7 @@ def perturb_go_test(
 def list_hidden_changes(
     function: Node, imports: Mapping[str, str], rng: random.Random
 ) -> list[Perturbation]:
-    """Return changed values of a test that do not show which of two versions is the wrong one."""
+    """Return changed values of a test that do not reveal which of two versions is wrong."""
     if node_text(function.child_by_field_name("name")).startswith("Example"):
         return list(_change_output(function, rng))
     body = function.child_by_field_name("body")
@@ -373,7 +376,7 @@ def list_hidden_changes(
 
 
 def list_inversions(function: Node, imports: Mapping[str, str]) -> list[Perturbation]:
-    """Return the conditions of a test, inverted."""
+    """Return inversions of a test's conditions."""
     body = function.child_by_field_name("body")
     reached = list(_reached_statements(body, body)) if body is not None else []
     return [*_inverted_conditions(reached), *_inverted_testify(reached, imports)]
@@ -382,9 +385,9 @@ def list_inversions(function: Node, imports: Mapping[str, str]) -> list[Perturba
 def list_likely_changes(
     node: Node, imports: Mapping[str, str], rng: random.Random
 ) -> Iterator[Perturbation]:
-    """Changed values of every assertion in a function or a table, whether it is reached or not."""
+    """Yield changed values for every assertion in a function or table, reached or not."""
     changes = (*_changed_everywhere(node, imports, rng), *_changed_tables(node, rng))
-    # A value that is changed for two reasons may be changed alike, and what is made is named by it.
+    # Two rules may change a value in the same way, and copies are named after the change.
     for edits, change in {change.edits: change for change in changes}.items():
         yield Perturbation(edits=edits, how=change.how, certain=False)
 
@@ -406,14 +409,15 @@ def _changed_everywhere(
 
 
 def _has_case_above(node: Node) -> bool:
-    """Whether it is the condition of a case: `case got != 5:`."""
+    """Return whether a node is the condition of a case: `case got != 5:`."""
     above = node.parent
     listed = above.parent if above is not None and above.type == "expression_list" else above
     return listed is not None and listed.type == "expression_case"
 
 
 def _is_check(call: Node) -> bool:
-    """Whether a call can fail its test: it gets the test, or is part of `Expect(…).To(…)`."""
+    """Return whether a call can fail its test: it takes the test, or is part of
+    `Expect(…).To(…)`."""
     arguments = arguments_of(call)
     if any(node_text(argument) in test_parameters_around(call) for argument in arguments):
         return True
@@ -436,7 +440,8 @@ def _reached_statements(block: Node, function_body: Node) -> Iterator[Node]:
 
 
 def _inner_block(statement: Node, function_body: Node) -> Node | None:
-    """The block that a statement surely runs: of a subtest, a loop over a table, or its own."""
+    """Return the block that a statement always runs: of a subtest, a loop over a table, or its
+    own."""
     if statement.type == "block":
         return statement
     if statement.type == "for_statement":
@@ -453,7 +458,7 @@ def _inner_block(statement: Node, function_body: Node) -> Node | None:
 
 
 def _has_elements(table: Node, function_body: Node) -> bool:
-    """Whether a table is written here with at least one element."""
+    """Return whether a table is a literal in this function with at least one element."""
     if table.type == "composite_literal":
         value = table.child_by_field_name("body")
         return value is not None and any(c.type != "comment" for c in value.named_children)
@@ -474,7 +479,7 @@ def _has_elements(table: Node, function_body: Node) -> bool:
 
 
 def _may_leave(node: Node, in_loop: bool = False) -> bool:
-    """Whether a statement may end its function or loop early in a test that passes."""
+    """Return whether a statement may leave its function or loop early in a passing test."""
     if node.type in ("return_statement", "goto_statement"):
         return True
     if node.type in ("break_statement", "continue_statement"):
@@ -490,7 +495,7 @@ def _may_leave(node: Node, in_loop: bool = False) -> bool:
 
 
 def _is_failing(node: Node) -> bool:
-    """Whether it is an `if` whose block surely fails the test."""
+    """Return whether a node is an `if` whose block always fails the test."""
     block = node.child_by_field_name("consequence") if node.type == "if_statement" else None
     for statement in list_statements(block) if block is not None else []:
         call = call_of(statement)
@@ -521,7 +526,7 @@ def _testify_calls(reached: list[Node], imports: Mapping[str, str]) -> Iterator[
 
 
 def _is_testify_object(call: Node, name: str) -> bool:
-    """Whether `name := assert.New(t)` stands in a function around a call."""
+    """Return whether `name := assert.New(t)` is in an enclosing function of a call."""
     around: Node | None = call
     while around is not None and around.type != "source_file":
         if around.type in ("func_literal", "function_declaration"):
@@ -547,7 +552,7 @@ def _inverted_testify(reached: list[Node], imports: Mapping[str, str]) -> Iterat
 def _changed_values(
     reached: list[Node], imports: Mapping[str, str], rng: random.Random
 ) -> Iterator[Perturbation]:
-    """Literals that are compared with what the code under test returned."""
+    """Yield changes of literals that are compared with results of the code under test."""
     for statement in reached:
         condition = statement.child_by_field_name("condition") if _is_failing(statement) else None
         if condition is not None:
@@ -567,7 +572,7 @@ def _changed_values(
 
 
 def _compared_literals(condition: Node) -> Iterator[Node]:
-    """`L` of `got != L`, where one such difference is enough to enter the block."""
+    """Yield `L` of `got != L` if one such difference is enough to enter the block."""
     left, right = (condition.child_by_field_name(side) for side in ("left", "right"))
     operator = node_text(condition.child_by_field_name("operator"))
     if condition.type != "binary_expression" or left is None or right is None:
@@ -590,7 +595,7 @@ def _changes(node: Node, certain: set[int], rng: random.Random) -> Iterator[Pert
 
 
 def _is_label(literal: Node) -> bool:
-    """Whether it is a map's key, an index, or a field that only names its case."""
+    """Return whether a literal is a map key, an index, or a field that only names its case."""
     element = literal.parent
     if element is None or element.type in _FIXED_PLACES:
         return True
@@ -605,7 +610,7 @@ def _is_label(literal: Node) -> bool:
 
 
 def _changed_tables(body: Node, rng: random.Random) -> list[Perturbation]:
-    """Values of tables: those of fields named after an expectation where there are any."""
+    """Return changes of table values: of fields named after an expectation, else of last fields."""
     tables = [node for node in walk_nodes(body) if node.type == "literal_value"]
     elements = [
         element
@@ -622,7 +627,7 @@ def _changed_tables(body: Node, rng: random.Random) -> list[Perturbation]:
 
 
 def _change_output(function: Node, rng: random.Random) -> Iterator[Perturbation]:
-    """An example is compared with the comment at its end."""
+    """Change the comment at the end of an example, with which its output is compared."""
     comments = [n for n in walk_nodes(function) if n.type == "comment"]
     for comment in comments:
         match = _OUTPUT.match(node_text(comment))
@@ -634,9 +639,9 @@ def _change_output(function: Node, rng: random.Random) -> Iterator[Perturbation]
 
 
 CONTROL_PAIRS = 3
-"""Controls that must pass, and as many that must fail, in each file."""
+"""Number of controls that must pass, and of those that must fail, in each file."""
 MAX_HELPER_WAYS = 4
-"""Ways in which one helper or table of a test is made wrong."""
+"""Maximum number of wrong copies of one helper or table of a test."""
 MAX_NAMED_CHANGES = 3
 _MODULE = re.compile(r'^\s*module\s+"?([^\s"]+)', re.MULTILINE)
 _KIND = re.compile(r"Test|Example|Fuzz")
@@ -645,14 +650,14 @@ _PACKAGE = re.compile(r"^package\s+\w+", re.MULTILINE)
 _READS_SOURCES = re.compile(
     r'\.go["`]|runtime\.Caller|"go/(?:parser|build|packages|ast)"|ReadDir\(|Glob\(|Walk(?:Dir)?\(|DirFS'
 )
-"""Ways to see the files of tests, which are empty while a probe runs."""
+"""Ways to read test files, which are empty while a probe runs."""
 _BEGUN = re.compile(r"=== RUN +(\S+)")
 _STATUS: dict[str, Status] = {"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}
 _DROPPED = re.compile(
     r"C|args|bench\w*|blockprofile\w*|c|count|cover\w*|cpuprofile|failfast|fuzz\w*|json|list"
     r"|memprofile\w*|mutexprofile\w*|n|o|outputdir|run|shuffle|skip|trace|v|vet|x"
 )
-"""Options that choose tests or what is reported; all others stay as the command has them."""
+"""Options that select tests or reports and are dropped; all others stay as in the command."""
 _WITH_VALUE = re.compile(
     r"C|asmflags|bench|benchtime|blockprofile\w*|buildmode|compiler|count|cover(?:mode|pkg|profile)"
     r"|cpu|cpuprofile|exec|fuzz\w*|gccgoflags|gcflags|installsuffix|ldflags|list|memprofile\w*|mod"
@@ -662,12 +667,12 @@ _WITH_VALUE = re.compile(
 
 
 class GoTestFile(Record):
-    """A test file and where it belongs."""
+    """A test file and the package and module it belongs to."""
 
     path: str
     module_folder: str
     package: str
-    """Its import path, without the `_test` of an external test package."""
+    """Import path, without the `_test` of an external test package."""
 
     @property
     def folder(self) -> str:
@@ -675,26 +680,26 @@ class GoTestFile(Record):
 
 
 class _ProbeFunction(Record):
-    """A function of the probe and what must become of it."""
+    """A function of the probe and its expected results."""
 
     text: str
     tests: tuple[ProbeTest, ...]
 
 
 class _GoProbeFile(Record):
-    """What becomes of one test file."""
+    """The probe made of one test file."""
 
     source: GoTestFile
     text: str
     is_in_place: bool
-    """It replaces the file, rather than standing beside it."""
+    """Whether it replaces the file instead of being written beside it."""
     tests: tuple[ProbeTest, ...]
 
 
 def build_probe(request: ProbeRequest) -> Probe | None:
-    """Make copies, wrong copies and controls for every file that wanted tests are in.
+    """Build copies, wrong copies and controls for every file with wanted tests.
 
-    In the rooms after the first: one version of each test, and controls.
+    Rooms after the first hold one version of each test, and controls.
     """
     test_files = _list_test_files(request.sources)
     wanted: dict[str, dict[str, list[str]]] = {}
@@ -721,7 +726,7 @@ def build_probe(request: ProbeRequest) -> Probe | None:
 def read_results(report: bytes) -> Results:
     """Read the text of `go test -v`; a test that began and did not end is an error.
 
-    Of several results of one test the worst counts: each is printed once by an honest run.
+    Of several results of one test the worst counts: an honest run prints each once.
     """
     results: Results = {}
     for line in split_terminal_lines(report):
@@ -756,7 +761,7 @@ def _list_test_files(sources: Mapping[str, str]) -> dict[str, GoTestFile]:
 
 
 def _possible_places(test: str, test_files: Mapping[str, GoTestFile]) -> list[tuple[str, str]]:
-    """The files of the test's package, each with the name of the function to look for."""
+    """Return the files of the test's package, each with the name of the function to look for."""
     packages = {file.package for file in test_files.values()}
     fitting = [package for package in packages if test.startswith(f"{package}/")]
     if not fitting:
@@ -798,7 +803,7 @@ def _build_file(
 def _build_single_file(
     request: ProbeRequest, source: GoTestFile, wanted: Mapping[str, list[str]]
 ) -> _GoProbeFile | None:
-    """The file with each wanted test renamed, and as it is or made wrong."""
+    """Return the file with each wanted test renamed, right or made wrong."""
     text = request.sources[source.path]
     root = parse_source("tree_sitter_go", text.encode())
     originals = [node for node in _list_functions(root) if _name_of(node) in wanted]
@@ -849,14 +854,14 @@ def _single_name(
 def _choose_hidden_changes(
     request: ProbeRequest, source: GoTestFile, node: Node, imports: GoImports
 ) -> list[Perturbation]:
-    """What makes a test wrong: in itself, or in a helper or table that is for it alone."""
+    """Choose how to make a test wrong: in itself, or in a helper or table that only it uses."""
     own_id = f"{source.package}/{_name_of(node)}"
     rng = make_generator(request.token, "hidden", own_id)
     changes = list_hidden_changes(node, imports.named, rng)
     if changes:
         certain = [change for change in changes if change.certain]
         likely = [change for change in changes if not change.certain]
-        # What surely matters needs no reference; with one, the others count as well.
+        # Certain changes need no reference; with one, the others count as well.
         chosen = certain if certain and not (likely and request.round % 2) else likely
         return choose_changes(chosen, rng, together=chosen is certain)
     functions = [node_text(one) for one in _list_functions(node.parent)]
@@ -890,7 +895,7 @@ def _path(request: ProbeRequest, probe_file: _GoProbeFile) -> str:
 def _write_copies(
     request: ProbeRequest, source: GoTestFile, node: Node, ids: list[str], imports: GoImports
 ) -> list[_ProbeFunction]:
-    """Write one true copy of a test function, and wrong ones if it must be made to pass."""
+    """Write a true copy of a test function, and wrong ones if it is a fail-to-pass test."""
     own_id = f"{source.package}/{_name_of(node)}"
     name, text = _rename_copy(request, source, node, guard_panics(node))
     copies = _expect_copies(request, source, own_id, name, ids)
@@ -906,7 +911,7 @@ def _write_copies(
             kind="perturbed",
             expect="fail",
             how=change.how,
-            # A function of which only some subtests pass may fail by itself, or not any more.
+            # A function of which only some subtests pass may fail anyway, or no longer fail.
             certain=change.certain and own_id in ids,
         )
         functions.append(_ProbeFunction(text=text, tests=_repeat_for(fail_to_pass, perturbed)))
@@ -916,7 +921,7 @@ def _write_copies(
 def _expect_copies(
     request: ProbeRequest, source: GoTestFile, own_id: str, name: str, ids: Iterable[str]
 ) -> tuple[ProbeTest, ...]:
-    """What a true copy of a function must come to, and its subtests."""
+    """Return the expected results of a true copy of a function, and of its subtests."""
     steady = not _READS_SOURCES.search(request.sources[source.path])
     return tuple(
         ProbeTest(
@@ -931,7 +936,7 @@ def _expect_copies(
 
 
 def _repeat_for(originals: Iterable[str], test: ProbeTest) -> tuple[ProbeTest, ...]:
-    """A wrong copy of a function for itself and for its subtests: they are parts of it."""
+    """Repeat a wrong copy of a function for its subtests, which are parts of it."""
     return tuple(replace(test, original=original) for original in originals)
 
 
@@ -971,7 +976,7 @@ def _write_helper_copies(
 
 
 def _list_declarations(test: Node) -> Iterator[tuple[str, Node]]:
-    """The functions and tables of a test's file that the test names, each with its name."""
+    """Yield the functions and tables of a test's file that the test names, each with its name."""
     root = test.parent
     names = {node_text(node) for node in walk_nodes(test) if node.type == "identifier"}
     for node in root.named_children if root is not None else []:
@@ -1002,12 +1007,12 @@ def _rename_copy(
 
 
 def _prefix(request: ProbeRequest) -> str:
-    """What all names of a room begin with, to run them and nothing else."""
+    """Return the common prefix of a room's names, by which only these are run."""
     return make_name(request.token, "prefix", str(request.room)).capitalize()
 
 
 def _write_controls(request: ProbeRequest, source: GoTestFile) -> list[_ProbeFunction]:
-    """Sums that are right, and sums that are wrong."""
+    """Write tests of correct sums and of wrong sums."""
     rng = make_generator(request.token, "controls", source.path, str(request.room))
     functions = []
     for number in range(2 * CONTROL_PAIRS):
@@ -1034,7 +1039,7 @@ def _script_path(request: ProbeRequest) -> str:
 
 
 def _build_script(request: ProbeRequest, made: Iterable[_GoProbeFile]) -> dict[str, str]:
-    """Write a script that empties the tests' sources before it runs the test program."""
+    """Write a script that empties the test sources before it runs the test program."""
     lines = []
     for probe_file in made:
         source = probe_file.source
@@ -1049,7 +1054,7 @@ def _build_script(request: ProbeRequest, made: Iterable[_GoProbeFile]) -> dict[s
 
 
 def _build_command(request: ProbeRequest, made: Iterable[_GoProbeFile]) -> str:
-    """Call `go test` once for each module, and exit with 1 if each call does."""
+    """Build a command that calls `go test` once per module, and exits with 1 if each call does."""
     call = find_tool_call(request.command, "go")
     packages: dict[str, set[str]] = {}
     for probe_file in made:
@@ -1075,7 +1080,7 @@ def _test_call(request: ProbeRequest, call: ToolCall, folders: list[str]) -> str
 
 
 def _kept_arguments(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the options to keep, and what follows `-args`; packages are named anew."""
+    """Return the options to keep, and what follows `-args`; packages are given separately."""
     kept, rest = list[str](), list(arguments)
     while rest:
         argument = rest.pop(0)

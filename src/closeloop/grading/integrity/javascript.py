@@ -1,9 +1,9 @@
 """Probes for jest, vitest, mocha and Node's own runner.
 
-A room holds each test that decides once, in a copy of its file under a random name with random
-titles. Some assertions of it are made wrong, and in another room the others. Each copy holds
-control tests too. The originals only lead to their copies meanwhile, so that code under test finds
-nothing to compare a test with.
+A room holds each deciding test once, in a copy of its file with a random name and random titles.
+Some of its assertions are made wrong; in the other room, the others are. Each copy also holds
+control tests. Meanwhile the original files only re-export their copies, so that code under test
+finds nothing to compare a test with.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-# By what assertions of JavaScript tests report, out of the reach of the code under test.
+# The recorder by which JavaScript assertions report, out of reach of the code under test.
 #
-# The recorder takes what it needs of Node before any code under test runs: when a process starts,
-# and where a command leaves no room for that, as the first thing that a test file loads. It is
-# handed on by a property that nobody can replace. Its lines are numbered: one that is held back
-# leaves a gap. It also notices when what asserts was replaced, or what writes.
+# It stores the functions of Node that it needs before any code under test runs: when a process
+# starts, or, if the command does not allow that, as the first thing that a test file loads. It is
+# passed on by a read-only property. Its lines are numbered: a suppressed line leaves a gap. It
+# also detects whether the functions that assert or write were replaced.
 
 
-# Prototypes may be patched by the time that it is called: no methods but those it has kept.
+# Prototypes may be patched by the time it is called, so it uses only methods that it has stored.
 _KEEPER = """\
 (load) => {
   const fs = load('fs'), key = Symbol.for(__KEY__)
@@ -118,13 +118,13 @@ _KEEPER = """\
   defineProperty(fs, key, { value: make })
   return make
 }"""
-# Tests may replace the modules that they import, and functions of these: what is needed is taken
-# from Node itself where it can be.
+# Tests may replace modules that they import, and functions of these: what is needed is taken
+# from Node itself if possible.
 _LOAD = """\
 ((load) => (name) => load(name))(
   process.getBuiltinModule || (typeof jest === 'object' && jest.requireActual) || require)"""
 _HANDED = "(typeof __KEPT__ === 'function' ? __KEPT__ : (__KEEPER__)(__LOAD__))(globalThis)"
-# What a test file of Node tells its parent would be lost if it ended before the pipe is empty.
+# The report of a Node test file to its parent would be lost if it ended before the pipe is empty.
 _EARLY = """\
 Object.defineProperty(globalThis, '__KEPT__', { value: (__KEEPER__)(require) })
 const { getBuiltinModule: value } = process
@@ -135,20 +135,20 @@ if (process.env.NODE_TEST_CONTEXT && process.stdout._handle && process.stdout._h
 
 
 class Recorder(Record):
-    """The same for all files of one probe."""
+    """The recorder that all files of one probe share."""
 
     word: str
-    """A random name for what is handed on."""
+    """Random name of the global property that hands the recorder on."""
     pipe: str
 
     def render_early(self) -> str:
-        """What a process runs before anything else."""
+        """Return the script that each process runs before anything else."""
         return self._fill(_EARLY)
 
     def bind_in_file(self, name: str, path: str, *, is_module: bool) -> tuple[str, dict[str, str]]:
-        """A first statement for a file, and a file beside it: it makes a recorder of this name.
+        """Return a first statement for a file that binds a recorder, and a helper file for modules.
 
-        What a module imports is run before its own statements, so that it must be imported first.
+        The imports of a module run before its own statements, so it must import the recorder first.
         """
         if not is_module:
             return f"var {name} = {self._fill(_HANDED)};\n", {}
@@ -163,7 +163,7 @@ class Recorder(Record):
 
 
 def read_records(lines: Iterable[str]) -> list[tuple[str, str]] | None:
-    """Status and label of each line of a recorder; None where one is missing or not ours."""
+    """Return status and label of each recorder line; None if one is missing or malformed."""
     counts: dict[str, int] = {}
     records = []
     for line in lines:
@@ -178,16 +178,16 @@ def read_records(lines: Iterable[str]) -> list[tuple[str, str]] | None:
     return records
 
 
-# Run some files with jest, vitest, mocha or Node's own runner, by a reporter of ours.
+# Run some files with jest, vitest, mocha or Node's own runner, with our own reporter.
 #
-# Reporters write lines of plain text to a named pipe. Each line begins with a seal that the
-# reporter made up when it was loaded, before any code under test: nothing else in the process
-# knows it, and it is in no file. They keep what they need of the language, as code under test may
-# replace it. A test that was skipped is not reported: it neither passed nor failed.
+# Reporters write lines of plain text to a named pipe. Each line begins with a random seal that the
+# reporter generates when it is loaded, before any code under test: nothing else in the process
+# knows it, and it is in no file. They store the built-ins that they need, as code under test may
+# replace them. A skipped test is not reported: it neither passed nor failed.
 #
-# Assertions report by themselves, from whatever process or sandbox they run in, by lines that
-# begin with `#`. Others can write such lines too, but nobody knows what to write: an assertion
-# that must fail looks like one that must hold.
+# Assertions report individually, from whatever process or sandbox they run in, by lines that
+# begin with `#`. Other code can write such lines too, but does not know what to write: an
+# assertion that must fail looks like one that must hold.
 
 
 _PIPE = """\
@@ -228,7 +228,7 @@ module.exports = function (runner) {
   runner.on('end', end)
 }
 """
-# The older interface hands over tasks, the newer one test cases; some versions call both.
+# The older interface passes tasks, the newer one test cases; some versions call both.
 _VITEST = """\
 const statuses = { pass: 'passed', passed: 'passed', fail: 'failed', failed: 'failed' }
 const reportTask = (task) => {
@@ -253,8 +253,8 @@ export default class {
   }
 }
 """
-# A file whose failed test leaves a server behind would never end: files are told to end, where
-# they understand it. Node itself must not be: then it forgets the end of its report.
+# A file whose failed test leaves a server running would never end: files get the option to exit,
+# if the version has it. Node itself must not get it: it would omit the end of its report.
 _NODE = """\
 const [major, minor] = process.versions.node.split('.').map(Number)
 if (major > 20 || (major === 20 && minor > 13)) process.execArgv.push('--test-force-exit')
@@ -274,7 +274,7 @@ _REPORTERS: dict[TestRunner, tuple[str, str]] = {
     "node": ("mjs", f"{_IMPORTED}{_PIPE}{_NODE}"),
 }
 
-# Options that choose other tests, report elsewhere or stop early; 1: with a value behind them.
+# Options that select other tests, report elsewhere or stop early; 1: a value follows.
 _DROPPED: dict[TestRunner, dict[str, int]] = {
     "jest": {
         **dict.fromkeys(("-t", "--testNamePattern", "--reporters", "--outputFile"), 1),
@@ -310,13 +310,13 @@ _FLAGS = {
     *("--experimental-strip-types", "--experimental-vm-modules", "--experimental-modules"),
     *("--experimental-test-module-mocks", "--allow-only", "--typecheck", "--dom", "--diff"),
 }
-"""Options behind which no value stands."""
+"""Options that take no value."""
 _JEST_OPTIONS = "--coverage=false --bail=0 --watchAll=false --ci --forceExit"
 _REDIRECTION = re.compile(r"\d*[<>]")
 
 
 class RunnerInvocation(Record):
-    """How a probe is run."""
+    """The command, environment and files that run a probe."""
 
     command: str
     env: dict[str, str] = {}
@@ -326,9 +326,9 @@ class RunnerInvocation(Record):
 def invoke_runner(
     request: ProbeRequest, files: list[str], prefix: str, early: str
 ) -> RunnerInvocation | None:
-    """The test command for some files alone, with a reporter of tests whose title has a prefix.
+    """Build the test command for some files, with a reporter of tests whose title has a prefix.
 
-    `early` runs first in each process. None for a command that gives no place to say so.
+    `early` runs first in each process. Return None if the command cannot be extended.
     """
     command, runner = request.command, request.runner
     suffix, text = _REPORTERS[runner]
@@ -359,18 +359,18 @@ def invoke_runner(
 
 
 def _arguments(runner: TestRunner, files: list[str], reporter: str, prefix: str) -> tuple[str, str]:
-    """Options, and what names the files: jest and vitest find a part of a path anywhere."""
+    """Return the options, and the file arguments; jest and vitest match part of a path anywhere."""
     stems = " ".join(PurePosixPath(file).name.partition(".")[0] for file in files)
     paths = " ".join(map(shlex.quote, files))
     path = shlex.quote(reporter)
     match runner:
         case "jest":
-            # A list of reporters takes all words behind it, so that an option must follow.
+            # A list of reporters takes all following words, so an option must come next.
             return f"--reporters={path} {_JEST_OPTIONS}", stems
         case "vitest":
             return f"--run --reporter={path} --coverage.enabled=false --bail=0", stems
         case "mocha":
-            # A project's own list of files is added to ours: its tests are not to run.
+            # The project's own list of files is added to ours; its tests must not run.
             return f"--reporter {path} --no-bail --exit --fgrep {prefix}", paths
         case _:
             address = f"file://{urllib.parse.quote(reporter)}"
@@ -378,7 +378,7 @@ def _arguments(runner: TestRunner, files: list[str], reporter: str, prefix: str)
 
 
 def _rewritten(command: str, call: RunnerCall, options: str, chosen: str) -> str:
-    """The line with one call of a runner changed: its own files and filters left out."""
+    """Rewrite one runner call of the line, without its own files and filters."""
     words = _own_words(call)
     end = next((before.end for before, word in pairwise(words) if word.text == "--"), words[-1].end)
     edits = [(start, stop, "") for start, stop in _words_to_drop(command, call, words)]
@@ -395,7 +395,7 @@ def _rewritten(command: str, call: RunnerCall, options: str, chosen: str) -> str
 
 
 def _own_words(call: RunnerCall) -> tuple[ShellWord, ...]:
-    """The runner and what it is told; the options of Node stand on both sides of `--test`."""
+    """Return the runner's words and arguments; Node's options are on both sides of `--test`."""
     names = [word.text.rsplit("/", 1)[-1] for word in call.words]
     if call.runner == "node":
         return call.words[next(at for at, name in enumerate(names) if name in ("node", "tsx")) :]
@@ -405,7 +405,7 @@ def _own_words(call: RunnerCall) -> tuple[ShellWord, ...]:
 def _words_to_drop(
     command: str, call: RunnerCall, words: tuple[ShellWord, ...]
 ) -> Iterator[tuple[int, int]]:
-    """Spans of files and of filters. What may be the value of an option stays."""
+    """Yield the spans of files and filters. Words that may be the value of an option are kept."""
     dropped = _DROPPED[call.runner]
     keeps_value = drops_value = False
     for before, word in pairwise(words):
@@ -435,9 +435,9 @@ def _is_subcommand(call: RunnerCall, word: str) -> bool:
 
 
 def read_lines(report: bytes) -> list[tuple[str, str]] | None:
-    """Status and title of each test, status and `#` with label of each assertion.
+    """Return status and title of each test, and status and `#` with label of each assertion.
 
-    None for a report that is cut off, or that others wrote to.
+    None for a report that is truncated or that others wrote to.
     """
     lines = report.decode("utf-8", "replace").split("\n")
     held = read_records(line for line in lines if line.startswith("# "))
@@ -460,11 +460,14 @@ _READS_ITS_NAME = re.compile(
     rb"\bt\.(?:name|fullName|filePath)\b|__filename|import\.meta\.(?:url|filename)"
     rb"|currentTestName|this\.test\b|expect\.getState|\.stack\b|toMatch(?:File)?Snapshot"
 )
-"""Ways to see a test's title, its file or its lines."""
+"""Ways to read a test's title, its file or its lines."""
 
 
 def build_probe(request: ProbeRequest) -> Probe | None:
-    """None where no source of a deciding test is found, or the command leaves no room for it."""
+    """Build a probe.
+
+    None without the source of a deciding test, or if the command cannot be extended.
+    """
     names = NameMaker(f"{request.token} {request.room}")
     files: dict[str, str] = {}
     copies: list[str] = []
@@ -502,7 +505,7 @@ def build_probe(request: ProbeRequest) -> Probe | None:
 
 
 def read_results(report: bytes) -> Results:
-    """What the reporter and the assertions wrote. A report that others wrote to says nothing."""
+    """Read the lines of reporter and assertions; no results if others wrote to the report."""
     results: Results = {}
     statuses = {status: status for status in get_args(Status)}
     for word, name in read_lines(report) or ():
@@ -514,7 +517,10 @@ def read_results(report: bytes) -> Results:
 def _change_tests(
     test_file: ProbedFile, changed: Collection[tuple[str, int]], shared: SharedClaims
 ) -> tuple[list[SourceEdit], list[ProbeTest]]:
-    """All tests of a file under other titles, but those that their titles decide."""
+    """Rename all tests of a file and make chosen ones wrong.
+
+    Tests that cannot be copied are dropped.
+    """
     kit = shared.kits[test_file.path]
     edits: list[SourceEdit] = []
     tests: list[ProbeTest] = []
@@ -534,7 +540,7 @@ def _change_tests(
             edits += claimed.edits
             expected += expect_claims(claimed.claims, first, steady=steady)
             found += shared.expect_shared(names_in(declaration.call), first, steady=steady)
-        # Where its last assertion is in doubt, so is what becomes of the test.
+        # If its last assertion is uncertain, so is the test's result.
         doubt = expected[-1] if expected else None
         copy = ProbeTest(
             name=title,
@@ -545,7 +551,7 @@ def _change_tests(
             proved_by=() if doubt is None else doubt.proved_by,
         )
         tests += [copy, *expected, *found]
-        # A table makes several tests of one; what a part asserts, the whole does.
+        # A table turns one test into several; what a part asserts, the whole asserts too.
         above = [parent.call.start_byte for parent in declaration.parents]
         wholes = [
             name for one in above if (test_file.path, one) in changed for name in originals[one]
@@ -556,7 +562,7 @@ def _change_tests(
 
 
 def _repeat_for(originals: Iterable[str], tests: Iterable[ProbeTest]) -> Iterator[ProbeTest]:
-    """The same for other tests that hang on it."""
+    """Repeat expected results for other tests that depend on the same declaration."""
     for original, test in itertools.product(originals, tests):
         if test.original is not None:
             yield msgspec.structs.replace(test, original=original)
@@ -565,7 +571,7 @@ def _repeat_for(originals: Iterable[str], tests: Iterable[ProbeTest]) -> Iterato
 def _render_file(
     module: ScriptModule, path: str, edits: list[SourceEdit], kit: ProbeKit, recorder: Recorder
 ) -> dict[str, str]:
-    """A file with our functions, and no type checker that would mind; and what it needs."""
+    """Return a file with its edits, our functions and `@ts-nocheck`, and the file that it needs."""
     content = module.content
     comment = _LEADING_COMMENT.match(content)
     unchecked = insert_text(comment.end() if comment is not None else 0, "// @ts-nocheck\n")
@@ -580,7 +586,7 @@ def _render_file(
 
 
 def _sees_its_name(declaration: Declaration) -> bool:
-    """Whether a test may come out otherwise in another file or under another title."""
+    """Return whether a test may have another result in another file or under another title."""
     return _READS_ITS_NAME.search(declaration.call.text or b"") is not None
 
 
@@ -589,7 +595,7 @@ def _is_module(root: Node) -> bool:
 
 
 def _find_first_statement(root: Node) -> int:
-    """Where a file's code begins, behind comments and `'use strict'`."""
+    """Return where a file's code begins, after comments and `'use strict'`."""
     for child in root.named_children:
         directive = child.named_children[:1] if child.type == "expression_statement" else []
         if child.type not in ("comment", "hash_bang_line") and not any(
@@ -600,7 +606,7 @@ def _find_first_statement(root: Node) -> int:
 
 
 def _lead_to(copy: str, test_file: ProbedFile) -> str:
-    """What stands in place of a test file: others may import from it what it exports."""
+    """Return the text that replaces a test file: it re-exports what the copy exports."""
     module, comment = f"./{PurePosixPath(copy).name}", "// @ts-nocheck\n"
     exports = [child for child in test_file.root.children if child.type == "export_statement"]
     if any(node_text(node).startswith("export default") for node in exports):
@@ -621,7 +627,8 @@ def _declares(node: Node, test_file: ProbedFile) -> bool:
 def _make_controls(
     test_file: ProbedFile, names: NameMaker
 ) -> Iterator[tuple[SourceEdit, ProbeTest]]:
-    """Tests that must pass or fail whatever the code does, in the way that the file asserts."""
+    """Yield tests that must pass or fail whatever the code does, in the file's style of
+    assertion."""
     word, other = random_word(names.rng), random_word(names.rng)
     bodies: list[tuple[str, Literal["pass", "fail"]]] = [
         (assert_equal(test_file.assertion, f"'{word}' + '{other}'", f"'{word}{other}'"), "pass"),

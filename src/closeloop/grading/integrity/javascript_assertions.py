@@ -1,6 +1,6 @@
 """Read assertions of JavaScript tests and make them wrong: expect something else, or the opposite.
 
-Where the original passes, its changed form must fail.
+If the original passes, its changed form must fail.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-# What the matchers of jest, vitest, chai and Node's assert mean, and what is their opposite.
+# The meaning of the matchers of jest, vitest, chai and Node's assert, and their opposites.
 
 
 EQUALITIES = {
@@ -49,14 +49,14 @@ TEXTS = {
     *("throw", "throws", "Throw", "include", "includes", "contain", "contains", "string"),
     *("property", "rejectedWith"),
 }
-"""Matchers of which a text that occurs nowhere cannot hold."""
+"""Matchers that cannot hold for a text that occurs nowhere."""
 CALLED_WITH = {
     *("toHaveBeenCalledWith", "toBeCalledWith", "toHaveBeenLastCalledWith", "lastCalledWith"),
     *("toHaveBeenCalledExactlyOnceWith", "calledWith", "calledWithExactly", "calledOnceWith"),
     *("calledOnceWithExactly", "alwaysCalledWith", "alwaysCalledWithExactly"),
 }
 VALUED = {"toHaveProperty", "property"}
-"""Matchers whose second argument, if there is one, is what the first must be equal to."""
+"""Matchers whose second argument, if present, is the expected value."""
 INLINE_SNAPSHOTS = {"toMatchInlineSnapshot", "toThrowErrorMatchingInlineSnapshot"}
 CLASSES = {"toBeInstanceOf", "instanceOf", "instanceof"}
 OPPOSITES = {
@@ -145,7 +145,7 @@ ASSERT_TURNED = {
 Style = Literal["jest", "chai", "should", "assert"]
 
 _WHOLE_ASSERT = ("default", "assert", "strict")
-"""The module itself, or what it exports as a whole."""
+"""Exports that stand for the assert module as a whole."""
 _NEARLY = ("toBeCloseTo",)
 """Equalities with a tolerance."""
 
@@ -155,9 +155,9 @@ class Link(Record):
 
     name: str
     place: Node
-    """Of the name."""
+    """Node of the name."""
     before: int
-    """Where the dot stands."""
+    """Byte position of the dot."""
     call: Node | None
 
     @property
@@ -166,16 +166,16 @@ class Link(Record):
 
 
 class Assertion(Record):
-    """A statement that fails the test where something does not hold."""
+    """A statement that fails the test if a condition does not hold."""
 
     style: Style
     root: Node
     """`expect(x)` or `assert`."""
     links: tuple[Link, ...] = ()
     matcher: Link | None = None
-    """None where the root is the assertion: `assert(x)`."""
+    """None if the root is the assertion: `assert(x)`."""
     name: str
-    """Of the matcher."""
+    """Name of the matcher."""
 
     @property
     def is_negated(self) -> bool:
@@ -196,14 +196,14 @@ class Assertion(Record):
 
     @property
     def shown_by(self) -> str:
-        """A statement that throws where this does not hold, if jest would keep that for later."""
+        """Return a statement that throws on failure, for matchers whose errors jest defers."""
         if self.name not in INLINE_SNAPSHOTS:
             return ""
         kept = "globalThis.expect?.getState?.().suppressedErrors?.splice(0)"
         return f"if ({kept}?.length) throw new Error(); "
 
     def harden(self) -> Iterator[SourceEdit]:
-        """Let `expect.soft` throw as others do: else nothing around it notices a failure."""
+        """Make `expect.soft` throw like others; otherwise nothing around it notices a failure."""
         for link in self.links:
             if link.name == "soft":
                 yield SourceEdit(start=link.before, end=link.place.end_byte, text="")
@@ -212,9 +212,9 @@ class Assertion(Record):
 def read_assertion(
     expression: Node, assert_names: Mapping[str, str], *, waited: bool
 ) -> Assertion | None:
-    """None for any other expression, and for a promise of one that the test does not wait for.
+    """Read an assertion, or return None for another expression or a promise that is not awaited.
 
-    `assert_names` are local names of what the assert modules export, as `imported_names` says.
+    `assert_names` are local names of the assert modules' exports, as returned by `imported_names`.
     """
     root, links = read_chain(expression)
     names = [link.name for link in links]
@@ -236,7 +236,7 @@ def read_assertion(
 
 
 def _find_style(root: Node, links: list[Link], assert_names: Mapping[str, str]) -> Style | None:
-    """By which library a chain asserts; None where it does nothing of the kind."""
+    """Return the library by which a chain asserts; None if it does not assert."""
     *before, last = (link.name for link in links)
     text, is_called = node_text(root), links[-1].call is not None
     if assert_names.get(text, text) in _WHOLE_ASSERT:
@@ -254,7 +254,7 @@ def _find_style(root: Node, links: list[Link], assert_names: Mapping[str, str]) 
 
 
 def read_chain(expression: Node) -> tuple[Node, list[Link]]:
-    """`expect(x).not.toBe(1)` as its root and its links."""
+    """Split `expect(x).not.toBe(1)` into its root and its links."""
     links: list[Link] = []
     node = expression
     while True:
@@ -275,7 +275,7 @@ def read_chain(expression: Node) -> tuple[Node, list[Link]]:
 def change_expectation(
     assertion: Assertion, rng: random.Random, changer: ValueChanger
 ) -> Perturbation | None:
-    """Expect something else; a value that cannot be seen goes through the changer."""
+    """Expect something else; a value that is not a literal is passed through the changer."""
     if assertion.is_negated:
         return None
     if assertion.style == "assert":
@@ -338,7 +338,7 @@ def _rename(assertion: Assertion, name: str) -> Perturbation | None:
 def _change_call(
     assertion: Assertion, start: int, rng: random.Random, changer: ValueChanger
 ) -> Perturbation | None:
-    """Expect a call with another argument, one of those from here on."""
+    """Expect a call with another argument, one of those from `start` on."""
     arguments = assertion.arguments[start:]
     rng.shuffle(arguments)
     changes = (_change_argument(assertion, argument, rng, changer) for argument in arguments)
@@ -347,7 +347,7 @@ def _change_call(
 
 
 def _add_argument(assertion: Assertion, at: int, rng: random.Random) -> Perturbation | None:
-    """Expect a call with one argument more, before those from here on."""
+    """Expect a call with one more argument, at position `at`."""
     call = assertion.root if assertion.matcher is None else assertion.matcher.call
     listed = call.child_by_field_name("arguments") if call is not None else None
     if listed is None:
@@ -382,7 +382,7 @@ def _change_argument(
 
 
 def _change_choice(assertion: Assertion, argument: Node, rng: random.Random) -> Perturbation | None:
-    """Another text, pattern or class of errors: one that what is compared cannot have too."""
+    """Replace a text, pattern or error class by one that the compared value cannot match too."""
     if argument.type in ("string", "template_string", "number", "regex"):
         if (change := change_value(argument, rng, far=True)) is not None:
             edit, how = change
@@ -418,11 +418,11 @@ def _change_assert(
     return None
 
 
-# Take an assertion of JavaScript apart into several that say the same together.
+# Split a JavaScript assertion into several that are equivalent together.
 #
-# `assert(a && b)` becomes two. What is compared with a literal list or object is compared item by
-# item, and as a whole only in its shape: each item can be made wrong without the others, and no
-# value is written twice, so that nobody can tell a right one by that.
+# `assert(a && b)` becomes two. A comparison with a literal list or object is done item by item,
+# and as a whole only for its shape: each item can be made wrong without the others, and no value
+# is written twice, which would reveal the right one.
 
 
 MAX_ITEMS = 12
@@ -430,7 +430,7 @@ _DEEP = {"toEqual", "toStrictEqual", "deepEqual", "deepStrictEqual", "eql", "eql
 
 
 class AssertionPart(Record):
-    """A statement that is a part of another: as it is, and made wrong."""
+    """A statement that is part of a split assertion: right, and made wrong."""
 
     right: str
     wrong: str
@@ -438,7 +438,7 @@ class AssertionPart(Record):
 
 
 class SplitAssertion(Record):
-    """The parts of an assertion, and what comes before them."""
+    """The parts of an assertion, and the code before them."""
 
     before: str
     parts: list[AssertionPart]
@@ -447,7 +447,7 @@ class SplitAssertion(Record):
 def split_assertion(
     statement: Node, assertion: Assertion, rng: random.Random, changer: ValueChanger
 ) -> SplitAssertion | None:
-    """None where an assertion has but one part."""
+    """Split an assertion into parts; None if it has only one."""
     if assertion.is_negated or assertion.is_promised:
         return None
     if assertion.style == "assert" and assertion.name in ("ok", "assert"):
@@ -465,7 +465,7 @@ def split_assertion(
 
 
 def _split_condition(statement: Node, assertion: Assertion) -> SplitAssertion | None:
-    """`assert(a && b)`."""
+    """Split `assert(a && b)`."""
     arguments = assertion.arguments
     operands = list(_list_operands(arguments[0])) if arguments else []
     if len(operands) < 2:
@@ -495,7 +495,7 @@ def _list_operands(condition: Node) -> Iterator[Node]:
 
 
 def _find_sides(assertion: Assertion) -> tuple[Node, Node] | None:
-    """What is compared, and with what."""
+    """Return the compared expression and the expected one."""
     arguments = assertion.arguments
     if assertion.style == "assert":
         return (arguments[0], arguments[1]) if len(arguments) > 1 else None
@@ -507,7 +507,8 @@ def _find_sides(assertion: Assertion) -> tuple[Node, Node] | None:
 
 
 def _list_items(literal: Node) -> list[tuple[str, Node]]:
-    """Key and value of each item of a literal; none where one of them has no value of its own."""
+    """Return key and value of each item of a literal; none if one of them has no value of its
+    own."""
     children = [child for child in literal.named_children if child.type != "comment"]
     found: list[tuple[str, Node]] = []
     for number, child in enumerate(children):
@@ -526,7 +527,7 @@ def _list_items(literal: Node) -> list[tuple[str, Node]]:
 
 
 def _has_holes(literal: Node) -> bool:
-    """`[1, , 2]`."""
+    """Return whether an array literal has holes: `[1, , 2]`."""
     kinds = [child.type for child in literal.children if child.type != "comment"]
     return any(pair in (("[", ","), (",", ",")) for pair in pairwise(kinds))
 
@@ -566,7 +567,7 @@ def _split_items(
 
 
 def _change_item(value: Node, rng: random.Random, changer: ValueChanger) -> tuple[str, str, str]:
-    """An item as it is, another in its place, and how they differ."""
+    """Return an item as it is, another in its place, and a description of the difference."""
     text = node_text(value)
     if (change := change_value(value, rng)) is not None:
         edit, how = change
@@ -580,7 +581,7 @@ def _edit_statement(statement: Node, edits: list[SourceEdit]) -> str:
     return text.decode("utf-8", "surrogateescape")
 
 
-# The places in a JavaScript test where an assertion may stand, and how each is made to report.
+# The sites of assertions in a JavaScript test, and the edits by which each reports.
 
 
 _WRAPPERS = ("await_expression", "parenthesized_expression")
@@ -591,34 +592,34 @@ _CALLING_ONCE = {
     *("then", "catch", "finally", "forEach", "map", "Promise", "setTimeout", "setImmediate"),
     *("nextTick", "queueMicrotask", "act", "test", "it"),
 }
-"""What calls the functions it is given without trying them again where they fail."""
+"""Functions that call their callback without retrying it if it fails."""
 _SEES_FAILURE = re.compile(
     r"wait|retr|poll|eventual|until|attempt|throw|reject|fail|repeat|flaky|expect|assert", re.I
 )
-"""What may expect a function that it is given to fail, now or always."""
+"""Names of functions that may expect their callback to fail, now or always."""
 
 
 _ASSERTING = ("expect", "assert")
 
 
 class Site(Record):
-    """An expression that a test evaluates for itself: a statement, or what a function returns."""
+    """An expression that a test evaluates by itself: a statement, or a function's return value."""
 
     node: Node
-    """The statement; the expression alone, where it is the body of an arrow function."""
+    """The statement; the expression alone if it is the body of an arrow function."""
     expression: Node
-    """Without `await`, `return` and brackets."""
+    """The expression without `await`, `return` and parentheses."""
     function: Node
-    """In which it stands."""
+    """The enclosing function."""
     is_waited: bool
-    """Whether the test waits for it, if it is a promise."""
+    """Whether the test awaits it, if it is a promise."""
     is_sure: bool
-    """Whether it is reached in any case, if all before it is: in no branch, loop or callback."""
+    """Whether it is always reached if everything before it is: in no branch, loop or callback."""
     is_watched: bool
-    """Whether something that we do not know calls the function in which it stands."""
+    """Whether unknown code calls the enclosing function."""
 
     is_inline: bool = False
-    """Whether it is a part of another expression: `Promise.all([expect(a).resolves.toBe(1)])`."""
+    """Whether it is part of another expression: `Promise.all([expect(a).resolves.toBe(1)])`."""
 
     @property
     def is_body(self) -> bool:
@@ -630,16 +631,15 @@ class Site(Record):
 
 
 class SiteFinder:
-    """Lists the sites of functions, but for those in functions that others look at."""
+    """Lists the sites of a function, except those in functions that may be expected to fail."""
 
     def __init__(self, function: Node, skipped: Collection[int | str]) -> None:
         self.function = function
         self.skipped = skipped
-        """Where functions begin whose sites are listed by themselves, and names of those that
-        something may expect to fail."""
+        """Start bytes of functions listed separately, and names that may be expected to fail."""
 
     def list_sites(self, *, sure: bool = True, watched: bool = False) -> list[Site]:
-        """What a function evaluates, in order, with the functions in it."""
+        """List the expressions that a function evaluates, in order, including nested functions."""
         body = self.function.child_by_field_name("body")
         if body is None or "generator" in self.function.type:
             return []
@@ -686,7 +686,10 @@ class SiteFinder:
         )
 
     def _sites_within(self, node: Node, watched: bool, *, waited: bool) -> Iterator[Site]:
-        """`load().then((value) => { expect(value).toBe(1) })`, and functions in variables."""
+        """Yield sites inside an expression, and in functions in variables.
+
+        `load().then((value) => { expect(value).toBe(1) })` has one.
+        """
         names = called_names(node) if node.type in _CALLS else []
         if node.type in FUNCTIONS:
             yield from self._sites_inside(node, watched=watched or not _is_called_once(node))
@@ -714,7 +717,7 @@ class SiteFinder:
 
 
 def list_statements(node: Node | None) -> list[Node]:
-    """The statements of a block; a statement or an expression that stands alone is one itself."""
+    """Return the statements of a block; a single statement or expression counts as one."""
     if node is None:
         return []
     if node.type not in ("statement_block", "else_clause"):
@@ -723,7 +726,7 @@ def list_statements(node: Node | None) -> list[Node]:
 
 
 def _inner_blocks(statement: Node) -> list[tuple[list[Node], bool]] | None:
-    """The statements in a statement, and whether they run in any case; None where it has none."""
+    """Return the nested statement lists, and whether each always runs; None if there are none."""
 
     def field(name: str) -> list[Node]:
         return list_statements(statement.child_by_field_name(name))
@@ -750,7 +753,7 @@ def _inner_blocks(statement: Node) -> list[tuple[list[Node], bool]] | None:
 
 
 def passes_error_on(handler: Node | None) -> bool:
-    """Whether a `catch` does with an error what fails the test: it throws it, or hands it on."""
+    """Return whether a `catch` lets an error fail the test: it rethrows it, or passes it on."""
     if handler is None:
         return True
     name = node_text(handler.child_by_field_name("parameter"))
@@ -760,7 +763,7 @@ def passes_error_on(handler: Node | None) -> bool:
 
 
 def called_names(call: Node) -> list[str]:
-    """The names in what is called: `expect(x).not.toBe(1)` is expect, not, toBe."""
+    """Return the names of the callee: `expect(x).not.toBe(1)` is expect, not, toBe."""
     root, links = read_chain(call)
     while root.type in _CALLS:
         root = root.child_by_field_name("function") or root.child_by_field_name("constructor")  # type: ignore[assignment]
@@ -768,7 +771,7 @@ def called_names(call: Node) -> list[str]:
 
 
 def name_of_function(function: Node) -> str:
-    """The name by which others call a function; '' where there is none."""
+    """Return the name by which others call a function; '' if there is none."""
     own, parent = function.child_by_field_name("name"), function.parent
     if own is not None:
         return node_text(own)
@@ -785,25 +788,25 @@ def name_of_function(function: Node) -> str:
 
 
 def is_asserting(expression: Node) -> bool:
-    """Whether an expression seems to be an assertion as a whole."""
+    """Return whether an expression as a whole seems to be an assertion."""
     names = called_names(expression)
     return names[0] in _ASSERTING or "should" in names
 
 
 def sees_failure(names: Iterable[str]) -> bool:
-    """Whether what is called by these names may expect a function that it is given to fail."""
+    """Return whether a callee with these names may expect its callback to fail."""
     return any(map(_SEES_FAILURE.search, names))
 
 
 def _is_called_once(function: Node) -> bool:
-    """Whether a function is the argument of what we know to call it and to pass on its failure."""
+    """Return whether a function is passed to a call that runs it once and passes on its failure."""
     listed = function.parent
     call = listed.parent if listed is not None and listed.type == "arguments" else None
     return call is not None and called_names(call)[-1] in _CALLING_ONCE
 
 
 def may_leave(statement: Node) -> bool:
-    """Whether a statement may end its function."""
+    """Return whether a statement may return from its function."""
     if statement.type in FUNCTIONS:
         return False
     kinds = {statement.type, *(node.type for node in descendants(statement, but_not_in=FUNCTIONS))}
@@ -813,9 +816,9 @@ def may_leave(statement: Node) -> bool:
 def wrap_site(
     site: Site, record: str, label: str, *, promised: bool, behind: str = "", failing: str = ""
 ) -> Iterator[SourceEdit]:
-    """Let an assertion report by itself whether it held, and its test go on.
+    """Make an assertion report whether it held, and let its test continue.
 
-    `behind`: what shows that it did not hold, where it does not throw. `failing`: what is done
+    `behind`: code that detects a failure if the assertion does not throw. `failing`: code to run
     after a failure.
     """
     held = f"; {behind}{record}('{label}', true) }}"
@@ -842,7 +845,7 @@ def wrap_site(
 
 
 def _is_kept(node: Node) -> bool:
-    """Whether a variable keeps what an expression gives."""
+    """Return whether an expression's value is stored in a variable."""
     above = node.parent
     while above is not None and above.type in _WRAPPERS:
         above = above.parent
@@ -862,10 +865,10 @@ def make_async(function: Node) -> Iterator[SourceEdit]:
 def append_statement(
     function: Node, text: str, *, body_is_wrapped: bool
 ) -> tuple[list[SourceEdit], list[SourceEdit]]:
-    """Add a statement behind all that a function does, or before what it returns.
+    """Add a statement at the end of a function, or before its final `return`.
 
-    The edits that come before and behind those of `wrap_site`; `body_is_wrapped`: an arrow
-    function's only expression is a site that was wrapped.
+    Returns the edits that come before and after those of `wrap_site`. `body_is_wrapped`: the only
+    expression of an arrow function is a site that was wrapped.
     """
     body = function.child_by_field_name("body")
     if body is None or "generator" in function.type:
@@ -882,7 +885,7 @@ def append_statement(
 
 
 def always_ends(function: Node) -> bool:
-    """Whether a function that throws nothing gets to its last statement."""
+    """Return whether a function that does not throw reaches its last statement."""
     statements = list_statements(function.child_by_field_name("body"))
     return not any(map(may_leave, statements[:-1])) and not any(
         may_leave(last) for last in statements[-1:] if last.type != "return_statement"
@@ -890,7 +893,7 @@ def always_ends(function: Node) -> bool:
 
 
 def statement_around(node: Node) -> Node:
-    """The statement of a block or file in which an expression lies."""
+    """Return the statement of a block or file that contains an expression."""
     while node.parent is not None and node.parent.type not in ("statement_block", "program"):
         node = node.parent
     return node

@@ -1,9 +1,9 @@
 """Make some assertions of a JavaScript test wrong, and let each report whether it held.
 
-Each assertion is written down as it is or made wrong, by the toss of a coin. A wrong one that fails
-does not end its test, so that everything after it runs as it always does. Another room holds the
-same test with each coin turned over. Whoever reads the test cannot tell right from wrong, unless
-they know the answers.
+A random choice leaves each assertion as it is or makes it wrong. A wrong one that fails does not
+end its test, so that everything after it runs as usual. The other room holds the same test with
+each choice reversed. Nobody who reads the test can tell right from wrong without knowing the
+answers.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-# The functions beside JavaScript tests that may run with them: helpers, hooks, other modules.
+# Shared functions that may run with JavaScript tests: helpers, hooks, functions of other modules.
 #
-# Names decide: a function that a test names may be called by it, and so on from there. That finds
-# too much rather than too little. Functions without a name, such as hooks, always run.
+# Names decide: a function that a test names may be called by it, and so on transitively. This
+# errs on the side of too many. Functions without a name, such as hooks, always run.
 
 
 _NAMES = ("identifier", "property_identifier", "shorthand_property_identifier")
@@ -85,16 +85,16 @@ class ScriptModule(Record):
     content: bytes
     root: Node
     declarations: list[Declaration]
-    """None in a module that holds no tests."""
+    """Empty for a module that holds no tests."""
 
 
 class SharedFunction(Record):
-    """A function that stands in no test."""
+    """A function outside all tests."""
 
     module: ScriptModule
     node: Node
     names: frozenset[str]
-    """What it mentions."""
+    """Names that it mentions."""
 
 
 class SharedFunctions:
@@ -104,7 +104,7 @@ class SharedFunctions:
         self.by_name: dict[str, list[SharedFunction]] = {}
         self.aliases: dict[str, set[str]] = {}
         self.unsafe: set[str] = set()
-        """Names of functions that something may expect to fail."""
+        """Names of functions that may be expected to fail."""
         for module in modules:
             self._add_module(module)
         reached = self.reach(self.unsafe, hooks=False)
@@ -123,7 +123,7 @@ class SharedFunctions:
                 self.unsafe.update(_names_expected_to_fail(node))
 
     def _add_alias(self, node: Node) -> None:
-        """`import { check as verify }`, `const verify = makeCheck(3)`."""
+        """Record an alias: `import { check as verify }`, `const verify = makeCheck(3)`."""
         fields = {
             "import_specifier": ("alias", "name"),
             "variable_declarator": ("name", "value"),
@@ -137,7 +137,7 @@ class SharedFunctions:
             self.aliases.setdefault(node_text(alias), set()).update(named)
 
     def reach(self, names: Iterable[str], *, hooks: bool = True) -> list[SharedFunction]:
-        """The functions that these names lead to; and hooks, with what they lead to."""
+        """Return the functions reachable from these names, and from hooks."""
         waiting, seen = [*names, *([""] if hooks else [])], set[str]()
         found: list[SharedFunction] = []
         while waiting:
@@ -155,7 +155,7 @@ class SharedFunctions:
 def read_imported(
     module: ScriptModule, helpers: Mapping[str, str], known: dict[str, ScriptModule]
 ) -> None:
-    """Add the modules that one imports by relative paths, directly or not, to those known."""
+    """Add to `known` the modules that a module imports by relative path, directly or indirectly."""
     waiting = [module]
     while waiting:
         importing = waiting.pop()
@@ -182,12 +182,12 @@ def _candidates(stem: str) -> Iterator[str]:
 
 
 def names_in(node: Node) -> Iterator[str]:
-    """Everything that a piece of code mentions."""
+    """Return all names that a piece of code mentions."""
     return (node_text(inner) for inner in descendants(node) if inner.type in _NAMES)
 
 
 def _outer_functions(root: Node, tests: Mapping[int, str]) -> Iterator[Node]:
-    """Functions outside of tests and of other functions, but for those of suites."""
+    """Yield functions outside tests and other functions; callbacks of suites are searched too."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -199,7 +199,7 @@ def _outer_functions(root: Node, tests: Mapping[int, str]) -> Iterator[Node]:
 
 
 def _names_expected_to_fail(node: Node) -> Iterator[str]:
-    """What stands in functions, or is one, that a call or a `try` may expect to fail."""
+    """Yield names in, or of, functions that a call or a `try` may expect to fail."""
     if node.type == "try_statement":
         handler = node.child_by_field_name("handler")
         if not passes_error_on(handler):
@@ -214,11 +214,11 @@ def _names_expected_to_fail(node: Node) -> Iterator[str]:
                     yield from names_in(inner)
 
 
-# The test files that a probe of JavaScript is made from, and names of what it holds.
+# The test files that a JavaScript probe is built from, and its random names.
 
 
 MAX_OTHER_FILES = 3
-"""Files of which no test decides, copied to confirm the tests in them."""
+"""Maximum number of files without a deciding test that are copied to confirm their tests."""
 _EQUALITIES = ("ok", "equal", "strictEqual", "deepEqual", "deepStrictEqual")
 _NAME_PATTERN = re.compile(
     r"(?P<head>(?:test|spec)[-_])?.*?(?P<tail>[-_]?(?:tests?|specs?))?", re.I
@@ -226,20 +226,20 @@ _NAME_PATTERN = re.compile(
 
 
 class ProbedFile(ScriptModule):
-    """A test file, and the tests in it that a probe is to hold."""
+    """A test file, and the tests in it that the probe includes."""
 
     deciding: dict[int, list[str]]
-    """Ids of the tests that decide, by where their declaration starts."""
+    """Ids of the deciding tests, by the start of their declaration."""
     others: dict[int, list[str]]
     assert_names: dict[str, str]
     test_function: str
-    """How the file calls its runner: `it`."""
+    """Name by which the file calls its runner: `it`."""
     assertion: Assertion | None
-    """One as the file makes them."""
+    """An example of the file's assertions."""
 
 
 class NameMaker:
-    """Random names of one probe. All titles of its tests share a beginning."""
+    """Makes the random names of one probe; all titles of its tests share a prefix."""
 
     def __init__(self, token: str) -> None:
         self.rng = random.Random(token)  # noqa: S311 - the token is the secret
@@ -249,7 +249,7 @@ class NameMaker:
         return f"{self.prefix}{random_word(self.rng)}"
 
     def make_path(self, original: str) -> str:
-        """A path beside the original, which patterns for test files match just as well."""
+        """Return a path beside the original that matches the same patterns for test files."""
         path = PurePosixPath(original)
         stem, dot, suffix = path.name.partition(".")
         pattern = _NAME_PATTERN.fullmatch(stem)
@@ -260,7 +260,7 @@ class NameMaker:
 
 
 def read_test_files(request: ProbeRequest) -> list[ProbedFile]:
-    """The files with deciding tests, and a few with others."""
+    """Read the files with deciding tests, and up to `MAX_OTHER_FILES` with others."""
     deciding = _ids_by_file(request.fail_to_pass, request.sources)
     others = _ids_by_file(request.others, request.sources)
     separator = " " if request.runner == "mocha" else " > "
@@ -290,7 +290,7 @@ def read_test_files(request: ProbeRequest) -> list[ProbedFile]:
 
 
 def _ids_by_file(ids: Iterable[str], sources: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Test ids by the file that they name, each with its titles."""
+    """Group test ids by the file that they name, each with its titles."""
     by_file: dict[str, dict[str, str]] = {}
     for test in ids:
         parts = test.split(" > ")
@@ -314,7 +314,7 @@ def _locate(
 
 
 def assert_equal(assertion: Assertion | None, actual: str, expected: str) -> str:
-    """An assertion in the way of another; None: in that of the language."""
+    """Write an assertion in the style of another; None: in plain JavaScript."""
     if assertion is None:
         return f"if (({actual}) !== ({expected})) throw new Error()"
     match assertion.style:
@@ -333,7 +333,7 @@ def assert_equal(assertion: Assertion | None, actual: str, expected: str) -> str
 
 
 def _works_anywhere(assertion: Assertion) -> bool:
-    """Whether an assertion needs nothing of the test that it stands in: not `t.assert.equal`."""
+    """Return whether an assertion works outside its test, unlike `t.assert.equal`."""
     if assertion.style != "assert":
         return True
     scoped = [link.name for link in assertion.links[:-1]] == ["assert"]
@@ -343,7 +343,7 @@ def _works_anywhere(assertion: Assertion) -> bool:
 def _assertion_in_use(
     root: Node, declarations: list[Declaration], assert_names: Mapping[str, str]
 ) -> Assertion | None:
-    """One of the file's assertions, of a kind that works outside of its test as well."""
+    """Return one of the file's assertions that also works outside its test."""
     parameters = (node for node in descendants(root) if node.type == "formal_parameters")
     if any(re.search(r"\bexpect\b", node_text(node)) for node in parameters):
         return None
@@ -359,68 +359,69 @@ def _assertion_in_use(
 _CHECKING = re.compile(
     r"(?:^|\.)(?:(?:assert|check|expect|verify|compare)(?:[A-Z_\d]\w*)?|\w*(?:[eE]qual|[sS]ame)\w*)$"
 )
-"""Functions of the tests that seem to assert something."""
+"""Names of functions that seem to assert something."""
 
 
 class ProbeKit(Record):
-    """What the functions of one file are rewritten with."""
+    """The data by which the functions of one file are rewritten."""
 
     path: str
-    """Of the file as it is found."""
+    """Path of the original file."""
     is_counting: bool
-    """Whether it says how many assertions there are."""
+    """Whether the file declares how many assertions a test makes."""
     assert_names: Mapping[str, str]
     assertion: Assertion | None
-    """One as the file makes them."""
+    """An example of the file's assertions."""
     names: NameMaker
     record: str
-    """The function by which an assertion reports."""
+    """Name of the function by which an assertion reports."""
     changer: ValueChanger
     room: int
-    """In room 1, every coin is turned over."""
+    """Room number; in room 1 every random choice is reversed."""
     token: str
     skipped: frozenset[int | str]
-    """Where tests begin that are claimed by themselves, and names of functions that may fail."""
+    """Start bytes of tests that are claimed separately, and names that may be expected to fail."""
     tests: frozenset[int]
-    """Where the function of any test begins."""
+    """Start bytes of the functions of all tests."""
     claimed: frozenset[str] = frozenset()
-    """Functions beside the tests whose own assertions report: their calls stay as they are."""
+    """Shared functions whose own assertions report; calls of them are left as they are."""
 
 
 class ScriptClaim(Record):
-    """One assertion of a test, as a probe has it."""
+    """One assertion of a test, as written in a probe."""
 
     label: str
-    """What it reports under."""
+    """Label under which it reports."""
     opposite: str
-    """Its label in the other room."""
+    """Label in the other room."""
     how: str
-    """What was made wrong; empty where nothing was."""
+    """What was made wrong; empty if nothing was."""
     is_sure: bool
     is_certain: bool
     is_watched: bool = False
-    """Whether something that we do not know may see it fail."""
+    """Whether unknown code may see it fail."""
     is_check: bool = False
-    """Whether a helper of the tests asserts."""
+    """Whether a helper of the tests makes the assertion."""
     is_own: bool = False
-    """Whether it is ours, and has nothing to do with the code under test."""
+    """Whether we added it; it does not depend on the code under test."""
     met_by_many: bool = False
-    """Whether the same value may satisfy it as it was and as it is."""
+    """Whether one value may satisfy both the original and the changed assertion."""
     proofs: tuple[ProbeTest, ...] = ()
     """For a helper: a test of it that must pass and one that must fail, whatever the change."""
 
 
 class ClaimedTest(Record):
-    """A test whose assertions report one by one."""
+    """A test whose assertions report individually."""
 
     edits: list[SourceEdit]
     claims: list[ScriptClaim]
 
 
 def write_claims(declaration: Declaration, kit: ProbeKit) -> ClaimedTest:
-    """Make some assertions of a test wrong, and let each report; all coins follow from the token.
+    """Make some assertions of a test wrong, and let each report.
 
-    Behind them come some of our own, for tests that leave all asserting to others.
+    All random choices derive from the token. Assertions of our own follow, for tests that leave all
+    asserting to others.
     """
     callback = declaration.callback
     if callback is None:
@@ -436,7 +437,10 @@ def write_claims(declaration: Declaration, kit: ProbeKit) -> ClaimedTest:
 
 
 def write_shared_claims(function: Node, kit: ProbeKit) -> ClaimedTest:
-    """The same for a function that tests call: what it asserts may be meant to fail."""
+    """Make some assertions of a function that tests call wrong.
+
+    What it asserts may be meant to fail.
+    """
     finder = SiteFinder(function, kit.skipped | kit.tests)
     edits, claims, _ = _claim_sites(finder.list_sites(sure=False, watched=True), kit, None)
     return ClaimedTest(edits=[*dict.fromkeys(edits)], claims=claims)
@@ -445,7 +449,7 @@ def write_shared_claims(function: Node, kit: ProbeKit) -> ClaimedTest:
 def _claim_sites(
     sites: Iterable[Site], kit: ProbeKit, declaration: Declaration | None
 ) -> tuple[list[SourceEdit], list[ScriptClaim], list[Node]]:
-    """Edits and claims of all that can be made wrong, and the nodes that they stand at."""
+    """Return the edits and claims of all assertions that can be made wrong, and their nodes."""
     edits: list[SourceEdit] = []
     claims: list[ScriptClaim] = []
     wrapped: list[Node] = []
@@ -493,9 +497,10 @@ def _claim_sites(
 
 
 def _toss_coin(site: Site, rng: random.Random, kit: ProbeKit) -> bool:
-    """Whether to make an assertion wrong in this room.
+    """Choose whether to make an assertion wrong in this room.
 
-    In one of the rooms all are right that others may see fail, and fail as they would.
+    Assertions that others may see fail share one choice: in one room all of them are right, and
+    fail as they would.
     """
     coin = rng.random() < 0.5
     if site.is_watched:
@@ -504,7 +509,10 @@ def _toss_coin(site: Site, rng: random.Random, kit: ProbeKit) -> bool:
 
 
 def _fail_as_before(site: Site, kit: ProbeKit, *, is_wrong: bool) -> str:
-    """Let a right assertion fail where others see it; nobody can tell it by its looks."""
+    """Return code that rethrows a right assertion's error if code around it may see it.
+
+    It looks the same for a wrong one.
+    """
     if not site.is_watched:
         return ""
     call = kit.changer.open_call(kit.names.rng, changes=is_wrong)
@@ -514,7 +522,7 @@ def _fail_as_before(site: Site, kit: ProbeKit, *, is_wrong: bool) -> str:
 def _split_site(
     site: Site, assertion: Assertion | None, rng: random.Random, kit: ProbeKit
 ) -> SplitAssertion | None:
-    """The parts of an assertion that is a statement, unless assertions are counted."""
+    """Split an assertion statement into parts, unless the file counts assertions."""
     if site.ends_function or site.is_inline or kit.is_counting or assertion is None:
         return None
     return split_assertion(site.node, assertion, rng, kit.changer)
@@ -523,7 +531,7 @@ def _split_site(
 def _claim_parts(
     site: Site, split: SplitAssertion, rng: random.Random, kit: ProbeKit
 ) -> tuple[SourceEdit, list[ScriptClaim]]:
-    """A block in the place of a statement, in which each part reports by itself."""
+    """Replace a statement by a block in which each part reports individually."""
     texts, claims = [split.before], []
     for part in split.parts:
         is_wrong = _toss_coin(site, rng, kit)
@@ -546,7 +554,7 @@ def _claim_parts(
 
 
 def _make_labels(rng: random.Random, room: int) -> tuple[str, str]:
-    """An assertion's labels in this room and in the other."""
+    """Return an assertion's labels in this room and in the other."""
     stem = f"{rng.getrandbits(44):011x}"
     return f"{stem}{room}", f"{stem}{1 - room}"
 
@@ -562,7 +570,7 @@ def _perturb_assertion(
 
 
 def _write_unchanged(way: Perturbation, kit: ProbeKit) -> Iterator[SourceEdit]:
-    """Let a right value go through the changer, where a wrong one would."""
+    """Pass a right value through the changer if a wrong one would pass through it."""
     if any(edit.text.startswith(f"{kit.changer.name}(") for edit in way.edits):
         opening, closing = way.edits
         call = kit.changer.open_call(kit.names.rng, changes=False)
@@ -573,9 +581,9 @@ def _write_unchanged(way: Perturbation, kit: ProbeKit) -> Iterator[SourceEdit]:
 def _make_own_claims(
     callback: Node, rng: random.Random, kit: ProbeKit
 ) -> tuple[str, list[ScriptClaim]]:
-    """Assertions that have nothing to do with the code under test, made as the file makes them.
+    """Write assertions that do not depend on the code under test, in the file's style.
 
-    The last of them holds as long as nobody replaced what asserts.
+    The last one holds unless the assertion functions were replaced.
     """
     first, second, is_wrong = rng.randrange(999), rng.randrange(999), rng.random() < 0.5
     is_wrong, (label, opposite) = is_wrong != bool(kit.room), _make_labels(rng, kit.room)
@@ -599,7 +607,7 @@ def _make_own_claims(
 
 
 def _change_check(site: Site, rng: random.Random, kit: ProbeKit) -> Perturbation | None:
-    """Another last argument for a helper that checks: `check(parse(text), 3)`."""
+    """Change the last argument of a checking helper: `check(parse(text), 3)`."""
     call = site.expression
     called = node_text(call.child_by_field_name("function"))
     arguments = arguments_of(call) if call.type == "call_expression" else []
@@ -619,9 +627,9 @@ def _change_check(site: Site, rng: random.Random, kit: ProbeKit) -> Perturbation
 def _prove_check(
     declaration: Declaration, site: Site, way: Perturbation, kit: ProbeKit
 ) -> tuple[list[SourceEdit], tuple[ProbeTest, ...]]:
-    """Tests beside a test that show that its helper tells two values apart.
+    """Write tests which show that a helper distinguishes two values.
 
-    Which of the two is the right one cannot be seen there.
+    They do not reveal which of the two is right.
     """
     arguments = arguments_of(site.expression)
     if len(arguments) != 2 or any(parent.kind == "test" for parent in declaration.parents):
@@ -646,11 +654,11 @@ def _prove_check(
 def expect_claims(
     claims: Iterable[ScriptClaim], original: str, *, steady: bool
 ) -> Iterator[ProbeTest]:
-    """What must become of each assertion of a test, and of the tests that prove its helpers.
+    """Yield the expected result of each assertion of a test, and of its helpers' proofs.
 
-    What only seems to be a helper may have done something: then what comes after it is in doubt.
-    So is what comes after a wrong assertion in a function that others call, as they may have looked
-    whether it fails, and all of a test that is not steady, as it sees its own title.
+    A supposed helper may have side effects, so everything after a wrong call of one is uncertain.
+    So is everything after a wrong assertion in a function that others call, as they may react to
+    its failure, and all of a test that is not steady, because it reads its own title.
     """
     doubted, proved = False, True
     proved_by: tuple[str, ...] = ()
@@ -679,17 +687,17 @@ def expect_claims(
             doubted, proved, proved_by = True, False, ()
 
 
-# Claims of what JavaScript tests assert elsewhere: in helpers, hooks and modules beside them.
+# Claims of shared JavaScript assertions: in helpers, hooks and modules beside the tests.
 
 
 MAX_SHARED = 60
-"""Assertions beside a test that count for it, at the most."""
+"""Maximum number of shared assertions that count for one test."""
 _COUNTING = re.compile(rb"\b(?:assertions|hasAssertions|plan)\s*\(")
-"""How a test says how many assertions it makes."""
+"""Calls by which a test declares its number of assertions."""
 
 
 class SharedClaims:
-    """The files of a probe, and claims of each function beside the tests that one may reach."""
+    """The files of a probe, and the claims of each shared function that a test may reach."""
 
     def __init__(
         self,
@@ -714,7 +722,7 @@ class SharedClaims:
         self.written: dict[tuple[str, int], ClaimedTest] = {}
 
     def _find_claimed(self) -> Iterator[str]:
-        """Names of functions that assert something themselves, or call those that do."""
+        """Yield names of functions that assert something, or call those that do."""
         every = [one for found in self.functions.by_name.values() for one in found]
         asserting = {name_of_function(one.node) for one in every if self._asserts(one)} - {""}
         yield from asserting
@@ -735,7 +743,8 @@ class SharedClaims:
     def expect_shared(
         self, names: Iterable[str], original: str, *, steady: bool
     ) -> Iterator[ProbeTest]:
-        """What must become of the assertions that a test may reach by these names."""
+        """Yield the expected results of the shared assertions that a test may reach by these
+        names."""
         claims = [
             claim
             for function in self.functions.reach(names)
@@ -756,7 +765,7 @@ class SharedClaims:
         return self.written[key]
 
     def list_edits(self, path: str) -> list[SourceEdit]:
-        """What is changed in the functions of a file; those that are reached were written."""
+        """Return the edits of the shared functions of a file; only reached functions have any."""
         return [
             edit
             for (module, _), claimed in self.written.items()

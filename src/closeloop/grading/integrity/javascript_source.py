@@ -1,4 +1,4 @@
-"""The tests and suites that a JavaScript or TypeScript file declares, and edits of its text."""
+"""Find and edit the tests and suites that a JavaScript or TypeScript file declares."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-# Other values in the place of literals of JavaScript, and of values that only a run shows.
+# Replacement values for JavaScript literals, and for values known only at run time.
 #
-# They look like those that a person writes, and are near the right ones as often as far from
-# them: nobody can tell by its looks whether a value was changed.
+# They look like those that a person writes, and are close to the right ones as often as far from
+# them: a changed value cannot be recognised by its looks.
 
 
 SHOWN_CHARACTERS = 40
 ERROR_CLASSES = (
     *("TypeError", "RangeError", "SyntaxError", "ReferenceError", "URIError", "EvalError"),
 )
-"""Of the language; none is a kind of another."""
-# What cannot be told apart from the value itself is a symbol of its own: equal to nothing else.
+"""Error classes of the language; none is a subclass of another."""
+# If no different value of the same type is known, a new symbol is used: it equals nothing else.
 _CHANGER = """
 ;function {name}(key, value, far) {{
   if (key * {factor} % {modulus} % 2) return value;
@@ -50,9 +50,9 @@ _CHANGER = """
 
 
 class ValueChanger(Record):
-    """A function of a probe file that returns the value it gets or another, as a key says.
+    """A function of a probe file that returns its argument or another value, depending on a key.
 
-    Expectations that are right go through it as those do that are made wrong.
+    Right expectations pass through it in the same way as wrong ones.
     """
 
     name: str
@@ -60,7 +60,7 @@ class ValueChanger(Record):
     modulus: int
 
     def open_call(self, rng: random.Random, *, changes: bool) -> str:
-        """`name(key, `, with a random key."""
+        """Return `name(key, ` with a random key."""
         while True:
             key = rng.randrange(100_000)
             if (key * self.factor % self.modulus % 2 == 0) == changes:
@@ -80,7 +80,7 @@ class ValueChanger(Record):
 
 
 def make_changer(rng: random.Random) -> ValueChanger:
-    """A function under a random name, whose keys mean something else in each file."""
+    """Make a changer with a random name, whose keys have another meaning in each file."""
     return ValueChanger(
         name=random_word(rng),
         factor=rng.randrange(1_001, 9_999, 2),
@@ -89,22 +89,22 @@ def make_changer(rng: random.Random) -> ValueChanger:
 
 
 def random_word(rng: random.Random) -> str:
-    """A word that is nowhere, and a name in any language."""
+    """Return a random word that occurs nowhere and is a valid name in any language."""
     return f"{rng.choice('abcdefghijklmnopqrstuvwxyz')}{rng.getrandbits(44):011x}"
 
 
 def random_letters(rng: random.Random) -> str:
-    """Letters that no text holds by chance."""
+    """Return random letters that no text contains by chance."""
     return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(5, 9)))
 
 
 def change_value(
     node: Node, rng: random.Random, *, far: bool = False
 ) -> tuple[SourceEdit, str] | None:
-    """Another literal of the same type, and what was changed; None where it is no literal.
+    """Return an edit to another literal of the same type, and its description.
 
-    `far`: so far from it that no rounding makes them equal, and that no text or list holds it by
-    chance; None where there is no such value.
+    None for a non-literal. `far`: so different that no rounding makes them equal, and that no text
+    or list contains it by chance; None if there is no such value.
     """
     text = node_text(node)
     match node.type:
@@ -130,7 +130,7 @@ def change_value(
 
 
 def _change_part(node: Node, rng: random.Random, *, far: bool) -> tuple[SourceEdit, str] | None:
-    """One item or property changed; none that a `...rest` behind it may replace."""
+    """Change one item or property, but none that a following `...rest` may replace."""
     parts = [child for child in node.named_children if child.type != "comment"]
     if not parts:
         word = random_letters(rng)
@@ -146,7 +146,7 @@ def _change_part(node: Node, rng: random.Random, *, far: bool) -> tuple[SourceEd
 
 
 def _other_number(text: str, rng: random.Random, *, far: bool) -> str | None:
-    """Far from a number is farther from zero, so that no rounding brings it back."""
+    """Return another number; `far` moves it away from zero, so that no rounding brings it back."""
     match = re.fullmatch(r"(-?)\s*(\d+)(\.\d*)?(n?)", text)
     if match is None or re.match(r"0\d", match[2]):
         sign = "-" if text.startswith("-") else "+"
@@ -164,7 +164,7 @@ def _other_number(text: str, rng: random.Random, *, far: bool) -> str | None:
 
 
 def _other_text(text: str, rng: random.Random, *, far: bool) -> str:
-    """One letter or digit replaced by another, or letters put in; `text` has its quotes."""
+    """Replace one letter or digit, or insert letters; `text` includes its quotes."""
     inside = text[1:-1]
     if "\\" in inside:
         return f"{text[:-1]}{random_letters(rng)}{text[-1]}"
@@ -180,7 +180,8 @@ def _other_text(text: str, rng: random.Random, *, far: bool) -> str:
 
 
 def _change_pattern(node: Node, rng: random.Random) -> tuple[SourceEdit, str] | None:
-    """Letters put in; None where the pattern need not match its letters one by one."""
+    """Insert letters into a regular expression; None if it need not match its letters one by
+    one."""
     pattern = node.child_by_field_name("pattern")
     text = node_text(pattern)
     places = [match.start() + 1 for match in re.finditer(r"(?<![\\\w])[A-Za-z]{2}", text)]
@@ -195,7 +196,7 @@ def _replaced(node: Node, text: str) -> tuple[SourceEdit, str]:
     return SourceEdit(start=node.start_byte, end=node.end_byte, text=text), how
 
 
-# The tests and suites that a JavaScript or TypeScript file declares, and edits of its text.
+# Find and edit the tests and suites that a JavaScript or TypeScript file declares.
 
 
 _JAVASCRIPT = ("tree_sitter_javascript", "language")
@@ -241,33 +242,33 @@ class Declaration(Record):
     kind: Literal["test", "suite"]
     call: Node
     names: tuple[str, ...]
-    """Of what is called, with its modifiers: `it.only.each(…)` is it, only, each."""
+    """Names of the callee with its modifiers: `it.only.each(…)` is it, only, each."""
     function: str
-    """How the file calls it, without modifiers: `it`, `runner.it`."""
+    """Callee without modifiers, as the file writes it: `it`, `runner.it`."""
     title: Node
     callback: Node | None
-    """None where it is no function that can be seen here."""
+    """None if it is not a function literal."""
     parents: tuple[Declaration, ...]
 
     @property
     def is_fit(self) -> bool:
-        """Whether a copy passes wherever it passes: it runs, and has no snapshots on file."""
+        """Whether a copy passes if the original does: it is run, and has no stored snapshots."""
         names = {name for one in (*self.parents, self) for name in one.names}
         return not names & (_NOT_RUN | _REVERSED) and not _SNAPSHOTS.search(node_text(self.call))
 
     @property
     def is_repeated(self) -> bool:
-        """Whether it stands for several tests, by a table of values."""
+        """Whether it declares several tests by a table of values."""
         return any(_WITH_VALUES & set(one.names) for one in (*self.parents, self))
 
 
 def first_child(node: Node | None) -> Node | None:
-    """The first thing in a node that has a name."""
+    """Return the first named child of a node."""
     return node.named_child(0) if node is not None and node.named_child_count else None
 
 
 def parse_script(path: str, content: bytes) -> Node | None:
-    """The root of a file's syntax tree; None for another language, or text that is broken."""
+    """Parse a file; None for another language, a file that is too large, or syntax errors."""
     if len(content) > LARGEST_SOURCE_BYTES:
         return None
     for grammar in _BY_SUFFIX.get(PurePosixPath(path).suffix, ()):
@@ -278,7 +279,7 @@ def parse_script(path: str, content: bytes) -> Node | None:
 
 
 def descendants(node: Node, but_not_in: tuple[str, ...] = ()) -> Iterator[Node]:
-    """Every named node below this one, in order."""
+    """Yield every named node below this one, in order, but none inside types of `but_not_in`."""
     pending = list(reversed(node.named_children))
     while pending:
         below = pending.pop()
@@ -295,9 +296,9 @@ def arguments_of(call: Node) -> list[Node]:
 
 
 def imported_names(root: Node, modules: Iterable[str]) -> dict[str, str]:
-    """Local names of what is imported from some modules, each with its name there.
+    """Return local names of imports from some modules, each with its exported name.
 
-    The name of a whole module, or of its default, is `default`.
+    A whole module, or its default export, is `default`.
     """
     names: dict[str, str] = {}
     for node in descendants(root, but_not_in=_FUNCTIONS):
@@ -339,7 +340,7 @@ def _is_whole_import(parent: Node | None) -> bool:
 
 
 def find_declarations(root: Node) -> list[Declaration]:
-    """All tests and suites of a file, in order, each with what it lies in."""
+    """Return all tests and suites of a file, in order, each with its enclosing declarations."""
     aliases = imported_names(root, _RUNNER_MODULES)
     found: list[Declaration] = []
     pending: list[tuple[Node, tuple[Declaration, ...]]] = [(root, ())]
@@ -394,14 +395,14 @@ def _is_known(name: str) -> bool:
 
 
 def _is_call_of(call: Node, name: str) -> bool:
-    """Whether this is `it.each(…)` itself, rather than the call of what it returns."""
+    """Return whether this is `it.each(…)` itself, rather than the call of what it returns."""
     function = call.child_by_field_name("function")
     property_ = function.child_by_field_name("property") if function is not None else None
     return node_text(property_) == name
 
 
 def _names_called(call: Node) -> tuple[str, ...]:
-    """`it.only.each(…)` as its names; none where something else is called."""
+    """Return the names of `it.only.each(…)`; none for another call."""
     names: list[str] = []
     node = call
     while True:
@@ -420,7 +421,7 @@ def _names_called(call: Node) -> tuple[str, ...]:
 
 
 def _first_parameter(declaration: Declaration) -> str:
-    """The name of a test's context: `t` in `test("…", (t) => t.test(…))`."""
+    """Return the name of a test's context parameter: `t` in `test("…", (t) => t.test(…))`."""
     callback = declaration.callback
     if callback is None:
         return ""
@@ -435,7 +436,7 @@ def _first_parameter(declaration: Declaration) -> str:
 def match_declarations(
     declarations: Iterable[Declaration], titles: str, separator: str
 ) -> list[Declaration]:
-    """The tests that may bear those titles, joined as an id joins them; the likeliest ones."""
+    """Return the most likely tests for these titles, joined as in an id."""
     best: list[Declaration] = []
     most = 0
     for declaration in declarations:
@@ -452,7 +453,7 @@ def match_declarations(
 
 
 def _title_pattern(declaration: Declaration) -> str:
-    """A regular expression of the titles that a declaration may have when it runs."""
+    """Return a regular expression for the titles that a declaration may have at run time."""
     title = declaration.title
     if title.type not in ("string", "template_string"):
         return ".*"
@@ -479,7 +480,7 @@ def _unescaped(text: str) -> str:
 
 
 def rename_edits(declaration: Declaration, title: str) -> Iterator[SourceEdit]:
-    """Give it another title, and let it run beside others: without `only`."""
+    """Change a declaration's title, and remove `only` so that others run too."""
     yield SourceEdit(
         start=declaration.title.start_byte, end=declaration.title.end_byte, text=f"'{title}'"
     )
@@ -495,14 +496,14 @@ def rename_edits(declaration: Declaration, title: str) -> Iterator[SourceEdit]:
 
 
 def drop_edit(declaration: Declaration) -> SourceEdit:
-    """Leave a declaration out, wherever an expression may stand."""
+    """Replace a declaration by `void 0`, which is valid wherever an expression is."""
     return SourceEdit(
         start=declaration.call.start_byte, end=declaration.call.end_byte, text="void 0"
     )
 
 
-# Where a variable of a test gets its value from: a literal is changed there, and not where it is
-# compared, so that nothing in the file shows the right value beside the wrong one.
+# Find where a variable of a test gets its value: a literal is changed there, and not where it is
+# compared, so that the file never shows the right value beside the wrong one.
 
 
 _SCOPES = ("statement_block", "program", "for_in_statement", *_FUNCTIONS)
@@ -510,7 +511,7 @@ _USES = ("identifier", "shorthand_property_identifier", "shorthand_property_iden
 
 
 def find_bound_values(use: Node) -> list[Node]:
-    """All values that a variable is bound to; none where they are not seen, or more is read."""
+    """Return all values that a variable is bound to; none if hidden, or read elsewhere too."""
     name, scope = node_text(use), use.parent
     while scope is not None:
         if scope.type in _SCOPES and (pattern := _find_pattern(scope, name)) is not None:
@@ -521,7 +522,8 @@ def find_bound_values(use: Node) -> list[Node]:
 
 
 def _is_read(node: Node, name: str) -> bool:
-    """Whether a node is this variable; titles do not count, as they are replaced."""
+    """Return whether a node is this variable; uses in titles do not count, as titles are
+    replaced."""
     if node.type not in _USES or node_text(node) != name:
         return False
     above = node.parent
@@ -537,7 +539,7 @@ def _is_read(node: Node, name: str) -> bool:
 
 
 def _find_pattern(scope: Node, name: str) -> Node | None:
-    """What binds a name in a scope itself: a declarator, a loop's left side, or a parameter."""
+    """Return what binds a name in this scope: a declarator, a loop's left side, or a parameter."""
     if scope.type == "for_in_statement":
         patterns = [scope.child_by_field_name("left")]
     elif scope.type in _FUNCTIONS:
@@ -574,7 +576,8 @@ def _read_bound(scope: Node, pattern: Node, name: str) -> list[Node]:
 
 
 def _read_arguments(function: Node, pattern: Node, name: str) -> list[Node]:
-    """What `table.forEach(f)` or `test.each(table)('…', f)` hands to a function."""
+    """Return the values that `table.forEach(f)` or `test.each(table)('…', f)` passes to a
+    function."""
     listed = function.parent
     call = listed.parent if listed is not None and listed.type == "arguments" else None
     called = call.child_by_field_name("function") if call is not None else None
@@ -596,7 +599,7 @@ def _read_arguments(function: Node, pattern: Node, name: str) -> list[Node]:
 
 
 def _list_rows(table: Node | None) -> list[Node]:
-    """The items of a literal array, or of one that a file names and uses once."""
+    """Return the items of a literal array, or of a variable that holds one and is used once."""
     if table is not None and table.type == "identifier":
         values = find_bound_values(table)
         table = values[0] if len(values) == 1 else None
@@ -607,7 +610,7 @@ def _list_rows(table: Node | None) -> list[Node]:
 
 
 def _read_column(rows: list[Node], pattern: Node, name: str) -> list[Node]:
-    """The values in all rows that a pattern binds to a name; none where one is not seen."""
+    """Return the values that a pattern binds to a name in all rows; none if one is not visible."""
     values = [_pick_value(row, pattern, name) for row in rows]
     return [value for value in values if value is not None] if None not in values else []
 

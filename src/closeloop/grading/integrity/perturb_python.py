@@ -1,15 +1,15 @@
-"""Make assertions of Python tests wrong on purpose: where a right one holds, these fail.
+"""Make assertions of Python tests wrong on purpose: if a right one holds, these fail.
 
-Each assertion of a test is written down as it is or made wrong, by the toss of a coin, and reports
-by itself whether it held. A wrong one that fails does not end its test, so that everything after
-it runs as it always does. Another room holds the same test with each coin turned over. Whoever
-reads the test cannot tell right from wrong, unless they know the answers.
+A random choice leaves each assertion of a test as it is or makes it wrong, and each reports
+individually whether it held. A wrong one that fails does not end its test, so that everything after
+it runs as usual. The other room holds the same test with each choice reversed. Nobody who reads
+the test can tell right from wrong without knowing the answers.
 
-A change is used only where logic says that it must fail if the original holds: another value is
-expected of an equality, an assertion is inverted, an exception is expected that nobody raises.
+A change is used only if by logic it must fail when the original holds: another value is expected of
+an equality, an assertion is inverted, an exception is expected that nobody raises.
 
-Changed values are near the right ones as often as far from them: an object that is equal to all
-small numbers or short texts must be told from a right one.
+Changed values are close to the right ones as often as far from them: an object that equals all
+small numbers or short texts must be distinguished from a right one.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from closeloop.grading.integrity.python_assertions import (
 from closeloop.records.record import Record
 from closeloop.text.code_patterns import parse_expression, parse_python
 
-# Which functions beside a Python test may run with it: helpers, fixtures, base classes, hooks.
+# Shared functions that may run with a Python test: helpers, fixtures, base classes, hooks.
 #
-# Names decide: a function that a test names may be called by it, and so on from there. That finds
-# too much rather than too little.
+# Names decide: a function that a test names may be called by it, and so on transitively. This
+# errs on the side of too many.
 
 
 ALWAYS = re.compile(
@@ -55,11 +55,11 @@ ALWAYS = re.compile(
     r"|pytest_\w+|__\w+__",
     re.IGNORECASE,
 )
-"""Functions that run although no test names them."""
+"""Names of functions that run although no test names them."""
 
 
 class FunctionIndex:
-    """The functions of some modules, and what each of them names."""
+    """The functions of some modules, and the names that each of them uses."""
 
     def __init__(self, modules: Iterable[ast.Module]) -> None:
         self.by_name: dict[str, list[TestFunction]] = {}
@@ -79,7 +79,7 @@ class FunctionIndex:
                     self._add_names(statement)
 
     def _add_names(self, statement: ast.Assign | ast.ClassDef) -> None:
-        """What a class or a variable is made of: `test_total = make_test(3)`."""
+        """Record the names that a class or variable is built from: `test_total = make_test(3)`."""
         if isinstance(statement, ast.ClassDef):
             inside = [one for one in statement.body if not isinstance(one, _FUNCTIONS)]
             outside: list[ast.AST] = [*statement.bases, *statement.decorator_list, *inside]
@@ -93,7 +93,10 @@ class FunctionIndex:
             )
 
     def called_by(self, name: str, home: ast.Module) -> set[int]:
-        """The `id`s of functions that a call in a module leads to, by way of those in it first."""
+        """Return the `id`s of functions that a call in a module reaches.
+
+        Functions of the same module take precedence.
+        """
         waiting, functions = [(name, home)], set[int]()
         while waiting:
             name, home = waiting.pop()
@@ -106,7 +109,7 @@ class FunctionIndex:
         return functions
 
     def reachable_from(self, names: Iterable[str]) -> list[TestFunction]:
-        """The functions that these names lead to, with those that always run."""
+        """Return the functions reachable from these names, and those that always run."""
         waiting, seen = [*names], set[str]()
         functions = dict[int, TestFunction]()
         for function in self.always:
@@ -125,12 +128,12 @@ class FunctionIndex:
 
 
 def names_of_test(function: TestFunction | None, name: str, classes: Iterable[str]) -> set[str]:
-    """What a test names itself, and the classes it stands in."""
+    """Return the names that a test uses, its own, and those of its classes."""
     return {name, *classes, *(_names_in(function) if function is not None else ())}
 
 
 def list_outer_functions(tree: ast.Module | ast.ClassDef) -> Iterator[TestFunction]:
-    """The functions and methods of a module, but for those inside functions."""
+    """Yield the functions and methods of a module, without nested functions."""
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield node
@@ -144,7 +147,7 @@ def list_outer_functions(tree: ast.Module | ast.ClassDef) -> Iterator[TestFuncti
 def imported_helpers(
     helpers: Mapping[str, str], sources: Collection[str], files: Iterable[str]
 ) -> dict[str, str]:
-    """The modules that tests import, directly or not, and the `conftest.py` above their files."""
+    """Return the modules that tests import, even indirectly, and the `conftest.py` files above."""
     folders = {file.rpartition("/")[0] for file in files}
     chosen = {
         path: text
@@ -164,7 +167,7 @@ def imported_helpers(
 
 
 def list_imported_names(text: str) -> set[str]:
-    """All words of a module's imports."""
+    """Return all words in a module's imports."""
     return set(re.findall(r"\w+", " ".join(_IMPORTS.findall(text))))
 
 
@@ -202,51 +205,54 @@ def _names_in(node: ast.AST) -> Iterator[str]:
 
 
 class PythonClaim(Record):
-    """One assertion of a test, as a probe has it."""
+    """One assertion of a test, as written in a probe."""
 
     label: str
-    """Random; what it reports under."""
+    """Random label under which it reports."""
     opposite: str
-    """What it reports under in the other room, where it is right if it is wrong here."""
+    """Label in the other room, where it is right if it is wrong here."""
     how: str
-    """What was made wrong; empty where nothing was."""
+    """What was made wrong; empty if nothing was."""
     sure: bool
-    """Whether it is reached in any case, if the test ends."""
+    """Whether it is always reached if the test ends."""
     certain: bool
-    """False where something around it may see it fail, where a helper of the tests decides, or an
-    object with an equality of its own."""
+    """False if code around it may see it fail, or if a helper or an object's own equality decides.
+    """
     met_by_many: bool = False
-    """Whether the same value may satisfy it as it was and as it is."""
+    """Whether one value may satisfy both the original and the changed assertion."""
     is_computed: bool = False
-    """What it expects is computed by a function that may be wrong, and that is reported too."""
+    """Whether a function that is made wrong computes what it expects; that value is reported too.
+    """
     own: bool = False
-    """It is ours, and has nothing to do with the code under test."""
+    """Whether we added it; it does not depend on the code under test."""
     proofs: tuple[TestFunction, TestFunction] | None = None
     """For a helper: a test of it that must pass and one that must fail, whatever the change."""
 
 
 class RoomPlan(Record):
-    """What a room makes wrong, where it is not the toss of a coin alone."""
+    """What a room makes wrong, beyond the random choices."""
 
     turned: bool
-    """Whether each coin is turned over."""
+    """Whether each random choice is reversed."""
     helpers: frozenset[str] = frozenset()
-    """Functions beside the tests that check, called with a value that can be changed."""
+    """Checking functions beside the tests that are called with a value that can be changed."""
     calls_helpers_wrong: bool = False
-    """In one room all calls of such helpers are wrong, and what they assert is left as it is. In
-    the other it is the other way round: two wrongs might make a right."""
+    """Whether all calls of such helpers are wrong in this room, and their own assertions right.
+
+    In the other room it is the reverse: two wrongs might make a right.
+    """
     imported: frozenset[str] = frozenset()
-    """Names that some file imports: what they are bound to is not for one test alone."""
+    """Names that some file imports; their values do not belong to one test alone."""
     computed: Mapping[str, bool] = {}
     """Functions that compute what tests expect, and whether each is made wrong in this room."""
 
 
 class ClaimScope(Record):
-    """What an assertion stands in."""
+    """The function and module that contain an assertion."""
 
     function: TestFunction
     module: ast.Module | None = None
-    """None where others call the function: what they hand it is theirs."""
+    """None if others call the function: its arguments are theirs."""
 
 
 def write_claims(
@@ -258,7 +264,7 @@ def write_claims(
 ) -> list[PythonClaim]:
     """Make some assertions of a test wrong, and let each report.
 
-    Behind them comes one of our own, for tests that leave all asserting to others.
+    One of our own follows, for tests that leave all asserting to others.
     """
     returns = any(isinstance(node, ast.Return) for node in _walk_own(function))
     claims, scope = [], ClaimScope(function=function, module=module)
@@ -273,7 +279,10 @@ def write_claims(
 def write_shared_claims(
     function: TestFunction, names: Names, rng: random.Random, plan: RoomPlan
 ) -> list[PythonClaim]:
-    """The same for a function that tests call: what it asserts may be meant to fail."""
+    """Make some assertions of a function that tests call wrong.
+
+    What it asserts may be meant to fail.
+    """
     sites = list(list_sites(function.body, sure=False, guarded=True))
     scope = ClaimScope(function=function)
     claims = (_write_claim(site, scope, names, rng, plan) for site in sites)
@@ -289,7 +298,7 @@ def _write_claim(
     *,
     returns: bool = False,
 ) -> PythonClaim | None:
-    """Put an assertion as it is, or made wrong, in the place of a statement."""
+    """Replace a statement by its assertion, right or wrong, with a report."""
     for side in _list_called_sides(site.statement):
         if side[1] in plan.computed:
             return _write_computed_claim(site, side, names, rng, plan, returns=returns)
@@ -334,7 +343,8 @@ def _write_computed_claim(
     *,
     returns: bool,
 ) -> PythonClaim:
-    """Leave an assertion as it is, and report what it compares with: the function may be wrong."""
+    """Keep an assertion and report what it compares with, as the computing function may be
+    wrong."""
     place, name = side
     is_wrong, (label, opposite) = plan.computed[name], _make_labels(rng, turned=plan.turned)
     statement = copy.deepcopy(site.statement)
@@ -356,7 +366,7 @@ def _write_computed_claim(
 
 
 def _list_called_sides(statement: ast.stmt) -> list[tuple[int, str]]:
-    """The sides of an equality that call a function by a plain name, each with the name."""
+    """Return the sides of an equality that call a function by a plain name, each with the name."""
     sides = ((place, read_side(statement, place)) for place in (1, 0))
     return [
         (place, node.func.id)
@@ -372,10 +382,8 @@ def change_computing_functions(
     *,
     turned: bool,
 ) -> dict[str, bool]:
-    """Make functions wrong that only compute what tests expect; whether each is, by its name.
-
-    Code under test can call such a function too, so no room holds one both right and wrong.
-    """
+    """Make functions wrong that only compute what tests expect; return whether each is, by name.
+    Code under test can call such a function too, so no room holds one both right and wrong."""
     sites = [site for test in tests for site in list_sites(test.body)]
     uses = Counter(name for site in sites for _, name in _list_called_sides(site.statement))
     wrong = dict[str, bool]()
@@ -399,7 +407,10 @@ def change_computing_functions(
 
 
 def is_plain(function: ast.FunctionDef) -> bool:
-    """Whether it ends for any change of its values, and nothing decides on its result but it."""
+    """Return whether a function ends for any change of its values, and alone decides its result.
+
+    It has no decorators, `while`, `yield`, `global` or `nonlocal`.
+    """
     unsteady = (ast.While, ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal)
     return not function.decorator_list and not any(
         isinstance(node, unsteady) for node in ast.walk(function)
@@ -407,7 +418,7 @@ def is_plain(function: ast.FunctionDef) -> bool:
 
 
 def _count_uses(name: str, tree: ast.AST) -> int:
-    """How often code or a string speaks of a function, imports of it left out."""
+    """Count the mentions of a function in code and strings, without imports of it."""
     return sum(
         (isinstance(node, ast.Name) and node.id == name)
         or (isinstance(node, ast.Attribute) and node.attr == name)
@@ -420,10 +431,9 @@ def _count_uses(name: str, tree: ast.AST) -> int:
 def _list_changes(
     function: ast.FunctionDef, rng: random.Random
 ) -> list[tuple[ast.AST, str, object]]:
-    """Operands and numbers of a function that may be others: node, field and new value.
-
-    Only what hardly makes it raise an exception: code under test that calls it would raise too.
-    """
+    """Return operands and numbers of a function that can be changed: node, field and new value.
+    Only changes that are unlikely to raise an exception: code under test that calls it would
+    raise too."""
     inner = [node for statement in function.body for node in ast.walk(statement)]
     fixed = {id(node) for one in inner if isinstance(one, _FIXED) for node in ast.walk(one)}
     numbers = [node for node in inner if isinstance(node, ast.Constant) and id(node) not in fixed]
@@ -440,13 +450,13 @@ def _list_changes(
 
 
 _FIXED = (ast.Slice, ast.Subscript, ast.JoinedStr, ast.Expr)
-"""Where another number may raise an exception."""
+"""Nodes in which another number may raise an exception."""
 
 
 def _wrap_results(
     function: ast.FunctionDef, names: Names, is_wrong: bool
 ) -> list[tuple[ast.AST, str, object]]:
-    """Hand what a function returns to the helper that changes values, in both rooms alike."""
+    """Pass the return values of a function through the changing helper, in both rooms alike."""
     returned = [node for node in _walk_own(function) if isinstance(node, ast.Return) and node.value]
     key = names.other_key if is_wrong else names.same_key
     for node in returned:
@@ -457,7 +467,7 @@ def _wrap_results(
 
 
 def _walk_own(function: TestFunction) -> Iterator[ast.AST]:
-    """The nodes of a function, but for those of functions and classes inside it."""
+    """Yield the nodes of a function, without those of nested functions and classes."""
     waiting: list[ast.AST] = list(function.body)
     while waiting:
         node = waiting.pop()
@@ -469,7 +479,7 @@ def _walk_own(function: TestFunction) -> Iterator[ast.AST]:
 def _add_own(
     function: TestFunction, names: Names, rng: random.Random, *, sure: bool, turned: bool
 ) -> PythonClaim:
-    """An assertion at the end of a test that has nothing to do with the code under test."""
+    """Append an assertion to a test that does not depend on the code under test."""
     first, second, coin = rng.randrange(999), rng.randrange(999), rng.random() < 0.5
     is_wrong, (label, opposite) = coin != turned, _make_labels(rng, turned=turned)
     total = first + second + rng.randrange(1, 99) * is_wrong
@@ -480,13 +490,13 @@ def _add_own(
 
 
 def _make_labels(rng: random.Random, *, turned: bool) -> tuple[str, str]:
-    """The label of a claim in this room, and in the other."""
+    """Return the label of a claim in this room, and in the other."""
     first, second = f"{rng.getrandbits(32):08x}", f"{rng.getrandbits(32):08x}"
     return (second, first) if turned else (first, second)
 
 
 def _make_right(original: ast.stmt, wrong: ast.stmt, names: Names) -> ast.stmt:
-    """The original, in the form of the wrong one where that calls one of our functions."""
+    """Return the original, in the form of the wrong one if that calls one of our functions."""
     right = copy.deepcopy(wrong)
     keys = [
         call.args[1]
@@ -501,9 +511,9 @@ def _make_right(original: ast.stmt, wrong: ast.stmt, names: Names) -> ast.stmt:
 def _write_report(
     statement: ast.stmt, label: str, key: int, names: Names, *, guarded: bool
 ) -> ast.stmt:
-    """The statement, and a report whether it held; the test goes on in any case.
+    """Wrap a statement so that it reports whether it held and the test continues.
 
-    Where something around it may see a failure, it fails if the original would have.
+    If code around it may see a failure, it fails whenever the original would have.
     """
     settled = f"if {names.settle}({label!r}, {key}, {{}}): raise"
     failed = settled.format(False) if guarded else f"{names.report}({label!r}, False)"
@@ -529,7 +539,7 @@ def _expects_error(statement: ast.stmt) -> bool:
 
 
 def _caught_context(statement: ast.stmt) -> str | None:
-    """The variable that holds the error after `with raises(…) as caught`."""
+    """Return the variable that holds the error after `with raises(…) as caught`."""
     for item in statement.items if isinstance(statement, (ast.With, ast.AsyncWith)) else ():
         name = called_name(item.context_expr)
         if name in EXPECTING - WARNING and isinstance(item.optional_vars, ast.Name):
@@ -540,9 +550,9 @@ def _caught_context(statement: ast.stmt) -> str | None:
 def _hide_expected(
     original: ast.stmt, written: ast.stmt, function: TestFunction, names: Names, key: int
 ) -> list[ast.stmt]:
-    """Change a variable that holds what is expected, not only what it is compared with.
+    """Change a variable that holds the expected value, not only the comparison.
 
-    Code under test may look at the variables of its caller.
+    Code under test may inspect the variables of its caller.
     """
     claim = cast("ast.Try", written).body[0]
     call = _find_changed_name(claim, names)
@@ -560,7 +570,7 @@ def _hide_expected(
 
 
 def _find_changed_name(claim: ast.stmt, names: Names) -> ast.Call | None:
-    """The one call by which an assertion changes the value of a variable."""
+    """Return the only call by which an assertion changes the value of a variable."""
     found = [
         call
         for call in ast.walk(claim)
@@ -570,7 +580,7 @@ def _find_changed_name(claim: ast.stmt, names: Names) -> ast.Call | None:
 
 
 def _local_names(function: TestFunction) -> set[str]:
-    """Names that are bound in a function itself, and not declared to be of another scope."""
+    """Return names bound in a function itself, without `global` and `nonlocal` ones."""
     arguments = function.args
     listed = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
     names = {argument.arg for argument in listed}
@@ -600,9 +610,9 @@ def _replace_call(tree: ast.AST, call: ast.Call, value: ast.expr) -> None:
 def _prove_check(
     function: TestFunction, right: ast.stmt, wrong: ast.stmt, rng: random.Random
 ) -> tuple[TestFunction, TestFunction] | None:
-    """Tests that show that a helper tells two values apart, without the code under test.
+    """Return tests which show that a helper distinguishes two values, without the code under test.
 
-    Which of the values is the right one cannot be read from them.
+    They do not reveal which value is right.
     """
     expected, changed = read_call(right), read_call(wrong)
     if expected is None or changed is None or len(expected.args) != 2:
@@ -622,7 +632,7 @@ def _prove_check(
 
 
 def invert_script(text: str, rng: random.Random) -> str | None:
-    """A script with an assertion inverted that it surely reaches; None where it has none."""
+    """Invert an assertion that a script always reaches; None if it has none."""
     try:
         tree = parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -644,32 +654,31 @@ def invert_script(text: str, rng: random.Random) -> str | None:
 _ENDING = re.compile(r"\b_?exit\b|\bquit\b|\bSystemExit\b|__debug__")
 
 
-# Where a variable of a test gets what is expected: a literal is changed there, and not where it is
-# compared, so that nothing in the process holds the right value beside the wrong one.
+# Find where a variable gets the expected value: a literal is changed there, and not where it is
+# compared, so that the process never holds the right value beside the wrong one.
 
 
 MAX_COMBINATIONS = 5_000
 Cell = tuple[list[ast.expr] | ast.Assign | ast.Return, int]
-"""Where an expression stands: a place in a list, or a statement whose value it is."""
+"""The position of an expression: an index in a list, or the statement whose value it is."""
 
 
 class ParameterTable(Record):
-    """One `parametrize` of a test, as far as it can be read."""
+    """One readable `parametrize` of a test."""
 
     call: ast.Call
     names: tuple[str, ...]
     rows: list[ast.expr]
     ids: tuple[str, ...] | None
-    """As pytest makes them of the values; None where the file gives them."""
+    """Ids that pytest derives from the values; None if the file gives them."""
 
 
 def rename_parameters(
     function: TestFunction, module: ast.Module, known: Collection[str], rng: random.Random
 ) -> dict[str, str]:
-    """New ids for the rows of a parametrized test, by the old ones, which show the values: `[a-1]`.
-
-    Empty where the file does not say how the known ids come about.
-    """
+    """Give the rows of a parametrized test new ids; the old ones show the values, as `[a-1]`.
+    Return the new ids by the old ones; none if the file does not show how the known ids are
+    derived."""
     tables = list(_read_tables(function, module))
     renamed = {"": ""}
     added: list[tuple[ast.Call, list[str]]] = []
@@ -702,7 +711,7 @@ def _change_origin(
     plan: RoomPlan,
     key: int,
 ) -> bool:
-    """Change the values that a variable is bound to, where one assertion alone reads it."""
+    """Change the values that a variable is bound to, if only one assertion reads it."""
     claim = cast("ast.Try", written).body[0]
     call = _find_changed_name(claim, names)
     if call is None or scope.module is None:
@@ -735,7 +744,7 @@ def _change_origin(
 def _find_cells(
     name: str, claim: ast.stmt, function: TestFunction, module: ast.Module, plan: RoomPlan
 ) -> list[Cell]:
-    """Where all that a variable is bound to stands; nowhere if something else may read it."""
+    """Return the positions of all values of a variable; none if other code may read it."""
     if _count_loads(name, claim) != 1 or _count_loads(name, function) > 1:
         return []
     if name not in _local_names(function):
@@ -767,7 +776,7 @@ def _count_loads(name: str, tree: ast.AST) -> int:
 
 
 def _find_assigned(name: str, statements: Iterable[ast.stmt]) -> list[Cell]:
-    """`want = 3`, if that is the only place where it is bound, and to a literal."""
+    """Return the position of `want = 3`, if that is the only binding, and to a literal."""
     found = [
         one
         for one in statements
@@ -781,7 +790,7 @@ def _find_assigned(name: str, statements: Iterable[ast.stmt]) -> list[Cell]:
 
 
 def _find_argument(name: str, function: TestFunction, module: ast.Module) -> list[Cell]:
-    """The column of a table that a test is parametrized by, or what a fixture returns."""
+    """Return the column of the test's parameter table, or the value that a fixture returns."""
     tables = list(_read_tables(function, module))
     if None in tables:
         return []
@@ -806,7 +815,7 @@ def _find_argument(name: str, function: TestFunction, module: ast.Module) -> lis
 
 
 def _read_tables(function: TestFunction, module: ast.Module) -> Iterator[ParameterTable | None]:
-    """The tables that a test is parametrized by; None for one that cannot be read."""
+    """Yield the parameter tables of a test; None for one that cannot be read."""
     for call in function.decorator_list:
         if not isinstance(call, ast.Call) or called_name(call) != "parametrize":
             continue
@@ -826,7 +835,7 @@ def _read_tables(function: TestFunction, module: ast.Module) -> Iterator[Paramet
 
 
 def _make_ids(rows: list[ast.expr], names: Sequence[str]) -> Iterator[str]:
-    """The ids that pytest makes of rows; fewer than there are rows where it is not known."""
+    """Yield the ids that pytest derives from rows; fewer than rows if one cannot be derived."""
     for number, row in enumerate(rows):
         if isinstance(row, ast.Call) and called_name(row) == "param":
             if row.keywords:
@@ -859,7 +868,8 @@ def _make_id(node: ast.expr, name: str, number: int) -> str | None:
 
 
 def _find_rows(node: ast.expr, module: ast.Module) -> list[ast.expr]:
-    """The items of a literal list, or of one that a module names and uses once."""
+    """Return the items of a literal list, or of a module variable that holds one and is used
+    once."""
     if isinstance(node, ast.Name) and _count_loads(node.id, module) == 1:
         named = [
             one.value
@@ -875,7 +885,7 @@ def _find_rows(node: ast.expr, module: ast.Module) -> list[ast.expr]:
 def _list_column(
     rows: list[ast.expr], names: Sequence[str], name: str, *, alone: bool
 ) -> list[Cell]:
-    """The values of one name in all rows of a table; none where a row has another form."""
+    """Return the positions of one name's values in all rows; none if a row has another form."""
     cells = list[Cell]()
     for number, row in enumerate(rows):
         if isinstance(row, ast.Call) and called_name(row) == "param":

@@ -1,8 +1,8 @@
-"""A second run of some tests under names that nobody can guess, and what each must come to.
+"""A second run of some tests under names that nobody can guess, with the expected result of each.
 
 A probe holds the tests that decide a verdict, with assertions made wrong on purpose, and control
-tests. Code under test that forces results, answers to everything alike or reads its tests cannot
-tell one from another. One module a language makes probes; this page says what they are.
+tests. Code under test that forces results, gives the same answer to everything or reads its tests
+cannot tell them apart. One module per language builds probes; this module defines what they are.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _change_number(text: str, rng: random.Random) -> str | None:
 
 
 def _change_float(value: float) -> float:
-    """Whole numbers stay whole, as Go takes them for integers too."""
+    """Return another number; whole numbers stay whole, as Go also accepts them as integers."""
     if value.is_integer() and value < 1 << 24:
         return value - 1 if value else 1.0
     return value / 2
@@ -66,7 +66,7 @@ def _matched_suffix(text: str) -> str:
 
 
 def _change_integer(digits: str, suffix: str, rng: random.Random) -> str | None:
-    """A smaller number fits wherever the number did; 0 becomes 1."""
+    """Return a smaller number, which fits the same type; 0 becomes 1."""
     if len(digits) > 1 and digits[0] == "0" and digits[1].isdigit():
         return None  # octal in Go, decimal in Rust
     try:
@@ -102,7 +102,7 @@ def _change_string(text: str, rng: random.Random) -> str | None:
 
 
 class SourceEdit(Record):
-    """Bytes of a source to be replaced by others."""
+    """A range of source bytes and its replacement."""
 
     start: int
     end: int
@@ -110,12 +110,12 @@ class SourceEdit(Record):
 
 
 class Perturbation(Record):
-    """How to make a test wrong on purpose."""
+    """A way to make a test wrong on purpose."""
 
     edits: tuple[SourceEdit, ...]
     how: str
     certain: bool = True
-    """By logic, the changed test fails wherever the original passes."""
+    """Whether by logic the changed test fails whenever the original passes."""
 
 
 def parse_source(grammar: str, source: bytes) -> Node | None:
@@ -158,7 +158,7 @@ def insert_text(place: int, text: str) -> SourceEdit:
 def apply_edits(source: bytes, edits: Iterable[SourceEdit], start: int = 0) -> bytes:
     """Apply edits to a source whose first byte is at `start`.
 
-    Of edits that overlap, the outer one holds: what lies in a part that is replaced is left out.
+    Of overlapping edits the outer one wins: edits inside a replaced range are dropped.
     """
     parts, place = [], start
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end != edit.start, -edit.end)):
@@ -169,18 +169,18 @@ def apply_edits(source: bytes, edits: Iterable[SourceEdit], start: int = 0) -> b
 
 
 def make_generator(token: str, *parts: str) -> random.Random:
-    """Return a random generator that nobody can foresee who does not know the token."""
+    """Return a random generator that cannot be predicted without the token."""
     return random.Random(content_digest(token, *parts))  # noqa: S311 (the token is from `secrets`)
 
 
 def make_name(token: str, *parts: str) -> str:
-    """Return random letters that disclose neither the token nor what they name."""
+    """Return random letters that reveal neither the token nor what they name."""
     return content_digest("name", token, *parts)[:12].translate(
         str.maketrans("0123456789", "ghijklmnop")
     )
 
 
-# Take apart a shell line that calls `go test` or `cargo test`, to call it with other arguments.
+# Parse a shell line that calls `go test` or `cargo test`, to call it with other arguments.
 
 
 _STATE = frozenset({"cd", "export", "source", ".", "set", "unset", "ulimit", "umask", "shopt"})
@@ -189,18 +189,18 @@ _REDIRECTION = re.compile(r"(\d*|&)(>>?|<)(&?[^<>]*)", re.DOTALL)
 
 
 class ToolCall(Record):
-    """A call of a program as its shell line has it."""
+    """A call of a program in a shell line."""
 
     setup: tuple[str, ...] = ()
-    """Commands before it that change the shell it runs in, such as `cd backend`."""
+    """Commands before it that change its shell, such as `cd backend`."""
     start: str
     """Variables, launchers, program and subcommand: `CGO_ENABLED=0 go test`."""
     arguments: tuple[str, ...] = ()
-    """As they are quoted in the line; no redirections."""
+    """Arguments as quoted in the line, without redirections."""
 
 
 def find_tool_call(command: str, program: str) -> ToolCall:
-    """Return the line's first call of the program's tests; a bare call where none is seen."""
+    """Return the line's first call of the program's tests; a bare call if none is found."""
     setup = list[str]()
     for words in simple_commands(command):
         at = _find_subcommand(words, program)
@@ -216,7 +216,7 @@ def find_tool_call(command: str, program: str) -> ToolCall:
 
 
 def _find_subcommand(words: list[ShellWord], program: str) -> int | None:
-    """Where `test` stands: behind the program and a toolchain such as `+nightly`."""
+    """Return the index of `test`: after the program and a toolchain such as `+nightly`."""
     for at, word in enumerate(words):
         if word.text.rpartition("/")[2] == program:
             following = at + 1
@@ -247,94 +247,113 @@ def split_option(argument: str) -> tuple[str, bool]:
 
 
 ROOMS = 2
-"""For languages whose code can read its tests: each assertion is right in one room of them."""
+"""Number of rooms for code that can read its tests: each assertion is right in one of them."""
 MAX_PERTURBED = 400
-"""Tests of which something is made wrong, at the most."""
+"""Maximum number of tests in which something is made wrong."""
 TestKey = TypeVar("TestKey")
 ProbeKind = Literal["copy", "perturbed", "control"]
 
 
 class ProbeTest(Record):
-    """One test of a probe: its random name, and what must become of it."""
+    """One test of a probe: its random name and its expected result."""
 
     name: str
-    """As the results of the probe name it."""
+    """Name in the results of the probe."""
     kind: ProbeKind
     expect: Literal["pass", "fail"]
-    """Any result but `passed` is a fail; a test that does not report is neither."""
+    """Expected result. Anything but `passed` is a fail; a test that does not report is neither."""
     original: str | None = None
-    """The id of the test it was made from; None for a control."""
+    """Id of the original test; None for a control."""
     how: str = ""
-    """What was made wrong, for a perturbed one: `42 for 41`, `assertion inverted`."""
+    """For a perturbed test, what was made wrong: `42 for 41`, `assertion inverted`."""
     certain: bool = True
-    """By logic a perturbed test must fail wherever its original passes. Where that is only
-    likely, the test counts only if it fails with the reference change too."""
+    """Whether by logic a perturbed test must fail if its original passes.
+
+    If that is only likely, the test counts only if it also fails with the reference change.
+    """
     optional: bool = False
-    """It may stay away: an assertion in a branch."""
+    """Whether it may not report at all: an assertion in a branch."""
     proved_by: tuple[str, ...] = ()
-    """Names of control tests: if they come out at the base as they must, this test is certain."""
+    """Names of control tests.
+
+    If these have their expected results at the base, this test is certain.
+    """
     met_by_many: bool = False
-    """One value may satisfy an assertion both as it was and made wrong: a pattern, a matcher."""
+    """Whether one value may satisfy both the original and the wrong assertion, as with a pattern.
+    """
     needs_value: bool = False
-    """It shows something only if it reported what it compares with: else that raised an error."""
+    """Whether it counts only if it reported the value it compares with.
+
+    Otherwise computing that value raised an error.
+    """
     opposite: str = ""
-    """The name of the same assertion in the other room, right where this one is wrong."""
+    """Name of the same assertion in the other room, which is right there if it is wrong here."""
 
 
 class ProbeRequest(Record):
-    """What a probe is made from."""
+    """The input from which a probe is built."""
 
     command: str
-    """The test command of the task."""
+    """Test command of the task."""
     runner: TestRunner
     fail_to_pass: tuple[str, ...]
     """Ids of the tests that the change must make pass; they pass now, or seem to."""
     others: tuple[str, ...] = ()
-    """Ids of more tests that passed, to be confirmed beside them where that is cheap."""
+    """Ids of other tests that passed, confirmed too if that is cheap."""
     sources: Mapping[str, str]
-    """The test files' texts as they stand in the clean room, by path from the root. Also the
-    files beside them that a maker may need, such as `go.mod`."""
+    """Texts of the test files in the clean room, by path from the root.
+
+    Includes the files beside them that a builder may need, such as `go.mod`.
+    """
     helpers: Mapping[str, str] = {}
-    """Modules in the folders of these tests, where fixtures and functions that assert may be."""
+    """Modules in the test folders, which may hold fixtures and functions that assert."""
     folder: str
-    """A folder of our own in the workspace, as commands see it, under a random name. It lies
-    below the root, and may hold plug-ins and reporters of the probe."""
+    """A folder of our own in the workspace, as commands see it, with a random name.
+
+    It is below the root, and may hold plug-ins and reporters of the probe.
+    """
     root: str
-    """The workspace, as commands see it."""
+    """Path of the workspace, as commands see it."""
     pipe: str
-    """A named pipe to write the report to: only appending is possible, and we hold its end."""
+    """Named pipe for the report: writers can only append, and we hold the reading end."""
     token: str
-    """Random hexadecimal digits: the source of all names and changed values."""
+    """Random hexadecimal digits from which all names and changed values derive."""
     room: int = 0
-    """Which part of the probe to make. Where code under test can read its tests, no room holds one
-    of them both as it is and made wrong: nobody who sees a single room can tell which is which.
-    For compiled tests that is so in the rooms after the first, which holds all copies."""
+    """Which part of the probe to build.
+
+    If code under test can read its tests, no room holds a test both right and made wrong: nobody
+    who sees a single room can tell which it is. For compiled tests that applies to the rooms after
+    the first, which holds all copies.
+    """
     round: int = 0
-    """How often two such rooms were made before, with other coins."""
+    """Number of earlier rounds of two such rooms, with other random choices."""
 
 
 class Probe(Record):
-    """Files to write, a command to run, and what must come of it."""
+    """Files to write, a command to run, and the expected results."""
 
     files: Mapping[str, str]
-    """By path from the root of the workspace. New files under random names, where the language
-    allows it; else whole new texts of files that are there."""
+    """Texts by path from the root of the workspace.
+
+    New files with random names if the language allows it; otherwise new texts of existing files.
+    """
     command: str
-    """Reports to the request's pipe. Its own output goes to a file."""
+    """Command that reports to the request's pipe. Its own output goes to a file."""
     env: Mapping[str, str] = {}
     tests: tuple[ProbeTest, ...]
     exit_codes: tuple[int, ...] = ()
-    """Of the command, when everything comes out as it must; none given: any but 0."""
+    """Exit codes of the command if every result is as expected; empty: any but 0."""
     rooms: int = 1
-    """How many rooms there are for these tests."""
+    """Number of rooms for these tests."""
 
 
 Results = dict[str, Status | Literal["mixed"]]
-"""What a probe reported, by random name; `mixed` for what passed and did not."""
+"""Reported results by random name; `mixed` if something both passed and did not."""
 
 
 def is_made_wrong(request: ProbeRequest, test: str) -> bool:
-    """Whether a test is made wrong in a room that holds it once; in the next room it is not."""
+    """Return whether a test is made wrong in a room that holds it once; in the next room it is
+    not."""
     coin = make_generator(request.token, "coin", test).random() < 0.5
     return coin == (request.room % ROOMS == 1)
 
@@ -342,12 +361,13 @@ def is_made_wrong(request: ProbeRequest, test: str) -> bool:
 def choose_changes(
     ways: Sequence[Perturbation], rng: random.Random, *, together: bool
 ) -> list[Perturbation]:
-    """About half of the ways, or one of them where two wrongs might make a right."""
+    """Choose about half of the ways; only one if not `together`, as two wrongs might make a
+    right."""
     chosen = [way for way in ways if together and rng.random() < 0.5]
     return chosen or [rng.choice(ways)] if ways else []
 
 
 def choose_perturbed(tests: Sequence[TestKey], token: str) -> frozenset[TestKey]:
-    """The tests of which something is made wrong, the same in every room."""
+    """Choose the tests in which something is made wrong, the same in every room."""
     rng = random.Random(token)  # noqa: S311 (`secrets` made the token)
     return frozenset(rng.sample(tests, min(len(tests), MAX_PERTURBED)))

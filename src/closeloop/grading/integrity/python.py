@@ -1,7 +1,7 @@
 """Probes for pytest and unittest.
 
-A room holds each test once, in a file of a random name. The original file only leads there while
-the probe runs, so that code under test finds nothing to compare a test with.
+A room holds each test once, in a file with a random name. The original file only re-exports it
+while the probe runs, so that code under test finds nothing to compare a test with.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from closeloop.text.code_patterns import parse_python
 # The files of a probe for pytest or unittest, how they are run and what they report.
 
 
-# Written for any Python that the project has, not for ours.
+# Must run on the project's Python version, not only on ours.
 _RECORDER = """\
 import json, os
 PIPE = os.open({pipe!r}, os.O_WRONLY | os.O_APPEND)
@@ -72,8 +72,8 @@ def tell(line, write=os.write, pipe=PIPE, encode=json.dumps):
 def record(label, held):
     tell([RUNNING[0], "#" + label, "passed" if held else "failed", False])
 """
-# What tests stand on, from before the code under test was loaded: nobody may exchange it. Said only
-# where a test ran, as a fixture for all tests may do so.
+# The functions that tests rely on, stored before the code under test is loaded: nobody may replace
+# them. Reported only after a test, as a fixture for all tests may replace some.
 _GUARD = """\
 import builtins, io, json.decoder, operator, pathlib, sys, types, {unittest}
 KEPT = []
@@ -184,21 +184,21 @@ made = importlib.import_module(__package__ + {module!r} if __package__ else {mod
 globals().update({{name: what for name, what in vars(made).items() if name[:2] != "__"}})
 globals().update({{old: vars(made)[new] for old, new in {renamed!r}.items() if new in vars(made)}})
 """
-"""What stands in place of a test file, for others that import from it."""
+"""Replacement of a test file, for modules that import from it."""
 
 
 class ProbeFile(Record):
-    """One probe file in the making."""
+    """One probe file under construction."""
 
     path: str
     twin: str
-    """Its path in the other room."""
+    """Path in the other room."""
     tree: ast.Module
     names: Names
     package: tuple[str, ...] | None = None
-    """For unittest: the packages that the original is imported from."""
+    """For unittest: the packages from which the original is imported."""
     original: str
-    """The path of the file that it was made from; empty for one of controls alone."""
+    """Path of the original file; empty for a file that holds only controls."""
     renamed: dict[str, str]
     """New names of its classes and functions, by the old ones."""
 
@@ -206,7 +206,7 @@ class ProbeFile(Record):
 def new_file(
     beside: str, tree: ast.Module, rng: random.Random, package: tuple[str, ...] | None, room: int
 ) -> ProbeFile:
-    """A file beside another, of a random name in each room."""
+    """Make a file beside another, with a random name in each room."""
     folder, slash, _ = beside.rpartition("/")
     paths = [f"{folder}{slash}test_{random_hex(rng)}.py" for _ in range(ROOMS)]
     return ProbeFile(
@@ -221,7 +221,7 @@ def new_file(
 
 
 def new_helper(path: str, tree: ast.Module, rng: random.Random) -> ProbeFile:
-    """A module that tests import: it keeps its name, so that they find it."""
+    """Make a module that tests import; it keeps its name, so that they find it."""
     return ProbeFile(
         path=path, twin=path, tree=tree, names=random_names(rng), original=path, renamed={}
     )
@@ -234,11 +234,11 @@ def assemble_probe(
     tests: tuple[ProbeTest, ...],
     rng: random.Random,
 ) -> Probe:
-    """Write the files, and one that reports, which also keeps the runner to these files."""
+    """Write the probe's files, and a reporter that also restricts the runner to these files."""
     module, guard = f"m{random_hex(rng)}", random_hex(rng)
     own = f"{request.folder.removeprefix(request.root).strip('/')}/{module}.py"
     texts = (*request.sources.values(), *request.helpers.values())
-    # Mocks bring asyncio with them, which takes as long to load as a quarter of pytest.
+    # Mocks import asyncio, which takes as long to load as a quarter of pytest.
     unittest = "unittest.mock" if any("mock" in text for text in texts) else "unittest"
     if request.runner == "unittest":
         modules = [(_import_root(file, request.root), _module_name(file)) for file in made]
@@ -273,7 +273,8 @@ def assemble_probe(
 
 
 def _expect_guard(label: str, texts: Iterable[str]) -> Iterator[ProbeTest]:
-    """A control: what tests stand on is as it was. Some fixtures exchange it for several tests."""
+    """Yield a control that basic functions are unchanged, unless wide-scope fixtures replace
+    some."""
     joined = "\n".join(texts)
     if _WIDE_SCOPE.search(joined) and _EXCHANGES.search(joined):
         return
@@ -289,7 +290,10 @@ _EXCHANGES = re.compile(r"[mM]onkey_?[pP]atch|\bpatch\b|setattr\(|\bpatcher\b")
 
 
 def _render_file(made: ProbeFile, reporter: str) -> str:
-    """The file's text, with our own helpers in front. Tests keep their order: some rely on it."""
+    """Return the file's text with our helpers in front.
+
+    Tests keep their order, as some rely on it.
+    """
     text = ast.unparse(ast.fix_missing_locations(made.tree))
     future = re.findall(r"^from __future__ import .*$", text, re.MULTILINE)
     for line in future:
@@ -308,7 +312,7 @@ def _render_leading(made: ProbeFile) -> str:
 
 
 def _import_root(file: ProbeFile, root: str) -> str:
-    """The folder that a module's packages lie in."""
+    """Return the folder that contains a module's packages."""
     folders = file.path.split("/")[:-1]
     return "/".join((root, *folders[: len(folders) - len(file.package or ())]))
 
@@ -320,32 +324,32 @@ def _module_name(file: ProbeFile) -> str:
 def result_name(
     made: ProbeFile, classes: Sequence[str], function: str, parameters: str = ""
 ) -> str:
-    """As the report of the probe names a test."""
+    """Return the name of a test in the probe's report."""
     if made.package is not None:
         return ".".join((_module_name(made), *classes, function))
     return "::".join((made.path.rpartition("/")[2], *classes, function)) + parameters
 
 
 def name_in_other_room(made: ProbeFile, name: str) -> str:
-    """How the other room names what this one reports as a test of this file."""
+    """Return the other room's name for a test of this file."""
     here, there = (path.rpartition("/")[2].removesuffix(".py") for path in (made.path, made.twin))
     return name.replace(here, there, 1)
 
 
 def random_hex(rng: random.Random) -> str:
-    """Twelve digits."""
+    """Return twelve random hexadecimal digits."""
     return f"{rng.getrandbits(48):012x}"
 
 
-# Claims of what tests assert elsewhere: in helpers, fixtures, hooks and inherited bodies.
+# Claims of shared assertions: in helpers, fixtures, hooks and inherited bodies.
 
 
 MAX_SHARED = 200
-"""Assertions beside a test that count for it, at the most."""
+"""Maximum number of shared assertions that count for one test."""
 
 
 class SharedPythonClaims:
-    """Makes claims of functions beside the tests, once for each that a test may reach."""
+    """Makes claims for functions beside the tests, once for each that a test may reach."""
 
     def __init__(self, request: ProbeRequest, files: Sequence[ProbeFile]) -> None:
         self.request, self.files = request, files
@@ -378,7 +382,8 @@ class SharedPythonClaims:
         self.plan = msgspec.structs.replace(self.plan, computed=computed)
 
     def _find_helpers(self, files: Sequence[ProbeFile]) -> Iterator[tuple[str, ast.Module]]:
-        """Functions at hand that check, and where they are called with a value to change."""
+        """Yield checking functions that are called with a value to change, with the calling
+        module."""
         for file in files:
             for node in ast.walk(file.tree):
                 name = helper_of(node) if isinstance(node, ast.Expr) else None
@@ -386,11 +391,11 @@ class SharedPythonClaims:
                     yield name, file.tree
 
     def reach(self, names: Iterable[str]) -> list[TestFunction]:
-        """The functions that a test of these names may run, beside itself."""
+        """Return the functions that a test with these names may run, beside itself."""
         return self.index.reachable_from(names)
 
     def read_test_names(self, functions: Iterable[TestFunction]) -> bool:
-        """Whether one of these functions may see the name of the test that runs it."""
+        """Return whether one of these functions may read the name of the test that runs it."""
         return any(map(self._reads_test_names, functions))
 
     def _reads_test_names(self, function: TestFunction) -> bool:
@@ -399,7 +404,7 @@ class SharedPythonClaims:
         return self.reading[id(function)]
 
     def write(self, functions: Iterable[TestFunction]) -> list[PythonClaim]:
-        """What these functions assert, made wrong by the toss of a coin."""
+        """Make assertions of these functions wrong at random; return up to `MAX_SHARED` claims."""
         claims = [claim for function in functions for claim in self._write_function(function)]
         return claims[:MAX_SHARED]
 
@@ -415,19 +420,19 @@ class SharedPythonClaims:
 
 
 CONTROLS = 3
-"""Of each kind, in each file."""
+"""Maximum number of controls of each kind in each file."""
 
 
 class TestPlace(Record):
-    """Where a test is written."""
+    """The location of a test in the source."""
 
     path: str
     classes: tuple[str, ...]
     function: str
     parameters: str = ""
-    """`[1-2]` of a parametrized test."""
+    """`[1-2]` of a parametrized test; else empty."""
     package: tuple[str, ...] | None = None
-    """For unittest: the packages that its module is imported from."""
+    """For unittest: the packages from which its module is imported."""
 
 
 class ProbeSuite(Record):
@@ -436,14 +441,15 @@ class ProbeSuite(Record):
     made: ProbeFile
     places: Mapping[str, TestPlace]
     classes: Mapping[str, str]
-    """New names of the classes that hold tests."""
+    """New names of the classes that hold tests, by the old ones."""
     found: Mapping[str, tuple[list[ast.stmt], TestFunction | None]]
-    """Where each test stands; no function for one that is inherited or imported."""
+    """Function of each test and the statements around it; no function if inherited or imported."""
 
 
 def build_probe(request: ProbeRequest) -> Probe | None:
-    """The tests of every file that some of them are in, with a part of the assertions wrong."""
-    # Both rooms have the same names, but for those of the files: a test is found in the other.
+    """Build a probe of every file that holds some of the tests, with part of the assertions
+    wrong."""
+    # Both rooms use the same names, except for files, so a test can be found in the other room.
     rng = random.Random(f"{request.token} names")  # noqa: S311 (`secrets` made the token)
     places = {name: find_test(name, request) for name in (*request.fail_to_pass, *request.others)}
     known = {name: place for name, place in places.items() if place is not None}
@@ -481,7 +487,10 @@ def build_probe(request: ProbeRequest) -> Probe | None:
 
 
 def read_results(report: bytes) -> Results:
-    """A test passed when its call did, and nothing around it failed; an assertion if it held."""
+    """Read the report.
+
+    A test passed if its call did and nothing around it failed; an assertion if it held.
+    """
     results: Results = {}
     for line in report.splitlines():
         try:
@@ -506,7 +515,7 @@ def read_results(report: bytes) -> Results:
 
 
 def find_test(name: str, request: ProbeRequest) -> TestPlace | None:
-    """Where a test id of pytest or unittest leads; None where no source of it is at hand."""
+    """Locate a test id of pytest or unittest; None if its source is not available."""
     if request.runner == "unittest":
         *module, suite, function = name.split(".") if name.count(".") > 1 else ("", "", "")
         path = _find_source("/".join(module) + ".py", request)
@@ -526,7 +535,7 @@ def find_test(name: str, request: ProbeRequest) -> TestPlace | None:
 
 
 def _find_source(file: str, request: ProbeRequest) -> str | None:
-    """The path of a file that an id names from the runner's root, which may not be ours."""
+    """Return the path of a file named from the runner's root, which may differ from ours."""
     if file in request.sources:
         return file
     found = [path for path in request.sources if path.endswith(f"/{file}")]
@@ -536,7 +545,7 @@ def _find_source(file: str, request: ProbeRequest) -> str | None:
 def _parse_sources(
     sources: Mapping[str, str], rng: random.Random
 ) -> Iterator[tuple[str, ast.Module]]:
-    """The trees of files, with each assertion alone; what cannot be parsed is left out."""
+    """Parse files and split their assertions; files that cannot be parsed are left out."""
     for path, source in sorted(sources.items()):
         try:
             tree = parse_python(source.removeprefix("\ufeff"))
@@ -547,7 +556,7 @@ def _parse_sources(
 
 
 def _find_tests(made: ProbeFile, known: Mapping[str, TestPlace], rng: random.Random) -> ProbeSuite:
-    """Find the known tests of a file, and rename the classes that they are in."""
+    """Find the known tests of a file, and rename the classes that contain them."""
     places = {name: place for name, place in known.items() if place.path == made.original}
     classes = _rename_classes(made.tree, places.values(), rng)
     found = {name: _find_place(made.tree, place, classes) for name, place in places.items()}
@@ -555,7 +564,7 @@ def _find_tests(made: ProbeFile, known: Mapping[str, TestPlace], rng: random.Ran
 
 
 def _list_own(suite: ProbeSuite, changed: Collection[str]) -> Iterator[TestFunction]:
-    """The tests of a file that no other test may run; those that are changed never are shared."""
+    """Yield the tests of a file that no other test may run; changed tests are never shared."""
     used = named_elsewhere(suite.made.tree)
     for name, (_, node) in suite.found.items():
         if node is not None and (name in changed or node.name not in used):
@@ -563,7 +572,7 @@ def _list_own(suite: ProbeSuite, changed: Collection[str]) -> Iterator[TestFunct
 
 
 def _list_changed(suite: ProbeSuite, changed: Collection[str]) -> list[TestFunction]:
-    """The functions of a file's tests in which something is made wrong, each once."""
+    """Return the functions of a file's tests in which something is made wrong, each once."""
     nodes = [node for name, (_, node) in suite.found.items() if name in changed and node]
     return list({id(node): node for node in nodes}.values())
 
@@ -630,7 +639,7 @@ def _write_tests(
 def _rename_parameters(
     suite: ProbeSuite, changed: Collection[str], rng: random.Random
 ) -> dict[int, dict[str, str]]:
-    """New ids of the parameters of tests, by the `id` of each test's function."""
+    """Return new parameter ids by the old ones, for the `id` of each test function."""
     functions: dict[int, TestFunction] = {}
     known: dict[int, set[str]] = {}
     for name, (_, node) in suite.found.items():
@@ -652,7 +661,7 @@ def _write_own_claims(
     shared: SharedPythonClaims,
     rng: random.Random,
 ) -> dict[int, list[PythonClaim]]:
-    """Make assertions wrong in the changed tests of a file, by the `id` of each."""
+    """Make assertions wrong in the changed tests of a file; return the claims by function `id`."""
     claims: dict[int, list[PythonClaim]] = {}
     for name, place in suite.places.items():
         body, node = suite.found[name]
@@ -667,7 +676,7 @@ def _write_own_claims(
 
 
 def _add_proofs(body: list[ast.stmt], claims: list[PythonClaim], name: str) -> None:
-    """Put tests of the helpers that a test relies on beside it."""
+    """Add tests of the helpers that a test relies on beside it."""
     for claim in claims:
         for proof, ending in zip(claim.proofs or (), "ab", strict=False):
             proof.name = f"{name}{claim.label}{ending}"
@@ -683,7 +692,7 @@ def _expect_claim(
     *,
     steady: bool,
 ) -> Iterator[ProbeTest]:
-    """What must become of one assertion of a test, and of the tests that prove its helper."""
+    """Yield the expected result of one assertion, and of the tests that prove its helper."""
     proofs = [title(proof.name) for proof in claim.proofs or ()]
     for number, proof in enumerate(proofs):
         expect: Literal["pass", "fail"] = "fail" if number else "pass"
@@ -706,7 +715,7 @@ def _expect_claim(
 def _rename_classes(
     tree: ast.Module, places: Iterable[TestPlace], rng: random.Random
 ) -> dict[str, str]:
-    """New names for the classes that hold tests, wherever the file speaks of them."""
+    """Rename the classes that hold tests wherever the file names them; return the new names."""
     wanted = {place.classes[0] for place in places if place.classes}
     names = {name: new_class_name(name, rng) for name in sorted(wanted)}
     plain = [name for name in names if name.startswith("Test")]
@@ -723,7 +732,8 @@ def _rename_classes(
 def _find_place(
     tree: ast.Module, place: TestPlace, renamed: Mapping[str, str]
 ) -> tuple[list[ast.stmt], TestFunction | None]:
-    """A test's function and the list of statements it stands in, in a base class maybe."""
+    """Return a test's function, which may be in a base class, and the statements that contain
+    it."""
     names = [renamed.get(name, name) for name in place.classes]
     if not names:
         return tree.body, find_function(tree.body, place.function)
@@ -741,7 +751,10 @@ def _find_place(
 
 
 def _is_inherited(tree: ast.Module, place: TestPlace, renamed: Mapping[str, str]) -> bool:
-    """Whether a test is no function of this file: imported, assigned, or made by a decorator."""
+    """Return whether a test is not a function of this file.
+
+    It is imported, assigned, inherited, or made by a decorator.
+    """
     names = [renamed.get(name, name) for name in place.classes]
     if not names:
         return place.function in names_without_functions(tree)
@@ -749,7 +762,7 @@ def _is_inherited(tree: ast.Module, place: TestPlace, renamed: Mapping[str, str]
 
 
 def _add_controls(made: ProbeFile, rng: random.Random) -> list[ProbeTest]:
-    """Tests that pass and tests that fail whatever the code under test does."""
+    """Add tests that pass and tests that fail whatever the code under test does."""
     tests, functions = [], []
     for right in (True, False):
         for _ in range(rng.randint(1, CONTROLS)):

@@ -1,4 +1,4 @@
-"""What assertions of Python tests mean: those of pytest, unittest, mocks and numpy."""
+"""Interpret assertions of Python tests: those of pytest, unittest, mocks and numpy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, cast
 from closeloop.records.record import Record
 from closeloop.text.code_patterns import parse_expression
 
-# Values that are not equal to those a Python test expects, near to them or far from them.
+# Values that differ from those a Python test expects, close to them or far from them.
 
 
 HELPERS = """
@@ -83,8 +83,11 @@ def {fill}(context, error):
     else:
         context.exception = error
 """
-"""What a file with wrong assertions needs. A key says whether a value is left as it is, or changed
-in a way that equality must see; another error is one that has nothing to do with the expected."""
+"""Helpers for a file with wrong assertions.
+
+A key decides whether a value is left as it is, or changed so that equality notices; `other_error`
+returns an error unrelated to the expected one.
+"""
 
 
 class Names(Record):
@@ -93,33 +96,33 @@ class Names(Record):
     is_same: str
     helper: str
     keep: str
-    """Changes a variable, until `restore` gives back what it was."""
+    """Function that changes a variable, until `restore` returns its value."""
     restore: str
     kept: str
     other_error: str
     settle: str
-    """Reports, and says whether the assertion as it was would have failed."""
+    """Function that reports, and returns whether the original assertion would have failed."""
     note: str
-    """Reports what value a test computes to compare with, as a digest."""
+    """Function that reports the value that a test computes to compare with, as a digest."""
     fill: str
-    """Gives the context of `raises(…) as caught` the error that was raised."""
+    """Function that gives the context of `raises(…) as caught` the error that was raised."""
     report: str
-    """The function by which an assertion says whether it held."""
+    """Function by which an assertion reports whether it held."""
     watch: str
-    """Keeps in mind what of a module nobody may exchange."""
+    """Function that records which functions of a module must not be replaced."""
     factor: int
     prime: int
     same_key: int
-    """A key that leaves values as they are."""
+    """Key that leaves values as they are."""
     other_key: int
-    """A key that changes values."""
+    """Key that changes values."""
     near: int
     far: int
     text: str
     place: int
-    """Where in a text or a collection something is changed."""
+    """Position of the change in a text or a collection."""
     inner: bool
-    """Whether an item of a collection is changed, rather than one added."""
+    """Whether an item of a collection is changed, instead of one added."""
 
 
 FUNCTIONS = (
@@ -129,8 +132,8 @@ FUNCTIONS = (
 
 
 def random_names(rng: random.Random) -> Names:
-    """Names and values that cannot be guessed."""
-    # From 9,990 on there is a factor by which every key gives an odd number.
+    """Return names and values that cannot be guessed."""
+    # From 9,990 on there is a factor for which every key gives an odd number.
     factor, prime = rng.randrange(1_000, 9_990), 10_007
     keys = rng.sample(range(100, 999), 899)
     return Names(
@@ -148,14 +151,14 @@ def random_names(rng: random.Random) -> Names:
 
 
 def render_helpers(names: Names) -> str:
-    """The source that a file with wrong tests needs."""
+    """Return the source of the helpers for a file with wrong assertions."""
     return HELPERS.format_map({field: getattr(names, field) for field in names.__struct_fields__})
 
 
 def change_python_literal(value: object, rng: random.Random, *, far: bool = False) -> object:
-    """Another value of the same type, not equal to the first; the value itself where none is.
+    """Return an unequal value of the same type; the value itself if there is none.
 
-    `far`: so far from it that no tolerance makes them equal, and that no text holds it by chance.
+    `far`: so different that no tolerance makes them equal, and that no text contains it by chance.
     """
     match value:
         case bool():
@@ -179,7 +182,7 @@ def change_python_literal(value: object, rng: random.Random, *, far: bool = Fals
 
 
 def _choose_step(value: float, rng: random.Random) -> int:
-    """To a number that looks as likely: of the same sign, and about as long."""
+    """Return a step to a plausible number: of the same sign, and about as long."""
     size = abs(value)
     steps = [step for step in (-9, -5, -4, -3, -2, -1, 1, 2, 3, 4, 5, 9) if step >= -size]
     steps = [step for step in steps if len(str(int(size + step))) == len(str(int(size)))] or [1]
@@ -188,7 +191,7 @@ def _choose_step(value: float, rng: random.Random) -> int:
 
 
 def _change_text(value: str, rng: random.Random, *, far: bool) -> str:
-    """With one letter or digit replaced by another, or with letters put in somewhere."""
+    """Replace one letter or digit, or insert letters somewhere."""
     places = [at for at, sign in enumerate(value) if sign.isascii() and sign.isalnum()]
     if places and not far and rng.random() < 0.8:
         at = rng.choice(places)
@@ -200,7 +203,7 @@ def _change_text(value: str, rng: random.Random, *, far: bool) -> str:
 
 
 def _change_collection(value: Any, rng: random.Random, *, far: bool) -> object:
-    """With one of its items changed; an empty one gets an item."""
+    """Change one of its items; an empty collection gets an item."""
     text = random_word(rng)
     if isinstance(value, dict):
         key = rng.choice(list(value)) if value else text
@@ -216,7 +219,7 @@ def _change_collection(value: Any, rng: random.Random, *, far: bool) -> object:
 
 
 def random_word(rng: random.Random) -> str:
-    """Letters that no text holds by chance."""
+    """Return random letters that no text contains by chance."""
     return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(5, 9)))
 
 
@@ -270,7 +273,7 @@ CALLED_WITH = frozenset(
 )
 HAS_CALLS = frozenset({"assert_has_calls", "assert_has_awaits"})
 ANY_OF_CALLS = HAS_CALLS | {"assert_any_call", "assert_any_await"}
-"""Met by one call of many: only a call that nobody makes must fail."""
+"""Assertions met by one call of many: only a call that nobody makes must fail."""
 NEARLY = frozenset(
     {
         *("assertAlmostEqual", "assert_allclose", "assert_almost_equal"),
@@ -290,19 +293,19 @@ COMMON_WARNINGS = (
     *(UserWarning, DeprecationWarning, RuntimeWarning, FutureWarning, SyntaxWarning),
     *(PendingDeprecationWarning, ResourceWarning, ImportWarning, UnicodeWarning),
 )
-"""Those that tests expect: one that is expected by mistake does not look it."""
+"""Warnings that tests often expect; a wrong one of these does not stand out."""
 SWALLOWING = frozenset({*EXPECTING, "suppress", "deprecated_call", "assertWarnsRegex"})
 
 
 def read_call(statement: ast.stmt) -> ast.Call | None:
-    """The call that a statement is, awaited or not."""
+    """Return the call that a statement consists of, awaited or not."""
     value = statement.value if isinstance(statement, ast.Expr) else None
     value = value.value if isinstance(value, ast.Await) else value
     return value if isinstance(value, ast.Call) else None
 
 
 def called_name(node: ast.expr) -> str | None:
-    """The last name of what is called: `raises` of `pytest.raises(…)`."""
+    """Return the last name of the callee: `raises` of `pytest.raises(…)`."""
     if not isinstance(node, ast.Call):
         return None
     if isinstance(node.func, ast.Attribute):
@@ -311,7 +314,10 @@ def called_name(node: ast.expr) -> str | None:
 
 
 def chain_names(call: ast.Call) -> list[str]:
-    """What a chain calls: `is_equal_to` and `assert_that` of `assert_that(x).is_equal_to(3)`."""
+    """Return the names that a chain calls, last first.
+
+    `is_equal_to` and `assert_that` of `assert_that(x).is_equal_to(3)`.
+    """
     names, node = list[str](), cast("ast.expr", call)
     while isinstance(node, (ast.Call, ast.Attribute)):
         if isinstance(node, ast.Call):
@@ -323,7 +329,8 @@ def chain_names(call: ast.Call) -> list[str]:
 
 
 def may_be_met_by_many(statement: ast.stmt) -> bool:
-    """Whether what is expected may be met by many: `== IsPositive()`, `raises(Exception)`."""
+    """Return whether many values may meet the expectation: `== IsPositive()`,
+    `raises(Exception)`."""
     compared = [
         operand
         for node in ast.walk(statement)
@@ -345,10 +352,10 @@ def may_be_met_by_many(statement: ast.stmt) -> bool:
     return any(anything) or any(name.rpartition(".")[2][:1].isupper() for name in names)
 
 
-# What a Python test needs around it: its name, its file, its neighbours.
+# Detect what a Python test depends on: its name, its file, its neighbours.
 #
-# A copy under another name may come out otherwise for such a test through no fault of the code
-# under test. Then it is believed only if the reference agrees.
+# A copy of such a test under another name may have another result through no fault of the code
+# under test. It is trusted only if the reference agrees.
 
 
 TestFunction = ast.FunctionDef | ast.AsyncFunctionDef
@@ -360,13 +367,13 @@ _READS_ITS_NAME = re.compile(
     r"|__file__\)?\.(?:read_|open)|\bgetsource|\blinecache\b|lineno\b|currentframe|_getframe"
     r"|inspect\.stack|co_name|\.r?glob\(|\.iterdir\(|\blistdir\(|\bscandir\(|os\.walk\("
 )
-"""Ways to see a test's name, the text of its file or what lies beside it."""
+"""Ways to read a test's name, the text of its file or what is beside it."""
 _CLASS_ENDS = re.compile(r"(?:Tests?|TestCase|Specs?|Suite|Should)$")
 _CLASS_STARTS = re.compile(r"(?:Describe|When|Should|Spec|It|Check)(?=[A-Z_])")
 
 
 def find_class(body: list[ast.stmt], names: Sequence[str]) -> ast.ClassDef | None:
-    """The class that a chain of names leads to; the last of each name counts."""
+    """Return the class at a path of nested class names; the last of each name counts."""
     found: ast.ClassDef | None = None
     for wanted in names:
         inner = [node for node in body if isinstance(node, ast.ClassDef) and node.name == wanted]
@@ -377,7 +384,7 @@ def find_class(body: list[ast.stmt], names: Sequence[str]) -> ast.ClassDef | Non
 
 
 def find_function(body: list[ast.stmt], name: str) -> TestFunction | None:
-    """The last function of that name."""
+    """Return the last function of that name."""
     found = [
         node
         for node in body
@@ -387,12 +394,12 @@ def find_function(body: list[ast.stmt], name: str) -> TestFunction | None:
 
 
 def reads_test_names(text: str) -> bool:
-    """Whether code may see the name of a test, its file or what lies beside it."""
+    """Return whether code may read the name of a test, its file or what is beside it."""
     return _READS_ITS_NAME.search(text) is not None
 
 
 def names_itself(function: TestFunction, classes: Iterable[str], path: str) -> bool:
-    """Whether a test has its own name, its class's or its file's in a string."""
+    """Return whether a test has its own name, its class's or its file's in a string."""
     stem = path.rpartition("/")[2].removesuffix(".py")
     own = (stem, function.name, *classes)
     strings = (
@@ -404,20 +411,20 @@ def names_itself(function: TestFunction, classes: Iterable[str], path: str) -> b
 
 
 def named_elsewhere(tree: ast.Module) -> set[str]:
-    """Names that something in a file uses: a function of that name cannot be renamed alone."""
+    """Return names that are used in a file: a function of that name cannot be renamed alone."""
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     return names | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 
 def names_without_functions(tree: ast.Module) -> set[str]:
-    """Names that a module assigns or imports: `test_total = make_test(3)`."""
+    """Return names that a module assigns or imports: `test_total = make_test(3)`."""
     imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     imported = {alias.asname or alias.name for node in imports for alias in node.names}
     return imported | set(_bound_names(tree.body))
 
 
 def first_place(tree: ast.Module) -> int:
-    """Behind the docstring and what must come first."""
+    """Return the index after the docstring and `__future__` imports."""
     ahead = [
         at
         for at, node in enumerate(tree.body)
@@ -427,7 +434,7 @@ def first_place(tree: ast.Module) -> int:
 
 
 def new_class_name(name: str, rng: random.Random) -> str:
-    """A random name that is found as the old one was, by what it starts or ends with."""
+    """Return a random class name with the prefix or suffix by which the old one was found."""
     word = f"{rng.getrandbits(48):012x}"
     if name.startswith("Test"):
         return f"Test{word}"
@@ -438,7 +445,8 @@ def new_class_name(name: str, rng: random.Random) -> str:
 
 
 def new_test_name(name: str, rng: random.Random) -> str:
-    """A random name that is found as the old one was: most projects want `test` in front."""
+    """Return a random test name that is found like the old one: most projects want a `test`
+    prefix."""
     word = f"{rng.getrandbits(48):012x}"
     if name.startswith("test"):
         return f"test_{word}"
@@ -446,7 +454,7 @@ def new_test_name(name: str, rng: random.Random) -> str:
 
 
 def new_test_names(names: Iterable[str], rng: random.Random) -> dict[str, str]:
-    """New names that sort as the old ones do: unittest runs tests in that order."""
+    """Return new names that sort as the old ones do: unittest runs tests in that order."""
     old = sorted(names)
     plain = [name for name in old if name.startswith("test")]
     renamed = dict(zip(plain, sorted(new_test_name(name, rng) for name in plain), strict=True))
@@ -454,23 +462,23 @@ def new_test_names(names: Iterable[str], rng: random.Random) -> dict[str, str]:
 
 
 def _bound_names(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """Names that are assigned to in a module or a class."""
+    """Yield names that are assigned in a module or a class."""
     for node in body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
         yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
-# Where Python tests assert: every statement that may be made wrong, each with one comparison.
+# The sites of assertions in Python tests: statements that may be made wrong, one comparison each.
 #
-# Compound assertions are taken apart first, in a way that changes nothing of what they say:
+# Compound assertions are split first, without changing their meaning:
 # `assert a and b` becomes two, `assert a == b == c` becomes two, `assert all(…)` becomes a loop,
 # `if bad: pytest.fail()` becomes an assertion, and each item of a short literal list is compared
-# alone.
+# separately.
 
 
 MAX_ITEMS = 12
-"""Items of a literal collection that are compared one by one."""
+"""Maximum number of items of a literal collection that are compared one by one."""
 FAILING = frozenset({"fail", "AssertionError"})
 """`pytest.fail()`, `self.fail()`, `raise AssertionError`."""
 
@@ -479,19 +487,21 @@ class AssertionSite(Record):
     """A statement of a test that may be changed."""
 
     body: list[ast.stmt]
-    """Of which it is one."""
+    """The statement list that contains it."""
     statement: ast.stmt
     sure: bool
-    """Whether it runs in any case, if all before it do: in no branch or loop."""
+    """Whether it always runs if everything before it does: in no branch or loop."""
     guarded: bool
-    """Whether something around it may see it fail: `except AssertionError: retry()`, or whatever
-    calls a function inside a test."""
+    """Whether code around it may see it fail.
+
+    `except AssertionError: retry()`, or whatever calls a function inside a test.
+    """
 
 
 def list_sites(
     body: list[ast.stmt], *, sure: bool = True, guarded: bool = False
 ) -> Iterator[AssertionSite]:
-    """The statements of a function, with those in all its blocks and in functions inside it."""
+    """Yield the statements of a function, including all its blocks and nested functions."""
     for statement in list(body):
         yield AssertionSite(body=body, statement=statement, sure=sure, guarded=guarded)
         if isinstance(statement, (ast.Return, ast.Raise)):
@@ -501,7 +511,8 @@ def list_sites(
 
 
 def _inner_blocks(statement: ast.stmt) -> Iterator[tuple[list[ast.stmt], bool, bool]]:
-    """The blocks of a statement: whether each runs in any case, and may be seen to fail."""
+    """Yield the blocks of a statement: whether each always runs, and whether failures may be
+    seen."""
     match statement:
         case ast.With() | ast.AsyncWith():
             called = {called_name(item.context_expr) for item in statement.items}
@@ -525,7 +536,7 @@ def _inner_blocks(statement: ast.stmt) -> Iterator[tuple[list[ast.stmt], bool, b
 
 
 def split_assertions(tree: ast.Module, rng: random.Random) -> None:
-    """Take compound assertions in functions apart, in place."""
+    """Split compound assertions in functions, in place."""
     splitter = _AssertionSplitter(rng)
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -535,7 +546,7 @@ def split_assertions(tree: ast.Module, rng: random.Random) -> None:
 
 
 def _list_blocks(node: ast.AST) -> Iterator[tuple[str, list[ast.stmt]]]:
-    """Every list of statements inside a function, but for those of functions inside it."""
+    """Yield every list of statements in a function, without those of nested functions."""
     for name, value in ast.iter_fields(node):
         if not isinstance(value, list):
             continue
@@ -549,13 +560,13 @@ def _list_blocks(node: ast.AST) -> Iterator[tuple[str, list[ast.stmt]]]:
 
 
 class _AssertionSplitter:
-    """Takes statements apart; makes up names for values that are used twice."""
+    """Splits statements; invents names for values that are used twice."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
 
     def split(self, statement: ast.stmt) -> Iterator[ast.stmt]:
-        """What a statement says, in parts."""
+        """Yield the parts of a statement, equivalent to the whole."""
         statement = _assert_of_failure(statement) or statement
         if not isinstance(statement, ast.Assert):
             yield from self._split_equality(statement)
@@ -572,13 +583,13 @@ class _AssertionSplitter:
                 yield from self._split_equality(statement)
 
     def _split_chain(self, chain: ast.Compare, original: ast.Assert) -> Iterator[ast.stmt]:
-        """`a == b == c` as `a == b` and `b == c`, each evaluated once, in order."""
+        """Split `a == b == c` into `a == b` and `b == c`, each evaluated once, in order."""
         left: ast.expr = chain.left
         last = len(chain.ops) - 1
         for number, (op, compared) in enumerate(zip(chain.ops, chain.comparators, strict=True)):
             right = compared
             if number < last and not isinstance(compared, ast.Constant):
-                # The left side comes first in a comparison, and so does it here.
+                # The left side is evaluated first in a comparison, and here too.
                 assignment, left = self._keep(left)
                 yield assignment
                 assignment, right = self._keep(compared)
@@ -588,7 +599,7 @@ class _AssertionSplitter:
             left = copy.deepcopy(right)
 
     def _split_all(self, items: ast.GeneratorExp, original: ast.Assert) -> Iterator[ast.stmt]:
-        """`all(f(x) for x in y)` as a loop, with names of its own."""
+        """Turn `all(f(x) for x in y)` into a loop, with its own names."""
         inner = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
         nested = any(isinstance(node, inner) for node in ast.walk(items) if node is not items)
         if nested or any(one.is_async for one in items.generators):
@@ -615,7 +626,7 @@ class _AssertionSplitter:
         yield from body
 
     def _split_equality(self, statement: ast.stmt) -> Iterator[ast.stmt]:
-        """A comparison with a short literal collection, and then with each of its items."""
+        """Compare with a short literal collection, and then with each of its items."""
         sides = _equal_sides(statement)
         if sides is None:
             yield statement
@@ -644,7 +655,7 @@ class _AssertionSplitter:
 
 
 def _assert_of_failure(statement: ast.stmt) -> ast.Assert | None:
-    """`if bad: raise AssertionError` as `assert not bad`."""
+    """Turn `if bad: raise AssertionError` into `assert not bad`."""
     if not isinstance(statement, ast.If) or statement.orelse or len(statement.body) != 1:
         return None
     inner = statement.body[0]
@@ -674,7 +685,8 @@ def _assert(test: ast.expr, original: ast.Assert) -> ast.Assert:
 def _equal_sides(
     statement: ast.stmt,
 ) -> tuple[int, ast.expr, dict[object, object] | list[object]] | None:
-    """Which side of an equality is a short literal collection, the other side, and its value."""
+    """Return the index of a short literal collection in an equality, the other side, and its
+    value."""
     for place in (1, 0):
         node, other = read_side(statement, place), read_side(statement, 1 - place)
         if node is None or other is None or not isinstance(node, (ast.List, ast.Tuple, ast.Dict)):
@@ -689,7 +701,7 @@ def _equal_sides(
 
 
 def read_side(statement: ast.stmt, place: int) -> ast.expr | None:
-    """A side of `assert a == b` or `self.assertEqual(a, b)`."""
+    """Return a side of `assert a == b` or `self.assertEqual(a, b)`; None for another statement."""
     if isinstance(statement, ast.Assert):
         test = statement.test
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
@@ -716,11 +728,11 @@ def write_side(statement: ast.stmt, place: int, value: ast.expr) -> None:
     call.args[place] = value
 
 
-# What a Python assertion expects, made another: a value, a call, an exception, the opposite.
+# Change what a Python assertion expects: a value, a call, an exception, the opposite.
 
 
 def change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> str | None:
-    """Let an assertion expect something else, and say what; None where it cannot be done."""
+    """Make an assertion expect something else, and describe it; None if that is not possible."""
     if isinstance(statement, ast.Assert):
         return _change_compared(statement.test, names, rng)
     if isinstance(statement, (ast.With, ast.AsyncWith)):
@@ -749,9 +761,9 @@ def change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> st
 
 
 def change_check(statement: ast.stmt, names: Names, rng: random.Random) -> str | None:
-    """Another last argument for a helper that checks: `check(parse(text), 3)`.
+    """Change the last argument of a checking helper: `check(parse(text), 3)`.
 
-    Or for a chain or a matcher: `assert_that(total).is_equal_to(3)`, `assert_that(x, equal_to(3))`.
+    Or of a chain or a matcher: `assert_that(total).is_equal_to(3)`, `assert_that(x, equal_to(3))`.
     """
     call = _find_check(statement)
     if call is None:
@@ -761,13 +773,13 @@ def change_check(statement: ast.stmt, names: Names, rng: random.Random) -> str |
 
 
 def helper_of(statement: ast.stmt) -> str | None:
-    """The name of the helper that checks, where `change_check` has something to change."""
+    """Return the name of the checking helper if `change_check` has something to change."""
     call = read_call(statement)
     return called_name(call) if call is not None and _find_check(statement) else None
 
 
 def _find_check(statement: ast.stmt) -> ast.Call | None:
-    """The call whose last argument is what is expected."""
+    """Return the call whose last argument is the expected value."""
     call = read_call(statement)
     if call is None or not any(map(CHECKING.fullmatch, chain_names(call))):
         return None
@@ -779,7 +791,7 @@ def _find_check(statement: ast.stmt) -> ast.Call | None:
 
 
 def invert_assertion(statement: ast.stmt) -> str | None:
-    """Turn an assertion into its opposite, and say so; None where there is none."""
+    """Invert an assertion, and describe it; None if it has no opposite."""
     if isinstance(statement, ast.Assert):
         test = statement.test
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
@@ -796,7 +808,8 @@ def invert_assertion(statement: ast.stmt) -> str | None:
 
 
 def literal_value(node: ast.expr) -> tuple[object] | None:
-    """The value of a literal, in a tuple of its own: it may be None."""
+    """Return the value of a literal in a 1-tuple, as it may be None; None for another
+    expression."""
     try:
         return (ast.literal_eval(node),)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -822,7 +835,7 @@ def _change_compared(test: ast.expr, names: Names, rng: random.Random) -> str | 
 
 
 def _change_choices(node: ast.expr, rng: random.Random) -> str | None:
-    """Make all items of a list others, as in `assert status in (200, 204)`."""
+    """Change all items of a list, as in `assert status in (200, 204)`."""
     if not isinstance(node, (ast.List, ast.Tuple, ast.Set)) or not all(
         map(_is_constant, node.elts)
     ):
@@ -854,7 +867,7 @@ def _changed_value(
 
 
 def _expect_other_call(call: ast.Call, rng: random.Random, *, far: bool) -> str | None:
-    """Expect another argument of a mock: one that is there changed, or one more."""
+    """Expect another argument of a mock: change an existing one, or add one."""
     if called_name(call) in HAS_CALLS:
         listed = call.args[0] if call.args else None
         if not isinstance(listed, (ast.List, ast.Tuple)) or not listed.elts:
@@ -891,10 +904,9 @@ def _expect_other_error(
 
 
 def _other_error(call: ast.Call, names: Names, rng: random.Random) -> ast.expr:
-    """An exception of the language that has nothing to do with the expected one.
+    """Return a built-in exception unrelated to the expected one.
 
-    What class the expected one derives from is known only when the test runs, if it is not one of
-    the language.
+    Unless the expected one is built in, its base class is known only at run time.
     """
     candidates = COMMON_WARNINGS if called_name(call) in WARNING else COMMON_ERRORS
     expected = call.args[0]

@@ -1,8 +1,8 @@
-"""What of a change does not decide its own verdict: everything that the acceptance runs through.
+"""Find and restore the parts of a change that must not decide its own verdict.
 
-Tests, what steers them, scripts that the test command calls, installed packages, and files that
-would be imported in place of the standard library or the test runner. These are the base's, or
-the reference's where that changes them; never the agent's.
+These are tests, what steers them, scripts that the test command calls, installed packages, and
+files that would be imported in place of the standard library or the test runner. Their content
+comes from the base, or from the reference if that changes them; never from the agent.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from closeloop.records.task import Acceptance, Task
 from closeloop.sandbox.workspaces import Workspace
 from closeloop.text.wording import compile_lazily, escape_glob, matches_globs
 
-# Follow a test command into the files it calls: Makefiles, scripts, what those call in turn.
+# Follow a test command into the files it calls: Makefiles, scripts, and what those call.
 
 
 MAX_FILES = 200
 MAX_BYTES = 256 << 10
-"""What is larger is no script that people write."""
+"""Maximum size in bytes of a script; a larger file was not written by hand."""
 BY_PROGRAM = {
     "make": ("GNUmakefile", "makefile", "Makefile"),
     "gmake": ("GNUmakefile", "makefile", "Makefile"),
@@ -67,7 +67,7 @@ BY_PROGRAM = {
     "hatch": ("hatch.toml",),
     "cargo": ("build.rs",),
 }
-"""Which files a program reads without being told."""
+"""Files that each program reads by default."""
 NODE_SCRIPTS = frozenset({"npm", "pnpm", "yarn", "bun"})
 SCRIPT_FOLDERS = frozenset({"scripts", "script", "tools", "tool", "ci", ".ci", ".github", "hack"})
 SCRIPT_NAMES = compile_lazily(
@@ -76,7 +76,7 @@ SCRIPT_NAMES = compile_lazily(
 SCRIPT_ENDINGS = (".sh", ".bash", ".zsh", ".mk", ".ps1", ".bat")
 _WORD = compile_lazily(r"[\w@%+.,:/~-]+")
 _INCLUDED = compile_lazily(r"^[ \t]*[-s]?include[ \t]+([^#\n]+)", re.MULTILINE)
-"""In a Makefile: with a dash, the file may be missing."""
+"""Includes of a Makefile; with a dash, the file may be missing."""
 _SOURCED = compile_lazily(
     r"(?:^|[;&|{(]|\b(?:then|do|else))[ \t]*(?:\.|source)[ \t]+([\w./-]+)", re.M
 )
@@ -84,16 +84,16 @@ _STARTED = compile_lazily(r"(?:^|\s)-m[ \t]+(\w[\w.]*)")
 
 
 class BaseTree(Record):
-    """The files of a base as they lie on disk: links are not followed out of it."""
+    """The files of a base on disk; links out of it are not followed."""
 
     root: str
 
     def has(self, path: str) -> bool:
-        """Whether there is a file or a folder at that path."""
+        """Return whether there is a file or a folder at that path."""
         return self._real(path) is not None
 
     def read(self, path: str) -> str | None:
-        """A file's text; None for what is not there, too large or no ordinary file."""
+        """Return a file's text; None if it is missing, too large or not a regular file."""
         real = self._real(path)
         if real is None:
             return None
@@ -106,7 +106,7 @@ class BaseTree(Record):
             return None
 
     def read_bytes(self, path: str) -> bytes | None:
-        """A file's content, however large; None for what is not there or no ordinary file."""
+        """Return a file's content, however large; None if it is missing or not a regular file."""
         real = self._real(path)
         try:
             is_file = real is not None and stat.S_ISREG(real.lstat().st_mode)
@@ -126,7 +126,7 @@ class BaseTree(Record):
 
 
 def run_through(commands: Iterable[str], base: BaseTree) -> dict[str, str]:
-    """The files of the base that commands call, however indirectly, and which calls each."""
+    """Return the base files that commands call, directly or indirectly, each with its caller."""
     found: dict[str, str] = {}
     waiting = [(command, f"`{command}`") for command in commands]
     while waiting and len(found) < MAX_FILES:
@@ -143,7 +143,7 @@ def run_through(commands: Iterable[str], base: BaseTree) -> dict[str, str]:
 
 
 def is_script(path: str, content: str | None) -> bool:
-    """Whether a file that a command names serves to check, rather than to be checked."""
+    """Return whether a file that a command names is a checking tool, rather than code to check."""
     folders, name = path.split("/")[:-1], path.rpartition("/")[2]
     if name == "__main__.py" and folders:
         name = folders[-1]
@@ -158,7 +158,10 @@ def is_script(path: str, content: str | None) -> bool:
 
 
 def _named_files(text: str, folder: str, base: BaseTree) -> list[str]:
-    """Scripts that a text names, and what its programs read unasked, whether it is there or not."""
+    """Return scripts that a text names, and files that its programs read by default.
+
+    The latter may be missing.
+    """
     unasked = dict.fromkeys(_list_included(text))
     named = dict.fromkeys(_list_modules(text, folder))
     for word in _WORD.findall(text):
@@ -178,7 +181,7 @@ def _named_files(text: str, folder: str, base: BaseTree) -> list[str]:
 
 
 def _list_included(text: str) -> Iterator[str]:
-    """What a Makefile includes and a shell reads, whatever it is called."""
+    """Yield files that a Makefile includes or a shell script sources, whatever their name."""
     words = [word for line in _INCLUDED.findall(text) for word in line.split()]
     for word in (*words, *_SOURCED.findall(text)):
         plain = os.path.normpath(word)
@@ -187,7 +190,8 @@ def _list_included(text: str) -> Iterator[str]:
 
 
 def _list_modules(text: str, folder: str) -> Iterator[str]:
-    """Files of modules that a command starts, or that a script imports from its own folder."""
+    """Yield files of modules that a command starts, or that a script imports from its own
+    folder."""
     for module in _STARTED.findall(text):
         path = module.replace(".", "/")
         yield from (f"{path}.py", f"{path}/__main__.py", f"{path}/__init__.py")
@@ -199,21 +203,22 @@ def _list_modules(text: str, folder: str) -> Iterator[str]:
             yield from (f"{path}.py", f"{path}/__init__.py")
 
 
-# Modules that tests import and that the base has, in its own files or among installed packages.
+# Modules that tests import and that the base has, in its own files or in installed packages.
 #
-# A test file that ran at the base found all that it imports. A new module of such a name would
-# only stand in for what was there: a library of assertions, say, that lies among installed
+# A test file that ran at the base found everything it imports. A new module of such a name would
+# only shadow what was there: for example, a library of assertions among the installed
 # packages.
 
 
 _IMPORT = compile_lazily(r"^(?:from[ \t]+(\w[\w.]*)|import[ \t]+(\w[\w., \t]*))", re.MULTILINE)
-"""Imports of a whole file: one in a branch or a function may never have run."""
+"""Imports at the top level of a file; one in a branch or a function may never have run."""
 
 
 def list_loaded_modules(
     acceptance: Acceptance, base: BaseTree | None, before: TestRun | None
 ) -> frozenset[str]:
-    """The top-level modules that test files import which ran at the base, and their helpers."""
+    """Return top-level modules imported by test files that ran at the base, and by their
+    helpers."""
     if base is None or before is None:
         return frozenset()
     hidden = parse_change(acceptance.patch)
@@ -240,7 +245,8 @@ def _list_imports(path: str, base: BaseTree, added: Mapping[str, str]) -> Iterat
 
 
 def _list_helpers(path: str, modules: set[str]) -> Iterator[str]:
-    """Files that a test may import from its folder or the root, and what pytest loads with it."""
+    """Yield files that a test may import from its folder or the root, and its `conftest.py`
+    files."""
     folders = [*folders_above(path), ""]
     for folder in folders:
         yield f"{folder}/conftest.py".lstrip("/")
@@ -259,9 +265,9 @@ STEERING = (
     *("**/babel.config.*", "**/go.work", "**/.cargo/config", "**/.cargo/config.toml"),
     *("**/rust-toolchain", "**/rust-toolchain.toml"),
 )
-"""How tests are found and run."""
+"""Files that decide how tests are found and run."""
 MANIFESTS = ("**/pyproject.toml", "**/setup.cfg", "**/package.json", "**/Cargo.toml", "**/go.mod")
-"""Steer tests in some of their sections only."""
+"""Files that steer tests in some of their sections only."""
 INSTALLED = (
     *("**/*.pyc", "**/*.pyo", "**/__pycache__/**", "**/site-packages/**", "**/node_modules/**"),
     *("**/.git/**", "**/.pnp.cjs", "**/.pnp.loader.mjs", "**/*.egg-info/**", "**/*.dist-info/**"),
@@ -269,7 +275,7 @@ INSTALLED = (
     *("**/vendor/github.com/google/go-cmp/**", "**/vendor/gotest.tools/**"),
     *("**/vendor/github.com/frankban/quicktest/**", "**/vendor/github.com/matryer/is/**"),
 )
-"""Compiled code and installed packages: nobody writes these by hand."""
+"""Compiled code and installed packages, which nobody writes by hand."""
 TEST_FILES = (
     *("**/test_*.py", "**/*_test.py", "**/tests.py", "**/*.test.*", "**/*.spec.*"),
     *("**/*_test.go", "**/*Test.java", "**/*Tests.java", "**/*Test.kt", "**/*_spec.rb"),
@@ -280,7 +286,10 @@ TEST_FOLDERS = PLAIN_TEST_FOLDERS | {
     *("test", "spec", "testing", "testsuite", "test_suite"),
     *("integration_tests", "functional_tests"),
 }
-"""A package may be called `testing` and have its tests in `testing/tests`."""
+"""Names of test folders.
+
+A package may be called `testing` and have its tests in `testing/tests`.
+"""
 RUNNER_MODULES = frozenset(
     {
         *("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "exceptiongroup", "tomli"),
@@ -294,10 +303,10 @@ RUNNER_MODULES = frozenset(
 OWN_ENDINGS = ("", ".py", ".pyx", ".pyi", ".c", ".cpp")
 SOURCE_FOLDERS = frozenset({"src", "lib", "python"})
 ROOT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", "conftest.py", "pytest.ini", "tox.ini")
-"""Beside which modules are imported from."""
+"""Files that mark a folder from which modules are imported."""
 CONFIGURATION = ("pyproject.toml", "pytest.ini", "setup.cfg", "tox.ini")
 _TEST_CODE = compile_lazily(r"def test|class Test|TestCase|\b(?:it|test|describe)\(|func Test")
-"""Code under test may have tests of its own inside: then it is no file of tests."""
+"""Code of tests; a file of the product with tests inside is not a test file."""
 _PYTHON_TEST_CODE = compile_lazily(
     r"^\s*(?:async\s+)?def\s+test|^class\s+\w*Test|\bpytest\b|\bunittest\b|\bdoctest\b",
     re.MULTILINE,
@@ -311,7 +320,7 @@ ADDED_TEST, CHANGED_TEST = "a test file that the agent added", "a test file"
 
 
 class Steering(Record):
-    """What decides which files of a change count; made once for a task at its base."""
+    """What decides which files of a change count; built once for a task at its base."""
 
     base: BaseTree | None
     declared: tuple[str, ...]
@@ -319,27 +328,31 @@ class Steering(Record):
     references: frozenset[str]
     """Paths that the reference change touches."""
     subject: frozenset[str]
-    """Of these, the ones that are the agent's to change, because the task is about them."""
+    """The referenced paths that the agent may change, because the task is about them."""
     owned: frozenset[str]
-    """Paths that the acceptance names and only the agent can make."""
+    """Paths that the acceptance names and only the agent can create."""
     test_folders: frozenset[str]
     called: Mapping[str, str]
-    """Files that the acceptance runs through, and by what."""
+    """Files that the acceptance calls, each with its caller."""
     mentioned: frozenset[str]
-    """Words of the commands and of the base's test configuration: folders may be among them."""
+    """Words of the commands and of the base's test configuration, which may name folders."""
     prompt: str
     list_loaded_modules: Callable[[], frozenset[str]]
-    """What tests import that ran at the base: it is there already. Reads them when first asked."""
+    """Return the modules imported by tests that ran at the base; computed on first use."""
     find_data_reader: Callable[[str], str | None]
-    """From a path to a test, where only tests read it as data; reads the base when first asked."""
+    """Return the test that reads a path as data, if only tests do; the base is read on first use.
+    """
     checked: bool
-    """Whether anything is run at all."""
+    """Whether the acceptance runs anything."""
     added_tests_count: bool
-    """Exit codes alone, and no reference: the task may be to write tests."""
+    """Whether added tests count.
+
+    With exit codes alone and no reference, the task may be to write tests.
+    """
 
 
 def read_steering(task: Task, base: BaseTree | None, before: TestRun | None = None) -> Steering:
-    """Find out what a task's acceptance runs through."""
+    """Find out which files a task's acceptance depends on."""
     wanted = task.acceptance
     named = (*wanted.fail_to_pass, *(wanted.pass_to_pass or ()))
     ran = [test.id for test in before.tests] if before else []
@@ -369,7 +382,7 @@ def read_steering(task: Task, base: BaseTree | None, before: TestRun | None = No
 
 
 def restored_paths(steering: Steering, change: Change) -> dict[str, str]:
-    """The paths of a change that do not count, each with why."""
+    """Return the paths of a change that do not count, each with the reason."""
     reasons = {path: why_restored(steering, path) for path in changed_paths(change)}
     return {
         path: why
@@ -379,7 +392,7 @@ def restored_paths(steering: Steering, change: Change) -> dict[str, str]:
 
 
 def why_restored(steering: Steering, path: str) -> str | None:
-    """Why a changed file does not count; None for one that does."""
+    """Return why a changed file does not count; None if it does."""
     if matches_globs(path, steering.declared):
         return "protected by the task"
     if not steering.checked or path in steering.owned or path in steering.subject:
@@ -404,12 +417,12 @@ def why_restored(steering: Steering, path: str) -> str | None:
 
 
 def is_manifest(path: str) -> bool:
-    """Whether some sections of a file steer tests, and others do not."""
+    """Return whether some sections of a file steer tests, and others do not."""
     return matches_globs(path, MANIFESTS)
 
 
 def is_test_path(steering: Steering, path: str) -> bool:
-    """Whether a path is a test by its name, or lies in a folder that holds tests."""
+    """Return whether a path is a test by its name, or is in a folder that holds tests."""
     folder = find_test_folder(path)
     if folder is not None and folder in steering.test_folders:
         return True
@@ -417,16 +430,16 @@ def is_test_path(steering: Steering, path: str) -> bool:
 
 
 def _holds_no_tests(steering: Steering, path: str) -> bool:
-    """Whether a module of the base is only called like tests: `shop/test_client.py`."""
+    """Return whether a module of the base is only named like a test: `shop/test_client.py`."""
     text = steering.base.read(path) if steering.base and path.endswith(".py") else None
     return text is not None and not _PYTHON_TEST_CODE.search(text)
 
 
 def shadowed_module(steering: Steering, path: str) -> str | None:
-    """Which module a new file would stand in for: of the standard library, the runner or a test.
+    """Return the module of the standard library, the runner or a test that a new file would shadow.
 
-    Only where modules are imported from: a file inside a package is imported by the package's
-    name. What the base has under that name already is the project's own.
+    Only for folders from which modules are imported: a file inside a package is imported by the
+    package's name. A name that the base already has is the project's own.
     """
     folder, name = _module_of(path)
     if not name or steering.base is None or not _is_import_root(steering, folder):
@@ -439,7 +452,7 @@ def shadowed_module(steering: Steering, path: str) -> str | None:
 
 
 def _module_of(path: str) -> tuple[str, str]:
-    """The folder that a module is imported from, and its name; '' for what is no module."""
+    """Return the folder that a module is imported from, and its name; '' if it is not a module."""
     folder, _, file = path.rpartition("/")
     found = _MODULE.fullmatch(file)
     if found is None:
@@ -451,7 +464,7 @@ def _module_of(path: str) -> tuple[str, str]:
 
 
 def _is_moved(steering: Steering, path: str, change: Change) -> bool:
-    """Whether a new module takes the place of one of the project's own that the change removes."""
+    """Return whether a new module replaces one of the project's own that the change removes."""
     gone = [file for file in change.files if file.status == "deleted" or file.old_path is not None]
     places = [_module_of(file.old_path or file.path) for file in gone]
     name = _module_of(path)[1]
@@ -468,7 +481,7 @@ def _is_runners(module: str) -> bool:
 
 
 def _is_import_root(steering: Steering, folder: str) -> bool:
-    """Whether a folder may be in the search path of Python, as far as the base shows."""
+    """Return whether a folder may be in Python's search path, judging by the base."""
     name = folder.rpartition("/")[2]
     if not folder or name in TEST_FOLDERS or folder in steering.mentioned:
         return True
@@ -484,7 +497,8 @@ def _is_import_root(steering: Steering, folder: str) -> bool:
 def _read_sources(
     steering: Steering, task: Task, known_tests: frozenset[str]
 ) -> BaseSources | None:
-    """The base's code with what hidden tests and the reference add to it, tests told apart."""
+    """Read the base's code with the additions of hidden tests and the reference, tests
+    separated."""
     if steering.base is None:
         return None
     patches = filter(None, map(parse_change, (task.acceptance.patch, task.reference)))
@@ -501,7 +515,7 @@ def _read_sources(
 
 
 def _with_subject(steering: Steering, task: Task) -> Steering:
-    """Where a reference changes nothing but tests and what steers them, these are the task."""
+    """Let the agent change the reference's files if these are only tests and what steers them."""
     changed = parse_change(task.reference)
     aside = restored_paths(steering, changed) if changed else {}
     own = {path for path in steering.references if not matches_globs(path, steering.declared)}
@@ -512,7 +526,7 @@ def _with_subject(steering: Steering, task: Task) -> Steering:
 def _list_owned_paths(
     task: Task, commands: Sequence[str], base: BaseTree | None, hidden: Iterable[str]
 ) -> Iterator[str]:
-    """Files that the acceptance names, and neither base, hidden tests nor reference have."""
+    """Yield files that the acceptance names and that base, hidden tests and reference all lack."""
     tests = map(path_in_test_id, task.acceptance.fail_to_pass)
     known = {*hidden, *list_patch_paths(task.reference)}
     for path in (*_split_words(commands), *tests):
@@ -527,14 +541,14 @@ def _split_words(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _read_configuration(base: BaseTree | None) -> Iterator[str]:
-    """What the base says of the folders that its tests import from."""
+    """Yield the `pythonpath` settings of the base's test configuration."""
     for name in CONFIGURATION:
         text = (base.read(name) if base else None) or ""
         yield from re.findall(r"^pythonpath\s*=\s*(\[[^\]]*\]|.*)", text, re.MULTILINE)
 
 
 def find_test_folder(path: str) -> str | None:
-    """The outermost folder above a path that is called as folders of tests are."""
+    """Return the outermost folder above a path that is named like a test folder."""
     parts = path.removeprefix("**/").split("/")[:-1]
     for known in (PLAIN_TEST_FOLDERS, TEST_FOLDERS):
         for length, part in enumerate(parts, 1):
@@ -544,15 +558,15 @@ def find_test_folder(path: str) -> str | None:
 
 
 def _is_named(steering: Steering, path: str) -> bool:
-    """Whether the request speaks of this file: then it is the agent's to change."""
+    """Return whether the request names this file: then the agent may change it."""
     return path.rpartition("/")[2].lower() in steering.prompt.lower()
 
 
-# Manifests of packages: what an agent may change in them, without what steers the tests.
+# Package manifests: keep the agent's changes, except those that steer the tests.
 #
-# The sections that decide how tests are found and run come from the base, all else from the
-# agent. Texts are cut into sections, and the result is read again: where it does not say what it
-# should, the base's text is taken whole.
+# The sections that decide how tests are found and run come from the base, everything else from
+# the agent. Texts are split into sections, and the result is parsed again: if it is not as
+# intended, the whole text of the base is used.
 
 
 LARGEST_STATEMENT_LINES = 1_000
@@ -564,7 +578,7 @@ _CARGO_TABLES = compile_lazily(
     r"(?:test|bench|profile\.(?:test|bench)|(?:target\.[^.]+\.)?dev-dependencies|patch|replace)"
     r"(?:\.|$)"
 )
-"""Also what tests are built with: a library of assertions is one of these dependencies."""
+"""Tables that steer tests, including test dependencies such as a library of assertions."""
 _CARGO_KEYS = {
     "lib": ("test", "harness", "doctest", "bench"),
     "package": ("build", "autotests", "autobenches"),
@@ -582,16 +596,16 @@ class TomlStatement(Record):
     """A header or one `key = value` of a TOML file, with the comments above it."""
 
     table: str
-    """The one that it stands in or begins: `tool.pytest.ini_options`."""
+    """Name of the table that contains it, or that it begins: `tool.pytest.ini_options`."""
     key: str | None
     """None for a header."""
     text: str
 
 
 def restore_manifest(path: str, agent_text: str, base_text: str) -> str:
-    """The agent's manifest with all that steers tests as it is in the base.
+    """Return the agent's manifest with everything that steers tests as in the base.
 
-    The base's text whole where the agent's cannot be read, or does not come out as it must.
+    Return the base's text if the agent's cannot be read, or if the result is not as intended.
     """
     restore = _RESTORERS.get(PurePosixPath(path).name)
     if restore is None:
@@ -631,7 +645,7 @@ def _restore_cargo(agent_text: str, base_text: str) -> str:
 
 
 def _targets(text: str) -> dict[str, Tables]:
-    """Which programs of a crate are tested, and by their own harness."""
+    """Return which binaries and examples of a crate are tested, and by their own harness."""
     tables = tomllib.loads(text)
     named = [(kind, table) for kind in ("bin", "example") for table in tables.get(kind, ())]
     chosen = {
@@ -670,7 +684,7 @@ def _ended(text: str) -> str:
 
 
 def _read_statements(text: str) -> Iterator[TomlStatement]:
-    """The statements of a TOML file that is known to be right, in order."""
+    """Yield the statements of a valid TOML file, in order."""
     table, pending = "", list[str]()
     for line in text.splitlines(keepends=True):
         pending.append(line)
@@ -695,7 +709,7 @@ def _first_code_line(lines: list[str]) -> str:
 
 
 def _path_of(value: Any) -> str:
-    """The dotted name of the one table that a header begins."""
+    """Return the dotted name of the table that a header begins."""
     names = []
     while value:
         if isinstance(value, list):
@@ -711,7 +725,7 @@ def _path_of(value: Any) -> str:
 def _split(
     tables: Tables, pattern: re.Pattern[str], keys: dict[str, tuple[str, ...]]
 ) -> tuple[Tables, Tables]:
-    """What steers tests, by dotted name, and everything else."""
+    """Return what steers tests, by dotted name, and everything else."""
     steering: Tables = {}
 
     def strip(value: Tables, above: str) -> Tables:
@@ -780,17 +794,15 @@ _RESTORERS: dict[str, Callable[[str, str], str]] = {
 }
 
 
-# Put an agent's change on top of the base, without what does not decide its verdict.
+# Apply an agent's change to the base, without the parts that must not decide its verdict.
 
 
 INLINE_TESTS = ("#[cfg(test)]", "#[test]")
 
 
 async def apply_change(workspace: Workspace, task: Task, patch: str, steering: Steering) -> None:
-    """Apply a change; tests and what steers them become the reference's, where it changes them.
-
-    BadInput when the patch does not apply.
-    """
+    """Apply a change; tests and what steers them are taken from the reference if it changes them.
+    Raises BadInput if the patch does not apply."""
     change = parse_change(patch)
     aside = restored_paths(steering, change) if change else {}
     if patch:
@@ -811,7 +823,7 @@ async def apply_change(workspace: Workspace, task: Task, patch: str, steering: S
 async def _restore_renamed(
     workspace: Workspace, change: Change, steering: Steering, aside: Collection[str]
 ) -> None:
-    """Put back what a rename took away: git leaves out a renamed file by its new name alone."""
+    """Restore files that a rename removed: git excludes a renamed file only by its new name."""
     for file in change.files:
         old = file.old_path
         if old is None or old not in aside or file.path in aside or steering.base is None:
@@ -822,7 +834,7 @@ async def _restore_renamed(
 
 
 async def _restore_parts(workspace: Workspace, change: Change, steering: Steering) -> None:
-    """Restore the parts of files that steer tests, or are tests: the rest is the agent's."""
+    """Restore the parts of files that steer tests, or are tests; the rest is the agent's."""
     for path, base_text in _files_with_parts(change, steering):
         try:
             text = (await workspace.cage.read(path)).decode()
@@ -834,7 +846,7 @@ async def _restore_parts(workspace: Workspace, change: Change, steering: Steerin
 
 
 def _files_with_parts(change: Change, steering: Steering) -> Iterator[tuple[str, str]]:
-    """Changed files of which a part does not count, with their text at the base."""
+    """Yield changed files of which a part does not count, with their text at the base."""
     for file in change.files:
         path = file.path
         if file.status == "deleted" or steering.base is None or path in steering.subject:

@@ -1,12 +1,12 @@
 """Probes for `cargo test`.
 
-In the first room copies stand beside their originals, in the same module: in a new integration test
-of a random name that holds the whole original file, or in the file itself where cargo would not
-find a new one, as with tests inside sources. Before the test programs start, all sources are put
-back as they were: code under test cannot read the copies.
+In the first room copies are beside their originals, in the same module: in a new integration test
+with a random name that holds the whole original file, or in the file itself if cargo would not
+find a new one, as with tests inside sources. All sources are restored before the test programs
+start: code under test cannot read the copies.
 
 A procedural macro or a build script can read the tests while they are compiled. So the other rooms
-hold each test once, as it is or made wrong, in the file itself.
+hold each test once, right or made wrong, in the file itself.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-# Which target of which package a test of `cargo test` belongs to, and in which file it is.
+# Find the package, target and file of a test of `cargo test`.
 
 
 TargetKind = Literal["lib", "bin", "test"]
 
 
 class CargoTarget(Record):
-    """One program that cargo builds of a package."""
+    """One target that cargo builds from a package."""
 
     kind: TargetKind
     name: str
-    """As the manifest has it."""
+    """Name in the manifest."""
     root: str
-    """The path of its first file."""
+    """Path of its root file."""
     is_discovered: bool = False
-    """Cargo would find another one in a new file beside it."""
+    """Whether cargo would discover another target in a new file beside it."""
 
     @property
     def folder(self) -> str:
@@ -73,19 +73,19 @@ class CargoTarget(Record):
 
     @property
     def crate(self) -> str:
-        """The first part of its tests' ids."""
+        """Return the first part of its tests' ids."""
         return self.name.replace("-", "_")
 
 
 class TestLocation(Record):
-    """Where a test should be written, going by its id."""
+    """A possible location of a test, derived from its id."""
 
     path: str
     target: CargoTarget
     file_modules: tuple[str, ...]
-    """The module that the file is."""
+    """Module path of the file."""
     inner_modules: tuple[str, ...]
-    """Modules inside it."""
+    """Modules inside the file."""
     function: str
 
 
@@ -137,7 +137,7 @@ def _list_package_targets(
 def _list_declared(
     manifest: Mapping[str, Any], prefix: str, sources: Mapping[str, str]
 ) -> Iterator[CargoTarget]:
-    """The manifest's own `[[bin]]` and `[[test]]`."""
+    """Yield the manifest's own `[[bin]]` and `[[test]]`."""
     kinds: tuple[tuple[TargetKind, str], ...] = (("bin", "src/bin"), ("test", "tests"))
     for kind, folder in kinds:
         for entry in manifest.get(kind) or ():
@@ -151,7 +151,7 @@ def _list_declared(
 def locate_test(
     test: str, targets: list[CargoTarget], sources: Mapping[str, str]
 ) -> Iterator[TestLocation]:
-    """Yield the places where a test may be, going by its id; those in deeper modules first."""
+    """Yield possible locations of a test by its id; those in deeper modules first."""
     crate, *modules, function = test.split("::") if "::" in test else ("", "")
     roots = {target.root for target in targets}
     for target in targets:
@@ -179,18 +179,18 @@ def _module_paths(target: CargoTarget, modules: tuple[str, ...]) -> tuple[str, .
 
 # Make Rust tests wrong on purpose: assertions inverted, expected values changed.
 #
-# Certain is what a passing test surely reaches, and what `#[should_panic]` says the opposite of.
-# A changed value is only likely to matter, as `==` means what a type makes of it.
+# A change is certain if a passing test always reaches it, or if it inverts `#[should_panic]`.
+# A changed value is only likely to matter, as a type defines its own `==`.
 
 
 MAX_WAYS = 24
-"""Ways in which one test is made wrong: each is a copy to compile and to run."""
+"""Maximum number of wrong copies of one test: each must be compiled and run."""
 _OPPOSITE = {"assert_eq": "assert_ne", "assert_ne": "assert_eq"}
 _PLAIN_MACROS = re.compile(
     r"(?:debug_)?assert\w*|e?print(?:ln)?|dbg|vec|format|write(?:ln)?|matches|panic|todo"
     r"|unimplemented|unreachable|concat|stringify|include\w*|env|line|file|json"
 )
-"""Macros that leave a function by a panic or not at all."""
+"""Macros that leave a function only by a panic."""
 _COMPILED_MACROS = re.compile(r"include\w*|env|option_env|concat")
 _LITERAL = re.compile(r"(?:integer|float|string|raw_string|char|boolean)_literal")
 _EXPECTED_NAME = re.compile(r"want|expect|cases|tests|table", re.IGNORECASE)
@@ -216,7 +216,7 @@ _ENDING = (
 def perturb_rust_test(
     function: Node, attributes: list[Node], rng: random.Random
 ) -> list[Perturbation]:
-    """Return ways to make the test fail wherever it passes."""
+    """Return ways to make the test fail whenever it passes."""
     body = function.child_by_field_name("body")
     panicking = [node for node in attributes if read_attribute_name(node) == "should_panic"]
     if body is None:
@@ -237,9 +237,9 @@ def perturb_rust_test(
 def list_hidden_changes(
     function: Node, attributes: list[Node], rng: random.Random
 ) -> tuple[list[Perturbation], list[Perturbation]]:
-    """Return changed values of a test that do not show which of two versions is the wrong one.
+    """Return changed values of a test that do not reveal which of two versions is wrong.
 
-    First those that are all that an equality expects: no value meets both versions.
+    First those that are everything an equality expects: no value meets both versions.
     """
     body = function.child_by_field_name("body")
     panicking = [node for node in attributes if read_attribute_name(node) == "should_panic"]
@@ -253,7 +253,7 @@ def list_hidden_changes(
 
 
 def _list_expected_literals(body: Node) -> Iterator[int]:
-    """Where literals start that are a whole argument of `assert_eq!`."""
+    """Yield the start of each literal that is a whole argument of `assert_eq!`."""
     for macro in walk_nodes(body):
         if macro.type == "macro_invocation" and _macro_name(macro) == "assert_eq":
             for argument in _split_arguments(macro)[:2]:
@@ -263,14 +263,14 @@ def _list_expected_literals(body: Node) -> Iterator[int]:
 
 
 def list_inversions(function: Node) -> list[Perturbation]:
-    """Return the assertions of a test that are surely reached, inverted."""
+    """Return inversions of the assertions that a test always reaches."""
     body = function.child_by_field_name("body")
     reached = list(_reached_statements(body)) if body is not None else []
     return [way for macro in _assertions(reached) for way in _invert(macro)]
 
 
 def read_attribute_name(attribute: Node) -> str:
-    """`tokio::test` of `#[tokio::test(flavor = "current_thread")]`."""
+    """Return `tokio::test` of `#[tokio::test(flavor = "current_thread")]`."""
     inner = attribute.named_children[0] if attribute.named_children else None
     return node_text(inner.named_children[0]) if inner is not None and inner.named_children else ""
 
@@ -306,7 +306,7 @@ def _reached_statements(block: Node) -> Iterator[Node]:
 
 
 def _inner_block(statement: Node) -> Node | None:
-    """A block of its own, or the body of a loop over an array that is written out."""
+    """Return a statement's own block, or the body of a loop over a literal array."""
     inner = statement.named_children[0] if statement.type == "expression_statement" else statement
     if inner.type == "block":
         return inner
@@ -325,7 +325,7 @@ def _inner_block(statement: Node) -> Node | None:
 
 
 def _may_leave(node: Node, in_loop: bool = False) -> bool:
-    """Whether a statement may end its function or loop early in a test that passes."""
+    """Return whether a statement may leave its function or loop early in a passing test."""
     if node.type == "return_expression":
         return True
     if node.type in ("break_expression", "continue_expression"):
@@ -351,7 +351,7 @@ def _assertions(reached: list[Node]) -> Iterator[Node]:
 
 
 def _split_arguments(macro: Node) -> list[list[Node]]:
-    """The tokens of each argument; commas of generics split too, as only types tell them apart."""
+    """Return the tokens of each argument; commas of generics split too, as only types tell."""
     tree = next((child for child in macro.children if child.type == "token_tree"), None)
     arguments: list[list[Node]] = [[]]
     for token in tree.children[1:-1] if tree is not None else []:
@@ -383,7 +383,7 @@ def _invert(macro: Node) -> Iterator[Perturbation]:
 
 
 def list_likely_changes(node: Node, rng: random.Random) -> Iterator[Perturbation]:
-    """Changed values of every assertion in a function or a table, whether it is reached or not."""
+    """Yield changed values for every assertion in a function or table, reached or not."""
     changes = {change.edits[0].start: change for change in _changed_values(node, rng)}
     yield from changes.values()
 
@@ -395,7 +395,8 @@ def _changed_values(node: Node, rng: random.Random) -> Iterator[Perturbation]:
 
 
 def _list_claimed_parts(node: Node) -> list[Node]:
-    """What a node compares with: in assertions, conditions, tables and calls that assert."""
+    """Return the compared parts of a node: in assertions, conditions, tables and calls that
+    assert."""
     if node.type == "macro_invocation":
         arguments = _split_arguments(node)[:2] if _asserts(node) else []
         return [token for argument in arguments for token in argument]
@@ -415,13 +416,13 @@ def _list_claimed_parts(node: Node) -> list[Node]:
 
 
 def _asserts(macro: Node) -> bool:
-    """Whether a macro may be one that asserts: all that are not known to do something else."""
+    """Return whether a macro may assert: all that are not known to do something else."""
     name = _macro_name(macro)
     return "assert" in name or not _PLAIN_MACROS.fullmatch(name)
 
 
 def _is_statement(call: Node) -> bool:
-    """Whether a call of a plain function stands alone, as helpers that assert do."""
+    """Return whether a call of a plain function is a statement, as with helpers that assert."""
     function, above = call.child_by_field_name("function"), call.parent
     is_plain = function is not None and function.type == "identifier"
     is_tried = above is not None and above.type == "try_expression"
@@ -440,7 +441,7 @@ def _change_literals(node: Node, rng: random.Random) -> Iterator[Perturbation]:
 
 
 def _is_value(literal: Node) -> bool:
-    """Whether another value compiles: no length, index, tuple field, operand or file name."""
+    """Return whether another value compiles: not a length, index, field, operand or file name."""
     before, after = literal.prev_sibling, literal.next_sibling
     if before is not None and before.type == "-":
         before = before.prev_sibling
@@ -471,7 +472,7 @@ def list_siblings(nodes: list[Node]) -> Iterator[tuple[Node, list[Node]]]:
             attributes = []
 
 
-# Put the tests inside a Rust source file back to what they were before an agent's change.
+# Restore the tests inside a Rust source file to their state before an agent's change.
 
 
 _INLINE_TEST_ATTRIBUTE = re.compile(r"(?:\w+::)*(?:test|bench|rstest|test_case)")
@@ -484,7 +485,7 @@ Container = tuple[str, ...]
 
 
 class _TestItem(Record):
-    """Something that only exists when tests are built."""
+    """An item that exists only in test builds."""
 
     container: Container
     key: str
@@ -497,8 +498,8 @@ def restore_inline_tests(agent_text: str, base_text: str) -> str | None:
     """Return the agent's source file with the test code of the base, and no other test code.
 
     Test code is what has `#[cfg(test)]`, `#[test]` and the like, or is a module named `tests`, at
-    any depth. None where that cannot be done: one of the files does not parse, or what the base's
-    test code stands in is gone.
+    any depth. None if that is not possible: one of the files does not parse, or the container of
+    the base's test code is gone.
     """
     agent = parse_source("tree_sitter_rust", agent_text.encode())
     base = parse_source("tree_sitter_rust", base_text.encode())
@@ -531,7 +532,7 @@ def _restore(agent: Node, base: Node, agent_text: str, base_text: str) -> str | 
 
 
 def _is_only_for_tests(root: Node) -> bool:
-    """Whether the whole file is under `#![cfg(test)]`."""
+    """Return whether the whole file is under `#![cfg(test)]`."""
     inner = [node for node in root.named_children if node.type == "inner_attribute_item"]
     return any(_asks_for_tests(attribute) for attribute in inner)
 
@@ -563,7 +564,7 @@ def _list_test_items(node: Node, container: Container) -> Iterator[_TestItem]:
 
 
 def _list_container_ends(node: Node, container: Container) -> Iterator[tuple[Container, int]]:
-    """Where items may be added: at the end of the file, of modules, implementations and traits."""
+    """Yield where items may be added: at the end of the file, a module, implementation or trait."""
     if not container:
         yield container, node.end_byte
     for item in node.named_children:
@@ -575,7 +576,7 @@ def _list_container_ends(node: Node, container: Container) -> Iterator[tuple[Con
 
 
 def _make_key(item: Node) -> str:
-    """What makes it the same item in another version of the file."""
+    """Return the key that identifies an item in another version of the file."""
     name, body = item.child_by_field_name("name"), item.child_by_field_name("body")
     if name is not None:
         return f"{item.type} {node_text(name)}"
@@ -597,7 +598,7 @@ def _is_test_item(item: Node, attributes: list[Node]) -> bool:
 
 
 def _asks_for_tests(attribute: Node) -> bool:
-    """Whether it is a `cfg` that holds only, or also, when tests are built."""
+    """Return whether an attribute is a `cfg` that holds only, or also, in test builds."""
     if read_attribute_name(attribute) != "cfg":
         return False
     condition = re.sub(r'"[^"]*"|\bnot\s*\([^()]*\)', "", node_text(attribute))
@@ -605,10 +606,10 @@ def _asks_for_tests(attribute: Node) -> bool:
 
 
 CONTROL_PAIRS = 3
-"""Controls that must pass, and as many that must fail, in each file."""
+"""Number of controls that must pass, and of those that must fail, in each file."""
 _TEST_ATTRIBUTE = re.compile(r"(?:\w+::)*test")
 MAX_HELPER_WAYS = 4
-"""Ways in which one helper or table of a test is made wrong."""
+"""Maximum number of wrong copies of one helper or table of a test."""
 MAX_NAMED_CHANGES = 3
 _HELPER_LINTS = "#[allow(non_upper_case_globals, arithmetic_overflow, unconditional_panic)]\n"
 _LINTS = "#[allow(arithmetic_overflow, unconditional_panic)]\n"
@@ -616,7 +617,7 @@ _DROPPED = re.compile(
     r"lib|bins?|examples?|tests?|bench(?:es)?|all-targets|doc|no-run|no-fail-fast|fail-fast"
     r"|message-format|q|quiet|v+|verbose"
 )
-"""Options that choose tests or what is reported; all others stay as the command has them."""
+"""Options that select tests or reports and are dropped; all others stay as in the command."""
 _WITH_VALUE = re.compile(
     r"p|package|exclude|F|features|j|jobs|profile|target|target-dir|manifest-path|message-format"
     r"|color|config|Z|bin|example|test|bench|C|lockfile-path"
@@ -625,7 +626,7 @@ _KEPT_FOR_HARNESS = frozenset({"--ignored", "--include-ignored"})
 
 
 _READS_SOURCES = re.compile(rb'\.rs"|file!\(|CARGO_MANIFEST_DIR|read_dir\(|glob\(')
-"""Ways to see the files of tests, which are empty while a probe runs."""
+"""Ways to read test files, which are empty while a probe runs."""
 
 
 class _FoundTest(Record):
@@ -642,22 +643,22 @@ class _FoundTest(Record):
 
 
 class _RustProbeFile(Record):
-    """What becomes of one file."""
+    """The probe made of one file."""
 
     original: str
     path: str
-    """Where the text goes: the original's path, or a new one beside it."""
+    """Destination of the text: the original's path, or a new one beside it."""
     text: str
     left: str
-    """What is left of the original while its tests run: nothing of what they expect."""
+    """Text of the original while its tests run, without anything that they expect."""
     target: CargoTarget
     tests: tuple[ProbeTest, ...]
 
 
 def build_probe(request: ProbeRequest) -> Probe | None:
-    """Make copies, wrong copies and controls for every file that wanted tests are in.
+    """Build copies, wrong copies and controls for every file with wanted tests.
 
-    In the rooms after the first: one version of each test, and controls.
+    Rooms after the first hold one version of each test, and controls.
     """
     found: dict[str, list[_FoundTest]] = {}
     targets = list_targets(request.sources)
@@ -686,7 +687,7 @@ def build_probe(request: ProbeRequest) -> Probe | None:
 
 
 def read_results(report: bytes) -> Results:
-    """Read what Rust's own harness prints; names are those of the modules, without the target."""
+    """Read the output of Rust's own harness; names are module paths, without the target."""
     tests = read_cargo(report).tests
     return {test.id.removeprefix("tests::"): test.status for test in tests}
 
@@ -708,7 +709,7 @@ def _name_of(node: Node) -> str:
 
 
 def _is_plain(test: _FoundTest) -> bool:
-    """Whether it runs once, under its own name: not `#[rstest]` and the like."""
+    """Return whether a test runs once, under its own name: not `#[rstest]` and the like."""
     parameters = test.function.child_by_field_name("parameters")
     names = [read_attribute_name(attribute) for attribute in test.attributes]
     is_test = any(_TEST_ATTRIBUTE.fullmatch(name) for name in names)
@@ -739,7 +740,7 @@ def _build_file(request: ProbeRequest, found: list[_FoundTest]) -> _RustProbeFil
 
 
 def _build_single_file(request: ProbeRequest, found: list[_FoundTest]) -> _RustProbeFile:
-    """The file with each wanted test renamed, and as it is or made wrong."""
+    """Return the file with each wanted test renamed, right or made wrong."""
     path, target = found[0].location.path, found[0].location.target
     source = request.sources[path].encode()
     edits, tests = list[SourceEdit](), list[ProbeTest]()
@@ -787,10 +788,10 @@ def _single_name(request: ProbeRequest, room: int, test: _FoundTest) -> str:
 def _choose_hidden_changes(
     request: ProbeRequest, test: _FoundTest, found: Iterable[_FoundTest]
 ) -> tuple[list[Perturbation], bool]:
-    """What makes a test wrong: in itself, or in a helper or table that is for it alone."""
+    """Choose how to make a test wrong: in itself, or in a helper or table that only it uses."""
     rng = make_generator(request.token, "hidden", test.id)
     plain, changes = list_hidden_changes(test.function, test.attributes, rng)
-    # What an equality expects needs no reference; with one, the others count as well.
+    # Values that an equality expects need no reference; with one, the others count as well.
     if plain and not (changes and request.round % 2):
         return choose_changes(plain, rng, together=True), True
     if changes:
@@ -804,7 +805,7 @@ def _choose_hidden_changes(
 
 
 def _empty_tests(source: bytes, found: Iterable[_FoundTest]) -> str:
-    """A file of the product without the bodies of its tests, or of the modules they are in."""
+    """Return a file of the product without the bodies of its tests, or of their modules."""
     emptied = list[SourceEdit]()
     for test in found:
         block = outer = test.function
@@ -821,7 +822,7 @@ def _empty_tests(source: bytes, found: Iterable[_FoundTest]) -> str:
 def _write_copies(
     request: ProbeRequest, source: bytes, test: _FoundTest, tests: list[ProbeTest]
 ) -> Iterable[SourceEdit]:
-    """Write a true copy of a test behind it, and wrong ones if it must be made to pass."""
+    """Write a true copy of a test after it, and wrong ones if it is a fail-to-pass test."""
     name, text = _rename_copy(request, source, test, ())
     tests.append(_expect_copy(source, test, name.rpartition("::")[2]))
     yield insert_text(test.function.end_byte, text)
@@ -883,7 +884,7 @@ def _write_helper_copies(
 
 
 def _list_declarations(test: _FoundTest) -> Iterator[tuple[str, Node]]:
-    """The functions and constants beside a test that the test names, each with its name."""
+    """Yield the functions and constants beside a test that the test names, each with its name."""
     beside = test.function.parent
     names = {node_text(node) for node in walk_nodes(test.function) if node.type == "identifier"} - {
         _name_of(test.function)
@@ -918,14 +919,14 @@ def _path_in_target(location: TestLocation, name: str) -> str:
 
 
 def _prefix(request: ProbeRequest) -> str:
-    """What all names of a room begin with, to run them and nothing else."""
+    """Return the common prefix of a room's names, by which only these are run."""
     return f"zz_{make_name(request.token, 'prefix', str(request.room))}_"
 
 
 def _write_controls(
     request: ProbeRequest, beside: _FoundTest, tests: list[ProbeTest]
 ) -> Iterable[SourceEdit]:
-    """Sums that are right and sums that are wrong, by each macro that tests use."""
+    """Write tests of correct sums and of wrong sums, with each macro that tests use."""
     location = beside.location
     rng = make_generator(request.token, "controls", location.path, str(request.room))
     for number in range(2 * CONTROL_PAIRS):
@@ -951,7 +952,7 @@ def _script_path(request: ProbeRequest) -> str:
 
 
 def _build_script(request: ProbeRequest, made: Iterable[_RustProbeFile]) -> dict[str, str]:
-    """Write a script that empties the tests' sources before it runs a test program."""
+    """Write a script that empties the test sources before it runs a test program."""
     lines, written = [], {}
     for number, probe_file in enumerate(made):
         kept = f"{request.folder}/left-{number}"
@@ -965,7 +966,7 @@ def _build_script(request: ProbeRequest, made: Iterable[_RustProbeFile]) -> dict
 
 
 def _build_command(request: ProbeRequest, made: Iterable[_RustProbeFile]) -> str:
-    """Call `cargo test` for the targets concerned, with the command's own options."""
+    """Build a `cargo test` call for the targets concerned, with the command's own options."""
     call = find_tool_call(request.command, "cargo")
     kept, harness = _kept_arguments(call.arguments)
     targets = sorted({_target_option(probe_file.target) for probe_file in made})
@@ -984,7 +985,7 @@ def _target_option(target: CargoTarget) -> str:
 
 
 def _kept_arguments(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the options to keep of cargo's, and of those behind `--`."""
+    """Return the options of cargo to keep, and those after `--`."""
     kept, rest = list[str](), list(arguments)
     while rest:
         argument = rest.pop(0)

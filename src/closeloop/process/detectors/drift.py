@@ -92,11 +92,11 @@ from closeloop.records.record import Record
 from closeloop.records.trace import Message, Thought, ToolUse
 from closeloop.text.wording import compile_lazily
 
-# Plans of an agent: its list of things to do, the steps that it announced, and the lost.
+# Plans of an agent: its to-do list, the steps that it announced, and the lost ones.
 #
-# Lists kept by a tool say themselves what is open. Of steps that stand in a message only what was
-# done and said afterwards tells: a step is lost when nothing of it turns up again. Lists of the
-# user are no plans: most tell how a fault comes about, or how to answer.
+# Lists in a tool record themselves what is open. For steps in a message only later actions and
+# messages show it: a step is lost when nothing of it turns up again. Lists of the user are not
+# plans: most describe how to reproduce a fault, or how to answer.
 
 
 MIN_STEPS = 3

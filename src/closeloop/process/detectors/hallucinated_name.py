@@ -119,7 +119,7 @@ _MAX_STEPS_BACK = 300
 """Earlier results that are searched for a text."""
 _MAX_CITED = 8
 
-# A bare word may be a slip of the pen; a call of what was never there is more than that.
+# A bare word may be a typo; a call of a name that never existed is more than that.
 _AFTER_NAME: Mapping[MissingNameKind, re.Pattern[str]] = {
     "name": re.compile(r"\s*\("),
     "keyword": re.compile(r"\s*="),

@@ -256,7 +256,7 @@ def _build_finding(row: Sequence[Iteration], lane: LaneReading) -> Finding:
     )
 
 
-# The silent kind: nothing fails by its exit code, and nothing that was changed shows.
+# The silent kind: no exit code reports failure, and no change has a visible effect.
 
 
 def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> Iterable[Finding]:

@@ -58,13 +58,13 @@ from closeloop.sandbox.workspaces.workspace_patches import (
 )
 from closeloop.text import code_patterns
 
-# Base trees: a repository at a commit, set up once and then only read.
+# Base trees: a repository at a commit, set up once and then read-only.
 
 
-# The cache's folders: who uses them, and how they go away without anybody waiting.
+# The cache's folders: who uses them, and how they are deleted in the background.
 #
-# Whatever a process makes lies in `runs/<owner>/`, locked for as long as it lives. What is done
-# with moves to `trash/`, where anybody may delete it.
+# What a process creates is in `runs/<owner>/`, locked for as long as it lives. What is no longer
+# needed moves to `trash/`, where any process may delete it.
 
 MAX_BATCH_FOLDERS, BATCH_SECONDS = 256, 0.2
 """Folders that one `rm` deletes at most, and seconds during which they are collected."""

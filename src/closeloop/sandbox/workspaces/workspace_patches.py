@@ -45,7 +45,7 @@ from closeloop.sandbox.program_execution import (
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
 from closeloop.text.wording import compile_lazily, count_with_noun, matches_globs
 
-# The user's repositories: find a commit, copy from it, share what setup made, write a branch.
+# The user's repositories: find a commit, copy from it, share setup results, write a branch.
 
 
 ADDRESS_PATTERN = compile_lazily(r"[a-z][a-z0-9+.-]*://|[^/\s]+@[^/\s]+:|[A-Za-z0-9.-]{2,}:(?!/)")
@@ -195,10 +195,10 @@ def _try_git(folder: str, *arguments: str, env: Mapping[str, str] | None = None)
         return None
 
 
-# A change as a branch of the user's repository, written beside whatever is going on there.
+# A change as a branch of the user's repository, independent of whatever is going on there.
 #
-# Only objects and the one ref are added: work tree, index and HEAD are never looked at, no hook
-# runs.
+# Only objects and the one ref are added: work tree,
+# index and HEAD are never read, no hook runs.
 
 GIT_SECONDS = 120
 
@@ -266,10 +266,10 @@ def _run_branch_git(env: Mapping[str, str], *arguments: str, stdin: bytes = b"")
         raise BadInput(f"{late} Check {env['GIT_DIR']}.") from None
 
 
-# What setup made at one commit serves the commits beside it: linked, not made again.
+# Share the setup of one commit with neighbouring commits: linked, not repeated.
 #
-# Only where every setup command merely installs what manifests name, and the manifests say the
-# same. Whatever builds from source runs at each commit.
+# Only if every setup command merely installs what manifests name, and the manifests are the same.
+# Whatever builds from source runs at each commit.
 
 MAX_MANIFEST_BYTES = 1 << 20
 _MANIFESTS = compile_lazily(
@@ -772,7 +772,7 @@ def _attribute_pattern(name: bytes) -> str:
     )
 
 
-# The patch of a workspace that began empty, where it holds a few plain texts: git is not needed.
+# The patch of a workspace that began empty and contains a few plain texts: without git.
 
 MAX_PLAIN_FILES, MAX_PLAIN_BYTES = 100, 1 << 20
 PLAIN_NAME = compile_lazily(r"[A-Za-z0-9_+@%=-][A-Za-z0-9_.+@%=-]{0,200}")

@@ -28,7 +28,7 @@ from closeloop.traces.readers.claude_conversation import (
 from closeloop.traces.session_builder import ROOT_LANE, count_skip
 from closeloop.traces.untrusted_json import json_excerpt
 
-# One session of Claude Code, put together from the records of its files.
+# One session of Claude Code, built from the records of its files.
 
 
 _FRAME_KEYS = frozenset(

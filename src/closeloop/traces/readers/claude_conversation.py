@@ -36,7 +36,7 @@ from closeloop.traces.untrusted_json import (
     storable_arguments,
 )
 
-# What the results of Claude Code's tools say of its calls, and what its messages used.
+# What the results of Claude Code's tools show of its calls, and the usage of its messages.
 
 
 _RESULT_EXIT_CODE = re.compile(r"\A(?:Error: )?Exit code:? (-?\d{1,10})\b")

@@ -44,7 +44,7 @@ from closeloop.traces.untrusted_json import (
     try_decode_json,
 )
 
-# The rows of a task's view: they hold tokens and costs, and what the conversation has lost.
+# The rows of a task's view: tokens and costs, and what the conversation lacks.
 
 
 _ASIDE_NOTES = {

@@ -417,7 +417,7 @@ def usage_from_codex(counts: TokenCounts) -> Usage | None:
     return make_usage(fresh, out, read=cached, write=written, reasoning=reasoning)
 
 
-# A rollout of Codex while it is read: whose records they are, and its messages, each once.
+# A Codex rollout while it is read: the lane of each record, and its messages, each once.
 
 
 RecordFields = Mapping[str, Any]

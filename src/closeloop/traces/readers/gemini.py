@@ -42,7 +42,7 @@ from closeloop.traces.untrusted_json import (
     try_decode_json,
 )
 
-# Contents in the shape of Google's API, as Gemini CLI and Qwen Code keep them.
+# Contents in the shape of Google's API, as Gemini CLI and Qwen Code store them.
 
 
 _TRAILER_PREFIXES = ("Process Group PGID:", "Background PIDs:", "Signal:", "Exit Code:")

@@ -40,7 +40,7 @@ from closeloop.traces.untrusted_json import (
     time_from_millis,
 )
 
-# The parts of OpenCode's messages: what a call starts, how it ended, what an answer used.
+# The parts of OpenCode's messages: what a call starts, how it ended, what a reply used.
 
 
 TASK_TAG = re.compile(r'<task id="([^"]{1,200})" state="(\w+)">')

@@ -29,7 +29,7 @@ from closeloop.traces.untrusted_json import (
     with_total_cost,
 )
 
-# OpenHands' events, in order: actions, and observations that name the action they come from.
+# OpenHands' events, in order: actions, and observations that name their action.
 
 
 _EXIT_BY_STATE: dict[str, Exit] = {

@@ -37,7 +37,7 @@ from closeloop.traces.untrusted_json import (
     unfold_json,
 )
 
-# Spans of OpenTelemetry and its relatives: what each one is, by the names its emitter used.
+# Spans of OpenTelemetry and its relatives: the kind of each, by the names its emitter used.
 
 
 SpanKind = Literal["agent", "model", "tool"]

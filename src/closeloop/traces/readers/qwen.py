@@ -39,7 +39,7 @@ from closeloop.traces.untrusted_json import (
     time_from_text,
 )
 
-# What Qwen Code prints with `--output-format stream-json`: Claude Code's shape, other meanings.
+# Output of Qwen Code with `--output-format stream-json`: Claude Code's shape, other meanings.
 #
 # A provider's message comes in several records, all but one with tokens of 0; cached tokens are
 # part of the input; nothing has a time.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from math import isfinite
 from statistics import fmean
 from typing import Annotated, Literal
@@ -40,6 +40,7 @@ from closeloop.records.finding import Finding
 from closeloop.records.record import Record
 from closeloop.records.score import ScoreSource, ScoreSummary
 from closeloop.records.task import Variant
+from closeloop.text.wording import short_repository_name
 from closeloop.web.event_views import EventView, FigureLine, build_figure_lines
 from closeloop.web.page import Page, PageContext, find_or_404
 from closeloop.web.pages.attempt import AttemptPageAsked, attempt
@@ -180,7 +181,10 @@ def compare(desk: PageContext, asked: CompareAsked) -> CompareView:
     require_few_scores(asked.score)
     known = desk.store.numbers.load_variants()
     summaries = load_score_summaries(desk)
-    labels = desk.metric_cache.compute_from_work("compare names", _list_label_groups)
+    today = datetime.now(UTC).date()
+    labels = desk.metric_cache.compute_from_work(
+        f"compare names {today}", lambda work: _list_work_groups(work, today)
+    )
     choice = CompareView(
         asked=asked,
         choices=(*_list_name_groups(desk, known), *(labels.value or ())),
@@ -202,7 +206,7 @@ def compare(desk: PageContext, asked: CompareAsked) -> CompareView:
 
 
 def _list_name_groups(desk: PageContext, known: Mapping[str, Variant]) -> Iterator[NameGroup]:
-    """List variants, experiments and times, without those that have no name."""
+    """List variants and experiments, without those that have no name."""
     variants = dict.fromkeys(one.name for one in reversed([*known.values()]))
     if variants:
         yield NameGroup(kind="Variants", names=_same_names(variants))
@@ -210,17 +214,29 @@ def _list_name_groups(desk: PageContext, known: Mapping[str, Variant]) -> Iterat
     if experiments:
         named = tuple((f"experiment:{one.id}", one.name or one.id) for one in experiments)
         yield NameGroup(kind="Experiments", names=named)
-    today = datetime.now(UTC).date()
-    times = []
-    for days in PERIOD_DAYS:
-        start, before = today - timedelta(days=days), today - timedelta(days=2 * days)
-        times.append((f"{start}..", f"the last {days} days"))
-        times.append((f"{before}..{start}", f"the {days} days before"))
-    yield NameGroup(kind="Times", names=tuple(times))
 
 
 def _same_names(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
     return tuple((name, name) for name in [*names][:MAX_CHOICES])
+
+
+def _list_work_groups(work: AttemptTable, today: date) -> tuple[NameGroup, ...]:
+    """List times, agents, models, repositories and prompts that have attempts."""
+    times = tuple(_list_times(work, today))
+    groups = [NameGroup(kind="Times", names=times)] if times else []
+    return (*groups, *_list_label_groups(work))
+
+
+def _list_times(work: AttemptTable, today: date) -> Iterator[tuple[str, str]]:
+    """List the last days and as many days before them, where both have attempts."""
+    seconds = work.columns["started"] / 1e6
+    midnight = datetime.combine(today, time(), UTC).timestamp()
+    for days in PERIOD_DAYS:
+        start, before = today - timedelta(days=days), today - timedelta(days=2 * days)
+        age = (midnight - seconds) / 86400
+        if (age <= days).any() and ((age > days) & (age <= 2 * days)).any():
+            yield f"{start}..", f"the last {days} days"
+            yield f"{before}..{start}", f"the {days} days before"
 
 
 def _list_label_groups(work: AttemptTable) -> tuple[NameGroup, ...]:
@@ -243,12 +259,17 @@ def _list_label_groups(work: AttemptTable) -> tuple[NameGroup, ...]:
             if label and count:
                 counts[label] += int(count)
         names = tuple(
-            (f"{field}:{label}", f"{label[:60]} ({count:,})")
+            (f"{field}:{label}", f"{_short_label(field, label)} ({count:,})")
             for label, count in counts.most_common(MAX_CHOICES)
             if "," not in label
         )
         groups += [NameGroup(kind=kind, names=names)] if names else []
     return tuple(groups)
+
+
+def _short_label(field: str, label: str) -> str:
+    """Return the last part of a repository's address, and other labels unchanged."""
+    return ((short_repository_name(label) if field == "repo" else None) or label)[:60]
 
 
 def _compare_view(

@@ -50,6 +50,7 @@ from closeloop.records.score import TriageReport
 from closeloop.records.settings import AccessToken
 from closeloop.reviews.pull_board import BoardRow, list_board, load_pull_costs
 from closeloop.reviews.review_queue import hidden_items
+from closeloop.text.wording import short_repository_name
 from closeloop.web.event_views import (
     FigureLine,
     FigureTable,
@@ -543,10 +544,23 @@ def _compute_cost_numbers(
             build_figure_table(side, MAX_ROWS, _order_groups(side.by[0], build_figure_lines(side)))
             for side in report.sides
         ),
-        use=sum_use_by_day(work, drawn),
+        use=_name_repositories(sum_use_by_day(work, drawn)),
         costliest=note_sessions(desk, everything, find_costliest(work, MAX_COSTLIEST)),
         session=_session_costs(work),
     )
+
+
+def _name_repositories(use: UseByDay) -> UseByDay:
+    """Name repositories by the last part of their addresses, as the tables beside the charts do."""
+    points = tuple(
+        msgspec.structs.replace(one, name=_name_repository(one.name))
+        for one in use.cost.get("repo", ())
+    )
+    return msgspec.structs.replace(use, cost={**use.cost, "repo": points})
+
+
+def _name_repository(name: str) -> str:
+    return "unknown" if name == UNKNOWN_LABEL else short_repository_name(name) or name
 
 
 def _session_costs(work: AttemptTable) -> SessionCosts | None:
