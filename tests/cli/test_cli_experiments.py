@@ -8,19 +8,34 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import small_project
 from closeloop.attempts.run_resources import count_working_seconds, estimate_seconds_left
 from closeloop.cli import main
-from closeloop.cli.run import RunProgressBar, confirm_cost, describe_duration
+from closeloop.cli.run import (
+    DEMO_FOLDER,
+    RunProgressBar,
+    attempts_to_look_at,
+    confirm_cost,
+    describe_duration,
+    find_demo_folder,
+    print_forecast,
+    run_variants_table,
+)
+from closeloop.cli.show import list_log_lines
+from closeloop.demo import MARK
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.errors import BadInput
 from closeloop.records.experiment_plan import (
     ExperimentForecast,
     ExperimentPlan,
+    ExperimentResults,
     RunProgress,
     RunStage,
+    TaskLog,
 )
+from closeloop.records.finding import Finding, Measurement
 from closeloop.records.task import Experiment, Task, Variant
 
 EXPERIMENT = """
@@ -136,6 +151,67 @@ AHEAD = ExperimentForecast(
     cost=None,
     paid=("m",),
 )
+
+
+@pytest.mark.parametrize(
+    ("attempts", "seconds", "said"),
+    [
+        (1, None, "1 of 1 attempt to run"),
+        (2, 0.2, "2 of 2 attempts to run"),
+        (2, 40.0, "2 of 2 attempts to run · time about 40 s"),
+    ],
+)
+def test_a_forecast_leaves_out_a_time_that_is_unknown_or_short(capsys, attempts, seconds, said):
+    forecast = replace(AHEAD, attempts=attempts, missing=attempts, seconds=seconds, cost=0.0)
+    print_forecast(forecast, several=False)
+    assert capsys.readouterr().err == f"closeloop: {said}\n"
+
+
+def test_totals_count_claims_without_a_check_and_the_list_says_how_many_more():
+    rows = tuple(
+        AttemptRow(
+            id=f"a{n}", origin="experiment", task=f"t{n}", variant="v", exit="finished",
+            outcome="fail",
+        )
+        for n in range(8)
+    )  # fmt: skip
+    claim = Finding(rule="unverified-claim", version=1, severity="warning", message="…")
+    results = ExperimentResults(
+        experiment="e",
+        tasks=(),
+        variants=(Variant(name="v", agent="x", digest="v"),),
+        attempts=rows,
+        measurements={"a0": Measurement(rules="", findings=(claim,))},
+        insights=(),
+        skipped={},
+        sandbox="none",
+    )
+    names, counts = (list(column.cells) for column in run_variants_table(results).columns)
+    totals = dict(zip(names, counts, strict=True))
+    assert totals["claimed success without a check"] == "1"
+    assert totals["made a false claim"] == "0"
+    lines = [str(line) for line in attempts_to_look_at(results)]
+    assert len(lines) == 7
+    assert lines[-1].startswith("… and 2 more")
+
+
+def test_the_demo_is_not_built_inside_the_demo(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_demo_folder(DEMO_FOLDER) == tmp_path / DEMO_FOLDER
+    (tmp_path / "closeloop-demo/project").mkdir(parents=True)
+    (tmp_path / "closeloop-demo" / MARK).touch()
+    for inside in ("closeloop-demo", "closeloop-demo/project"):
+        monkeypatch.chdir(tmp_path / inside)
+        assert find_demo_folder(DEMO_FOLDER) == tmp_path / "closeloop-demo"
+        assert find_demo_folder(Path("new")) == tmp_path / inside / "new"
+
+
+def test_a_long_request_is_cut_at_a_word_with_an_ellipsis():
+    log = TaskLog(attempt="a", origin="production", task=None, description="word " * 80)
+    lines = dict(list_log_lines(log, full=False))
+    assert lines["request"].endswith("word…")
+    assert len(lines["request"]) <= 200
+    assert dict(list_log_lines(log, full=True))["request"] == ("word " * 80).strip()
 
 
 class Terminal(io.StringIO):

@@ -42,7 +42,7 @@ def typed_anew(folder: Path, *arguments: str, **environ: str) -> subprocess.Comp
     )
 
 
-FORECAST = ("attempts to run", "difference on exactly", "points on exactly")
+FORECAST = ("attempt to run", "attempts to run", "difference on exactly", "points on exactly")
 """What is said before a run."""
 
 

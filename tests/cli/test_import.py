@@ -98,7 +98,10 @@ def test_nothing_that_can_be_read_is_exit_2_however_often(tmp_path: Path, times:
     for _ in range(times):
         result = closeloop(tmp_path, "import", "in")
     assert result.returncode == 2
-    assert "nothing could be imported: 1 file skipped" in result.stderr
+    assert "nothing could be imported: 1 file skipped, which is not a recording" in result.stderr
+    assert "notes.txt" not in result.stderr
+    named = closeloop(tmp_path, "import", "in", "--verbose").stderr
+    assert f"not a recording: {tmp_path / 'in/notes.txt'}" in named
     absent = closeloop(tmp_path, "import", "absent")
     assert absent.returncode == 2
     assert "absent: No such file or directory" in absent.stderr
@@ -114,6 +117,19 @@ def test_a_recording_without_a_session_is_exit_2_however_often(tmp_path: Path, t
     assert result.returncode == 2
     assert ("inspect-eval" if times == 1 else "1 unchanged file") in result.stdout
     assert "no recording contains a complete session" in result.stderr
+
+
+def test_a_path_that_does_not_exist_leaves_no_store(tmp_path: Path) -> None:
+    result = closeloop(tmp_path, "import", "absent")
+    assert result.returncode == 2
+    assert "absent: No such file or directory" in result.stderr
+    assert not (tmp_path / ".closeloop").exists()
+
+
+def test_the_own_store_is_not_searched(home: Path) -> None:
+    assert imported(home, ".pi")["others"] == 0
+    assert (home / ".closeloop/closeloop.db").exists()
+    assert not [path for path in imported(home, ".")["other_paths"] if ".closeloop/" in path]
 
 
 def test_half_a_document_is_named_but_other_broken_files_are_not(home: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_work import BOOK, START, Repeats, add_attempt, add_task, add_variant, fill
 
-from closeloop.cli.compare import format_ratio_cells
+from closeloop.cli.compare import compared_sides_table, format_ratio_cells
 from closeloop.metrics.attempt_groups import AttemptSelection, select_attempts
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.metrics.metric_definitions import MODE_COLUMNS
@@ -23,6 +23,7 @@ from closeloop.records.errors import BadInput
 from closeloop.records.estimate import CompareReport, PairTable
 from closeloop.records.pull_request import Delivery
 from closeloop.records.task import Experiment, Variant
+from closeloop.statistics.mean_comparison import estimate_independent_ratio
 from closeloop.statistics.rate_comparison import compare_rates as decided
 from closeloop.statistics.rate_comparison import detectable_on_these_tasks
 from closeloop.store import Store, open_store
@@ -261,6 +262,16 @@ def test_sessions_are_compared_by_what_is_known_of_them(store: Store) -> None:
     (pair,) = compare_by_name(store, BOOK, ["x", "y"]).pairs
     assert (pair.primary, pair.observational) == ("task completion rate", True)
     assert "they share no task" in pair.words[1]
+    report = compare_by_name(store, BOOK, ["x", "y"])
+    columns = [str(column.header) for column in compared_sides_table(report).columns]
+    assert columns == ["", "attempts", "task completion rate known"]
+
+
+def test_bounds_too_wide_to_say_anything_are_words() -> None:
+    wide = estimate_independent_ratio([1.0, 10_000.0], [5.0, 40_000.0])
+    assert format_ratio_cells("time", wide) == ("4.47 ×", "–", "too few to say")
+    close = estimate_independent_ratio([1.0, 1.1, 0.9, 1.0], [2.0, 2.1, 2.2, 2.0])
+    assert format_ratio_cells("time", close)[2].startswith("1.")
 
 
 def test_of_variants_with_one_name_the_newest_is_meant() -> None:

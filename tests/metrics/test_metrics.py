@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from scripted_work import BOOK, START, add_attempt, add_task, add_variant, fill
 
+from closeloop.cli.metrics import render_cost_side
 from closeloop.metrics import metric_figures
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.metric_definitions import METRICS
@@ -80,6 +81,34 @@ def test_one_or_all_of_the_repeats_that_every_task_has_are_asked_for(store: Stor
     fill(store, {"b": {"v": [1] * 9 + [0]}})
     many = figures(store, "variant")["pass^k", "b"]
     assert (many.more, many.value) == ({"k": 5}, pytest.approx(0.5))
+
+
+def test_repeats_by_two_variants_are_of_one_task(store: Store) -> None:
+    fill(store, {"a": {"t": [1, 1, 1]}, "b": {"t": [0, 0, 0]}})
+    found = figures(store)
+    for name in ("pass rate", "pass@k", "pass^k"):
+        assert (found[name].value, found[name].n, found[name].attempts) == (0.5, 1, 6), name
+    fill(store, {"a": {"u": [1, 1]}, "b": {"u": [0, 1]}})
+    found = figures(store)
+    for name in ("pass rate", "pass@k", "pass^k"):
+        assert (found[name].n, found[name].attempts) == (2, 10), name
+    by_variant = figures(store, "variant")
+    assert [by_variant["pass@k", name].n for name in "ab"] == [2, 2]
+
+
+def test_groups_without_a_known_cost_are_listed_as_unknown(store: Store) -> None:
+    for agent, costs in (("codex", (7.41, None)), ("pi", (1.0,)), ("copilot", (None,))):
+        variant = add_variant(store, agent, agent=agent)
+        for cost in costs:
+            add_attempt(store, None, variant, None, cost=cost)
+    work = load_attempt_table(store, BOOK)
+    (table,) = render_cost_side(compute_metrics(work, ["agent"], ["cost in all"]))
+    agents, costs = ([str(cell) for cell in column.cells] for column in table.columns)
+    assert dict(zip(agents, costs, strict=True)) == {
+        "codex": "$7.41 (known for 1 of 2)",
+        "copilot": "unknown",
+        "pi": "$1.00",
+    }
 
 
 def test_without_repeats_nothing_is_said_of_them(store: Store) -> None:

@@ -14,6 +14,7 @@ from scripted_work import BOOK, START, add_task, add_variant
 from closeloop.metrics.attempt_table import load_attempt_table
 from closeloop.metrics.triage import (
     TriageQuery,
+    _explain_effects,
     estimate_sessions,
     find_session_triage,
     list_likely_failures,
@@ -298,3 +299,13 @@ def test_sessions_at_held_out_tasks_stay_sealed(store: Store) -> None:
     task = add_task(store, "secret", split="held-out")
     add_session(store, add_variant(store, "a"), 1, work(3, checked=True), task=task)
     assert triage_sessions(store, BOOK, TriageQuery()).total == 0
+
+
+def test_words_that_were_not_said_are_no_reason() -> None:
+    prior = load_triage_prior()
+    effects = [-1.0 if name == "certainty" else -0.1 for name in prior.features]
+    for share, is_named in ((0.0, False), (0.02, True)):
+        features = dict.fromkeys(prior.features, share)
+        reasons = [one.feature for one in _explain_effects(effects, features, (), (), prior)]
+        assert len(reasons) == 3
+        assert ("certainty" in reasons) is is_named

@@ -80,6 +80,48 @@ def test_workers_end_with_an_import_that_is_killed(tmp_path: Path) -> None:
         process.wait()
 
 
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize("everybody", [True, False])
+def test_ctrl_c_while_the_workers_start_prints_no_traceback(
+    tmp_path: Path, *, everybody: bool
+) -> None:
+    write_sessions(tmp_path / "recorded")
+    mark = uuid4().hex
+    process = subprocess.Popen(
+        [sys.executable, "-m", "closeloop", "import", "--jobs", "2", "recorded"],
+        cwd=tmp_path,
+        env={**os.environ, MARK: mark},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        # Itself, the tracker, and the server, which imports what the workers need.
+        assert until(lambda: process.poll() is not None or _is_server_importing(mark))
+        (os.killpg if everybody else os.kill)(process.pid, signal.SIGINT)
+        _, said = process.communicate()
+        assert until(lambda: not marked(mark))
+    finally:
+        for leftover in marked(mark):
+            os.kill(leftover, signal.SIGKILL)
+        process.wait()
+    assert process.returncode == 130, said
+    assert said == b"closeloop: Stopped. Run the same command again to continue.\n"
+
+
+def _is_server_importing(mark: str) -> bool:
+    """Whether the server of the workers has loaded a library of Python's that is no start-up."""
+    for number in marked(mark):
+        try:
+            command = Path(f"/proc/{number}/cmdline").read_bytes()
+            maps = Path(f"/proc/{number}/maps").read_text()
+        except OSError:
+            continue
+        if b"forkserver" in command and "_socket" in maps:
+            return True
+    return False
+
+
 def save_attempts(store: Store) -> None:
     """Enough events to be measured in several processes."""
     asked = Message(number=1, lane="root", role="user", text="Make the tests pass.")

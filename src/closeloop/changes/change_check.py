@@ -586,7 +586,7 @@ def judge_trial(tool: CheckTool, result: ToolResult) -> CommandTrial:
     if tool_ending(result) == "failed" and tool.name != "build":
         kind = "test" if tool.is_test else "complaint"
         failing = f"{count_with_noun(len(result.failures), kind)} {'of ' * bool(ran)}{what}"
-        text = f"fails at this commit: {failing.strip()} in {seconds}"
+        text = f"runs, and fails at this commit: {failing.strip()} in {seconds}"
         return CommandTrial(works=True, text=text)
     verb = "failed" if result.state == "failed" else "did not run"
     output = _LOG_NOTICE.sub("", result.output)

@@ -12,6 +12,7 @@ from closeloop.text.wording import count_with_noun, format_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
     from rich.text import Text
 
     from closeloop.metrics.attempt_groups import AttemptPair, ComparedFile
@@ -390,19 +391,24 @@ def render_comparison(report: CompareReport) -> Iterator[RenderableType]:
         yield Text(make_visible(report.refusal), style="bold yellow")
 
 
-def compared_sides_table(report: CompareReport) -> RenderableType:
+def compared_sides_table(report: CompareReport) -> Table:
+    """Build a table of the sides; outcomes are scored, any other score is only known or not."""
     from rich.table import Table
     from rich.text import Text
 
+    from closeloop.metrics.metric_definitions import PRIMARY_METRIC
+
+    primary = next((pair.primary for pair in report.pairs), PRIMARY_METRIC)
+    scored_name = "scored" if primary == PRIMARY_METRIC else f"{primary} known"
+    has_tasks = any(side.tasks for side in report.sides)
     table = Table(box=None)
     table.add_column("", no_wrap=True)
-    for name in ("tasks", "attempts", "scored"):
+    for name in (*(("tasks",) if has_tasks else ()), "attempts", make_visible(scored_name)):
         table.add_column(name, justify="right")
     for side in report.sides:
         scored = "–" if side.coverage is None else format_percent(side.coverage)
-        table.add_row(
-            Text(make_visible(side.name)), f"{side.tasks:,}", f"{side.attempts:,}", scored
-        )
+        counts = (side.tasks, side.attempts) if has_tasks else (side.attempts,)
+        table.add_row(Text(make_visible(side.name)), *(f"{count:,}" for count in counts), scored)
     return table
 
 
@@ -486,10 +492,11 @@ def cost_ratio_table(pair: VariantComparison) -> RenderableType:
 
 
 def format_ratio_cells(name: str, held: TwoEstimates) -> tuple[str, str, str]:
+    from closeloop.metrics.variant_pairs import format_ratio_bounds
     from closeloop.statistics.mean_comparison import ALL_ZERO_NOTE
 
     estimate = held.here or held.alike
-    bounds = [f"{one.low:.2f}–{one.high:.2f}" if one else "–" for one in (held.here, held.alike)]
+    bounds = [format_ratio_bounds(one) if one else "–" for one in (held.here, held.alike)]
     value = f"{estimate.value:.2f} ×" if estimate else "unknown"
     if ALL_ZERO_NOTE in held.notes:
         value = "both $0.00" if name == "cost" else "both 0"

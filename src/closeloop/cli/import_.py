@@ -88,10 +88,12 @@ def import_paths(
 ) -> int:
     """Import sessions once, or repeatedly with `watch`; print the result."""
     from closeloop.cli.config import load_project
-    from closeloop.cli.console import print_json, print_parts, print_warning
+    from closeloop.cli.console import print_detail, print_json, print_parts, print_warning
     from closeloop.flow import import_sessions
     from closeloop.store.store import open_project_store
 
+    if not watch:
+        require_a_readable_place(places)
     project = load_project(Path.cwd())
     with open_project_store(project.settings, project.root) as store:
         while True:
@@ -101,11 +103,28 @@ def import_paths(
                 print_json(tally) if json else print_parts(*import_tables(tally))
             for trouble in () if watch else import_warnings(tally):
                 print_warning(trouble)
+            for path in () if watch else tally.other_paths:
+                print_detail(f"not a recording: {path}")
             if not watch and not json:
                 print_parts(*list_lessons(store, project.settings, jobs))
             if not watch:
                 return 0 if has_readable_recording(tally) else 2
             time.sleep(WATCH_SECONDS)
+
+
+def require_a_readable_place(places: list[Path]) -> None:
+    """Raise BadInput if none of the paths exists, before a store is made for nothing."""
+    from closeloop.records.errors import BadInput
+
+    reasons = []
+    for place in places:
+        try:
+            place.stat()
+        except OSError as error:
+            reasons.append(f"{place}: {error.strerror or 'cannot be read'}")
+        else:
+            return
+    raise BadInput(f"Nothing could be imported: {'; '.join(reasons)}.")
 
 
 def parse_since(text: str | None, *, is_end: bool = False) -> datetime | None:
@@ -250,8 +269,9 @@ def import_warnings(tally: ImportSummary) -> Iterator[str]:
         )
     elif tally.others:
         yield (
-            f"nothing could be imported: {count_with_noun(tally.others, 'file')} skipped, because "
-            "they are not recordings of agents that closeloop supports."
+            f"nothing could be imported: {count_with_noun(tally.others, 'file')} skipped, "
+            + ("which is not a recording" if tally.others == 1 else "which are not recordings")
+            + " of an agent that closeloop supports (-v names the first ones)."
         )
     elif tally.unreadable:
         yield "nothing could be imported."

@@ -137,11 +137,12 @@ def print_cost_report(*, json: bool) -> None:
 
 
 def render_cost_side(side: MetricsReport) -> Iterator[RenderableType]:
-    """Render one table of groups, if anything is known about them."""
+    """Render one table of groups, if anything is known about them; the others are unknown."""
     by_name = {metric.name: metric for metric in side.definitions}
-    known_figures = [figure for figure in side.figures if figure.value is not None]
-    if known_figures:
-        yield _grouped_family_table(f"cost by {side.by[0]}", known_figures, by_name)
+    known_names = {figure.metric for figure in side.figures if figure.value is not None}
+    figures = [figure for figure in side.figures if figure.metric in known_names]
+    if figures:
+        yield _grouped_family_table(f"cost by {side.by[0]}", figures, by_name)
 
 
 @contextmanager
@@ -231,13 +232,21 @@ def _family_table(
         coverage = "–" if figure.coverage is None else format_percent(figure.coverage)
         table.add_row(
             figure.metric,
-            format_metric_value(figure.value, metric),
-            format_bounds(figure, metric),
+            format_metric_value(figure.value, metric) + _known_share(figure, metric),
+            "" if metric.kind == "sum" else format_bounds(figure, metric),
             f"{figure.n:,}",
             f"{figure.attempts:,}",
             *(() if is_covered else (coverage,)),
         )
     return table
+
+
+def _known_share(figure: MetricValue, metric: Metric) -> str:
+    """Say of how many attempts a sum is known, if not of all."""
+    unknown = int(figure.more.get("unknown", 0))
+    if metric.kind != "sum" or not unknown:
+        return ""
+    return f" (known for {figure.attempts:,} of {figure.attempts + unknown:,})"
 
 
 def _grouped_family_table(
@@ -270,7 +279,11 @@ def _grouped_family_table(
             if group_figure and group_figure.low is not None:
                 bounds = format_bounds(replace(group_figure, more={}), by_name[name])
                 text.append(f" ({bounds})", style="dim")
-            cells.append(text.append(f" /{group_figure.n:,}" if group_figure else "", style="dim"))
+            if group_figure and group_figure.value is not None:
+                is_sum = by_name[name].kind == "sum"
+                share = _known_share(group_figure, by_name[name])
+                text.append(share if is_sum else f" /{group_figure.n:,}", style="dim")
+            cells.append(text)
         table.add_row(*(Text(make_visible(part)) for part in group), *cells)
     if len(sorted_groups) > MAX_GROUPS:
         table.caption = f"… and {len(sorted_groups) - MAX_GROUPS} earlier ones: --json lists all"

@@ -62,11 +62,9 @@ def print_forecast(forecast: ExperimentForecast, several: bool) -> None:
     it."""
     from closeloop.metrics.variant_pairs import describe_detectable
 
-    parts = [f"{forecast.missing} of {forecast.attempts} attempts to run"]
-    duration_text = (
-        "unknown" if forecast.seconds is None else f"about {describe_duration(forecast.seconds)}"
-    )
-    parts.append(f"time {duration_text}")
+    parts = [f"{forecast.missing:,} of {count_with_noun(forecast.attempts, 'attempt')} to run"]
+    if forecast.seconds is not None and forecast.seconds >= 1:
+        parts.append(f"time about {describe_duration(forecast.seconds)}")
     if forecast.cost is None or forecast.cost > 0:
         price = "unknown" if forecast.cost is None else f"about ${forecast.cost:.2f}"
         parts.append(f"cost {price}")
@@ -79,7 +77,8 @@ def print_forecast(forecast: ExperimentForecast, several: bool) -> None:
 def print_nothing_to_run(plan: ExperimentPlan) -> None:
     total = sum(1 for _ in plan.list_slots())
     print_warning(
-        f"nothing to run: {total} of {total} attempts exist; --again all runs them once more"
+        f"nothing to run: {count_with_noun(total, 'attempt exists', 'attempts exist')} already; "
+        f"--again all runs {'it' if total == 1 else 'them'} once more"
     )
 
 
@@ -369,6 +368,7 @@ def run_variants_table(results: ExperimentResults) -> Table:
         ("spiralled", count_rule("spiral")),
         ("incomplete brief to a sub-agent", count_rule("dropped-brief")),
         ("made a false claim", count_rule("false-claim")),
+        ("claimed success without a check", count_rule("unverified-claim")),
         (
             "changed files outside the scope",
             lambda rows: _format_count(rows, lambda row: row.out_of_scope),
@@ -398,6 +398,8 @@ def attempts_to_look_at(results: ExperimentResults) -> Iterable[RenderableType]:
         listed_slots.add((row.task, row.variant))
         about = f"{names.get(row.variant or '', '?')} on {row.task}"
         yield Text(f"closeloop show {row.id}   # {make_visible(about)}", style="cyan")
+    if more := len({(row.task, row.variant) for row in failed_rows}) - len(listed_slots):
+        yield Text(f"… and {more} more: closeloop list attempts", style="cyan")
     if not failed_rows and results.attempts:
         yield Text(f"closeloop show {results.attempts[0].id}", style="cyan")
 
@@ -837,7 +839,7 @@ def demo(folder: Path = DEMO_FOLDER, /) -> int:
     from closeloop.demo import build_demo
 
     require_pytest()
-    folder = build_demo(folder.absolute())
+    folder = build_demo(find_demo_folder(folder))
     # The demo's tests run with the Python that has pytest.
     programs = str(Path(sys.executable).parent)
     os.environ["PATH"] = f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"
@@ -858,6 +860,18 @@ def demo(folder: Path = DEMO_FOLDER, /) -> int:
         print_line("\nStarting the dashboard; press Ctrl-C to stop it.")
         return run_closeloop("serve")
     return 0
+
+
+def find_demo_folder(folder: Path) -> Path:
+    """Return the folder of the demo: the one around the current folder, if no other is named."""
+    from closeloop.demo import MARK
+
+    here = Path.cwd()
+    around = (one for one in (here, *here.parents) if (one / MARK).exists())
+    known = next(around, None) if folder == DEMO_FOLDER else None
+    if known is not None:
+        print_warning(f"{known} is the demo already: its results are shown again.")
+    return known or folder.absolute()
 
 
 def run_closeloop(*arguments: str) -> int:

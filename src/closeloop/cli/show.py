@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.console import JsonFlag, make_visible
 from closeloop.records.attempt import AWAITING_REVIEW
-from closeloop.text.wording import count_with_noun, format_percent, format_percent_range
+from closeloop.text.wording import (
+    count_with_noun,
+    format_percent,
+    format_percent_range,
+    truncate_at_word,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -56,7 +61,8 @@ def render_task_log(log: TaskLog, *, full: bool) -> Iterator[Text]:
 def list_log_lines(log: TaskLog, *, full: bool) -> Iterator[tuple[str, str]]:
     """Yield name and value of the known facts."""
     description = " ".join(log.description.split())
-    yield "request", (description if full else description[:MAX_LOG_LINE_CHARS]) or "unknown"
+    shown = description if full else truncate_at_word(description, MAX_LOG_LINE_CHARS)
+    yield "request", shown or "unknown"
     if log.files is not None:
         listed = log.files if full else log.files[:MAX_LISTED]
         yield "files changed", ", ".join(map(describe_file, listed)) or "none"
@@ -137,8 +143,8 @@ def render_file_difference(file: FileDifference, *, full: bool) -> Iterator[Text
         for line in shown:
             yield Text(f"    {side:<9}  {make_visible(line)[:MAX_LOG_LINE_CHARS]}", style=style)
         if len(lines) > len(shown):
-            more = count_with_noun(len(lines) - len(shown), "line")
-            yield Text(f"    {side:<9}  … {more} (--full shows them)", style="dim")
+            more = count_with_noun(len(lines) - len(shown), "more line")
+            yield Text(f"    {side:<9}  … {more} (with --full)", style="dim")
 
 
 # `closeloop show --task`: one task over its repeats, a row each.
@@ -477,8 +483,11 @@ def render_story_head(story: AttemptDetails) -> Iterator[Text]:
     for count, way in ((usage.input_tokens, "in"), (usage.output_tokens, "out")):
         if count is not None:
             facts.append(f"{count_with_noun(count, 'token')} {way}")
-    if usage.cache_read_tokens:
-        facts.append(f"{usage.cache_read_tokens:,} from the cache")
+    cached = (
+        (usage.cache_read_tokens, "from the cache"),
+        (usage.cache_write_tokens, "written to the cache"),
+    )
+    facts += [f"{count:,} {way}" for count, way in cached if count]
     if usage.cost is not None:
         facts.append(
             f"${usage.cost:.4f}" + (" by list prices" if is_cost_from_prices(usage) else "")
@@ -643,7 +652,7 @@ def render_handoff_facts(handoffs: Sequence[HandoffFacts], *, full: bool) -> Ite
                 short_text = text if full else truncate_words(text, MAX_FACT_CHARS)
                 yield Text(f"    {words}: {short_text}", style=style)
             if more := len(facts) - len(shown):
-                yield Text(f"    {words}: {more} more (--full shows them)", style="dim")
+                yield Text(f"    {words}: {more} more (with --full)", style="dim")
 
 
 def render_trace_events(trace: Trace, *, full: bool, span: range | None = None) -> Iterator[Text]:
@@ -755,7 +764,7 @@ def shorten_lines(
     if full:
         return lines
     if len(lines) > most:
-        left_out = f"… {count_with_noun(len(lines) - most, 'line')} (--full shows them)"
+        left_out = f"… {count_with_noun(len(lines) - most, 'more line')} (with --full)"
         lines = [left_out, *lines[-most:]] if keep == "tail" else [*lines[:most], left_out]
     return [line if len(line) <= MAX_LINE_CHARS else line[:MAX_LINE_CHARS] + " …" for line in lines]
 
@@ -770,8 +779,8 @@ def render_change_lines(patch: str, *, full: bool) -> Iterator[Text]:
         style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
         yield Text(line, style="bold" if line.startswith("diff ") else style)
     if not full and len(lines) > MAX_DIFF_LINES:
-        more = count_with_noun(len(lines) - MAX_DIFF_LINES, "line")
-        yield Text(f"… {more} (--full shows them)", style="dim")
+        more = count_with_noun(len(lines) - MAX_DIFF_LINES, "more line")
+        yield Text(f"… {more} (with --full)", style="dim")
 
 
 def render_insights(story: AttemptDetails, *, full: bool) -> Iterator[Text]:

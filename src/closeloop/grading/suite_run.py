@@ -732,7 +732,7 @@ def _list_some(names: Sequence[str], describe: Callable[[str], str]) -> list[str
     more = len(names) - MAX_NAMED
     lines = [describe(name) for name in names[:MAX_NAMED]]
     if more > 0:
-        lines[-1] += f" (and {more} similar ones)"
+        lines[-1] += f" (and {more} similar one{'s' if more > 1 else ''})"
     return lines
 
 

@@ -331,7 +331,8 @@ def _compute_figures(
         return
     groups, places, group = group_attempts(work, by)
     tasks = TaskPartition(number_tasks(work)[places], group, len(groups))
-    repeated = TaskPartition(number_repeats(work)[places], group, len(groups))
+    variants = len(work.columns["variant"].labels)
+    repeated = TaskPartition(number_repeats(work)[places], group, len(groups), per_task=variants)
     covered = {
         source: [np.bincount(group, each[places], minlength=len(groups)) for each in pair]
         for source, pair in _source_coverage(work).items()
@@ -346,7 +347,7 @@ def _compute_figures(
             else tasks.sum_by_task(values)
         )
         passes = _count_passes(metric, work, values, places, group, len(groups))
-        for code, (sums, counts) in enumerate(parts):
+        for code, (sums, counts, task_count) in enumerate(parts):
             name = dict(zip(by, groups[code], strict=True))
             present, of = (each[code] for each in expected or covered[metric.source])
             figure = (
@@ -360,7 +361,7 @@ def _compute_figures(
                 value=figure.value if figure else None,
                 low=figure.low if figure else None,
                 high=figure.high if figure else None,
-                n=len(counts),
+                n=task_count,
                 attempts=int(counts.sum()),
                 coverage=float(present / of) if of else None,
                 method=figure.method if figure else None,
@@ -454,18 +455,22 @@ def _count_beside(
 class TaskPartition:
     """Values by group and task: sorted once for all metrics."""
 
-    def __init__(self, units: Array, group: Array, groups: int) -> None:
+    def __init__(self, units: Array, group: Array, groups: int, per_task: int = 1) -> None:
         import numpy as np
 
-        keys = group * (int(units.max()) + 1) + units
+        # A multiple of what a task has, so that a key divided by that is one task of one group.
+        span = (int(units.max()) // per_task + 1) * per_task
+        keys = group * span + units
         self._order = np.argsort(keys, kind="stable")
         self._keys = keys[self._order]
-        self._edges = [code * (int(units.max()) + 1) for code in range(groups + 1)]
+        self._edges = [code * span for code in range(groups + 1)]
+        self._per_task = per_task
 
-    def sum_by_task(self, values: Array, least: int = 1) -> Iterator[tuple[Array, Array]]:
-        """Yield for each group the sums and counts of known values by task.
+    def sum_by_task(self, values: Array, least: int = 1) -> Iterator[tuple[Array, Array, int]]:
+        """Yield for each group the sums and counts of known values, and the number of tasks.
 
-        Skips tasks with fewer than `least` values.
+        Each sum is of one task, or of one of the `per_task` parts of a task. Skips those with fewer
+        than `least` values.
         """
         import numpy as np
 
@@ -478,7 +483,9 @@ class TaskPartition:
         edges = np.searchsorted(keys[first], self._edges)
         for start, end in pairwise(edges.tolist()):
             enough = counts[start:end] >= least
-            yield sums[start:end][enough], counts[start:end][enough]
+            units = keys[first[start:end][enough]]
+            task_count = len(first_positions(units // self._per_task))
+            yield sums[start:end][enough], counts[start:end][enough], task_count
 
 
 def first_positions(keys: Array) -> Array:

@@ -24,7 +24,7 @@ from closeloop.metrics.metric_figures import (
     format_metric_value,
     metrics_command,
 )
-from closeloop.metrics.variant_pairs import format_secondary
+from closeloop.metrics.variant_pairs import format_ratio_bounds, format_secondary, is_ratio_bounded
 from closeloop.records.errors import BadInput
 from closeloop.records.estimate import (
     SHARE_KINDS,
@@ -634,9 +634,9 @@ def _render_ratio_plot(pair: VariantComparison) -> Iterator[str]:
         PlotPoint(
             label=name,
             value=one.value,
-            low=one.low,
-            high=one.high,
-            told=f"{one.value:.2f} × ({one.low:.2f}–{one.high:.2f}), n {one.n:,}",
+            low=one.low if is_ratio_bounded(one) else None,
+            high=one.high if is_ratio_bounded(one) else None,
+            told=f"{one.value:.2f} × ({format_ratio_bounds(one)}), n {one.n:,}",
         )
         for name, one in known.items()
         if one is not None

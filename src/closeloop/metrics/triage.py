@@ -93,6 +93,8 @@ PER_HUNDRED_WORDS = {
     "certainty": "words of certainty in a hundred",
     "hesitation": "words of doubt in a hundred",
 }
+MIN_PER_HUNDRED = 0.05
+"""Fewer are shown as 0.0, which is no reason."""
 EITHER_WORDS = {
     "ends_in_action": ("it ends in the middle of the work", "it ends with a message"),
     "ends_in_edit": ("its last action is an edit", "its last action is not an edit"),
@@ -682,6 +684,11 @@ def _list_reasons(
     yield from _explain_effects(effects, *known, peers, estimates.prior)
 
 
+def _reads_as_zero(feature: str, features: Mapping[str, float]) -> bool:
+    """Whether the reason would say `0.0 words of certainty in a hundred`."""
+    return feature in PER_HUNDRED_WORDS and 100 * features.get(feature, 0.0) < MIN_PER_HUNDRED
+
+
 def _explain_effects(
     effects: Sequence[float],
     features: Mapping[str, float],
@@ -702,6 +709,7 @@ def _explain_effects(
     names = list(prior.features)
     order = sorted(range(len(effects)), key=effects.__getitem__)
     candidates = [column for column in order if effects[column] < 0 or column == order[-1]]
+    candidates = [column for column in candidates if not _reads_as_zero(names[column], features)]
     strongest = sorted(candidates, key=lambda column: -abs(effects[column]))
     strongest = strongest[: MAX_REASONS - len(findings)]
     for column in sorted(strongest, key=lambda column: effects[column]):

@@ -276,6 +276,20 @@ def format_difference(
     return f"{value:+.3g}{between}{' ' + unit if unit else ''}".replace("-", "−")
 
 
+MAX_RATIO_SPREAD = 1000.0
+"""Bounds of a ratio that lie further apart than by this factor say nothing."""
+
+
+def is_ratio_bounded(ratio: Estimate) -> bool:
+    """Whether the bounds of a ratio are close enough to say something."""
+    return ratio.high <= MAX_RATIO_SPREAD * ratio.low
+
+
+def format_ratio_bounds(ratio: Estimate) -> str:
+    """Format `0.14–48.43`, or that there are too few tasks or sessions."""
+    return f"{ratio.low:.2f}–{ratio.high:.2f}" if is_ratio_bounded(ratio) else "too few to say"
+
+
 def format_secondary(one: SecondaryMetric) -> tuple[str, str, str]:
     """Return the first value, the second, and their difference, formatted."""
     bounds = (one.low, one.high) if one.low is not None and one.high is not None else None

@@ -363,6 +363,8 @@ class ImportSummary(Record):
     """Files and sessions excluded by the filter."""
     others: int = 0
     """Files that are not recordings."""
+    other_paths: tuple[str, ...] = ()
+    """The first of them."""
     unreadable: int = 0
     troubles: tuple[str, ...] = ()
     """The first unreadable files, with the reason."""

@@ -78,6 +78,7 @@ from closeloop.text.code_patterns import find_missing_names
 from closeloop.text.patches import parse_patch
 from closeloop.text.redaction import redact_proof
 from closeloop.text.untrusted import DATA_RULE, fence_texts
+from closeloop.text.wording import count_with_noun
 
 # Prove a candidate: run its tests without and with the work, repeatedly.
 
@@ -574,7 +575,8 @@ async def mine_tasks(
         if _needs_trial(mining_run.entries.get(work.commit), mining_run.commands)
     ]
     left = len(untried_work)
-    tell(MiningEvent(stage="surveyed", about=f"{left} of {len(survey.works)} candidates to try"))
+    candidates = count_with_noun(len(survey.works), "candidate")
+    tell(MiningEvent(stage="surveyed", about=f"{left} of {candidates} to try"))
     if mining_run.limit > 0:
         await _try_all_work(mining_run, untried_work)
     return MiningResult(

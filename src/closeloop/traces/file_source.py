@@ -330,7 +330,7 @@ SESSION_FOLDERS = """
 """
 EDITORS = "Code Code/Insiders VSCodium Cursor Windsurf"
 EXTENSIONS = "saoudrizwan.claude-dev rooveterinaryinc.roo-cline"
-SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__"})
+SKIPPED_FOLDERS = frozenset({".closeloop", ".git", "node_modules", "__pycache__"})
 DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 START_BYTES = 12
 MAX_STARTS = 1000

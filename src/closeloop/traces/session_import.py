@@ -119,6 +119,28 @@ def end_with_parent() -> None:
 
 
 @contextmanager
+def delay_interrupt() -> Iterator[None]:
+    """Let Ctrl-C wait while a worker process starts, which prints a traceback if left half-started.
+
+    The server that starts them inherits the mask of signals, so that Ctrl-C does not stop its
+    imports either.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: arrived.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
+        if arrived:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
 def without_garbage_collection() -> Iterator[None]:
     """Disable garbage collection: traces have no cycles, and it costs a third of the time."""
     was_enabled = gc.isenabled()
@@ -468,7 +490,7 @@ def find_changed_files(
             ):
                 yield file
             elif row.reader is None:
-                buffer.others += 1
+                buffer.add_other(file.path)
             else:
                 buffer.unchanged += 1
                 buffer.empty += row.sessions == 0
@@ -564,7 +586,8 @@ def map_in_processes(
         running: deque[Future[Answer]] = deque()
         try:
             for item in items:
-                running.append(pool.submit(work, item))
+                with delay_interrupt():
+                    running.append(pool.submit(work, item))
                 if len(running) > 2 * jobs:
                     yield running.popleft().result()
             while running:
@@ -586,6 +609,7 @@ class ImportBuffer:
         self.unchanged = self.empty = self.unwanted = self.others = 0
         self._unreadable = self._outcomes = 0
         self._troubles: list[str] = []
+        self._other_paths: list[str] = []
         self._redacted: dict[str, int] = {}
         self._formats: dict[str, dict[str, int]] = {}
         self._skipped: dict[str, dict[str, int]] = {}
@@ -601,6 +625,12 @@ class ImportBuffer:
         if len(self._troubles) < MAX_TROUBLES:
             self._troubles.append(f"{storable_path(path)}: {why}")
 
+    def add_other(self, path: str) -> None:
+        """Count a file that is not a recording; the first few are named."""
+        self.others += 1
+        if len(self._other_paths) < MAX_TROUBLES:
+            self._other_paths.append(storable_path(path))
+
     def add_outcome(self, outcome: FileOutcome) -> None:
         """Add the outcome of one file, and report progress now and then."""
         self._count_outcome(outcome)
@@ -613,7 +643,7 @@ class ImportBuffer:
             self.add_trouble(outcome.file.path, outcome.trouble)
             return
         if outcome.reader is None:
-            self.others += 1
+            self.add_other(outcome.file.path)
         else:
             counts = msgspec.structs.asdict(outcome.count)
             add_counts(self._skipped.setdefault(outcome.reader, {}), counts.pop("skipped"))
@@ -662,6 +692,7 @@ class ImportBuffer:
             empty=self.empty,
             unwanted=self.unwanted,
             others=self.others,
+            other_paths=tuple(self._other_paths),
             unreadable=self._unreadable,
             troubles=tuple(self._troubles),
             redacted=dict(sorted(self._redacted.items())),

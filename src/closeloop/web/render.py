@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from closeloop import __version__
+from closeloop.metrics.variant_pairs import is_ratio_bounded
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.record import Record
 from closeloop.text.untrusted import make_visible
@@ -241,6 +242,7 @@ def template_environment() -> Environment:
         extensions=["jinja2.ext.do"],
     )
     jinja_environment.filters |= {
+        "bounded": is_ratio_bounded,
         "chart": chart_json,
         "count": format_thousands,
         "duration": format_duration,
