@@ -295,15 +295,23 @@ def build_figure_lines(found: MetricsReport) -> tuple[FigureLine, ...]:
 
 
 def build_figure_table(
-    found: MetricsReport, most: int, order: Sequence[str] | None = None
+    found: MetricsReport,
+    most: int,
+    order: Sequence[str] | None = None,
+    *,
+    keep_empty: bool = False,
 ) -> FigureTable:
-    """Build a table by one dimension; groups in the given order, or by name."""
+    """Build a table by one dimension; groups in the given order, or by name.
+
+    Groups without any value are left out, unless `keep_empty` is set.
+    """
     cells: dict[str, dict[str, FigureLine]] = {}
     for line in build_figure_lines(found):
-        name = ", ".join(line.figure.group.values())
+        row = cells.setdefault(", ".join(line.figure.group.values()), {})
         if line.figure.value is not None:
-            cells.setdefault(name, {})[line.metric.name] = line
-    names = [name for name in (sorted(cells) if order is None else order) if name in cells]
+            row[line.metric.name] = line
+    listed = sorted(cells) if order is None else order
+    names = [name for name in listed if name in cells and (keep_empty or cells[name])]
     metrics = tuple(
         metric for metric in found.definitions if any(metric.name in cells[name] for name in names)
     )

@@ -262,7 +262,7 @@ def compute_overview_numbers(
         production=production,
         delivered=any(line.figure.value is not None for line in production),
         process=build_figure_lines(compute_metrics(work, (), PROCESS_METRICS)),
-        variants=build_figure_table(by_name, MAX_RULE_COUNTS, tuple(names)),
+        variants=build_figure_table(by_name, MAX_RULE_COUNTS, tuple(names), keep_empty=True),
         older=older,
         trend=build_trend_points(by_variant[:MAX_VARIANTS]),
         several=any(len(course.stretches) > 1 for course in by_variant[:MAX_VARIANTS]),
