@@ -88,15 +88,14 @@ def test_a_recording_that_just_ends_did_not_give_up(client: TestClient) -> None:
     assert "gave up" in client.get("/attempts/s2", headers=HTML).text
 
 
-def test_charts_that_cover_more_than_the_totals_say_how_many_sessions_they_show(
-    store: Store,
-) -> None:
+def test_totals_and_charts_of_all_time_cover_the_same_sessions(store: Store) -> None:
     desk = PageContext(store)
     desk.metric_cache.patience = None
     app = build_web_app(store, token=None, desk=desk)
     text = TestClient(app, base_url="http://127.0.0.1:4318").get("/", headers=HTML).text
-    assert '<span class="big">1</span> session' in text
-    assert "Charts: the 30 days up to 2026-03-02, 2 sessions." in text
+    assert '<h2 id="glance">All time</h2>' in text
+    assert '<span class="big">2</span> sessions' in text
+    assert "Charts: the 30 days" not in text
 
 
 def test_agents_of_one_name_are_told_apart_by_their_models(store: Store) -> None:
