@@ -228,8 +228,10 @@ def check_reader(
     assert reader.version >= 1, "The version counts from 1."
     _check_foreign_files(reader)
     sessions = [one for path in recordings for one in _check_recording(reader, path)]
-    assert any(one.trace.events for one in sessions), "No event is read from the recordings."
-    events = [event for one in sessions for event in one.trace.events]
+    assert any(session.trace.events for session in sessions), (
+        "No event is read from the recordings."
+    )
+    events = [event for session in sessions for event in session.trace.events]
     open_calls = [event for event in events if has_result(event) is False]
     assert len(open_calls) == unanswered, (
         f"{len(open_calls)} calls have no result, not {unanswered}. Finish each with"
@@ -280,7 +282,11 @@ def _check_foreign_files(reader: Reader) -> None:
 
 def _check_recording(reader: Reader, path: Path) -> list[Session]:
     assert reader.recognises(FileSource(path)), f"It does not recognise {path.name}."
-    others = (one for one in installed_readers() if one.name != reader.name)
+    others = (
+        installed_reader
+        for installed_reader in installed_readers()
+        if installed_reader.name != reader.name
+    )
     known = [one.name for one in others if one.recognises(FileSource(path))]
     assert not known, f"{path.name} is also recognised by {', '.join(known)}."
     sessions = _read_sessions(reader, path)
@@ -438,7 +444,7 @@ def check_detector(detector: Detector, traces: Iterable[Trace] = ()) -> list[Fin
     )
     assert rule.version >= 1, "The version counts from 1."
     assert all(value >= 0 for value in rule.thresholds.values()), "Thresholds are from 0 up."
-    others = [one for one in load_plugins("detectors") if one is not detector]
+    others = [plugin for plugin in load_plugins("detectors") if plugin is not detector]
     assert rule.name not in {one.rule.name for one in others}, (
         f"Another installed rule is named {rule.name!r}: choose another name."
     )
@@ -644,7 +650,7 @@ def check_judge(judge: Judge) -> None:
     assert SECRET_MARK not in (request.system or ""), "the work must not be among the instructions"
     assert all(posed.seal not in text for text in posed.shown.values()), "the seal is guessable"
     answers = judge.read(_simplest_value(request.schema), posed, rubric)
-    assert isinstance(answers, str) or all(isinstance(one, RubricAnswer) for one in answers)
+    assert isinstance(answers, str) or all(isinstance(answer, RubricAnswer) for answer in answers)
 
 
 def _without_seals(posed: PosedQuestion) -> str:
@@ -699,7 +705,9 @@ def check_encoder(encoder: Encoder) -> None:
     assert rows.dtype == np.float32, "numbers of 32 bits"
     assert np.isfinite(rows).all(), "numbers only"
     lengths = np.linalg.norm(rows, axis=1)
-    assert all(abs(one - 1) < 1e-3 or one == 0 for one in lengths), "rows have the length 1, or 0"
+    assert all(abs(length - 1) < 1e-3 or length == 0 for length in lengths), (
+        "rows have the length 1, or 0"
+    )
     again = encoder.encode(SAMPLE_TEXTS[::-1])[::-1]
     assert np.abs(rows - again).max() < 1e-4, "a text's row depends on nothing but the text"
     assert encoder.encode(()).shape[0] == 0, "no texts, no rows"

@@ -780,7 +780,10 @@ def equip_sandbox(
     shares = tuple(
         SharedFolder(source=path, target=path)
         for path in installed.shown
-        if not any(path == each or path.startswith(each + "/") for each in visible_paths)
+        if not any(
+            path == visible_path or path.startswith(visible_path + "/")
+            for visible_path in visible_paths
+        )
     )
     # How long it may be silent is judged by its watch, who also knows of its talk with the model.
     limits = msgspec.structs.replace(limits, idle_seconds=FOREVER_SECONDS)
@@ -799,7 +802,9 @@ def equip_sandbox(
 
 def require_short_arguments(call: AgentCall) -> None:
     """MachineFailed if a text is too long for an argument."""
-    longest = max((len(each.encode(errors="replace")) for each in call.arguments), default=0)
+    longest = max(
+        (len(argument.encode(errors="replace")) for argument in call.arguments), default=0
+    )
     if longest >= MAX_ARGUMENT_BYTES:
         raise MachineFailed(
             f"This agent takes its prompt of {longest:,} bytes as an argument, which "

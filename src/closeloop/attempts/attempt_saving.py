@@ -238,13 +238,15 @@ def save_batch(batch: UnsavedBatch, store: Store) -> None:
     for finished in batch.finished:
         exchanges = unpack_exchanges(finished.exchanges) if finished.exchanges else ()
         store.save_attempt(replace(finished.made, exchanges=exchanges), finished.job)
-    judges = {one.id: one for judged in batch.judged for one in judged.judges}
+    judges = {judge.id: judge for judged in batch.judged for judge in judged.judges}
     evaluations = [judged.assessment.evaluation for judged in batch.judged]
     if judges:
         store.judged.save_evaluations(
             Evaluations(
                 judges=tuple(judges.values()),
-                evaluations=tuple(one for one in evaluations if one is not None),
+                evaluations=tuple(
+                    evaluation for evaluation in evaluations if evaluation is not None
+                ),
                 passed=None,
                 summary="",
             )

@@ -363,7 +363,7 @@ async def check_tools(
         tools, comparisons = await _compare_tools(bench, tools, inspection, order.settings.tests)
     except (Fault, OSError) as fault:
         return _unexamined_tools(tools, describe_fault(fault))
-    runs = tuple(one.run for one in comparisons)
+    runs = tuple(comparison.run for comparison in comparisons)
     if runs and all(run.before == run.after == "not set up" for run in runs):
         reason = describe_fault(BadInput(runs[0].output))
         unrun = Unmeasured(rule="tools", reason=reason)

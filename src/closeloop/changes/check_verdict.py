@@ -138,10 +138,10 @@ def list_blocking_findings(settings: CheckSettings, findings: Iterable[object]) 
     severities = SEVERITIES[: SEVERITIES.index(settings.block_at) + 1]
     # Nobody has calibrated a model that reviews: it advises, whatever blocks.
     return [
-        one
-        for one in findings
-        if isinstance(one, Finding) and one.severity in severities
-        if one.source != "judge" and one.silenced is None
+        finding
+        for finding in findings
+        if isinstance(finding, Finding) and finding.severity in severities
+        if finding.source != "judge" and finding.silenced is None
     ]
 
 
@@ -166,7 +166,11 @@ def _describe_grade(grade: Outcome) -> str:
 
 def _severity_counts(findings: Sequence[Finding], severities: Sequence[str]) -> Iterator[str]:
     for severity in severities:
-        counted = [one for one in findings if one.severity == severity and one.silenced is None]
+        counted = [
+            finding
+            for finding in findings
+            if finding.severity == severity and finding.silenced is None
+        ]
         if counted:
             yield f"{len(counted)} {severity}{'s' if len(counted) > 1 else ''}"
 
@@ -238,7 +242,7 @@ def _examined_modes(report: ChangeReport) -> list[FailureMode]:
         return []
     gaps = {*SILENT_RULES, *(one.rule for one in report.unmeasured)}
     rules = [rule for check in plugins.load_plugins("checks") for rule in check.rules]
-    return list(dict.fromkeys(one.mode for one in rules if one.mode and one.name not in gaps))
+    return list(dict.fromkeys(rule.mode for rule in rules if rule.mode and rule.name not in gaps))
 
 
 # Models: review a change, and fix what the tools report.
@@ -276,7 +280,10 @@ async def review_with_model(
     late = f"the model did not answer within {seconds:g} seconds"
     replies = [answers.get(number, late) for number in range(len(parts))]
     findings = [
-        finding for one in replies if isinstance(one, ReviewAnswer) for finding in one.findings
+        finding
+        for reply in replies
+        if isinstance(reply, ReviewAnswer)
+        for finding in reply.findings
     ]
     return [*findings, *_report_review_gaps(inspection, parts, replies)]
 
@@ -387,7 +394,9 @@ class FixSubject(Record):
     are."""
 
     def needs_fixing(self) -> bool:
-        return bool(self.findings) or any(has_broken(one.run) for one in self.comparisons)
+        return bool(self.findings) or any(
+            has_broken(comparison.run) for comparison in self.comparisons
+        )
 
 
 async def run_fix_cycles(
@@ -395,7 +404,12 @@ async def run_fix_cycles(
 ) -> MendedChange:
     """Run up to `cycles` fix cycles, each prompted with what still fails; never edits the
     repository."""
-    current, patch, tries, note = [one.run for one in subject.comparisons], "", 0, None
+    current, patch, tries, note = (
+        [comparison.run for comparison in subject.comparisons],
+        "",
+        0,
+        None,
+    )
     findings = subject.findings
     while tries < cycles and note is None and (findings or any(map(has_broken, current))):
         tries += 1
@@ -452,7 +466,7 @@ def build_fix_prompt(runs: Sequence[ToolRun], findings: Sequence[Finding] = ()) 
         if has_broken(run)
     }
     if findings:
-        lines = [f"{one.places[0]}: {one.message} ({one.rule})" for one in findings]
+        lines = [f"{finding.places[0]}: {finding.message} ({finding.rule})" for finding in findings]
         outputs["The checks of the code's quality found errors"] = "\n".join(lines)
     share = MAX_OUTPUT_CHARS // max(1, len(outputs))
     printed = [build_text_block("output", text, share) for text in outputs.values()]

@@ -160,7 +160,9 @@ def describe_mending(mending: MendingResult) -> str:
     if mending.patch is not None:
         return f"An agent fixed it in {tries}: apply the fix with `git apply {mending.patch}`"
     why = f" ({mending.note})" if mending.note else ""
-    left = ", ".join([run.name for run in mending.left] + [one.rule for one in mending.findings])
+    left = ", ".join(
+        [run.name for run in mending.left] + [finding.rule for finding in mending.findings]
+    )
     return f"An agent did not fix it in {tries}{why}; still worse than before: {left or 'nothing'}"
 
 
@@ -620,7 +622,9 @@ def build_check_run(report: ChangeReport, *, blobs: str | None = None) -> CheckR
         title=truncate_to_line(report_headline(report), MAX_TITLE_CHARS),
         summary=render_comment(report, blobs=blobs),
         annotations=tuple(
-            note for one in list_active_findings(report) if (note := _build_annotation(one))
+            note
+            for active_finding in list_active_findings(report)
+            if (note := _build_annotation(active_finding))
         ),
     )
 

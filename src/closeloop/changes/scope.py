@@ -134,9 +134,9 @@ def read_file_words(inspection: Inspection, file: FileChange) -> FileWords:
         definitions: list[SourceFunction | SourceType] = []
         if module:
             definitions += [*module.functions, *module.types]
-        for one in definitions:
-            if not touched.isdisjoint(range(one.first_line, one.last_line + 1)):
-                identifiers.update(one.qualified.split("."))
+        for definition in definitions:
+            if not touched.isdisjoint(range(definition.first_line, definition.last_line + 1)):
+                identifiers.update(definition.qualified.split("."))
     stem_words = split_words([PurePosixPath(file.path).stem])
     return FileWords(
         path=file.path,

@@ -377,7 +377,7 @@ def _build_tool_run(
         mended=tuple(sorted(name for name in failed if _is_mended(name, after)))[:MAX_NAMES],
         output=relevant_output(after, list(found.failing)),
         seconds=after.seconds,
-        ran=sum(one in RAN_STATUSES for one in after.tests.values()) if after.tests else None,
+        ran=sum(test in RAN_STATUSES for test in after.tests.values()) if after.tests else None,
         selected=tool.selected,
         note=note,
     )

@@ -118,7 +118,7 @@ def is_attempt_name(change: str | None) -> TypeGuard[str]:
 def require_one_change(*changes: str | Path | bool | None) -> None:
     from closeloop.records.errors import BadInput
 
-    if sum(one is not None for one in changes) > 1:
+    if sum(change is not None for change in changes) > 1:
         raise BadInput("Give only one of CHANGE, --patch, --staged and --github.")
 
 
@@ -458,7 +458,7 @@ def write_report(report: ChangeReport, name: str, path: Path | None) -> None:
         text = format_json(report)
     else:
         rules = [rule for check in plugins.load_plugins("checks") for rule in check.rules]
-        rules += [RULE] if any(one.rule == RULE.name for one in report.findings) else []
+        rules += [RULE] if any(finding.rule == RULE.name for finding in report.findings) else []
         text = render_report(name, report, rules)
     if path is None:
         print(text, end="")  # noqa: T201

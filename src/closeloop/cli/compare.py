@@ -551,7 +551,7 @@ def render_attempt_pair(pair: AttemptPair) -> Iterator[RenderableType]:
     table.add_column("score", no_wrap=True)
     for name in ("A", "B"):
         table.add_column(name, justify="right", no_wrap=True)
-    differing = [one for one in pair.scores if one.differs]
+    differing = [score for score in pair.scores if score.differs]
     for one in differing:
         shown = ("–" if value is None else f"{value:.3g}" for value in (one.first, one.second))
         table.add_row(Text(make_visible(one.definition.name)), *shown)

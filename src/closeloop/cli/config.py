@@ -199,7 +199,7 @@ def ignore_tracked_store(found: ProjectConfiguration, repo: GitRepository) -> Pr
     listed = run_git_in(repo, "ls-files", "-z", "--", *sorted(top_folders))
     tracked = [os.fsdecode(path) for path in listed.split(b"\0") if path]
     for name, place in places.items():
-        parent_paths = {str(one) for one in place.parents}
+        parent_paths = {str(parent) for parent in place.parents}
         if any(path in parent_paths or path.startswith(str(place)) for path in tracked):
             print_warning(
                 f"The {name} {place} is ignored: git tracks it, so a change could include its own."

@@ -80,7 +80,7 @@ def export(
                 store.load_task(chosen_attempt.task_digest) if chosen_attempt.task_digest else None
             )
         sealed = store.held_out.list_sealed_digests()
-        ids = [one.id for one in chosen_attempts]
+        ids = [chosen_attempt.id for chosen_attempt in chosen_attempts]
         ids = ids or [row.id for row in store.list_attempts() if row.task_digest not in sealed]
         if not ids and table != "pulls":
             raise BadInput(
@@ -227,7 +227,9 @@ def events(
             new_events = store.events.list_after(last_number)
             last_number = new_events[-1].number or last_number if new_events else last_number
             matching_events = [
-                one for one in new_events if not kinds or matches_wildcards(one.kind, kinds)
+                new_event
+                for new_event in new_events
+                if not kinds or matches_wildcards(new_event.kind, kinds)
             ]
             print_events(matching_events if follow else matching_events[:remaining], json=json)
             remaining -= len(matching_events)

@@ -152,7 +152,9 @@ def list_unjudged_attempts(store: Store) -> list[str]:
 
     judged = store.scores.load_score_columns(AttemptSpan(), "would-merge", "judge")
     seen = {*judged.attempts, *hidden_attempts(store)}
-    names = [one.attempt for one in store.counts.list_unchecked_attempts()]
+    names = [
+        unchecked_attempt.attempt for unchecked_attempt in store.counts.list_unchecked_attempts()
+    ]
     if not (unjudged := [name for name in names if name not in seen]):
         raise BadInput(
             "No attempt awaits a judge: `closeloop run` on tasks without an automatic "
@@ -237,7 +239,7 @@ def load_cases(names: Sequence[str], found: ProjectConfiguration, store: Store) 
     stories = [load_story(store, name, book) for name in names]
     for story_read in stories:
         require_unsealed(story_read.task)
-    return [case_from_story(one, store.load_exact_change(one.attempt.id)) for one in stories]
+    return [case_from_story(story, store.load_exact_change(story.attempt.id)) for story in stories]
 
 
 def read_standard_input() -> Submission:
@@ -338,11 +340,11 @@ def render_evaluations(made: Evaluations, stops: Sequence[str]) -> Iterator[Rend
     if made.plan is not None:
         summary = " ".join(made.summary.splitlines()[:1])
         yield Text(f"plan {made.plan}  {RESULT_WORDS[made.passed]}: {make_visible(summary)}")
-    judges = "; ".join(f"{one.judge} by {one.model}, {one.rubric}" for one in made.judges)
+    judges = "; ".join(f"{judge.judge} by {judge.model}, {judge.rubric}" for judge in made.judges)
     yield Text(make_visible(f"judged by {judges}"), style="dim")
     if stops:
         yield Text(f"blocks: {make_visible('; '.join(stops))}", style="bold red")
-    elif any(one.passed is False for one in made.evaluations):
+    elif any(evaluation.passed is False for evaluation in made.evaluations):
         yield Text(
             "advisory only: run `closeloop judge calibrate` to measure its agreement with people."
         )
@@ -493,17 +495,19 @@ def calibrate_from_store(
     calibration = calibrated(judge, labels, current_verdicts, datetime.now(UTC))
     earlier_drifts = (
         measure_drift(
-            one,
-            verdicts_from_evaluations(store.judged.newest_verdicts(one.id), one),
+            version,
+            verdicts_from_evaluations(store.judged.newest_verdicts(version.id), version),
             judge,
             current_verdicts,
         )
-        for one in store.judged.list_judge_versions()
-        if one.id != judge.id and one.rubric == judge.rubric
+        for version in store.judged.list_judge_versions()
+        if version.id != judge.id and version.rubric == judge.rubric
     )
     return replace(
         calibration,
-        drift=next((one for one in earlier_drifts if one is not None), None),
+        drift=next(
+            (earlier_drift for earlier_drift in earlier_drifts if earlier_drift is not None), None
+        ),
         retest=retest_spread(store.judged.list_evaluations(judge=judge.id)),
         flips=flip_rate(store.judged.list_preferences(judge.id)),
         canaries=canaries,
@@ -527,7 +531,7 @@ def plant_canaries(
     from closeloop.tasks.task_sets import require_unsealed
 
     failures = dict.fromkeys(
-        one.item for one in labels if one.label == "fail" and one.asked == "overall"
+        label.item for label in labels if label.label == "fail" and label.asked == "overall"
     )
     book = project_rulebook(found.settings)
     cases = []

@@ -752,7 +752,7 @@ def check(
             raise BadInput(
                 "Verifying a check needs a clone: run this command in a clone of the repository."
             )
-        places = dict.fromkeys((one.repo, one.pull) for one in learned_rule.examples)
+        places = dict.fromkeys((example.repo, example.pull) for example in learned_rule.examples)
         pulls = [
             load_pull(repo, pull, at.store, at.agents) for repo, pull in places if repo and pull
         ]
@@ -807,8 +807,10 @@ def warn_of_contrary_rules(store: Store, rule: TeamRule) -> None:
     """Warn of rules that contradict this one: agents cannot follow both."""
     from closeloop.reviews.rule_editing import contrary_rules
 
-    for other in contrary_rules(store, rule):
-        print_warning(f"It contradicts {other.id}, {other.text!r}: retire one of them.")
+    for contrary_rule in contrary_rules(store, rule):
+        print_warning(
+            f"It contradicts {contrary_rule.id}, {contrary_rule.text!r}: retire one of them."
+        )
 
 
 def reword(

@@ -237,7 +237,7 @@ def answer_for_plan(made: Evaluations, stops: list[str]) -> PlanTold:
         passed=made.passed,
         summary=made.summary,
         blocks=tuple(stops),
-        tasks=tuple(answer_for_task(one) for one in made.evaluations),
+        tasks=tuple(answer_for_task(evaluation) for evaluation in made.evaluations),
     )
 
 
@@ -261,12 +261,13 @@ async def check_wished_change(wish: ChangeWish) -> ChangeTold:
 
 
 def answer_for_change(report: ChangeReport) -> ChangeTold:
-    counted_findings = [one for one in report.findings if one.silenced is None]
+    counted_findings = [finding for finding in report.findings if finding.silenced is None]
     return ChangeTold(
         verdict=report.verdict,
         reasons=report.reasons,
         tools=tuple(
-            ToolTold(name=one.name, state=one.after, broke=one.broke[:10]) for one in report.tools
+            ToolTold(name=tool.name, state=tool.after, broke=tool.broke[:10])
+            for tool in report.tools
         ),
         findings=tuple(map(answer_for_finding, counted_findings[:MAX_FINDINGS])),
         risk=report.risk.level if report.risk else None,

@@ -99,7 +99,7 @@ def triage_table(report: TriageReport) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    states_chances = any(one.chance is not None for one in report.sessions)
+    states_chances = any(session.chance is not None for session in report.sessions)
     table = Table(
         title="Sessions, most likely failures first",
         title_justify="left",
@@ -114,20 +114,20 @@ def triage_table(report: TriageReport) -> RenderableType:
         table.add_column("succeeded", justify="right", no_wrap=True)
     table.add_column("request", max_width=30)
     table.add_column("why", min_width=40)
-    for one in report.sessions:
+    for session in report.sessions:
         chance = (
-            [format_percent(one.chance) if one.chance is not None else "–"]
+            [format_percent(session.chance) if session.chance is not None else "–"]
             if states_chances
             else []
         )
         table.add_row(
-            str(one.place),
-            one.attempt,
-            Text(make_visible("\n".join(filter(None, (one.agent, one.model))) or "–")),
-            f"{one.started:%Y-%m-%d}" if one.started else "–",
+            str(session.place),
+            session.attempt,
+            Text(make_visible("\n".join(filter(None, (session.agent, session.model))) or "–")),
+            f"{session.started:%Y-%m-%d}" if session.started else "–",
             *chance,
-            Text(make_visible(one.title or "–")),
-            render_reasons(one),
+            Text(make_visible(session.title or "–")),
+            render_reasons(session),
         )
     if report.total > len(report.sessions):
         table.caption = f"… and {report.total - len(report.sessions)} more: --limit shows more"
@@ -254,7 +254,7 @@ def findings_to_sarif(results: Sequence[MeasuredAttempt], book: Rulebook) -> dic
 
     rules = [replace(one.detector.rule, gates=one.gate.gates) for one in book.chosen]
     findings_by_attempt = [
-        (one.row.id, each) for one in results for each in one.measurement.findings
+        (result.row.id, finding) for result in results for finding in result.measurement.findings
     ]
     return build_sarif(findings_by_attempt, rules)
 
@@ -293,9 +293,9 @@ def select_measured_rows(
 
     if ids:
         attempts = [store.load_attempt(name) for name in ids]
-        for digest in {one.task_digest for one in attempts if one.task_digest}:
+        for digest in {attempt.task_digest for attempt in attempts if attempt.task_digest}:
             require_unsealed(store.load_task(digest))
-        names = {one.id for one in attempts}
+        names = {attempt.id for attempt in attempts}
         return [row for row in store.list_attempts() if row.id in names]
     if every or (experiment is None and not store.list_experiments()):
         rows = store.list_attempts()
@@ -425,7 +425,9 @@ def _format_task_mean(values: Sequence[tuple[MeasuredAttempt, float]]) -> str:
     if not by_task:
         return "–"
     repeats = list(by_task.values())
-    mean = rate_bounds(np.array([sum(each) for each in repeats]), np.array([*map(len, repeats)]))
+    mean = rate_bounds(
+        np.array([sum(repeat) for repeat in repeats]), np.array([*map(len, repeats)])
+    )
     bounds = format_percent_range(mean.low or 0.0, 1.0 if mean.high is None else mean.high)
     return f"{format_percent(mean.value)} of {len(repeats)} ({bounds})"
 
@@ -435,7 +437,7 @@ def render_findings(results: Sequence[MeasuredAttempt]) -> Iterator[Text]:
     from rich.text import Text
 
     all_findings = [
-        (one.row.id, finding) for one in results for finding in unsilenced_findings(one)
+        (result.row.id, finding) for result in results for finding in unsilenced_findings(result)
     ]
     order = list(SEVERITY_COLOURS)
     all_findings.sort(key=lambda pair: (order.index(pair[1].severity), -pair[1].confidence))
@@ -445,7 +447,9 @@ def render_findings(results: Sequence[MeasuredAttempt]) -> Iterator[Text]:
     if len(all_findings) > MAX_FINDINGS:
         yield Text(f"… and {len(all_findings) - MAX_FINDINGS} more: --json lists all", style="dim")
     silenced = sum(
-        finding.silenced is not None for one in results for finding in one.measurement.findings
+        finding.silenced is not None
+        for result in results
+        for finding in result.measurement.findings
     )
     if silenced:
         silenced_text = count_with_noun(silenced, "finding is", "findings are")

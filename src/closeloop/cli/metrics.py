@@ -491,12 +491,15 @@ def render_series_bars(course: MetricSeries) -> RenderableType:
     from rich.text import Text
 
     recent_stretches = course.stretches[-26:]
-    highest = max((one.estimate.value for one in recent_stretches), default=0.0)
+    highest = max(
+        (recent_stretch.estimate.value for recent_stretch in recent_stretches), default=0.0
+    )
     text = Text()
-    for one in recent_stretches:
-        share = max(0.0, one.estimate.value) / highest if highest > 0 else 0.0
+    for recent_stretch in recent_stretches:
+        share = max(0.0, recent_stretch.estimate.value) / highest if highest > 0 else 0.0
         text.append(
-            BAR_LEVELS[round(share * (len(BAR_LEVELS) - 1))], style="dim" if one.faint else "cyan"
+            BAR_LEVELS[round(share * (len(BAR_LEVELS) - 1))],
+            style="dim" if recent_stretch.faint else "cyan",
         )
     last = recent_stretches[-1].estimate if recent_stretches else None
     return text.append(f" {last.value:.3g} of {last.n:,}" if last else "–")
@@ -529,10 +532,18 @@ def send_regression_alerts(found: TrendReport, where: str, now: datetime) -> Non
         post_regressions(where, new_regressions)
     else:
         append_json_lines(
-            Path(where), [record_to_map(one) | {"key": one.key} for one in new_regressions]
+            Path(where),
+            [
+                record_to_map(new_regression) | {"key": new_regression.key}
+                for new_regression in new_regressions
+            ],
         )
     append_json_lines(
-        sent_file, [{"key": one.key, "where": where, "at": now} for one in new_regressions]
+        sent_file,
+        [
+            {"key": new_regression.key, "where": where, "at": now}
+            for new_regression in new_regressions
+        ],
     )
     print_warning(f"{count_with_noun(len(new_regressions), 'regression')} reported to {where}.")
 

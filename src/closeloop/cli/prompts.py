@@ -104,7 +104,7 @@ def diff(old: str, new: str, *, json: JsonFlag = False) -> int:
 
     with open_review_context() as at:
         before, after = find_prompt(at.store, old), find_prompt(at.store, new)
-        uses_by_id = {one.id: one for one in list_prompt_uses(at.store)}
+        uses_by_id = {prompt_use.id: prompt_use for prompt_use in list_prompt_uses(at.store)}
     lines = list(diff_prompts(before, after))
     prompt_proposal = (
         propose_prompt_runs(uses_by_id[before.id], uses_by_id[after.id]) if lines else None
@@ -386,7 +386,7 @@ def find_trial(store: Store, name: str, score: str) -> Trial:
     from closeloop.records.errors import unknown_name_error
 
     memory = load_project(Path.cwd()).settings.memory
-    trials = {one.name: one for one in list_trials(store, memory, score)}
+    trials = {trial.name: trial for trial in list_trials(store, memory, score)}
     if name not in trials:
         raise unknown_name_error("trial", name, sorted(trials))
     return trials[name]

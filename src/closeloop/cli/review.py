@@ -379,7 +379,7 @@ def print_outputs(item: ReviewItem, field: Literal["patch", "answer"]) -> None:
     for output in outputs:
         asked = ", which you are asked about" if output == item.output else ""
         table.add_column(f"{output.label}{asked}", ratio=1, overflow="fold")
-    table.add_row(*(Text(make_visible(_describe_output(one, field))) for one in outputs))
+    table.add_row(*(Text(make_visible(_describe_output(output, field))) for output in outputs))
     print_parts(table)
 
 

@@ -421,7 +421,11 @@ def review_pointers(results: ExperimentResults) -> Iterator[RenderableType]:
 def interest_of_attempt(row: AttemptRow, results: ExperimentResults) -> int:
     """Return a rough weight of what can be learned from it."""
     measurement = results.measurements.get(row.id)
-    errors = [one for one in measurement.findings if one.severity == "error"] if measurement else []
+    errors = (
+        [finding for finding in measurement.findings if finding.severity == "error"]
+        if measurement
+        else []
+    )
     return (row.out_of_scope or 0) + (row.broken or 0) + 2 * len(errors)
 
 
@@ -433,7 +437,7 @@ def _make_rule_counter(
     def has_finding(row: AttemptRow) -> bool:
         measurement = results.measurements.get(row.id)
         findings = measurement.findings if measurement else ()
-        return any(one.rule == rule and one.silenced is None for one in findings)
+        return any(finding.rule == rule and finding.silenced is None for finding in findings)
 
     return lambda rows: _format_count(rows, has_finding)
 

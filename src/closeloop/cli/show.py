@@ -180,17 +180,17 @@ def render_task_repeats(found: TaskRepeats) -> Iterator[RenderableType]:
         *("failure fixed", "attempt"),
     ):
         table.add_column(name, no_wrap=True, justify="left" if name == "variant" else "right")
-    for one in found.repeats:
-        mark, colour = OUTCOME_MARKS[one.outcome]
+    for repeat in found.repeats:
+        mark, colour = OUTCOME_MARKS[repeat.outcome]
         table.add_row(
-            Text(make_visible(one.variant)),
-            str(one.number),
+            Text(make_visible(repeat.variant)),
+            str(repeat.number),
             Text(mark, style=colour),
-            _format_count(one.iterations),
-            _format_count(one.converged_after),
-            _format_rate(one.output_used),
-            FIXED_WORDS[one.fixed],
-            one.attempt + (" (replay)" if one.replay_of else ""),
+            _format_count(repeat.iterations),
+            _format_count(repeat.converged_after),
+            _format_rate(repeat.output_used),
+            FIXED_WORDS[repeat.fixed],
+            repeat.attempt + (" (replay)" if repeat.replay_of else ""),
         )
     yield table
     yield Text()
@@ -392,8 +392,8 @@ def add_judge_opinions(story: AttemptDetails, store: Store) -> AttemptDetails:
         findings = add_answer_findings(measurement.findings, answers)
         measurement = replace(measurement, findings=findings)
     newest: dict[str, Evaluation] = {}
-    for one in store.judged.list_evaluations(attempt=name):
-        newest.setdefault(one.judge, one)
+    for evaluation in store.judged.list_evaluations(attempt=name):
+        newest.setdefault(evaluation.judge, evaluation)
     return replace(story, measurement=measurement, evaluations=tuple(newest.values()))
 
 
@@ -405,15 +405,15 @@ def render_evaluation_list(evaluations: Sequence[Evaluation]) -> Iterator[Render
 
     if evaluations:
         yield Text("\nJudges' verdicts", style="bold")
-    for one in evaluations:
-        yield from render_evaluation(one)
+    for evaluation in evaluations:
+        yield from render_evaluation(evaluation)
 
 
 def render_score_list(scores: Sequence[Score]) -> Iterator[RenderableType]:
     """Render the scores from people, judges and scorers."""
     from rich.text import Text
 
-    known = [one for one in scores if one.value is not None or one.label is not None]
+    known = [score for score in scores if score.value is not None or score.label is not None]
     if known:
         yield Text("\nScores", style="bold")
     for one in known:
@@ -500,9 +500,9 @@ def render_story_head(story: AttemptDetails) -> Iterator[Text]:
 def describe_reviews(scores: Sequence[Score]) -> str | None:
     """Return whether people would merge it; None if nobody answered."""
     said = [
-        one.value
-        for one in scores
-        if one.name == "would-merge" and one.source == "person" and one.value is not None
+        score.value
+        for score in scores
+        if score.name == "would-merge" and score.source == "person" and score.value is not None
     ]
     if not said:
         return None
@@ -630,22 +630,22 @@ def render_handoff_facts(handoffs: Sequence[HandoffFacts], *, full: bool) -> Ite
 
     from closeloop.text.wording import truncate_words
 
-    for one in handoffs:
+    for handoff in handoffs:
         understood = {
             True: ", understood",
             False: ", not understood: its first steps have another aim",
             None: "",
-        }[one.understood]
-        title = f"  handoff #{one.event} to {one.child or 'a sub-agent'}{understood}"
+        }[handoff.understood]
+        title = f"  handoff #{handoff.event} to {handoff.child or 'a sub-agent'}{understood}"
         for kept, left_out, words in (
-            (one.arrived, one.lost, "needed facts in the brief"),
-            (one.used, one.unused, "reported facts used"),
+            (handoff.arrived, handoff.lost, "needed facts in the brief"),
+            (handoff.used, handoff.unused, "reported facts used"),
         ):
             if kept or left_out:
                 title += f", {len(kept)} of {len(kept) + len(left_out)} {words}"
         yield Text(make_visible(title), style="dim")
         for name, words, style in HANDOFF_STATES:
-            facts: tuple[str, ...] = getattr(one, name)
+            facts: tuple[str, ...] = getattr(handoff, name)
             shown = facts if full else facts[:MAX_FACTS]
             for fact in shown:
                 text = " ".join(make_visible(fact).split())

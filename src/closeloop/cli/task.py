@@ -67,7 +67,7 @@ def due(*, json: JsonFlag = False) -> None:
     with open_store_if_any(project.settings, project.root) as store:
         report = report_due(
             store,
-            [one.task for one in files],
+            [file.task for file in files],
             project.settings,
             project.root,
             datetime.now(UTC),
@@ -175,7 +175,7 @@ def report_sets(
         task_files = load_task_files(project.settings, project.root)
         if method is not None:
             task_files = write_held_out_split(task_files, method, share, project)
-        tasks = [one.task for one in task_files]
+        tasks = [task_file.task for task_file in task_files]
         known_before = find_newly_sealed(tasks, store)
         for task in tasks:
             store.save_task(task)
@@ -255,7 +255,12 @@ def record_unsealing(
         return None
     looks = store.held_out.list_unsealings()
     looked_at = {look.experiment for look in looks}
-    seen = {key for one in store.list_experiments() if one.id in looked_at for key in one.tasks}
+    seen = {
+        key
+        for experiment in store.list_experiments()
+        if experiment.id in looked_at
+        for key in experiment.tasks
+    }
     first_seen = [task for task in plan.tasks if task.digest not in seen]
     if known_before := count_dev_attempts(store, first_seen):
         print_warning(describe_newly_sealed(known_before))
@@ -783,10 +788,12 @@ def tag(
 
     project = load_project(Path.cwd())
     task_files = load_task_files(project.settings, project.root)
-    files_by_id = {one.task.id: one for one in task_files}
+    files_by_id = {task_file.task.id: task_file for task_file in task_files}
     if task not in files_by_id:
         raise unknown_name_error(
-            "task", task, [one.task.id for one in task_files if one.task.split == "dev"]
+            "task",
+            task,
+            [task_file.task.id for task_file in task_files if task_file.task.split == "dev"],
         )
     require_unsealed(files_by_id[task].task)
     tags = apply_tag_changes(files_by_id[task].task.tags, changes)

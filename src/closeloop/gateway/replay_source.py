@@ -76,16 +76,18 @@ def parse_comparable_request(
         raise MalformedRequest("The request is not a JSON object.") from None
     message_texts = [_message_text(message) for message in request.messages]
     for seal in find_request_seals(request):
-        message_texts = [one.replace(seal, "") for one in message_texts]
+        message_texts = [message_text.replace(seal, "") for message_text in message_texts]
     tools = sorted(tool.name for tool in request.tools)
-    first = next((one for one in message_texts if one.startswith("user")), "")
+    first = next(
+        (message_text for message_text in message_texts if message_text.startswith("user")), ""
+    )
     return ComparableRequest(
         kind=kind,
         exact=content_digest(
             kind,
             remove_volatile(request.system or ""),
             tools,
-            [remove_volatile(one) for one in message_texts],
+            [remove_volatile(message_text) for message_text in message_texts],
         ),
         conversation=content_digest(remove_volatile(first), bool(tools)),
         request=request,

@@ -423,7 +423,7 @@ async def _run_repeatedly(
     all_runs = [first, *reruns]
     if quick is not None and reruns:
         # Tests that only the whole suite has ran once: that does not make them flaky.
-        rerun_ids = {test.id for one in reruns for test in one.tests}
+        rerun_ids = {test.id for rerun in reruns for test in rerun.tests}
         rerun_tests = tuple(test for test in first.tests if test.id in rerun_ids)
         all_runs[0] = msgspec.structs.replace(first, tests=rerun_tests)
     return msgspec.structs.replace(first, flaky=_find_flaky(task, all_runs))

@@ -153,8 +153,8 @@ def with_judge_agents(bench: JudgePanel, settings: Settings, means: JudgeResourc
         return JudgeAgent(crew=resolved_variant, model=model, settings=chosen, means=means)
 
     judges = (
-        replace(one, look=partial(open_agent_judge, make_judge_agent(one.model)))
-        for one in bench.judges
+        replace(judge, look=partial(open_agent_judge, make_judge_agent(judge.model)))
+        for judge in bench.judges
     )
     return replace(bench, judges=tuple(judges))
 

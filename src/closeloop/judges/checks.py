@@ -53,7 +53,7 @@ def build_sealed_question(
         request=replace(request, messages=(ChatMessage(role="user", text=text),)),
         seal=seal,
         shown=texts_by_kind(blocks),
-        cut=sum(one.left_out for one in blocks),
+        cut=sum(block.left_out for block in blocks),
     )
 
 
@@ -80,7 +80,9 @@ def find_quote_fault(
     """
     if not quotes:
         return "there is no evidence"
-    places = [[kind for one in texts for kind in _parts_with_quote(quote, one)] for quote in quotes]
+    places = [
+        [kind for text in texts for kind in _parts_with_quote(quote, text)] for quote in quotes
+    ]
     for quote, parts in zip(quotes, places, strict=True):
         if not parts and len(quote) < MIN_QUOTE_CHARS:
             return f"the quote {quote!r} has fewer than {MIN_QUOTE_CHARS} characters"

@@ -68,19 +68,24 @@ def merge_samples(samples: Sequence[Evaluation], rubric: Rubric) -> Evaluation:
     """Combine samples: means over the readable ones, their spread, and each sample."""
     if len(samples) == 1:
         return samples[0]
-    scored_samples = [one for one in samples if one.score is not None]
+    scored_samples = [sample for sample in samples if sample.score is not None]
     criteria = tuple(
         CriterionScore(
-            name=name, score=_mean_known([one.criterion_score(name) for one in scored_samples])
+            name=name,
+            score=_mean_known(
+                [scored_sample.criterion_score(name) for scored_sample in scored_samples]
+            ),
         )
         for name in CRITERIA
     )
     score, passed = combine_criteria({one.name: one.score for one in criteria}, rubric)
     if 2 * len(scored_samples) <= len(samples):
         score, passed = None, None
-    if all(one.passed is False for one in samples):
+    if all(sample.passed is False for sample in samples):
         passed = False
-    scores = [one.score for one in scored_samples if one.score is not None]
+    scores = [
+        scored_sample.score for scored_sample in scored_samples if scored_sample.score is not None
+    ]
     return replace(
         _merge_evaluations(samples, passed),
         criteria=criteria,
@@ -103,21 +108,21 @@ def merge_panel_votes(votes: Sequence[Evaluation], by: JudgeVersion) -> Evaluati
 
 def _merge_evaluations(parts: Sequence[Evaluation], passed: bool | None) -> Evaluation:
     """Combine evaluations: the answers of one that agrees with the result, and all votes."""
-    chosen = next((one for one in parts if one.passed is passed), parts[0])
+    chosen = next((part for part in parts if part.passed is passed), parts[0])
     counts = [(word, _count_verdicts(parts, verdict)) for word, verdict in _VERDICT_WORDS.items()]
     vote_counts = ", ".join(f"{count} {word}" for word, count in counts if count)
     return replace(
         chosen,
-        id=content_digest(*(one.id for one in parts))[:16],
+        id=content_digest(*(part.id for part in parts))[:16],
         passed=passed,
         abstained=None if passed is not None else f"no majority: {vote_counts}",
         samples=tuple(
-            JudgeSample(judge=one.judge, score=one.score, passed=one.passed) for one in parts
+            JudgeSample(judge=part.judge, score=part.score, passed=part.passed) for part in parts
         ),
-        without_text=next((one.without_text for one in parts if one.without_text), None),
-        same_family=_any_known(one.same_family for one in parts),
-        usage=sum_usage(one.usage for one in parts),
-        seconds=sum(one.seconds for one in parts),
+        without_text=next((part.without_text for part in parts if part.without_text), None),
+        same_family=_any_known(part.same_family for part in parts),
+        usage=sum_usage(part.usage for part in parts),
+        seconds=sum(part.seconds for part in parts),
     )
 
 
@@ -125,7 +130,7 @@ _VERDICT_WORDS = {"pass": True, "fail": False, "abstain": None}
 
 
 def _count_verdicts(parts: Sequence[Evaluation], verdict: bool | None) -> int:
-    return sum(one.passed is verdict for one in parts)
+    return sum(part.passed is verdict for part in parts)
 
 
 def _mean_known(values: Sequence[float | None]) -> float | None:
@@ -185,7 +190,7 @@ def cases_from_plan(
 
 def cases_from_submission(handed: Submission) -> list[JudgeCase]:
     """Build one case per output of a submission."""
-    outputs = {one.task: one for one in handed.results}
+    outputs = {result.task: result for result in handed.results}
     return cases_from_plan(handed.request, handed.plan, outputs, handed.facts)
 
 
@@ -381,7 +386,7 @@ def abstention_reason(evaluation: Evaluation, answer: ModelAnswer[JudgeAnswers])
 
 def overall_verdict(evaluations: Sequence[Evaluation]) -> bool | None:
     """False if any fails; None if none fails but some have no verdict."""
-    verdicts = [one.passed for one in evaluations]
+    verdicts = [evaluation.passed for evaluation in evaluations]
     if False in verdicts:
         return False
     return None if None in verdicts or not verdicts else True
@@ -390,16 +395,18 @@ def overall_verdict(evaluations: Sequence[Evaluation]) -> bool | None:
 def summarise_evaluations(evaluations: Sequence[Evaluation]) -> str:
     """Summarise: counts, then the most important issue."""
     counts = {
-        "pass": sum(one.passed is True for one in evaluations),
-        "fail": sum(one.passed is False for one in evaluations),
-        "without a verdict": sum(one.passed is None for one in evaluations),
+        "pass": sum(evaluation.passed is True for evaluation in evaluations),
+        "fail": sum(evaluation.passed is False for evaluation in evaluations),
+        "without a verdict": sum(evaluation.passed is None for evaluation in evaluations),
     }
     summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     lines = [f"{len(evaluations)} {'task' if len(evaluations) == 1 else 'tasks'}: {summary}."]
     if withheld := sum(map(is_withheld, evaluations)):
         lines.append(f"{withheld} would pass only because of text that the agent wrote.")
     lines += [
-        f"{one.task}: {one.issues[0].text}" for one in evaluations if not one.passed and one.issues
+        f"{evaluation.task}: {evaluation.issues[0].text}"
+        for evaluation in evaluations
+        if not evaluation.passed and evaluation.issues
     ]
     return "\n".join(line[:300] for line in lines[:20])
 

@@ -397,7 +397,7 @@ def agreement_between_people(labels: Sequence[HumanLabel]) -> Agreement | None:
 
 def golden_label_rates(labels: Sequence[HumanLabel]) -> dict[str, Rate]:
     """By person, the share of known answers they match."""
-    known = {(one.item, one.asked): one.label for one in labels if one.golden}
+    known = {(label.item, label.asked): label.label for label in labels if label.golden}
     right: dict[str, list[bool]] = defaultdict(list)
     for one in labels:
         if not one.golden and (one.item, one.asked) in known:
@@ -420,7 +420,7 @@ def list_calibration_notes(
         note_lines.append(
             f"{format_percent(doubled)} of the items have labels of two people: {least}."
         )
-    split = len({(one.item, one.asked) for one in labels}) - len(truth)
+    split = len({(label.item, label.asked) for label in labels}) - len(truth)
     if split:
         note_lines.append(
             f"{count_with_noun(split, 'item is', 'items are')} excluded because people "
@@ -509,7 +509,11 @@ def list_version_differences(one: JudgeVersion, other: JudgeVersion) -> tuple[st
 
 def list_blocking_reasons(evaluations: Evaluations, store: Store) -> list[str]:
     """List why the work must stop: facts, and judges that people have found reliable."""
-    return [why for one in evaluations.evaluations for why in _evaluation_reasons(one, store)]
+    return [
+        why
+        for evaluation in evaluations.evaluations
+        for why in _evaluation_reasons(evaluation, store)
+    ]
 
 
 def _evaluation_reasons(one: Evaluation, store: Store) -> list[str]:

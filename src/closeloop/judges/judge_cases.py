@@ -75,8 +75,12 @@ def site_from_task(task: Task | None, exact: Change | None) -> RepositoryState |
 
 def first_user_message(events: Sequence[AnyEvent]) -> str:
     """Return the user's first message, for work without a task."""
-    user_messages = (one for one in events if isinstance(one, Message) and one.role == "user")
-    return next((one.text for one in user_messages if one.text.strip()), "")
+    user_messages = (
+        event for event in events if isinstance(event, Message) and event.role == "user"
+    )
+    return next(
+        (user_message.text for user_message in user_messages if user_message.text.strip()), ""
+    )
 
 
 def facts_from_story(story: AttemptDetails) -> Iterator[ComputedFact]:
@@ -88,7 +92,7 @@ def facts_from_story(story: AttemptDetails) -> Iterator[ComputedFact]:
 
 def facts_from_findings(findings: Sequence[Finding]) -> Iterator[ComputedFact]:
     """Yield findings of rules as facts that inform and decide nothing."""
-    active_findings = [one for one in findings if one.silenced is None]
+    active_findings = [finding for finding in findings if finding.silenced is None]
     for finding in active_findings[:MAX_FINDINGS]:
         place = f" ({finding.places[0]})" if finding.places else ""
         yield ComputedFact(name=f"finding {finding.rule}", text=f"{finding.message}{place}")
@@ -200,7 +204,7 @@ def complete_submission(submission: Submission, name: str) -> Submission:
         raise BadInput(f"{name} has no results to evaluate: add some.")
     if max(len(submission.results), len(submission.plan)) > MAX_TASKS:
         raise BadInput(f"{name} has more than {MAX_TASKS:,} subtasks: submit fewer at a time.")
-    names = [one.task for one in submission.results]
+    names = [result.task for result in submission.results]
     repeated_task = next((task for task in names if names.count(task) > 1), None)
     if repeated_task is not None:
         raise BadInput(f"{name} has two results for subtask {repeated_task!r}: submit one.")
@@ -230,7 +234,7 @@ def sort_by_dependencies(tasks: Sequence[Subtask]) -> list[Subtask]:
                     f"Subtask {task.id!r} depends on {name!r}, which is not in the plan: add it."
                 )
     try:
-        order = list(TopologicalSorter({one.id: one.depends_on for one in tasks}).static_order())
+        order = list(TopologicalSorter({task.id: task.depends_on for task in tasks}).static_order())
     except CycleError as error:
         circle = " → ".join(map(repr, error.args[1]))
         raise BadInput(

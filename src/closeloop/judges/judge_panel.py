@@ -257,19 +257,21 @@ def build_judge_version(opened: OpenJudge, rubric: Rubric) -> JudgeVersion:
 
 def build_panel_version(bench: JudgePanel) -> JudgeVersion:
     """Return the panel's version, by the rubric for tasks that name none."""
-    return merge_judge_versions([build_judge_version(one, one.rubric) for one in bench.judges])
+    return merge_judge_versions(
+        [build_judge_version(judge, judge.rubric) for judge in bench.judges]
+    )
 
 
 def merge_judge_versions(members: Sequence[JudgeVersion]) -> JudgeVersion:
     """Combine versions: a panel is a judge of its own."""
     if len(members) == 1:
         return members[0]
-    ids = tuple(sorted(one.id for one in members))
+    ids = tuple(sorted(member.id for member in members))
     return replace(
         members[0],
         id=content_digest("panel", *ids)[:12],
         judge=f"panel of {len(members)}",
-        model=", ".join(one.model for one in members),
+        model=", ".join(member.model for member in members),
         model_digest=None,
         members=ids,
     )
@@ -508,5 +510,5 @@ async def ask_both_orders(
 
 def flip_rate(preferences: Sequence[OutputPreference]) -> Rate | None:
     """Share of answered pairs that the order decided."""
-    answered = [one for one in preferences if one.answers]
+    answered = [preference for preference in preferences if preference.answers]
     return wilson_rate(sum(one.flipped for one in answered), len(answered))

@@ -249,8 +249,8 @@ def _mask_change(
 def cite_hidden_text(hidden: Sequence[str]) -> str:
     """Return the text that most likely addresses the judge."""
     texts = [truncate_words(one.strip().strip("#/*<>!-\"' "), MAX_CITED_CHARS) for one in hidden]
-    texts = [one for one in texts if one]
-    chosen = next((one for one in texts if is_addressed_to_reader(one)), None)
+    texts = [text for text in texts if text]
+    chosen = next((text for text in texts if is_addressed_to_reader(text)), None)
     return chosen or max(texts, key=len, default="")
 
 
@@ -308,9 +308,9 @@ MAX_EVENT_CHARS = 700
 
 def mask_events(events: Sequence[AnyEvent]) -> dict[int, str]:
     """Return the actions by event number, without words of the agent or of command output."""
-    prose = [one.text for one in events if isinstance(one, Message) and one.role == "user"]
+    prose = [event.text for event in events if isinstance(event, Message) and event.role == "user"]
     masker = CodeMasker(collect_known_texts(prose))
-    return {one.number: _describe_masked_event(one, masker) for one in events}
+    return {event.number: _describe_masked_event(event, masker) for event in events}
 
 
 def _describe_masked_event(event: AnyEvent, masker: CodeMasker) -> str:

@@ -73,7 +73,7 @@ def require_valid_rubric(rubric: Rubric, file: str) -> None:
         if ids.count(name) > 1:
             raise BadInput(f"{file}: two checks are named {name!r}: rename one.")
     for criterion in CRITERIA:
-        if not any(one.criterion == criterion and not one.needs for one in rubric.checks):
+        if not any(check.criterion == criterion and not check.needs for check in rubric.checks):
             raise BadInput(f"{file}: no question without needs is for {criterion}: add one.")
     for name in rubric.weights:
         if name not in CRITERIA:
@@ -124,7 +124,7 @@ def score_answers(
     abstained = None
     if passed is None:
         missing = ", ".join(one.name for one in criteria if one.score is None)
-        void = next((f" ({one.check}: {one.void})" for one in answers if one.void), "")
+        void = next((f" ({answer.check}: {answer.void})" for answer in answers if answer.void), "")
         abstained = f"too few questions of {missing} have a valid answer{void}"
     return CaseScores(
         answers=tuple(answers),

@@ -176,7 +176,9 @@ def add_answer_findings(
 
 def add_judge_finding(findings: tuple[Finding, ...], new: Finding | None) -> tuple[Finding, ...]:
     """Add a judge's finding after those of the rules, without duplicates."""
-    if new is None or any((one.rule, one.events) == (new.rule, new.events) for one in findings):
+    if new is None or any(
+        (finding.rule, finding.events) == (new.rule, new.events) for finding in findings
+    ):
         return findings
     return (*findings, new)
 
@@ -202,7 +204,7 @@ def select_window_events(trace: Trace, about: Collection[int] = ()) -> dict[int,
         events = tuple(
             one for place, one in enumerate(events) if not place or one.number in selected
         )
-    event_texts = {one.number: describe_event(one) for one in events}
+    event_texts = {event.number: describe_event(event) for event in events}
     return (
         event_texts
         if _total_chars(event_texts) <= MAX_WINDOW_CHARS
@@ -289,15 +291,15 @@ def build_trace_excerpt(story: AttemptDetails, question: TraceQuestion) -> Trace
     event_numbers: list[int] = []
     if question.rules:
         findings = [
-            one
-            for one in story.measurement.findings
-            if one.rule in question.rules and one.silenced is None
+            finding
+            for finding in story.measurement.findings
+            if finding.rule in question.rules and finding.silenced is None
         ]
-        event_numbers = [number for one in findings for number in one.events]
+        event_numbers = [number for finding in findings for number in finding.events]
         if not event_numbers:
             return None
     events = select_window_events(story.trace, event_numbers)
-    excerpt_events = [one for one in story.trace.events if one.number in events]
+    excerpt_events = [event for event in story.trace.events if event.number in events]
     return TraceExcerpt(attempt=story.attempt.id, events=events, masked=mask_events(excerpt_events))
 
 
@@ -374,7 +376,7 @@ def tally_answers(
     findings: Mapping[str, tuple[Finding, ...]],
 ) -> AnalysisResult:
     """Count answers, and correct the rate by people's labels if there are any."""
-    decided = [one for one in answers if one.verdict is not None]
+    decided = [answer for answer in answers if answer.verdict is not None]
     hits = sum(one.verdict == "yes" for one in decided)
     truth = {item: word for (item, _), word in find_consensus(labels).items()}
     words = {"yes": "pass", "no": "fail"}

@@ -79,7 +79,7 @@ def _split_labels(several: TextColumn) -> tuple[Array, TextColumn]:
     import numpy as np
 
     labels = [label or (None,) for label in several.labels]
-    counts = np.array([len(each) for each in labels], np.intp)
+    counts = np.array([len(label) for label in labels], np.intp)
     rows = np.repeat(np.arange(len(several)), counts[several.codes])
     first_codes = np.concatenate([[0], np.cumsum(counts)])[several.codes[rows]]
     within = np.arange(len(rows)) - np.searchsorted(rows, rows)
@@ -208,7 +208,7 @@ def select_attempts(
     `careful`, a digest or a prefix of it, `agent:X`, `model:X`, `repo:X`, `user:X`, `prompt:ID`,
     `experiment:ID`, `attempt:ID`, `DAY..DAY`.
     """
-    if any(one.name == name for one in variants.values()):
+    if any(variant.name == name for variant in variants.values()):
         return _select_variant(name, variants)
     selection = AttemptSelection(name=name)
     for part in name.split(","):
@@ -291,7 +291,9 @@ def _select_variant(name: str, variants: Mapping[str, Variant]) -> AttemptSelect
             f"{name!r} is a prefix of the digests of {len(prefix_matches)} variants: "
             "give more characters."
         )
-    raise unknown_name_error("variant", name, sorted({one.name for one in variants.values()}))
+    raise unknown_name_error(
+        "variant", name, sorted({variant.name for variant in variants.values()})
+    )
 
 
 def _parse_period(name: str) -> tuple[datetime | None, datetime | None]:
@@ -314,16 +316,18 @@ def selection_mask(work: AttemptTable, choice: AttemptSelection) -> Array:
     for field, value in choice.labels.items():
         column = DIMENSIONS[field](work)
         if value not in column.labels:
-            known = sorted({one for one in column.labels if one})
+            known = sorted({label for label in column.labels if label})
             raise unknown_name_error(field, value, known)
         mask = mask & column.are((value,))
     if choice.prompt is not None:
         start = choice.prompt
-        prompts = [one for one in columns["prompt"].labels if one and one.startswith(start)]
+        prompts = [label for label in columns["prompt"].labels if label and label.startswith(start)]
         mask = mask & columns["prompt"].are(prompts)
     if choice.attempts is not None:
         ids = choice.attempts
-        mask = mask & np.fromiter((one in ids for one in work.attempts), np.bool_, len(work))
+        mask = mask & np.fromiter(
+            (attempt in ids for attempt in work.attempts), np.bool_, len(work)
+        )
     if choice.since is not None:
         mask = mask & (columns["started"] >= choice.since.timestamp() * 1e6)
     if choice.until is not None:
@@ -334,17 +338,19 @@ def selection_mask(work: AttemptTable, choice: AttemptSelection) -> Array:
 def covering_span(choices: Sequence[AttemptSelection]) -> AttemptSpan:
     """Return the smallest span that contains all selections."""
     variants: list[str] | None = []
-    for one in choices:
-        variants = None if variants is None or one.variants is None else [*variants, *one.variants]
+    for choice in choices:
+        variants = (
+            None if variants is None or choice.variants is None else [*variants, *choice.variants]
+        )
     return AttemptSpan(
         variants=None if variants is None else tuple(dict.fromkeys(variants)),
-        since=_outermost_moment(min, [one.since for one in choices]),
-        until=_outermost_moment(max, [one.until for one in choices]),
+        since=_outermost_moment(min, [choice.since for choice in choices]),
+        until=_outermost_moment(max, [choice.until for choice in choices]),
     )
 
 
 def _outermost_moment(pick: Any, moments: Sequence[datetime | None]) -> datetime | None:
-    known = [one for one in moments if one is not None]
+    known = [moment for moment in moments if moment is not None]
     outermost: datetime | None = pick(known) if len(known) == len(moments) else None
     return outermost
 

@@ -155,10 +155,10 @@ def load_said_tags(store: Store, attempts: Collection[str]) -> dict[str, tuple[M
         reason = "From the newest check of the change."
         tags.setdefault(attempt, []).append(ModeTag(mode=mode, reason=reason, source=source))
     scores = store.scores.list_attempts_scores(attempts)
-    notes = {(one.attempt, one.by): one.note for one in scores if one.name == VERDICT}
-    for one in scores:
-        if one.name in MODE_NAMES and one.value is not None and one.value >= LEAST_SHOWN:
-            tags.setdefault(one.attempt, []).append(_tag_from_score(one, notes))
+    notes = {(score.attempt, score.by): score.note for score in scores if score.name == VERDICT}
+    for score in scores:
+        if score.name in MODE_NAMES and score.value is not None and score.value >= LEAST_SHOWN:
+            tags.setdefault(score.attempt, []).append(_tag_from_score(score, notes))
     for attempt in store.numbers.list_regressed_attempts(attempts):
         reason = "It was reverted or fixed after it was merged."
         tag = ModeTag(mode="silent regression", reason=reason, source="delivery")
@@ -329,12 +329,12 @@ def add_judge_findings(
     from closeloop.judges.trace_questions import add_answer_findings
 
     judge_findings = store.judged.positive_answers()
-    for one in results:
-        measurement = one.measurement
-        if answers := judge_findings.get(one.row.id):
+    for result in results:
+        measurement = result.measurement
+        if answers := judge_findings.get(result.row.id):
             findings = add_answer_findings(measurement.findings, answers)
             measurement = msgspec.structs.replace(measurement, findings=findings)
-        yield MeasuredAttempt(row=one.row, measurement=measurement)
+        yield MeasuredAttempt(row=result.row, measurement=measurement)
 
 
 def measurement_basis(row: AttemptRow, book: Rulebook) -> str:
@@ -426,9 +426,9 @@ def collect_modes(
     """Return, by attempt, every failure mode it shows, from any source; omits those with none."""
     said = load_said_tags(store, [row.id for row in rows])
     tags = {
-        one.row.id: one.measurement.modes
-        for one in measure_attempts(store, rows, book)
-        if one.measurement.modes
+        attempt.row.id: attempt.measurement.modes
+        for attempt in measure_attempts(store, rows, book)
+        if attempt.measurement.modes
     }
     return {
         name: tuple(dict.fromkeys(tag.mode for tag in (*tags.get(name, ()), *said.get(name, ()))))

@@ -131,8 +131,8 @@ def load_arm_column(store: Store, known: AttemptColumns) -> TextColumn:
             arms.setdefault(key, {})[offer.arm] = None
     assigned: dict[str, list[TrialAssignment]] = {}
     for trial in store.trials.list_trial_names():
-        for one in store.trials.list_assignments(trial):
-            assigned.setdefault(one.key, []).append(one)
+        for assignment in store.trials.list_assignments(trial):
+            assigned.setdefault(assignment.key, []).append(assignment)
     if not arms and not assigned:
         return make_text_column([None] * len(known.attempts))
     held = known.held

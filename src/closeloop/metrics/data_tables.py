@@ -79,7 +79,7 @@ def column_type(annotation: Any) -> ColumnType:
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, types.UnionType):
-        kinds = {column_type(one) for one in get_args(annotation) if one is not type(None)}
+        kinds = {column_type(arg) for arg in get_args(annotation) if arg is not type(None)}
         if kinds == {"integer", "number"}:
             return "number"
         return kinds.pop() if len(kinds) == 1 else "json"
@@ -95,7 +95,7 @@ def list_table_rows(
     name: TableName, store: Store, book: Rulebook, attempts: Sequence[str] = ()
 ) -> Iterator[TableRow]:
     """Yield the rows of a table; `attempts` limits them to some, by id or prefix."""
-    chosen = [store.load_attempt(one) for one in attempts]
+    chosen = [store.load_attempt(attempt) for attempt in attempts]
     for digest in {one.task_digest for one in chosen if one.task_digest}:
         require_unsealed(store.load_task(digest))
     ids = frozenset(one.id for one in chosen) if attempts else None
@@ -113,7 +113,7 @@ def list_table_rows(
         case "pulls":
             pulls = store.pulls.list_pulls()
             return (
-                msgspec.structs.asdict(one) for one in pulls if ids is None or one.attempt in ids
+                msgspec.structs.asdict(pull) for pull in pulls if ids is None or pull.attempt in ids
             )
 
 
@@ -129,9 +129,9 @@ def list_open_attempts(store: Store, ids: frozenset[str] | None = None) -> list[
 
 def _list_findings(store: Store, book: Rulebook, ids: frozenset[str] | None) -> Iterator[TableRow]:
     measured = measure_attempts(store, list_open_attempts(store, ids), book)
-    for one in add_judge_findings(measured, store):
-        for finding in one.measurement.findings:
-            yield {"attempt": one.row.id, **msgspec.structs.asdict(finding)}
+    for add_judge_finding in add_judge_findings(measured, store):
+        for finding in add_judge_finding.measurement.findings:
+            yield {"attempt": add_judge_finding.row.id, **msgspec.structs.asdict(finding)}
 
 
 def _list_events(store: Store, ids: frozenset[str] | None) -> Iterator[TableRow]:

@@ -39,7 +39,9 @@ def report_due(
     comparisons = list(_list_comparisons(store, known, now))
     digests = {task.digest for task in dev}
     last = comparisons[0] if comparisons else None
-    full = next((one for one in comparisons if _covers_half(one[0], digests)), None)
+    full = next(
+        (comparison for comparison in comparisons if _covers_half(comparison[0], digests)), None
+    )
     stale = find_stale_tasks(store, dev, settings.due)
     changes: list[SetupChange] = []
     if last is not None:
@@ -94,7 +96,7 @@ def count_commits_behind(tasks: Sequence[Task]) -> dict[tuple[str | None, str | 
     counts: dict[tuple[str | None, str | None], int] = {}
     for repo in list_local_repos(tasks):
         bases = sorted({task.base for task in tasks if task.repo == repo and task.base})
-        for base in [one for one in bases if _COMMIT.fullmatch(one)][:MAX_BASES]:
+        for base in [base for base in bases if _COMMIT.fullmatch(base)][:MAX_BASES]:
             count = try_git_text(repo, "rev-list", "--count", f"{base}..HEAD").strip()
             if count.isdecimal():
                 counts[repo, base] = int(count)
@@ -139,11 +141,11 @@ def list_setup_changes(
         if variant.digest not in digests and variant.replay_of is None
     ]
     models = {(one.model or "").rpartition("/")[2] for one in compared}
-    for one in sessions:
-        if (one.model or "").rpartition("/")[2] not in models:
-            name = " with ".join(filter(None, (one.agent, one.model)))
+    for session in sessions:
+        if (session.model or "").rpartition("/")[2] not in models:
+            name = " with ".join(filter(None, (session.agent, session.model)))
             changes.append(
-                SetupChange(name=name, says=f"first seen in sessions on {one.first:%Y-%m-%d}")
+                SetupChange(name=name, says=f"first seen in sessions on {session.first:%Y-%m-%d}")
             )
     return changes
 
@@ -188,7 +190,7 @@ def _list_comparisons(
     found = []
     for experiment in store.list_experiments()[:MAX_EXPERIMENTS]:
         variants = [known[key] for key in experiment.variants if key in known]
-        live = [one for one in variants if one.replay_of is None]
+        live = [variant for variant in variants if variant.replay_of is None]
         if len(live) < 2 or sealed.issuperset(experiment.tasks):
             continue
         at = store.course.last_start_time(experiment)
@@ -227,7 +229,7 @@ def _due_sentences(
 
 def _change_sentences(changes: Sequence[SetupChange], last: LastRun | None) -> Iterator[str]:
     if changes and last is not None:
-        names = ", ".join(one.name for one in changes[:MAX_NAMES])
+        names = ", ".join(change.name for change in changes[:MAX_NAMES])
         more = f" and {len(changes) - MAX_NAMES} more" if len(changes) > MAX_NAMES else ""
         yield f"Changed since the comparison of {last.at:%Y-%m-%d}: {names}{more}. Compare again."
 

@@ -112,17 +112,19 @@ def report_held_out(
     if not looks:
         return None
     if tasks is None:
-        tasks = [*{one.id: one for one in store.numbers.load_tasks().values()}.values()]
+        tasks = [*{task.id: task for task in store.numbers.load_tasks().values()}.values()]
     known, values = store.numbers.load_variants(), collect_split_values(store, tasks)
-    experiments = {one.id: one.variants for one in store.list_experiments()}
+    experiments = {experiment.id: experiment.variants for experiment in store.list_experiments()}
     changes = estimate_gap_changes(values, known, looks, experiments)
     gaps = _estimate_gaps(values, known)
     wanted_names = {known[key].name for key in variants or () if key in known}
     return HeldOutReport(
         looks=len(looks),
         last_look=looks[0],
-        gaps=tuple(one for one in gaps if variants is None or one.digest in variants),
-        changes=tuple(one for one in changes if variants is None or one.variant in wanted_names),
+        gaps=tuple(gap for gap in gaps if variants is None or gap.digest in variants),
+        changes=tuple(
+            change for change in changes if variants is None or change.variant in wanted_names
+        ),
     )
 
 
@@ -164,10 +166,10 @@ def _estimate_gaps(values: SplitValues, known: Mapping[str, Variant]) -> list[He
                 gap=_subtract_estimates(dev.alike, held.alike, GAP_METHOD, 1.0),
             )
             gaps.append(gap)
-    versions = Counter(one.variant for one in gaps)
+    versions = Counter(gap.variant for gap in gaps)
     labelled = [
-        replace(one, label=f"{one.variant} {one.digest[:8]}") if versions[one.variant] > 1 else one
-        for one in gaps
+        replace(gap, label=f"{gap.variant} {gap.digest[:8]}") if versions[gap.variant] > 1 else gap
+        for gap in gaps
     ]
     return sorted(labelled, key=lambda one: (one.variant, one.digest))
 
@@ -192,7 +194,7 @@ def estimate_gap_changes(
     for variant in first_look:
         if variant in known and len(values.get(variant, ())) == len(SPLIT_NAMES):
             versions.setdefault(known[variant].name, []).append(variant)
-    steps = sum(len(each) - 1 for each in versions.values())
+    steps = sum(len(version) - 1 for version in versions.values())
     changes = []
     for name, (first, *_, last) in ((key, one) for key, one in versions.items() if len(one) > 1):
         sides = [

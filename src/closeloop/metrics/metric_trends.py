@@ -263,9 +263,11 @@ def _compute_series(
         group=group,
         stretches=tuple(
             RollingWindow(
-                until=_moment_from_seconds(one.end), estimate=one.estimate, faint=one.faint
+                until=_moment_from_seconds(rolling_window.end),
+                estimate=rolling_window.estimate,
+                faint=rolling_window.faint,
             )
-            for one in rolling_windows(at, values, WEEK_SECONDS * weeks, ends)
+            for rolling_window in rolling_windows(at, values, WEEK_SECONDS * weeks, ends)
         ),
         week=estimate_shift(
             values[(at > last - 2 * WEEK_SECONDS) & (at <= last - WEEK_SECONDS)],
@@ -342,9 +344,9 @@ def select_new_regressions(
     """Return the regressions worth an alert: certain, recent, and not reported before."""
     since = now - timedelta(weeks=weeks)
     return [
-        one
-        for one in found.regressions
-        if one.adjusted < sure and one.turn.at >= since and one.key not in told
+        regression
+        for regression in found.regressions
+        if regression.adjusted < sure and regression.turn.at >= since and regression.key not in told
     ]
 
 

@@ -219,7 +219,10 @@ def _render_definitions(found: MetricsReport) -> Iterator[str]:
     yield "\n## Definitions and queries\n"
     yield from _render_table(
         ("metric", "definition", "query"),
-        [(one.name, one.says, f"`{metrics_command(one.name)}`") for one in found.definitions],
+        [
+            (definition.name, definition.says, f"`{metrics_command(definition.name)}`")
+            for definition in found.definitions
+        ],
     )
 
 
@@ -244,7 +247,7 @@ def compare_command(report: CompareReport) -> str:
 
 
 def _task_rows(pair: VariantComparison) -> list[tuple[str, str, str]]:
-    return [(one.task, draw_repeats(one.first), draw_repeats(one.second)) for one in pair.tasks]
+    return [(task.task, draw_repeats(task.first), draw_repeats(task.second)) for task in pair.tasks]
 
 
 def draw_repeats(repeats: Sequence[float]) -> str:
@@ -406,7 +409,7 @@ def round_up_axis(value: float) -> float:
         return 1.0
     size: float = 10.0 ** floor(log10(value))
     steps = (size * step for step in (1, 1.5, 2, 3, 4, 5, 8, 10))
-    return next((each for each in steps if each >= value), value)
+    return next((step for step in steps if step >= value), value)
 
 
 def _y_position(value: float, top: float) -> float:
@@ -619,11 +622,11 @@ def _render_task_table(pair: VariantComparison, tasks: Sequence[TaskPair]) -> It
         f'<th class="left">{escape_markup(name)}</th>' for name in (pair.first, pair.second)
     )
     yield f'<div class="scroll"><table class="narrow"><tr><th>task</th>{head}</tr>'
-    for one in tasks:
+    for task in tasks:
         cells = (
-            f'<td class="left dots">{draw_repeats(each)}</td>' for each in (one.first, one.second)
+            f'<td class="left dots">{draw_repeats(each)}</td>' for each in (task.first, task.second)
         )
-        yield f"<tr><td>{escape_markup(one.task)}</td>{''.join(cells)}</tr>"
+        yield f"<tr><td>{escape_markup(task.task)}</td>{''.join(cells)}</tr>"
     yield "</table></div>"
 
 

@@ -338,7 +338,7 @@ class ScoreIntake(Record):
         """Refuse scores in the name of closeloop's own judges: only evaluations give them."""
         if self.source == "judge":
             given = {(row.by or "").strip() or self.by.strip() for row in rows}
-            if known := given & {one.id for one in store.judged.list_judge_versions()}:
+            if known := given & {version.id for version in store.judged.list_judge_versions()}:
                 raise BadInput(
                     f"{min(known)!r} is a version of a judge of `closeloop judge`: "
                     "only that command sets its scores."
@@ -485,9 +485,9 @@ def finding_key(finding: Finding) -> int:
 def read_verdicts(scores: Iterable[Score], person: str) -> dict[str, VerdictsByEvent]:
     """Return, by score, one person's verdicts on findings."""
     return {
-        one.name: _parse_note(one.note)
-        for one in scores
-        if one.source == "person" and one.by == person and one.name.startswith("right-")
+        score.name: _parse_note(score.note)
+        for score in scores
+        if score.source == "person" and score.by == person and score.name.startswith("right-")
     }
 
 
@@ -595,7 +595,7 @@ def attach_scores(
     If several sources score a name, the first is used; a note names the others.
     """
     sources = store.scores.list_sources()
-    wanted = [one for one in sources if one in catalogue.given] if names is None else names
+    wanted = [source for source in sources if source in catalogue.given] if names is None else names
     metrics, columns, notes = dict(work.metrics), dict(work.columns), [*work.notes]
     placer = RowPlacer({one: place for place, one in enumerate(work.attempts)})
     for name in wanted:
@@ -639,7 +639,7 @@ def attach_scores(
             columns[f"score {full}"] = column
             metric = make_score_metric(full, definition, chosen)
             metrics[full] = (metric, partial(column_values, f"score {full}"))
-        others = [one for one in known_sources if one != chosen]
+        others = [known_source for known_source in known_sources if known_source != chosen]
         if source is None and others and names is not None:
             beside = " and ".join(f"`--score {one}:{score}`" for one in others)
             notes.append(f"{score} is from {chosen}; {beside} shows the other source.")
@@ -794,7 +794,7 @@ def compute_missing_scores(
     """Score attempts that a scorer has not seen; return a note of those it failed on."""
     version = find_scorer_version(scorer)
     known = store.scores.list_scored_attempts(name, version)
-    missing = [one for one in attempts if one not in known]
+    missing = [attempt for attempt in attempts if attempt not in known]
     failures: list[str] = []
     for first in range(0, len(missing), BATCH_ATTEMPTS):
         part = missing[first : first + BATCH_ATTEMPTS]
@@ -876,13 +876,13 @@ def summarise_scores(
     summaries += [
         ScoreSummary(
             definition=given,
-            source=one.source,
-            attempts=one.attempts,
-            coverage=one.attempts / total if total else None,
-            last=one.last,
+            source=count_score.source,
+            attempts=count_score.attempts,
+            coverage=count_score.attempts / total if total else None,
+            last=count_score.last,
         )
-        for one in store.scores.count_scores(work.attempts)
-        if (given := catalogue.given.get(one.name))
+        for count_score in store.scores.count_scores(work.attempts)
+        if (given := catalogue.given.get(count_score.name))
     ]
     return summaries
 
@@ -925,8 +925,8 @@ def list_score_rows(work: AttemptTable, store: Store) -> Iterator[ScoreRow]:
                     value=float(values[place]),
                     source=definition.source,
                 )
-        for one in scores:
-            yield ScoreRow(task=task, variant=variant, **asdict(one))
+        for score in scores:
+            yield ScoreRow(task=task, variant=variant, **asdict(score))
 
 
 def _list_given_scores(store: Store, attempts: Sequence[str]) -> Iterator[list[Score]]:

@@ -212,7 +212,7 @@ def build_suite_counts(run: TestRun | None) -> SuiteCounts | None:
 def count_commands(commands: Sequence[CommandResult]) -> SuiteCounts | None:
     if not commands:
         return None
-    failing = [one.command for one in commands if one.exit_code != 0]
+    failing = [command.command for command in commands if command.exit_code != 0]
     return SuiteCounts(
         of="commands",
         passed=len(commands) - len(failing),
@@ -248,21 +248,23 @@ def load_human_verdicts(store: Store, attempt: Attempt, agents: AgentSignsByName
 
         corrections += list_corrections(load_pull(repo, number, store, agents))
         corrections += store.memory.list_corrections(repo=repo, pull=number)
-    done = tuple(one for one in reviews if one.state == "done")
+    done = tuple(review for review in reviews if review.state == "done")
     if done:
         from closeloop.reviews.review_corrections import corrections_from_review
 
         item = ReviewItem(id=attempt.id, kind="attempt", title="", repo=repo)
         corrections += [one for review in done for one in corrections_from_review(review, item)]
-    newest = {one.id: one for one in corrections}  # what was stored may have tags since
+    newest = {
+        correction.id: correction for correction in corrections
+    }  # what was stored may have tags since
     return HumanVerdicts(
         delivery=store.pulls.load_delivery(attempt.id),
         pull=pull,
         reviews=done,
         would_merge=tuple(
-            one.value >= LEAST_SHOWN
-            for one in store.scores.list_scores(attempt.id)
-            if (one.name, one.source) == (VERDICT, "person") and one.value is not None
+            score.value >= LEAST_SHOWN
+            for score in store.scores.list_scores(attempt.id)
+            if (score.name, score.source) == (VERDICT, "person") and score.value is not None
         ),
         corrections=tuple(sorted(newest.values(), key=lambda one: (one.at, one.id))),
     )
@@ -435,14 +437,16 @@ class TaskRepeats(Record):
 def require_tried(store: Store, task: str | None, variant: str | None) -> None:
     """Raise BadInput for a task or variant without attempts; held-out tasks are never named."""
     tasks = [*store.numbers.load_tasks().values()] if task else []
-    if tasks and task not in {one.id for one in tasks}:
+    if tasks and task not in {task.id for task in tasks}:
         raise unknown_name_error(
             "tried task",
             str(task),
-            [one.id for one in tasks if one.split == "dev"],
+            [task.id for task in tasks if task.split == "dev"],
             "closeloop task sets",
         )
-    variants = {one.name for one in store.numbers.load_variants().values()} if variant else set()
+    variants = (
+        {variant.name for variant in store.numbers.load_variants().values()} if variant else set()
+    )
     if variants and variant not in variants:
         raise unknown_name_error("tried variant", str(variant), variants)
 
@@ -451,7 +455,7 @@ def load_task_repeats(
     store: Store, book: Rulebook, name: str, would_merge: Mapping[str, float]
 ) -> TaskRepeats:
     """Load every repeat of the task's latest version; measure those that need it."""
-    newest = {one.id: one for one in store.numbers.load_tasks().values()}
+    newest = {task.id: task for task in store.numbers.load_tasks().values()}
     if name not in newest:
         known = [one.id for one in newest.values() if one.split == "dev"]
         raise unknown_name_error("task", name, known)
@@ -517,9 +521,11 @@ def _sum_repeats(task: str, repeats: Sequence[TaskRepeat]) -> TaskRepeats:
 
 
 def _sum_variant(name: str, repeats: Sequence[TaskRepeat]) -> VariantRepeats:
-    iterations = [one.iterations for one in repeats if one.iterations is not None]
-    failing = [one for one in repeats if one.output_used or one.converged_after is not None]
-    known = [one.fixed for one in repeats if one.fixed is not None]
+    iterations = [repeat.iterations for repeat in repeats if repeat.iterations is not None]
+    failing = [
+        repeat for repeat in repeats if repeat.output_used or repeat.converged_after is not None
+    ]
+    known = [repeat.fixed for repeat in repeats if repeat.fixed is not None]
     return VariantRepeats(
         variant=name,
         repeats=len(repeats),
@@ -527,6 +533,6 @@ def _sum_variant(name: str, repeats: Sequence[TaskRepeat]) -> VariantRepeats:
         converged=wilson_rate(
             sum(one.converged_after is not None for one in failing), len(failing)
         ),
-        output_used=pool_rates(*(one.output_used for one in repeats)),
+        output_used=pool_rates(*(repeat.output_used for repeat in repeats)),
         fixed=wilson_rate(sum(known), len(known)),
     )

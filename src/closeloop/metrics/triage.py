@@ -490,7 +490,7 @@ class SessionEstimates(Record):
         """Scores to sort by: sessions with findings that a person must look at come first."""
         import numpy as np
 
-        first = [any(one.rule in FIRST_RULES for one in each) for each in self.findings]
+        first = [any(one.rule in FIRST_RULES for one in finding) for finding in self.findings]
         order: Array = self.scores - MAX_SCORE * np.array(first, np.float64)
         return order
 
@@ -514,11 +514,11 @@ def estimate_sessions(
     tries = list_last_tries(store) if tries is None else tries
     results = list(measure_attempts(store, tries, book, tell, jobs=jobs))
     all_measured = len(results)
-    measured = [one for one in results if one.measurement.features]
+    measured = [result for result in results if result.measurement.features]
     rows = [one.row for one in measured]
     features = [one.measurement.features for one in measured]
     findings = [list_findings_against_success(one.measurement.findings) for one in measured]
-    against = FINDING_EFFECT * np.array([bool(each) for each in findings], np.float64)
+    against = FINDING_EFFECT * np.array([bool(finding) for finding in findings], np.float64)
     hits = load_successes(store, rows)
     groups = [(row.agent, row.model) for row in rows]
     agents = [row.agent for row in rows]
@@ -554,9 +554,9 @@ def estimate_sessions(
 def list_findings_against_success(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return the first finding of each rule in `FAILURE_RULES`, in the order of the rules."""
     counted = {
-        one.rule: one
-        for one in reversed(findings)
-        if one.rule in FAILURE_RULES and one.silenced is None
+        finding.rule: finding
+        for finding in reversed(findings)
+        if finding.rule in FAILURE_RULES and finding.silenced is None
     }
     return tuple(sorted(counted.values(), key=lambda one: FAILURE_RULES.index(one.rule)))
 
@@ -716,7 +716,7 @@ def _explain_effects(
         if abs(effects[column]) < MIN_EFFECT:
             continue
         name = names[column]
-        own = [one[name] for one in peers if name in one]
+        own = [peer[name] for peer in peers if name in peer]
         is_own = len(own) >= REFERENCE_SESSIONS
         yield describe_reason(
             name,
@@ -748,9 +748,9 @@ def list_likely_failures(
     prior = load_triage_prior()
     with show_progress(len(rows)) as tell:
         measured = [
-            one
-            for one in measure_attempts(store, rows, book, tell, jobs=jobs)
-            if one.measurement.features
+            attempt
+            for attempt in measure_attempts(store, rows, book, tell, jobs=jobs)
+            if attempt.measurement.features
         ]
     known = [(one.row, one.measurement.features) for one in measured]
     findings = [list_findings_against_success(one.measurement.findings) for one in measured]
@@ -763,7 +763,7 @@ def list_likely_failures(
         sum(each) + (FINDING_EFFECT if against else 0.0)
         for each, against in zip(effects, findings, strict=True)
     ]
-    is_first = [any(one.rule in FIRST_RULES for one in each) for each in findings]
+    is_first = [any(one.rule in FIRST_RULES for one in finding) for finding in findings]
     sealed = store.held_out.list_sealed_digests()
     order = sorted(
         (place for place, (row, _) in enumerate(known) if row.task_digest not in sealed),
@@ -783,7 +783,7 @@ def _make_weigher(
 ) -> Callable[[Mapping[str, float]], list[float]]:
     """What each feature of a session among its peers adds to its log odds, as the prior has it."""
     own = {
-        name: sorted(one[name] for one in peers if name in one and not isnan(one[name]))
+        name: sorted(peer[name] for peer in peers if name in peer and not isnan(peer[name]))
         for name in prior.features
     }
 

@@ -204,13 +204,14 @@ def check_thresholds(
 
 def list_gate_reasons(report: GateReport) -> Iterator[str]:
     """Yield the reasons why the gate fails, one line each."""
-    for one in report.differences:
-        if one.verdict == "worse":
-            yield f"{one.variant}: {one.metric} is worse, {describe_rate_change(one)}"
-        elif _is_inconclusive(one, report.margin):
+    for difference in report.differences:
+        if difference.verdict == "worse":
+            change = describe_rate_change(difference)
+            yield f"{difference.variant}: {difference.metric} is worse, {change}"
+        elif _is_inconclusive(difference, report.margin):
             yield (
-                f"{one.variant}: it is not shown that {one.metric} is worse by no more than "
-                f"{report.margin:g}: run more repeats or tasks"
+                f"{difference.variant}: it is not shown that {difference.metric} is worse by "
+                f"no more than {report.margin:g}: run more repeats or tasks"
             )
     for task in report.tasks:
         if task.verdict == "worse":
@@ -407,16 +408,16 @@ def gate_to_junit(report: GateReport, refusal: str | None = None) -> str:
     """Return JUnit XML with a case per metric, task and threshold, failing as the gate does."""
     root = Element("testsuites", name="closeloop gate")
     suite = SubElement(root, "testsuite", name="metrics")
-    for one in report.differences:
+    for difference in report.differences:
         case = _add_case(
             suite,
-            one.metric,
-            one.variant,
-            f"worse: {describe_rate_change(one)}",
-            one.verdict == "worse",
+            difference.metric,
+            difference.variant,
+            f"worse: {describe_rate_change(difference)}",
+            difference.verdict == "worse",
         )
-        if one.verdict == "not enough data":
-            SubElement(case, "skipped", message=one.verdict)
+        if difference.verdict == "not enough data":
+            SubElement(case, "skipped", message=difference.verdict)
     suite = SubElement(root, "testsuite", name="tasks")
     for task in report.tasks:
         _add_case(
@@ -528,13 +529,13 @@ def compare_variants(
         next(_coverage_refusals(compared_sides), None) if primary.name == PRIMARY_METRIC else None
     )
     _refuse_incomparable(compared_sides, left_out if refusal is None else None, primary)
-    notes = (*work.notes, *(one.note for one in choices if one.note))
+    notes = (*work.notes, *(choice.note for choice in choices if choice.note))
     if primary.name != PRIMARY_METRIC:
         notes += tuple(_coverage_notes(compared_sides, primary))
-    if len({(one.since, one.until) for one in choices}) > 1:
+    if len({(choice.since, choice.until) for choice in choices}) > 1:
         notes += ("Observational: other things may have changed between the periods.",)
     return CompareReport(
-        sides=tuple(one.side for one in compared_sides),
+        sides=tuple(compared_side.side for compared_side in compared_sides),
         pairs=()
         if refusal
         else compare_with_first(work, compared_sides, margin, primary, scores[1:]),
@@ -570,24 +571,24 @@ def _compare_groups(
         )
         for mask, choice in zip(masks, choices, strict=True)
     ]
-    for one in sides:
-        if not one.side.attempts:
+    for side in sides:
+        if not side.side.attempts:
             raise BadInput(
-                f"{one.side.name!r} matches no attempt and no session: add some with "
+                f"{side.side.name!r} matches no attempt and no session: add some with "
                 "`closeloop run` or `closeloop import`."
             )
-        if not one.side.scored:
+        if not side.side.scored:
             raise BadInput(
-                f"{primary.name} is unknown for {one.side.name!r}: choose another "
+                f"{primary.name} is unknown for {side.side.name!r}: choose another "
                 "score of `closeloop score list` with --score."
             )
     notes = (
         *work.notes,
-        *(one.note for one in choices if one.note),
+        *(choice.note for choice in choices if choice.note),
         *_coverage_notes(sides, primary),
     )
     return CompareReport(
-        sides=tuple(one.side for one in sides),
+        sides=tuple(side.side for side in sides),
         pairs=compare_independent_sides(work, sides, margin, primary, scores[1:]),
         left_out=tuple(one for one in left_out if "was not tried by all" not in one),
         notes=notes,
@@ -730,8 +731,8 @@ def _list_left_out_tasks(
     names = {
         key: task
         for task, sides in digests_by_task.items()
-        for one in sides.values()
-        for key in one
+        for side in sides.values()
+        for key in side
     }
     lines += [
         f"task {names[digest]!r} was graded by two versions of the grader: `closeloop "

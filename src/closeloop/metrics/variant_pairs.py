@@ -378,10 +378,10 @@ def compare_with_first(
         for other in held[1:]
     ]
     if len(pairs) > 1:
-        tests = {one.second: one.comparison.test.p for one in pairs if one.comparison.test}
+        tests = {pair.second: pair.comparison.test.p for pair in pairs if pair.comparison.test}
         adjusted = adjust_holm(tests)
-        pairs = [_apply_holm(one, adjusted.get(one.second)) for one in pairs]
-    return tuple(replace(one, words=tuple(write_verdict(one))) for one in pairs)
+        pairs = [_apply_holm(pair, adjusted.get(pair.second)) for pair in pairs]
+    return tuple(replace(pair, words=tuple(write_verdict(pair))) for pair in pairs)
 
 
 def _apply_holm(pair: VariantComparison, p: float | None) -> VariantComparison:
@@ -449,7 +449,7 @@ def _compare_pair(
         secondary=compare_secondary_metrics(work, first.mask, second.mask, primary, more),
         ratios={
             name: estimate_ratio(
-                *(collect_task_values(work, one.mask, set(), columns[column]) for one in sides)
+                *(collect_task_values(work, side.mask, set(), columns[column]) for side in sides)
             )
             for name, column in RATIO_COLUMNS.items()
         },
@@ -597,7 +597,7 @@ def _shorten_values(values: Sequence[float]) -> tuple[int | float, ...]:
 
 
 def _build_pair_table(pairs: Sequence[TaskPair]) -> PairTable:
-    right = [(fmean(one.first) > 0.5, fmean(one.second) > 0.5) for one in pairs]
+    right = [(fmean(pair.first) > 0.5, fmean(pair.second) > 0.5) for pair in pairs]
     return PairTable(
         both=right.count((True, True)),
         only_first=right.count((True, False)),

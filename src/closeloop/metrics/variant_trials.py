@@ -76,7 +76,11 @@ def parse_shares(written: str) -> dict[str, float]:
 def require_rate(name: str, catalogue: ScoreCatalogue) -> None:
     """Raise BadInput unless it is a rate: only a rate can decide, as its values are bounded."""
     rates = [metric.name for metric, _ in METRICS.values() if metric.kind == "rate"]
-    rates += [one.name for one in derived_definitions().values() if one.kind == "rate"]
+    rates += [
+        derived_definition.name
+        for derived_definition in derived_definitions().values()
+        if derived_definition.kind == "rate"
+    ]
     rates += [one.name for one in catalogue.given.values() if one.kind == "rate"]
     if split_source(name)[1] not in rates:
         raise unknown_name_error("rate", name, rates)

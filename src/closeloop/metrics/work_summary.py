@@ -397,8 +397,12 @@ def list_changes(work: AttemptTable, limit: int) -> list[ChangeNote]:
     """List new prompts and agent-model pairs, newest first, without variants of experiments."""
     from closeloop.metrics.metric_trends import list_version_marks
 
-    marks = [one for one in list_version_marks(work) if not one.what.startswith("variant ")]
-    return [_describe_change(work, one.at, one.what) for one in reversed(marks[-limit:])]
+    marks = [
+        version_mark
+        for version_mark in list_version_marks(work)
+        if not version_mark.what.startswith("variant ")
+    ]
+    return [_describe_change(work, mark.at, mark.what) for mark in reversed(marks[-limit:])]
 
 
 def _describe_change(work: AttemptTable, at: datetime, what: str) -> ChangeNote:

@@ -239,7 +239,7 @@ async def work_on_plan(
     )
     places = anyio.Semaphore(max(1, means.bench.concurrency))
     judges: dict[str, tuple[JudgeVersion, ...]] = {}
-    newest = {one.execution.task: one.execution for one in earlier_tries}
+    newest = {earlier_try.execution.task: earlier_try.execution for earlier_try in earlier_tries}
     known_executions = {**newest}
     sound_wholes: list[WholeChange] = []
 
@@ -288,7 +288,7 @@ async def work_on_plan(
         held=bounds.find_block_reason,
         tell=means.tell,
     )
-    known_tries = [reset_unjudged_try(one) for one in earlier_tries]
+    known_tries = [reset_unjudged_try(earlier_try) for earlier_try in earlier_tries]
     stopped = await run_subtasks(plan, means.terms, callbacks, known_tries, tools.settings.retries)
     whole = sound_wholes[0] if sound_wholes else None
     return SettledTasks(stopped=stopped, held=bounds.reached, whole=whole)

@@ -106,15 +106,15 @@ def measure_plan_rates(story: OrchestrationHistory) -> PlanRates:
     verdicts = [[_try_result(one) for one in tries] for tries in tries_by_task]
     later_tries = [one for tries in tries_by_task for one in tries[1:]]
     return PlanRates(
-        first_try=_pass_rate(each[0] for each in verdicts),
+        first_try=_pass_rate(verdict[0] for verdict in verdicts),
         after_feedback=_pass_rate(
-            each[-1] for each in verdicts if each[0] is False and len(each) > 1
+            verdict[-1] for verdict in verdicts if verdict[0] is False and len(verdict) > 1
         ),
-        final=_pass_rate(each[-1] for each in verdicts),
+        final=_pass_rate(verdict[-1] for verdict in verdicts),
         ignored=sum(bool(one.assessment and one.assessment.ignored) for one in story.tries),
         usage=sum_try_usage(story.tries),
         retry_usage=sum_try_usage(later_tries),
-        retry_seconds=_sum_known([one.execution.seconds for one in later_tries]),
+        retry_seconds=_sum_known([later_try.execution.seconds for later_try in later_tries]),
     )
 
 
@@ -178,7 +178,7 @@ def build_plan_ending(
         at=at,
         passed=False if False in verdicts else None if None in verdicts else True,
         summary="\n".join(
-            [summarise_plan(story, stopped), *(f"All together: {one}" for one in failures)]
+            [summarise_plan(story, stopped), *(f"All together: {failure}" for failure in failures)]
         ),
         held=block_reason,
         checks=tuple(checks),
@@ -198,12 +198,15 @@ def scores_from_plan(story: OrchestrationHistory, ending: OrchestrationResult) -
     last = index_last_tries(story).values()
     assessed = [one.assessment for one in last if one.assessment is not None]
     evaluations = [one.evaluation for one in assessed if one.evaluation is not None]
-    versions = {one.judge for one in evaluations}
+    versions = {evaluation.judge for evaluation in evaluations}
     if len(evaluations) < len(story.plan.tasks) or len(versions) != 1 or ending.attempt is None:
         return []
     values: dict[str, list[float | None]] = {
         "judge-score": [one.score for one in assessed],
-        **{name: [one.criterion_score(name) for one in evaluations] for name in CRITERIA},
+        **{
+            name: [evaluation.criterion_score(name) for evaluation in evaluations]
+            for name in CRITERIA
+        },
     }
     means = {name: fmean(known) for name, each in values.items() if (known := _all_known(each))}
     verdict = {} if ending.passed is None else {"would-merge": float(ending.passed)}
@@ -232,12 +235,12 @@ def describe_failing_checks(
 ) -> list[str]:
     """Describe the failing commands, and whose change breaks them."""
     return [
-        f"`{one.command}` fails ({one.stopped or f'exit code {one.exit_code}'})"
+        f"`{check.command}` fails ({check.stopped or f'exit code {check.exit_code}'})"
         + (f", broken by the change of {breaker}" if breaker else "")
-        + (f":\n{one.output}" if one.output.strip() else ", and prints nothing")
-        for one in checks
-        if one.exit_code != 0
-        for breaker in [(broken_by or {}).get(one.command)]
+        + (f":\n{check.output}" if check.output.strip() else ", and prints nothing")
+        for check in checks
+        if check.exit_code != 0
+        for breaker in [(broken_by or {}).get(check.command)]
     ]
 
 
@@ -572,7 +575,7 @@ async def apply_executions(
 ) -> str | None:
     """Apply changes one after the other; return why they conflict, if they do."""
     try:
-        await workspace.apply_patch("".join(one.patch for one in executions))
+        await workspace.apply_patch("".join(execution.patch for execution in executions))
     except BadInput as fault:
         return str(fault)
     return None
@@ -609,16 +612,16 @@ async def check_whole_change(
         return await merge_executions(order_by_plan(plan, chosen), base, tools, commands)
 
     whole = await run_together({*accepted}, [*owners])
-    if not {one.command for one in whole.checks} <= {*owners}:
+    if not {check.command for check in whole.checks} <= {*owners}:
         return whole  # the changes do not even apply
     checks = [
-        one
-        if one.exit_code == 0
-        else await run_failing_again(one, partial(run_together, {*accepted}))
-        for one in whole.checks
+        check
+        if check.exit_code == 0
+        else await run_failing_again(check, partial(run_together, {*accepted}))
+        for check in whole.checks
     ]
     broken_by: dict[str, str] = {}
-    for command in [one.command for one in checks if one.exit_code != 0]:
+    for command in [check.command for check in checks if check.exit_code != 0]:
 
         async def holds(names: set[str], command: str = command) -> bool:
             return not describe_failing_checks((await run_together(names, [command])).checks)
@@ -742,9 +745,9 @@ async def with_quality_errors(
     except (Fault, OSError):
         return tried  # whether the changes go together is told elsewhere
     errors = [
-        f"{one.places[0]}: {one.message} ({one.rule})"
-        for one in quality_errors
-        if one.places[0].rpartition(":")[0] in execution.files
+        f"{quality_error.places[0]}: {quality_error.message} ({quality_error.rule})"
+        for quality_error in quality_errors
+        if quality_error.places[0].rpartition(":")[0] in execution.files
     ]
     if not errors:
         return tried

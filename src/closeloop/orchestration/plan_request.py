@@ -344,7 +344,7 @@ def save_handed_in_plan(
     """Save outputs and verdicts as the next tries of their tasks, and the plan's result."""
     if submission.continues is None:
         store.plans.save_plan(plan)
-    outputs = {one.task: one for one in submission.results}
+    outputs = {result.task: result for result in submission.results}
     earlier: dict[str, list[SubtaskTry]] = {}
     for one in store.plans.load_story(plan.id).tries:
         earlier.setdefault(one.execution.task, []).append(one)
@@ -369,7 +369,7 @@ def _save_plan_attempt(
     story: OrchestrationHistory, ending: OrchestrationResult, store: Store
 ) -> str:
     """Save the plan as one attempt without a trace, because its agents' events are unknown."""
-    last = [one.execution for one in index_last_tries(story).values()]
+    last = [index_last_try.execution for index_last_try in index_last_tries(story).values()]
     agents, models = (_name_all(one.agent for one in last), _name_all(one.model for one in last))
     variant = Variant(
         name=agents or OTHERS,
@@ -396,7 +396,9 @@ def _save_plan_attempt(
 
 def _name_all(names: Iterable[str | None]) -> str | None:
     """Join the known names without duplicates."""
-    return ", ".join(dict.fromkeys(one for one in names if one not in (None, UNKNOWN_NAME))) or None
+    return (
+        ", ".join(dict.fromkeys(name for name in names if name not in (None, UNKNOWN_NAME))) or None
+    )
 
 
 def _join_changes(last: Sequence[SubtaskExecution]) -> Change | None:

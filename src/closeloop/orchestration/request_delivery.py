@@ -621,7 +621,7 @@ def _count_left(mending: MendingResult) -> int:
 
 def _count_failures(run: DeliveryRun, report: ChangeReport) -> int:
     """Count what the change fails as first made by the agent."""
-    tools = sum(max(1, len(one.broke)) for one in report.tools if has_broken(one))
+    tools = sum(max(1, len(tool.broke)) for tool in report.tools if has_broken(tool))
     return tools + len(list_blocking_findings(run.context.tools.settings.check, report.findings))
 
 
@@ -694,7 +694,12 @@ def build_delivered_attempt(
         user=order.user,
         links={"issue": order.issue.url} if order.issue and order.issue.url else {},
     )
-    exchanges = [one for run in runs if run.exchanges for one in unpack_exchanges(run.exchanges)]
+    exchanges = [
+        unpack_exchange
+        for run in runs
+        if run.exchanges
+        for unpack_exchange in unpack_exchanges(run.exchanges)
+    ]
     traces = [run.made.trace for run in runs if run.made.trace is not None]
     result = AttemptResult(
         attempt=attempt,
@@ -702,7 +707,9 @@ def build_delivered_attempt(
         change=parse_patch(checked.patch if checked else "", base=order.task.base),
         exchanges=[replace(one, number=number) for number, one in enumerate(exchanges, 1)],
         insights=tuple(
-            replace(one, attempt=order.id, repo=repo) for run in runs for one in run.made.insights
+            replace(insight, attempt=order.id, repo=repo)
+            for run in runs
+            for insight in run.made.insights
         ),
     )
     return replace(result, events=ended_events(result, order.task))
@@ -733,8 +740,8 @@ def _append_trace(first: Trace, later: Trace, name: str) -> Trace:
     turns = (*root.turns, *(later.lanes[0].turns if later.lanes else ()))
     lanes = [replace(root, turns=turns), *first.lanes[1:]]
     lanes += [
-        replace(one, id=renamed(one.id) or "", parent=renamed(one.parent))
-        for one in later.lanes[1:]
+        replace(lane, id=renamed(lane.id) or "", parent=renamed(lane.parent))
+        for lane in later.lanes[1:]
     ]
     start = len(first.events) + 1
     events = (moved(event, number) for number, event in enumerate(later.events, start))
@@ -913,7 +920,10 @@ async def finish_delivery(
     """Save and report the result, with a pull request or only a branch."""
     unresolved = list_unresolved(checked, attempt) if checked else []
     report = checked.report if checked else None
-    feedback = [one.text for one in run.store.course.list_attempt_insights([attempt.id])]
+    feedback = [
+        attempt_insight.text
+        for attempt_insight in run.store.course.list_attempt_insights([attempt.id])
+    ]
     notes = [pull] if isinstance(pull, str) else [*pull.notes] if pull else []
     if checked is None:
         cause = attempt.cause or attempt.exit.replace("_", " ")

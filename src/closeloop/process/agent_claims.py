@@ -267,7 +267,7 @@ def find_refusal(reading: TraceReading) -> Message | None:
     root = next(iter(reading.lanes.values()), None)
     if root is None or any(list_code_changes(lane) for lane in reading.lanes.values()):
         return None
-    last = next((one for one in reversed(root.messages) if one.role == "agent"), None)
+    last = next((message for message in reversed(root.messages) if message.role == "agent"), None)
     if last is None or not _REFUSAL.search(last.text[-MAX_REFUSAL_CHARS:].lower()):
         return None
     return last
@@ -359,8 +359,8 @@ def disclaims_failure(plain: str) -> bool:
     if not _DISCLAIMER.search(plain):
         return False
     return any(
-        mentions_any(one, _FAULT_WORDS) and _DISCLAIMER.search(one)
-        for one in _split_sentences(plain)
+        mentions_any(sentence, _FAULT_WORDS) and _DISCLAIMER.search(sentence)
+        for sentence in _split_sentences(plain)
     )
 
 

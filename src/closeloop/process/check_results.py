@@ -605,7 +605,7 @@ class _TargetSubject:
 
 @lru_cache(maxsize=4096)
 def _find_subject(target: str) -> _TargetSubject:
-    return _keep_subject(tuple([(one.program, one.places) for one in parse_scopes(target)]))
+    return _keep_subject(tuple([(scope.program, scope.places) for scope in parse_scopes(target)]))
 
 
 _keep_subject = lru_cache(maxsize=4096)(_TargetSubject)

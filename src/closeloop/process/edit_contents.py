@@ -359,7 +359,11 @@ def _find_probes(lane: LaneReading, changes: Sequence[TraceStep]) -> frozenset[s
         for path in step.written
         if path not in created and not deletes_path(step, path)
     }
-    above = {_folder(one) for folder in folders for one in _path_and_folders(folder)} - folders
+    above = {
+        _folder(path_and_folder)
+        for folder in folders
+        for path_and_folder in _path_and_folders(folder)
+    } - folders
     return frozenset(
         path for path in created if path.rpartition("/")[2] in scripts and _folder(path) in above
     )
@@ -571,7 +575,7 @@ class _NetFileEdit:
     def is_changed(self) -> bool:
         if self.is_gone:
             return False
-        differs = any(one.before != one.after for one in self._fragments)
+        differs = any(fragment.before != fragment.after for fragment in self._fragments)
         return differs or not self.is_complete or self.status != "changed"
 
     def apply(self, edit: Edit) -> None:

@@ -572,9 +572,16 @@ def collect_linter_json_failures(text: str, found: FailureCollector) -> None:
 def _parse_messages(body: str) -> list[tuple[str, _LinterMessage]]:
     try:
         if '"generalDiagnostics"' in body:
-            return [(one.file, one) for one in _decode_pyright(body).generalDiagnostics]
+            return [
+                (generalDiagnostic.file, generalDiagnostic)
+                for generalDiagnostic in _decode_pyright(body).generalDiagnostics
+            ]
         if '"filePath"' in body:
-            return [(file.filePath, one) for file in _decode_eslint(body) for one in file.messages]
+            return [
+                (file.filePath, message)
+                for file in _decode_eslint(body)
+                for message in file.messages
+            ]
         return [(one.filename, one) for one in _decode_ruff(body)]
     except (msgspec.MsgspecError, RecursionError):
         return []

@@ -83,7 +83,7 @@ def summarise_loops(lane: LaneReading) -> LoopSummary | None:
     if not any(step.check and step.check.passed is not None for step in lane.checks):
         return None
     episodes = list_episodes(lane)
-    closed = [one.closed_by for one in episodes if one.closed_by is not None]
+    closed = [episode.closed_by for episode in episodes if episode.closed_by is not None]
     longest = max((len(row) for row in find_standstills(lane)), default=0)
     return LoopSummary(
         converged_after=_count_iterations(lane, closed) if len(closed) == len(episodes) else None,
@@ -97,7 +97,7 @@ def _count_iterations(lane: LaneReading, closed: Sequence[TraceStep]) -> int | N
     """Count up to the last check that closed an episode, else up to the first that passes."""
     if closed:
         last = max(step.number for step in closed)
-        return sum(one.changes[0].number <= last for one in lane.iterations) or None
+        return sum(iteration.changes[0].number <= last for iteration in lane.iterations) or None
     passing = (number for number, one in enumerate(lane.iterations, 1) if one.passed)
     return next(passing, None)
 
@@ -135,11 +135,11 @@ def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
             opened.append(FailureEpisode(step))
             episodes.append(opened[-1])
     return [
-        one
-        for one in episodes
-        if one.closed_by is not None
-        or len(one.failing) > 1
-        or not any(_is_other_pass(one.failing[-1], step) for step in passed.values())
+        episode
+        for episode in episodes
+        if episode.closed_by is not None
+        or len(episode.failing) > 1
+        or not any(_is_other_pass(episode.failing[-1], step) for step in passed.values())
     ]
 
 

@@ -142,7 +142,9 @@ def _build_handoff_context(
     last = bisect_right(parent.steps, event.number, key=_event_number)
     message_count = bisect_right(parent.messages, event.number, key=lambda message: message.number)
     end = message_count + MAX_WINDOW_STEPS
-    later_messages = [one for one in parent.messages[message_count:end] if one.role == "agent"]
+    later_messages = [
+        message for message in parent.messages[message_count:end] if message.role == "agent"
+    ]
     if end < len(parent.messages) and parent.messages[-1].role == "agent":
         later_messages.append(parent.messages[-1])
     return HandoffContext(
@@ -465,7 +467,7 @@ class _RequestView:
 @cache_on_reading
 def list_all_needs(reading: TraceReading) -> Sequence[Sequence[BriefNeed] | None]:
     """Return the needs of every handoff, in order."""
-    return [find_brief_needs(one) for one in list_handoff_contexts(reading)]
+    return [find_brief_needs(handoff_context) for handoff_context in list_handoff_contexts(reading)]
 
 
 def find_brief_needs(one: HandoffContext) -> list[BriefNeed] | None:
@@ -579,7 +581,7 @@ def _is_stated(text: PreparedText, fact: TextFact) -> bool:
     if fact.kind != "constraint" or fact.always:
         return states_fact(text, fact)
     numbers = [one for one in parse_facts(fact.text) if one.kind == "number"]
-    return _trace_share(fact, text) >= 0.5 and all(states_fact(text, one) for one in numbers)
+    return _trace_share(fact, text) >= 0.5 and all(states_fact(text, number) for number in numbers)
 
 
 def _trace_share(fact: TextFact, text: PreparedText) -> float:
@@ -710,7 +712,7 @@ def _find_violation(fact: TextFact, work: Sequence[TraceStep]) -> TraceStep | No
     targets = fact.targets if fact.kind == "prohibition" else ()
     for step in work if targets else ():
         if step.changed and any(
-            is_same_path(one, path) for one in targets for path in step.written
+            is_same_path(target, path) for target in targets for path in step.written
         ):
             return step
     return None

@@ -209,8 +209,8 @@ def decide_gate(rule: Rule, read: ReadQuality | None, setting: bool | None = Non
 def describe_readers(readers: RuleReaders) -> str:
     """Describe each reader's figures and their agreement, in at most two sentences."""
     parts = [
-        f"{one.reader} {one.right} of {one.read} right (version {one.version})"
-        for one in readers.counts
+        f"{count.reader} {count.right} of {count.read} right (version {count.version})"
+        for count in readers.counts
     ]
     told = f"By reader: {', '.join(parts)}."
     if readers.shared:

@@ -179,7 +179,7 @@ def _diff_features(
 def _edited_lines(step: TraceStep) -> int | None:
     """Count lines added and removed, also by commands; None if unknown."""
     changes = [lines for edit in step.edits if (lines := diff_edit(edit)) is not None]
-    return sum(len(one.added) + len(one.removed) for one in changes) if changes else None
+    return sum(len(change.added) + len(change.removed) for change in changes) if changes else None
 
 
 def _failure_features(steps: Sequence[TraceStep]) -> Features:

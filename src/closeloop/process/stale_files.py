@@ -366,7 +366,7 @@ def list_missing_files(lane: LaneReading) -> Sequence[MissingFile]:
 def _describe_missing_file(lane: LaneReading, step: TraceStep, path: str) -> MissingFile:
     name = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
     messages = _messages_until_user(lane, step.number)
-    admitted = any(_admits_absence(one, name) for one in messages)
+    admitted = any(_admits_absence(message, name) for message in messages)
     bluff = None if admitted else _find_bluff(lane, step, name, messages)
     return MissingFile(step=step, path=path, admitted=admitted, bluff=bluff)
 
@@ -388,7 +388,7 @@ def _find_bluff(
     """Return the first message that relies on the file, if the lane never saw one of that name."""
     if "." not in name.strip(".") or not messages:
         return None
-    bluff = next((one for one in messages if _passes_off(one, name)), None)
+    bluff = next((message for message in messages if _passes_off(message, name)), None)
     if bluff is None and _is_asked_source(lane, step.number, name):
         bluff = _answer_without_file(lane, step.number, messages)
     if bluff is None or _saw_file(lane, name, before=bluff.number):
@@ -402,10 +402,10 @@ def _answer_without_file(
     """Return a claim on changed code, or an answer, that does not mention anything missing."""
     at = bisect_right(lane.changes, after, key=attrgetter("number"))
     if at < len(lane.changes):
-        later = (one for one in messages if one.number > lane.changes[at].number)
+        later = (message for message in messages if message.number > lane.changes[at].number)
         return next((one for one in later if parse_claim(one)), None)
     answer = messages[-1]
-    texts = [one.text[:MAX_MESSAGE_CHARS].casefold() for one in messages]
+    texts = [message.text[:MAX_MESSAGE_CHARS].casefold() for message in messages]
     if any(map(_ABSENCE, texts)) or _INTENTION.search(texts[-1]):
         return None
     return answer if len(answer.text.split()) > 4 else None
@@ -453,7 +453,9 @@ def _admits_absence(message: Message, name: str) -> bool:
     text = message.text[:MAX_MESSAGE_CHARS]
     return message.intent == "question" or (
         name in text
-        and any(name in one and _ABSENCE(one.casefold()) for one in split_sentences(text))
+        and any(
+            name in sentence and _ABSENCE(sentence.casefold()) for sentence in split_sentences(text)
+        )
     )
 
 

@@ -150,7 +150,9 @@ def count_context_losses(
     """How often, silenced findings left out; None where none of the rules could look."""
     if LOSS_RULES.issubset([one.rule for one in unmeasured]):
         return None
-    return len([1 for one in findings if one.rule in LOSS_RULES and one.silenced is None])
+    return len(
+        [1 for finding in findings if finding.rule in LOSS_RULES and finding.silenced is None]
+    )
 
 
 # Tampering: tests weakened, errors suppressed, answers looked up.
@@ -164,7 +166,9 @@ def count_tampering(
     """How often, silenced findings left out; None where none of the rules could look."""
     if TAMPERING_RULES.issubset([one.rule for one in unmeasured]):
         return None
-    return len([1 for one in findings if one.rule in TAMPERING_RULES and one.silenced is None])
+    return len(
+        [1 for finding in findings if finding.rule in TAMPERING_RULES and finding.silenced is None]
+    )
 
 
 class _TraceMeasures(Record):

@@ -603,16 +603,18 @@ def list_constraints(lane: LaneReading) -> Sequence[UserConstraint]:
     messages = lane.users
     placed_constraints: list[UserConstraint] = []
     for place, message in enumerate(messages):
-        for one in parse_constraints(message.text):
+        for constraint in parse_constraints(message.text):
             if len(placed_constraints) < MAX_CONSTRAINTS:
-                end = _find_constraint_end(one, messages[place + 1 : place + 1 + MAX_CONSTRAINTS])
-                placed_constraints.append(_place_constraint(one, message.number, end))
+                end = _find_constraint_end(
+                    constraint, messages[place + 1 : place + 1 + MAX_CONSTRAINTS]
+                )
+                placed_constraints.append(_place_constraint(constraint, message.number, end))
     return placed_constraints
 
 
 def constraints_from_brief(brief: str, number: int) -> Sequence[UserConstraint]:
     """What a brief states holds for the whole of the child's work."""
-    return [_place_constraint(one, number, None) for one in parse_constraints(brief)]
+    return [_place_constraint(constraint, number, None) for constraint in parse_constraints(brief)]
 
 
 def _place_constraint(one: UserConstraint, number: int, until: int | None) -> UserConstraint:
@@ -633,7 +635,9 @@ def _find_constraint_end(one: UserConstraint, later: Sequence[Message]) -> int |
         for name in one.objects
     )
     for message in later:
-        is_repeated = any(other.kind == one.kind for other in parse_constraints(message.text))
+        is_repeated = any(
+            constraint.kind == one.kind for constraint in parse_constraints(message.text)
+        )
         if is_repeated:
             continue
         if one.passing or (one.kind == "only" and message.intent not in ("answer", "interrupt")):
@@ -870,7 +874,7 @@ def _list_added_packages(event: Edit, patterns: Sequence[re.Pattern[str]]) -> li
     removed_text = " ".join(lines.removed)
     short_lines = [line for line in lines.added if len(line) < _MAX_LINE_CHARS]
     package_matches = (pattern.match(line) for line in short_lines for pattern in patterns)
-    names = [one[1] for one in package_matches if one]
+    names = [package_match[1] for package_match in package_matches if package_match]
     return [name for name in names if name not in removed_text and name not in _NOT_PACKAGES]
 
 

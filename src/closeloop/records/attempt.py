@@ -207,12 +207,12 @@ def is_failure_fixed(grade: Grade) -> bool | None:
         return False if grade.outcome.result == "fail" else None
     if grade.fail_to_pass is not None and grade.fail_to_pass[1]:
         return grade.fail_to_pass[0] == grade.fail_to_pass[1]
-    failed = {one.id for one in before.tests if one.status in ("failed", "error")}
+    failed = {test.id for test in before.tests if test.status in ("failed", "error")}
     failed -= {*before.flaky, *after.flaky}
     if failed:
-        return failed <= {one.id for one in after.tests if one.status == "passed"}
-    failed = {one.command for one in before.commands if one.exit_code != 0}
-    passing = {one.command for one in after.commands if one.exit_code == 0}
+        return failed <= {test.id for test in after.tests if test.status == "passed"}
+    failed = {command.command for command in before.commands if command.exit_code != 0}
+    passing = {command.command for command in after.commands if command.exit_code == 0}
     return failed <= passing if failed else None
 
 

@@ -173,7 +173,7 @@ def wilson_rate(hits: float, of: int) -> Rate | None:
 
 def pool_rates(*rates: Rate | None) -> Rate | None:
     """Add up rates; None ones add nothing."""
-    existing = [one for one in rates if one is not None]
+    existing = [rate for rate in rates if rate is not None]
     return wilson_rate(sum(one.hits for one in existing), sum(one.of for one in existing))
 
 
@@ -372,7 +372,7 @@ class CompareReport(Record):
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: the sides and the verdicts, with all text escaped."""
-        sides = [(one.name, one.tasks, one.attempts, one.scored) for one in self.sides]
+        sides = [(side.name, side.tasks, side.attempts, side.scored) for side in self.sides]
         lines = "".join(f"<li>{html.escape(line)}</li>" for line in self.sentences())
         table = html_table(("", "tasks", "attempts", "scored"), sides)
         return f"{table}<ul>{lines}</ul>"

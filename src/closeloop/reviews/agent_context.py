@@ -242,10 +242,10 @@ def _paths_overlap(paths: Sequence[str], scope: Sequence[str]) -> bool:
     if not paths or not scope:
         return True
     return any(
-        matches_globs(_glob_prefix(one), (other,))
-        or matches_globs(_glob_prefix(other), (one,))
-        or _share_prefix(one, other)
-        for one in paths
+        matches_globs(_glob_prefix(path), (other,))
+        or matches_globs(_glob_prefix(other), (path,))
+        or _share_prefix(path, other)
+        for path in paths
         for other in scope
     )
 
@@ -336,16 +336,16 @@ def _build_theme(
     vectors: Mapping[str, NDArray[np.float32]],
 ) -> InsightTheme:
     typical = max(members, key=lambda one: float(vectors[text_key(one.text)] @ centre))
-    attempts = dict.fromkeys(one.insight.attempt for one in members)
+    attempts = dict.fromkeys(member.insight.attempt for member in members)
     return InsightTheme(
         number=0,
         text=typical.text,
         repo=members[0].insight.repo,
         count=len(attempts),
         attempts=tuple(attempts),
-        texts=tuple(dict.fromkeys(one.text for one in members)),
-        first=min(one.insight.at for one in members),
-        last=max(one.insight.at for one in members),
+        texts=tuple(dict.fromkeys(member.text for member in members)),
+        first=min(member.insight.at for member in members),
+        last=max(member.insight.at for member in members),
     )
 
 

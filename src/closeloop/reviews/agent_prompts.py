@@ -81,16 +81,16 @@ def provide_task_context(
 
 def merge_context(store: Store, repo: str, start: str, key: str) -> None:
     """Save one context record that merges all records whose key begins with `start`."""
-    records = [one for one in store.memory.list_offers(repo) if one.key.startswith(start)]
+    records = [offer for offer in store.memory.list_offers(repo) if offer.key.startswith(start)]
     if records:
         store.memory.save_offer(
             ContextRecord(
                 key=key,
                 repo=repo,
                 arm=records[0].arm,
-                rules=tuple(sorted({rule for one in records for rule in one.rules})),
-                insights=max(one.insights for one in records),
-                tokens=sum(one.tokens for one in records),
+                rules=tuple(sorted({rule for record in records for rule in record.rules})),
+                insights=max(record.insights for record in records),
+                tokens=sum(record.tokens for record in records),
                 at=records[0].at,
             )
         )
@@ -175,8 +175,10 @@ class PromptIndex:
     """
 
     def __init__(self, store: Store) -> None:
-        self.prompts = {one.id: one for one in store.prompts.list_prompts()}
-        self._ids_by_name = {one.name: one.id for one in self.prompts.values() if one.name}
+        self.prompts = {prompt.id: prompt for prompt in store.prompts.list_prompts()}
+        self._ids_by_name = {
+            prompt.name: prompt.id for prompt in self.prompts.values() if prompt.name
+        }
         self._sorted_ids = sorted(self.prompts)
         self._seen = store.prompts.list_attempt_prompts()
         self._rollouts = store.prompts.list_rollouts()

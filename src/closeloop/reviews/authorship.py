@@ -129,7 +129,11 @@ def _trailers_to_believe(
     if is_opened_by_team(told, agents):
         texts = [told.body, *(commit.message for commit in commits)]
     else:
-        own = [one for one in commits if not told.fork and is_agent_account(one.author, agents)]
+        own = [
+            commit
+            for commit in commits
+            if not told.fork and is_agent_account(commit.author, agents)
+        ]
         texts = [commit.message for commit in own]
     return [line for text in texts for line in parse_trailers(text)]
 
@@ -146,7 +150,9 @@ def is_bot_account(told: PullDescription, agents: AgentSignsByName) -> bool:
 
 
 def _labelled_prompt(labels: Sequence[str]) -> str | None:
-    names = [one[len(PROMPT_LABEL) :].strip() for one in labels if one.startswith(PROMPT_LABEL)]
+    names = [
+        label[len(PROMPT_LABEL) :].strip() for label in labels if label.startswith(PROMPT_LABEL)
+    ]
     return next(filter(None, names), None)
 
 

@@ -301,7 +301,9 @@ def describe_github_pull(pull: GithubPull, repo: str) -> PullDescription:
         merge_commit=pull.merge_commit_sha if merged else None,
         labels=tuple(label.name for label in pull.labels[:MAX_ITEMS]),
         assignees=tuple(
-            one.login for one in pull.assignees[:MAX_ITEMS] if one.login and not is_github_bot(one)
+            assignee.login
+            for assignee in pull.assignees[:MAX_ITEMS]
+            if assignee.login and not is_github_bot(assignee)
         ),
         opened=pull.created_at,
         closed=pull.closed_at,
@@ -444,7 +446,7 @@ def _thread_facts(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]
         return
     yield from tell.pull_facts(pull)
     at = pull.updated_at or tell.heard
-    names = tuple(f"line-{one.id}" for one in thread.comments[:MAX_ITEMS])
+    names = tuple(f"line-{comment.id}" for comment in thread.comments[:MAX_ITEMS])
     resolution = CommentThread(comments=names, resolved=payload.action == "resolved")
     key = ("thread", *names[:1], resolution.resolved, at.isoformat())
     yield tell.make_fact(resolution, at, *key, pull=pull.number)
@@ -723,8 +725,8 @@ def is_gitlab_bot(person: GitlabUser | None) -> bool:
 
 def name_people(accounts: tuple[GitlabUser, ...]) -> tuple[str, ...]:
     """Return the names of the accounts that are not bots."""
-    people = (one for one in accounts[:MAX_ITEMS] if not is_gitlab_bot(one))
-    return tuple(one.username for one in people if one.username)
+    people = (account for account in accounts[:MAX_ITEMS] if not is_gitlab_bot(account))
+    return tuple(person.username for person in people if person.username)
 
 
 def describe_merge_request(
@@ -825,12 +827,12 @@ def _gitlab_push_facts(payload: GitlabPayload, tell: GitlabFacts) -> Iterator[Fa
     branch = payload.ref.removeprefix("refs/heads/")
     if branch == payload.ref or payload.after in ("", NO_COMMIT):
         return
-    stamps = [parse_gitlab_time(one.timestamp) for one in payload.commits]
+    stamps = [parse_gitlab_time(commit.timestamp) for commit in payload.commits]
     at = max([stamp for stamp in stamps if stamp] or [tell.heard])
     if branch == payload.project.default_branch:
-        for one in payload.commits[:MAX_ITEMS]:
+        for commit in payload.commits[:MAX_ITEMS]:
             yield from tell.pointer_facts(
-                one.message, one.id, parse_gitlab_time(one.timestamp) or at
+                commit.message, commit.id, parse_gitlab_time(commit.timestamp) or at
             )
         return
     before = None if payload.before == NO_COMMIT else payload.before
@@ -839,10 +841,10 @@ def _gitlab_push_facts(payload: GitlabPayload, tell: GitlabFacts) -> Iterator[Fa
         before=before,
         at=at,
         by=payload.user_username or None,
-        commits=tuple(one.id for one in payload.commits[:MAX_ITEMS]),
+        commits=tuple(commit.id for commit in payload.commits[:MAX_ITEMS]),
     )
     facts = [tell.make_fact(push, at, "push", branch, before, payload.after, sha=payload.after)]
-    facts += [tell.commit_fact(one, at) for one in payload.commits[:MAX_ITEMS]]
+    facts += [tell.commit_fact(commit, at) for commit in payload.commits[:MAX_ITEMS]]
     for fact in facts:
         yield msgspec.structs.replace(fact, branch=branch)
 

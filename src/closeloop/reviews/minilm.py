@@ -148,7 +148,7 @@ def _encode_texts(
 
     pieces = [encode_pieces(text, vocabulary, MAX_PIECES) for text in texts]
     rows = np.zeros((len(texts), WIDTH), np.float32)
-    for batch in _batch_by_length([len(each) for each in pieces]):
+    for batch in _batch_by_length([len(piece) for piece in pieces]):
         longest = max(len(pieces[index]) for index in batch)
         numbers = np.zeros((len(batch), longest), np.int64)
         for row, index in enumerate(batch):

@@ -217,7 +217,9 @@ async def fetch_github_facts(hub: CodeHost, wanted: BackfillRequest, number: int
     facts.append(tell.extent_fact(number, PullExtent(commits=names), pull.updated_at))
     reviews = await fetch_list(hub, f"pulls/{number}/reviews", GithubReview)
     facts += [
-        tell.review_fact(number, one, None) for one in reviews if one.state.upper() != "PENDING"
+        tell.review_fact(number, review, None)
+        for review in reviews
+        if review.state.upper() != "PENDING"
     ]
     for path in (f"pulls/{number}/comments", f"issues/{number}/comments"):
         facts += [

@@ -284,7 +284,7 @@ def assess_care(row: PullRow, risk: RiskLevel | None, band: SizeBand | None) -> 
         points.append((FAILING_POINTS, "checks fail"))
     if row.state == "merged" and not row.reviewed and row.source != "git":
         points.append((UNREVIEWED_POINTS, "merged without review"))
-    told = [one for one in points if one[0] and not one[1].endswith(NOT_KNOWN)]
+    told = [point for point in points if point[0] and not point[1].endswith(NOT_KNOWN)]
     reasons = sorted(told, key=lambda one: -one[0])
     return BoardRow(
         pull=row,

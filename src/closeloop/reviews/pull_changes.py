@@ -111,15 +111,15 @@ def change_from_github(files: Sequence[GithubFile]) -> Change:
     return _join_files(
         (
             FileChange(
-                path=one.filename,
-                old_path=one.previous_filename,
-                status=_GITHUB_STATUSES.get(one.status, "changed"),
-                added=one.additions or 0,
-                removed=one.deletions or 0,
+                path=file.filename,
+                old_path=file.previous_filename,
+                status=_GITHUB_STATUSES.get(file.status, "changed"),
+                added=file.additions or 0,
+                removed=file.deletions or 0,
             ),
-            one.patch,
+            file.patch,
         )
-        for one in files[:MAX_ITEMS]
+        for file in files[:MAX_ITEMS]
     )
 
 
@@ -132,7 +132,7 @@ async def fetch_gitlab_change(hub: ChangeHost, number: int) -> Change:
 
 def change_from_gitlab(files: Sequence[GitlabFileDiff]) -> Change:
     """Build the diff from GitLab's list of files, which has no line counts."""
-    return _join_files((_gitlab_file(one), one.diff or None) for one in files[:MAX_ITEMS])
+    return _join_files((_gitlab_file(file), file.diff or None) for file in files[:MAX_ITEMS])
 
 
 def _gitlab_file(one: GitlabFileDiff) -> FileChange:
@@ -232,7 +232,7 @@ def find_branch_start(folder: Path, row: PullRow, head: str, base: str | None) -
     names = [f"{merged}^1"] if is_named else []
     names += [f"refs/remotes/origin/{base}", f"refs/heads/{base}"] if base else []
     starts = (try_git_text(folder, "merge-base", name, head).strip() for name in names)
-    return next((one for one in starts if _SHA.fullmatch(one) and one != head), None)
+    return next((start for start in starts if _SHA.fullmatch(start) and start != head), None)
 
 
 def _read_clone_diff(folder: Path, start: str, head: str) -> Change:
@@ -324,9 +324,9 @@ async def fetch_missing_changes(
         change = replace(change or local or Change(), head=pull.head)
         if risk is not None:
             where = [
-                (one, start)
-                for one in clones
-                if (start := find_branch_start(one, row, pull.head, pull.base))
+                (clone, start)
+                for clone in clones
+                if (start := find_branch_start(clone, row, pull.head, pull.base))
             ]
             await anyio.to_thread.run_sync(save_risk, store, row, change, where[:1], risk)
         await anyio.to_thread.run_sync(_save_fetched, store, agents, row, pull.head, change)

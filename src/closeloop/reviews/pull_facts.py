@@ -111,9 +111,11 @@ def list_descriptions(facts: Iterable[Fact]) -> list[PullDescription]:
     descriptions = [
         one for _, one in sorted(facts_of_kind(facts, PullDescription), key=_description_order)
     ]
-    author = next((one.author for one in reversed(descriptions) if one.author), None)
-    bot = any(one.bot for one in descriptions if one.author == author)
-    return [replace(one, author=author, bot=bot) for one in descriptions]
+    author = next(
+        (description.author for description in reversed(descriptions) if description.author), None
+    )
+    bot = any(description.bot for description in descriptions if description.author == author)
+    return [replace(description, author=author, bot=bot) for description in descriptions]
 
 
 def _description_order(one: tuple[datetime, PullDescription]) -> tuple[datetime, bool, str]:
@@ -223,7 +225,7 @@ def first_head(
         return own[0].before
     checked = {check.sha for check in checks}
     looked_at = [commit.sha for commit in commits if commit.sha in checked]
-    heads = [one.head for one in list_descriptions(facts)]
+    heads = [description.head for description in list_descriptions(facts)]
     return (looked_at or heads)[0]
 
 

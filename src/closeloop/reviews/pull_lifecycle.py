@@ -85,7 +85,7 @@ def list_review_rounds(activity: PullActivity) -> tuple[ReviewRound, ...]:
     rounds: list[ReviewRound] = []
     going_on = False
     for at, sha, brought in _branch_moves(activity):
-        before = [one for one in remarks if one.at <= at]
+        before = [remark for remark in remarks if remark.at <= at]
         remarks = remarks[len(before) :]
         mended_by = [edits[one] for one in brought if one in edits]
         if any(map(_asks_for_change, before)):
@@ -98,7 +98,9 @@ def list_review_rounds(activity: PullActivity) -> tuple[ReviewRound, ...]:
             rounds.append(ReviewRound(number=number, started=at, ended=at, by=who, answer=sha))
         # People who mend go on until the agent has its turn.
         going_on = bool(mended_by)
-    if any(isinstance(one, Review) and one.state == "changes_requested" for one in remarks):
+    if any(
+        isinstance(remark, Review) and remark.state == "changes_requested" for remark in remarks
+    ):
         rounds.append(_build_round(len(rounds) + 1, remarks, None, None))
     return tuple(rounds)
 
@@ -228,7 +230,7 @@ def _build_outline(
     """Return the pull request as its descriptions have it."""
     last = descriptions[-1]
     # Sizes that were told of an earlier commit are not those of the newest.
-    sizes = [one for one in descriptions if one.head == last.head]
+    sizes = [description for description in descriptions if description.head == last.head]
     return PullRequest(
         repo=facts[0].repo,
         number=number,
@@ -254,9 +256,9 @@ def _build_outline(
         agent=whose.agent,
         task=whose.task,
         prompt=whose.prompt,
-        files_changed=last_known_number(one.files for one in sizes),
-        added=last_known_number(one.added for one in sizes),
-        removed=last_known_number(one.removed for one in sizes),
+        files_changed=last_known_number(size.files for size in sizes),
+        added=last_known_number(size.added for size in sizes),
+        removed=last_known_number(size.removed for size in sizes),
         version=compute_version(),
     )
 
@@ -576,7 +578,7 @@ def _load_delivery_branch(attempt: str, store: Store) -> DeliveryBranch | None:
 
 def _contains_commit(pull: PullRequest, commit: str) -> bool:
     moves = (sha for push in pull.pushes for sha in (push.before, push.after))
-    return commit in (pull.head, *moves, *(one.sha for one in pull.commits))
+    return commit in (pull.head, *moves, *(commit.sha for commit in pull.commits))
 
 
 def _other_pulls_of(attempt: str, pull: PullRequest, store: Store) -> list[PullRow]:
@@ -720,7 +722,9 @@ def count_dependents(risk: Risk) -> int | None:
     """Return how many files import what the change touches; None if that was not checked."""
     if any(one.rule == "dependents" for one in risk.unmeasured):
         return None
-    return next((int(one.value or 0) for one in risk.factors if one.name == "dependents"), 0)
+    return next(
+        (int(factor.value or 0) for factor in risk.factors if factor.name == "dependents"), 0
+    )
 
 
 def has_passed(result: str | None) -> bool | None:

@@ -511,7 +511,7 @@ def extract_rule_text(text: str) -> str:
     sentences = [
         part.strip() for part in _SENTENCE_END.split(remark_prose(text)) if part and part.strip()
     ]
-    asking = [one for one in sentences if is_teaching_remark(one)] or sentences
+    asking = [sentence for sentence in sentences if is_teaching_remark(sentence)] or sentences
     chosen = " ".join(asking[0].split()) if asking else ""
     if _REQUEST_OPENING.match(chosen := _POLITE_OPENING.sub("", chosen)):
         chosen = _REQUEST_OPENING.sub("", chosen).replace("?", ".")

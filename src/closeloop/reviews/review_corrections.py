@@ -88,7 +88,7 @@ def list_corrections(pull: PullRequest) -> list[Correction]:
 
 def count_remarks(pull: PullRequest) -> int:
     """Count the reviewers' comments: on lines, on the whole, and as the text of a review."""
-    return sum(one.counts for one in pull.comments) + sum(map(_is_remark, pull.reviews))
+    return sum(comment.counts for comment in pull.comments) + sum(map(_is_remark, pull.reviews))
 
 
 def _is_remark(review: Review) -> bool:

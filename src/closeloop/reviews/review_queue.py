@@ -280,7 +280,10 @@ def require_complete_review(review: HumanReview, questions: Sequence[ReviewQuest
             raise BadInput(f"A required answer is missing: {question.text}")
     asked = {question.name for question in questions} - {*CRITERIA}
     fields = (*_YES_NO_FIELDS, "outside")
-    for name in (*(one for one in fields if getattr(review, one) is not None), *review.answers):
+    for name in (
+        *(field for field in fields if getattr(review, field) is not None),
+        *review.answers,
+    ):
         if name not in asked:
             raise BadInput(
                 f"There is no question {name!r} about {review.item}. Known: "
@@ -512,15 +515,15 @@ def load_open_task(store: Store, attempt: Attempt) -> Task | None:
 def _is_in_trial(store: Store, names: set[str | None]) -> bool:
     trials = store.trials
     return any(
-        one.key in names
+        assignment.key in names
         for trial in trials.list_trial_names()
-        for one in trials.list_assignments(trial)
+        for assignment in trials.list_assignments(trial)
     )
 
 
 def _collect_suggested_modes(corrections: Sequence[Correction]) -> tuple[FailureMode, ...]:
     """Return the failure modes that people's remarks so far suggest."""
-    return tuple(dict.fromkeys(mode for one in corrections for mode in one.suggested))
+    return tuple(dict.fromkeys(mode for correction in corrections for mode in correction.suggested))
 
 
 # Who reviews which item: one at a time, some twice, some with a known answer.
@@ -571,7 +574,7 @@ def needs_two_reviews(item: str, policy: ReviewSettings) -> bool:
 def choose_next_item(desk: QueueState, reviewer: str) -> str | None:
     """Return the reviewer's next item: a draft, one assigned or claimed, then a golden or free
     one."""
-    mine = {one.item: one.state for one in desk.reviews if one.reviewer == reviewer}
+    mine = {review.item: review.state for review in desk.reviews if review.reviewer == reviewer}
     drafts = [item for item, state in mine.items() if state == "draft"]
     if drafts:
         return drafts[-1]
@@ -594,7 +597,7 @@ def choose_next_item(desk: QueueState, reviewer: str) -> str | None:
 def list_free_items(desk: QueueState, reviewer: str) -> Iterator[str]:
     """Yield the items that need a reviewer and may go to this one, in order of arrival."""
     known = collect_claims(desk)
-    mine = {one.item for one in desk.reviews if one.reviewer == reviewer}
+    mine = {review.item for review in desk.reviews if review.reviewer == reviewer}
     for item in desk.waiting:
         if item in desk.golden or item in mine:
             continue
@@ -680,7 +683,7 @@ def assign_reviewer(queue: ReviewQueue, chosen: str, reviewer: str, now: datetim
 def queue_status(queue: ReviewQueue, reviewer: str, now: datetime) -> QueueStatus:
     """Return how much there is to review, and for whom."""
     desk = load_queue_state(queue, now)
-    done = {one.item for one in desk.reviews if one.state == "done"}
+    done = {review.item for review in desk.reviews if review.state == "done"}
     return QueueStatus(
         items=len(desk.waiting),
         reviewed=len(done & {*desk.waiting}),
@@ -747,7 +750,7 @@ def hidden_items(store: Store) -> set[str]:
 def list_golden_items(queue: ReviewQueue) -> set[str]:
     """Return the items whose correct answers are known by other means."""
     labels = queue.store.judged.list_labels(queue.settings.judge.rubric)
-    golden = {one.item for one in labels if one.golden and one.asked == "overall"}
+    golden = {label.item for label in labels if label.golden and label.asked == "overall"}
     return golden - hidden_items(queue.store) if golden else golden
 
 

@@ -96,7 +96,7 @@ def reword_rule(store: Store, rule: TeamRule, text: str, paths: Sequence[str]) -
 
 def is_written_down(rule: TeamRule) -> bool:
     """Return whether a person wrote the rule, so that no pull request can prove its check."""
-    return bool(rule.examples) and all(one.source == "person" for one in rule.examples)
+    return bool(rule.examples) and all(example.source == "person" for example in rule.examples)
 
 
 def add_rule(
@@ -127,7 +127,7 @@ def merge_rules(store: Store, rule: TeamRule, into: TeamRule, who: str, now: dat
             f"{rule.text!r} and {into.text!r} contradict each other: retire the one "
             "that does not apply."
         )
-    moved = tuple(replace(one, put_by=who) for one in rule.examples)
+    moved = tuple(replace(example, put_by=who) for example in rule.examples)
     store.memory.save_examples(replace(into, examples=moved))
     set_rule_state(store, rule, "retired", who, now)
 
@@ -141,20 +141,20 @@ def decide_repeat(
     similar one, makes the remark an example of it, and denies the other candidate rules, which are
     not proposed again.
     """
-    repeats = [one for one in store.memory.list_repeats() if one.key.startswith(key)]
-    if not key or len({one.key for one in repeats}) != 1:
+    repeats = [repeat for repeat in store.memory.list_repeats() if repeat.key.startswith(key)]
+    if not key or len({repeat.key for repeat in repeats}) != 1:
         raise unknown_name_error(
-            "remark", key, sorted({one.key for one in store.memory.list_repeats()})[:20]
+            "remark", key, sorted({repeat.key for repeat in store.memory.list_repeats()})[:20]
         )
-    named = [one for one in repeats if rule is None or one.rule == rule]
+    named = [repeat for repeat in repeats if rule is None or repeat.rule == rule]
     if not named:
-        raise unknown_name_error("rule", rule or "", [one.rule for one in repeats])
+        raise unknown_name_error("rule", rule or "", [repeat.rule for repeat in repeats])
     best = max(named, key=lambda one: one.likeness)
     chosen = [best.rule] if state == "confirmed" else [one.rule for one in named]
     decided = [
-        replace(one, state=state if one.rule in chosen else "denied", by="person", who=who)
-        for one in repeats
-        if one.rule in chosen or (state == "confirmed" and one.state == "candidate")
+        replace(repeat, state=state if repeat.rule in chosen else "denied", by="person", who=who)
+        for repeat in repeats
+        if repeat.rule in chosen or (state == "confirmed" and repeat.state == "candidate")
     ]
     decided.sort(key=lambda one: one.rule not in chosen)
     store.memory.save_repeats(decided)
@@ -170,7 +170,7 @@ def decide_repeat(
         withdrawn=state != "confirmed",
     )
     learned_rule = find_rule(store, best.rule)
-    was_put = any(one.key == best.key and one.put_by for one in learned_rule.examples)
+    was_put = any(example.key == best.key and example.put_by for example in learned_rule.examples)
     if state == "confirmed" or was_put:
         store.memory.save_examples(replace(learned_rule, examples=(example,)))
     return decided
@@ -192,7 +192,7 @@ def accept_repeated_rule(store: Store, rule: str, who: str, now: datetime) -> Te
 def list_repeated_proposals(store: Store, repo: str | None = None) -> list[TeamRule]:
     """Return the proposed rules that a confirmed comment repeats."""
     repeats = store.memory.list_repeats(repo=repo)
-    repeated = {one.rule for one in repeats if one.state == "confirmed"}
+    repeated = {repeat.rule for repeat in repeats if repeat.state == "confirmed"}
     proposed = store.memory.list_rules(repo=repo, state="proposed")
     return [rule for rule in proposed if rule.id in repeated]
 
@@ -204,8 +204,10 @@ def list_unconfirmed(store: Store, repo: str | None = None) -> list[RepeatedRema
 
 def leave_out_settled(repeats: Sequence[RepeatedRemark]) -> list[RepeatedRemark]:
     """Leave out candidates whose remark is confirmed to restate another rule."""
-    settled = {one.key for one in repeats if one.state == "confirmed"}
-    return [one for one in repeats if one.state != "candidate" or one.key not in settled]
+    settled = {repeat.key for repeat in repeats if repeat.state == "confirmed"}
+    return [
+        repeat for repeat in repeats if repeat.state != "candidate" or repeat.key not in settled
+    ]
 
 
 def keep_likest(repeats: Sequence[RepeatedRemark]) -> list[RepeatedRemark]:
@@ -349,8 +351,10 @@ def load_reviewed_code(
     rule: TeamRule, pull: PullRequest, repository: GitRepository
 ) -> ReviewedCode | str:
     """Return the file of a rule's example, before and after; or why there is none."""
-    keys = {one.key for one in rule.examples if one.pull == pull.number}
-    said = [one for one in pull.comments if correction_id(pull, "comment", one.id) in keys]
+    keys = {example.key for example in rule.examples if example.pull == pull.number}
+    said = [
+        comment for comment in pull.comments if correction_id(pull, "comment", comment.id) in keys
+    ]
     comment = next((one for one in said if one.path and one.hunk), None)
     if comment is None or comment.path is None:
         return f"no comment on #{pull.number} that led to the rule refers to a line of code"

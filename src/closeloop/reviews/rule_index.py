@@ -89,7 +89,7 @@ class RuleVectors(Record):
 
 def first_reported_at(rule: TeamRule) -> datetime:
     """Return when it was first said."""
-    return min((one.at for one in rule.examples), default=rule.since)
+    return min((example.at for example in rule.examples), default=rule.since)
 
 
 def rule_texts(rule: TeamRule) -> list[tuple[str, datetime]]:
@@ -362,7 +362,7 @@ def score_nearest(
         said = [one for one, at in rule_texts(rule) if before is None or at < before]
         shared = any(has_shared_code(text, one) for one in said)
         score = min(1.0, likeness + CODE_NAME_WEIGHT * shared)
-        times = sum(before is None or one.at < before for one in rule.examples)
+        times = sum(before is None or example.at < before for example in rule.examples)
         order = score + OFTEN_SAID_WEIGHT * math.log2(max(times, 1))
         scored.append((order, (score, rule, said)))
     return [one for _, one in sorted(scored, key=lambda one: -one[0])]
@@ -407,7 +407,7 @@ def find_restated_rules(
 
 def first_example(rule: TeamRule, before: datetime | None = None) -> RuleExample | None:
     """Return the first example of a rule, if it is from before the given time."""
-    earlier = [one for one in rule.examples if before is None or one.at < before]
+    earlier = [example for example in rule.examples if before is None or example.at < before]
     return min(earlier, key=lambda one: (one.at, one.key), default=None)
 
 
@@ -538,15 +538,16 @@ def count_repeats(found: Iterable[RepeatedRemark]) -> RepeatCounts:
     states: dict[str, set[str]] = {}
     for one in found:
         states.setdefault(one.key, set()).add(one.state)
-    sure = sum("confirmed" in each for each in states.values())
-    perhaps = sum("confirmed" not in each and "candidate" in each for each in states.values())
+    sure = sum("confirmed" in state for state in states.values())
+    perhaps = sum("confirmed" not in state and "candidate" in state for state in states.values())
     return RepeatCounts(repeated=sure, unconfirmed=perhaps)
 
 
 def is_touched(rule: TeamRule) -> bool:
     """Return whether a person changed a rule: then only a person can remove it."""
     return rule.by is not None or any(
-        one.put_by is not None or one.source in ("person", "insight") for one in rule.examples
+        example.put_by is not None or example.source in ("person", "insight")
+        for example in rule.examples
     )
 
 
@@ -584,7 +585,7 @@ class RuleIndex:
         return [
             rule
             for rule in self._rules.values()
-            if rule.repo == repo and any(one.key == key for one in rule.examples)
+            if rule.repo == repo and any(example.key == key for example in rule.examples)
         ]
 
     def find_touched(self, text: str, repo: str | None, path: str | None) -> TeamRule | None:
@@ -613,9 +614,11 @@ class RuleIndex:
     def withdraw_examples(self, key: str, repo: str | None, text: str | None, always: bool) -> None:
         """Withdraw a remark as an example of rules, unless `text` is still what it says."""
         for rule in self.rules_of_example(key, repo):
-            gone = [one for one in rule.examples if one.key == key and one.text != text]
+            gone = [
+                example for example in rule.examples if example.key == key and example.text != text
+            ]
             if gone:
-                left = tuple(one for one in rule.examples if one not in gone)
+                left = tuple(example for example in rule.examples if example not in gone)
                 withdrawn = [replace(one, withdrawn=True) for one in gone]
                 self._save_learned(replace(rule, examples=left), withdrawn, always=always)
 

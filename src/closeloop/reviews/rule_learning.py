@@ -225,7 +225,9 @@ def list_changed_notes(school: LearningContext, repo: str | None) -> Iterator[Ch
     """Yield people's notes in the queue, again after each change."""
     store = school.store
     reviews = {
-        review_note_id(one): one for one in store.reviews.list_reviews() if one.state == "done"
+        review_note_id(review): review
+        for review in store.reviews.list_reviews()
+        if review.state == "done"
     }
     known = store.events.list_positions("memory:") if reviews else {}
     for note in store.memory.list_corrections(repo=repo) if reviews else ():
@@ -279,7 +281,10 @@ async def learn_from_corrections(
     if not found:
         return LearningSummary()
     memory = school.store.memory
-    known = {one.id: one for one in memory.list_corrections(repo=found[0].repo, pull=found[0].pull)}
+    known = {
+        correction.id: correction
+        for correction in memory.list_corrections(repo=found[0].repo, pull=found[0].pull)
+    }
     total = LearningSummary()
     for one in found:
         before = known.get(one.id)
@@ -301,11 +306,11 @@ def withdraw_corrections(
     """Withdraw what was learned from comments and commits that no longer exist."""
     memory = school.store.memory
     still = {one.id for one in found}
-    reviewed = {review_note_id(one) for one in school.store.reviews.list_reviews()}
+    reviewed = {review_note_id(review) for review in school.store.reviews.list_reviews()}
     gone = [
-        replace(one, withdrawn=True)
-        for one in memory.list_corrections(repo=pull.repo, pull=pull.number)
-        if one.id not in still and one.id not in reviewed
+        replace(correction, withdrawn=True)
+        for correction in memory.list_corrections(repo=pull.repo, pull=pull.number)
+        if correction.id not in still and correction.id not in reviewed
     ]
     known_repeats = memory.list_repeats(repo=pull.repo, pull=pull.number) if gone else []
     for one in gone:
@@ -366,10 +371,10 @@ async def _learn_rule(school: LearningContext, remark: Correction) -> LearningSu
     example = example_from_remark(remark)
     shelf, repo = school.shelf, remark.repo or None
     if any(
-        one.text == remark.text
+        example.text == remark.text
         for rule in shelf.rules_of_example(remark.id, repo)
-        for one in rule.examples
-        if one.key == remark.id
+        for example in rule.examples
+        if example.key == remark.id
     ):
         return LearningSummary()
     touched = shelf.find_touched(remark.text, repo, remark.path)
@@ -424,7 +429,7 @@ def was_compared(school: LearningContext, pull: PullRequest) -> bool:
 
 def add_summaries(*parts: LearningSummary) -> LearningSummary:
     names = LearningSummary.__struct_fields__
-    return LearningSummary(**{name: sum(getattr(one, name) for one in parts) for name in names})
+    return LearningSummary(**{name: sum(getattr(part, name) for part in parts) for name in names})
 
 
 # Learn in the background of a server: whenever there is news, in one process at a time.

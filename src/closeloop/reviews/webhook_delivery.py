@@ -51,8 +51,8 @@ def fold_arrivals(arrivals: Sequence[UnreadArrival], fold: ArrivalFolder) -> Non
     except MachineFailed:
         raise
     except Exception:
-        for one in arrivals:
-            _fold_arrival(one, fold)
+        for arrival in arrivals:
+            _fold_arrival(arrival, fold)
 
 
 def _fold_arrival(one: UnreadArrival, fold: ArrivalFolder) -> None:
@@ -66,7 +66,7 @@ def _fold_arrival(one: UnreadArrival, fold: ArrivalFolder) -> None:
 
 def delete_arrivals(arrivals: Sequence[UnreadArrival], store: Store) -> None:
     """Delete deliveries that were read."""
-    store.pulls.delete_arrivals([one.number for one in arrivals])
+    store.pulls.delete_arrivals([arrival.number for arrival in arrivals])
 
 
 def facts_from_arrival(one: UnreadArrival) -> list[Fact]:

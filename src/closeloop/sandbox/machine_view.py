@@ -417,8 +417,8 @@ def _outermost_paths(paths: list[str]) -> list[str]:
 def _is_inside(path: str, folders: Iterable[str]) -> bool:
     real = os.path.realpath(path)
     return any(
-        path == each or path.startswith(each + "/") or real.startswith(each + "/")
-        for each in folders
+        path == folder or path.startswith(folder + "/") or real.startswith(folder + "/")
+        for folder in folders
     )
 
 

@@ -99,7 +99,9 @@ LogPairs = Sequence[tuple[Sequence[float], Sequence[float]]]
 
 
 def _log_values(values: TaskValues) -> dict[str, list[float]]:
-    return {task: [log(one) for one in repeats if one > 0] for task, repeats in values.items()}
+    return {
+        task: [log(repeat) for repeat in repeats if repeat > 0] for task, repeats in values.items()
+    }
 
 
 def pooled_variance(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
@@ -169,7 +171,7 @@ def compare_means(
         half = t_quantile(0.975, len(tasks) - 1) * sqrt(spread / len(tasks))
         alike = _make_estimate(value, half, len(tasks), "paired t, variance floored")
     test = (
-        sign_flip_test([Fraction(one) for one in differences])
+        sign_flip_test([Fraction(difference) for difference in differences])
         if len(tasks) >= MIN_PAIRED_TASKS
         else None
     )

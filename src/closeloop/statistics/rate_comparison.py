@@ -148,17 +148,19 @@ def mcnemar_test(gained: int, lost: int, tasks: int) -> PairedTest:
 
 def sign_flip_test(differences: Sequence[Fraction]) -> PairedTest | None:
     """Return the share of all sign choices whose sum is at least as far from 0."""
-    nonzero_differences = [one for one in differences if one]
+    nonzero_differences = [difference for difference in differences if difference]
     if not nonzero_differences:
         return None
     observed_sum, tasks = abs(sum(nonzero_differences, Fraction())), len(differences)
-    sizes = [float(abs(one)) for one in nonzero_differences]
+    sizes = [float(abs(nonzero_difference)) for nonzero_difference in nonzero_differences]
     if len(nonzero_differences) <= MAX_ENUMERATED_TASKS:
         return PairedTest(
             p=_enumerate_signs(sizes, float(observed_sum)), n=tasks, method="exact sign-flip"
         )
-    scale = lcm(*(one.denominator for one in nonzero_differences))
-    integer_sizes = [abs(int(one * scale)) for one in nonzero_differences]
+    scale = lcm(*(nonzero_difference.denominator for nonzero_difference in nonzero_differences))
+    integer_sizes = [
+        abs(int(nonzero_difference * scale)) for nonzero_difference in nonzero_differences
+    ]
     if (sum(integer_sizes) + 1) * len(integer_sizes) <= MAX_TABLE_CELLS:
         p = _count_sign_sums(integer_sizes, int(observed_sum * scale))
         return PairedTest(p=p, n=tasks, method="exact sign-flip")

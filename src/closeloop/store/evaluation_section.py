@@ -340,8 +340,8 @@ class EvaluationSection(StoreSection):
 
     def save_evaluations(self, made: Evaluations) -> None:
         """Save all of a plan's evaluations in one transaction; existing ones stay unchanged."""
-        judges = [_judge_columns(one) for one in made.judges]
-        rows = [_evaluation_columns(one) for one in made.evaluations]
+        judges = [_judge_columns(judge) for judge in made.judges]
+        rows = [_evaluation_columns(evaluation) for evaluation in made.evaluations]
 
         def work(on: Connection) -> None:
             fact_rows.append_facts(on, tables.judges, ("id",), judges)
@@ -405,7 +405,9 @@ class EvaluationSection(StoreSection):
         """List all judge versions, newest first."""
         table = tables.judges
         query = select(table.c.body).order_by(table.c.number.desc())
-        return list({one.id: one for one in self._load_records(query, JudgeVersion)}.values())
+        return list(
+            {record.id: record for record in self._load_records(query, JudgeVersion)}.values()
+        )
 
     def save_labels(self, labels: Sequence[HumanLabel]) -> None:
         """Add labels by people; the newest of a person and item counts."""
@@ -453,7 +455,7 @@ class EvaluationSection(StoreSection):
         """Load the current questions, by name."""
         table = tables.analyses
         query = select(table.c.body).order_by(table.c.number)
-        return {one.name: one for one in self._load_records(query, Analysis)}
+        return {record.name: record for record in self._load_records(query, Analysis)}
 
     def save_answers(self, judge: str, made: Sequence[TraceAnswer]) -> None:
         """Save one judge's answers about traces; the first answer about a trace stays."""
@@ -483,7 +485,7 @@ class EvaluationSection(StoreSection):
         """Load the answers of one judge, by attempt."""
         table = tables.answers
         query = select(table.c.body).where(table.c.judge == judge)
-        return {one.attempt: one for one in self._load_records(query, TraceAnswer)}
+        return {record.attempt: record for record in self._load_records(query, TraceAnswer)}
 
 
 def _judge_columns(one: JudgeVersion) -> dict[str, Any]:
@@ -552,12 +554,12 @@ class ReportSection(StoreSection):
             "level": report.risk.level if report.risk else None,
             "why": _join_risk_reasons(report),
             "verdict": report.verdict,
-            "findings": sum(one.silenced is None for one in report.findings),
+            "findings": sum(finding.silenced is None for finding in report.findings),
             "modes": join_modes(
                 dict.fromkeys(
-                    (one.mode, "judge" if one.source == "judge" else "check")
-                    for one in report.findings
-                    if one.mode is not None and one.silenced is None
+                    (finding.mode, "judge" if finding.source == "judge" else "check")
+                    for finding in report.findings
+                    if finding.mode is not None and finding.silenced is None
                 )
             ),
             "examined": join_modes((mode, "check") for mode in examined),

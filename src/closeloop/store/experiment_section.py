@@ -290,7 +290,7 @@ class HeldOutSection(StoreSection):
         model = variants.c.model
         query = select(model).where(variants.c.digest.in_(tried), model.is_not(None)).distinct()
         models = self._read(lambda on: on.execute(query).scalars().all())
-        return frozenset(one for one in models if find_replayed_attempt(one) is None)
+        return frozenset(model for model in models if find_replayed_attempt(model) is None)
 
     def list_sealed_digests(self) -> frozenset[str]:
         """Return the digests of held-out tasks, by their latest definition."""
@@ -338,7 +338,9 @@ class PromptSection(StoreSection):
     def list_prompts(self) -> list[PromptVersion]:
         """List prompts in the order they were first saved."""
         query = select(prompts.c.body).order_by(prompts.c.number)
-        return list({one.id: one for one in self._load_records(query, PromptVersion)}.values())
+        return list(
+            {record.id: record for record in self._load_records(query, PromptVersion)}.values()
+        )
 
     def list_attempt_prompts(self) -> dict[str, str]:
         """Return, by attempt, the prompt that it was seen to run with."""

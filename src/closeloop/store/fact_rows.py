@@ -577,7 +577,9 @@ class LazyExchanges(Sequence[Exchange]):
 
 
 def _join_exchange(row: Mapping[Any, Any], content: Mapping[str, bytes]) -> Exchange:
-    request = b"".join(decompress_body(content[each]) for each in _split_digests(row["request"]))
+    request = b"".join(
+        decompress_body(content[digest]) for digest in _split_digests(row["request"])
+    )
     response = decompress_body(content[row["response"]])
     return replace(unpack_record(row["body"], Exchange), request=request, response=response)
 

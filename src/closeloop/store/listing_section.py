@@ -235,7 +235,7 @@ class ListingSection(StoreSection):
             "variants": variants,
         }
         subqueries = [
-            select(func.count()).select_from(one).scalar_subquery() for one in tables.values()
+            select(func.count()).select_from(table).scalar_subquery() for table in tables.values()
         ]
         row = self._read(lambda on: on.execute(select(*subqueries)).one())
         return dict(zip(tables, row, strict=True))

@@ -268,7 +268,7 @@ class MemorySection(StoreSection):
         """List current corrections, oldest first, without withdrawn ones."""
         table = tables.corrections
         query = fact_rows.select_newest(table, "id", repo=short_column_text(repo), pull=pull)
-        return [one for one in self._load_records(query, Correction) if not one.withdrawn]
+        return [record for record in self._load_records(query, Correction) if not record.withdrawn]
 
 
 def _rule_columns(rule: TeamRule) -> dict[str, Any]:
@@ -282,8 +282,13 @@ def _rule_columns(rule: TeamRule) -> dict[str, Any]:
 
 def _add_examples(on: Connection, rule: TeamRule) -> None:
     rows = [
-        {"rule": rule.id, "key": short_column_text(one.key), "at": one.at, "body": pack_record(one)}
-        for one in rule.examples
+        {
+            "rule": rule.id,
+            "key": short_column_text(example.key),
+            "at": example.at,
+            "body": pack_record(example),
+        }
+        for example in rule.examples
     ]
     fact_rows.append_facts(on, tables.rule_examples, ("rule", "key"), rows)
 

@@ -371,7 +371,7 @@ class MetricsSection(StoreSection):
         queries = [query.where(key.in_(part)) for part in fact_rows.split_values(list(attempts))]
 
         def work(on: Connection) -> dict[str, Any]:
-            return {name: value for one in queries for name, value in on.execute(one)}
+            return {name: value for query in queries for name, value in on.execute(query)}
 
         newest: dict[str, Any] = self._read(work)
         return newest

@@ -388,7 +388,8 @@ class PlanSection(StoreSection):
         return OrchestrationHistory(
             plan=unpack_record(first[-1], Orchestration),
             tries=tuple(
-                _make_try(one, verdicts_on.get((one.task, one.number), [])) for one in executions
+                _make_try(execution, verdicts_on.get((execution.task, execution.number), []))
+                for execution in executions
             ),
             ending=unpack_record(last[0], OrchestrationResult) if last else None,
         )
@@ -424,7 +425,9 @@ def _make_try(execution: SubtaskExecution, verdicts: Sequence[SubtaskAssessment]
     if not verdicts:
         return SubtaskTry(execution=execution)
     usage_by_evaluation = {
-        one.evaluation.id: one.evaluation.usage for one in verdicts if one.evaluation
+        verdict.evaluation.id: verdict.evaluation.usage
+        for verdict in verdicts
+        if verdict.evaluation
     }
     last = verdicts[-1].evaluation
     before = sum_usage(

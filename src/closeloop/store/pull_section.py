@@ -116,11 +116,18 @@ class PullSection(StoreSection):
                 arrivals_by_key[key]
                 for key in arrivals_by_key.keys() - _known_arrivals(on, [*arrivals_by_key])
             ]
-            insert_new_rows(on, arrivals, [_arrival_columns(one) for one in new_arrivals])
+            insert_new_rows(
+                on, arrivals, [_arrival_columns(new_arrival) for new_arrival in new_arrivals]
+            )
             unread = [
-                {"source": one.source, "event": one.event, "at": one.at, "body": body}
-                for one in new_arrivals
-                if (body := bodies.get((one.source, one.delivery))) is not None
+                {
+                    "source": new_arrival.source,
+                    "event": new_arrival.event,
+                    "at": new_arrival.at,
+                    "body": body,
+                }
+                for new_arrival in new_arrivals
+                if (body := bodies.get((new_arrival.source, new_arrival.delivery))) is not None
             ]
             if unread:
                 on.execute(insert(inbox), unread)

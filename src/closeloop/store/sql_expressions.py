@@ -214,14 +214,14 @@ class Operation(SqlExpression):
         self.type = kind
 
     def render(self, out: Rendering) -> str:
-        return f" {self.operator} ".join(one.render_operand(out) for one in self.operands)
+        return f" {self.operator} ".join(operand.render_operand(out) for operand in self.operands)
 
     def render_operand(self, out: Rendering) -> str:
         return f"({self.render(out)})"
 
     def find_tables(self) -> Iterator[FromItem]:
-        for one in self.operands:
-            yield from one.find_tables()
+        for operand in self.operands:
+            yield from operand.find_tables()
 
 
 class Wrapped(SqlExpression):
@@ -338,11 +338,13 @@ class FunctionCall(SqlExpression):
         self.type = kind
 
     def render(self, out: Rendering) -> str:
-        return f"{self.name}({', '.join(one.render(out) for one in self.arguments) or '*'})"
+        return (
+            f"{self.name}({', '.join(argument.render(out) for argument in self.arguments) or '*'})"
+        )
 
     def find_tables(self) -> Iterator[FromItem]:
-        for one in self.arguments:
-            yield from one.find_tables()
+        for argument in self.arguments:
+            yield from argument.find_tables()
 
 
 class _Functions:
@@ -352,7 +354,7 @@ class _Functions:
 
     def __getattr__(self, name: str) -> Callable[..., FunctionCall]:
         def call_function(*arguments: Any) -> FunctionCall:
-            operands = [as_operand(one) for one in arguments]
+            operands = [as_operand(argument) for argument in arguments]
             kind = operands[0].type if name in self._KEEPS_TYPE else ANY_TYPE
             return FunctionCall(name, operands, kind)
 
@@ -437,7 +439,7 @@ class Raw(SqlExpression):
 
     def bindparams(self, *parameters: SqlParameter, **values: Any) -> Raw:
         """Return a copy with values for some parameters."""
-        named = {one.key or "": one for one in parameters}
+        named = {parameter.key or "": parameter for parameter in parameters}
         named |= {key: SqlParameter(key, value) for key, value in values.items()}
         return Raw(self.sql, self.parameters | named, self.type)
 
@@ -569,10 +571,12 @@ class RenderedStatement:
             for place, column in enumerate(columns or ())
             if column.type.from_database is not None
         ]
-        self._has_lists = any(one.is_list for one in self.parameters)
-        self._sources: list[tuple[Any, Any]] = [(one.key, one.value) for one in self.parameters]
+        self._has_lists = any(parameter.is_list for parameter in self.parameters)
+        self._sources: list[tuple[Any, Any]] = [
+            (parameter.key, parameter.value) for parameter in self.parameters
+        ]
         """The name of each value, and the default sent if it is not passed."""
-        keys: list[Any] = [one.key for one in self.parameters]
+        keys: list[Any] = [parameter.key for parameter in self.parameters]
         self._keys = frozenset(keys)
         self._get_all = itemgetter(*keys) if len(keys) > 1 and all(keys) else None
         self._value_converters = [

@@ -67,7 +67,9 @@ class FromItem:
         return (self,)
 
     def _copy_columns(self, columns: Iterable[SqlExpression]) -> ColumnCollection:
-        return ColumnCollection(Column(one.name or "", one.type, table=self) for one in columns)
+        return ColumnCollection(
+            Column(column.name or "", column.type, table=self) for column in columns
+        )
 
 
 class Column(SqlExpression):
@@ -299,7 +301,11 @@ class Select(Query):
         labels, out.labels = out.labels, frozenset()
         out.enter(tables)
         parts = ["SELECT DISTINCT" if self._distinct else "SELECT"]
-        parts.append(", ".join(_render_selected(one, out) for one in self.selected_columns))
+        parts.append(
+            ", ".join(
+                _render_selected(selected_column, out) for selected_column in self.selected_columns
+            )
+        )
         if items:
             parts.append("FROM " + ", ".join(one.render_from(out) for one in items))
         if self._where:
@@ -310,7 +316,11 @@ class Select(Query):
         if self._having:
             parts.append("HAVING " + _render_all(self._having, out))
         if self._order_by:
-            out.labels = frozenset(one for one in self.selected_columns if isinstance(one, Label))
+            out.labels = frozenset(
+                selected_column
+                for selected_column in self.selected_columns
+                if isinstance(selected_column, Label)
+            )
         if self._order_by:
             parts.append("ORDER BY " + ", ".join(_render_order(one, out) for one in self._order_by))
         if self._limit is not None:
@@ -332,11 +342,11 @@ class Select(Query):
 
 
 def _expand_columns(columns: Iterable[Any]) -> Iterator[SqlExpression]:
-    for one in columns:
-        if isinstance(one, FromItem):
-            yield from one.c
+    for column in columns:
+        if isinstance(column, FromItem):
+            yield from column.c
         else:
-            yield as_operand(one)
+            yield as_operand(column)
 
 
 def _render_selected(column: SqlExpression, out: Rendering) -> str:
@@ -352,7 +362,7 @@ def _render_order(key: SqlExpression, out: Rendering) -> str:
 
 
 def _render_all(conditions: Sequence[SqlExpression], out: Rendering) -> str:
-    return " AND ".join(one.render_operand(out) for one in conditions)
+    return " AND ".join(condition.render_operand(out) for condition in conditions)
 
 
 def select(*columns: Any) -> Select:

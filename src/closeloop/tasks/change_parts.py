@@ -265,7 +265,10 @@ def _pytest_rules(folder: ManifestFolder) -> CollectionRules:
     places = tuple(place.strip("/").removeprefix("./") for place in places)
     files = tuple(place for place in places if place.endswith(".py"))
     return CollectionRules(
-        names=(*(names or ("test_*.py", "*_test.py")), *(PurePosixPath(one).name for one in files)),
+        names=(
+            *(names or ("test_*.py", "*_test.py")),
+            *(PurePosixPath(file).name for file in files),
+        ),
         places=() if files else tuple(place for place in places if place not in ("", ".")),
         support=("conftest.py",),
     )

@@ -213,7 +213,10 @@ class EnvironmentCache:
     def _find_neighbour(self, recipe: Recipe) -> MiningEnvironment | None:
         """Return another environment that runs its tests in the same way."""
         environments = (one for one in self._found.values() if isinstance(one, MiningEnvironment))
-        return next((one for one in environments if one.recipe.test == recipe.test), None)
+        return next(
+            (environment for environment in environments if environment.recipe.test == recipe.test),
+            None,
+        )
 
     def _quick_command(self, known: MiningEnvironment, candidate: TaskCandidate) -> str:
         """Return a command with enough tests to see that an environment works."""

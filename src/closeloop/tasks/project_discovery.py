@@ -501,7 +501,9 @@ def discover_commands(repo: Path) -> Discovery:
     return Discovery(
         commands=replace(CommandSettings(setup=setup), **command_lines),
         sources=sources,
-        seen=tuple(f"{_source_from_root(place, '')} ({one.kind})" for one in languages[1:])
+        seen=tuple(
+            f"{_source_from_root(place, '')} ({language.kind})" for language in languages[1:]
+        )
         + _list_other_projects(files, place),
     )
 

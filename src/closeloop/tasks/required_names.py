@@ -241,7 +241,9 @@ def list_import_needs(
     modules: dict[str, str | None] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            modules |= {one.asname or one.name: after.find_module(one.name) for one in node.names}
+            modules |= {
+                name.asname or name.name: after.find_module(name.name) for name in node.names
+            }
         elif isinstance(node, ast.ImportFrom):
             for one in node.names:
                 yield from _find_name_need(test, node, one.name, before, after, given)
@@ -411,7 +413,7 @@ def list_added_lines(patch: str) -> dict[str, frozenset[int]]:
 def _is_implied(name: RequiredName, labels: dict[str, RequiredName]) -> bool:
     """Return whether a longer name already implies it: a module by what is taken from it."""
     bare = name.label.strip("`")
-    return any(other != name.label and other.startswith(f"`{bare}.") for other in labels)
+    return any(label != name.label and label.startswith(f"`{bare}.") for label in labels)
 
 
 # Python: by its syntax.
@@ -587,9 +589,9 @@ def _find_go_names(files: WorkFiles, tests: str) -> Iterator[RequiredName]:
         text, folder = files.read_tip(path) or "", PurePosixPath(path).parent
         old = {
             name
-            for other in files.base_paths
-            if other.endswith(".go") and PurePosixPath(other).parent == folder
-            for name in _go_names(files.read_base(other) or "")
+            for base_path in files.base_paths
+            if base_path.endswith(".go") and PurePosixPath(base_path).parent == folder
+            for name in _go_names(files.read_base(base_path) or "")
         }
         package = re.search(r"^package (\w+)", text, re.MULTILINE)
         for owner, name in sorted({*_go_names(text)} - old):

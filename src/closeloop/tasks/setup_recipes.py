@@ -451,13 +451,19 @@ def find_extra_packages(folder: ManifestFolder) -> dict[str, tuple[str, ...]]:
         listed[name] = text.split("\n")
     own = {_normalise_package(part) for part in _own_names(folder)}
     extras = {
-        name: tuple(_requirement_name(one) for one in requirements if isinstance(one, str))
+        name: tuple(
+            _requirement_name(requirement)
+            for requirement in requirements
+            if isinstance(requirement, str)
+        )
         for name, requirements in listed.items()
         if isinstance(requirements, list) and not _OTHER_EXTRA.fullmatch(name)
     }
     return {
         _normalise_package(name): tuple(
-            one for one in packages if one not in own and _PACKAGE_WORD.fullmatch(one)
+            package
+            for package in packages
+            if package not in own and _PACKAGE_WORD.fullmatch(package)
         )
         for name, packages in extras.items()
     }
@@ -486,7 +492,7 @@ def _read_literal_lists(node: ast.expr) -> dict[str, Any]:
         zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
     ):
         if isinstance(key, ast.Constant) and isinstance(value, ast.List | ast.Tuple):
-            items = [one.value for one in value.elts if isinstance(one, ast.Constant)]
+            items = [elt.value for elt in value.elts if isinstance(elt, ast.Constant)]
             lists[str(key.value)] = items
     return lists
 

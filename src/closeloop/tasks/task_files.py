@@ -661,5 +661,7 @@ def apply_tag_changes(tags: Sequence[str], changes: Iterable[str]) -> tuple[str,
             raise BadInput(
                 f"There is no tag {tag!r} to remove: the task has {', '.join(changed_tags)}."
             )
-        changed_tags = [one for one in changed_tags if one != tag] + ([tag] if sign == "+" else [])
+        changed_tags = [changed_tag for changed_tag in changed_tags if changed_tag != tag] + (
+            [tag] if sign == "+" else []
+        )
     return tuple(changed_tags)

@@ -85,11 +85,11 @@ def _spans_gap(wanted: str, parts: list[str]) -> bool:
     """Return whether a text comes from the middle of a template, with gaps filled."""
     for first, part in enumerate(parts[:-1]):
         suffixes = (part[at:] for at in range(len(part)))
-        head = next((one for one in suffixes if wanted.startswith(one)), "")
+        head = next((suffix for suffix in suffixes if wanted.startswith(suffix)), "")
         place = len(head)
         for later in parts[first + 1 :] if place >= MIN_EDGE_CHARS else ():
             prefixes = (later[:end] for end in range(len(later), 0, -1))
-            tail = next((one for one in prefixes if wanted.endswith(one, place)), "")
+            tail = next((prefix for prefix in prefixes if wanted.endswith(prefix, place)), "")
             if len(tail) >= MIN_EDGE_CHARS and len(head) + len(tail) >= MIN_TEXT_CHARS:
                 return True
             place = wanted.find(later, place) + len(later)

@@ -89,7 +89,8 @@ def hide_measurement(measurement: Measurement) -> Measurement:
     return replace(
         measurement,
         findings=tuple(
-            replace(one, message=HIDDEN_TEXT, places=(), lane=None) for one in measurement.findings
+            replace(finding, message=HIDDEN_TEXT, places=(), lane=None)
+            for finding in measurement.findings
         ),
         unmeasured=tuple(replace(one, reason=HIDDEN_TEXT) for one in measurement.unmeasured),
         lanes=(),
@@ -123,7 +124,9 @@ def hide_results(results: ExperimentResults) -> ExperimentResults:
             name: hide_measurement(made) if name in hidden_attempts else made
             for name, made in results.measurements.items()
         },
-        insights=tuple(one for one in results.insights if one.attempt not in hidden_attempts),
+        insights=tuple(
+            insight for insight in results.insights if insight.attempt not in hidden_attempts
+        ),
         skipped={
             aliases.get(name, name): HIDDEN_TEXT if name in aliases else why
             for name, why in results.skipped.items()
@@ -370,7 +373,7 @@ def describe_sets(tasks: Sequence[Task], now: datetime) -> list[SetFacts]:
 
 def find_renewable_age(facts: Sequence[SetFacts]) -> float | None:
     """Return the median age of the oldest set; None if there are no recent commits to mine."""
-    ages = (one.median_days for one in facts if one.uncovered is not None)
+    ages = (fact.median_days for fact in facts if fact.uncovered is not None)
     return max((age for age in ages if age is not None), default=None)
 
 

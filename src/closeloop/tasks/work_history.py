@@ -169,20 +169,25 @@ def _work_message(
     if len(commit.parents) == 1:
         return commit.message
     message_parts = [
-        one.message.partition("\n") for one in _list_pull_commits(commit, commits, seen)
+        pull_commit.message.partition("\n")
+        for pull_commit in _list_pull_commits(commit, commits, seen)
     ]
     title = commit.message
     if not _TITLED_MERGE.match(title):
         title = title.partition("\n")[2].strip() or (message_parts[0][0] if message_parts else "")
     related_parts = [
-        one for one in message_parts if _significant_words(title) & _significant_words(one[0])
+        message_part
+        for message_part in message_parts
+        if _significant_words(title) & _significant_words(message_part[0])
     ] or message_parts
     bodies = [body.strip() for _, _, body in related_parts if body.strip()][:MAX_BODIES]
     if len(" ".join((title, *bodies)).split()) < MIN_MESSAGE_WORDS:
         subjects = dict.fromkeys(subject for subject, _, _ in related_parts)
-        bodies = [one for one in subjects if _significant_words(one) - _significant_words(title)][
-            :MAX_SUBJECTS
-        ]
+        bodies = [
+            subject
+            for subject in subjects
+            if _significant_words(subject) - _significant_words(title)
+        ][:MAX_SUBJECTS]
     paragraphs = dict.fromkeys(text for text in (title, *bodies) if text)
     return "\n\n".join(paragraphs)[:MAX_MESSAGE_CHARS]
 
@@ -202,7 +207,11 @@ def _list_pull_commits(
         if place in commits and place not in seen and place not in pull_commits:
             pull_commits[place] = commits[place]
             places.extend(commits[place].parents[:1])
-    return [one for one in reversed(pull_commits.values()) if len(one.parents) < 2]
+    return [
+        pull_commit
+        for pull_commit in reversed(pull_commits.values())
+        if len(pull_commit.parents) < 2
+    ]
 
 
 # The ledger: which commits were tried, with what result, so that mining can resume.
@@ -510,7 +519,7 @@ def _work_from_session(
     work: PastWork, words: Sequence[str], trace: Trace, modes: Sequence[str]
 ) -> SourcedWork:
     failed = any(
-        isinstance(one, Command) and one.exit_code not in (0, None) for one in trace.events
+        isinstance(event, Command) and event.exit_code not in (0, None) for event in trace.events
     )
     corrected = len(words) > 1
     tags = ["agent-session", *(["corrected"] if corrected else [])]

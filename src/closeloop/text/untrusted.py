@@ -261,7 +261,7 @@ def reveal_hidden_text(text: str) -> str:
 
 def draw_seal(blocks: Sequence[TextBlock] = (), seal: str | None = None) -> str:
     """Return a random mark that none of the texts contains; the given one if it fits."""
-    texts = [part for one in blocks for part in (one.text, one.end or "")]
+    texts = [part for block in blocks for part in (block.text, block.end or "")]
     while seal is None or any(seal in text for text in texts):
         seal = secrets.token_hex(SEAL_BYTES)
     return seal
@@ -295,7 +295,7 @@ def fence_texts(texts: Mapping[str, str], max_chars: int) -> str:
 
 def fence_blocks(blocks: Sequence[TextBlock], seal: str) -> str:
     """Put each between two lines with the seal."""
-    return "\n".join(part for one in blocks for part in _fence_parts(one, seal))
+    return "\n".join(part for block in blocks for part in _fence_parts(block, seal))
 
 
 def _fence_parts(one: TextBlock, seal: str) -> list[str]:
@@ -314,7 +314,10 @@ def _fence_text(kind: str, text: str, seal: str) -> str:
 
 def texts_by_kind(blocks: Sequence[TextBlock]) -> dict[str, str]:
     """Return the shown texts by kind; a quote cannot span the gap of a long one."""
-    return {one.kind: one.text if one.end is None else f"{one.text}\0{one.end}" for one in blocks}
+    return {
+        block.kind: block.text if block.end is None else f"{block.text}\0{block.end}"
+        for block in blocks
+    }
 
 
 # Recorded texts, made safe to store: valid Unicode, and bounded.

@@ -530,7 +530,9 @@ def session_from_recordings(recordings: Sequence[Recording]) -> Session | None:
         return None
     with tempfile.TemporaryDirectory(prefix="closeloop-") as folder:
         paths = [
-            path for one in recordings if (path := _write_recording(one, Path(folder))) is not None
+            path
+            for recording in recordings
+            if (path := _write_recording(recording, Path(folder))) is not None
         ]
         sessions = [session for path in paths for session in _iter_sessions(path)]
     nonempty_sessions = [session for session in sessions if session.trace.events]

@@ -174,7 +174,9 @@ def _collect_message(
                 parts.append(MessagePart("tool", "result", text_or_json(content), tool))
             content = None
     thoughts = (value.get("reasoning_content"), value.get("reasoning"))
-    parts += [MessagePart("agent", "thought", one) for one in thoughts if isinstance(one, str)]
+    parts += [
+        MessagePart("agent", "thought", thought) for thought in thoughts if isinstance(thought, str)
+    ]
     _collect_content(value, content, stated or role, depth, parts)
     calls = value.get("tool_calls") or value.get("toolCalls")
     calls = calls or as_mapping(value.get("additional_kwargs")).get("tool_calls")
@@ -193,7 +195,9 @@ def _collect_content(
         # LangChain tells of its tools as if they had spoken.
         return
     raw_content = value.get("parts") or value.get("content")
-    words = "\n".join([one.text for one in parse_message_parts(content, "tool", depth + 1)])
+    words = "\n".join(
+        [message_part.text for message_part in parse_message_parts(content, "tool", depth + 1)]
+    )
     if isinstance(raw_content, str) or (raw_content is not None and not words.strip()):
         words = result_text(raw_content)
     name = value.get("name")
@@ -355,7 +359,7 @@ class RequestHistory:
                 self._most[key] = times
                 if part.kind == "call":
                     # Only now: most requests have no new one.
-                    alike.update((one.name, text_or_json(one.arguments)) for one in calls)
+                    alike.update((call.name, text_or_json(call.arguments)) for call in calls)
                     calls.clear()
                 if part.kind != "call" or not self._is_renamed_call(part, alike, lane):
                     self.add_part(part, lane, at)

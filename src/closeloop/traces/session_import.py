@@ -342,8 +342,8 @@ def _spill_sessions(sessions: Sequence[PackedSession], name: str | None, folder:
         handle, name = tempfile.mkstemp(dir=folder)
         os.close(handle)
     with open(name, "ab") as file:  # noqa: PTH123
-        for each in sessions:
-            body = encode_record(each)
+        for session in sessions:
+            body = encode_record(session)
             file.write(len(body).to_bytes(8) + body)
     return name
 
@@ -508,7 +508,9 @@ def _is_unchanged(file: RecordingFile, row: ImportedFile, versions: ReaderVersio
 
 def _reader_versions() -> ReaderVersions:
     """Return each reader's version; for unrecognised files, one for all readers."""
-    installed: ReaderVersions = {each.name: each.version for each in installed_readers()}
+    installed: ReaderVersions = {
+        installed_reader.name: installed_reader.version for installed_reader in installed_readers()
+    }
     return installed | {None: int(content_digest(list(installed.items()))[:12], 16)}
 
 
@@ -729,7 +731,7 @@ def save_spans(spans: Iterable[OtelSpan], store: Store) -> set[str]:
             )
         )
     store.save_spans(stored_spans)
-    return {one.trace for one in stored_spans}
+    return {stored_span.trace for stored_span in stored_spans}
 
 
 def build_trace_session(trace: str, store: Store) -> list[str]:

@@ -155,7 +155,7 @@ def locate_findings(
 def _place_of_edit(edit: Edit, files: Sequence[DiffFile]) -> str | None:
     """Return the first changed line that an edit wrote; its file if no such line remains."""
     edited_path = edit.path.replace("\\", "/")
-    file = next((one for one in files if f"/{edited_path}".endswith(f"/{one.path}")), None)
+    file = next((file for file in files if f"/{edited_path}".endswith(f"/{file.path}")), None)
     if file is None:
         return None
     old = set((edit.before or "").splitlines())
@@ -163,9 +163,9 @@ def _place_of_edit(edit: Edit, files: Sequence[DiffFile]) -> str | None:
     written_lines = {line.removeprefix("+") for line in text.splitlines()} - old
     line = next(
         (
-            one.new
-            for one in file.lines
-            if one.kind == "plus" and one.text in written_lines and one.text.strip()
+            line.new
+            for line in file.lines
+            if line.kind == "plus" and line.text in written_lines and line.text.strip()
         ),
         None,
     )
@@ -330,7 +330,7 @@ class ReportShown(Record):
 
 
 def build_report_view(row: ReportRow, report: ChangeReport) -> ReportShown:
-    counted_findings = [one for one in report.findings if one.silenced is None]
+    counted_findings = [finding for finding in report.findings if finding.silenced is None]
     shown_findings = counted_findings[:MAX_FINDINGS]
     return ReportShown(
         row=row,
@@ -341,7 +341,9 @@ def build_report_view(row: ReportRow, report: ChangeReport) -> ReportShown:
         tiers=tuple(_tier_views(report, counted_findings)),
         tools=report.tools,
         files=_findings_by_file(shown_findings),
-        elsewhere=tuple(one for one in shown_findings if not one.places),
+        elsewhere=tuple(
+            shown_finding for shown_finding in shown_findings if not shown_finding.places
+        ),
         silenced=len(report.findings) - len(counted_findings),
         more=len(counted_findings) - len(shown_findings),
         risk=report.risk,
@@ -397,9 +399,9 @@ def _risk_tier(report: ChangeReport) -> TierView:
 
 def _findings_by_file(findings: Sequence[Finding]) -> tuple[FileSpots, ...]:
     files: dict[str, list[Spot]] = {}
-    for one in findings:
-        if (place := first_source_place(one)) is not None:
-            files.setdefault(place.path, []).append(Spot(line=place.line, finding=one))
+    for finding in findings:
+        if (place := first_source_place(finding)) is not None:
+            files.setdefault(place.path, []).append(Spot(line=place.line, finding=finding))
     return tuple(
         FileSpots(path=path, spots=tuple(sorted(spots, key=lambda spot: spot.line or 0)))
         for path, spots in sorted(files.items())
@@ -492,7 +494,7 @@ def _changed_spans(before: str, after: str) -> tuple[list[tuple[int, int]], list
     matcher = SequenceMatcher(None, before, after, autojunk=False)
     if matcher.ratio() < MIN_LIKENESS:
         return [], []
-    changes = [one for one in matcher.get_opcodes() if one[0] != "equal"]
+    changes = [opcode for opcode in matcher.get_opcodes() if opcode[0] != "equal"]
     return (
         [(start, end) for _, start, end, _, _ in changes if end > start],
         [(start, end) for _, _, _, start, end in changes if end > start],
@@ -539,7 +541,7 @@ def _colour_lines(file: DiffFile) -> dict[int, list[CodePiece]]:
             if line is not None and line.kind in kinds:
                 places.append(place)
             elif line is None or line.kind == "hunk":
-                texts = [file.lines[one].text for one in places]
+                texts = [file.lines[place].text for place in places]
                 coloured |= dict(zip(places, _colour_text(lexer, texts), strict=True))
                 places = []
     return coloured

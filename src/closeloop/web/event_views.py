@@ -319,7 +319,7 @@ def build_figure_table(
         by=", ".join(found.by),
         metrics=metrics,
         rows=tuple(
-            FigureRow(name=name, cells=tuple(cells[name].get(one.name) for one in metrics))
+            FigureRow(name=name, cells=tuple(cells[name].get(metric.name) for metric in metrics))
             for name in names[:most]
         ),
         more=max(0, len(names) - most),

@@ -295,7 +295,7 @@ class PageContext:
         loaded_trace = self.store.load_trace(attempt) or Trace(reader="none", reader_version=1)
         with self._lock:
             self._traces[attempt] = loaded_trace
-            total = sum(len(each.events) for each in self._traces.values())
+            total = sum(len(trace.events) for trace in self._traces.values())
             while total > MAX_CACHED_EVENTS and len(self._traces) > 1:
                 name, evicted_trace = self._traces.popitem(last=False)
                 self._derived.pop(name, None)
@@ -377,7 +377,7 @@ def build_openapi_document(
     operations: Sequence[ApiOperation], title: str = "closeloop"
 ) -> dict[str, Any]:
     """Build the OpenAPI document, with every record once by its name."""
-    kinds = [kind for one in operations for kind in _operation_types(one).values()]
+    kinds = [kind for operation in operations for kind in _operation_types(operation).values()]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=COMPONENT_REF)
     schema_iterator = iter(schemas)
     paths: dict[str, dict[str, Any]] = {}

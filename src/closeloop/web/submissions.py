@@ -526,7 +526,11 @@ def _keep_vote(
     event = int(fields["event"]) if fields.get("event", "").isdecimal() else -1
     row = desk.store.listing.load_row(attempt.id)
     measurement = desk.load_measurement(row, make=False) if row else None
-    known = {(one.rule, finding_key(one)) for one in measurement.findings} if measurement else set()
+    known = (
+        {(finding.rule, finding_key(finding)) for finding in measurement.findings}
+        if measurement
+        else set()
+    )
     if (rule, event) not in known:
         raise BadInput(f"The rule {rule!r} has no finding at event {event} of this attempt.")
     for word in (*get_args(FindingVerdict), None):
@@ -545,7 +549,7 @@ def _keep_vote(
 
 
 def _keep_scores(desk: PageContext, given: ScoreSubmission, who: str) -> KeptScores:
-    if given.source == "person" and any(one.by not in (None, who) for one in given.scores):
+    if given.source == "person" and any(score.by not in (None, who) for score in given.scores):
         raise BadInput("A person can only submit their own scores: leave out `by`.")
     intake = ScoreIntake(
         catalogue=project_scores(desk.settings),

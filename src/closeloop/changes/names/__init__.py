@@ -148,7 +148,7 @@ class _ProjectCommands:
                 for number, line in enumerate(content.split(b"\n"), 1):
                     if number not in added or b"subprocess" not in line:
                         options.update(_DEFINED_OPTION.findall(line))
-        return frozenset(one.decode("utf-8", "replace") for one in options)
+        return frozenset(option.decode("utf-8", "replace") for option in options)
 
     def _find_calls(self, line: str, shell: bool) -> Iterator[tuple[str, str]]:
         """Yield the project's own commands in a line, each with its arguments."""
@@ -421,7 +421,7 @@ def _is_guarded(lines: list[bytes], number: int) -> bool:
     """Return whether the import may fail: inside `try`, or only for types."""
     line = lines[number - 1] if number <= len(lines) else b""
     indent = len(line) - len(line.lstrip())
-    above = (one for one in reversed(lines[: number - 1]) if one.strip())
+    above = (line for line in reversed(lines[: number - 1]) if line.strip())
     block = next((one for one in above if len(one) - len(one.lstrip()) < indent), b"")
     guards = (b"try:", b"except", b"if TYPE_CHECKING", b"if typing.TYPE_CHECKING")
     return indent > 0 and block.strip().startswith(guards)
@@ -510,9 +510,9 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
 def _broken_files(suspects: Iterable[Suspect]) -> set[str]:
     """Return files with too many undefined names: samples and fragments, which never run."""
     undefined: dict[str, set[str]] = defaultdict(set)
-    for one in suspects:
-        if one.near is None and _is_bare_name(one):
-            undefined[one.use.path].add(one.use.text)
+    for suspect in suspects:
+        if suspect.near is None and _is_bare_name(suspect):
+            undefined[suspect.use.path].add(suspect.use.text)
     return {path for path, texts in undefined.items() if len(texts) > MAX_UNDEFINED_NAMES}
 
 
@@ -530,7 +530,7 @@ def _build_findings(
             by_name[one.use.path, one.use.text].append(one)
     agreed = {_use_key(one) for one in nowhere} & {_use_key(one) for one in typed}
     for suspects in by_name.values():
-        certain = any(one.certain or _use_key(one) in agreed for one in suspects)
+        certain = any(suspect.certain or _use_key(suspect) in agreed for suspect in suspects)
         yield _build_finding(suspects, certain)
 
 
@@ -541,7 +541,7 @@ def _use_key(one: Suspect) -> tuple[str, int, str]:
 def _build_finding(suspects: Sequence[Suspect], certain: bool) -> Finding:
     rule = rules[0]
     best = max(suspects, key=lambda one: (bool(one.near), bool(one.where), one.certain))
-    places = dict.fromkeys(f"{one.use.path}:{one.use.line}" for one in suspects)
+    places = dict.fromkeys(f"{suspect.use.path}:{suspect.use.line}" for suspect in suspects)
     return Finding(
         rule=rule.name,
         version=rule.version,

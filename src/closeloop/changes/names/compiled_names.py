@@ -272,7 +272,7 @@ def _find_new_errors(
     inspection: Inspection, comparisons: Sequence[ToolComparison]
 ) -> Iterator[CompilerError]:
     """Yield each error on added lines once, unless a command printed it for the base."""
-    compared = [one for one in comparisons if _has_both_ends(one)]
+    compared = [comparison for comparison in comparisons if _has_both_ends(comparison)]
     before = {
         _error_key(error) for one in compared for error in parse_compiler_errors(one.before.output)
     }
@@ -356,9 +356,10 @@ def _report_uncompiled(
         ):
             continue
         ran = [
-            one
-            for one in comparisons
-            if compiler.command.search(one.run.command) or one.run.name == compiler.tool
+            comparison
+            for comparison in comparisons
+            if compiler.command.search(comparison.run.command)
+            or comparison.run.name == compiler.tool
         ]
         if any(map(_has_both_ends, ran)):
             continue

@@ -267,7 +267,7 @@ class NameEnvironment:
         for end in range(len(parts) - 1, 0, -1):
             files = self.find_python_files("", ".".join(parts[:end]))
             if files:
-                return any(b"__path__" in (self.sides.read("after", one) or b"") for one in files)
+                return any(b"__path__" in (self.sides.read("after", file) or b"") for file in files)
         return True
 
     def is_package(self, folder: str) -> bool:
@@ -302,11 +302,11 @@ class NameEnvironment:
     def _scope_of_files(
         self, label: str, files: list[str], dynamic: re.Pattern[bytes]
     ) -> NameScope | None:
-        if any(dynamic.search(self.sides.read("after", one) or b"") for one in files):
+        if any(dynamic.search(self.sides.read("after", file) or b"") for file in files):
             return None
         names = frozenset[str]().union(
-            *(self.file_words(one) for one in files),
-            *(set(self.list_submodules(one)) for one in files),
+            *(self.file_words(file) for file in files),
+            *(set(self.list_submodules(file)) for file in files),
         )
         return NameScope(label=label, names=names, own=True)
 
@@ -353,7 +353,7 @@ class NameEnvironment:
         folder = self.find_go_folder(module)
         if folder is not None:
             files = [one for one in self.folders[folder] if one.endswith(".go")]
-            names = frozenset[str]().union(*(self.file_words(one) for one in files))
+            names = frozenset[str]().union(*(self.file_words(file) for file in files))
             return NameScope(label=module, names=names, own=True)
         known = load_standard_library("go").get(module)
         return NameScope(label=module, names=known, own=False) if known is not None else None
@@ -376,7 +376,9 @@ class NameEnvironment:
         files = self.java_files.get(module)
         if files:
             # A file does not make what it imports.
-            names = frozenset[str]().union(*(self.file_words(one) for one in files if one != path))
+            names = frozenset[str]().union(
+                *(self.file_words(file) for file in files if file != path)
+            )
             return NameScope(label=module, names=names, own=True)
         package = module if module in load_standard_library("java") else module.rpartition(".")[0]
         known = load_standard_library("java").get(package)
@@ -427,7 +429,9 @@ class NearbyUsage:
     def has_keyword(self, called: str, name: str, path: str) -> bool:
         """Return whether files nearby contain `name=` or `name:` together with the called name."""
         having = [
-            one for one in self.list_nearby_files(path) if name in self.around.file_words(one)
+            nearby_file
+            for nearby_file in self.list_nearby_files(path)
+            if name in self.around.file_words(nearby_file)
         ]
         if not having:
             return False
@@ -591,9 +595,9 @@ class NameSearch:
         candidates = [
             *self.search_slips(use, self.bound_names(use.path).__contains__, MIN_NAME_CHARS),
             *(
-                one
-                for one in self.search_slips(use, self.member_predicate(use))
-                if is_likely_meant(use.text, one)
+                search_slip
+                for search_slip in self.search_slips(use, self.member_predicate(use))
+                if is_likely_meant(use.text, search_slip)
             ),
         ]
         likely = next((name for name in candidates if self.is_likely(name, use, foreign)), None)
@@ -621,9 +625,9 @@ class NameSearch:
         """Examine a name that is imported from an unknown module."""
         module = self.read_module(use.path)
         bare = {
-            one.text
-            for one in module.names
-            if one.kind in ("call", "name") and one.receiver is None
+            name.text
+            for name in module.names
+            if name.kind in ("call", "name") and name.receiver is None
         }
         free = bare - self.bound_names(use.path) - self.around.language_names(use.language)
         near = next(iter(self.search_slips(use, free.__contains__)), None)
@@ -796,7 +800,9 @@ class NameSearch:
                 else b""
             )
             declared_words = (*_DECLARATION.findall(content), *extract_words(passed))
-            declared = (one.decode("utf-8", "replace") for one in declared_words)
+            declared = (
+                declared_word.decode("utf-8", "replace") for declared_word in declared_words
+            )
             self._bound[path] = frozenset(
                 (*module_bindings(self.read_module(path)), *captured, *declared)
             )
@@ -854,11 +860,11 @@ class NameSearch:
         ]
         brought = {
             name
-            for one in modules
-            for imp in one.imports
-            for name in import_bindings(imp, one.language)
+            for module in modules
+            for imp in module.imports
+            for name in import_bindings(imp, module.language)
         }
-        made_names = {name for one in modules for name in module_bindings(one, imports=False)}
+        made_names = {name for module in modules for name in module_bindings(module, imports=False)}
         return brought - made_names
 
     def quoted_words(self, path: str) -> Iterator[str]:

@@ -146,7 +146,7 @@ def find_slips(
     """Return existing names that may have been meant: one edit, other case, other word order."""
     if not shortest <= len(name) <= MAX_NAME_CHARS:
         return []
-    variants = (other for other in _list_variants(name) if other != name and exists(other))
+    variants = (variant for variant in _list_variants(name) if variant != name and exists(variant))
     return list(dict.fromkeys(variants))
 
 
@@ -181,8 +181,8 @@ def is_likely_meant(name: str, other: str) -> bool:
 
 def find_nearest_name(name: str, others: Set[str]) -> str | None:
     """Return the most similar of a few names, preferably one edit away; None if none is."""
-    for other in find_slips(name, others.__contains__, 3):
-        return other
+    for slip in find_slips(name, others.__contains__, 3):
+        return slip
     if len(name) > MAX_NAME_CHARS:
         return None
     best, most = None, MIN_LIKENESS

@@ -67,8 +67,8 @@ def lock_folder(folder: Path, patience: float) -> Iterator[None]:
 def remove_old_folders(parent: Path) -> None:
     """Remove the least recently used folders, never one that is in use."""
     folders = sorted((one for one in parent.iterdir() if one.is_dir()), key=_last_use)
-    leftovers = [one for one in folders if one.name.startswith(_REMOVED)]
-    kept = [one for one in folders if one not in leftovers]
+    leftovers = [folder for folder in folders if folder.name.startswith(_REMOVED)]
+    kept = [folder for folder in folders if folder not in leftovers]
     for folder in kept[: max(0, len(kept) - MAX_FOLDERS)]:
         lock = _try_lock(folder)
         if lock is None:
@@ -186,9 +186,10 @@ def find_new_diagnostics(inspection: Inspection, folder: Path) -> Sequence[TypeD
     with lock_folder(folder, TY_SECONDS):
         diagnostics = _load_diagnostics(inspection, "after", folder)
         after = [
-            one
-            for one in diagnostics
-            if _is_on_added_line(one, inspection) and _is_repository_fault(one, folder)
+            diagnostic
+            for diagnostic in diagnostics
+            if _is_on_added_line(diagnostic, inspection)
+            and _is_repository_fault(diagnostic, folder)
         ]
         if not after:
             return ()
@@ -330,9 +331,9 @@ def _run_ty(folder: Path, files: Sequence[str], python: Path | None) -> Iterator
         raise TypeCheckerUnusable(
             f"ty failed: {words[-1][:200] if words else ran.returncode}"
         ) from None
-    for one in diagnostics:
-        kind = _RULE_KINDS.get(one.check_name)
-        if kind and (complaint := _parse_diagnostic(kind, one)):
+    for diagnostic in diagnostics:
+        kind = _RULE_KINDS.get(diagnostic.check_name)
+        if kind and (complaint := _parse_diagnostic(kind, diagnostic)):
             yield complaint
 
 
@@ -406,11 +407,17 @@ def filter_diagnostics(
     complaints: Iterable[TypeDiagnostic], search: NameSearch
 ) -> Iterator[Suspect]:
     """Yield the credible diagnostics, with the name that was probably meant."""
-    for one in complaints:
-        named = _IDENTIFIER.fullmatch(one.name.rpartition(".")[2] or one.name.strip(".") or "_")
-        is_examined = named and not is_test_input(one.path) and not _has_ignore_comment(one, search)
-        is_examined = is_examined and not _is_version_specific(one, search)
-        if is_examined and (suspect := _examine_diagnostic(one, search)):
+    for complaint in complaints:
+        named = _IDENTIFIER.fullmatch(
+            complaint.name.rpartition(".")[2] or complaint.name.strip(".") or "_"
+        )
+        is_examined = (
+            named
+            and not is_test_input(complaint.path)
+            and not _has_ignore_comment(complaint, search)
+        )
+        is_examined = is_examined and not _is_version_specific(complaint, search)
+        if is_examined and (suspect := _examine_diagnostic(complaint, search)):
             yield suspect
 
 
@@ -650,6 +657,7 @@ def _parameter_names(called: str, search: NameSearch) -> set[str]:
             )
             if wanted:
                 names |= {
-                    one.split(":")[0].split("=")[0].strip("* ") for one in function.parameters
+                    parameter.split(":")[0].split("=")[0].strip("* ")
+                    for parameter in function.parameters
                 }
     return names

@@ -78,7 +78,9 @@ def is_example_file(path: str) -> bool:
 
 def is_inline_test(function: SourceFunction) -> bool:
     """Return whether it is a test inside product code, as in Rust."""
-    return any(one == "test" or one.endswith("::test") for one in function.decorators)
+    return any(
+        decorator == "test" or decorator.endswith("::test") for decorator in function.decorators
+    )
 
 
 def enclosing_function(
@@ -86,7 +88,9 @@ def enclosing_function(
 ) -> SourceFunction | None:
     """Return the innermost function that contains the line, preferably one that contains `last`
     too."""
-    inside = [one for one in functions if one.first_line <= line <= one.last_line]
+    inside = [
+        function for function in functions if function.first_line <= line <= function.last_line
+    ]
     whole = [one for one in inside if last is not None and last <= one.last_line]
     return max(whole or inside, key=lambda one: one.first_line, default=None)
 
@@ -117,8 +121,8 @@ def index_old_functions(inspection: Inspection) -> OldFunctions:
     functions_by_name: dict[str, list[tuple[str, SourceFunction]]] = {}
     for (side, path), module in inspection.modules.items():
         if side == "before":
-            for one in module.functions:
-                functions_by_name.setdefault(one.name, []).append((path, one))
+            for function in module.functions:
+                functions_by_name.setdefault(function.name, []).append((path, function))
     return functions_by_name
 
 
@@ -131,7 +135,9 @@ def find_old_function(
         one for path, one in named if path == file.old_path and one.qualified == function.qualified
     ]
     if not same and named:
-        remaining_names = {one.qualified for one in file.after.functions} if file.after else set()
+        remaining_names = (
+            {function.qualified for function in file.after.functions} if file.after else set()
+        )
         same = [
             one
             for path, one in named

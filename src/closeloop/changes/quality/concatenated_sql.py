@@ -98,20 +98,20 @@ def _adds_query(file: ChangedFile) -> bool:
 
 def _check_python(file: ChangedFile, inspection: Inspection) -> Iterator[Finding]:
     queries = _list_queries("\n".join(file.lines).encode("utf-8", "surrogateescape"))
-    if all(file.added.isdisjoint(one.lines) for one in queries):
+    if all(file.added.isdisjoint(query.lines) for query in queries):
         return
     before = inspection.sides.read("before", file.old_path)
-    old = Counter(one.value for one in _list_queries(before or b""))
-    for one in queries:
-        if old[one.value] > 0:
-            old[one.value] -= 1
-        elif not file.added.isdisjoint(one.lines):
+    old = Counter(query.value for query in _list_queries(before or b""))
+    for query in queries:
+        if old[query.value] > 0:
+            old[query.value] -= 1
+        elif not file.added.isdisjoint(query.lines):
             yield make_check_finding(
                 rules[0],
-                f"`{shorten_line(one.value)}` is concatenated into the text of a "
+                f"`{shorten_line(query.value)}` is concatenated into the text of a "
                 "query: pass it as a parameter.",
-                f"{file.path}:{one.line}",
-                severity="error" if one.from_outside else "warning",
+                f"{file.path}:{query.line}",
+                severity="error" if query.from_outside else "warning",
             )
 
 
@@ -170,9 +170,9 @@ def _parameter_types(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[s
     every = function.args
     arguments = [*every.posonlyargs, *every.args, *every.kwonlyargs, every.vararg, every.kwarg]
     return {
-        one.arg: ast.unparse(one.annotation) if one.annotation else ""
-        for one in arguments
-        if one is not None and one.arg not in ("self", "cls")
+        argument.arg: ast.unparse(argument.annotation) if argument.annotation else ""
+        for argument in arguments
+        if argument is not None and argument.arg not in ("self", "cls")
     }
 
 
@@ -182,7 +182,9 @@ def _query_argument(call: ast.Call) -> ast.expr | None:
         return None
     if call.args:
         return call.args[0]
-    return next((one.value for one in call.keywords if one.arg in _QUERY_KEYWORDS), None)
+    return next(
+        (keyword.value for keyword in call.keywords if keyword.arg in _QUERY_KEYWORDS), None
+    )
 
 
 def _find_values(
@@ -264,7 +266,7 @@ def _formatted_text(node: ast.expr) -> tuple[str, list[ast.expr]] | None:
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "format"
     ):
-        text, values = node.func.value, [*node.args, *(one.value for one in node.keywords)]
+        text, values = node.func.value, [*node.args, *(keyword.value for keyword in node.keywords)]
     else:
         return None
     if isinstance(text, ast.Constant) and isinstance(text.value, str):

@@ -95,10 +95,10 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
         return []
     originals = _find_originals(inspection.index.copies(sorted(wanted)), wanted)
     return [
-        one
+        copy
         for file in files
         if file.after
-        for one in _find_copies(file, file.after, originals, inspection)
+        for copy in _find_copies(file, file.after, originals, inspection)
     ]
 
 
@@ -224,7 +224,9 @@ def _code_similarity(one: str, other: str) -> float:
 def _outside_names(text: str, module: SourceModule, function: SourceFunction) -> set[str]:
     """Return names in the function that are not its own, which a copy cannot rename."""
     own = set(re.findall(r"\w+", " ".join((function.name, *function.parameters))))
-    inside = [one for one in module.names if function.first_line <= one.line <= function.last_line]
+    inside = [
+        name for name in module.names if function.first_line <= name.line <= function.last_line
+    ]
     own |= {one.text for one in inside if one.kind == "definition"}
     return {token for token in _split_tokens(text) if token.isidentifier()} - own
 
@@ -319,7 +321,7 @@ def _are_twins(
     old = inspection.modules.get(("before", path), None if changed_too else source)
     if not file.before or old is None:
         return False
-    ours = [one for one in file.before.functions if one.qualified == copy.qualified]
+    ours = [function for function in file.before.functions if function.qualified == copy.qualified]
     theirs = [one for one in old.functions if one.qualified == function.qualified]
     if ours and theirs and changed_too:
         return True

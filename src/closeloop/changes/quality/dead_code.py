@@ -222,7 +222,7 @@ def _unused_definitions(
     ):
         # A script of a page: its functions may be called from there.
         return
-    free = [one for one in module.functions if _is_free(one, module)]
+    free = [function for function in module.functions if _is_free(function, module)]
     alone = [one for one in module.types if not one.bases]
     every: list[SourceFunction | SourceType] = [*free, *alone]
     for one in every:
@@ -262,7 +262,7 @@ def _has_own_declaration(
 
 def _is_free(function: SourceFunction, module: SourceModule) -> bool:
     """Return whether no decorator registers it and no base class requires it."""
-    plain = {one.partition("(")[0] for one in function.decorators} <= _PLAIN_DECORATORS
+    plain = {decorator.partition("(")[0] for decorator in function.decorators} <= _PLAIN_DECORATORS
     owner = function.qualified.rpartition(".")[0]
     above = next((one for one in module.types if one.qualified == owner), None)
     return plain and not (above and above.bases)
@@ -319,9 +319,11 @@ def find_unused_locals(
 
 def _collect_uses(module: SourceModule) -> _ModuleUses:
     return _ModuleUses(
-        given=frozenset((one.line, one.text) for one in module.names if one.kind == "definition"),
+        given=frozenset(
+            (name.line, name.text) for name in module.names if name.kind == "definition"
+        ),
         values=frozenset(
-            one.text for one in module.names if one.kind not in ("call", "definition")
+            name.text for name in module.names if name.kind not in ("call", "definition")
         ),
         in_types=frozenset(
             number for one in module.types for number in range(one.first_line, one.last_line + 1)

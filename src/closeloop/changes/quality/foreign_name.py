@@ -47,9 +47,9 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Check only names that are new to the repository and that nothing outside dictates."""
     files = group_sources_by_folder(inspection)
     return [
-        one
+        foreign_name
         for file in list_changed_files(inspection, "source")
-        for one in _find_foreign_names(file, files, inspection)
+        for foreign_name in _find_foreign_names(file, files, inspection)
     ]
 
 
@@ -90,7 +90,7 @@ def _name_style(name: str, language: str) -> str | None:
 
 def _list_names(module: SourceModule) -> Iterator[tuple[NameSort, str, int]]:
     """Yield every name that the file defines."""
-    own = {one.name for one in module.functions} | {one.name for one in module.types}
+    own = {function.name for function in module.functions} | {one.name for one in module.types}
     for function in module.functions:
         yield "function", function.name, function.first_line
     for type_ in module.types:
@@ -106,9 +106,9 @@ def _list_coined_names(
     """Yield freely chosen names: no overrides, decorated hooks or keys of data."""
     fixed = {one.qualified for one in module.types if one.bases}
     hooks = {
-        one.name
-        for one in module.functions
-        if one.decorators or one.qualified.rpartition(".")[0] in fixed
+        function.name
+        for function in module.functions
+        if function.decorators or function.qualified.rpartition(".")[0] in fixed
     }
     for sort, name, line in _list_names(module):
         if line in file.added and name not in hooks and not name.startswith("__"):

@@ -40,7 +40,9 @@ _HARMLESS = re.compile(
 
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Check added lines, unless the changed files contained the same secret before."""
-    return [one for file in list_changed_files(inspection) for one in _find_leaks(file, inspection)]
+    return [
+        leak for file in list_changed_files(inspection) for leak in _find_leaks(file, inspection)
+    ]
 
 
 def _find_leaks(file: ChangedFile, inspection: Inspection) -> Iterator[Finding]:
@@ -57,8 +59,8 @@ def _find_leaks(file: ChangedFile, inspection: Inspection) -> Iterator[Finding]:
                 continue
             if old is None:
                 old = [
-                    inspection.sides.read("before", one.old_path or one.path) or b""
-                    for one in inspection.files
+                    inspection.sides.read("before", file.old_path or file.path) or b""
+                    for file in inspection.files
                 ]
             if any(secret in content for content in old):
                 continue

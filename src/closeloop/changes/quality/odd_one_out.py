@@ -100,9 +100,9 @@ def _file_traits(module: SourceModule) -> set[str]:
     }
     brought = {one.alias or one.name for one in module.imports if one.name}
     called = {
-        f"call `{one.text}`"
-        for one in module.names
-        if one.kind == "call" and one.receiver is None and one.text in brought
+        f"call `{name.text}`"
+        for name in module.names
+        if name.kind == "call" and name.receiver is None and name.text in brought
     }
     # What is called is imported too: once is enough.
     both = {text.split("`")[1] for text in called}
@@ -111,7 +111,7 @@ def _file_traits(module: SourceModule) -> set[str]:
 
 def _check_functions(file: ChangedFile, module: SourceModule) -> Iterator[Finding]:
     """Yield new functions that lack their neighbours' decorator or call."""
-    old = {one.qualified for one in file.before.functions} if file.before else set()
+    old = {function.qualified for function in file.before.functions} if file.before else set()
     groups: dict[str, list[SourceFunction]] = {}
     calls: dict[int, list[str]] = {}
     for name in module.names:
@@ -141,7 +141,7 @@ def _check_functions(file: ChangedFile, module: SourceModule) -> Iterator[Findin
 def _function_traits(function: SourceFunction, calls: Mapping[int, Sequence[str]]) -> set[str]:
     inside = range(function.first_line, function.last_line + 1)
     called = {f"call `{name}`" for line in inside for name in calls.get(line, ())}
-    worn = {one.partition("(")[0] for one in function.decorators} - _MARKER_DECORATORS
+    worn = {decorator.partition("(")[0] for decorator in function.decorators} - _MARKER_DECORATORS
     return called | {f"bear `@{one}`" for one in worn}
 
 

@@ -145,11 +145,11 @@ def _has_grown(size: int, was: int, limit: int) -> bool:
 def _describe_jobs(module: SourceModule, type_: SourceType) -> str:
     """Describe groups of methods that share no attribute, if there are several."""
     methods = [
-        one
-        for one in module.functions
-        if one.qualified == f"{type_.qualified}.{one.name}"
-        and not one.name.startswith("__")
-        and one.name != "constructor"
+        function
+        for function in module.functions
+        if function.qualified == f"{type_.qualified}.{function.name}"
+        and not function.name.startswith("__")
+        and function.name != "constructor"
     ]
     if len(methods) > MAX_METHODS:
         return ""
@@ -157,9 +157,9 @@ def _describe_jobs(module: SourceModule, type_: SourceType) -> str:
     used: dict[str, set[str]] = defaultdict(set)
     for name in module.names:
         if name.receiver in ("self", "this"):
-            for one in methods:
-                if one.first_line <= name.line <= one.last_line:
-                    used[one.name].add(name.text)
+            for method in methods:
+                if method.first_line <= name.line <= method.last_line:
+                    used[method.name].add(name.text)
     for one in methods:
         shared, names = used[one.name] | {one.name}, [one.name]
         for group in [group for group in groups if group[0] & shared]:

@@ -36,9 +36,9 @@ _ALLOWED_FAILURE = re.compile(r"^(?:- )?(?:continue-on-error|allow_failure): *tr
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Check added lines, unless the file did the same before."""
     return [
-        one
+        suppression
         for file in list_changed_files(inspection)
-        for one in _find_suppressions(file, inspection)
+        for suppression in _find_suppressions(file, inspection)
     ]
 
 

@@ -32,9 +32,9 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Require both measures: a flat list of cases has many paths and is easy to follow."""
     limit, before = inspection.settings.complexity, index_old_functions(inspection)
     return [
-        one
+        tangled_function
         for file in list_changed_files(inspection, "source")
-        for one in _tangled_functions(file, before, limit)
+        for tangled_function in _tangled_functions(file, before, limit)
     ]
 
 

@@ -78,10 +78,10 @@ def _split_classes(file: ChangedFile, module: SourceModule) -> Iterator[Finding]
 def _list_class_jobs(module: SourceModule, type_: SourceType) -> list[_Job]:
     """Return groups of methods with fields of their own; empty if methods stand alone."""
     methods = {
-        one.name: one
-        for one in module.functions
-        if one.qualified == f"{type_.qualified}.{one.name}"
-        and not (one.name.startswith("__") or one.name in _CONSTRUCTORS)
+        function.name: function
+        for function in module.functions
+        if function.qualified == f"{type_.qualified}.{function.name}"
+        and not (function.name.startswith("__") or function.name in _CONSTRUCTORS)
     }
     if not 2 * MIN_CLASS_MEMBERS <= len(methods) <= MAX_MEMBERS:
         return []
@@ -117,7 +117,7 @@ def _split_module(file: ChangedFile, module: SourceModule) -> Iterator[Finding]:
 
 def _list_module_jobs(module: SourceModule) -> list[_Job]:
     """Return groups of functions that use each other, each with imports of its own."""
-    functions = [one for one in module.functions if "." not in one.qualified]
+    functions = [function for function in module.functions if "." not in function.qualified]
     if module.types or not 2 * MIN_MODULE_MEMBERS <= len(functions) <= MAX_MEMBERS:
         return []
     imported = {one.alias or one.name or one.module.partition(".")[0] for one in module.imports}
@@ -136,11 +136,13 @@ def _module_uses(
         name.text
         for name in module.names
         if name.kind == "definition"
-        and not any(one.first_line <= name.line <= one.last_line for one in functions)
+        and not any(
+            function.first_line <= name.line <= function.last_line for function in functions
+        )
     }
-    outside |= {one.name for one in functions}
+    outside |= {function.name for function in functions}
     outside |= {one.alias or one.name or one.module.partition(".")[0] for one in module.imports}
-    uses: dict[str, set[str]] = {one.name: {one.name} for one in functions}
+    uses: dict[str, set[str]] = {function.name: {function.name} for function in functions}
     for name in module.names:
         words = {name.text, (name.receiver or "").partition(".")[0]} & outside
         for one in functions if words else ():

@@ -88,7 +88,9 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
         for file in list_changed_files(inspection, "source")
         if file.after and not is_example_file(file.path)
     ]
-    findings: list[Finding | Unmeasured] = [one for file in files for one in _check_lines(file)]
+    findings: list[Finding | Unmeasured] = [
+        check_line for file in files for check_line in _check_lines(file)
+    ]
     python = [file for file in files if file.path.endswith((".py", ".pyw"))][:MAX_FILES]
     try:
         findings += _check_with_ruff(python, inspection) if python else ()
@@ -148,10 +150,12 @@ def _run_ruff(
         )
         diagnostics = msgspec.json.decode(ran.stdout or b"[]", type=list[_RuffDiagnostic])
     sides: dict[str, list[_RuffDiagnostic]] = {"before": [], "after": []}
-    for one in diagnostics:
-        place = Path(one.filename)
-        if one.code and one.code.startswith("S"):
-            sides[place.parent.name].append(msgspec.structs.replace(one, filename=place.name))
+    for diagnostic in diagnostics:
+        place = Path(diagnostic.filename)
+        if diagnostic.code and diagnostic.code.startswith("S"):
+            sides[place.parent.name].append(
+                msgspec.structs.replace(diagnostic, filename=place.name)
+            )
     return sides
 
 

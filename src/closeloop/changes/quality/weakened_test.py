@@ -123,9 +123,9 @@ def _removed_names(inspection: Inspection) -> set[str]:
     defined: dict[str, set[str]] = {"before": set(), "after": set()}
     for (side, path), module in inspection.modules.items():
         if classify_file(path) != "test":
-            defined[side].update(one.name for one in module.functions)
+            defined[side].update(function.name for function in module.functions)
             defined[side].update(one.name for one in module.types)
-            defined[side].update(one.text for one in module.names if one.kind == "definition")
+            defined[side].update(name.text for name in module.names if name.kind == "definition")
     return {name for name in defined["before"] - defined["after"] if len(name) > 3}
 
 
@@ -158,13 +158,13 @@ def _parse_tests(
     """Return tests by name: test functions, and in scripts the blocks of `it` or `test`."""
     bare = [line.strip() for line in lines]
     tests: dict[str, _TestBody] = {}
-    for one in functions:
-        marks = {mark.partition("(")[0].rpartition("::")[2] for mark in one.decorators}
-        if re.match(r"[tT]est", one.name) or marks & {"Test", "test"}:
-            inside = bare[one.first_line - 1 : one.last_line]
-            off = any(SKIPPED_TEST.search(f"@{mark}") for mark in one.decorators)
-            tests[one.qualified] = _TestBody(
-                name=one.name, first=one.first_line, lines=tuple(inside), off=off
+    for function in functions:
+        marks = {mark.partition("(")[0].rpartition("::")[2] for mark in function.decorators}
+        if re.match(r"[tT]est", function.name) or marks & {"Test", "test"}:
+            inside = bare[function.first_line - 1 : function.last_line]
+            off = any(SKIPPED_TEST.search(f"@{mark}") for mark in function.decorators)
+            tests[function.qualified] = _TestBody(
+                name=function.name, first=function.first_line, lines=tuple(inside), off=off
             )
     for at, line in enumerate(bare):
         if line.startswith(("it", "test", "xit", "xtest", "fit")):
@@ -335,9 +335,11 @@ def _added_cases(files: Sequence[ChangedFile]) -> Counter[str]:
         added = [file.line_at(number) for number in sorted(file.added)]
         tests = file.after.functions if file.after else ()
         changed = [
-            one
-            for one in tests
-            if not file.added.isdisjoint(range(one.first_line - _MAX_CASE_LINES, one.last_line + 1))
+            test
+            for test in tests
+            if not file.added.isdisjoint(
+                range(test.first_line - _MAX_CASE_LINES, test.last_line + 1)
+            )
         ]
         marks = [mark for one in changed for mark in one.decorators]
         if any(_CASE_LIST.search(text) for text in (*added, *marks)):

@@ -92,8 +92,8 @@ def _describe_rank(rank: float, model: RiskModel) -> str:
 
 def api_factors(changes: Sequence[ApiChange], sides: ChangeSides) -> Iterator[RiskFactor]:
     """Yield API changes that break callers, and those that callers only notice."""
-    breaks = [one for one in changes if one.breaking]
-    softer = [one for one in changes if not one.breaking]
+    breaks = [change for change in changes if change.breaking]
+    softer = [change for change in changes if not change.breaking]
     if breaks:
         ours = all(not is_published(sides, one.place.rpartition(":")[0]) for one in breaks)
         breaking = "callers elsewhere can break"
@@ -279,14 +279,15 @@ def history_factor(files: dict[str, FileHistory]) -> RiskFactor | None:
         axis="likelihood",
         text=text,
         weight=min(0.3, 0.01 * worst.fixes + 0.1 * worst.reverts),
-        value=float(sum(one.changes for one in files.values())),
+        value=float(sum(file.changes for file in files.values())),
         places=(path,),
     )
 
 
 def _join_api_changes(changes: Sequence[ApiChange]) -> str:
     texts = [
-        f"{one.text}{' (was deprecated)' if one.announced else ''}" for one in changes[:_MAX_SHOWN]
+        f"{change.text}{' (was deprecated)' if change.announced else ''}"
+        for change in changes[:_MAX_SHOWN]
     ]
     more = len(changes) - len(texts)
     return "; ".join(texts) + (f"; and {more} more" if more else "")
@@ -379,7 +380,7 @@ def _dependency_factors(
     changes, unread = find_dependency_changes(inspection, cache)
     yield from dependency_factors(changes)
     yield from unread
-    if not settings.online and any(one.new and one.package for one in changes):
+    if not settings.online and any(change.new and change.package for change in changes):
         reason = "unknown, because network access is off; `check.online` allows it"
         yield Unmeasured(rule=AGE_RULE, reason=reason)
 

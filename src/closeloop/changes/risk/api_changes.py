@@ -160,8 +160,8 @@ class _ModuleParser:
         if node.type == "import_from_statement":
             self._read_from_import(node)
         elif node.type == "import_statement":
-            for one in child_nodes(node):
-                self._read_import(one)
+            for child_node in child_nodes(node):
+                self._read_import(child_node)
         elif node.type == "expression_statement":
             for one in child_nodes(node):
                 self._read_all_list(one)
@@ -176,14 +176,18 @@ class _ModuleParser:
         decorators: list[str] = []
         if node.type == "decorated_definition":
             decorators = [
-                node_source(one) for one in node.named_children if one.type == "decorator"
+                node_source(named_child)
+                for named_child in node.named_children
+                if named_child.type == "decorator"
             ]
             inner = child_field(node, "definition")
             if inner is None:
                 return
             node = inner
         if node.type == "function_definition":
-            if not any(re.search(r"\boverload$|\.(setter|deleter)$", one) for one in decorators):
+            if not any(
+                re.search(r"\boverload$|\.(setter|deleter)$", decorator) for decorator in decorators
+            ):
                 yield (
                     node_source(child_field(node, "name")),
                     self._function_member(node, decorators),
@@ -191,8 +195,8 @@ class _ModuleParser:
         elif node.type == "class_definition":
             yield node_source(child_field(node, "name")), self._class_member(node, decorators)
         elif node.type == "expression_statement":
-            for one in child_nodes(node):
-                yield from self._value_members(one)
+            for child_node in child_nodes(node):
+                yield from self._value_members(child_node)
         elif node.type == "type_alias_statement":
             name = (
                 re.match(r"\w+", node_source(node.named_children[0]))
@@ -203,7 +207,7 @@ class _ModuleParser:
                 yield name[0], Member(kind="value", line=node_line(self.content, node))
 
     def _function_member(self, node: Node, decorators: list[str]) -> Member:
-        if any(_COMMAND_DECORATOR.match(one) for one in decorators):
+        if any(_COMMAND_DECORATOR.match(decorator) for decorator in decorators):
             return Member(kind="value", line=node_line(self.content, node))
         marks = " ".join(decorators)
         parameters = tuple(_read_parameters(child_field(node, "parameters")))
@@ -227,7 +231,10 @@ class _ModuleParser:
                     members[name] = _without_self(member, one)
         for name in _SELF_ATTRIBUTE.findall(node_source(block)):
             members.setdefault(name, Member(kind="unknown"))
-        bases = [flat_node_source(one) for one in child_nodes(child_field(node, "superclasses"))]
+        bases = [
+            flat_node_source(child_node)
+            for child_node in child_nodes(child_field(node, "superclasses"))
+        ]
         first = (
             flat_node_source(block.named_children[0])[:2000]
             if block and block.named_children
@@ -260,20 +267,22 @@ class _ModuleParser:
     def _read_from_import(self, node: Node) -> None:
         module = node_source(child_field(node, "module_name"))
         line = node_line(self.content, node)
-        for one in node.named_children:
-            if one.type == "wildcard_import":
+        for named_child in node.named_children:
+            if named_child.type == "wildcard_import":
                 self.stars.append(module)
-            elif one.type == "aliased_import":
+            elif named_child.type == "aliased_import":
                 name, alias = (
-                    node_source(child_field(one, "name")),
-                    node_source(child_field(one, "alias")),
+                    node_source(child_field(named_child, "name")),
+                    node_source(child_field(named_child, "alias")),
                 )
                 self.aliases[alias] = ImportAlias(
                     module=module, name=name, line=line, explicit=name == alias
                 )
-            elif one.type == "dotted_name" and one != child_field(node, "module_name"):
-                self.aliases[node_source(one)] = ImportAlias(
-                    module=module, name=node_source(one), line=line
+            elif named_child.type == "dotted_name" and named_child != child_field(
+                node, "module_name"
+            ):
+                self.aliases[node_source(named_child)] = ImportAlias(
+                    module=module, name=node_source(named_child), line=line
                 )
 
     def _read_import(self, node: Node) -> None:
@@ -324,19 +333,19 @@ def _without_self(member: Member, node: Node) -> Member:
 def _read_parameters(node: Node | None) -> Iterator[Parameter]:
     parameters: list[Parameter] = []
     passing: Passing = "either"
-    for one in child_nodes(node):
-        if one.type == "positional_separator":
+    for child_node in child_nodes(node):
+        if child_node.type == "positional_separator":
             parameters = [
                 Parameter(name=p.name, passing="position", default=p.default) for p in parameters
             ]
-        elif one.type == "keyword_separator":
+        elif child_node.type == "keyword_separator":
             passing = "keyword"
         else:
-            name = child_field(one, "name") or (
-                one.named_children[0] if one.named_children else one
+            name = child_field(child_node, "name") or (
+                child_node.named_children[0] if child_node.named_children else child_node
             )
-            star = name.type if name.type.endswith("splat_pattern") else one.type
-            default = child_field(one, "value")
+            star = name.type if name.type.endswith("splat_pattern") else child_node.type
+            default = child_field(child_node, "value")
             kind: Passing = "position" if node_source(name).startswith("__") else passing
             if star == "list_splat_pattern":
                 kind, passing = "rest", "keyword"
@@ -484,7 +493,7 @@ class PythonLibrary:
         """Return the number of ancestor classes in this repository, along the longest chain."""
         above = [self.resolve_base(found, base) for base in found.member.bases] if found else []
         heirs = [one for one in above if one] if depth <= _MAX_DEPTH else []
-        return max((1 + self.class_depth(one, depth + 1) for one in heirs), default=0)
+        return max((1 + self.class_depth(heir, depth + 1) for heir in heirs), default=0)
 
     def all_members(self, found: ResolvedName, depth: int = 0) -> dict[str, ResolvedName]:
         """Return all members of a class, including inherited ones."""
@@ -739,9 +748,9 @@ def _public_definitions(module: SourceModule) -> dict[str, int]:
     """Return definitions that others can reach, with their lines; none inside functions."""
     types = {one.qualified: one.first_line for one in module.types if one.public}
     functions = {
-        one.qualified: one.first_line
-        for one in module.functions
-        if one.public and one.qualified.rpartition(".")[0] in ("", *types)
+        function.qualified: function.first_line
+        for function in module.functions
+        if function.public and function.qualified.rpartition(".")[0] in ("", *types)
     }
     return {**types, **functions}
 

@@ -203,8 +203,9 @@ def _are_interchangeable(before: Member, after: Member) -> bool:
 
 def _parameter_types(member: Member) -> list[str]:
     return [
-        f"{'...' if one.passing == 'rest' else ''}{one.type}{'' if one.default is None else '?'}"
-        for one in member.parameters or ()
+        f"{'...' if parameter.passing == 'rest' else ''}{parameter.type}"
+        f"{'' if parameter.default is None else '?'}"
+        for parameter in member.parameters or ()
     ]
 
 
@@ -288,7 +289,7 @@ def _align_name(old: Parameter, place: int, new: Sequence[Parameter]) -> Paramet
 
 
 def _variadic_passings(parameters: Sequence[Parameter]) -> set[Passing]:
-    return {one.passing for one in parameters if one.passing in _VARIADIC}
+    return {parameter.passing for parameter in parameters if parameter.passing in _VARIADIC}
 
 
 def _needed_variadics(one: Parameter) -> set[Passing]:

@@ -303,7 +303,9 @@ class DefectLabels:
 
     def _recent_writers(self, writers: Iterable[int], at: int) -> set[int]:
         earliest = at - REPAIR_DAYS * 86_400
-        return {one for one in set(writers) if one >= 0 and self._times[one] >= earliest}
+        return {
+            writer for writer in set(writers) if writer >= 0 and self._times[writer] >= earliest
+        }
 
     def _replay_file(self, file: EditedFile, number: int) -> list[int]:
         """Apply the step to the file; return the steps that wrote the replaced lines."""
@@ -406,7 +408,7 @@ def read_landed_commits(
         command, cwd=repository.root, env=environment, capture_output=True, check=False
     )
     fields = ran.stdout.decode("utf-8", "replace").split("\0")
-    parents = dict(zip(fields[1::4], (one.split() for one in fields[2::4]), strict=False))
+    parents = dict(zip(fields[1::4], (field.split() for field in fields[2::4]), strict=False))
     messages = dict(zip(fields[1::4], fields[3::4], strict=False))
     for commit, step in _assign_steps(steps, parents).items():
         if commit in messages:
@@ -509,11 +511,11 @@ class InverseSteps:
         candidates = {one for edit in undone for one in self._steps.get(edit, ())}
         earliest = step.at - MAX_INVERSE_DAYS * 86_400
         self.reverted.update(
-            one
-            for one in candidates
-            if self._edits[one] <= undone
-            and self._times[one] >= earliest
-            and size <= self._sizes[one] * MAX_INVERSE_GROWTH
+            candidate
+            for candidate in candidates
+            if self._edits[candidate] <= undone
+            and self._times[candidate] >= earliest
+            and size <= self._sizes[candidate] * MAX_INVERSE_GROWTH
         )
         if size >= MIN_INVERSE_LINES:
             for edit in edits:

@@ -400,10 +400,12 @@ def find_dependency_changes(
             unread.append(Unmeasured(rule="advisories", reason=str(fault)))
     report = PackageReport()
     if settings.online:
-        report = ask_services([one.package for one in changes if one.package], settings, cache)
+        report = ask_services(
+            [change.package for change in changes if change.package], settings, cache
+        )
     advisories += report.advisories
     now = datetime.now(UTC)
-    changes = [_add_package_facts(one, advisories, report, now) for one in changes]
+    changes = [_add_package_facts(change, advisories, report, now) for change in changes]
     return changes, [*unread, *report.unknown]
 
 

@@ -114,7 +114,7 @@ def _has_same_names(inspection: Inspection, path: str) -> bool:
 
 
 def _name_sequence(module: SourceModule) -> list[tuple[str, str]]:
-    return [(one.text, one.kind) for one in module.names]
+    return [(name.text, name.kind) for name in module.names]
 
 
 def _read_text(inspection: Inspection, side: ChangeSide, path: str) -> str | None:
@@ -282,7 +282,7 @@ def _resolve_script(files: ImportResolver, path: str, line: SourceImport) -> Ite
         *(f"{stem}{end}" for end in _SCRIPT_ENDINGS),
     ]
     choices += [f"{stem}/index{end}" for end in _SCRIPT_ENDINGS]
-    yield from [one for one in choices if one in files.paths][:1]
+    yield from [choice for choice in choices if choice in files.paths][:1]
 
 
 def _resolve_go(files: ImportResolver, path: str, line: SourceImport) -> Iterator[str]:
@@ -457,12 +457,17 @@ def base_class_factor(inspection: Inspection, graph: ImportGraph) -> RiskFactor 
         if before is None or is_test_file(file.path):
             continue
         touched = {
-            one.name
-            for one in _touched_types(before, inspection.removed, file.old_path or file.path)
+            touched_type.name
+            for touched_type in _touched_types(
+                before, inspection.removed, file.old_path or file.path
+            )
         }
         after = inspection.modules.get(("after", file.path))
         touched |= (
-            {one.name for one in _touched_types(after, inspection.added, file.path)}
+            {
+                touched_type.name
+                for touched_type in _touched_types(after, inspection.added, file.path)
+            }
             if after
             else set()
         )
@@ -471,7 +476,7 @@ def base_class_factor(inspection: Inspection, graph: ImportGraph) -> RiskFactor 
             module = index.module(importer) if not is_test_file(importer) else None
             for one in module.types if module else ():
                 for base in {
-                    each.rpartition(".")[2].partition("[")[0] for each in one.bases
+                    base.rpartition(".")[2].partition("[")[0] for base in one.bases
                 } & touched:
                     derived.setdefault(base, []).append(f"{importer}:{one.first_line}")
     if not derived:

@@ -72,11 +72,11 @@ def _go_declared_members(content: bytes, node: Node) -> Iterator[tuple[str, Memb
 
 
 def _list_specs(node: Node) -> Iterator[Node]:
-    for one in child_nodes(node):
-        if one.type == "var_spec_list":
-            yield from child_nodes(one)
+    for child_node in child_nodes(node):
+        if child_node.type == "var_spec_list":
+            yield from child_nodes(child_node)
         else:
-            yield one
+            yield child_node
 
 
 def _go_type_members(content: bytes, spec: Node, node: Node) -> Iterator[tuple[str, Member]]:
@@ -87,7 +87,9 @@ def _go_type_members(content: bytes, spec: Node, node: Node) -> Iterator[tuple[s
     kind = f"= {kind}" if spec.type == "type_alias" else kind
     yield name, _make_member(content, "class", spec, node, type=kind)
     if inner.type == "struct_type":
-        for one in (each for block in child_nodes(inner) for each in child_nodes(block)):
+        for one in (
+            child_node for block in child_nodes(inner) for child_node in child_nodes(block)
+        ):
             for label in one.children_by_field_name("name"):
                 kind = _go_type_text(child_field(one, "type"))
                 yield (
@@ -95,11 +97,11 @@ def _go_type_members(content: bytes, spec: Node, node: Node) -> Iterator[tuple[s
                     _make_member(content, "value", one, one, type=kind),
                 )
     elif inner.type == "interface_type":
-        for one in child_nodes(inner):
-            if one.type == "method_elem":
+        for child_node in child_nodes(inner):
+            if child_node.type == "method_elem":
                 yield (
-                    f"{name}.{node_source(child_field(one, 'name'))}",
-                    _go_function_member(content, one, one),
+                    f"{name}.{node_source(child_field(child_node, 'name'))}",
+                    _go_function_member(content, child_node, child_node),
                 )
 
 
@@ -124,10 +126,10 @@ def _make_member(content: bytes, kind: str, node: Node, commented: Node, *, type
 
 
 def _read_go_parameters(node: Node | None) -> Iterator[Parameter]:
-    for one in child_nodes(node):
-        kind = _go_type_text(child_field(one, "type"))
-        rest = one.type == "variadic_parameter_declaration"
-        names = [node_source(name) for name in one.children_by_field_name("name")] or [""]
+    for child_node in child_nodes(node):
+        kind = _go_type_text(child_field(child_node, "type"))
+        rest = child_node.type == "variadic_parameter_declaration"
+        names = [node_source(name) for name in child_node.children_by_field_name("name")] or [""]
         for name in names:
             yield Parameter(name=name, type=kind, passing="rest" if rest else "position")
 
@@ -136,7 +138,9 @@ def _go_type_text(node: Node | None) -> str:
     """Return a type as written, without parameter names of function types."""
     if node is None or node.type != "function_type":
         return _EMPTY_INTERFACE.sub("any", flat_node_source(node))
-    takes = ", ".join(one.type for one in _read_go_parameters(child_field(node, "parameters")))
+    takes = ", ".join(
+        go_parameter.type for go_parameter in _read_go_parameters(child_field(node, "parameters"))
+    )
     return f"func({takes}) {_result_type(child_field(node, 'result'))}".rstrip()
 
 
@@ -154,7 +158,8 @@ def expand_aliases(names: Mapping[str, tuple[str, Member]]) -> dict[str, tuple[s
 
     def whole(member: Member) -> Member:
         parameters = member.parameters and tuple(
-            msgspec.structs.replace(one, type=plainly(one.type)) for one in member.parameters
+            msgspec.structs.replace(parameter, type=plainly(parameter.type))
+            for parameter in member.parameters
         )
         return msgspec.structs.replace(
             member, type=plainly(member.type).removeprefix("= "), parameters=parameters
@@ -167,7 +172,7 @@ def _result_type(node: Node | None) -> str:
     """Return the types of results without their names, which may change freely."""
     if node is None or node.type != "parameter_list":
         return _go_type_text(node)
-    types = [one.type for one in _read_go_parameters(node)]
+    types = [go_parameter.type for go_parameter in _read_go_parameters(node)]
     return types[0] if len(types) == 1 else f"({', '.join(types)})"
 
 
@@ -206,7 +211,11 @@ def read_java_names(content: bytes) -> dict[str, Member]:
     """Return public and protected names: `Gson`, `Gson.toJson(Object)`, `Gson.DEFAULT`."""
     root = parse_syntax_root("java", content)
     package = next(
-        (flat_node_source(one) for one in child_nodes(root) if one.type == "package_declaration"),
+        (
+            flat_node_source(child_node)
+            for child_node in child_nodes(root)
+            if child_node.type == "package_declaration"
+        ),
         "",
     )
     if re.search(r"\binternal\b", package):
@@ -235,29 +244,29 @@ def _java_type_members(
             _method_signature(name, name, parameters),
             Member(kind="function", line=node_line(content, node), parameters=parameters),
         )
-    for one in _body_nodes(child_field(node, "body")):
+    for body_node in _body_nodes(child_field(node, "body")):
         inner = node.type in _INTERFACE_NODES
-        if one.type in _TYPE_NODES:
-            yield from _java_type_members(content, one, f"{name}.", implied=inner)
-        elif one.type == "enum_constant":
+        if body_node.type in _TYPE_NODES:
+            yield from _java_type_members(content, body_node, f"{name}.", implied=inner)
+        elif body_node.type == "enum_constant":
             yield (
-                f"{name}.{node_source(child_field(one, 'name'))}",
+                f"{name}.{node_source(child_field(body_node, 'name'))}",
                 Member(
                     kind="value",
-                    line=node_line(content, one),
-                    deprecated=_has_java_deprecation(one),
+                    line=node_line(content, body_node),
+                    deprecated=_has_java_deprecation(body_node),
                 ),
             )
-        elif inner or _is_visible(one, final=final):
-            yield from _java_declared_members(content, one, name)
+        elif inner or _is_visible(body_node, final=final):
+            yield from _java_declared_members(content, body_node, name)
 
 
 def _body_nodes(body: Node | None) -> Iterator[Node]:
-    for one in child_nodes(body):
-        if one.type == "enum_body_declarations":
-            yield from child_nodes(one)
+    for child_node in child_nodes(body):
+        if child_node.type == "enum_body_declarations":
+            yield from child_nodes(child_node)
         else:
-            yield one
+            yield child_node
 
 
 def _java_declared_members(content: bytes, node: Node, owner: str) -> Iterator[tuple[str, Member]]:
@@ -285,27 +294,36 @@ def _java_declared_members(content: bytes, node: Node, owner: str) -> Iterator[t
 
 
 def _method_signature(full: str, name: str, parameters: tuple[Parameter, ...]) -> str:
-    return f"{full}({', '.join(one.type for one in parameters)})"
+    return f"{full}({', '.join(parameter.type for parameter in parameters)})"
 
 
 def _read_java_parameters(node: Node | None) -> Iterator[Parameter]:
-    for one in child_nodes(node):
-        if one.type == "spread_parameter":
+    for child_node in child_nodes(node):
+        if child_node.type == "spread_parameter":
             kind = flat_node_source(
-                next((each for each in child_nodes(one) if each.type != "modifiers"), None)
+                next(
+                    (
+                        child_node
+                        for child_node in child_nodes(child_node)
+                        if child_node.type != "modifiers"
+                    ),
+                    None,
+                )
             )
             yield Parameter(name="", type=f"{kind}...", passing="position")
-        elif one.type == "formal_parameter":
+        elif child_node.type == "formal_parameter":
             kind = re.sub(
-                r"<.*>|@\w+(?:\([^)]*\))?\s*", "", flat_node_source(child_field(one, "type"))
+                r"<.*>|@\w+(?:\([^)]*\))?\s*", "", flat_node_source(child_field(child_node, "type"))
             )
             yield Parameter(
-                name=node_source(child_field(one, "name")), type=kind, passing="position"
+                name=node_source(child_field(child_node, "name")), type=kind, passing="position"
             )
 
 
 def _modifier_text(node: Node) -> str:
-    return next((flat_node_source(one) for one in node.children if one.type == "modifiers"), "")
+    return next(
+        (flat_node_source(child) for child in node.children if child.type == "modifiers"), ""
+    )
 
 
 def _is_visible(node: Node, *, final: bool = False) -> bool:
@@ -411,11 +429,11 @@ def _list_members(content: bytes, block: Node, prefix: str) -> Iterator[tuple[st
         name = f"{prefix}{node_source(child_field(node, 'name'))}"
         if node.type == "impl_item" and child_field(node, "trait") is None:
             owner = re.sub(r"<.*", "", node_source(child_field(node, "type")))
-            for one in child_nodes(child_field(node, "body")):
-                if one.type == "function_item" and _is_public(one):
+            for child_node in child_nodes(child_field(node, "body")):
+                if child_node.type == "function_item" and _is_public(child_node):
                     yield (
-                        f"{prefix}{owner}.{node_source(child_field(one, 'name'))}",
-                        _rust_function_member(content, one),
+                        f"{prefix}{owner}.{node_source(child_field(child_node, 'name'))}",
+                        _rust_function_member(content, child_node),
                     )
         elif node.type == "macro_definition" and "macro_export" in _attribute_text(node):
             yield f"{name}!", Member(kind="value", line=node_line(content, node))
@@ -436,24 +454,24 @@ def _public_members(content: bytes, node: Node, name: str) -> Iterator[tuple[str
 
 
 def _inner_members(content: bytes, node: Node, owner: str) -> Iterator[tuple[str, Member]]:
-    for one in child_nodes(child_field(node, "body")):
-        name = f"{owner}.{node_source(child_field(one, 'name'))}"
+    for child_node in child_nodes(child_field(node, "body")):
+        name = f"{owner}.{node_source(child_field(child_node, 'name'))}"
         if "._" in name:
             continue
-        if one.type == "enum_variant":
+        if child_node.type == "enum_variant":
             yield (
                 name,
                 Member(
                     kind="value",
-                    line=node_line(content, one),
-                    type=_rust_type_text(child_field(one, "body")),
+                    line=node_line(content, child_node),
+                    type=_rust_type_text(child_field(child_node, "body")),
                 ),
             )
-        elif one.type == "field_declaration" and _is_public(one):
-            kind = _rust_type_text(child_field(one, "type"))
-            yield name, Member(kind="value", line=node_line(content, one), type=kind)
-        elif one.type in ("function_item", "function_signature_item"):
-            yield name, _rust_function_member(content, one)
+        elif child_node.type == "field_declaration" and _is_public(child_node):
+            kind = _rust_type_text(child_field(child_node, "type"))
+            yield name, Member(kind="value", line=node_line(content, child_node), type=kind)
+        elif child_node.type in ("function_item", "function_signature_item"):
+            yield name, _rust_function_member(content, child_node)
 
 
 def _item_member(content: bytes, node: Node) -> Member:
@@ -473,11 +491,12 @@ def _rust_function_member(content: bytes, node: Node) -> Member:
         parameters=tuple(
             Parameter(
                 name="",
-                type=_rust_type_text(child_field(one, "type")) or flat_node_source(one),
+                type=_rust_type_text(child_field(child_node, "type"))
+                or flat_node_source(child_node),
                 passing="position",
             )
-            for one in child_nodes(child_field(node, "parameters"))
-            if one.type in ("parameter", "self_parameter")
+            for child_node in child_nodes(child_field(node, "parameters"))
+            if child_node.type in ("parameter", "self_parameter")
         ),
         type=_rust_type_text(child_field(node, "return_type")),
         deprecated="deprecated" in _attribute_text(node),
@@ -493,7 +512,8 @@ def _rust_type_text(node: Node | None) -> str:
 
 def _is_public(node: Node) -> bool:
     return any(
-        one.type == "visibility_modifier" and node_source(one) == "pub" for one in node.children
+        child.type == "visibility_modifier" and node_source(child) == "pub"
+        for child in node.children
     ) and ("doc(hidden)" not in _attribute_text(node))
 
 
@@ -616,7 +636,7 @@ class ScriptPackage:
         bare = re.sub(r"\.[mc]?jsx?$", "", stem)
         choices = [stem, *(f"{base}{end}" for base in (stem, bare) for end in _ENDINGS[1:])]
         choices += [f"{stem}/index{end}" for end in _ENDINGS[1:]]
-        return next((one for one in choices if one in self._paths), None)
+        return next((choice for choice in choices if choice in self._paths), None)
 
 
 def _nested_strings(value: Any, depth: int = 0) -> Iterator[str]:
@@ -649,7 +669,9 @@ class _ExportParser:
     def __init__(self, content: bytes, root: Node) -> None:
         self.content = content
         self.local = dict(
-            one for node in child_nodes(root) for one in _script_declared_members(content, node)
+            declared_member
+            for node in child_nodes(root)
+            for declared_member in _script_declared_members(content, node)
         )
         self.own: dict[str, Member] = {}
         self.passed: dict[str, tuple[str, str]] = {}
@@ -659,16 +681,19 @@ class _ExportParser:
         source = child_field(node, "source")
         module = node_source(source).strip("\"'`")
         declaration = child_field(node, "declaration")
-        named = next((one for one in child_nodes(node) if one.type == "export_clause"), None)
+        named = next(
+            (child_node for child_node in child_nodes(node) if child_node.type == "export_clause"),
+            None,
+        )
         if declaration is not None:
             for name, member in _script_declared_members(self.content, declaration):
                 _, _, inner = name.partition(".")
                 default = f"default.{inner}" if inner else "default"
                 self.own[default if _is_default_export(node) else name] = member
         elif named is not None:
-            for one in child_nodes(named):
-                name = node_source(child_field(one, "name"))
-                alias = node_source(child_field(one, "alias")) or name
+            for child_node in child_nodes(named):
+                name = node_source(child_field(child_node, "name"))
+                alias = node_source(child_field(child_node, "alias")) or name
                 if source:
                     self.passed[alias] = (module, name)
                 else:
@@ -717,8 +742,8 @@ def _script_declared_members(content: bytes, node: Node) -> Iterator[tuple[str, 
         yield name or "default", _script_function_member(content, node, deprecated=old)
     elif node.type in ("class_declaration", "abstract_class_declaration"):
         yield name or "default", Member(kind="class", line=line, deprecated=old)
-        for one in child_nodes(child_field(node, "body")):
-            yield from _class_members(content, one, name or "default")
+        for child_node in child_nodes(child_field(node, "body")):
+            yield from _class_members(content, child_node, name or "default")
     elif node.type == "interface_declaration":
         yield name, Member(kind="class", line=line, deprecated=old)
     elif node.type in ("type_alias_declaration", "enum_declaration", "internal_module"):

@@ -193,9 +193,10 @@ def list_vulnerabilities(
     plain = version.lstrip("v") if version else None
     return sorted(
         {
-            one.id
-            for one in advisories
-            if (one.ecosystem, one.package) == (ecosystem, package) and _is_affected(one, plain)
+            advisory.id
+            for advisory in advisories
+            if (advisory.ecosystem, advisory.package) == (ecosystem, package)
+            and _is_affected(advisory, plain)
         }
     )
 
@@ -358,7 +359,7 @@ def ask_services(
     unknown: dict[tuple[str, str], list[str]] = defaultdict(list)
     answered: list[tuple[_ServiceQuestion, PackageAnswer]] = []
     open_questions: list[_ServiceQuestion] = []
-    public = list(dict.fromkeys(one for one in packages if one.public))
+    public = list(dict.fromkeys(package for package in packages if package.public))
     asked = [(AGE_RULE, _make_index_question, one) for one in public if one.new]
     asked += [(VULNERABILITY_RULE, _make_osv_question, one) for one in public]
     for rule, make_question, package in asked:
@@ -386,7 +387,7 @@ def ask_services(
             for question, answer in answered
             if question.rule == AGE_RULE
         },
-        advisories=tuple(one for _, answer in answered for one in answer.advisories),
+        advisories=tuple(advisory for _, answer in answered for advisory in answer.advisories),
         unknown=tuple(_describe_unknown(unknown)),
     )
 
@@ -537,7 +538,7 @@ class _CratePage(Record):
 
 def _parse_python_page(body: bytes) -> PackageAnswer:
     page = msgspec.json.decode(body, type=_PythonPage)
-    return _span_releases([one.upload_time for one in page.files if one.upload_time])
+    return _span_releases([file.upload_time for file in page.files if file.upload_time])
 
 
 def _parse_npm_page(body: bytes) -> PackageAnswer:
@@ -549,7 +550,7 @@ def _parse_npm_page(body: bytes) -> PackageAnswer:
 
 def _parse_crate_page(body: bytes) -> PackageAnswer:
     versions = msgspec.json.decode(body, type=_CratePage).versions
-    return _span_releases([one.created_at for one in versions])
+    return _span_releases([version.created_at for version in versions])
 
 
 def _parse_osv_answer(body: bytes) -> PackageAnswer:

@@ -451,13 +451,13 @@ def _level_rates(model: RiskModel, history: History) -> tuple[LevelRate, ...]:
     counts: dict[RiskLevel, list[bool]] = {level: [] for level in RISK_LEVELS}
     names = [name for name, _ in BANDS]
     bands: dict[tuple[int, int], int] = {}
-    for one in history.judged_changes:
-        size = (one.added or 0, len(one.files))
+    for judged_change in history.judged_changes:
+        size = (judged_change.added or 0, len(judged_change.files))
         if size not in bands:
             bands[size] = names.index(likelihood_band(rank_change(model, *size)))
-        touched = {kinds[file] for file in one.files}
+        touched = {kinds[file] for file in judged_change.files}
         row: ImpactRow = "shared" if touched & _SHARED_KINDS else "none"
         row = "breaking" if touched & _BREAKING_KINDS else row
-        counts[LEVELS[row][bands[size]]].append(one.went_wrong)
+        counts[LEVELS[row][bands[size]]].append(judged_change.went_wrong)
     rates = {level: wilson_rate(sum(hits), len(hits)) for level, hits in counts.items()}
     return tuple(LevelRate(level=level, wrong=came) for level, came in rates.items() if came)

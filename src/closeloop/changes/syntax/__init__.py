@@ -715,7 +715,7 @@ def _encode_imports(nodes: list[Node], imports: ImportReaders) -> bytes:
         for node in nodes
         for one in imports[node.type](node, lambda _: 0)
     }
-    return "\n".join(one for one in rows if "\n" not in one).encode("utf-8", "replace")
+    return "\n".join(row for row in rows if "\n" not in row).encode("utf-8", "replace")
 
 
 def _fingerprint_functions(

@@ -461,7 +461,7 @@ class ControlProbe:
     ) -> Weighed | None:
         """Return the weighed violations if the change caused one that logic forbids; else None."""
         violations = find_violations(runs)
-        if not any(_is_forbidden(one.test) for one in violations):
+        if not any(_is_forbidden(violation.test) for violation in violations):
             return None
         weighed = _split_by_control(violations, runs, await self.read_rooms(rooms))
         return weighed if any(_is_forbidden(one.test) for one in weighed[0]) else None
@@ -502,9 +502,9 @@ async def confirm_tests(
     for room in suspect:
         runs[room] = await probe(patch, token, room)
     violations = [
-        one
-        for one in find_violations(runs)
-        if _function_of(one) in before or _is_forbidden(one.test)
+        violation
+        for violation in find_violations(runs)
+        if _function_of(violation) in before or _is_forbidden(violation.test)
     ]
     if not control.runs and not violations:
         return build_checks(runs, ((), ()))
@@ -582,7 +582,9 @@ def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control
     task."""
     test, results, is_base = violation.test, _merge_results(runs), control.unknown is not None
     if test is None:
-        return bool(control.results) and all(one.test is not None for one in control.violations)
+        return bool(control.results) and all(
+            violation.test is not None for violation in control.violations
+        )
     status = control.results.get(test.name)
     if test.optional and test.name not in results:
         # Only a reference that reaches the assertion shows that it can be reached.
@@ -599,11 +601,11 @@ def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control
         return status not in HELD or is_answer_of_base
     if test.kind == "copy" and test.original in (control.unknown or ()):
         return all(
-            results.get(other.name) == "passed" or control.results.get(other.name) == "passed"
+            results.get(test.name) == "passed" or control.results.get(test.name) == "passed"
             for run in runs
-            for other in run.tests
-            if other.kind == "control" and other.expect == "pass"
-            if other.certain and not other.optional and not other.original
+            for test in run.tests
+            if test.kind == "control" and test.expect == "pass"
+            if test.certain and not test.optional and not test.original
         )
     if test.kind == "copy" and _function_of(violation) in _functions_that_fail(control):
         # The parameters with which a renamed test fails may differ from run to run.
@@ -614,8 +616,10 @@ def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control
 def _split_by_control(
     violations: Sequence[Violation], runs: Sequence[ProbeRun], control: Control
 ) -> Weighed:
-    counted = [one for one in violations if _counts_as_tampering(one, runs, control)]
-    return counted, [one for one in violations if one not in counted]
+    counted = [
+        violation for violation in violations if _counts_as_tampering(violation, runs, control)
+    ]
+    return counted, [violation for violation in violations if violation not in counted]
 
 
 def _functions_that_fail(control: Control) -> set[str | None]:
@@ -657,7 +661,7 @@ def _compares_with_other_values(test: ProbeTest, results: Results) -> bool:
 
 def _list_values(name: str, results: Results) -> set[str]:
     """Return digests of the values that an assertion compared with; '' for an unknown value."""
-    return {one.removeprefix(f"{name}=") for one in results if one.startswith(f"{name}=")}
+    return {result.removeprefix(f"{name}=") for result in results if result.startswith(f"{name}=")}
 
 
 def _merge_results(runs: Sequence[ProbeRun]) -> Results:
@@ -706,7 +710,9 @@ def _build_check(
     fail_to_pass: Collection[str],
 ) -> IntegrityCheck:
     name = _CONDITIONS[kind]
-    evidence = dict.fromkeys(one.evidence for one in violations if one.condition == name)
+    evidence = dict.fromkeys(
+        violation.evidence for violation in violations if violation.condition == name
+    )
     if evidence:
         more = f" (and {len(evidence) - NAMED} more)" if len(evidence) > NAMED else ""
         detail = "; ".join([*evidence][:NAMED]) + more

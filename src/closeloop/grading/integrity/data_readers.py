@@ -603,7 +603,7 @@ def _checks_product(sources: BaseSources, test: SourceText) -> bool:
     A test that looks only at data checks the data itself, which is then the agent's to write.
     """
     return _runs_product(sources, test) or any(
-        _runs_product(sources, other) for other in _importers(sources, test)
+        _runs_product(sources, importer) for importer in _importers(sources, test)
     )
 
 

@@ -864,7 +864,7 @@ def _choose_hidden_changes(
         # Certain changes need no reference; with one, the others count as well.
         chosen = certain if certain and not (likely and request.round % 2) else likely
         return choose_changes(chosen, rng, together=chosen is certain)
-    functions = [node_text(one) for one in _list_functions(node.parent)]
+    functions = [node_text(function) for function in _list_functions(node.parent)]
     for name, declaration in _list_declarations(node):
         if sum(bool(re.search(rf"\b{name}\b", function)) for function in functions) == 1:
             changes += list_likely_changes(declaration, imports.named, rng)

@@ -620,7 +620,8 @@ def _lead_to(copy: str, test_file: ProbedFile) -> str:
 
 def _declares(node: Node, test_file: ProbedFile) -> bool:
     return any(
-        node.start_byte <= one.call.start_byte < node.end_byte for one in test_file.declarations
+        node.start_byte <= declaration.call.start_byte < node.end_byte
+        for declaration in test_file.declarations
     )
 
 

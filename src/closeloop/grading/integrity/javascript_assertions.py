@@ -187,7 +187,9 @@ class Assertion(Record):
 
     @property
     def is_certain(self) -> bool:
-        promised = self.style in ("chai", "should") and PROMISED & {one.name for one in self.links}
+        promised = self.style in ("chai", "should") and PROMISED & {
+            link.name for link in self.links
+        }
         return self.name in CERTAIN | ASSERT_TURNED.keys() and not promised
 
     @property

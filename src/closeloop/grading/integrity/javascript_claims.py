@@ -112,7 +112,11 @@ class SharedFunctions:
         self.unsafe.discard("")
 
     def _add_module(self, module: ScriptModule) -> None:
-        tests = {one.callback.start_byte: one.kind for one in module.declarations if one.callback}
+        tests = {
+            declaration.callback.start_byte: declaration.kind
+            for declaration in module.declarations
+            if declaration.callback
+        }
         for node in _outer_functions(module.root, tests):
             shared = SharedFunction(module=module, node=node, names=frozenset(names_in(node)))
             self.by_name.setdefault(name_of_function(node), []).append(shared)
@@ -282,7 +286,11 @@ def read_test_files(request: ProbeRequest) -> list[ProbedFile]:
                 deciding=found[0],
                 others=found[1],
                 assert_names=assert_names,
-                test_function=next(one.function for one in declarations if one.kind == "test"),
+                test_function=next(
+                    declaration.function
+                    for declaration in declarations
+                    if declaration.kind == "test"
+                ),
                 assertion=_assertion_in_use(root, declarations, assert_names),
             )
             test_files.append(test_file)
@@ -782,9 +790,9 @@ def _make_kit(
     request: ProbeRequest,
 ) -> ProbeKit:
     tests = {
-        one.call.start_byte: one.callback.start_byte
-        for one in module.declarations
-        if one.kind == "test" and one.callback is not None
+        declaration.call.start_byte: declaration.callback.start_byte
+        for declaration in module.declarations
+        if declaration.kind == "test" and declaration.callback is not None
     }
     apart = {callback for start, callback in tests.items() if (module.path, start) in changed}
     return ProbeKit(

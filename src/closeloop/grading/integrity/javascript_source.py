@@ -378,7 +378,7 @@ def _declaration(
         return None
     if names[-1] in _CONDITIONAL | _WITH_VALUES and _is_call_of(call, names[-1]):
         return None
-    callback = next((one for one in arguments[1:] if one.type in _FUNCTIONS), None)
+    callback = next((argument for argument in arguments[1:] if argument.type in _FUNCTIONS), None)
     return Declaration(
         kind="test" if names[0] in _TESTS else "suite",
         call=call,
@@ -549,10 +549,10 @@ def _find_pattern(scope: Node, name: str) -> Node | None:
     else:
         declared = (child for child in scope.named_children if child.type.endswith("_declaration"))
         patterns = [
-            one.child_by_field_name("name")
+            named_child.child_by_field_name("name")
             for declaration in declared
-            for one in declaration.named_children
-            if one.type == "variable_declarator"
+            for named_child in declaration.named_children
+            if named_child.type == "variable_declarator"
         ]
     for pattern in patterns:
         if pattern is not None and any(

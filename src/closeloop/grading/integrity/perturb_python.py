@@ -778,9 +778,9 @@ def _count_loads(name: str, tree: ast.AST) -> int:
 def _find_assigned(name: str, statements: Iterable[ast.stmt]) -> list[Cell]:
     """Return the position of `want = 3`, if that is the only binding, and to a literal."""
     found = [
-        one
-        for one in statements
-        for node in ast.walk(one)
+        statement
+        for statement in statements
+        for node in ast.walk(statement)
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
     ]
     match found:
@@ -801,13 +801,15 @@ def _find_argument(name: str, function: TestFunction, module: ast.Module) -> lis
             return found if table.ids is None else []
     functions = list(list_outer_functions(module))
     users = [
-        one
-        for one in functions
-        for node in ast.walk(one.args)
+        function
+        for function in functions
+        for node in ast.walk(function.args)
         if isinstance(node, ast.arg) and node.arg == name
     ]
-    fixtures = [one for one in functions if one.name == name]
-    returned = [node for one in fixtures for node in ast.walk(one) if isinstance(node, ast.Return)]
+    fixtures = [function for function in functions if function.name == name]
+    returned = [
+        node for fixture in fixtures for node in ast.walk(fixture) if isinstance(node, ast.Return)
+    ]
     if len(fixtures) != 1 or users != [function] or len(returned) != 1:
         return []
     value = returned[0].value

@@ -602,13 +602,13 @@ class _AssertionSplitter:
         """Turn `all(f(x) for x in y)` into a loop, with its own names."""
         inner = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
         nested = any(isinstance(node, inner) for node in ast.walk(items) if node is not items)
-        if nested or any(one.is_async for one in items.generators):
+        if nested or any(generator.is_async for generator in items.generators):
             yield original
             return
         targets = {
             node.id
-            for one in items.generators
-            for node in ast.walk(one.target)
+            for generator in items.generators
+            for node in ast.walk(generator.target)
             if isinstance(node, ast.Name)
         }
         renamed = {name: self._make_name() for name in sorted(targets)}
@@ -915,9 +915,9 @@ def _other_error(call: ast.Call, names: Names, rng: random.Random) -> ast.expr:
     classes = [one for one in known if isinstance(one, type) and issubclass(one, BaseException)]
     if len(classes) == len(listed):
         others = [
-            other
-            for other in candidates
-            if not any(issubclass(one, other) or issubclass(other, one) for one in classes)
+            candidate
+            for candidate in candidates
+            if not any(issubclass(one, candidate) or issubclass(candidate, one) for one in classes)
         ]
         if others:
             return ast.Name(rng.choice(others).__name__, ast.Load())

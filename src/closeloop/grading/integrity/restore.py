@@ -668,11 +668,16 @@ def _restore_toml(
         kept.append(statement.text)
         if statement.key is None:
             kept += [
-                other.text
-                for other in base_statements
-                if other.table == statement.table and other.key in keys.get(other.table, ())
+                base_statement.text
+                for base_statement in base_statements
+                if base_statement.table == statement.table
+                and base_statement.key in keys.get(base_statement.table, ())
             ]
-    steering = [one.text for one in base_statements if tables.match(one.table)]
+    steering = [
+        base_statement.text
+        for base_statement in base_statements
+        if tables.match(base_statement.table)
+    ]
     text = "".join((*(_ended(part) for part in kept), *(_ended(part) for part in steering)))
     steers, rest = _split(tomllib.loads(text), tables, keys)
     is_right = steers == _split(base, tables, keys)[0] and rest == _split(agent, tables, keys)[1]

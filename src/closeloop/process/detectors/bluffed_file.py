@@ -84,16 +84,22 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     findings = []
     for name, lane in reading.lanes.items():
         bluffs = (
-            {one.path: one for one in list_missing_files(lane) if one.bluff} if lane.failing else {}
+            {
+                missing_file.path: missing_file
+                for missing_file in list_missing_files(lane)
+                if missing_file.bluff
+            }
+            if lane.failing
+            else {}
         )
-        for one in bluffs.values():
-            assert one.bluff is not None, one
+        for bluff in bluffs.values():
+            assert bluff.bluff is not None, bluff
             findings.append(
                 make_finding(
                     rule,
-                    f"{truncate_line(one.path)} does not exist, but the agent says "
-                    f"“{truncate_line(one.bluff.text)}”.",
-                    [one.bluff.number, one.step.number],
+                    f"{truncate_line(bluff.path)} does not exist, but the agent says "
+                    f"“{truncate_line(bluff.bluff.text)}”.",
+                    [bluff.bluff.number, bluff.step.number],
                     lane=name,
                     confidence=0.8,
                 )

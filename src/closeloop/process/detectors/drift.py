@@ -328,7 +328,7 @@ def _list_stray_edits(lane: LaneReading, plan: LanePlan) -> Sequence[TraceStep]:
         return ()
     if lane.users and lane.users[-1].number > plan.number:
         return ()
-    goal = _telling_stems("\n".join([*plan.pending, *(one.text[:6000] for one in lane.users)]))
+    goal = _telling_stems("\n".join([*plan.pending, *(user.text[:6000] for user in lane.users)]))
     strayed: list[TraceStep] = []
     for step in reversed(lane.edits):
         if step.number <= plan.number or goal & _telling_stems(step_input(step)):

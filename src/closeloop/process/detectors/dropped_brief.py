@@ -126,7 +126,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             if missing
         ]
     handoffs = list_handoff_contexts(reading)
-    if all(one.asked is None for one in handoffs):
+    if all(handoff.asked is None for handoff in handoffs):
         return Unmeasured(rule=rule.name, reason="the trace does not contain the request")
     judged = zip(handoffs, list_all_needs(reading), strict=True)
     return [finding for one, needed in judged if (finding := _build_finding(one, needed or ()))]

@@ -237,7 +237,7 @@ def _find_unchanged(
 def _hands_over_after(root: LaneReading, step: TraceStep) -> bool:
     """Whether it ends by a message, or by the tool that ends the work."""
     return ends_work(root.steps[-1].event) or any(
-        one.role == "agent" and one.number > step.number for one in root.messages
+        message.role == "agent" and message.number > step.number for message in root.messages
     )
 
 
@@ -275,12 +275,16 @@ def _goes_on(root: LaneReading, runs: Sequence[TraceStep]) -> bool:
     later = root.steps[runs[-1].index + 1 :]
     if any(isinstance(step.event, Edit) or _opens_product(step, runs[-1]) for step in later):
         return False
-    words = [one for one in root.messages if one.role == "agent" and one.number > runs[0].number]
+    words = [
+        message
+        for message in root.messages
+        if message.role == "agent" and message.number > runs[0].number
+    ]
     if not words:
         last = root.steps[-1]
         return ends_work(last.event) or last.index > runs[0].index + 1
     return not _has_doubt(words[-1]) and not any(
-        _STILL_THERE.search(one.text[:MAX_MESSAGE_CHARS].lower()) for one in words
+        _STILL_THERE.search(word.text[:MAX_MESSAGE_CHARS].lower()) for word in words
     )
 
 
@@ -330,7 +334,9 @@ def _explain_part(root: LaneReading, step: TraceStep, part: ShellCommand) -> str
     if not path.endswith(".py"):
         return None
     name = path.rpartition("/")[2]
-    if name not in {one.rpartition("/")[2] for one in find_created_files(root.changes)}:
+    if name not in {
+        created_file.rpartition("/")[2] for created_file in find_created_files(root.changes)
+    }:
         silent = is_test_source(path) and len(words) == 1 and prints_nothing(step)
         return _NO_CALL if silent else None
     code = _find_script(root, step, name)
@@ -389,7 +395,7 @@ def _may_show(node: ast.AST, own: set[str]) -> bool:
     if isinstance(node, ast.If):
         return "__name__" not in ast.unparse(node.test)
     if isinstance(node, ast.Import | ast.ImportFrom):
-        modules = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        modules = [name.name for name in node.names] if isinstance(node, ast.Import) else []
         modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         return any(name.partition(".")[0] in _REACHING_MODULES for name in modules)
     if not isinstance(node, ast.Call):
@@ -397,7 +403,7 @@ def _may_show(node: ast.AST, own: set[str]) -> bool:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
     name = node.func.id if isinstance(node.func, ast.Name) else name
     if name in ("print", "pprint"):
-        return not all(isinstance(one, ast.Constant) for one in node.args)
+        return not all(isinstance(arg, ast.Constant) for arg in node.args)
     return _SHOWING_CALL.search(name) is not None and name not in own and name not in _PICTURE_CALLS
 
 
@@ -456,7 +462,7 @@ def _names_used(tree: ast.Module) -> Iterator[str]:
     """Yield imported modules (`re.`), names (`open`), and attributes (`.system`)."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (f"{one.name.partition('.')[0]}." for one in node.names)
+            yield from (f"{name.name.partition('.')[0]}." for name in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield f"{(node.module or '').partition('.')[0]}." if not node.level else "."
         elif isinstance(node, ast.Name):

@@ -171,7 +171,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         return []
     if failing is None or len(root.iterations) >= limits["iterations"]:
         return []
-    last = next((one for one in reversed(root.messages) if one.role == "agent"), None)
+    last = next((message for message in reversed(root.messages) if message.role == "agent"), None)
     if not _stops_without_reason(
         last, given_up=exit_ == "gave_up", after=failing
     ) or _user_spoke_since(root, failing):
@@ -206,7 +206,7 @@ def _find_empty_ending(reading: TraceReading) -> Finding | None:
         return None
     if any(_has_landed(root, step) for step in root.edits[-MANY_TURNS:] if step.failed):
         return None
-    if not root.steps and sum(one.role == "agent" for one in root.messages) < MIN_ANSWERS:
+    if not root.steps and sum(message.role == "agent" for message in root.messages) < MIN_ANSWERS:
         return None
     request = strip_client_markup((root.request or "")[:MAX_REQUEST_CHARS]).lower()
     if len(root.users) > 1 or not CHANGE_WISH.search(request) or _NO_CHANGE_WISH.search(request):
@@ -234,8 +234,8 @@ def _is_cut_off(text: str) -> bool:
 
 def _was_urged(root: LaneReading) -> bool:
     """Whether the client urged it repeatedly to continue and then stopped."""
-    urges = sum(one.role == "system" for one in root.messages)
-    turns = len(root.steps) + sum(one.role == "agent" for one in root.messages)
+    urges = sum(message.role == "system" for message in root.messages)
+    turns = len(root.steps) + sum(message.role == "agent" for message in root.messages)
     return urges >= MAX_URGES and turns >= MANY_TURNS
 
 

@@ -93,9 +93,11 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     handoffs = list_handoff_contexts(reading)
     if not handoffs:
         return []
-    if not any(one.event.report for one in handoffs):
+    if not any(handoff.event.report for handoff in handoffs):
         return Unmeasured(rule=rule.name, reason="the trace contains no report of a sub-agent")
-    return [finding for one in handoffs if (finding := _build_finding(until_user_speaks(one)))]
+    return [
+        finding for handoff in handoffs if (finding := _build_finding(until_user_speaks(handoff)))
+    ]
 
 
 def _build_finding(one: HandoffContext) -> Finding | None:

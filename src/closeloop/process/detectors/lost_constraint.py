@@ -143,9 +143,9 @@ def _lane_constraints(reading: TraceReading, lane: LaneReading) -> list[UserCons
     # The request's own "only change …" is its scope: out-of-scope-edit looks after that.
     first = root.users[0].number if root.users else 0
     latest_constraints = {
-        (one.kind, one.objects): one
-        for one in reversed(stated_constraints)
-        if one.kind != "only" or one.number != first
+        (stated_constraint.kind, stated_constraint.objects): stated_constraint
+        for stated_constraint in reversed(stated_constraints)
+        if stated_constraint.kind != "only" or stated_constraint.number != first
     }
     return list(reversed(latest_constraints.values()))
 

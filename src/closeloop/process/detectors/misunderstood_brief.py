@@ -85,11 +85,15 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     handoffs = list_handoff_contexts(reading)
     if not handoffs:
         return []
-    if all(one.child is None for one in handoffs):
+    if all(handoff.child is None for handoff in handoffs):
         return Unmeasured(
             rule=rule.name, reason="the trace does not contain the work of any sub-agent"
         )
-    return [_build_finding(one, files) for one in handoffs if (files := list_missed_files(one))]
+    return [
+        _build_finding(handoff, files)
+        for handoff in handoffs
+        if (files := list_missed_files(handoff))
+    ]
 
 
 def _build_finding(one: HandoffContext, files: tuple[str, ...]) -> Finding:

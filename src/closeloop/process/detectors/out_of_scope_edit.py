@@ -163,7 +163,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         if path.rpartition("/")[2] not in flagged
     ]
     told = {number for finding in findings for number in finding.events}
-    findings += [one for one in leftovers if told.isdisjoint(one.events)]
+    findings += [leftover for leftover in leftovers if told.isdisjoint(leftover.events)]
     return sorted(findings, key=lambda finding: min(finding.events, default=0))
 
 
@@ -180,7 +180,9 @@ def _find_leftovers(reading: TraceReading) -> Iterator[Finding]:
     left = [edit for edit in submitted if edit.action == "create" and edit.path in tried]
     texts = [edit.after or edit.patch or "" for edit in submitted if edit not in left]
     texts.append(root.request or "")
-    left = [edit for edit in left if not any(edit.path.rpartition(".")[0] in one for one in texts)]
+    left = [
+        edit for edit in left if not any(edit.path.rpartition(".")[0] in text for text in texts)
+    ]
     if left:
         names = join_names([truncate_line(edit.path, 120) for edit in left])
         finding = make_finding(
@@ -202,11 +204,15 @@ def find_edit_scope(reading: TraceReading) -> EditScope | None:
         return None
     first = root.users[0].number if root.users else None
     only_constraints = [
-        one for one in list_constraints(root) if one.kind == "only" and one.number == first
+        constraint
+        for constraint in list_constraints(root)
+        if constraint.kind == "only" and constraint.number == first
     ]
     if not only_constraints:
         return None
-    globs = globs_in_any_folder([glob for one in only_constraints for glob in one.objects])
+    globs = globs_in_any_folder(
+        [glob for only_constraint in only_constraints for glob in only_constraint.objects]
+    )
     return EditScope(
         globs=globs,
         declared=False,

@@ -98,24 +98,26 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     handoffs = list_handoff_contexts(reading)
     if not handoffs:
         return []
-    if all(one.child is None for one in handoffs):
+    if all(handoff.child is None for handoff in handoffs):
         return Unmeasured(
             rule=rule.name, reason="the trace does not contain the work of any sub-agent"
         )
     changed: dict[str, frozenset[str]] = {}
     findings = []
-    for one in handoffs:
-        if one.child is None:
+    for handoff in handoffs:
+        if handoff.child is None:
             continue
-        lane = one.event.lane
+        lane = handoff.event.lane
         if lane not in changed:
-            changed[lane] = frozenset(path for step in one.parent.changes for path in step.written)
-        if redone_edits := find_redone_edits(one, alike=limits["alike"]):
-            findings.append(_redone_edit_finding(one, redone_edits))
-        repeated = find_repeated_lookups(until_user_speaks(one), changed[lane])
-        needed = limits["share"] * count_lookups(one, changed[lane])
+            changed[lane] = frozenset(
+                path for step in handoff.parent.changes for path in step.written
+            )
+        if redone_edits := find_redone_edits(handoff, alike=limits["alike"]):
+            findings.append(_redone_edit_finding(handoff, redone_edits))
+        repeated = find_repeated_lookups(until_user_speaks(handoff), changed[lane])
+        needed = limits["share"] * count_lookups(handoff, changed[lane])
         if len(repeated) >= max(needed, limits["lookups"]):
-            findings.append(_repeated_lookup_finding(one, repeated))
+            findings.append(_repeated_lookup_finding(handoff, repeated))
     return findings
 
 

@@ -160,11 +160,13 @@ def _quote_correction(message: Message) -> str:
 
 def _list_repetitions(root: LaneReading, overlap: float) -> Iterator[tuple[Message, Sequence[int]]]:
     """Yield messages that correct again, with the earlier events they repeat."""
-    later_messages = [one for one in root.users[1:] if one.intent not in ("interrupt", "request")]
+    later_messages = [
+        user for user in root.users[1:] if user.intent not in ("interrupt", "request")
+    ]
     objections = {
-        one.number: objection
-        for one in later_messages
-        if (objection := parse_objection(one.text)) is not None
+        later_message.number: objection
+        for later_message in later_messages
+        if (objection := parse_objection(later_message.text)) is not None
     }
     for message in later_messages:
         objection = objections.get(message.number)
@@ -184,9 +186,9 @@ def _find_first_saying(root: LaneReading, message: Message) -> tuple[int, ...]:
     """Return the user's earlier message with the most significant words in common."""
     words = word_stems(normalise_words(find_own_words(message.text))) - _DULL_STEMS
     shared = [
-        (len(words & word_stems(normalise_words(one.text[:MAX_TEXT_CHARS]))), one.number)
-        for one in root.users[-MAX_CORRECTIONS:]
-        if one.number < message.number
+        (len(words & word_stems(normalise_words(user.text[:MAX_TEXT_CHARS]))), user.number)
+        for user in root.users[-MAX_CORRECTIONS:]
+        if user.number < message.number
     ]
     common, number = max(shared, default=(0, 0))
     return (number,) if common >= _MIN_SHARED_WORDS else ()
@@ -196,7 +198,9 @@ def _find_complaint_and_claim(
     root: LaneReading, message: Message, objections: Mapping[int, UserObjection]
 ) -> tuple[int, int] | None:
     """Return the claim that it answers, and the user's complaint before that claim."""
-    closing = next((one for one in list_closings(root) if one.until == message.number), None)
+    closing = next(
+        (closing for closing in list_closings(root) if closing.until == message.number), None
+    )
     if closing is None or parse_claim(closing.message) is None:
         return None
     complaint = closing.since if closing.since in objections else None
@@ -248,9 +252,9 @@ def _list_corrections(messages: Sequence[Message]) -> Iterator[_UserCorrection]:
 def _correcting_text(text: str) -> str:
     """Return the sentences that correct; all if the words alone do not show which."""
     correcting_sentences = [
-        one
-        for one in split_sentences(text)
-        if _is_correction(one.lower()) and not one.endswith("?")
+        sentence
+        for sentence in split_sentences(text)
+        if _is_correction(sentence.lower()) and not sentence.endswith("?")
     ]
     return " ".join(correcting_sentences) or text
 

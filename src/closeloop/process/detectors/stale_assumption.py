@@ -105,13 +105,14 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     findings = [
         make_finding(
             rule,
-            f"{truncate_line(one.path, 100)} was changed by {one.by} after it was last read, and "
-            + ("the edit failed." if one.how == "failed edit" else "was overwritten."),
-            list(dict.fromkeys((one.step.number, one.change))),
-            lane=one.step.event.lane,
+            f"{truncate_line(encounter.path, 100)} was changed by {encounter.by} after it was "
+            "last read, and "
+            + ("the edit failed." if encounter.how == "failed edit" else "was overwritten."),
+            list(dict.fromkeys((encounter.step.number, encounter.change))),
+            lane=encounter.step.event.lane,
         )
-        for one in find_stale_encounters(reading)
-        if one.how != "read again" and not _is_met_by_reading(reading, one)
+        for encounter in find_stale_encounters(reading)
+        if encounter.how != "read again" and not _is_met_by_reading(reading, encounter)
     ]
     told = {number for finding in findings for number in finding.events}
     findings += [

@@ -271,7 +271,7 @@ def _loosening_suspects(
             continue
         removed_lines = [line for line in net.removed if not everywhere[line]]
         new_assertions = [line for line in net.added if ASSERTION.search(line)]
-        adapts = any(one.number < step.number and _changes_code(one) for one in changes)
+        adapts = any(change.number < step.number and _changes_code(change) for change in changes)
         wish, what = (
             _REMOVE_WISH,
             _describe_removed_tests(removed_lines, net.added)

@@ -492,7 +492,9 @@ def _sets_root(step: TraceStep, paths: Sequence[str]) -> bool:
     else:
         given = [path for edit in step.edits for path in _SEARCH_PATH.findall(edit.after or "")]
     folders = [one.rstrip("/") for text in given for one in text.split(":") if one]
-    return any(one in _HERE or path.startswith(f"{one}/") for one in folders for path in paths)
+    return any(
+        folder in _HERE or path.startswith(f"{folder}/") for folder in folders for path in paths
+    )
 
 
 def _sets_path(step: TraceStep) -> bool:

@@ -221,7 +221,7 @@ class AtifStepReader:
         results = observation_results(step)
         for result in results:
             call_id = clean_text(result.get("source_call_id"))
-            event = next((one for one in open_calls if one.call == call_id), None)
+            event = next((open_call for open_call in open_calls if open_call.call == call_id), None)
             if event is None and call_id is None and open_calls:
                 event = open_calls[0 if len(results) == len(events) else -1]
             if event is not None:
@@ -340,7 +340,7 @@ def atif_content_text(content: Any) -> str:
         path = clean_text(as_mapping(fields.get("source")).get("path"))
         media = f"[{fields.get('type')}: {path}]" if path else ""
         pieces.append(clean_text(fields.get("text")) or media)
-    return "\n".join(one for one in pieces if one)
+    return "\n".join(piece for piece in pieces if piece)
 
 
 def usage_from_atif(metrics: Mapping[str, Any]) -> Usage:
@@ -493,7 +493,10 @@ class AtifSession:
         self.system: str | None = None
         self.read: set[int] = set()
         self.files = {source.path}
-        self.inside = {id(one): one for one in iter_embedded_trajectories(trajectory)}
+        self.inside = {
+            id(embedded_trajectory): embedded_trajectory
+            for embedded_trajectory in iter_embedded_trajectories(trajectory)
+        }
         self.lanes = {ROOT_LANE}
         self.asked: set[str] = set()
 

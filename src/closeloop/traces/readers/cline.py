@@ -181,8 +181,8 @@ def _is_roo(telling: ClineTaskLane, task: ClineTask, about: Mapping[str, Any]) -
     rows = list(_first_rows(task))
     kinds = {str(row.get(str(row.get("type")))) for row in rows}
     stamped = any(
-        as_mapping(one).get("role") == "assistant" and "ts" in as_mapping(one)
-        for one in task.messages
+        as_mapping(message).get("role") == "assistant" and "ts" in as_mapping(message)
+        for message in task.messages
     )
     protocol = any("apiProtocol" in str(row.get("text")) for row in rows)
     return (
@@ -277,7 +277,7 @@ def _load_family(path: Path) -> ClineFamily:
 def _scan_families(folder: Path, changed: int) -> ClineFamily:
     """Relate tasks by their small files, else by text: a sub-task begins with its brief."""
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())[:_MAX_FOLDERS]
-    tasks = [task for one in names if ((task := folder / one) / CONVERSATION).is_file()]
+    tasks = [task for name in names if ((task := folder / name) / CONVERSATION).is_file()]
     begun = [beginning for task in tasks if (beginning := _read_beginning(task))]
     sent = [beginning for task in tasks for beginning in _list_briefs(task)]
     stated = {task: folder / above for task in tasks if (above := _stated_parent(task)) is not None}
@@ -447,7 +447,9 @@ def _iter_child_tasks(source: RecordingSource, named: str) -> Iterator[tuple[Pat
 
 
 def _first_message_text(messages: Any) -> str:
-    for one in messages[:1]:
-        words = [as_mapping(part).get("text") for part in as_list(as_mapping(one).get("content"))]
+    for message in messages[:1]:
+        words = [
+            as_mapping(part).get("text") for part in as_list(as_mapping(message).get("content"))
+        ]
         return "\n".join(word for word in words if isinstance(word, str)).strip()
     return ""

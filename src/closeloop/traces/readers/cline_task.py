@@ -613,8 +613,8 @@ class ClineTaskLane:
     def add_child_task(self, event: Handoff) -> None:
         """Read the task that received the work, if its folder exists."""
         brief = event.brief.strip()
-        same = [one for one in self.children if one[0].strip() == brief]
-        child = next(iter(same or [one for one in self.children if not one[0]]), None)
+        same = [child for child in self.children if child[0].strip() == brief]
+        child = next(iter(same or [child for child in self.children if not child[0]]), None)
         if child is None:
             return
         self.children.remove(child)

@@ -565,9 +565,10 @@ def _join_reviews(builder: SessionBuilder, readings: Sequence[CodexRollout]) -> 
     for reading in readings:
         mine = reading.meta.get("id")
         reviews = [
-            other.lane.name
-            for other in readings
-            if _subagent_kind(other.meta) == "review" and other.meta.get("parent_thread_id") == mine
+            reading.lane.name
+            for reading in readings
+            if _subagent_kind(reading.meta) == "review"
+            and reading.meta.get("parent_thread_id") == mine
         ]
         for number, lane in zip(reading.reviews, reviews, strict=False):
             event = builder.events[number - 1]

@@ -404,7 +404,9 @@ def _parse_counts(record: Any) -> TokenCounts | None:
     if not isinstance(record, dict):
         return None
     numbers = map(record.get, _TOKEN_KEYS)
-    counts = tuple([one if type(one) is int and 0 <= one < _MAX_COUNT else None for one in numbers])
+    counts = tuple(
+        [number if type(number) is int and 0 <= number < _MAX_COUNT else None for number in numbers]
+    )
     return counts if counts != _NO_COUNTS else None
 
 

@@ -343,7 +343,8 @@ class _CopilotSession:
     def end_session(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
         metrics = as_mapping(data.get("modelMetrics"))
         self.totals = [
-            usage_from_copilot(as_mapping(as_mapping(one).get("usage"))) for one in metrics.values()
+            usage_from_copilot(as_mapping(as_mapping(metric).get("usage")))
+            for metric in metrics.values()
         ]
         if metrics and not self.builder.models:
             self.model = self.model or as_label(next(iter(metrics)))

@@ -28,13 +28,13 @@ _CALL_NAMES = {"Execute": "bash", "ApplyPatch": "apply_patch"}
 def recognises(source: RecordingSource) -> bool:
     if b'"session_start"' not in source.head:
         return False
-    records = [as_mapping(one) for one in source.lines]
+    records = [as_mapping(line) for line in source.lines]
     return bool(records) and (
         records[0].get("type") == "session_start"
         and isinstance(records[0].get("id"), str)
         and any(
-            one.get("type") == "message" and "role" in as_mapping(one.get("message"))
-            for one in records[1:]
+            record.get("type") == "message" and "role" in as_mapping(record.get("message"))
+            for record in records[1:]
         )
     )
 

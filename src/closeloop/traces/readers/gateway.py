@@ -49,7 +49,7 @@ _SYSTEM_KEYS = ("system", "instructions", "systemInstruction", "system_instructi
 
 def recognises(source: RecordingSource) -> bool:
     return _EXCHANGE_KEY.encode() in source.head and any(
-        _EXCHANGE_KEY in as_mapping(one) for one in source.lines[:1]
+        _EXCHANGE_KEY in as_mapping(line) for line in source.lines[:1]
     )
 
 

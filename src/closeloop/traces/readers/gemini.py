@@ -228,7 +228,7 @@ def _user_answers(output: str) -> str:
     answers = (
         as_mapping(as_mapping(try_decode_json(output)).get("answers")) if output[:1] == "{" else {}
     )
-    return "\n".join(one for one in answers.values() if isinstance(one, str)) or output
+    return "\n".join(answer for answer in answers.values() if isinstance(answer, str)) or output
 
 
 def _edit_fields(event: Edit, output: str | None, shown: Mapping[str, Any]) -> dict[str, object]:
@@ -592,7 +592,9 @@ def _event_from_call(
         return event_from_gemini_call(called, arguments, origin)
     event = event_from_gemini_call("invoke_agent", arguments, origin)
     if not isinstance(event, Handoff):
-        brief = next((one for one in (arguments or {}).values() if isinstance(one, str)), "")
+        brief = next(
+            (argument for argument in (arguments or {}).values() if isinstance(argument, str)), ""
+        )
         return Handoff(**msgspec.structs.asdict(origin), brief=brief)
     return event
 

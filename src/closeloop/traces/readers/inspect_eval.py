@@ -235,11 +235,11 @@ class InspectSample:
                     yield as_mapping(self.pool[place])
 
     def _add_input(self, messages: list[Mapping[str, Any]], lane: str, at: datetime | None) -> None:
-        new = [one for one in messages if clean_text(one.get("id")) not in self.seen]
+        new = [message for message in messages if clean_text(message.get("id")) not in self.seen]
         self.renamed = self.renamed or any(self._has_new_id(one, lane) for one in new)
         if self.renamed or any(clean_text(one.get("id")) is None for one in new):
             self.dialogue.add_request(
-                (part for one in messages for part in self._message_parts(one)), lane, at
+                (part for message in messages for part in self._message_parts(message)), lane, at
             )
             return
         for message in new:

@@ -29,8 +29,8 @@ _SUCCEEDED = "<system>Command executed successfully."
 def recognises(source: RecordingSource) -> bool:
     if not any(mark.encode() in source.head for mark in _MARKS):
         return False
-    records = [as_mapping(one) for one in source.lines]
-    roles = {str(one.get("role")) for one in records}
+    records = [as_mapping(line) for line in source.lines]
+    roles = {str(record.get("role")) for record in records}
     return bool(roles & _MARKS) and roles <= _MARKS | _MESSAGE_ROLES
 
 
@@ -70,7 +70,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 def _result_text(content: object) -> str:
     """Return a tool's answer: its status between tags of the client, then its output."""
     blocks = content if isinstance(content, list) else [content]
-    texts = [as_text(one) or as_text(as_mapping(one).get("text")) or "" for one in blocks]
+    texts = [as_text(block) or as_text(as_mapping(block).get("text")) or "" for block in blocks]
     return "\n".join(text for text in texts if text)
 
 

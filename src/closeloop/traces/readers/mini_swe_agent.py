@@ -112,7 +112,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
         if not isinstance(message, dict):
             builder.add_note(json_excerpt(message), "unknown: message")
             continue
-        dialogue.following = [as_mapping(one) for one in messages[number : number + 2]]
+        dialogue.following = [as_mapping(message) for message in messages[number : number + 2]]
         dialogue.add_message(message, last=number == len(messages))
     outcome = EXIT_BY_STATUS.get(status or "", "crashed")
     summary = builder.claim_last_message(status or "") if outcome == "finished" else None
@@ -125,7 +125,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 def _infer_status(messages: list[Any]) -> str | None:
     """Return how a dialogue without a status ended: whether its last command submitted the work."""
-    replies = [as_mapping(one) for one in messages[-2:]]
+    replies = [as_mapping(message) for message in messages[-2:]]
     text = content_text(replies[0].get("content")) if replies else ""
     return "Submitted" if _FINAL_OUTPUT.search(text) else None
 

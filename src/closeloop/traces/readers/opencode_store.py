@@ -238,7 +238,9 @@ def list_storage_parts(source: RecordingSource) -> Sequence[Path]:
         messages = _json_files_of(root / "message", name)
         files += [] if path == source.path else [path]
         files += messages
-        files += [part for one in messages for part in _json_files_of(root / "part", one.stem)]
+        files += [
+            part for message in messages for part in _json_files_of(root / "part", message.stem)
+        ]
     return files
 
 

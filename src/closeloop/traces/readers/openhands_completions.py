@@ -312,7 +312,11 @@ def parse_logged_call(path: Path, record: object) -> LoggedCall:
     call = as_mapping(record)
     messages = [as_mapping(message) for message in request_messages(call)]
     first_request = next(
-        (content_text(one.get("content")) for one in messages if one.get("role") == "user"),
+        (
+            content_text(message.get("content"))
+            for message in messages
+            if message.get("role") == "user"
+        ),
         "",
     )
     answer = as_mapping(call.get("response"))
@@ -321,7 +325,7 @@ def parse_logged_call(path: Path, record: object) -> LoggedCall:
         path=path,
         request=derive_id(first_request),
         messages=len(messages),
-        opening=all(one.get("role") != "assistant" for one in messages),
+        opening=all(message.get("role") != "assistant" for message in messages),
         at=time_from_seconds(call.get("timestamp")),
         seconds=as_amount(call.get("latency_sec")),
         known=clean_unicode(response_id) if response_id else None,

@@ -222,7 +222,7 @@ class OpenhandsStream:
     def _add_claim(self, event: dict[str, Any], arguments: dict[str, Any]) -> None:
         outputs = as_mapping(arguments.get("outputs"))
         words = (arguments.get("final_thought"), arguments.get("thought"), outputs.get("content"))
-        text = next((one for one in words if isinstance(one, str) and one.strip()), "")
+        text = next((word for word in words if isinstance(word, str) and word.strip()), "")
         text = text or as_text(event.get("message")) or "finish"
         self.builder.add_agent_message(text, "claim", _call_id(event))
         if self.builder.lane == ROOT_LANE:

@@ -180,7 +180,7 @@ class OpenhandsConversation:
         words = self.builder.truncate_text(brief)
         handoff = self.builder.add(Handoff(**self.builder.event_fields(call), brief=words))
         lane = self.lanes.get(name) if name else None
-        child = next((one for one in self.children if one.brief == brief.strip()), None)
+        child = next((child for child in self.children if child.brief == brief.strip()), None)
         if lane is None and child is not None:
             self.children.remove(child)
             self._add_child(child, agent)
@@ -355,9 +355,10 @@ class OpenhandsConversation:
         totals = [as_mapping(one) for one in (*self.metrics.values(), self.overall) if one]
         usage = sum_usage(
             with_total_cost(
-                usage_from_openai(one.get("accumulated_token_usage")), one.get("accumulated_cost")
+                usage_from_openai(total.get("accumulated_token_usage")),
+                total.get("accumulated_cost"),
             )
-            for one in totals
+            for total in totals
         )
         return usage if usage != Usage() else self.builder.total_usage()
 
@@ -396,8 +397,8 @@ _EVENT_HANDLERS: dict[str, Callable[[OpenhandsConversation, dict[str, Any]], Non
 def _usage_by_response(metrics: list[Any]) -> dict[str, Usage]:
     """Return the usage of each answer; costs are listed in the same order."""
     usage_by_id: dict[str, Usage] = {}
-    for one in metrics:
-        fields = as_mapping(one)
+    for metric in metrics:
+        fields = as_mapping(metric)
         usages, costs = as_list(fields.get("token_usages")), as_list(fields.get("costs"))
         for place, usage in enumerate(usages):
             response_id = as_text(as_mapping(usage).get("response_id"))

@@ -287,7 +287,9 @@ def _parse_numbered_messages(attributes: Mapping[str, Any], prefix: str) -> list
     for name, value in attributes.items():
         if name.startswith(prefix):
             _set_nested_value(tree, name[len(prefix) :].split("."), value)
-    return parse_message_parts([_unwrap_names(one) for one in _numbered_values(tree)], role)
+    return parse_message_parts(
+        [_unwrap_names(numbered_value) for numbered_value in _numbered_values(tree)], role
+    )
 
 
 def _set_nested_value(tree: dict[str, Any], path: list[str], value: Any) -> None:
@@ -309,7 +311,7 @@ def _unwrap_names(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if value and all(key.isdecimal() for key in value):
-        return [_unwrap_names(one) for one in _numbered_values(value)]
+        return [_unwrap_names(numbered_value) for numbered_value in _numbered_values(value)]
     for name in ("message", "message_content", "tool_call"):
         if name in value and isinstance(value[name], dict):
             return _unwrap_names(value[name])

@@ -83,7 +83,8 @@ def spans_from_protobuf(request: Any) -> Iterator[OtelSpan]:
                     failed={1: False, 2: True}.get(span.status.code),
                     error=span.status.message or None,
                     events=tuple(
-                        (one.name, _protobuf_attributes(one.attributes)) for one in span.events
+                        (event.name, _protobuf_attributes(event.attributes))
+                        for event in span.events
                     ),
                 )
 
@@ -241,9 +242,9 @@ def _parse_value(value: Any, depth: int = 0) -> Any:
             case "kvlistvalue":
                 pairs = as_list(as_mapping(inner).get("values"))
                 return {
-                    text_or_json(one.get("key")): _parse_value(one.get("value"), depth + 1)
-                    for one in pairs
-                    if isinstance(one, dict)
+                    text_or_json(pair.get("key")): _parse_value(pair.get("value"), depth + 1)
+                    for pair in pairs
+                    if isinstance(pair, dict)
                 }
             case "stringvalue" | "boolvalue" | "doublevalue" | "bytesvalue":
                 return inner
@@ -251,7 +252,7 @@ def _parse_value(value: Any, depth: int = 0) -> Any:
 
 
 def _protobuf_attributes(pairs: Any) -> dict[str, Any]:
-    return {one.key: _protobuf_value(one.value) for one in pairs}
+    return {pair.key: _protobuf_value(pair.value) for pair in pairs}
 
 
 def _protobuf_value(value: Any) -> Any:

@@ -77,7 +77,9 @@ def recognises(source: RecordingSource) -> bool:
         return False
     document = as_mapping(source.document)
     attempts = as_list(document.get("attempts"))
-    return _is_run(document) or any(isinstance(one, dict) and _is_run(one) for one in attempts[:3])
+    return _is_run(document) or any(
+        isinstance(attempt, dict) and _is_run(attempt) for attempt in attempts[:3]
+    )
 
 
 def _is_run(record: Mapping[str, Any]) -> bool:

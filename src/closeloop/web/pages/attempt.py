@@ -219,7 +219,7 @@ def _list_votes(
     desk: PageContext, attempt: str, findings: Sequence[Finding], person: str
 ) -> dict[str, VerdictsByEvent]:
     said = read_verdicts(desk.store.scores.list_scores(attempt), person) if findings else {}
-    by_rule = {one.rule: said.get(precision_score_name(one.rule)) for one in findings}
+    by_rule = {finding.rule: said.get(precision_score_name(finding.rule)) for finding in findings}
     return {rule: verdicts for rule, verdicts in by_rule.items() if verdicts}
 
 
@@ -305,15 +305,15 @@ def outline_lanes(trace: Trace) -> tuple[LaneOutline, ...]:
     first: dict[str, int] = {}
     stops: dict[str, list[Stop]] = {}
     hidden_stops: dict[str, int] = {}
-    for each in trace.events:
-        counts[each.lane] = counts.get(each.lane, 0) + 1
-        first.setdefault(each.lane, each.number)
-        if (stop := _stop_at_event(each)) is not None:
-            lane_stops = stops.setdefault(each.lane, [])
+    for event in trace.events:
+        counts[event.lane] = counts.get(event.lane, 0) + 1
+        first.setdefault(event.lane, event.number)
+        if (stop := _stop_at_event(event)) is not None:
+            lane_stops = stops.setdefault(event.lane, [])
             if len(lane_stops) < MAX_STOPS:
                 lane_stops.append(stop)
             else:
-                hidden_stops[each.lane] = hidden_stops.get(each.lane, 0) + 1
+                hidden_stops[event.lane] = hidden_stops.get(event.lane, 0) + 1
     return tuple(
         LaneOutline(
             id=lane.id,
@@ -451,7 +451,9 @@ class RawView(Record):
 def attempt_reviews(desk: PageContext, asked: AttemptAsked) -> ReviewsView:
     head, _ = load_attempt_head(desk, asked.attempt)
     all_reviews = desk.store.reviews.list_reviews(item=head.row.id)
-    return ReviewsView(head=head, reviews=tuple(one for one in all_reviews if one.state == "done"))
+    return ReviewsView(
+        head=head, reviews=tuple(review for review in all_reviews if review.state == "done")
+    )
 
 
 def raw(desk: PageContext, asked: AttemptAsked) -> RawView:

@@ -212,7 +212,10 @@ def _list_name_groups(desk: PageContext, known: Mapping[str, Variant]) -> Iterat
         yield NameGroup(kind="Variants", names=_same_names(variants))
     experiments = desk.store.list_experiments()[:MAX_CHOICES]
     if experiments:
-        named = tuple((f"experiment:{one.id}", one.name or one.id) for one in experiments)
+        named = tuple(
+            (f"experiment:{experiment.id}", experiment.name or experiment.id)
+            for experiment in experiments
+        )
         yield NameGroup(kind="Experiments", names=named)
 
 
@@ -292,7 +295,7 @@ def _compare_view(
         cached_comparison.value or choice,
         choices=choice.choices,
         scores=choice.scores,
-        links={one.name: _list_address(one) for one in choices},
+        links={choice.name: _list_address(choice) for choice in choices},
         fresh=choice.fresh and cached_comparison.fresh,
     )
 
@@ -331,14 +334,14 @@ def _compute_comparison(
     return replace(
         choice,
         report=report,
-        pairs=tuple(_pair_view(desk, work, choices, one, metric) for one in report.pairs),
+        pairs=tuple(_pair_view(desk, work, choices, pair, metric) for pair in report.pairs),
         decides=ComparedScore(metric=metric, source=find_source(metric)),
         explored=tuple(one for one in explored if one.score != metric.score),
         figures=_side_figures(work, choices)
-        if any(one.observational for one in report.pairs)
+        if any(pair.observational for pair in report.pairs)
         else (),
         held_out=report_held_out(desk.store, variants=digests),
-        command=_compare_command([one.name for one in report.sides], names),
+        command=_compare_command([side.name for side in report.sides], names),
     )
 
 
@@ -362,7 +365,9 @@ def _compare_command(names: Sequence[str], scores: Sequence[str] = ()) -> str:
 def _default_variants(desk: PageContext, known: Mapping[str, Variant]) -> tuple[str, ...]:
     """Return the variants of the newest experiment that has several, or the newest two."""
     for experiment in desk.store.list_experiments():
-        names = dict.fromkeys(known[one].name for one in experiment.variants if one in known)
+        names = dict.fromkeys(
+            known[variant].name for variant in experiment.variants if variant in known
+        )
         if len(names) > 1:
             return tuple(names)[:MAX_NAMES]
     return tuple(dict.fromkeys(one.name for one in known.values()))[-2:]
@@ -379,13 +384,18 @@ def _pair_view(
     shown_tasks = versus.tasks[:MAX_TASKS]
     first, second = (
         _add_rule_marks(
-            desk, _repeats_by_task(work, sides[name], metric), [one.task for one in shown_tasks]
+            desk,
+            _repeats_by_task(work, sides[name], metric),
+            [shown_task.task for shown_task in shown_tasks],
         )
         for name in (versus.first, versus.second)
     )
     return PairView(
         versus=versus,
-        tasks=tuple(_task_line(one, first[one.task], second[one.task]) for one in shown_tasks),
+        tasks=tuple(
+            _task_line(shown_task, first[shown_task.task], second[shown_task.task])
+            for shown_task in shown_tasks
+        ),
         more=max(0, len(versus.tasks) - MAX_TASKS),
     )
 
@@ -424,7 +434,11 @@ def _add_rule_marks(
 ) -> dict[str, tuple[Repeat, ...]]:
     """Return the repeats of some tasks, with the findings of the first of each."""
     repeats_of_tasks = {task: repeats.get(task, ()) for task in tasks}
-    marked_ids = [one.id for each in repeats_of_tasks.values() for one in each[:MAX_MARKED_REPEATS]]
+    marked_ids = [
+        one.id
+        for repeats_of_task in repeats_of_tasks.values()
+        for one in repeats_of_task[:MAX_MARKED_REPEATS]
+    ]
     marks = desk.store.listing.load_marks(marked_ids)
     return {
         task: tuple(

@@ -134,7 +134,7 @@ class ExperimentView(Record):
 
 def experiments(desk: PageContext, asked: NoQuery) -> ExperimentsView:
     courses, fresh = current_experiment_statuses(desk)
-    compared = [one.experiment for one in courses if len(one.variants) > 1][:MAX_VERDICTS]
+    compared = [course.experiment for course in courses if len(course.variants) > 1][:MAX_VERDICTS]
     if not compared:
         return ExperimentsView(courses=courses, fresh=fresh)
     verdicts = desk.metric_cache.compute_from_work(
@@ -379,7 +379,7 @@ def trials(desk: PageContext, asked: NoQuery) -> TrialsView:
 
 
 def trial(desk: PageContext, asked: TrialAsked) -> TrialView:
-    known = {one.name: one for one in list_trials(desk.store, desk.settings.memory)}
+    known = {trial.name: trial for trial in list_trials(desk.store, desk.settings.memory)}
     if asked.name not in known:
         raise PageNotFound(
             f"There is no trial {asked.name!r}: start one with `closeloop ab start`."
@@ -392,7 +392,7 @@ def trial(desk: PageContext, asked: TrialAsked) -> TrialView:
         report=report,
         reason=reason,
         metrics=tuple(dict.fromkeys((chosen.metric, *REPORTED_METRICS))),
-        needed={one.variant: describe_needed(one.comparison) for one in standings},
+        needed={standing.variant: describe_needed(standing.comparison) for standing in standings},
         fresh=fresh,
     )
 

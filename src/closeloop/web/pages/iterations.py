@@ -89,7 +89,7 @@ def iterations(desk: PageContext, asked: AttemptAsked) -> IterationsView:
     reading = desk.load_trace_reading(head.row.id)
     measurement = desk.load_measurement(head.row)
     head = with_marks(head, measurement)
-    measures = {one.lane: one for one in measurement.lanes} if measurement else {}
+    measures = {lane.lane: lane for lane in measurement.lanes} if measurement else {}
     agent_messages: dict[str, list[Message]] = {}
     for event in desk.load_trace(head.row.id).events:
         if isinstance(event, Message) and event.role == "agent":
@@ -111,7 +111,7 @@ def _lane_iterations(
     skipped = len(lane.iterations) - len(shown_iterations)
     standstill_rows = find_standstills(lane)
     stuck = {id(each) for row in standstill_rows if len(row) > 1 for each in row}
-    keys = [_failure_keys(each) for each in shown_iterations]
+    keys = [_failure_keys(shown_iteration) for shown_iteration in shown_iterations]
     messages: dict[str, str] = {}
     for each in shown_iterations:
         messages |= each.failures.errors if each.failures else {}
@@ -221,17 +221,17 @@ def round_changes(desk: PageContext, asked: RoundAsked) -> RoundView:
     if lane is None or asked.number > len(lane.iterations):
         raise PageNotFound(f"There is no iteration {asked.number} in the lane {asked.lane!r}.")
     numbers = {step.number for step in lane.iterations[asked.number - 1].changes}
-    changes = [each for each in desk.load_trace(head.row.id).events if each.number in numbers]
+    changes = [event for event in desk.load_trace(head.row.id).events if event.number in numbers]
     return RoundView(
         attempt=head.row.id,
         number=asked.number,
         edits=tuple(
             RoundEdit(
-                event=each.number,
-                path=each.path if isinstance(each, Edit) else _shell_command(each),
-                file=diff_from_edit(each) if isinstance(each, Edit) else None,
+                event=change.number,
+                path=change.path if isinstance(change, Edit) else _shell_command(change),
+                file=diff_from_edit(change) if isinstance(change, Edit) else None,
             )
-            for each in changes[:MAX_ROUND_EDITS]
+            for change in changes[:MAX_ROUND_EDITS]
         ),
         more=max(0, len(changes) - MAX_ROUND_EDITS),
     )

@@ -130,8 +130,8 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
     memory_store = desk.store.memory
     rules = memory_store.list_rules(repo=asked.repo, state=asked.state)
     repeats = leave_out_settled(memory_store.list_repeats(repo=asked.repo))
-    repeats = [one for one in repeats if one.state != "denied"]
-    repeat_counts = Counter((one.rule, one.state) for one in repeats)
+    repeats = [repeat for repeat in repeats if repeat.state != "denied"]
+    repeat_counts = Counter((repeat.rule, repeat.state) for repeat in repeats)
     lines = [
         RuleLine(
             rule=rule,
@@ -147,10 +147,10 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
     cached_weeks = desk.metric_cache.compute_from_work("memory", _weekly_memory_table)
     lessons = load_session_lessons(desk)
     likely = keep_likest(repeats)
-    repeats = [one for one in repeats if one.state != "candidate"]
+    repeats = [repeat for repeat in repeats if repeat.state != "candidate"]
     repeats.sort(key=lambda one: one.at, reverse=True)
     repeats = [*likely, *repeats]
-    repeated_rules = {one.rule for one in repeats[:MAX_REPEATS]}
+    repeated_rules = {repeat.rule for repeat in repeats[:MAX_REPEATS]}
     return MemoryView(
         asked=asked,
         rules=tuple(lines[(asked.page - 1) * MAX_RULES : asked.page * MAX_RULES]),
@@ -204,7 +204,7 @@ def list_session_lessons(desk: PageContext) -> tuple[SessionLesson, ...]:
 
 
 def _holds_text(rule: TeamRule, wanted: str) -> bool:
-    texts = (rule.text, *rule.paths, *(one.text for one in rule.examples))
+    texts = (rule.text, *rule.paths, *(example.text for example in rule.examples))
     return not wanted.strip() or any(wanted.strip().lower() in text.lower() for text in texts)
 
 
@@ -251,7 +251,7 @@ def context_preview(desk: PageContext, asked: ContextPreviewAsked) -> PreviewVie
         except (Fault, OSError, UnicodeDecodeError) as fault:
             return repo, None, str(fault)
 
-    mark = f"{desk.store_mark()} {len(rules)} {max((one.since for one in rules), default=None)}"
+    mark = f"{desk.store_mark()} {len(rules)} {max((rule.since for rule in rules), default=None)}"
     states = ",".join(sorted(f"{rule.id}{rule.state}" for rule in rules))
     cached = desk.metric_cache.compute_from_store(
         f"preview {asked.repo} {asked.file}", f"{mark} {states}", build_preview
@@ -276,7 +276,7 @@ def context_preview(desk: PageContext, asked: ContextPreviewAsked) -> PreviewVie
 
 def _weekly_memory_table(work: AttemptTable) -> FigureTable:
     memory_metrics = compute_metrics(work, ("week",), [name for name, *_ in MEMORY_METRICS])
-    weeks = sorted({one.group["week"] for one in memory_metrics.figures}, reverse=True)
+    weeks = sorted({figure.group["week"] for figure in memory_metrics.figures}, reverse=True)
     return build_figure_table(memory_metrics, MAX_WEEKS, weeks)
 
 
@@ -295,7 +295,7 @@ def insights(desk: PageContext, asked: NoQuery) -> InsightsView:
     themes, trouble = cached_themes.value or ((), None)
     hidden = hidden_attempts(desk.store)
     visible_insights = [
-        one for one in desk.store.course.list_insights() if one.attempt not in hidden
+        insight for insight in desk.store.course.list_insights() if insight.attempt not in hidden
     ]
     latest = visible_insights[:MAX_INSIGHTS]
     themes = tuple(theme for theme in themes if not hidden.issuperset(theme.attempts))

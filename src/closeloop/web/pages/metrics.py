@@ -158,17 +158,17 @@ def _score_lines(desk: PageContext, rows: Sequence[Score | ScoreRow]) -> tuple[S
     given, computed = desk.score_catalogue.given, derived_definitions()
     return tuple(
         ScoreLine(
-            definition=(given if one.at else computed).get(one.name)
-            or ScoreDefinition(name=one.name),
-            source=one.source,
-            value=one.value,
-            label=one.label,
-            by=one.by,
-            at=one.at,
-            note=one.note,
+            definition=(given if row.at else computed).get(row.name)
+            or ScoreDefinition(name=row.name),
+            source=row.source,
+            value=row.value,
+            label=row.label,
+            by=row.by,
+            at=row.at,
+            note=row.note,
         )
-        for one in rows
-        if one.value is not None or one.label is not None
+        for row in rows
+        if row.value is not None or row.label is not None
     )
 
 
@@ -304,7 +304,9 @@ def _compute_numbers(desk: PageContext, work: AttemptTable, asked: MetricsAsked)
         work = work.select_rows(kept)
     by = (asked.by,) if asked.by else ()
     wanted = [
-        one.name for one in select_metrics(work, names) if one.kind not in (*REPEAT_KINDS, "sum")
+        metric.name
+        for metric in select_metrics(work, names)
+        if metric.kind not in (*REPEAT_KINDS, "sum")
     ]
     trends = compute_trends(work, by, wanted)
     report = compute_metrics(work, by, wanted)
@@ -335,7 +337,7 @@ def _build_chart(
     by: str,
 ) -> TrendChart:
     """Build a chart of the groups with the most attempts, as many as can be distinguished."""
-    own = [one for one in courses if one.metric == metric.name]
+    own = [course for course in courses if course.metric == metric.name]
     if by:
         own = [one for one in own if one.group.get(by) != UNKNOWN_LABEL]
         sizes = _group_sizes(work, by)
@@ -523,26 +525,26 @@ def format_triage_command(asked: TriageAsked) -> str | None:
 def _triage_lines(
     desk: PageContext, estimates: SessionEstimates, sessions: Sequence[SessionTriage]
 ) -> tuple[TriageLine, ...]:
-    wanted = {one.attempt for one in sessions}
+    wanted = {session.attempt for session in sessions}
     rows = {row.id: row for row in estimates.rows if row.id in wanted}
     marks = desk.load_attempt_marks([*rows.values()])
     merges = desk.store.scores.load_merging_shares(AttemptSpan(attempts=tuple(rows)))
     return tuple(
         TriageLine(
-            session=one,
-            row=rows[one.attempt],
-            marks=(mark := marks.get(one.attempt, AttemptMarks())),
-            findings=_worst_findings(desk, rows[one.attempt]) if mark.findings else (),
-            merge_share=merges.get(one.attempt),
+            session=session,
+            row=rows[session.attempt],
+            marks=(mark := marks.get(session.attempt, AttemptMarks())),
+            findings=_worst_findings(desk, rows[session.attempt]) if mark.findings else (),
+            merge_share=merges.get(session.attempt),
         )
-        for one in sessions
+        for session in sessions
     )
 
 
 def _worst_findings(desk: PageContext, row: AttemptRow) -> tuple[Finding, ...]:
     """Return one finding for each rule, most severe first."""
     findings = unsilenced_rule_findings(desk.load_measurement(row, make=False))
-    by_rule = {one.rule: one for one in reversed(findings)}
+    by_rule = {finding.rule: finding for finding in reversed(findings)}
     return tuple(sorted(by_rule.values(), key=lambda one: SEVERITY_ORDER.index(one.severity)))
 
 

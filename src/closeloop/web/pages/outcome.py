@@ -175,7 +175,7 @@ def with_marks(head: AttemptHead, measurement: Measurement | None) -> AttemptHea
 def unsilenced_rule_findings(measurement: Measurement | None) -> tuple[Finding, ...]:
     """Return findings of rules that nobody silenced; none if not measured yet."""
     findings = measurement.findings if measurement else ()
-    return tuple(one for one in findings if one.silenced is None)
+    return tuple(finding for finding in findings if finding.silenced is None)
 
 
 def _session_title(made: Attempt, session: Session | None) -> str:
@@ -363,7 +363,11 @@ def checks(desk: PageContext, asked: AttemptAsked) -> ChecksView:
         restored=grade.restored if grade else (),
         files_precision=grade.files_precision if grade else None,
         files_recall=grade.files_recall if grade else None,
-        findings=tuple(one for one in unsilenced_rule_findings(measurement) if one.places),
+        findings=tuple(
+            unsilenced_rule_finding
+            for unsilenced_rule_finding in unsilenced_rule_findings(measurement)
+            if unsilenced_rule_finding.places
+        ),
         unmeasured=measurement.unmeasured if measurement else (),
         delivery=desk.store.pulls.load_delivery(head.row.id),
         report=newest_attempt_report(desk, head.row.id),
@@ -374,12 +378,12 @@ def checks(desk: PageContext, asked: AttemptAsked) -> ChecksView:
 def evaluations(desk: PageContext, asked: AttemptAsked) -> EvaluationsView:
     head, _ = load_attempt_head(desk, asked.attempt)
     attempt_evaluations = tuple(desk.store.judged.list_evaluations(attempt=head.row.id))
-    judge_ids = {one.judge for one in attempt_evaluations}
+    judge_ids = {attempt_evaluation.judge for attempt_evaluation in attempt_evaluations}
     judges = desk.store.judged.list_judge_versions() if attempt_evaluations else []
     return EvaluationsView(
         head=head,
         evaluations=attempt_evaluations,
-        judges={one.id: one for one in judges if one.id in judge_ids},
+        judges={judge.id: judge for judge in judges if judge.id in judge_ids},
     )
 
 

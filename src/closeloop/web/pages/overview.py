@@ -216,7 +216,7 @@ def _report_due(desk: PageContext) -> DueReport | None:
     now = datetime.now(UTC)
 
     def make_report() -> DueReport:
-        tasks = {one.id: one for one in desk.store.numbers.load_tasks().values()}
+        tasks = {task.id: task for task in desk.store.numbers.load_tasks().values()}
         return report_due(desk.store, [*tasks.values()], desk.settings, desk.root, now)
 
     mark = f"{desk.store_mark()} {now:%Y-%m-%d}"
@@ -248,7 +248,7 @@ def compute_overview_numbers(
     ]
     by_variant.sort(key=lambda course: course.stretches[-1].until, reverse=True)
     names = dict.fromkeys(course.group["variant"] for course in by_variant)
-    names |= dict.fromkeys(sorted(one.name for one in work.variants.values()))
+    names |= dict.fromkeys(sorted(variant.name for variant in work.variants.values()))
     newest, older = _split_newest_versions(work)
     by_name = compute_metrics(newest, ("variant",), _variant_metrics(work))
     production = build_figure_lines(compute_metrics(work, (), PRODUCTION_METRICS))

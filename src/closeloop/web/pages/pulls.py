@@ -109,7 +109,7 @@ def pulls(desk: PageContext, asked: PullsAsked) -> PullsView:
         repos=tuple(sorted({row.repo for row in rows})),
         cut=len(board) > MAX_PULLS,
         without_change=len(list_pulls_awaiting_change(desk.store)),
-        reports=tuple(one for one in reports if one.number not in of_pulls),
+        reports=tuple(report for report in reports if report.number not in of_pulls),
         risk=cached_risk.value,
         fresh=cached_risk.fresh,
     )
@@ -140,7 +140,7 @@ def count_totals(board: Sequence[BoardRow]) -> PullTotals:
 
 def _compute_risk_view(work: AttemptTable, by: str) -> RiskView:
     levels = compute_metrics(work, (by,), [name for name, *_ in RISK_METRICS])
-    newest = sorted({one.group[by] for one in levels.figures}, reverse=by == "week")
+    newest = sorted({figure.group[by] for figure in levels.figures}, reverse=by == "week")
     return RiskView(
         levels=build_figure_table(levels, MAX_GROUPS, newest),
         calibration=build_figure_table(
@@ -193,7 +193,9 @@ def pull(desk: PageContext, asked: PullAsked) -> PullView:
     learned = [
         rule
         for rule in store.memory.list_rules(repo=asked.repo)
-        if any(one.pull == asked.number and one.repo == asked.repo for one in rule.examples)
+        if any(
+            example.pull == asked.number and example.repo == asked.repo for example in rule.examples
+        )
     ]
     return PullView(
         pull=pull_request,

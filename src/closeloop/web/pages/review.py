@@ -88,10 +88,12 @@ def review(desk: PageContext, asked: ReviewAsked) -> ReviewView:
     draft = load_draft(queue, item.id, asked.caller) if item else None
     is_shown = draft is not None and (draft.state == "draft" or bool(asked.item))
     draft = draft if is_shown else None
-    done = [one for one in desk.store.reviews.list_reviews() if one.state == "done"]
+    done = [review for review in desk.store.reviews.list_reviews() if review.state == "done"]
     reviewed = len({one.item for one in done}.intersection(queue.known or ()))
     questions = item.questions if item else ()
-    words = {one.name: get_answer(draft, one.name) for one in questions} if draft else {}
+    words = (
+        {question.name: get_answer(draft, question.name) for question in questions} if draft else {}
+    )
     return ReviewView(
         item=item,
         draft=draft,
@@ -140,7 +142,7 @@ def _load_waiting_items(desk: PageContext) -> CachedValue[tuple[tuple[str, ...],
     def made() -> tuple[tuple[str, ...], int]:
         names = tuple(list_waiting_items(desk.store))
         reviews = desk.store.reviews.list_reviews()
-        return names, len({*names} - {one.item for one in reviews if one.state == "done"})
+        return names, len({*names} - {review.item for review in reviews if review.state == "done"})
 
     return desk.metric_cache.compute_from_store("queue", desk.store_mark(), made)
 

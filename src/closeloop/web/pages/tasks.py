@@ -140,7 +140,7 @@ def task(desk: PageContext, asked: TaskAsked) -> TaskView:
 
 def _newest_tasks(desk: PageContext) -> dict[str, Task]:
     """Return the latest definition of each task by id."""
-    return {one.id: one for one in desk.store.numbers.load_tasks().values()}
+    return {task.id: task for task in desk.store.numbers.load_tasks().values()}
 
 
 def _task_line(

@@ -115,7 +115,7 @@ def rules(desk: PageContext, asked: RulesAsked) -> RulesView:
     wanted = asked.q.strip().lower()
     return RulesView(
         asked=asked,
-        rules=tuple(one for one in _list_rules(desk) if _is_wanted(one.rule, wanted)),
+        rules=tuple(rule for rule in _list_rules(desk) if _is_wanted(rule.rule, wanted)),
         checks=tuple(
             sorted(
                 (
@@ -141,7 +141,7 @@ def _is_wanted(rule: Rule, text: str) -> bool:
 def _list_rules(desk: PageContext) -> list[RuleTrust]:
     """Return every installed rule, by name."""
     configured = {one.detector.rule.name: one for one in desk.rulebook.chosen}
-    installed = {str(one.rule.name): one.rule for one in plugins.load_plugins("detectors")}
+    installed = {str(plugin.rule.name): plugin.rule for plugin in plugins.load_plugins("detectors")}
     quality = quality_by_rule()
     own = load_own_precision(desk.store, installed)
     counts = desk.metric_cache.compute_from_store(
@@ -172,7 +172,7 @@ def _count_by_rule(desk: PageContext) -> dict[str, int]:
 def judges(desk: PageContext, asked: NoQuery) -> JudgesView:
     versions = desk.store.judged.list_judge_versions()
     return JudgesView(
-        judges=tuple(_judge_line(desk, one) for one in versions[:MAX_JUDGES]),
+        judges=tuple(_judge_line(desk, version) for version in versions[:MAX_JUDGES]),
         more=max(0, len(versions) - MAX_JUDGES),
     )
 
@@ -189,7 +189,7 @@ def trust(desk: PageContext, asked: NoQuery) -> TrustView:
     given = [one for one in summaries.value or () if one.last and one.source in GIVERS]
     return TrustView(
         rules=tuple(lines),
-        judged=sum(one.own is not None for one in lines),
+        judged=sum(line.own is not None for line in lines),
         reading_lines=tuple(describe_readings(load_measured_quality().reading_summary)),
         judges=judges(desk, asked).judges,
         coverage=coverage.value or (),
