@@ -125,7 +125,7 @@ async def _run_attempts(turns: int, attempts: int, root: Path) -> dict[str, floa
     async with open_run_context(settings, root, ["scripted"], {}) as workshop:
         plan = plan_experiment(workshop, tasks, ExperimentSettings(repeats=attempts))
         before = own_cpu_seconds()
-        async with open_run(plan, workshop, jobs=1, tell=watch_memory) as run:
+        async with open_run(plan, workshop, jobs=1, report_progress=watch_memory) as run:
             await run_attempts(run)
         used = own_cpu_seconds() - before
         rows = workshop.store.list_attempts()

@@ -65,7 +65,7 @@ async def seconds(root: Path, kind: str, attempts: int) -> float:
     async with open_run_context(settings, root, ["scripted"], os.environ) as workshop:
         tasks = select_tasks(settings, root, ())
         plan = plan_experiment(workshop, tasks, ExperimentSettings(repeats=attempts))
-        async with open_run(plan, workshop, jobs=1, tell=tell) as run:
+        async with open_run(plan, workshop, jobs=1, report_progress=tell) as run:
             await run_attempts(run)
         assert all(row.outcome == "pass" for row in workshop.store.list_attempts())
     gaps = sorted(later - one for one, later in pairwise(settled[WARM:]))

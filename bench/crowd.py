@@ -123,7 +123,9 @@ async def _run_crowd(kind: str, crowd: int, command: str, root: Path) -> dict[st
         async with anyio.create_task_group() as group:
             if kind == "waiting":
                 group.start_soon(watch)
-            async with open_run(plan, workshop, jobs=crowd, tell=lambda told: None) as run:
+            async with open_run(
+                plan, workshop, jobs=crowd, report_progress=lambda told: None
+            ) as run:
                 await run_attempts(run)
             group.cancel_scope.cancel()
         own = cpu(resource.RUSAGE_SELF) - own

@@ -180,7 +180,7 @@ def _client(file: str) -> Iterator[Any]:
     with open_store(file) as store:
         desk = PageContext(store)
         warm_up_pages(desk)
-        with TestClient(build_web_app(store, token=None, desk=desk), HERE) as client:
+        with TestClient(build_web_app(store, token=None, page_context=desk), HERE) as client:
             client.headers["accept"] = "text/html"
             client.get("/health")
             yield client

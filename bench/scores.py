@@ -142,7 +142,7 @@ def time_page(folder: Path, path: str) -> tuple[float, float]:
     with open_store(str(folder / "scored.db")) as store:
         desk = PageContext(store, settings, folder)
         warm_up_pages(desk)
-        app = build_web_app(store, token=None, desk=desk)
+        app = build_web_app(store, token=None, page_context=desk)
         with TestClient(app, "http://127.0.0.1:4318") as client:
             client.headers["accept"] = "text/html"
             client.get("/health")

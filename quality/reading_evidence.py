@@ -62,7 +62,7 @@ def render_request(trace: Trace) -> str:
     texts = [one.text for one in trace.events if isinstance(one, Message) and one.role == "user"]
     if not texts:
         return "(The recording holds no request.)"
-    return make_visible(truncate_middle(texts[0], most=MAX_REQUEST_CHARS))
+    return make_visible(truncate_middle(texts[0], max_chars=MAX_REQUEST_CHARS))
 
 
 def render_outline(trace: Trace, cited: Collection[int]) -> str:
@@ -117,8 +117,8 @@ def render_event(event: AnyEvent, most: int) -> str:
     title, body, _ = describe_trace_event(event)
     if isinstance(event, Read):
         body = event.text
-    head, *more = truncate_middle(title, most=most).splitlines() or [""]
-    rest = "\n".join([*more, truncate_middle(body or "", most=most)]).strip("\n")
+    head, *more = truncate_middle(title, max_chars=most).splitlines() or [""]
+    rest = "\n".join([*more, truncate_middle(body or "", max_chars=most)]).strip("\n")
     first = f"{_event_head(event)} {make_visible(head)}"
     return f"{first}\n{_indent(make_visible(rest))}" if rest else first
 

@@ -58,13 +58,13 @@ class ResultTable(Sequence["TableRow"]):
         return iter(self._rows)
 
     @overload
-    def __getitem__(self, place: int) -> TableRow: ...
+    def __getitem__(self, index: int) -> TableRow: ...
     @overload
-    def __getitem__(self, place: slice) -> ResultTable: ...
-    def __getitem__(self, place: int | slice) -> TableRow | ResultTable:
-        if isinstance(place, slice):
-            return ResultTable(self.name, self._types, self._rows[place])
-        return self._rows[place]
+    def __getitem__(self, index: slice) -> ResultTable: ...
+    def __getitem__(self, index: int | slice) -> TableRow | ResultTable:
+        if isinstance(index, slice):
+            return ResultTable(self.name, self._types, self._rows[index])
+        return self._rows[index]
 
     def __repr__(self) -> str:
         return f"<ResultTable {self.name}: {len(self)} rows, {len(self.columns)} columns>"
@@ -72,9 +72,11 @@ class ResultTable(Sequence["TableRow"]):
     def _repr_html_(self) -> str:
         """Return a notebook's view: the columns that hold something, and the first rows,
         escaped."""
-        shown = self._rows[:MAX_HTML_ROWS]
-        columns = [name for name in self.columns if any(row[name] is not None for row in shown)]
-        cells = [[_shorten_cell(row[name]) for name in columns] for row in shown]
+        visible_rows = self._rows[:MAX_HTML_ROWS]
+        columns = [
+            name for name in self.columns if any(row[name] is not None for row in visible_rows)
+        ]
+        cells = [[_shorten_cell(row[name]) for name in columns] for row in visible_rows]
         return f"<p>{len(self)} {self.name}</p>{html_table(columns, cells)}"
 
     def to_records(self) -> list[TableRow]:
@@ -151,10 +153,12 @@ class Project:
 
         catalogue = project_scores(self.configuration.settings)
         intake = ScoreIntake(catalogue=catalogue, source=source, by=by, now=datetime.now(UTC))
-        places = [f"score {place}" for place in range(1, len(scores) + 1)]
-        rows = convert_rows(zip(places, scores, strict=True))
+        row_names = [f"score {number}" for number in range(1, len(scores) + 1)]
+        rows = convert_rows(zip(row_names, scores, strict=True))
         return self._with_store(
-            lambda store, book: store.scores.add_scores(intake.read_rows(rows, store, places))
+            lambda store, rulebook: store.scores.add_scores(
+                intake.read_rows(rows, store, row_names)
+            )
         )
 
     def pulls(self) -> ResultTable:
@@ -165,7 +169,7 @@ class Project:
         """Return the trace of an attempt, by its id or the beginning of it."""
         from closeloop.tasks.task_sets import require_unsealed
 
-        def load_trace(store: Store, book: Rulebook) -> Trace | None:
+        def load_trace(store: Store, rulebook: Rulebook) -> Trace | None:
             digest = store.load_attempt(attempt).task_digest
             require_unsealed(store.load_task(digest) if digest else None)
             return store.load_trace(attempt)
@@ -186,8 +190,8 @@ class Project:
         require_margin(margin)
         catalogue = project_scores(self.configuration.settings)
         return self._with_store(
-            lambda store, book: compare_by_name(
-                store, book, names, margin=margin, scores=scores, catalogue=catalogue
+            lambda store, rulebook: compare_by_name(
+                store, rulebook, names, margin=margin, scores=scores, catalogue=catalogue
             )
         )
 
@@ -195,7 +199,7 @@ class Project:
         from closeloop.metrics.data_tables import list_table_rows, table_columns
 
         rows = self._with_store(
-            lambda store, book: list(list_table_rows(name, store, book, attempts))
+            lambda store, rulebook: list(list_table_rows(name, store, rulebook, attempts))
         )
         return ResultTable(name, table_columns(name), rows)
 
@@ -214,10 +218,10 @@ def open(folder: str | os.PathLike[str] = ".") -> Project:  # noqa: A001 - calle
     from closeloop.records.settings import has_store
     from closeloop.store.store import missing_store_error
 
-    place = Path(folder)
-    if not place.is_dir():
-        raise BadInput(f"{place} is not a folder: give a folder in a project.")
-    configuration = load_project(place)
+    folder_path = Path(folder)
+    if not folder_path.is_dir():
+        raise BadInput(f"{folder_path} is not a folder: give a folder in a project.")
+    configuration = load_project(folder_path)
     if not has_store(configuration.settings, configuration.root):
         raise missing_store_error(str(configuration.root / configuration.settings.store))
     return Project(configuration)
@@ -242,14 +246,14 @@ def read_all(path: str | os.PathLike[str]) -> list[Session]:
     from closeloop.records.trace import SessionFilter
     from closeloop.store import make_store
 
-    place = Path(path)
-    if not place.exists():
-        raise BadInput(f"There is no file or folder {place}.")
+    source_path = Path(path)
+    if not source_path.exists():
+        raise BadInput(f"There is no file or folder {source_path}.")
     sessions = []
     with make_store(":memory:") as store:
         # One process: a script without a `__main__` guard would be started again in others.
         summary = import_sessions(
-            [place], store, wish=SessionFilter(), jobs=1, tell=lambda tally: None
+            [source_path], store, wish=SessionFilter(), jobs=1, tell=lambda tally: None
         )
         for row in store.list_attempts():
             session, trace = store.load_session(row.id), store.load_trace(row.id)
@@ -257,7 +261,7 @@ def read_all(path: str | os.PathLike[str]) -> list[Session]:
                 sessions.append(replace(session, trace=trace))
     if not sessions:
         reason = next(iter(summary.troubles), "no known format")
-        raise BadInput(f"No session could be read from {place}: {reason}.")
+        raise BadInput(f"No session could be read from {source_path}: {reason}.")
     return sessions
 
 
@@ -272,8 +276,8 @@ def measure(recorded: Session | Trace) -> Measurement:
     from closeloop.process.trace_reading import build_reading
 
     trace = recorded.trace if isinstance(recorded, Session) else recorded
-    book = project_rulebook(load_project(Path.cwd()).settings)
-    return measure_reading(build_reading(trace, book.own_checks), book)
+    rulebook = project_rulebook(load_project(Path.cwd()).settings)
+    return measure_reading(build_reading(trace, rulebook.own_checks), rulebook)
 
 
 def compare(*names: str, scores: Sequence[str] = (), margin: float = 0.05) -> CompareReport:
@@ -304,9 +308,9 @@ def check(
 
     patch_file = None if patch is None else Path(patch)
     require_one_change(change, patch_file)
-    wanted = ChangeQuery(range=change, patch=patch_file, base=base)
-    configuration = load_check_configuration(wanted)
-    order = build_check_order(configuration, wanted, tuple(tiers), None)
+    query = ChangeQuery(range=change, patch=patch_file, base=base)
+    configuration = load_check_configuration(query)
+    order = build_check_order(configuration, query, tuple(tiers), None)
     # A notebook's thread has an event loop that is running.
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(run_event_loop, run_check, order, configuration, None).result()

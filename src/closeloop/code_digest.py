@@ -58,39 +58,43 @@ def digest_code(*modules: str) -> str:
     """
     key = content_digest(sys.path, modules)[:16]
     known_digest = _known_digests().get(key)
-    if known_digest and all(_file_state(path) == (path, *at) for path, *at in known_digest.files):
+    if known_digest and all(
+        _file_state(path) == (path, *state) for path, *state in known_digest.files
+    ):
         return known_digest.digest
-    roots = [each for name in modules for each in _expand_name(name)]
-    known = len(_parsed_modules())
-    reached = _reach_modules(roots)
-    if len(_parsed_modules()) > known:
+    roots = [module for name in modules for module in _expand_name(name)]
+    known_count = len(_parsed_modules())
+    reached_modules = _reach_modules(roots)
+    if len(_parsed_modules()) > known_count:
         _save_parsed_modules()
-    digest = content_digest(sorted((name, one and one.tree) for name, one in reached.items()))
-    if all(reached.values()) and not any(name.endswith(".*") for name in modules):
-        paths = [str(path) for name in reached if (path := _find_source(name))]
+    digest = content_digest(
+        sorted((name, parsed and parsed.tree) for name, parsed in reached_modules.items())
+    )
+    if all(reached_modules.values()) and not any(name.endswith(".*") for name in modules):
+        paths = [str(path) for name in reached_modules if (path := _find_source(name))]
         files = tuple(state for path in paths if (state := _file_state(path)))
         _known_digests()[key] = CodeDigest(digest=digest, files=files)
-        kept = dict(list(_known_digests().items())[-MAX_CACHED_DIGESTS:])
-        save_derived("digests", kept)
+        recent_digests = dict(list(_known_digests().items())[-MAX_CACHED_DIGESTS:])
+        save_derived("digests", recent_digests)
     return digest
 
 
 def _reach_modules(roots: Iterable[str]) -> dict[str, ParsedModule | None]:
     """Return the modules by name: the roots and all that they import, transitively."""
-    reached: dict[str, ParsedModule | None] = {name: _parse_module(name) for name in roots}
-    for name, parsed in reached.items():
+    reached_modules: dict[str, ParsedModule | None] = {name: _parse_module(name) for name in roots}
+    for name, parsed in reached_modules.items():
         if parsed is None and name.startswith("closeloop."):
             raise ModuleNotFoundError(f"No source file of {name}, which a digest is made of")
-    packages = {"closeloop", *(name.partition(".")[0] for name in reached)}
-    waiting = list(reached)
+    packages = {"closeloop", *(name.partition(".")[0] for name in reached_modules)}
+    waiting = list(reached_modules)
     while waiting:
         for name in _imported_names(waiting.pop()):
-            if name.partition(".")[0] in packages and name not in reached:
+            if name.partition(".")[0] in packages and name not in reached_modules:
                 parsed = _parse_module(name)
                 if parsed is not None:  # else it is a class, a function or a constant
-                    reached[name] = parsed
+                    reached_modules[name] = parsed
                     waiting.append(name)
-    return reached
+    return reached_modules
 
 
 @cache
@@ -112,8 +116,8 @@ def _expand_name(name: str) -> list[str]:
     path = _find_source(package)
     if package == name or path is None:
         return [name]
-    inside = (each.stem for each in path.parent.glob("*.py") if each != path)
-    return [package, *(f"{package}.{stem}" for stem in sorted(inside))]
+    stems = (source.stem for source in path.parent.glob("*.py") if source != path)
+    return [package, *(f"{package}.{stem}" for stem in sorted(stems))]
 
 
 @cache
@@ -129,8 +133,8 @@ def _find_source(module: str) -> Path | None:
     if not rest and spec.has_location and spec.origin and spec.origin.endswith(".py"):
         return Path(spec.origin)
     for folder in spec.submodule_search_locations or () if rest else ():
-        place = os.path.join(folder, *rest.split("."))  # noqa: PTH118 - called for every name
-        for path in (f"{place}.py", f"{place}/__init__.py"):
+        base = os.path.join(folder, *rest.split("."))  # noqa: PTH118 - called for every name
+        for path in (f"{base}.py", f"{base}/__init__.py"):
             if os.path.isfile(path):  # noqa: PTH113
                 return Path(path)
     return None
@@ -177,8 +181,8 @@ def _names_in(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, ast.ImportFrom):
         base = "." * node.level + (node.module or "")
         yield base
-        joint = "" if base.endswith(".") else "."
-        yield from (f"{base}{joint}{alias.name}" for alias in node.names if alias.name != "*")
+        separator = "" if base.endswith(".") else "."
+        yield from (f"{base}{separator}{alias.name}" for alias in node.names if alias.name != "*")
 
 
 def _dump_node(node: Any) -> Any:
@@ -196,7 +200,7 @@ def _dump_node(node: Any) -> Any:
         )
         return (type(node).__name__, *fields)
     if isinstance(node, list):
-        return [_dump_node(each) for each in node if not _is_docstring(each)]
+        return [_dump_node(child) for child in node if not _is_docstring(child)]
     return repr(node)
 
 
@@ -231,10 +235,10 @@ def _known_digests() -> dict[str, CodeDigest]:
 @cache
 def _file_state(path: str) -> FileState | None:
     try:
-        about = os.stat(path)  # noqa: PTH116 - called for every module
+        status = os.stat(path)  # noqa: PTH116 - called for every module
     except OSError:
         return None
-    return path, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+    return path, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def load_derived(name: str, kind: type[Derived]) -> Derived | None:

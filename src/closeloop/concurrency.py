@@ -20,7 +20,7 @@ async def run_limited(
     *,
     jobs: int,
     lane: Callable[[Item], str] = lambda item: "",
-    room: Mapping[str, int] = {},
+    limits_by_lane: Mapping[str, int] = {},
     ready: Callable[[Item], anyio.Event | None] = lambda item: None,
 ) -> None:
     """Run `work` on every item, at most `jobs` at a time; the first error stops the rest.
@@ -28,14 +28,14 @@ async def run_limited(
     A lane may have a lower limit: while it is full, items of other lanes go first. They also go
     before an item that is not ready: one whose event is not set.
     """
-    queue = _LaneQueue(items, lane, lambda name: room.get(name, jobs), ready)
+    queue = _LaneQueue(items, lane, lambda name: limits_by_lane.get(name, jobs), ready)
 
     async def work_on_items() -> None:
         while queue.has_items():
-            if (taken := queue.take_next()) is None:
+            if (next_item := queue.take_next()) is None:
                 await queue.changed.wait()
                 continue
-            name, item = taken
+            name, item = next_item
             try:
                 await anyio.lowlevel.checkpoint()  # work on an item may wait for nothing
                 await work(item)
@@ -61,13 +61,13 @@ class _LaneQueue(Generic[Item]):
         self,
         items: Iterable[Item],
         lane: Callable[[Item], str],
-        room: Callable[[str], int],
+        lane_limit: Callable[[str], int],
         ready: Callable[[Item], anyio.Event | None],
     ) -> None:
         self._lanes: dict[str, dict[int, Item]] = {}
         for number, item in enumerate(items):
             self._lanes.setdefault(lane(item), {})[number] = item
-        self._free = {name: room(name) for name in self._lanes}
+        self._free = {name: lane_limit(name) for name in self._lanes}
         self._ready = ready
         self.changed = anyio.Event()
         """Set when another item may be taken, and then replaced by a new event."""

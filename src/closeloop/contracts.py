@@ -114,13 +114,14 @@ def _is_storable(trace: Trace) -> bool:
 
 
 def _check_lanes(trace: Trace) -> None:
-    seen: set[str] = set()
+    seen_lanes: set[str] = set()
     for lane in trace.lanes:
-        _require_rule(lane.id not in seen, f"The lane {lane.id!r} is there once.")
+        _require_rule(lane.id not in seen_lanes, f"The lane {lane.id!r} is there once.")
         _require_rule(
-            lane.parent is None or lane.parent in seen, f"Lane {lane.id!r} follows its parent."
+            lane.parent is None or lane.parent in seen_lanes,
+            f"Lane {lane.id!r} follows its parent.",
         )
-        seen.add(lane.id)
+        seen_lanes.add(lane.id)
     _require_rule(
         sum(lane.parent is None for lane in trace.lanes) == 1, "Exactly one lane is the root."
     )
@@ -138,8 +139,8 @@ def _check_events(trace: Trace) -> None:
         lane = lanes.get(event.lane)
         _require_rule(lane is not None, f"Event {event.number} is in a lane of the trace.")
         turns = len(lane.turns) if lane is not None else 0
-        known = event.turn is None or 1 <= event.turn <= turns
-        _require_rule(known, f"Event {event.number} belongs to a turn of its lane.")
+        is_known = event.turn is None or 1 <= event.turn <= turns
+        _require_rule(is_known, f"Event {event.number} belongs to a turn of its lane.")
     for name in lanes:
         lane_turns = [event.turn for event in trace.events if event.lane == name and event.turn]
         _require_rule(
@@ -152,7 +153,9 @@ def _check_events(trace: Trace) -> None:
                 child is not None and child.parent == event.lane,
                 f"The handoff in event {event.number} names a lane that it is the parent of.",
             )
-            first = next((other for other in trace.events if other.lane == event.child), event)
+            first = next(
+                (candidate for candidate in trace.events if candidate.lane == event.child), event
+            )
             _require_rule(
                 event.number <= first.number, f"Lane {event.child!r} begins after its handoff."
             )
@@ -227,7 +230,7 @@ def check_reader(
     )
     assert reader.version >= 1, "The version counts from 1."
     _check_foreign_files(reader)
-    sessions = [one for path in recordings for one in _check_recording(reader, path)]
+    sessions = [session for path in recordings for session in _check_recording(reader, path)]
     assert any(session.trace.events for session in sessions), (
         "No event is read from the recordings."
     )
@@ -282,19 +285,19 @@ def _check_foreign_files(reader: Reader) -> None:
 
 def _check_recording(reader: Reader, path: Path) -> list[Session]:
     assert reader.recognises(FileSource(path)), f"It does not recognise {path.name}."
-    others = (
+    other_readers = (
         installed_reader
         for installed_reader in installed_readers()
         if installed_reader.name != reader.name
     )
-    known = [one.name for one in others if one.recognises(FileSource(path))]
-    assert not known, f"{path.name} is also recognised by {', '.join(known)}."
+    recognising = [other.name for other in other_readers if other.recognises(FileSource(path))]
+    assert not recognising, f"{path.name} is also recognised by {', '.join(recognising)}."
     sessions = _read_sessions(reader, path)
     assert sessions == _read_sessions(reader, path), "Reading twice gives the same."
     with tempfile.TemporaryDirectory(prefix="closeloop-") as folder:
-        elsewhere = Path(folder) / "notes.txt"
-        shutil.copyfile(path, elsewhere)
-        assert reader.recognises(FileSource(elsewhere)), "A file is known by its content alone."
+        renamed_file = Path(folder) / "notes.txt"
+        shutil.copyfile(path, renamed_file)
+        assert reader.recognises(FileSource(renamed_file)), "A file is known by its content alone."
         if path.stat().st_size <= MAX_COPIED_BYTES:
             _check_copies(reader, path, Path(folder))
     return sessions
@@ -345,14 +348,14 @@ def _iter_damaged(content: bytes) -> Iterator[tuple[str, bytes]]:
         if number % 3 == 0 or len(lines) < 2:
             yield "that is cut off", content[: chance.randrange(len(content) + 1)]
         elif number % 3 == 1:
-            mixed = b"".join(chance.sample(lines, len(lines) - 1))
-            yield "without a line, the others in another order", mixed
+            shuffled = b"".join(chance.sample(lines, len(lines) - 1))
+            yield "without a line, the others in another order", shuffled
         else:
             odd = _map_json(content, lambda value: _replace_some(value, chance))
             yield "with odd values", odd
     fields = _list_fields(content)
-    most = MAX_FIELD_BYTES // max(1, len(content))
-    for field in chance.sample(fields, min(most, len(fields))):
+    max_fields = MAX_FIELD_BYTES // max(1, len(content))
+    for field in chance.sample(fields, min(max_fields, len(fields))):
         yield f"without any {field!r}", _map_json(content, partial(_without_field, field))
 
 
@@ -373,8 +376,8 @@ def _list_fields(content: bytes) -> list[str]:
 
 def _without_field(field: str, value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_field(field, one) for key, one in value.items() if key != field}
-    return [_without_field(field, one) for one in value] if isinstance(value, list) else value
+        return {key: _without_field(field, item) for key, item in value.items() if key != field}
+    return [_without_field(field, item) for item in value] if isinstance(value, list) else value
 
 
 def _replace_some(value: Any, chance: random.Random) -> Any:
@@ -385,7 +388,7 @@ def _replace_some(value: Any, chance: random.Random) -> Any:
     return [_replace_some(inner, chance) for inner in value] if isinstance(value, list) else value
 
 
-def _with_texts(content: bytes, more: str) -> bytes:
+def _with_texts(content: bytes, suffix: str) -> bytes:
     """Return the content with every long text made longer, so that the format is still
     recognised."""
 
@@ -394,13 +397,13 @@ def _with_texts(content: bytes, more: str) -> bytes:
             return {key: lengthen(inner) for key, inner in value.items()}
         if isinstance(value, list):
             return [lengthen(inner) for inner in value]
-        return value + more if isinstance(value, str) and " " in value else value
+        return value + suffix if isinstance(value, str) and " " in value else value
 
-    return _map_json(content, lengthen, most=3)
+    return _map_json(content, lengthen, max_lines=3)
 
 
-def _map_json(content: bytes, change: Any, most: int = 1 << 30) -> bytes:
-    """Return a JSON document, or its first `most` JSON lines, with every value changed."""
+def _map_json(content: bytes, change: Any, max_lines: int = 1 << 30) -> bytes:
+    """Return a JSON document, or its first `max_lines` JSON lines, with every value changed."""
     try:
         return msgspec.json.encode(change(msgspec.json.decode(content)))
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -412,8 +415,8 @@ def _map_json(content: bytes, change: Any, most: int = 1 << 30) -> bytes:
         except (msgspec.DecodeError, UnicodeDecodeError):
             changed.append(line)
             continue
-        changed.append(msgspec.json.encode(change(value)) if most > 0 else line)
-        most -= 1
+        changed.append(msgspec.json.encode(change(value)) if max_lines > 0 else line)
+        max_lines -= 1
     return b"\n".join(changed) + b"\n"
 
 
@@ -425,8 +428,8 @@ def _iter_texts(value: Any) -> Iterator[str]:
         inner = [*value, *value.values()]
     elif isinstance(value, list):
         inner = value
-    for one in inner:
-        yield from _iter_texts(one)
+    for item in inner:
+        yield from _iter_texts(item)
 
 
 # The contract of rules, as a test that a rule's author can call.
@@ -444,8 +447,8 @@ def check_detector(detector: Detector, traces: Iterable[Trace] = ()) -> list[Fin
     )
     assert rule.version >= 1, "The version counts from 1."
     assert all(value >= 0 for value in rule.thresholds.values()), "Thresholds are from 0 up."
-    others = [plugin for plugin in load_plugins("detectors") if plugin is not detector]
-    assert rule.name not in {one.rule.name for one in others}, (
+    other_detectors = [plugin for plugin in load_plugins("detectors") if plugin is not detector]
+    assert rule.name not in {other.rule.name for other in other_detectors}, (
         f"Another installed rule is named {rule.name!r}: choose another name."
     )
     findings: list[Finding] = []
@@ -485,7 +488,7 @@ def _check_findings(detector: Detector, findings: Sequence[Finding], trace: Trac
 def odd_traces() -> list[Trace]:
     """Return traces that lack what one would expect."""
     root = Lane(id="root")
-    lost = Lane(id="lost", parent="gone")
+    lost_lane = Lane(id="lost", parent="gone")
     single_events: list[AnyEvent] = [
         Message(number=1, lane="root", role="user", text="Fix it"),
         Command(number=1, lane="root", command="pytest"),
@@ -503,7 +506,7 @@ def odd_traces() -> list[Trace]:
         Trace(
             reader="odd",
             reader_version=1,
-            lanes=(root, lost),
+            lanes=(root, lost_lane),
             events=(
                 Edit(number=1, lane="lost", path="a.py", after="x = 1"),
                 Command(number=2, lane="lost", command="pytest", output="1 failed"),
@@ -564,12 +567,12 @@ def _check_change(
     with open_change(before, after, settings) as inspection:
         first, second = list(check.check(inspection)), list(check.check(inspection))
         assert first == second, "The same change gives the same findings."
-        findings = [one for one in first if isinstance(one, Finding)]
+        findings = [result for result in first if isinstance(result, Finding)]
         for finding in findings:
             _check_finding(finding, check, inspection)
-    for one in first:
-        if isinstance(one, Unmeasured):
-            assert one.reason, "What is not measured has its reason."
+    for outcome in first:
+        if isinstance(outcome, Unmeasured):
+            assert outcome.reason, "What is not measured has its reason."
     return findings
 
 
@@ -581,8 +584,8 @@ def _check_finding(finding: Finding, check: ChangeCheck, inspection: Inspection)
     assert finding.places, "Every finding names a place."
     for place in finding.places:
         path, _, line = place.rpartition(":")
-        known = any(inspection.sides.read(side, path) is not None for side in ("before", "after"))
-        assert known, "It names files that are there."
+        exists = any(inspection.sides.read(side, path) is not None for side in ("before", "after"))
+        assert exists, "It names files that are there."
         assert line.isdecimal(), "It names a line."
         assert int(line) >= 1, "Lines count from 1."
 
@@ -598,8 +601,8 @@ def open_change(
         _write_files(repository, before)
         run_git(repository, "init", "-q", "-b", "main")
         run_git(repository, "add", "-A")
-        who = ("-c", "user.name=closeloop", "-c", "user.email=closeloop@localhost")
-        run_git(repository, *who, "commit", "-q", "--allow-empty", "-m", "Before")
+        identity = ("-c", "user.name=closeloop", "-c", "user.email=closeloop@localhost")
+        run_git(repository, *identity, "commit", "-q", "--allow-empty", "-m", "Before")
         _write_files(repository, after)
         with (
             open_sides(repository, ChangeQuery()) as sides,
@@ -636,27 +639,31 @@ def check_judge(judge: Judge) -> None:
         output=TaskOutput(task="one", text=SECRET_MARK, change=f"+# {SECRET_MARK}\n"),
     )
     empty = JudgeCase(request="", plan=(), task=task, output=TaskOutput(task="one", text="."))
-    posed, again = judge.pose(case, rubric, 0.1), judge.pose(case, rubric, 0.1)
-    assert posed.seal != again.seal, "the seal must be drawn anew whenever a model is asked"
-    assert _without_seals(posed) == _without_seals(again), (
+    question, second_question = judge.pose(case, rubric, 0.1), judge.pose(case, rubric, 0.1)
+    assert question.seal != second_question.seal, (
+        "the seal must be drawn anew whenever a model is asked"
+    )
+    assert _without_seals(question) == _without_seals(second_question), (
         "the same case must give the same request"
     )
-    request, other = posed.request, judge.pose(empty, rubric, 0.1).request
+    request, empty_request = question.request, judge.pose(empty, rubric, 0.1).request
     assert request.schema is not None, "an answer needs a schema"
     assert request.temperature == 0.1, "the temperature is not the judge's to choose"
-    same = (request.system, request.schema) == (other.system, other.schema)
-    assert same, "instructions and schema depend on the rubric alone"
+    is_same = (request.system, request.schema) == (empty_request.system, empty_request.schema)
+    assert is_same, "instructions and schema depend on the rubric alone"
     assert any(SECRET_MARK in message.text for message in request.messages), "the work is not shown"
     assert SECRET_MARK not in (request.system or ""), "the work must not be among the instructions"
-    assert all(posed.seal not in text for text in posed.shown.values()), "the seal is guessable"
-    answers = judge.read(_simplest_value(request.schema), posed, rubric)
+    assert all(question.seal not in text for text in question.shown.values()), (
+        "the seal is guessable"
+    )
+    answers = judge.read(_simplest_value(request.schema), question, rubric)
     assert isinstance(answers, str) or all(isinstance(answer, RubricAnswer) for answer in answers)
 
 
-def _without_seals(posed: PosedQuestion) -> str:
+def _without_seals(question: PosedQuestion) -> str:
     """Return the whole question without its seals."""
-    text = msgspec.json.encode(posed).decode()
-    for seal in (posed.seal, *find_seals(posed.request.messages[0].text)):
+    text = msgspec.json.encode(question).decode()
+    for seal in (question.seal, *find_seals(question.request.messages[0].text)):
         text = text.replace(seal, "")
     return text
 
@@ -664,8 +671,8 @@ def _without_seals(posed: PosedQuestion) -> str:
 def _simplest_value(schema: object) -> object:
     """Return the simplest value of a schema, which no judge may accept as a verdict."""
     match schema:
-        case {"enum": list(words)}:
-            return words[-1]
+        case {"enum": list(choices)}:
+            return choices[-1]
         case {"type": "object", "properties": dict(parts)}:
             return {name: _simplest_value(part) for name, part in parts.items()}
         case {"type": "array"}:
@@ -708,8 +715,10 @@ def check_encoder(encoder: Encoder) -> None:
     assert all(abs(length - 1) < 1e-3 or length == 0 for length in lengths), (
         "rows have the length 1, or 0"
     )
-    again = encoder.encode(SAMPLE_TEXTS[::-1])[::-1]
-    assert np.abs(rows - again).max() < 1e-4, "a text's row depends on nothing but the text"
+    reordered_rows = encoder.encode(SAMPLE_TEXTS[::-1])[::-1]
+    assert np.abs(rows - reordered_rows).max() < 1e-4, (
+        "a text's row depends on nothing but the text"
+    )
     assert encoder.encode(()).shape[0] == 0, "no texts, no rows"
 
 
@@ -726,13 +735,13 @@ def check_scorer(scorer: Scorer, *shown: ScoredAttempt) -> None:
     build_catalogue({}, [scorer])  # BadInput of a name that is taken, or of a range that is none
     attempt = Attempt(id="0", origin="production", exit="finished")
     trace = Trace(reader="none", reader_version=1)
-    bare = ScoredAttempt(attempt=attempt)
-    whole = ScoredAttempt(
+    bare_attempt = ScoredAttempt(attempt=attempt)
+    full_attempt = ScoredAttempt(
         attempt=attempt, task=Task(id="t", prompt="Please."), trace=trace, change=Change(base=None)
     )
-    for one in (bare, whole, *shown):
-        before = msgspec.json.encode(one)
-        answer = scorer.score_attempt(one)
-        read_scorer_answer(scorer, answer)  # a Fault of what is not declared or out of range
-        assert dict(answer) == dict(scorer.score_attempt(one)), "the same attempt, other scores"
-        assert msgspec.json.encode(one) == before, "what is shown must not be changed"
+    for scored in (bare_attempt, full_attempt, *shown):
+        encoded = msgspec.json.encode(scored)
+        scores = scorer.score_attempt(scored)
+        read_scorer_answer(scorer, scores)  # a Fault of what is not declared or out of range
+        assert dict(scores) == dict(scorer.score_attempt(scored)), "the same attempt, other scores"
+        assert msgspec.json.encode(scored) == encoded, "what is shown must not be changed"

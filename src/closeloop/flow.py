@@ -91,22 +91,22 @@ async def run_experiment(
     from closeloop.reviews.agent_prompts import open_context_provider, provide_task_context
 
     settings, root, environ = request.settings, request.root, request.environ
-    wanted, mode = request.wanted, request.mode
+    options, mode = request.wanted, request.mode
     async with experiment.open_run_context(settings, root, request.variants, environ) as context:
         store, rules = context.store, project_rulebook(settings)
         briefing = open_context_provider(store, settings, root, environ)
         note_sandbox(context.tools.workspaces)
-        plan = experiment.plan_experiment(context, request.tasks, wanted, request.name)
-        forecast = experiment.forecast_missing(plan, context, mode, wanted.jobs)
+        plan = experiment.plan_experiment(context, request.tasks, options, request.name)
+        forecast = experiment.forecast_missing(plan, context, mode, options.jobs)
         with start(plan, forecast, store) as report_progress:
             brief = partial(provide_task_context, briefing)
             async with experiment.open_run(
-                plan, context, report_progress, wanted.jobs, mode, brief
+                plan, context, report_progress, options.jobs, mode, brief
             ) as run:
                 skipped = await experiment.run_attempts(run)
         attempts = experiment.list_plan_attempts(plan, store)
-        measured = measure_attempts(store, attempts, rules)
-        measurements = {one.row.id: one.measurement for one in measured}
+        measured_attempts = measure_attempts(store, attempts, rules)
+        measurements = {attempt.row.id: attempt.measurement for attempt in measured_attempts}
         return experiment.collect_results(plan, context, attempts, measurements, skipped)
 
 
@@ -136,7 +136,7 @@ async def check_change(
     from closeloop.changes.change_sides import open_sides
     from closeloop.changes.names.compiled_names import add_compiled_names
 
-    began = time.monotonic()
+    started = time.monotonic()
     with open_sides(order.root, order.wanted) as sides:
         inspection = await check.read_change(order, sides)
         quality = await check.check_quality(order, inspection, reviewer)
@@ -147,7 +147,7 @@ async def check_change(
             quality = add_compiled_names(inspection, quality, tools.comparisons)
         results = check.TierResults(quality=quality, risk=risk, tools=tools)
         results = await mend_change(order, context, results, fixer)
-        return check.build_report(order, sides, results, time.monotonic() - began)
+        return check.build_report(order, sides, results, time.monotonic() - started)
 
 
 def receive_pull_requests(store: Store, agents: AgentSignsByName) -> int:
@@ -176,8 +176,8 @@ async def judge_outputs(
 
     evaluator.require_rubrics(panel, cases)
     saver = evaluator.EvaluationSaver(store, attempts)
-    judged = await evaluator.judge_each(panel, cases, saver.save_one)
-    evaluations = evaluator.combine_evaluations(judged)
+    judged_cases = await evaluator.judge_each(panel, cases, saver.save_one)
+    evaluations = evaluator.combine_evaluations(judged_cases)
     return await to_thread.run_sync(saver.save_all, evaluations)
 
 
@@ -191,14 +191,16 @@ async def judge_submission(
     from closeloop.orchestration import plan_request
     from closeloop.records.errors import Fault
 
-    at = datetime.now(UTC)
+    submitted_at = datetime.now(UTC)
     judges = [judge.model for judge in panel.judges]
-    plan = plan_request.open_handed_in_plan(submission, judges, at, store)
+    plan = plan_request.open_handed_in_plan(submission, judges, submitted_at, store)
     submission = plan_request.submission_of_plan(submission, plan)
     evaluations, fault = await judge_outputs(panel, cases_from_submission(submission), store)
     if fault is not None:
         return evaluations, fault
-    save = partial(plan_request.save_handed_in_plan, plan, submission, evaluations, at, store)
+    save = partial(
+        plan_request.save_handed_in_plan, plan, submission, evaluations, submitted_at, store
+    )
     try:
         return await to_thread.run_sync(save), None
     except Fault as error:
@@ -216,17 +218,22 @@ async def learn_from_reviews(context: LearningContext, repo: str | None = None) 
         if context.stopped():
             return total
         pull = load_pull(changed.row.repo, changed.row.pull, store, context.agents)
-        remarks, offered = list_corrections(pull), learning.find_context_record(store, pull)
-        withdrawn = learning.withdraw_corrections(context, pull, remarks)
-        learned = await learning.learn_from_corrections(context, remarks, pull.opened, offered)
-        repeated = await learning.learn_from_findings(context, pull, offered)
+        corrections, context_record = (
+            list_corrections(pull),
+            learning.find_context_record(store, pull),
+        )
+        withdrawn = learning.withdraw_corrections(context, pull, corrections)
+        learned = await learning.learn_from_corrections(
+            context, corrections, pull.opened, context_record
+        )
+        repeated = await learning.learn_from_findings(context, pull, context_record)
         learning.update_delivery(store, pull, compared=learning.was_compared(context, pull))
         learning.mark_pull_learned(context, changed)
-        read = learning.LearningSummary(pulls=1)
-        total = learning.add_summaries(total, withdrawn, learned, repeated, read)
+        pull_summary = learning.LearningSummary(pulls=1)
+        total = learning.add_summaries(total, withdrawn, learned, repeated, pull_summary)
     for note in learning.list_changed_notes(context, repo):
         learned = await learning.learn_from_corrections(
-            context, [note.correction], note.began, None, again=True
+            context, [note.correction], note.began, None, relearn=True
         )
         learning.mark_note_learned(context, note)
         total = learning.add_summaries(total, learned)

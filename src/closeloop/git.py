@@ -131,17 +131,19 @@ def find_repository(start: Path) -> GitRepository | None:
     return None
 
 
-def _follow_git_file(place: Path) -> Path:
+def _follow_git_file(git_path: Path) -> Path:
     """Return the folder that a `.git` file, as in submodules and linked work trees, points to."""
-    if not place.is_file():
-        return place
-    target = os.fsdecode(place.read_bytes()[:10_000]).removeprefix("gitdir:").strip()
-    return Path(os.path.normpath(place.parent / target))
+    if not git_path.is_file():
+        return git_path
+    target = os.fsdecode(git_path.read_bytes()[:10_000]).removeprefix("gitdir:").strip()
+    return Path(os.path.normpath(git_path.parent / target))
 
 
 def _shared_folder(folder: Path) -> Path | None:
-    common = folder / "commondir"
-    common_path = os.fsdecode(common.read_bytes()[:10_000]).strip() if common.is_file() else "."
+    common_file = folder / "commondir"
+    common_path = (
+        os.fsdecode(common_file.read_bytes()[:10_000]).strip() if common_file.is_file() else "."
+    )
     shared = Path(os.path.normpath(folder / common_path))
     return shared if (shared / "objects").is_dir() else None
 
@@ -164,7 +166,9 @@ def run_git(
 
 def _restrict_arguments(folder: Path | str, arguments: Sequence[str]) -> tuple[str, list[str]]:
     """Return the command's name, and git's arguments, such that diffs start no programs."""
-    command_index = next((at for at in range(len(arguments)) if _is_command(arguments, at)), 0)
+    command_index = next(
+        (index for index in range(len(arguments)) if _is_command(arguments, index)), 0
+    )
     name = arguments[command_index]
     flags = ("--no-ext-diff", "--no-textconv") if name in DIFFING_COMMANDS else ()
     first, rest = arguments[: command_index + 1], arguments[command_index + 1 :]
@@ -183,13 +187,13 @@ def read_git_start(folder: Path | str, max_bytes: int, *arguments: str) -> tuple
         stderr=subprocess.DEVNULL,
     ) as process:
         assert process.stdout is not None
-        printed = process.stdout.read(max_bytes + 1)
-        whole = len(printed) <= max_bytes
-        if not whole:
+        output = process.stdout.read(max_bytes + 1)
+        is_complete = len(output) <= max_bytes
+        if not is_complete:
             process.kill()
-    if whole and process.returncode != 0:
+    if is_complete and process.returncode != 0:
         raise GitFailed(f"Git says: {name} failed")
-    return printed[:max_bytes], whole
+    return output[:max_bytes], is_complete
 
 
 def read_git_text(
@@ -197,11 +201,11 @@ def read_git_text(
 ) -> str:
     """Return git's output, with paths unquoted; raise BadInput if it fails."""
     try:
-        printed = run_git(folder, "-c", "core.quotePath=false", *arguments, env=env, stdin=stdin)
+        output = run_git(folder, "-c", "core.quotePath=false", *arguments, env=env, stdin=stdin)
     except GitFailed as failed:
         reason = str(failed).removeprefix("Git says: ")
         raise BadInput(f"git {arguments[0]} in {folder}: {reason}.") from None
-    return printed.decode("utf-8", "surrogateescape")
+    return output.decode("utf-8", "surrogateescape")
 
 
 def try_git_text(folder: Path | str, *arguments: str, stdin: str = "") -> str:
@@ -212,14 +216,22 @@ def try_git_text(folder: Path | str, *arguments: str, stdin: str = "") -> str:
         return ""
 
 
-def _is_command(arguments: Sequence[str], at: int) -> bool:
-    return not arguments[at].startswith("-") and (at == 0 or arguments[at - 1] != "-c")
+def _is_command(arguments: Sequence[str], index: int) -> bool:
+    return not arguments[index].startswith("-") and (index == 0 or arguments[index - 1] != "-c")
 
 
 def _disable_filters(folder: Path | str, env: Mapping[str, str] | None) -> dict[str, str]:
     """Return variables that disable every filter that the repository defines."""
-    listing = ["-C", str(folder), "config", "-z", "--name-only", "--get-regexp", FILTER_KEYS]
-    filter_keys = _execute_git(listing, env, b"", GIT_SECONDS).stdout.split(b"\0")
+    config_arguments = [
+        "-C",
+        str(folder),
+        "config",
+        "-z",
+        "--name-only",
+        "--get-regexp",
+        FILTER_KEYS,
+    ]
+    filter_keys = _execute_git(config_arguments, env, b"", GIT_SECONDS).stdout.split(b"\0")
     keys = sorted({os.fsdecode(key) for key in filter_keys if key})
     settings = {f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(keys)}
     settings |= {f"GIT_CONFIG_VALUE_{number}": "" for number in range(len(keys))}
@@ -258,17 +270,19 @@ def query_git(repository: GitRepository, *arguments: str) -> str | None:
         return None
 
 
-def git_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+def git_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the user's environment without variables that point to another repository."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return {**own, **SAFE_ENVIRONMENT, **(more or {})}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return {**environment, **SAFE_ENVIRONMENT, **(extra or {})}
 
 
 def git_network_environment() -> dict[str, str]:
     """Return the user's environment, with keys and proxies, for git in a repository of our own."""
-    own = {name: value for name, value in os.environ.items() if name not in REPOSITORY_VARIABLES}
-    own.setdefault("GIT_ALLOW_PROTOCOL", NETWORK_PROTOCOLS)
-    return {**own, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in REPOSITORY_VARIABLES
+    }
+    environment.setdefault("GIT_ALLOW_PROTOCOL", NETWORK_PROTOCOLS)
+    return {**environment, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
 
 
 def summarise_git_error(errors: bytes) -> str:

@@ -24,9 +24,9 @@ STEPS_BETWEEN_CHECKS = 100_000
 
 def find_journal(path: Path) -> Path | None:
     """Return the file with changes that are not in the database yet; None if there is none."""
-    beside = path.with_name(path.name + "-wal")
+    journal = path.with_name(path.name + "-wal")
     try:
-        return beside if beside.stat().st_size else None
+        return journal if journal.stat().st_size else None
     except OSError:
         return None
 
@@ -69,8 +69,8 @@ def _open_with_journal(path: Path) -> Iterator[sqlite3.Connection]:
             yield connection
 
 
-def _connect_untrusted(path: Path, how: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, timeout=1)
+def _connect_untrusted(path: Path, uri_options: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?{uri_options}", uri=True, timeout=1)
     try:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         # Nothing that the file's own schema says is run.

@@ -147,13 +147,17 @@ def _restrict(tree: Any, trusted: Any, key: str, name: str, ignored: list[str]) 
     changes: dict[str, Any] = {}
     for field in type(tree).__struct_fields__:
         inner_key, inner_name = f"{key}{field}", f"{name}{field}"
-        here, before = getattr(tree, field), getattr(trusted, field)
-        if isinstance(here, msgspec.Struct):
-            changes[field] = _restrict(here, before, f"{inner_key}.", f"{inner_name}.", ignored)
-        elif isinstance(here, dict) and _has_records(inner_key):
-            changes[field] = _restrict_entries(here, before, inner_key, inner_name, ignored)
-        elif inner_key in LOOSENING_SETTINGS and here != before:
-            changes[field] = before
+        tree_value, trusted_value = getattr(tree, field), getattr(trusted, field)
+        if isinstance(tree_value, msgspec.Struct):
+            changes[field] = _restrict(
+                tree_value, trusted_value, f"{inner_key}.", f"{inner_name}.", ignored
+            )
+        elif isinstance(tree_value, dict) and _has_records(inner_key):
+            changes[field] = _restrict_entries(
+                tree_value, trusted_value, inner_key, inner_name, ignored
+            )
+        elif inner_key in LOOSENING_SETTINGS and tree_value != trusted_value:
+            changes[field] = trusted_value
             ignored.append(inner_name)
     return msgspec.structs.replace(tree, **changes)
 
@@ -185,18 +189,20 @@ def _loosens_security(record: Any, key: str) -> bool:
 
 
 def _has_records(key: str) -> bool:
-    return any(known.startswith(f"{key}.*.") for known in (*LOOSENING_SETTINGS, *HARMLESS_SETTINGS))
+    return any(
+        setting.startswith(f"{key}.*.") for setting in (*LOOSENING_SETTINGS, *HARMLESS_SETTINGS)
+    )
 
 
-def list_setting_names(kind: type = Settings, above: str = "") -> Iterator[str]:
+def list_setting_names(kind: type = Settings, prefix: str = "") -> Iterator[str]:
     """Yield the name of every setting, with `*` for user-defined names."""
     for name, hint in get_type_hints(kind).items():
         if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-            yield from list_setting_names(hint, f"{above}{name}.")
+            yield from list_setting_names(hint, f"{prefix}{name}.")
         elif (record := _record_of_entries(hint)) is not None:
-            yield from list_setting_names(record, f"{above}{name}.*.")
+            yield from list_setting_names(record, f"{prefix}{name}.*.")
         else:
-            yield f"{above}{name}"
+            yield f"{prefix}{name}"
 
 
 def _record_of_entries(hint: Any) -> type | None:

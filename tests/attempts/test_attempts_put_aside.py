@@ -60,7 +60,7 @@ def run(
         tasks = select_tasks(settings, project, ["question"])
         async with open_run_context(settings, project, VARIANTS, {}) as workshop:
             plan = plan_experiment(workshop, tasks, ExperimentSettings(repeats=3))
-            async with open_run(plan, workshop, jobs=jobs, tell=tell) as going:
+            async with open_run(plan, workshop, jobs=jobs, report_progress=tell) as going:
                 await run_attempts(going)
 
     try:

@@ -23,7 +23,7 @@ def run_beside(store: Store, least: int, work) -> None:
 
     async def go() -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(partial(maintain_leases, store, "me", least=least, seconds=0.8))
+            group.start_soon(partial(maintain_leases, store, "me", min_leases=least, seconds=0.8))
             await work()
             group.cancel_scope.cancel()
 

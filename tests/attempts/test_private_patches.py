@@ -150,7 +150,7 @@ def test_no_page_of_the_dashboard_and_no_answer_of_its_api_tells_one(project: Pa
         name = store.list_attempts()[0].id
         desk = PageContext(store, settings)
         with TestClient(
-            build_web_app(store, token=None, desk=desk), base_url="http://localhost"
+            build_web_app(store, token=None, page_context=desk), base_url="http://localhost"
         ) as client:
             for page in ("", "/diff", "/tests", "/checks"):
                 for place in (f"/attempts/{name}{page}", f"/api/attempts/{name}{page}"):

@@ -136,12 +136,12 @@ def test_a_secret_is_removed_from_every_table_of_both_engines(store_url: str) ->
     bare = SECRET.replace('"', "").encode()
     assert SECRET.encode() in contents(store_url)
     with open_store(store_url) as store:
-        counted = purge_secret(store, SECRET, who="ann@here", apply=False)
+        counted = purge_secret(store, SECRET, purged_by="ann@here", apply=False)
         assert counted.records >= 8
         assert not counted.done
         assert SECRET.encode() in contents(store_url), "only counted"
         ids = [row.id for row in store.list_attempts()]
-        result = purge_secret(store, SECRET, who="ann@here", apply=True)
+        result = purge_secret(store, SECRET, purged_by="ann@here", apply=True)
         assert result.places == counted.places
         assert [row.id for row in store.list_attempts()] == ids
         told = store.load_trace("one")
@@ -155,7 +155,7 @@ def test_a_secret_is_removed_from_every_table_of_both_engines(store_url: str) ->
         exact = store.load_exact_change("one")
         assert exact is not None
         assert f"+{KEY}\n+[purged]\n" in exact.patch, "what was not named stays as it was"
-        again = purge_secret(store, SECRET, who="ann@here", apply=True)
+        again = purge_secret(store, SECRET, purged_by="ann@here", apply=True)
         assert (again.records, again.purge) == (0, None)
         (tombstone,) = store.purges.list_purges()
     assert (tombstone.who, tombstone.kind, tombstone.records) == (
@@ -172,7 +172,7 @@ def test_a_secret_is_removed_from_every_table_of_both_engines(store_url: str) ->
 def test_facts_stay_facts_after_a_purge(store_url: str) -> None:
     fill(store_url, SECRET)
     with open_store(store_url) as store:
-        purge_secret(store, SECRET, who="ann", apply=True)
+        purge_secret(store, SECRET, purged_by="ann", apply=True)
         for table in ("attempts", "attempt_bodies", "blobs", "private_bodies", "purges"):
             with pytest.raises(Exception, match="are facts"), store._writer.begin() as connection:
                 connection.execute_sql(f"DELETE FROM {table}")
@@ -181,12 +181,12 @@ def test_facts_stay_facts_after_a_purge(store_url: str) -> None:
 def test_all_known_forms_are_removed_and_tasks_are_left(store_url: str) -> None:
     fill(store_url, KEY)
     with open_store(store_url) as store:
-        result = purge_known_forms(store, who="ann", apply=True)
+        result = purge_known_forms(store, purged_by="ann", apply=True)
         assert result.left == {"tasks": 1}
         assert store.load_exact_change("one") == store.load_change("one")
         assert store.purges.list_purges()[0].digest.startswith("blake2b:")
-        assert purge_known_forms(store, who="ann", apply=True).records == 0
-        assert purge_secret(store, KEY, who="ann", apply=True).places == {"tasks": 1}
+        assert purge_known_forms(store, purged_by="ann", apply=True).records == 0
+        assert purge_secret(store, KEY, purged_by="ann", apply=True).places == {"tasks": 1}
     assert KEY.encode() not in contents(store_url)
 
 
@@ -198,7 +198,7 @@ def test_the_old_bytes_are_gone_from_the_file_and_its_log(tmp_path: Path) -> Non
         old += [row[0] for row in connection.execute("SELECT body FROM private_bodies")]
     assert all(body in written(path) for body in old)
     with open_store(str(path)) as store:
-        purge_secret(store, SECRET, who="ann", apply=True)
+        purge_secret(store, SECRET, purged_by="ann", apply=True)
         assert not any(body in written(path) for body in old)
         assert SECRET.encode() not in written(path)
 
@@ -239,7 +239,7 @@ def test_a_purge_that_is_killed_leaves_the_old_or_the_new_state(
         with pytest.raises(Exception, match="are facts"), store._writer.begin() as connection:
             connection.execute_sql("DELETE FROM attempts")
         assert len(store.purges.list_purges()) == changed
-        purge_secret(store, SECRET, who="ann", apply=True)
+        purge_secret(store, SECRET, purged_by="ann", apply=True)
         assert len(store.purges.list_purges()) == 1
     assert SECRET.encode() not in contents(path)
 

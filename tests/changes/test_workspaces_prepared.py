@@ -237,7 +237,7 @@ def test_bases_that_nobody_used_for_long_make_room(repo: Path) -> None:
                 for one in (first, second)
             ]
             os.utime(bases[0] / "base.json", (1, 1))
-            workspaces.trim_unused_bases(most=0)
+            workspaces.trim_unused_bases(max_bytes=0)
             return [base.exists() for base in bases]
 
     assert anyio.run(go) == [False, True]

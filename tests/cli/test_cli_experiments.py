@@ -163,7 +163,7 @@ AHEAD = ExperimentForecast(
 )
 def test_a_forecast_leaves_out_a_time_that_is_unknown_or_short(capsys, attempts, seconds, said):
     forecast = replace(AHEAD, attempts=attempts, missing=attempts, seconds=seconds, cost=0.0)
-    print_forecast(forecast, several=False)
+    print_forecast(forecast, is_comparison=False)
     assert capsys.readouterr().err == f"closeloop: {said}\n"
 
 

@@ -148,8 +148,12 @@ def speaking(names: list[str], text: str, number: int) -> str:
 def test_two_works_that_differ_only_in_words_of_their_authors_are_one_question(
     ones: list[str], others: list[str], text: str, other: str, number: int
 ) -> None:
-    first, _ = mask_patch(speaking(ones, text, number), collect_known_texts([]), base_known=False)
-    second, _ = mask_patch(speaking(others, other, 901), collect_known_texts([]), base_known=False)
+    first, _ = mask_patch(
+        speaking(ones, text, number), collect_known_texts([]), is_base_known=False
+    )
+    second, _ = mask_patch(
+        speaking(others, other, 901), collect_known_texts([]), is_base_known=False
+    )
     assert first == second
 
 
@@ -157,7 +161,7 @@ def test_two_works_that_differ_only_in_words_of_their_authors_are_one_question(
 @given(text=st.text(max_size=300))
 def test_any_text_is_masked_line_by_line(text: str) -> None:
     lines = "".join(f"+{line}\n" for line in text.split("\n"))
-    shown, _ = mask_patch(lines, collect_known_texts([text]), base_known=False)
+    shown, _ = mask_patch(lines, collect_known_texts([text]), is_base_known=False)
     assert all(line.isprintable() or "\t" in line for line in shown.split("\n"))
 
 

@@ -314,7 +314,9 @@ def test_a_new_attempt_is_measured_once_and_then_read(store: Store) -> None:
     )
     told: list[tuple[int, int]] = []
     for _ in range(2):
-        work = load_attempt_table(store, BOOK, tell=lambda done, of: told.append((done, of)))
+        work = load_attempt_table(
+            store, BOOK, report_progress=lambda done, of: told.append((done, of))
+        )
         clean = {figure.metric: figure for figure in compute_metrics(work, ()).figures}["clean"]
         assert (clean.attempts, clean.coverage) == (1, 1.0)
     assert told == [(1, 1)]

@@ -193,7 +193,7 @@ def read_page(project: Path, address: str) -> Any:
     with open_store(str(settings.store)) as store:
         desk = PageContext(store, settings, project)
         desk.metric_cache.patience = None
-        app = build_web_app(store, token=None, desk=desk)
+        app = build_web_app(store, token=None, page_context=desk)
         with TestClient(app, base_url="http://127.0.0.1:4318") as web:
             answer = web.get(f"/api{address}")
             assert answer.status_code == 200, answer.text

@@ -220,7 +220,9 @@ def serving(store: Store, project: Path) -> Iterator[TestClient]:
 
     desk = PageContext(store, settings, project)
     desk.metric_cache.patience = None
-    served = build_web_app(store, token="word", evaluator=SubmissionEvaluator(opening), desk=desk)
+    served = build_web_app(
+        store, token="word", evaluator=SubmissionEvaluator(opening), page_context=desk
+    )
     token = {"authorization": "Bearer word"}
     with TestClient(served, base_url="http://127.0.0.1", headers=token) as web:
         yield web

@@ -173,7 +173,7 @@ def assert_page_agrees(
         desk = PageContext(store)
         desk.metric_cache.patience = None
         client = TestClient(
-            build_web_app(store, token=None, desk=desk), base_url="http://127.0.0.1"
+            build_web_app(store, token=None, page_context=desk), base_url="http://127.0.0.1"
         )
         page = client.get(f"/api/plans/{plan}").json()
         assert pairs(page["rates"]) == rates

@@ -60,7 +60,7 @@ def test_as_strict_or_stricter_or_something_else_is_not_less(before: str, after:
 def test_any_line_may_be_parsed(line: str) -> None:
     parse_assertion(line)
     list(find_swallowed_errors(line))
-    find_new_mark(line, (), complained=True)
+    find_new_mark(line, (), has_complaint=True)
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ def test_the_same_numbers_stand_on_the_page_in_the_report_and_in_the_export(
     with closing(open_store(shared_store_url)) as store:
         desk = PageContext(store)
         desk.metric_cache.patience = None
-        app = build_web_app(store, token=None, desk=desk)
+        app = build_web_app(store, token=None, page_context=desk)
         with TestClient(app, base_url="http://127.0.0.1:4318") as web:
             page = web.get("/api/overview").json()["numbers"]["production"]
     on_page = {line["figure"]["metric"]: line["figure"]["value"] for line in page}

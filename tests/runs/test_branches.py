@@ -41,7 +41,9 @@ def test_a_branch_holds_the_change_and_nothing_else_is_touched(project):
     hook.write_text(f"#!/bin/sh\ntouch {project}/hook-ran\n")
     hook.chmod(0o755)
     before, base = state(project), resolve_commit(project, "HEAD")
-    make_branch(str(project), base, small_project.FIX_PATCH, "closeloop/fix/ab", "A try", at=AT)
+    make_branch(
+        str(project), base, small_project.FIX_PATCH, "closeloop/fix/ab", "A try", committed_at=AT
+    )
     assert state(project) == before
     assert not (project / "hook-ran").exists()
     shown = small_project.git(project, "show", "closeloop/fix/ab:calculator.py")

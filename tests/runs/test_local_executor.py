@@ -26,7 +26,7 @@ def run(items: list[str], *, jobs: int, room: dict[str, int]) -> tuple[list[str]
             now[kind] -= 1
 
     async def go() -> None:
-        await run_limited(items, work, jobs=jobs, lane=lambda item: item[0], room=room)
+        await run_limited(items, work, jobs=jobs, lane=lambda item: item[0], limits_by_lane=room)
 
     anyio.run(go)
     assert sorted(begun) == sorted(items)

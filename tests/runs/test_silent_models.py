@@ -203,7 +203,7 @@ def attempt(
         async with open_run_context(settings, project, [variant], environ) as workshop:
             plan = plan_experiment(workshop, chosen, ExperimentSettings(budget=budget))
             with anyio.fail_after(PATIENCE):
-                async with open_run(plan, workshop, jobs=1, tell=told.append) as going:
+                async with open_run(plan, workshop, jobs=1, report_progress=told.append) as going:
                     await run_attempts(going)
             tries = sorted(workshop.store.list_attempts(), key=lambda row: row.retry)
             row = list_plan_attempts(plan, workshop.store)[0]

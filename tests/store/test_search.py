@@ -198,7 +198,7 @@ def test_a_purged_secret_is_in_no_index_and_no_title(store: Store) -> None:
     )
     add(store, "two", user("another door"))
     assert found(store, "winterfell99") == ["one"]
-    purge_secret(store, "winterfell99", who="ann", apply=True)
+    purge_secret(store, "winterfell99", purged_by="ann", apply=True)
     assert found(store, "winterfell99") == []
     assert found(store, "door") == ["one", "two"]
     assert "winterfell99" not in str(store.listing.load_row("one"))
@@ -211,7 +211,7 @@ def test_the_words_of_a_purged_secret_are_not_left_in_the_file(tmp_path: Path) -
         finding = Finding(rule="r", version=1, severity="info", message="winterfell99")
         for basis, findings in (("b1", (finding,)), ("b2", ())):
             store.save_measurements([("one", basis, Measurement(rules="r", findings=findings))])
-        purge_secret(store, "winterfell99", who="ann", apply=True)
+        purge_secret(store, "winterfell99", purged_by="ann", apply=True)
     left = b"".join(one.read_bytes() for one in tmp_path.iterdir())
     assert b"winterfell99" not in left
 

@@ -88,7 +88,7 @@ def serving(store: Store, desk: PageContext | None = None, **options: Any) -> It
         desk.metric_cache.patience = None
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        app = build_web_app(store, **{"token": None, "quiet": 0.1, "desk": desk, **options})
+        app = build_web_app(store, **{"token": None, "quiet": 0.1, "page_context": desk, **options})
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
         thread.start()

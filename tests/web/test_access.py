@@ -54,7 +54,7 @@ def served(
 ) -> Iterator[TestClient]:
     """A server with one thing to write, by a browser that keeps its cookies."""
     desk = PageContext(store, Settings(serve=serve or ServeSettings()))
-    app = build_web_app(store, token=token, is_open=is_open, desk=desk)
+    app = build_web_app(store, token=token, is_open=is_open, page_context=desk)
 
     async def write(request: Request) -> Response:
         return JSONResponse({"written": (await request.body()).decode()})
@@ -246,7 +246,7 @@ def test_guesses_are_slowed_down(store: Store) -> None:
 
 
 def test_a_limit_is_of_one_address() -> None:
-    limit = AddressRateLimit(most=2, seconds=600)
+    limit = AddressRateLimit(max_requests=2, seconds=600)
     assert [limit.count_request("a"), limit.count_request("a")] == [None, None]
     assert limit.count_request("a") is not None
     assert limit.count_request("b") is None

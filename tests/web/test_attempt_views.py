@@ -40,7 +40,7 @@ def client(store: Store) -> Iterator[TestClient]:
     desk = PageContext(store)
     desk.metric_cache.patience = None
     desk.user = "ann"
-    with TestClient(build_web_app(store, token=None, desk=desk), base_url=HERE) as opened:
+    with TestClient(build_web_app(store, token=None, page_context=desk), base_url=HERE) as opened:
         yield opened
 
 

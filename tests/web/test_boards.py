@@ -74,7 +74,9 @@ def served(store: Store, settings: Settings | None = None) -> TestClient:
     """Pages wait until all is counted, so that a slow machine shows the same."""
     desk = PageContext(store, settings or Settings())
     desk.metric_cache.patience = None
-    return TestClient(build_web_app(store, token=None, desk=desk), base_url=HERE, headers=HTML)
+    return TestClient(
+        build_web_app(store, token=None, page_context=desk), base_url=HERE, headers=HTML
+    )
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ COST = Metric(
 def shown(store: Store) -> Iterator[TestClient]:
     desk = PageContext(store)
     desk.metric_cache.patience = None
-    app = build_web_app(store, token=None, desk=desk)
+    app = build_web_app(store, token=None, page_context=desk)
     here = "http://127.0.0.1:4318"
     with TestClient(app, base_url=here, headers={"accept": "text/html"}) as client:
         yield client

@@ -77,7 +77,9 @@ def offered(project: Path) -> list[str]:
         desk.metric_cache.patience = None
         attempts = [row.id for row in store.list_attempts()]
         experiment = store.list_experiments()[0].id
-        with TestClient(build_web_app(store, token=None, desk=desk), base_url=HERE) as client:
+        with TestClient(
+            build_web_app(store, token=None, page_context=desk), base_url=HERE
+        ) as client:
             commands = [
                 html.unescape(text)
                 for address in list_addresses(attempts, experiment)

@@ -89,7 +89,7 @@ def test_numbers_over_a_mix_say_how_many_are_outdated(store: Store) -> None:
     book = project_rulebook(Settings())
     rows = [row for row in store.list_attempts() if row.events is not None]
     assert list(measure_attempts(store, rows[:1], book))
-    mixed = load_attempt_table(store, book, again=False)
+    mixed = load_attempt_table(store, book, remeasure=False)
     assert mixed.outdated == len(rows) - 1
     told = f"{len(rows) - 1} of {len(mixed)} attempts are {TOLD}"
     assert any(told in note for note in mixed.notes)
@@ -119,5 +119,5 @@ def test_the_overview_shows_old_numbers_at_once_and_then_new_ones(client: TestCl
 def test_an_export_holds_nothing_outdated(store: Store) -> None:
     desk = PageContext(store)
     desk.metric_cache.patience = None
-    client = TestClient(build_web_app(store, token=None, desk=desk), base_url=HERE)
+    client = TestClient(build_web_app(store, token=None, page_context=desk), base_url=HERE)
     assert not any(TOLD in note for note in client.get("/api/overview").json()["numbers"]["notes"])

@@ -41,7 +41,7 @@ def store() -> Iterator[Store]:
 def client(store: Store) -> Iterator[TestClient]:
     desk = PageContext(store, ONE_EACH)
     desk.metric_cache.patience = None
-    app = build_web_app(store, token="word", desk=desk)
+    app = build_web_app(store, token="word", page_context=desk)
     with TestClient(app, base_url=HERE, follow_redirects=False) as opened:
         yield opened
 

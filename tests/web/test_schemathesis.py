@@ -77,7 +77,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
         desk = PageContext(store)
         desk.metric_cache.patience = None
         served = build_web_app(
-            store, token="word", desk=desk, evaluator=SubmissionEvaluator(opening)
+            store, token="word", page_context=desk, evaluator=SubmissionEvaluator(opening)
         )
         told = {"authorization": "Bearer word"}
         with TestClient(

@@ -137,7 +137,7 @@ def client(project: Path) -> Iterator[TestClient]:
     with open_store(str(project / ".closeloop/closeloop.db")) as store:
         desk = PageContext(store, Settings(scores=DECLARED))
         desk.metric_cache.patience = None
-        app = build_web_app(store, token=None, desk=desk)
+        app = build_web_app(store, token=None, page_context=desk)
         with TestClient(app, base_url=HERE, headers={"accept": "text/html"}) as opened:
             yield opened
 
@@ -329,7 +329,7 @@ def test_what_nobody_has_scored_is_said_where_it_would_be_compared() -> None:
         store.save_task(Task(id="t", prompt="Do it.", digest="dt", grading="gt"))
         desk = PageContext(store)
         desk.metric_cache.patience = None
-        app = build_web_app(store, token=None, desk=desk)
+        app = build_web_app(store, token=None, page_context=desk)
         client = TestClient(app, base_url=HERE, headers={"accept": "text/html"})
         assert "would-merge is unknown for" in text(client, "/compare")
 

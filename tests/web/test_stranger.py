@@ -44,7 +44,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 def shown(store: Store) -> Iterator[TestClient]:
     desk = PageContext(store)
     desk.metric_cache.patience = None
-    app = build_web_app(store, token=None, desk=desk)
+    app = build_web_app(store, token=None, page_context=desk)
     with TestClient(app, base_url=HERE, headers={"accept": "text/html"}) as opened:
         yield opened
 

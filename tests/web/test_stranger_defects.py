@@ -91,7 +91,7 @@ def test_a_recording_that_just_ends_did_not_give_up(client: TestClient) -> None:
 def test_totals_and_charts_of_all_time_cover_the_same_sessions(store: Store) -> None:
     desk = PageContext(store)
     desk.metric_cache.patience = None
-    app = build_web_app(store, token=None, desk=desk)
+    app = build_web_app(store, token=None, page_context=desk)
     text = TestClient(app, base_url="http://127.0.0.1:4318").get("/", headers=HTML).text
     assert '<h2 id="glance">All time</h2>' in text
     assert '<span class="big">2</span> sessions' in text
@@ -117,7 +117,7 @@ def test_the_command_of_triage_has_the_filters_of_the_page(store: Store) -> None
     assert format_triage_command(TriageAsked(until=START)) is None
     desk = PageContext(store)
     desk.metric_cache.patience = None
-    app = build_web_app(store, token=None, desk=desk)
+    app = build_web_app(store, token=None, page_context=desk)
     page = TestClient(app, base_url="http://127.0.0.1:4318").get("/triage?limit=7", headers=HTML)
     assert "closeloop triage --since all --limit 7" in page.text
 
@@ -125,7 +125,7 @@ def test_the_command_of_triage_has_the_filters_of_the_page(store: Store) -> None
 def test_settings_say_why_the_store_has_more_attempts_than_the_lists(store: Store) -> None:
     desk = PageContext(store)
     desk.metric_cache.patience = None
-    app = build_web_app(store, token=None, desk=desk)
+    app = build_web_app(store, token=None, page_context=desk)
     page = TestClient(app, base_url="http://127.0.0.1:4318").get("/api/settings").json()
     assert (page["counts"]["attempts"], page["superseded"]) == (2, 0)
 

@@ -30,7 +30,7 @@ def client() -> TestClient:
         add_work(store, f"w{number:011x}", "new" if number % 2 else "old", merged=number % 2 == 1)
     desk = PageContext(store)
     desk.metric_cache.patience = None
-    app = build_web_app(store, token=None, desk=desk)
+    app = build_web_app(store, token=None, page_context=desk)
     return TestClient(app, base_url=HERE, headers={"accept": "text/html"})
 
 

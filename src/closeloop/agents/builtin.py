@@ -72,8 +72,8 @@ def _build_tool_spec(
     """Parameters are `name="type: description"`."""
     properties = {}
     for parameter, text in parameters.items():
-        kind, _, meaning = text.partition(": ")
-        properties[parameter] = {"type": kind, "description": meaning}
+        kind, _, description_text = text.partition(": ")
+        properties[parameter] = {"type": kind, "description": description_text}
     return ToolSpec(
         name=name,
         description=description,
@@ -156,11 +156,11 @@ def check_call_arguments(call: ModelToolCall, tools: Mapping[str, ToolSpec]) -> 
     spec = tools[call.name]
     arguments = {name: value for name, value in call.arguments.items() if value is not None}
     if call.malformed is not None:
-        trouble: str | None = f"its arguments were not a JSON object: {call.malformed}"
+        problem: str | None = f"its arguments were not a JSON object: {call.malformed}"
     else:
-        trouble = _find_argument_fault(arguments, spec)
-    if trouble:
-        raise ToolFailed(f"This call was not run: {trouble}.\n{_describe_tool_usage(spec)}")
+        problem = _find_argument_fault(arguments, spec)
+    if problem:
+        raise ToolFailed(f"This call was not run: {problem}.\n{_describe_tool_usage(spec)}")
     return arguments
 
 
@@ -230,26 +230,28 @@ class ToolInvocation(Record):
             try:
                 yield result
             except OSError as error:
-                why = error.strerror or str(error)
+                reason = error.strerror or str(error)
                 if error.errno in SHORTAGE_ERRNOS:
                     raise MachineFailed(
-                        f"{why}: free some space, or run fewer attempts at once."
+                        f"{reason}: free some space, or run fewer attempts at once."
                     ) from error
-                raise ToolFailed(why) from error
+                raise ToolFailed(reason) from error
 
 
 async def run(use: ToolInvocation, command: str, seconds: float | None = None) -> str:
     if seconds is not None:
         seconds = min(seconds, use.assignment.limits.command_seconds)
     with use.record_action(Command, command=command) as result:
-        ran = await use.assignment.cage.run(command, seconds=seconds)
-        output = replace_surrogates(ran.output)
-        result.update(output=shorten_middle(output), stopped=ran.stopped)
-        if ran.exit_code is not None:
-            result.update(exit_code=ran.exit_code, exit_from="stated")
-    if ran.exit_code is None:
-        raise ToolFailed(f"no exit code: stopped, {ran.stopped or 'by the machine'}\n{output}")
-    return f"exit code {ran.exit_code}\n{output}"
+        program_run = await use.assignment.cage.run(command, seconds=seconds)
+        output = replace_surrogates(program_run.output)
+        result.update(output=shorten_middle(output), stopped=program_run.stopped)
+        if program_run.exit_code is not None:
+            result.update(exit_code=program_run.exit_code, exit_from="stated")
+    if program_run.exit_code is None:
+        raise ToolFailed(
+            f"no exit code: stopped, {program_run.stopped or 'by the machine'}\n{output}"
+        )
+    return f"exit code {program_run.exit_code}\n{output}"
 
 
 async def read(
@@ -275,10 +277,10 @@ async def write(use: ToolInvocation, path: str, text: str) -> str:
 
 
 async def edit(use: ToolInvocation, path: str, old: str, new: str) -> str:
-    cage = use.assignment.cage
+    sandbox = use.assignment.cage
     with use.record_action(Edit, path=path, before=old, after=new) as result:
         try:
-            text = (await cage.read(path, MAX_FILE_BYTES)).decode()
+            text = (await sandbox.read(path, MAX_FILE_BYTES)).decode()
         except UnicodeDecodeError as error:
             raise ToolFailed(f"{path} is not UTF-8 text: change it with a command.") from error
         if not old or old == new:
@@ -288,7 +290,7 @@ async def edit(use: ToolInvocation, path: str, old: str, new: str) -> str:
                 f"old occurs {count} times in {path}, not once: read the file again and give the "
                 f"passage exactly as it stands, with enough around it to be unique."
             )
-        await cage.write(path, text.replace(old, new).encode())
+        await sandbox.write(path, text.replace(old, new).encode())
         result.update(ok=True)
     return f"{path} changed."
 
@@ -297,10 +299,10 @@ async def search(use: ToolInvocation, pattern: str, path: str = ".") -> str:
     arguments = {"pattern": pattern, "path": path}
     grep = ["grep", "-rnIE", "--null", "--exclude-dir=.git", "-e", pattern, "--", path]
     with use.record_action(ToolUse, name="search", arguments=arguments) as result:
-        ran = await use.assignment.cage.run(grep)
-        output = shorten_middle(_format_matches(replace_surrogates(ran.output)))
-        if ran.exit_code not in (0, 1):
-            raise ToolFailed(f"The search failed: {ran.stopped or output}")
+        program_run = await use.assignment.cage.run(grep)
+        output = shorten_middle(_format_matches(replace_surrogates(program_run.output)))
+        if program_run.exit_code not in (0, 1):
+            raise ToolFailed(f"The search failed: {program_run.stopped or output}")
         result.update(output=output, ok=True)
     return output
 
@@ -362,8 +364,8 @@ def _format_matches(output: str) -> str:
     lines = output.removesuffix("\n").split("\n")
     shown_lines = []
     for line in lines[:MAX_MATCHES]:
-        path, separator, rest = line.partition("\0")
-        number, _, text = rest.partition(":")
+        path, separator, numbered_line = line.partition("\0")
+        number, _, text = numbered_line.partition(":")
         match_line = f"{path.removeprefix('./')}:{number}: {text}" if separator else line
         shown_lines.append(match_line[:MAX_MATCH_CHARS])
     if len(lines) > MAX_MATCHES:
@@ -421,16 +423,16 @@ async def run_lane(
         )
         ending = find_reply_ending(reply)
         if reply.text:
-            finished = ending is not None and ending.exit == "finished"
-            lane.add_message("agent", reply.text, "claim" if finished else None)
+            is_finished = ending is not None and ending.exit == "finished"
+            lane.add_message("agent", reply.text, "claim" if is_finished else None)
         if ending is not None:
             return ending
         for number, call in enumerate(reply.calls, 1):
             result = await perform_call(assignment, lane, call, tools)
             if isinstance(result, LaneEnding):
-                if left := len(reply.calls) - number:
+                if skipped_calls := len(reply.calls) - number:
                     lane.add_note(
-                        f"Calls after finish that were not run: {left}.", about="bad call"
+                        f"Calls after finish that were not run: {skipped_calls}.", about="bad call"
                     )
                 return result
             messages.append(result)
@@ -459,9 +461,9 @@ async def take_model_turn(
         tools=tuple(tools.values()),
         **check_sampling_settings(assignment),
     )
-    began = recorder.clock()
+    started_at = recorder.clock()
     reply = sanitise_reply(await require_model(assignment).reply(request))
-    lane.add_turn(reply, began)
+    lane.add_turn(reply, started_at)
     return reply
 
 
@@ -562,13 +564,13 @@ class BuiltinAgent:
 
     async def work(self, assignment: Assignment) -> Work:
         """Work until the end; the trace is returned however it ends."""
-        recorder, began = TraceRecorder(self.name, self.clock), time.monotonic()
+        recorder, started = TraceRecorder(self.name, self.clock), time.monotonic()
         root = recorder.open_lane()
         messages = [ChatMessage(role="user", text=assignment.prompt)]
         ending = await run_until_end(assignment, root, messages)
         feedback = None
         if assignment.feedback and ending.exit in ("finished", "gave_up"):
-            remaining_seconds = compute_feedback_seconds(assignment.limits, began)
+            remaining_seconds = compute_feedback_seconds(assignment.limits, started)
             feedback = await ask_for_feedback(assignment, root, messages, remaining_seconds)
         if ending.cause is not None:
             root.add_note(ending.cause, about=ending.exit)

@@ -53,17 +53,21 @@ def find_matching_paths(root: str, pattern: str) -> Iterator[str]:
             return
 
 
-def read_regular_file(root: str, path: str, room: int) -> bytes | None:
+def read_regular_file(root: str, path: str, max_bytes: int) -> bytes | None:
     """Read a regular file that exists there and fits; a pipe would block for ever."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY
     handle = os.open(f"{root}/{path}", flags)
     with os.fdopen(handle, "rb") as file:
         file_status = os.fstat(handle)
         is_inside = os.path.realpath(f"/proc/self/fd/{handle}").startswith(root + "/")
-        if not stat.S_ISREG(file_status.st_mode) or file_status.st_size > room or not is_inside:
+        if (
+            not stat.S_ISREG(file_status.st_mode)
+            or file_status.st_size > max_bytes
+            or not is_inside
+        ):
             return None
-        content = file.read(room + 1)
-    return content if len(content) <= room else None
+        content = file.read(max_bytes + 1)
+    return content if len(content) <= max_bytes else None
 
 
 if __name__ == "__main__":

@@ -160,10 +160,12 @@ class LaneRecorder:
         self.parent = parent
         self.turns: list[Turn] = []
 
-    def add_turn(self, reply: ModelReply, began: datetime) -> None:
+    def add_turn(self, reply: ModelReply, started_at: datetime) -> None:
         """Add one provider message; the following events belong to it."""
-        seconds = (self.recorder.clock() - began).total_seconds()
-        self.turns.append(Turn(usage=reply.usage, model=reply.model, at=began, seconds=seconds))
+        seconds = (self.recorder.clock() - started_at).total_seconds()
+        self.turns.append(
+            Turn(usage=reply.usage, model=reply.model, at=started_at, seconds=seconds)
+        )
 
     def add_message(
         self,
@@ -349,10 +351,10 @@ MAX_FEEDBACK_SECONDS, GRACE_SECONDS = 600.0, 20.0
 """Seconds for the answer, and by how many it may exceed the attempt's time."""
 
 
-def compute_feedback_seconds(limits: Limits, began: float) -> float:
-    """Return how many seconds an agent may take to answer; `began` is by the monotonic clock."""
-    left = limits.seconds + GRACE_SECONDS - (time.monotonic() - began)
-    return max(1.0, min(MAX_FEEDBACK_SECONDS, left))
+def compute_feedback_seconds(limits: Limits, started: float) -> float:
+    """Return how many seconds an agent may take to answer; `started` is by the monotonic clock."""
+    remaining = limits.seconds + GRACE_SECONDS - (time.monotonic() - started)
+    return max(1.0, min(MAX_FEEDBACK_SECONDS, remaining))
 
 
 # External programs on this machine: location, version, and requirements.
@@ -384,41 +386,44 @@ def find_installed_program(name: str, package: str | None = None) -> InstalledPr
 
 
 @functools.cache
-def _inspect_program(real: str, package: str | None, changed: int) -> InstalledProgram:
-    parts, search = _find_needed_paths(real)
+def _inspect_program(real_path: str, package: str | None, changed: int) -> InstalledProgram:
+    parts, search = _find_needed_paths(real_path)
     # Any program at all may do anything when it is asked: its content stands for its version.
     version = (
-        (_packaged_version(real, package) or _printed_version(real))
+        (_packaged_version(real_path, package) or _printed_version(real_path))
         if package
-        else _digest_file(real)
+        else _digest_file(real_path)
     )
     paths = tuple(dict.fromkeys(parts))
-    return InstalledProgram(path=real, version=version, shown=paths, search=tuple(search))
+    return InstalledProgram(path=real_path, version=version, shown=paths, search=tuple(search))
 
 
 def _find_needed_paths(path: str) -> tuple[list[str], list[str]]:
     """Return the paths of a file's installation and of its interpreter, and folders to search."""
-    paths, search = _installation_paths(path), []
-    line = _read_shebang(path)
-    if line and Path(line[0]).name == "env":
-        names = [word for word in line[1:] if not word.startswith("-") and "=" not in word]
-        line = [shutil.which(names[0]) or ""] if names else []
-        search += [str(Path(line[0]).parent)] if line and line[0] else []
-    if line and Path(line[0]).is_file():
-        paths += [*_installation_paths(line[0]), *_installation_paths(os.path.realpath(line[0]))]
-    return paths, search
+    paths, search_folders = _installation_paths(path), []
+    shebang = _read_shebang(path)
+    if shebang and Path(shebang[0]).name == "env":
+        names = [word for word in shebang[1:] if not word.startswith("-") and "=" not in word]
+        shebang = [shutil.which(names[0]) or ""] if names else []
+        search_folders += [str(Path(shebang[0]).parent)] if shebang and shebang[0] else []
+    if shebang and Path(shebang[0]).is_file():
+        paths += [
+            *_installation_paths(shebang[0]),
+            *_installation_paths(os.path.realpath(shebang[0])),
+        ]
+    return paths, search_folders
 
 
 def _installation_paths(path: str) -> list[str]:
     """Return all packages of a Node program, the environment of a Python one, else the file."""
-    above = Path(path).parents
-    modules = [folder for folder in above if folder.name == "node_modules"]
+    parents = Path(path).parents
+    modules = [folder for folder in parents if folder.name == "node_modules"]
     if modules:
         return [str(modules[-1])]
-    for folder in above:
+    for folder in parents:
         if (folder / "pyvenv.cfg").is_file():
             return _prefix_folders(folder) if Path.home().is_relative_to(folder) else [str(folder)]
-    bin_, prefix = above[0], above[0].parent
+    bin_, prefix = parents[0], parents[0].parent
     if bin_.name == "bin" and any((prefix / "lib").glob("python3*")):
         return _prefix_folders(prefix)  # an interpreter is nothing without its library
     return [path]
@@ -437,14 +442,14 @@ def _read_shebang(path: str) -> list[str]:
     return os.fsdecode(head[2:].splitlines()[0]).split() if head[:2] == b"#!" else []
 
 
-def _digest_file(real: str) -> str:
-    with Path(real).open("rb") as file:
+def _digest_file(real_path: str) -> str:
+    with Path(real_path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:12]
 
 
-def _packaged_version(real: str, package: str) -> str | None:
+def _packaged_version(real_path: str, package: str) -> str | None:
     """Return the version from the package, without starting the program."""
-    for folder in Path(real).parents:
+    for folder in Path(real_path).parents:
         manifest = folder / "package.json"
         if (
             manifest.is_file()
@@ -466,13 +471,13 @@ def _read_package_manifest(path: Path) -> dict[str, object]:
     return content if isinstance(content, dict) else {}
 
 
-def _printed_version(real: str) -> str | None:
+def _printed_version(real_path: str) -> str | None:
     """Return the version that the program prints, run in an empty home."""
     with tempfile.TemporaryDirectory(prefix="closeloop-version-") as folder:
         env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": folder, "TERM": "dumb"}
         try:
             completed = subprocess.run(
-                [real, "--version"],
+                [real_path, "--version"],
                 cwd=folder,
                 env=env,
                 stdin=subprocess.DEVNULL,
@@ -495,7 +500,7 @@ _FILE_HEADER = struct.Struct(">IQ")
 
 
 async def gather_recordings(
-    cage: WorkspaceSandbox, patterns: Sequence[str]
+    sandbox: WorkspaceSandbox, patterns: Sequence[str]
 ) -> tuple[Recording, ...]:
     """Collect regular files below the home folder that match the patterns, within the size limit.
 
@@ -503,10 +508,10 @@ async def gather_recordings(
     """
     if not patterns:
         return ()
-    specification = {"root": cage.home, "patterns": list(patterns), "bytes": MAX_RECORDING_BYTES}
+    specification = {"root": sandbox.home, "patterns": list(patterns), "bytes": MAX_RECORDING_BYTES}
     argv = [*_gatherer_command(), json.dumps(specification)]
-    ended = await cage.execute_command(argv, seconds=GATHER_SECONDS, keep=MAX_RECORDING_BYTES)
-    return tuple(_unpack_recordings(ended.output.content))
+    result = await sandbox.execute_command(argv, seconds=GATHER_SECONDS, keep=MAX_RECORDING_BYTES)
+    return tuple(_unpack_recordings(result.output.content))
 
 
 def _unpack_recordings(content: bytes) -> Iterator[Recording]:
@@ -545,10 +550,12 @@ AgentSettings = Mapping[str, str | int | float | bool]
 class AgentWatcher:
     """Decides when to stop a program: done, idle, or without a model."""
 
-    def __init__(self, done: bytes | None, door: ModelProxy | None, idle_seconds: float) -> None:
+    def __init__(
+        self, end_marker: bytes | None, proxy: ModelProxy | None, idle_seconds: float
+    ) -> None:
         self.closed: OutOfBudget | Fault | None = None
-        self._done = done
-        self._door = door
+        self._done = end_marker
+        self._door = proxy
         self._idle = idle_seconds
         self._tail = b""
         self._finished: float | None = None
@@ -566,25 +573,25 @@ class AgentWatcher:
         async with anyio.create_task_group() as group:
             if self._door is not None:
                 group.start_soon(self._await_closing, self._door)
-            why = await self._wait_for_reason()
+            reason = await self._wait_for_reason()
             group.cancel_scope.cancel()
-        return why
+        return reason
 
     async def _wait_for_reason(self) -> str:
         while True:
-            if (why := self._find_stop_reason()) is not None:
-                return why
+            if (reason := self._find_stop_reason()) is not None:
+                return reason
             await anyio.sleep(LOOK_SECONDS)
 
-    async def _await_closing(self, door: ModelProxy) -> None:
-        self.closed = await door.closed()
+    async def _await_closing(self, proxy: ModelProxy) -> None:
+        self.closed = await proxy.closed()
 
     def _find_stop_reason(self) -> str | None:
         now = time.monotonic()
-        door = self._door
+        proxy = self._door
         # Who waits for an answer is not idle: the provider may be slow, or let all wait in turn.
-        if door is not None and (door.busy or len(door.exchanges) != self._asked):
-            self._asked, self._active = len(door.exchanges), now
+        if proxy is not None and (proxy.busy or len(proxy.exchanges) != self._asked):
+            self._asked, self._active = len(proxy.exchanges), now
         if self.closed is not None:
             return "closed"
         if self._finished is not None and now - self._finished > LINGER_SECONDS:
@@ -633,10 +640,10 @@ class HeadlessAgent:
     def with_settings(self, settings: AgentSettings) -> HeadlessAgent:
         """Return the agent with a variant's settings; BadInput if the settings or the program are
         wrong."""
-        known = (*SHARED_SETTINGS, *self.adapter.settings)
+        known_settings = (*SHARED_SETTINGS, *self.adapter.settings)
         for name in settings:
-            if name not in known:
-                raise unknown_name_error(f"setting of the agent {self.name}", name, known)
+            if name not in known_settings:
+                raise unknown_name_error(f"setting of the agent {self.name}", name, known_settings)
         split_setting(settings.get("arguments", ""), "arguments")
         agent = type(self)(self.adapter, settings)
         installed = agent.require_program()
@@ -674,7 +681,7 @@ class HeadlessAgent:
 
     async def work(self, assignment: Assignment) -> Work:
         """Run the program to its end, and collect its files."""
-        limits, began = assignment.limits, time.monotonic()
+        limits, started = assignment.limits, time.monotonic()
         if assignment.door is None and self.adapter.needs_model:
             raise BadInput(f"The agent {self.name} needs a model: give one with --model.")
         program_run = await self.run_program(assignment, assignment.prompt, limits.seconds)
@@ -688,7 +695,7 @@ class HeadlessAgent:
         feedback = None
         if assignment.feedback and exit_ == "finished" and self.adapter.again:
             feedback = await self.ask_for_feedback(
-                assignment, compute_feedback_seconds(limits, began)
+                assignment, compute_feedback_seconds(limits, started)
             )
         return Work(
             exit=exit_,
@@ -703,7 +710,9 @@ class HeadlessAgent:
     async def ask_for_feedback(self, assignment: Assignment, seconds: float) -> str | None:
         """Ask what the agent lacked; the workspace is read-only meanwhile."""
         try:
-            program_run = await self.run_program(assignment, FEEDBACK_QUESTION, seconds, again=True)
+            program_run = await self.run_program(
+                assignment, FEEDBACK_QUESTION, seconds, is_follow_up=True
+            )
             recordings = await gather_recordings(
                 _require_sandbox(assignment), self.adapter.recordings
             )
@@ -716,50 +725,50 @@ class HeadlessAgent:
         )
 
     async def run_program(
-        self, assignment: Assignment, prompt: str, seconds: float, *, again: bool = False
+        self, assignment: Assignment, prompt: str, seconds: float, *, is_follow_up: bool = False
     ) -> ProgramRun:
         """Run it once in its sandbox, watched."""
-        installed, door = self.require_program(), assignment.door
-        cage, address = equip_sandbox(
-            _require_sandbox(assignment), installed, door, assignment.limits
+        installed, proxy = self.require_program(), assignment.door
+        sandbox, address = equip_sandbox(
+            _require_sandbox(assignment), installed, proxy, assignment.limits
         )
-        use = AgentCallRequest(
+        request = AgentCallRequest(
             prompt=prompt,
             system=assignment.system,
-            model=door.name if door else "none",
+            model=proxy.name if proxy else "none",
             address=address,
-            home=cage.home,
-            workspace=cage.root,
+            home=sandbox.home,
+            workspace=sandbox.root,
             turns=assignment.limits.turns,
             settings=self.settings,
-            again=again,
+            again=is_follow_up,
         )
-        call = self.adapter.call(use)
+        call = self.adapter.call(request)
         require_short_arguments(call)
-        await write_agent_files(cage, call)
-        if again:
-            cage = cage.as_read_only()
-        watch = AgentWatcher(self.adapter.done, door, assignment.limits.idle_seconds)
-        exchanges_before = len(door.exchanges) if door else 0
+        await write_agent_files(sandbox, call)
+        if is_follow_up:
+            sandbox = sandbox.as_read_only()
+        watcher = AgentWatcher(self.adapter.done, proxy, assignment.limits.idle_seconds)
+        exchanges_before = len(proxy.exchanges) if proxy else 0
         extra_arguments = split_setting(self.settings.get("arguments", ""), "arguments")
-        ended = await cage.execute_command(
+        result = await sandbox.execute_command(
             [installed.path, *call.arguments, *extra_arguments],
             seconds=seconds,
             stdin=None if call.stdin is None else call.stdin.encode(errors="replace"),
-            env=_search_path(cage, installed) | dict(call.env),
+            env=_search_path(sandbox, installed) | dict(call.env),
             keep=MAX_PRINTED_BYTES,
-            watcher=watch,
+            watcher=watcher,
         )
-        if door is not None and watch.closed is None:
+        if proxy is not None and watcher.closed is None:
             with anyio.move_on_after(CLOSING_SECONDS):  # it may have ended because it was refused
-                watch.closed = await door.closed()
+                watcher.closed = await proxy.closed()
         return ProgramRun(
-            ended=ended,
-            closed=watch.closed,
-            asked=None if door is None else len(door.exchanges) > exchanges_before,
+            ended=result,
+            closed=watcher.closed,
+            asked=None if proxy is None else len(proxy.exchanges) > exchanges_before,
             refused=None
-            if door is None
-            else find_unanswered_cause(door.exchanges, exchanges_before),
+            if proxy is None
+            else find_unanswered_cause(proxy.exchanges, exchanges_before),
         )
 
 
@@ -772,10 +781,13 @@ def split_setting(line: object, name: str) -> list[str]:
 
 
 def equip_sandbox(
-    cage: WorkspaceSandbox, installed: InstalledProgram, door: ModelProxy | None, limits: Limits
+    workspace_sandbox: WorkspaceSandbox,
+    installed: InstalledProgram,
+    proxy: ModelProxy | None,
+    limits: Limits,
 ) -> tuple[WorkspaceSandbox, str]:
     """Return a sandbox with the program and the proxy, and the proxy's address in it."""
-    view = cage.sandbox.view
+    view = workspace_sandbox.sandbox.view
     visible_paths = [*view.readable, *(link for link, _ in view.links)]
     shares = tuple(
         SharedFolder(source=path, target=path)
@@ -787,17 +799,17 @@ def equip_sandbox(
     )
     # How long it may be silent is judged by its watch, who also knows of its talk with the model.
     limits = msgspec.structs.replace(limits, idle_seconds=FOREVER_SECONDS)
-    if door is None:
-        return cage.with_access(shares, (), limits), "http://127.0.0.1:1"
-    if cage.sandbox.isolated:
+    if proxy is None:
+        return workspace_sandbox.with_access(shares, (), limits), "http://127.0.0.1:1"
+    if workspace_sandbox.sandbox.isolated:
         address = f"http://127.0.0.1:{GATEWAY_PORT}"
-        return cage.with_access(
-            shares, (SandboxPort(number=GATEWAY_PORT, socket=door.socket),), limits
+        return workspace_sandbox.with_access(
+            shares, (SandboxPort(number=GATEWAY_PORT, socket=proxy.socket),), limits
         ), address
-    number = urlsplit(door.address).port or 0
-    return cage.with_access(
-        shares, (SandboxPort(number=number, socket=door.socket),), limits
-    ), door.address
+    number = urlsplit(proxy.address).port or 0
+    return workspace_sandbox.with_access(
+        shares, (SandboxPort(number=number, socket=proxy.socket),), limits
+    ), proxy.address
 
 
 def require_short_arguments(call: AgentCall) -> None:
@@ -813,11 +825,11 @@ def require_short_arguments(call: AgentCall) -> None:
         )
 
 
-async def write_agent_files(cage: WorkspaceSandbox, call: AgentCall) -> None:
+async def write_agent_files(sandbox: WorkspaceSandbox, call: AgentCall) -> None:
     """Write the program's configuration."""
     for path, text in call.files.items():
         try:
-            await cage.write(f"{cage.home}/{path}", text.encode(errors="replace"))
+            await sandbox.write(f"{sandbox.home}/{path}", text.encode(errors="replace"))
         except OSError as error:
             raise MachineFailed(f"The agent's home could not be prepared: {error}.") from error
 
@@ -832,32 +844,34 @@ def find_unanswered_cause(exchanges: Sequence[Exchange], first: int) -> str | No
     return None if last is None else last.cause or f"status {last.status}"
 
 
-def classify_exit(ran: ProgramRun, report: AgentReport, limits: Limits) -> tuple[Exit, str | None]:
+def classify_exit(
+    program_run: ProgramRun, report: AgentReport, limits: Limits
+) -> tuple[Exit, str | None]:
     """Return the exit and, unless it succeeded, its cause."""
-    ended = ran.ended
-    if isinstance(ran.closed, OutOfBudget):
-        return "out_of_budget", str(ran.closed)
-    if ran.closed is not None:
-        return "machine", str(ran.closed)
-    if ended.stopped == "out of time":
+    result = program_run.ended
+    if isinstance(program_run.closed, OutOfBudget):
+        return "out_of_budget", str(program_run.closed)
+    if program_run.closed is not None:
+        return "machine", str(program_run.closed)
+    if result.stopped == "out of time":
         return "out_of_time", "time limit"
-    if ended.stopped == "idle":
+    if result.stopped == "idle":
         return "idle", f"it produced no output and no request for {limits.idle_seconds:g} seconds"
-    if ended.stopped not in (None, "done"):
-        return "crashed", ended.stopped
+    if result.stopped not in (None, "done"):
+        return "crashed", result.stopped
     if report.exit is not None:
         return report.exit, report.cause or "it says so"
-    if ended.stopped is None and ended.exit_code != 0:
-        return "crashed", f"exit code {ended.exit_code}: {_last_printed_line(ended)}"
-    if ran.asked is False:
+    if result.stopped is None and result.exit_code != 0:
+        return "crashed", f"exit code {result.exit_code}: {_last_printed_line(result)}"
+    if program_run.asked is False:
         return "gave_up", "it ended without a request to its model"
-    if ran.refused is not None:
-        return "crashed", f"it got no reply from its model: {ran.refused}"
+    if program_run.refused is not None:
+        return "crashed", f"it got no reply from its model: {program_run.refused}"
     return "finished", None
 
 
-def _last_printed_line(ended: ProgramResult) -> str:
-    for printed in (ended.errors, ended.output):
+def _last_printed_line(result: ProgramResult) -> str:
+    for printed in (result.errors, result.output):
         text = printed.content[-4096:].decode(errors="replace").strip()
         if text:
             return text.splitlines()[-1].strip()[:500]
@@ -870,9 +884,13 @@ def _require_sandbox(assignment: Assignment) -> WorkspaceSandbox:
     return assignment.cage
 
 
-def _search_path(cage: WorkspaceSandbox, installed: InstalledProgram) -> dict[str, str]:
-    path = cage.sandbox.view.env["PATH"].split(":")
-    return {"PATH": ":".join([*path, *(each for each in installed.search if each not in path)])}
+def _search_path(
+    workspace_sandbox: WorkspaceSandbox, installed: InstalledProgram
+) -> dict[str, str]:
+    path = workspace_sandbox.sandbox.view.env["PATH"].split(":")
+    return {
+        "PATH": ":".join([*path, *(folder for folder in installed.search if folder not in path)])
+    }
 
 
 def _version_numbers(version: str) -> list[int]:

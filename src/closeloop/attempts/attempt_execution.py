@@ -63,16 +63,16 @@ class AgentRun(Record):
     """What its commands ran in; None if it never began."""
 
 
-async def make_attempt(one: AttemptOrder, tools: RunResources) -> AttemptResult:
+async def make_attempt(order: AttemptOrder, tools: RunResources) -> AttemptResult:
     """Make one attempt, from a fresh workspace to its grade, without storing it."""
-    slot = one.slot
+    slot = order.slot
     if slot.task.digest not in tools.bases:
         tools.bases[slot.task.digest] = await prepare_task_base(slot.task, tools.workspaces)
     base, started = tools.bases[slot.task.digest], datetime.now(UTC)
-    agent_run = await run_agent(slot, base, tools, before=partial(lay_out_patches, one))
+    agent_run = await run_agent(slot, base, tools, before=partial(lay_out_patches, order))
     work, _ = redact_record(with_refusals(with_trace(agent_run), agent_run.refused))
     attempt = Attempt(
-        **attempt_identity(one),
+        **attempt_identity(order),
         started=started,
         ended=datetime.now(UTC),
         exit=work.exit,
@@ -82,7 +82,7 @@ async def make_attempt(one: AttemptOrder, tools: RunResources) -> AttemptResult:
         sandbox=agent_run.sandbox or sandbox_description(tools.workspaces),
     )
     submission = grading.GradedSubmission(
-        attempt=attempt, change=agent_run.change, trace=work.trace, proof=one.proof
+        attempt=attempt, change=agent_run.change, trace=work.trace, proof=order.proof
     )
     grade = await grading.grade_attempt(tools.workspaces, base, slot.task, submission)
     return AttemptResult(
@@ -99,10 +99,10 @@ async def make_attempt(one: AttemptOrder, tools: RunResources) -> AttemptResult:
     )
 
 
-def lost_attempt(one: AttemptOrder, started: datetime, cause: str) -> AttemptResult:
+def lost_attempt(order: AttemptOrder, started: datetime, cause: str) -> AttemptResult:
     """Build the result of a try that a machine fault lost."""
     attempt = Attempt(
-        **attempt_identity(one),
+        **attempt_identity(order),
         started=started,
         ended=datetime.now(UTC),
         exit="machine",
@@ -111,32 +111,32 @@ def lost_attempt(one: AttemptOrder, started: datetime, cause: str) -> AttemptRes
     return AttemptResult(attempt=attempt)
 
 
-def attempt_id(one: AttemptOrder) -> str:
-    return content_digest(one.key)[:12]
+def attempt_id(order: AttemptOrder) -> str:
+    return content_digest(order.key)[:12]
 
 
-def attempt_identity(one: AttemptOrder) -> dict[str, Any]:
+def attempt_identity(order: AttemptOrder) -> dict[str, Any]:
     """Return the fields that identify the attempt, however it ends."""
-    slot = one.slot
+    slot = order.slot
     return {
-        "id": attempt_id(one),
+        "id": attempt_id(order),
         "origin": "experiment",
         "task": slot.task.id,
         "task_digest": slot.task.digest,
         "variant": slot.variant.digest,
         "experiment": slot.experiment,
         "number": slot.number,
-        "retry": one.retry,
-        "parent": one.parent,
+        "retry": order.retry,
+        "parent": order.parent,
     }
 
 
-async def lay_out_patches(one: AttemptOrder, workspace: Workspace) -> None:
+async def lay_out_patches(order: AttemptOrder, workspace: Workspace) -> None:
     """Apply the change that an agent continues; BadInput if it does not apply."""
-    if one.beneath.strip():
-        await workspace.apply_patch(one.beneath)
+    if order.beneath.strip():
+        await workspace.apply_patch(order.beneath)
         await workspace.settle_changes()
-    await workspace.apply_patch(one.draft)
+    await workspace.apply_patch(order.draft)
 
 
 async def do_nothing(workspace: Workspace) -> None:
@@ -155,30 +155,34 @@ async def run_agent(
 
     `before` it begins and `after` its change is known, others may do something there.
     """
-    crew, limits = tools.crews[slot.variant.digest], slot.variant.limits
-    work = Work(exit="out_of_time", trace=Trace(reader=crew.agent.name, reader_version=1))
+    resolved_variant, limits = tools.crews[slot.variant.digest], slot.variant.limits
+    work = Work(
+        exit="out_of_time", trace=Trace(reader=resolved_variant.agent.name, reader_version=1)
+    )
     change = Change(base=slot.task.base)
     proxy: AttemptProxy | None = None
-    began = ended = time.monotonic()
+    started = ended = time.monotonic()
     refused: Mapping[str, int] = {}
-    cage: WorkspaceSandbox | None = None
+    workspace_sandbox: WorkspaceSandbox | None = None
     try:
-        async with AsyncExitStack() as opened:
-            if crew.model is not None:
+        async with AsyncExitStack() as exit_stack:
+            if resolved_variant.model is not None:
                 proxy_opening = tools.gateway.open_proxy(
-                    slot.variant.model or "", crew.model, limits
+                    slot.variant.model or "", resolved_variant.model, limits
                 )
-                proxy = await opened.enter_async_context(proxy_opening)
-            workspace = await opened.enter_async_context(
+                proxy = await exit_stack.enter_async_context(proxy_opening)
+            workspace = await exit_stack.enter_async_context(
                 tools.workspaces.open(base, limits, standing=True)
             )
-            cage = workspace.cage
-            refused = cage.refused
+            workspace_sandbox = workspace.cage
+            refused = workspace_sandbox.refused
             await before(workspace)
-            began = time.monotonic()
+            started = time.monotonic()
             with anyio.move_on_after(limits.seconds + GRACE_SECONDS):
-                work = await crew.agent.work(build_assignment(slot, crew, workspace, proxy))
-            ended = min(time.monotonic(), began + limits.seconds)
+                work = await resolved_variant.agent.work(
+                    build_assignment(slot, resolved_variant, workspace, proxy)
+                )
+            ended = min(time.monotonic(), started + limits.seconds)
             # An agent hands over what it has when it is cancelled, but then the run is over.
             await anyio.lowlevel.checkpoint_if_cancelled()
             change = parse_patch(await workspace.read_diff(), base=slot.task.base)
@@ -192,13 +196,13 @@ async def run_agent(
     except Fault as fault:
         work = msgspec.structs.replace(work, exit="machine", cause=str(fault))
     except Exception as error:  # a plug-in may raise anything; the other attempts go on
-        cause = f"the agent {crew.agent.name!r} raised {type(error).__name__}: {error}"
+        cause = f"the agent {resolved_variant.agent.name!r} raised {type(error).__name__}: {error}"
         work = msgspec.structs.replace(work, exit="machine", cause=cause)
-    sandbox = cage.describe() if cage is not None else None
+    description = workspace_sandbox.describe() if workspace_sandbox is not None else None
     if proxy is None or not proxy.exchanges:
-        return AgentRun(work=work, change=change, refused=refused, sandbox=sandbox)
+        return AgentRun(work=work, change=change, refused=refused, sandbox=description)
     closing_fault = await proxy.closed()
-    if (silence := find_provider_fault(work.exit, proxy, (began, ended), limits)) is not None:
+    if (silence := find_provider_fault(work.exit, proxy, (started, ended), limits)) is not None:
         work = msgspec.structs.replace(work, exit="machine", cause=silence)
     return AgentRun(
         work=msgspec.structs.replace(work, usage=proxy.usage),
@@ -206,12 +210,12 @@ async def run_agent(
         exchanges=proxy.exchanges,
         mend=str(closing_fault) if isinstance(closing_fault, BadInput) else None,
         refused=refused,
-        sandbox=sandbox,
+        sandbox=description,
     )
 
 
 def find_provider_fault(
-    exit_: Exit, door: AttemptProxy, span: tuple[float, float], limits: Limits
+    exit_: Exit, proxy: AttemptProxy, span: tuple[float, float], limits: Limits
 ) -> str | None:
     """Return why a failed attempt says nothing about the agent: its model was silent.
 
@@ -219,34 +223,39 @@ def find_provider_fault(
     """
     if exit_ not in ("out_of_time", "idle", "gave_up", "crashed"):
         return None
-    silence = door.describe_silence(*span, limits.seconds)
-    return silence or (door.describe_break() if exit_ in ("gave_up", "crashed") else None)
+    silence = proxy.describe_silence(*span, limits.seconds)
+    return silence or (proxy.describe_break() if exit_ in ("gave_up", "crashed") else None)
 
 
 def build_assignment(
-    slot: ScheduledAttempt, crew: ResolvedVariant, workspace: Workspace, door: ModelProxy | None
+    slot: ScheduledAttempt,
+    resolved_variant: ResolvedVariant,
+    workspace: Workspace,
+    proxy: ModelProxy | None,
 ) -> Assignment:
     """Build an agent's assignment."""
     return Assignment(
         prompt=slot.task.prompt,
-        system=add_agent_context(crew, slot.context),
+        system=add_agent_context(resolved_variant, slot.context),
         cage=workspace.cage,
-        model=door,
-        door=door,
+        model=proxy,
+        door=proxy,
         variant=slot.variant,
         limits=slot.variant.limits,
         answer=make_answerer(slot.task),
-        feedback=slot.feedback or crew.written.feedback,
+        feedback=slot.feedback or resolved_variant.written.feedback,
     )
 
 
-def with_trace(done: AgentRun) -> Work:
+def with_trace(agent_run: AgentRun) -> Work:
     """Add a trace to an agent's work that has none: from its files, or at least from its
     requests."""
-    work = msgspec.structs.replace(done.work, recordings=())
+    work = msgspec.structs.replace(agent_run.work, recordings=())
     if work.trace.events:
         return work
-    session = session_from_recordings(done.work.recordings) or session_from_gateway(done.exchanges)
+    session = session_from_recordings(agent_run.work.recordings) or session_from_gateway(
+        agent_run.exchanges
+    )
     if session is None:
         return work
     summary = work.summary or session.summary
@@ -326,8 +335,8 @@ async def open_executor(
             yield AttemptExecutor(make=cluster.run_attempt, places=cluster.places)
         return
 
-    async def make_here(one: AttemptOrder) -> AttemptResult:
-        return await make_attempt(one, tools)
+    async def make_here(order: AttemptOrder) -> AttemptResult:
+        return await make_attempt(order, tools)
 
     yield AttemptExecutor(make=make_here, places=default_job_count())
 
@@ -357,9 +366,9 @@ class AttemptPacer:
         self._paused = False
         self._broken: dict[str, str] = {}
 
-    def mark_broken(self, variant: str, why: str) -> None:
+    def mark_broken(self, variant: str, reason: str) -> None:
         """Block a variant that cannot succeed until the user fixes something."""
-        self._broken[variant] = f"they would fail like another one: {why.rstrip('.')}"
+        self._broken[variant] = f"they would fail like another one: {reason.rstrip('.')}"
 
     def block_reason(self, variant: str) -> str | None:
         """Return why no attempt of a variant may start now; None if one may."""
@@ -389,7 +398,7 @@ LEASE_SECONDS = 120.0
 
 
 async def maintain_leases(
-    store: Store, owner: str, *, least: int = 0, seconds: float = LEASE_SECONDS
+    store: Store, owner: str, *, min_leases: int = 0, seconds: float = LEASE_SECONDS
 ) -> None:
     """Say now and then that this process is alive, so that nobody takes over its work.
 
@@ -404,6 +413,6 @@ async def maintain_leases(
         except Fault:
             wait = seconds / 24
             continue
-        if lease_count < least:
+        if lease_count < min_leases:
             raise MachineFailed("Another process has taken over this work: wait for it.")
         wait = seconds / 4

@@ -59,20 +59,20 @@ def started_event(slot: ScheduledAttempt, retry: int) -> LogEvent:
     return _slot_event(slot, "attempt.started", retry=retry)
 
 
-def blocked_event(slot: ScheduledAttempt, why: str) -> LogEvent:
+def blocked_event(slot: ScheduledAttempt, reason: str) -> LogEvent:
     """Build the event of a try that a limit prevented."""
-    return _slot_event(slot, "guardrail.held", why=why)
+    return _slot_event(slot, "guardrail.held", why=reason)
 
 
-def ended_events(made: AttemptResult, task: Task) -> tuple[LogEvent, ...]:
+def ended_events(result: AttemptResult, task: Task) -> tuple[LogEvent, ...]:
     """Build the events of a finished try, and of the limit that stopped it.
 
     The result of a held-out task goes to its ledger, never to the log that everybody reads.
     """
-    attempt, sealed = made.attempt, task.split == "held-out"
+    attempt, sealed = result.attempt, task.split == "held-out"
     end_details: EventDetails = {
         "exit": attempt.exit,
-        "outcome": made.grade.outcome.result if made.grade and not sealed else None,
+        "outcome": result.grade.outcome.result if result.grade and not sealed else None,
         "cost": attempt.usage.cost,
     }
     end_event = LogEvent(
@@ -84,8 +84,8 @@ def ended_events(made: AttemptResult, task: Task) -> tuple[LogEvent, ...]:
     )
     if attempt.exit not in LIMIT_EXITS:
         return (end_event,)
-    why = HIDDEN_TEXT if sealed and attempt.cause else attempt.cause
-    limit_details: EventDetails = {"limit": attempt.exit, "why": why}
+    cause = HIDDEN_TEXT if sealed and attempt.cause else attempt.cause
+    limit_details: EventDetails = {"limit": attempt.exit, "why": cause}
     return replace(end_event, kind="guardrail.stopped", details=limit_details), end_event
 
 
@@ -148,13 +148,13 @@ class ResultSaver:
         """The fault of the database."""
         self._broken: Fault | None = None
 
-    async def save_result(self, one: SubtaskResult | JudgedTry) -> None:
+    async def save_result(self, result: SubtaskResult | JudgedTry) -> None:
         """Save a result; the first to get the turn saves all that wait, so that a kill loses
         none."""
         with anyio.CancelScope(shield=True):
-            self._waiting.append(one)
+            self._waiting.append(result)
             async with self._turn:
-                if any(each is one for each in self._waiting):
+                if any(waiting is result for waiting in self._waiting):
                     batch, self._waiting = self._waiting, []
                     await to_thread.run_sync(self._save_waiting, batch)
             if self._broken is not None:
@@ -162,8 +162,8 @@ class ResultSaver:
 
     def _save_waiting(self, waiting: Sequence[SubtaskResult | JudgedTry]) -> None:
         batch = UnsavedBatch(
-            tried=tuple(one for one in waiting if isinstance(one, SubtaskResult)),
-            judged=tuple(one for one in waiting if isinstance(one, JudgedTry)),
+            tried=tuple(result for result in waiting if isinstance(result, SubtaskResult)),
+            judged=tuple(result for result in waiting if isinstance(result, JudgedTry)),
         )
         if self._refused is None:
             try:
@@ -172,21 +172,23 @@ class ResultSaver:
                 self._refused = fault
             else:
                 return
-        again = f"closeloop orchestrate --resume {self._plan}"
-        self._broken = set_batch_aside(batch, self._refused, self._folder, self._plan, again)
+        resume_command = f"closeloop orchestrate --resume {self._plan}"
+        self._broken = set_batch_aside(
+            batch, self._refused, self._folder, self._plan, resume_command
+        )
 
 
 def save_finished_attempt(
-    made: AttemptResult, job: str, store: Store, folder: Path
+    result: AttemptResult, job: str, store: Store, folder: Path
 ) -> AttemptRow | None:
     """Save an attempt, or set it aside; None if another process was first."""
     try:
-        return store.save_attempt(made, job)
+        return store.save_attempt(result, job)
     except Fault as fault:
         finished = FinishedAttempt(
-            made=replace(made, exchanges=()), exchanges=pack_exchanges(made.exchanges), job=job
+            made=replace(result, exchanges=()), exchanges=pack_exchanges(result.exchanges), job=job
         )
-        batch, name = UnsavedBatch(finished=(finished,)), made.attempt.id
+        batch, name = UnsavedBatch(finished=(finished,)), result.attempt.id
         raise set_batch_aside(batch, fault, folder, name, "closeloop run") from fault
 
 
@@ -201,7 +203,7 @@ def pick_fault_to_report(faults: Sequence[Fault]) -> Fault:
 
 
 def set_batch_aside(
-    batch: UnsavedBatch, fault: Fault, folder: Path, name: str, again: str
+    batch: UnsavedBatch, fault: Fault, folder: Path, name: str, resume_command: str
 ) -> ResultsRefused:
     """Set aside what the database refused, and build the fault that says so."""
     reason = str(fault).rstrip(".")
@@ -210,10 +212,10 @@ def set_batch_aside(
     except OSError as error:
         return ResultsRefused(
             f"{reason}, and {folder} cannot be written ({error.strerror}): free some "
-            f"space, then run `{again}` to repeat the last tries."
+            f"space, then run `{resume_command}` to repeat the last tries."
         )
     return ResultsRefused(
-        f"{reason}; finished attempts are saved in {folder}: continue with `{again}`."
+        f"{reason}; finished attempts are saved in {folder}: continue with `{resume_command}`."
     )
 
 
@@ -223,10 +225,10 @@ def write_batch_file(batch: UnsavedBatch, folder: Path, name: str) -> None:
     file = folder / f"{name}-{token_hex(4)}"
     try:
         # Exact patches lie in it, so that only its owner may read it.
-        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as opened:
-            opened.write(pack_record(batch))
-            opened.flush()
-            os.fsync(opened.fileno())
+        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as stream:
+            stream.write(pack_record(batch))
+            stream.flush()
+            os.fsync(stream.fileno())
         file.rename(file.with_suffix(UNSAVED_SUFFIX))
     except OSError:
         file.unlink(missing_ok=True)  # half a file only takes room
@@ -238,7 +240,7 @@ def save_batch(batch: UnsavedBatch, store: Store) -> None:
     for finished in batch.finished:
         exchanges = unpack_exchanges(finished.exchanges) if finished.exchanges else ()
         store.save_attempt(replace(finished.made, exchanges=exchanges), finished.job)
-    judges = {judge.id: judge for judged in batch.judged for judge in judged.judges}
+    judges = {judge.id: judge for judged_try in batch.judged for judge in judged_try.judges}
     evaluations = [judged.assessment.evaluation for judged in batch.judged]
     if judges:
         store.judged.save_evaluations(
@@ -291,40 +293,40 @@ class AttemptBranch(Record):
 
 
 async def save_attempt_result(
-    made: AttemptResult, task: Task, store: Store, job: str, aside: Path
+    result: AttemptResult, task: Task, store: Store, job: str, unsaved_folder: Path
 ) -> AttemptRow | None:
     """Save an attempt in one transaction; None if another process was first.
 
     If the database refuses it, it is set aside.
     """
-    unfinished = made.attempt.exit != "finished" and task.split != "held-out"
-    if unfinished and made.change is not None and made.change.patch:
+    unfinished = result.attempt.exit != "finished" and task.split != "held-out"
+    if unfinished and result.change is not None and result.change.patch:
         try:
-            branch = await to_thread.run_sync(make_attempt_branch, made, task)
+            branch = await to_thread.run_sync(make_attempt_branch, result, task)
         except BadInput:
             branch = None  # the store has the change; a branch is a convenience
         if branch is not None:
-            attempt = msgspec.structs.replace(made.attempt, branch=branch.name)
-            made = msgspec.structs.replace(made, attempt=attempt)
-    made = msgspec.structs.replace(made, events=ended_events(made, task))
+            attempt = msgspec.structs.replace(result.attempt, branch=branch.name)
+            result = msgspec.structs.replace(result, attempt=attempt)
+    result = msgspec.structs.replace(result, events=ended_events(result, task))
     with anyio.CancelScope(shield=True):
-        row = await to_thread.run_sync(save_finished_attempt, made, job, store, aside)
+        row = await to_thread.run_sync(save_finished_attempt, result, job, store, unsaved_folder)
     return row  # noqa: RET504 - mypy holds that a scope may swallow the end of its block
 
 
-def make_attempt_branch(made: AttemptResult, task: Task) -> AttemptBranch | None:
+def make_attempt_branch(result: AttemptResult, task: Task) -> AttemptBranch | None:
     """Commit the attempt's change on the task's base; None if the repository is not here.
 
     Secrets that the change would add to the repository are redacted.
     """
-    attempt, change = made.attempt, made.change
+    attempt, change = result.attempt, result.change
     if task.repo is None or task.base is None or not has_branches(task.repo):
         return None
     name = branch_name(task.id, attempt.id)
     exit_reason = attempt.exit + (f": {attempt.cause}" if attempt.cause else "")
     message = f"Attempt {attempt.id} at {task.id}\n\n{exit_reason}\n"
     patch = redact_new_secrets(change.patch) if change is not None else ""
-    make_branch(task.repo, task.base, patch, name, message, at=attempt.ended)
+    make_branch(task.repo, task.base, patch, name, message, committed_at=attempt.ended)
     return AttemptBranch(repo=task.repo, name=name, attempt=attempt.id)
 
 
@@ -344,8 +346,8 @@ def _restore_delivered_branch(store: Store, attempt: str) -> AttemptBranch | Non
 def branch_stored_attempt(store: Store, name: str) -> AttemptBranch:
     """Make a branch for a stored attempt, by its id or the beginning of it."""
     attempt = store.load_attempt(name)
-    if (delivered := _restore_delivered_branch(store, attempt.id)) is not None:
-        return delivered
+    if (delivered_branch := _restore_delivered_branch(store, attempt.id)) is not None:
+        return delivered_branch
     task = store.load_task(attempt.task_digest) if attempt.task_digest else None
     require_unsealed(task)
     change = store.load_exact_change(attempt.id)
@@ -383,7 +385,7 @@ class PurgeResult(Record):
     """Files beside the store that contain the secret."""
 
 
-def purge_secret(store: Store, secret: str, *, who: str, apply: bool) -> PurgeResult:
+def purge_secret(store: Store, secret: str, *, purged_by: str, apply: bool) -> PurgeResult:
     """Replace a secret in everything that is stored; only count it unless `apply` is set."""
     if len(secret) < MIN_SECRET_CHARACTERS:
         raise BadInput(
@@ -394,23 +396,25 @@ def purge_secret(store: Store, secret: str, *, who: str, apply: bool) -> PurgeRe
     if not apply:
         return _dry_result("secret", store.purges.count_records(removal.rewrite_value))
     purge = store.purges.rewrite_records(
-        removal.rewrite_value, _make_tombstone_builder("secret", who, removal.salted_digest)
+        removal.rewrite_value, _make_tombstone_builder("secret", purged_by, removal.salted_digest)
     )
     return _applied_result("secret", purge)
 
 
-def purge_known_forms(store: Store, *, who: str, apply: bool) -> PurgeResult:
+def purge_known_forms(store: Store, *, purged_by: str, apply: bool) -> PurgeResult:
     """Apply today's redaction to everything that is stored, except tasks."""
     redaction = _FormRedaction()
-    places = store.purges.count_records(redaction.rewrite_value)
-    left = {name: places.pop(name) for name in UNREDACTED_TABLES if name in places}
-    result = _dry_result("known", places)
+    counts_by_table = store.purges.count_records(redaction.rewrite_value)
+    unredacted_counts = {
+        name: counts_by_table.pop(name) for name in UNREDACTED_TABLES if name in counts_by_table
+    }
+    result = _dry_result("known", counts_by_table)
     if apply:
         redaction = _FormRedaction()
-        tombstone = _make_tombstone_builder("known", who, redaction.salted_digest)
+        tombstone = _make_tombstone_builder("known", purged_by, redaction.salted_digest)
         purge = store.purges.rewrite_records(redaction.rewrite_value, tombstone, UNREDACTED_TABLES)
         result = _applied_result("known", purge)
-    return replace(result, left=left)
+    return replace(result, left=unredacted_counts)
 
 
 def files_with_secret(secret: str, folder: Path) -> Iterator[str]:
@@ -427,23 +431,32 @@ def files_with_secret(secret: str, folder: Path) -> Iterator[str]:
             continue  # gone, or not ours to read
 
 
-def _dry_result(kind: str, places: dict[str, int]) -> PurgeResult:
-    return PurgeResult(kind=kind, records=sum(places.values()), places=places, done=False)
+def _dry_result(kind: str, counts_by_table: dict[str, int]) -> PurgeResult:
+    return PurgeResult(
+        kind=kind, records=sum(counts_by_table.values()), places=counts_by_table, done=False
+    )
 
 
-def _applied_result(kind: str, made: Purge | None) -> PurgeResult:
-    places = made.places if made else {}
-    records = sum(places.values())
-    return PurgeResult(kind=kind, records=records, places=places, done=True, purge=made)
+def _applied_result(kind: str, purge: Purge | None) -> PurgeResult:
+    counts_by_table = purge.places if purge else {}
+    records = sum(counts_by_table.values())
+    return PurgeResult(kind=kind, records=records, places=counts_by_table, done=True, purge=purge)
 
 
 def _make_tombstone_builder(
-    kind: str, who: str, digest: Callable[[], str]
+    kind: str, purged_by: str, digest: Callable[[], str]
 ) -> Callable[[dict[str, int]], Purge]:
-    def build_tombstone(places: dict[str, int]) -> Purge:
-        records = sum(places.values())
-        at = datetime.now(UTC)
-        return Purge(at=at, who=who, kind=kind, records=records, places=places, digest=digest())
+    def build_tombstone(counts_by_table: dict[str, int]) -> Purge:
+        records = sum(counts_by_table.values())
+        purged_at = datetime.now(UTC)
+        return Purge(
+            at=purged_at,
+            who=purged_by,
+            kind=kind,
+            records=records,
+            places=counts_by_table,
+            digest=digest(),
+        )
 
     return build_tombstone
 
@@ -454,35 +467,40 @@ class _SecretRemoval:
     def __init__(self, secret: str) -> None:
         self._secret = secret
         escaped = msgspec.json.encode(secret)[1:-1].decode()
-        ways = [secret, escaped, msgspec.json.encode(escaped)[1:-1].decode(), quote(secret, "")]
-        ways.append(base64.b64encode(secret.encode("utf-8", "replace")).decode().rstrip("="))
-        self._ways = sorted(dict.fromkeys(ways), key=len, reverse=True)
+        spellings = [
+            secret,
+            escaped,
+            msgspec.json.encode(escaped)[1:-1].decode(),
+            quote(secret, ""),
+        ]
+        spellings.append(base64.b64encode(secret.encode("utf-8", "replace")).decode().rstrip("="))
+        self._ways = sorted(dict.fromkeys(spellings), key=len, reverse=True)
 
     def salted_digest(self) -> str:
         """Return a salted digest that is slow to guess; it only confirms the secret to who has
         it."""
         salt = os.urandom(16)
         content = self._secret.encode("utf-8", "replace")
-        made = hashlib.scrypt(content, salt=salt, n=2**14, r=8, p=1, dklen=32)
-        return f"scrypt:{salt.hex()}:{made.hex()}"
+        digest = hashlib.scrypt(content, salt=salt, n=2**14, r=8, p=1, dklen=32)
+        return f"scrypt:{salt.hex()}:{digest.hex()}"
 
     def rewrite_value(self, value: Any) -> Any:
         """Return a text, bytes or a decoded record without the secret."""
         match value:
             case str():
-                for way in self._ways:
-                    value = value.replace(way, PURGED_MARK)
+                for spelling in self._ways:
+                    value = value.replace(spelling, PURGED_MARK)
                 return value
             case bytes():
-                for way in self._ways:
-                    value = value.replace(way.encode(), PURGED_MARK.encode())
+                for secret_form in self._ways:
+                    value = value.replace(secret_form.encode(), PURGED_MARK.encode())
                 return value
             case dict():
                 return {
-                    self.rewrite_value(key): self.rewrite_value(each) for key, each in value.items()
+                    self.rewrite_value(key): self.rewrite_value(item) for key, item in value.items()
                 }
             case list():
-                return [self.rewrite_value(each) for each in value]
+                return [self.rewrite_value(item) for item in value]
         return value
 
 
@@ -501,14 +519,14 @@ class _FormRedaction:
         """Return a text, bytes or a decoded record without secrets of known forms."""
         match value:
             case str():
-                new: Any = redact_text(value, {})
+                redacted: Any = redact_text(value, {})
             case bytes():
-                new = redact_json(value)
+                redacted = redact_json(value)
             case _:
-                new = redact_value(_redact_patches(value))
-        if new != value:
+                redacted = redact_value(_redact_patches(value))
+        if redacted != value:
             self._removed.update(msgspec.msgpack.encode(value))
-        return new
+        return redacted
 
 
 def _redact_patches(value: Any) -> Any:
@@ -516,11 +534,11 @@ def _redact_patches(value: Any) -> Any:
     match value:
         case dict():
             return {
-                key: redact_patch(each)
-                if key == "patch" and isinstance(each, str)
-                else _redact_patches(each)
-                for key, each in value.items()
+                key: redact_patch(item)
+                if key == "patch" and isinstance(item, str)
+                else _redact_patches(item)
+                for key, item in value.items()
             }
         case list():
-            return [_redact_patches(each) for each in value]
+            return [_redact_patches(item) for item in value]
     return value

@@ -70,7 +70,7 @@ AgentBriefing = Callable[[Task, ResolvedVariant, str], str]
 """Returns an agent's context besides its task; also receives the attempt's id."""
 
 
-def tell_nothing(task: Task, crew: ResolvedVariant, attempt: str) -> str:
+def tell_nothing(task: Task, resolved_variant: ResolvedVariant, attempt: str) -> str:
     """Return an empty context."""
     return ""
 
@@ -124,37 +124,37 @@ async def open_run_context(
     settings: Settings, root: Path, variants: Sequence[str], environ: Mapping[str, str]
 ) -> AsyncIterator[RunContext]:
     """Open the store and the resources of attempts; everything is closed at the end."""
-    async with AsyncExitStack() as opened:
-        store = opened.enter_context(open_project_store(settings, root))
+    async with AsyncExitStack() as exit_stack:
+        store = exit_stack.enter_context(open_project_store(settings, root))
         recover_batches(store, root / ATTEMPTS_FOLDER)
         resources_opening = open_run_resources(
             settings, root, variants, environ, lambda name: tuple(store.load_exchanges(name))
         )
-        tools = await opened.enter_async_context(resources_opening)
+        tools = await exit_stack.enter_async_context(resources_opening)
         yield RunContext(store=store, tools=tools, retries=settings.retries, owner=current_owner())
 
 
 def plan_experiment(
-    context: RunContext, tasks: Sequence[Task], wanted: ExperimentSettings, name: str | None = None
+    context: RunContext, tasks: Sequence[Task], options: ExperimentSettings, name: str | None = None
 ) -> ExperimentPlan:
     """Save an experiment over those tasks and all variants of the context."""
-    crews = context.tools.crews
-    require_prices(wanted.budget, crews)
-    variants = tuple(crew.variant for crew in crews.values())
+    resolved_variants = context.tools.crews
+    require_prices(options.budget, resolved_variants)
+    variants = tuple(resolved.variant for resolved in resolved_variants.values())
     digests = tuple(task.digest for task in tasks), tuple(variant.digest for variant in variants)
     experiment = Experiment(
-        id=content_digest(*digests, wanted.repeats)[:12],
+        id=content_digest(*digests, options.repeats)[:12],
         tasks=digests[0],
         variants=digests[1],
-        repeats=wanted.repeats,
+        repeats=options.repeats,
         name=name,
-        seed=wanted.seed or 0,
-        feedback=wanted.feedback,
-        budget=wanted.budget,
+        seed=options.seed or 0,
+        feedback=options.feedback,
+        budget=options.budget,
     )
-    for crew in crews.values():
-        context.store.save_prompt(crew.prompt)
-        context.store.save_variant(crew.variant)
+    for resolved_variant in resolved_variants.values():
+        context.store.save_prompt(resolved_variant.prompt)
+        context.store.save_variant(resolved_variant.variant)
     for task in tasks:
         context.store.save_task(task)
     context.store.save_experiment(experiment)
@@ -178,13 +178,13 @@ def forecast_missing(
 async def open_run(
     plan: ExperimentPlan,
     context: RunContext,
-    tell: ProgressCallback,
+    report_progress: ProgressCallback,
     jobs: int | None = None,
     mode: RunMode = "fill",
-    brief: AgentBriefing = tell_nothing,
+    make_context: AgentBriefing = tell_nothing,
 ) -> AsyncIterator[RunState]:
     """Start the executor that makes a plan's attempts, `jobs` at a time."""
-    last_by_place = last_attempts(plan, context.store)
+    last_by_slot = last_attempts(plan, context.store)
     async with open_executor(plan, context.tools) as executor:
         yield RunState(
             plan=plan,
@@ -192,10 +192,10 @@ async def open_run(
             executor=executor,
             pace=AttemptPacer(plan.experiment, context.store),
             mode=mode,
-            tell=tell,
-            brief=brief,
+            tell=report_progress,
+            brief=make_context,
             jobs=jobs or executor.places,
-            last_attempts=last_by_place,
+            last_attempts=last_by_slot,
         )
 
 
@@ -249,7 +249,7 @@ async def _prepare_task(task: Task, preparations: TaskPreparations, run: RunStat
 
 async def fill_slots(preparations: TaskPreparations, run: RunState) -> None:
     """Fill every slot once its task is prepared."""
-    crews = run.context.tools.crews.items()
+    resolved_variants = run.context.tools.crews.items()
 
     async def run_one_slot(slot: ScheduledAttempt) -> None:
         proof = preparations.proofs.get(slot.task.id)
@@ -269,43 +269,51 @@ async def fill_slots(preparations: TaskPreparations, run: RunState) -> None:
         run_one_slot,
         jobs=run.jobs,
         lane=lambda slot: slot.variant.digest,
-        room={key: crew.written.jobs for key, crew in crews if crew.written.jobs},
+        limits_by_lane={
+            key: resolved.written.jobs
+            for key, resolved in resolved_variants
+            if resolved.written.jobs
+        },
         ready=preparations.end_event,
     )
 
 
 async def run_slot(
-    slot: ScheduledAttempt, proof: Proof, row: AttemptRow | None, run: RunState
+    slot: ScheduledAttempt, proof: Proof, last_row: AttemptRow | None, run: RunState
 ) -> None:
     """Fill one slot, given its last try; retried only after machine faults."""
-    context, tell = run.context, run.tell
-    if row is not None and not is_attempt_due(row, run.mode):
-        if wants_grading(row, slot.task, run.mode):
-            row = await regrade_attempt(row, slot.task, proof, context)
-        tell(slot.progress_event("settled", row))
+    context, report_progress = run.context, run.tell
+    if last_row is not None and not is_attempt_due(last_row, run.mode):
+        if wants_grading(last_row, slot.task, run.mode):
+            last_row = await regrade_attempt(last_row, slot.task, proof, context)
+        report_progress(slot.progress_event("settled", last_row))
         return
-    first = 0 if row is None else row.retry + 1
-    for retry in range(first, first + context.retries + 1):
+    first_retry = 0 if last_row is None else last_row.retry + 1
+    for retry in range(first_retry, first_retry + context.retries + 1):
         # In a thread: attempts under way go on while this one waits for the database.
-        order = AttemptOrder(slot=slot, retry=retry, parent=row.id if row else None, proof=proof)
-        claimed_order, why = await to_thread.run_sync(claim_slot, order, run)
+        order = AttemptOrder(
+            slot=slot, retry=retry, parent=last_row.id if last_row else None, proof=proof
+        )
+        claimed_order, block_reason = await to_thread.run_sync(claim_slot, order, run)
         if claimed_order is None:
-            tell(
-                slot.progress_event("held", row, why)
-                if why is not None
+            report_progress(
+                slot.progress_event("held", last_row, block_reason)
+                if block_reason is not None
                 else slot.progress_event("elsewhere")
             )
             return
-        tell(slot.progress_event("started"))
+        report_progress(slot.progress_event("started"))
         result = await run.executor.make(claimed_order)
         unsaved_folder = context.tools.root / ATTEMPTS_FOLDER
         # None when this process slept so long that another one took over and was first.
-        row = await save_attempt_result(result, slot.task, context.store, order.key, unsaved_folder)
+        last_row = await save_attempt_result(
+            result, slot.task, context.store, order.key, unsaved_folder
+        )
         if result.mend is not None:
             run.pace.mark_broken(slot.variant.digest, result.mend)
-        if row is None or row.exit != "machine" or result.mend is not None or run.faults:
+        if last_row is None or last_row.exit != "machine" or result.mend is not None or run.faults:
             break
-    tell(slot.progress_event("settled" if row else "elsewhere", row))
+    report_progress(slot.progress_event("settled" if last_row else "elsewhere", last_row))
 
 
 def claim_slot(
@@ -316,9 +324,9 @@ def claim_slot(
     Otherwise None and why it is blocked; None as well if another process has it.
     """
     store, slot, owner = run.context.store, order.slot, run.context.owner
-    if (why := run.pace.block_reason(slot.variant.digest)) is not None:
-        store.events.add([attempt_saving.blocked_event(slot, why)])
-        return None, why
+    if (block_reason := run.pace.block_reason(slot.variant.digest)) is not None:
+        store.events.add([attempt_saving.blocked_event(slot, block_reason)])
+        return None, block_reason
     events = [attempt_saving.started_event(slot, order.retry)]
     if not store.claim_job(order.key, owner, LEASE_SECONDS, is_owner_dead, events):
         return None, None
@@ -330,8 +338,8 @@ def with_agent_context(order: AttemptOrder, run: RunState) -> AttemptOrder:
     if run.brief is tell_nothing:
         return order
     slot = order.slot
-    crew = run.context.tools.crews[slot.variant.digest]
-    context = run.brief(slot.task, crew, attempt_id(order))
+    resolved_variant = run.context.tools.crews[slot.variant.digest]
+    context = run.brief(slot.task, resolved_variant, attempt_id(order))
     return replace(order, slot=replace(slot, context=context))
 
 

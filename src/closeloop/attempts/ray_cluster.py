@@ -122,10 +122,10 @@ def build_parcel(plan: ExperimentPlan, tools: RunResources) -> NodeParcel:
         return name
 
     models, variants = {}, {}
-    for crew in tools.crews.values():
-        variants[crew.variant.name] = _pack_variant(crew, tools.root, add_file)
-        if crew.model is not None and crew.variant.model is not None:
-            models[crew.variant.model] = _pack_model(crew.model, tools.root, add_file)
+    for resolved in tools.crews.values():
+        variants[resolved.variant.name] = _pack_variant(resolved, tools.root, add_file)
+        if resolved.model is not None and resolved.variant.model is not None:
+            models[resolved.variant.model] = _pack_model(resolved.model, tools.root, add_file)
     repositories: dict[str, set[str]] = {}
     for task in plan.tasks:
         if task.repo is not None and task.base is not None and not is_remote_address(task.repo):
@@ -142,11 +142,14 @@ def build_parcel(plan: ExperimentPlan, tools: RunResources) -> NodeParcel:
 
 
 def _pack_variant(
-    crew: ResolvedVariant, root: Path, packed: Callable[[Path], str]
+    resolved_variant: ResolvedVariant, root: Path, pack_file: Callable[[Path], str]
 ) -> VariantSettings:
-    if crew.written.prompt is None:
-        return crew.written
-    return replace(crew.written, prompt=packed(root / Path(crew.written.prompt).expanduser()))
+    if resolved_variant.written.prompt is None:
+        return resolved_variant.written
+    return replace(
+        resolved_variant.written,
+        prompt=pack_file(root / Path(resolved_variant.written.prompt).expanduser()),
+    )
 
 
 def _pack_model(model: ModelSettings, root: Path, packed: Callable[[Path], str]) -> ModelSettings:
@@ -313,61 +316,64 @@ def attempt_on_node(digest: str, boxes: Mapping[str, Any], order: bytes) -> byte
     """Make one attempt on this node; `boxes` has references to the parcel and its repositories."""
     try:
         worker = _worker_states.get(digest) or _open_worker(digest, boxes)
-        made = _run_coroutine(
+        result = _run_coroutine(
             _make_on_node(msgspec.msgpack.decode(order, type=AttemptOrder), worker)
         )
-        exchanges = exchanges_to_rows(made.attempt.id, made.exchanges)
-        reply = NodeReply(made=replace(made, exchanges=()), exchanges=exchanges)
+        exchanges = exchanges_to_rows(result.attempt.id, result.exchanges)
+        reply = NodeReply(made=replace(result, exchanges=()), exchanges=exchanges)
     except Fault as fault:
         reply = NodeReply(fault=type(fault).__name__, why=str(fault))
     return encode_record(reply)
 
 
-async def _make_on_node(one: AttemptOrder, bench: WorkerState) -> AttemptResult:
-    task, tools = one.slot.task, bench.tools
-    if one.slot.variant.digest not in tools.crews:
+async def _make_on_node(order: AttemptOrder, worker: WorkerState) -> AttemptResult:
+    task, tools = order.slot.task, worker.tools
+    if order.slot.variant.digest not in tools.crews:
         installed_agents = ", ".join(
-            f"{crew.variant.agent} {crew.variant.agent_version}" for crew in tools.crews.values()
+            f"{resolved.variant.agent} {resolved.variant.agent_version}"
+            for resolved in tools.crews.values()
         )
         raise BadInput(
             f"The node {platform.node()} has other agents than the driver "
             f"({installed_agents}): install the same versions on every node."
         )
     if task.digest not in tools.bases:
-        repo = bench.repositories.get(task.repo or "", task.repo)
+        repo = worker.repositories.get(task.repo or "", task.repo)
         tools.bases[task.digest] = await prepare_task_base(
             replace(task, repo=repo), tools.workspaces
         )
-    return await make_attempt(one, tools)
+    return await make_attempt(order, tools)
 
 
-def _open_worker(digest: str, boxes: Mapping[str, Any]) -> WorkerState:
+def _open_worker(digest: str, references: Mapping[str, Any]) -> WorkerState:
     """Unpack a parcel by its digest, once per node, and open its resources."""
-    parcel = msgspec.msgpack.decode(fetch_content(boxes[digest]), type=NodeParcel)
+    parcel = msgspec.msgpack.decode(fetch_content(references[digest]), type=NodeParcel)
     node_folder = _node_folder(parcel.settings)
     root = node_folder / "parcels" / digest
     write_parcel_files(parcel, root)
     repository_paths = fetch_repositories(
-        parcel, node_folder / "repositories", lambda name: fetch_content(boxes[name])
+        parcel, node_folder / "repositories", lambda name: fetch_content(references[name])
     )
     settings = replace(parcel.settings, cache=str(node_folder / "cache"))
-    opened: Future[RunResources] = Future()
-    _start_coroutine(_hold_resources_open(settings, root, opened))
-    _worker_states[digest] = WorkerState(tools=opened.result(), repositories=repository_paths)
+    resources_future: Future[RunResources] = Future()
+    _start_coroutine(_hold_resources_open(settings, root, resources_future))
+    _worker_states[digest] = WorkerState(
+        tools=resources_future.result(), repositories=repository_paths
+    )
     return _worker_states[digest]
 
 
 async def _hold_resources_open(
-    settings: Settings, root: Path, opened: Future[RunResources]
+    settings: Settings, root: Path, resources_future: Future[RunResources]
 ) -> None:
     """Keep resources open until Ray ends the worker, which it does without notice."""
     try:
         names = list(settings.variants)
         async with open_run_resources(settings, root, names, os.environ, lambda name: ()) as tools:
-            opened.set_result(tools)
+            resources_future.set_result(tools)
             await anyio.sleep_forever()
     except Exception as error:
-        opened.set_exception(error)
+        resources_future.set_exception(error)
 
 
 def _node_folder(settings: Settings) -> Path:
@@ -417,21 +423,21 @@ class ClusterDriver(Record):
     def places(self) -> int:
         return self.cluster.processors
 
-    async def run_attempt(self, one: AttemptOrder) -> AttemptResult:
+    async def run_attempt(self, order: AttemptOrder) -> AttemptResult:
         """Make one attempt on a node with free resources."""
         started = datetime.now(UTC)
-        resources = self.tools.crews[one.slot.variant.digest].written.resources
+        resources = self.tools.crews[order.slot.variant.digest].written.resources
         try:
             answer = await self.cluster.call_on_node(
-                attempt_on_node, self.parcel, self.boxes, encode_record(one), resources=resources
+                attempt_on_node, self.parcel, self.boxes, encode_record(order), resources=resources
             )
         except MachineFailed as lost:
-            return lost_attempt(one, started, f"The node was lost: {lost}")
+            return lost_attempt(order, started, f"The node was lost: {lost}")
         reply = msgspec.msgpack.decode(answer, type=NodeReply)
         if reply.made is not None and reply.exchanges is not None:
             return replace(reply.made, exchanges=LazyExchanges(reply.exchanges))
         if reply.fault == "MachineFailed":
-            return lost_attempt(one, started, reply.why)
+            return lost_attempt(order, started, reply.why)
         raise FAULT_TYPES[reply.fault or ""](reply.why)
 
 
@@ -441,7 +447,7 @@ async def open_cluster(plan: ExperimentPlan, tools: RunResources) -> AsyncIterat
     parcel = build_parcel(plan, tools)
     name = content_digest(parcel)
     with RayCluster(tools.settings.executor.address) as cluster:
-        boxes = {name: cluster.put_content(encode_record(parcel))}
+        references = {name: cluster.put_content(encode_record(parcel))}
         for repo, commits in parcel.repositories.items():
-            boxes[name_pack(commits)] = cluster.put_content(pack_commits(repo, commits))
-        yield ClusterDriver(cluster=cluster, tools=tools, parcel=name, boxes=boxes)
+            references[name_pack(commits)] = cluster.put_content(pack_commits(repo, commits))
+        yield ClusterDriver(cluster=cluster, tools=tools, parcel=name, boxes=references)

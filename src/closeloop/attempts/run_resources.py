@@ -63,26 +63,30 @@ async def open_run_resources(
     recorded: ExchangeLookup,
 ) -> AsyncIterator[RunResources]:
     """Open workspaces and gateway for these variants; everything is closed at the end."""
-    crews: dict[str, ResolvedVariant] = {}
-    for crew in (resolve_variant(name, settings, root) for name in dict.fromkeys(variants)):
-        twin = crews.setdefault(crew.variant.digest, crew)
-        if twin is not crew:
-            names = f"{twin.variant.name!r} and {crew.variant.name!r}"
+    resolved_variants: dict[str, ResolvedVariant] = {}
+    for resolved in (resolve_variant(name, settings, root) for name in dict.fromkeys(variants)):
+        twin = resolved_variants.setdefault(resolved.variant.digest, resolved)
+        if twin is not resolved:
+            names = f"{twin.variant.name!r} and {resolved.variant.name!r}"
             raise BadInput(f"The variants {names} differ only in their names: run one of them.")
-    async with AsyncExitStack() as opened:
-        workspaces = await opened.enter_async_context(open_workspaces(settings, root))
-        gateway = await opened.enter_async_context(
+    async with AsyncExitStack() as exit_stack:
+        workspaces = await exit_stack.enter_async_context(open_workspaces(settings, root))
+        gateway = await exit_stack.enter_async_context(
             Gateway(environ, root, recorded=recorded, sockets=workspaces.name_new_folder())
         )
-        for crew in crews.values():
-            if crew.model is not None:
-                gateway.prepare_model(crew.variant.model or "", crew.model, crew.variant.limits)
+        for resolved_variant in resolved_variants.values():
+            if resolved_variant.model is not None:
+                gateway.prepare_model(
+                    resolved_variant.variant.model or "",
+                    resolved_variant.model,
+                    resolved_variant.variant.limits,
+                )
         yield RunResources(
             settings=settings,
             root=root,
             workspaces=workspaces,
             gateway=gateway,
-            crews=crews,
+            crews=resolved_variants,
             bases={},
         )
 
@@ -96,19 +100,19 @@ def open_workspaces(settings: Settings, root: Path) -> WorkspacePool:
 
 def require_hidden_folders(settings: Settings, root: Path, cache: Path) -> None:
     """BadInput if agents could read their acceptance tests or others' work."""
-    hidden = {
+    hidden_paths = {
         "the tasks": root / settings.tasks,
         "other attempts": cache,
         "unsaved attempts": root / ATTEMPTS_FOLDER,
     }
     if "://" not in settings.store:
-        hidden["the store"] = root / settings.store
+        hidden_paths["the store"] = root / settings.store
     for name in settings.sandbox.read:
         readable_folder = Path(name).expanduser().resolve()
-        for what, place in hidden.items():
-            if place.resolve().is_relative_to(readable_folder):
+        for description, path in hidden_paths.items():
+            if path.resolve().is_relative_to(readable_folder):
                 raise BadInput(
-                    f"`sandbox.read` contains {name}, where agents would find {what}: "
+                    f"`sandbox.read` contains {name}, where agents would find {description}: "
                     "choose a folder with only what they need."
                 )
 
@@ -165,12 +169,12 @@ async def prove_tasks(
     workspaces: WorkspacePool,
     *,
     repeats: int,
-    tell: ProgressCallback,
+    report_progress: ProgressCallback,
 ) -> list[Proof]:
     """Prove each task by its controls, and save the results."""
     proofs = []
     for task in tasks:
-        tell(RunProgress(stage="preparing", task=task.id))
+        report_progress(RunProgress(stage="preparing", task=task.id))
         try:
             base = await prepare_task_base(task, workspaces)
             proof = await task_proof.prove_task(workspaces, base, task, repeats)
@@ -178,7 +182,7 @@ async def prove_tasks(
         except BadInput as fault:
             proof = task_proof.unready_proof(task, fault)
         store.save_task(task)
-        tell(RunProgress(stage="prepared", task=task.id))
+        report_progress(RunProgress(stage="prepared", task=task.id))
         proofs.append(proof)
     return proofs
 
@@ -203,17 +207,17 @@ def list_experiment_statuses(store: Store) -> list[ExperimentStatus]:
 
 
 def read_experiment_status(
-    store: Store, experiment: Experiment, in_hand: Sequence[str]
+    store: Store, experiment: Experiment, running_keys: Sequence[str]
 ) -> ExperimentStatus:
     """Return one experiment's status, given the keys of all work in progress."""
-    done = store.counts.count_filled_slots(experiment)
+    filled = store.counts.count_filled_slots(experiment)
     total = len(experiment.tasks) * len(experiment.variants) * experiment.repeats
-    running = sum(_belongs_to(key, experiment) for key in in_hand)
+    running = sum(_belongs_to(key, experiment) for key in running_keys)
     spent = store.course.total_cost(experiment)
     tasks = [store.load_task(digest) for digest in experiment.tasks]
     variants = [store.load_variant(digest) for digest in experiment.variants]
     state: ExperimentState = "stopped"
-    if done == total:
+    if filled == total:
         state = "done"
     elif store.course.is_paused(experiment.id):
         state = "paused"
@@ -226,7 +230,7 @@ def read_experiment_status(
         tasks=tuple(hide_task(task).id for task in tasks if task),
         variants=tuple(variant.name for variant in variants if variant),
         total=total,
-        done=done,
+        done=filled,
         running=running,
         cost=spent,
         shared_cost=store.course.shared_cost(experiment),
@@ -254,8 +258,8 @@ def estimate_seconds_left(elapsed_seconds: float, finished: int, remaining: int)
 
     The pace is wall time per finished attempt, which includes how many run at once.
     """
-    needed = max(MIN_FINISHED_ATTEMPTS, MIN_FINISHED_SHARE * (finished + remaining))
-    return elapsed_seconds / finished * remaining if finished >= needed else None
+    min_finished = max(MIN_FINISHED_ATTEMPTS, MIN_FINISHED_SHARE * (finished + remaining))
+    return elapsed_seconds / finished * remaining if finished >= min_finished else None
 
 
 def count_working_seconds(rows: Iterable[AttemptRow]) -> float:
@@ -278,39 +282,43 @@ def count_working_seconds(rows: Iterable[AttemptRow]) -> float:
 def forecast_run(
     plan: ExperimentPlan,
     missing: Iterable[ScheduledAttempt],
-    crews: Mapping[str, ResolvedVariant],
+    resolved_variants: Mapping[str, ResolvedVariant],
     store: Store,
     jobs: int,
 ) -> ExperimentForecast:
     """Forecast from earlier attempts of the same variants, else the same agents and models."""
     missing_counts = Counter(slot.variant.digest for slot in missing)
     averages = {variant.digest: store.course.average_attempt(variant) for variant in plan.variants}
-    paid = [crew for crew in crews.values() if crew.model is not None and is_paid_model(crew.model)]
+    paid_variants = [
+        resolved
+        for resolved in resolved_variants.values()
+        if resolved.model is not None and is_paid_model(resolved.model)
+    ]
     seconds: float | None = 0.0
     cost: float | None = 0.0
     for digest, count in missing_counts.items():
-        average, model = averages[digest], crews[digest].model
-        free = model is None or not is_paid_model(model)
-        spent = 0.0 if free and average.cost is None else average.cost
+        average, model = averages[digest], resolved_variants[digest].model
+        is_free = model is None or not is_paid_model(model)
+        average_cost = 0.0 if is_free and average.cost is None else average.cost
         seconds = _add_product(seconds, count, average.seconds)
-        cost = _add_product(cost, count, spent)
-    several, size = len(plan.variants) > 1, (len(plan.tasks), plan.experiment.repeats)
-    here = detectable_on_these_tasks(*size, comparisons=max(1, len(plan.variants) - 1))
+        cost = _add_product(cost, count, average_cost)
+    is_comparison, size = len(plan.variants) > 1, (len(plan.tasks), plan.experiment.repeats)
+    effect_here = detectable_on_these_tasks(*size, comparisons=max(1, len(plan.variants) - 1))
     return ExperimentForecast(
         attempts=len(plan.tasks) * len(plan.variants) * plan.experiment.repeats,
         missing=sum(missing_counts.values()),
         tasks=size[0],
         repeats=size[1],
-        effect=detectable_difference(*size) if several else None,
-        effect_here=here if several else None,
+        effect=detectable_difference(*size) if is_comparison else None,
+        effect_here=effect_here if is_comparison else None,
         seconds=None if seconds is None else seconds / jobs,
         cost=cost,
-        paid=tuple(dict.fromkeys(crew.variant.model or "" for crew in paid)),
+        paid=tuple(dict.fromkeys(resolved.variant.model or "" for resolved in paid_variants)),
     )
 
 
-def _add_product(total: float | None, count: int, each: float | None) -> float | None:
-    return None if total is None or each is None else total + count * each
+def _add_product(total: float | None, count: int, amount: float | None) -> float | None:
+    return None if total is None or amount is None else total + count * amount
 
 
 def is_paid_model(model: ModelSettings) -> bool:
@@ -327,12 +335,12 @@ def is_paid_model(model: ModelSettings) -> bool:
     return not is_local and find_model_prices(model) is not None
 
 
-def require_prices(budget: float | None, crews: Mapping[str, ResolvedVariant]) -> None:
+def require_prices(budget: float | None, resolved_variants: Mapping[str, ResolvedVariant]) -> None:
     """Require known prices for a budget in money."""
-    for crew in crews.values() if budget is not None else ():
-        model = crew.model
+    for resolved in resolved_variants.values() if budget is not None else ():
+        model = resolved.model
         if model is not None and is_paid_model(model) and find_model_prices(model) is None:
             raise BadInput(
-                f"The budget needs the price of {crew.variant.model!r}: set its "
+                f"The budget needs the price of {resolved.variant.model!r}: set its "
                 "input_price and output_price, or no budget."
             )

@@ -87,13 +87,13 @@ def find_coverage(root: Path) -> Path | None:
 def read_coverage(path: Path, root: Path) -> Coverage:
     """Read a coverage file; raise BadInput if it is not one."""
     line_coverage = read_line_coverage(path)
-    written = _modified_at(path)
+    written_at = _modified_at(path)
     files = {
-        place: lines
+        repository_path: lines
         for name, lines in line_coverage.items()
-        if (place := _repository_path(name, root))
+        if (repository_path := _repository_path(name, root))
     }
-    stale = frozenset(name for name in files if _modified_at(root / name) > written + 1)
+    stale = frozenset(name for name in files if _modified_at(root / name) > written_at + 1)
     return Coverage(files=files, source=path.name, stale=stale)
 
 
@@ -154,8 +154,8 @@ def _read_sqlite(path: Path) -> Iterator[tuple[str, LineCoverage]]:
         line_total = 0
         for number, bits in connection.execute("SELECT file_id, numbits FROM line_bits"):
             lines = covered.setdefault(number, set())
-            for place, byte in enumerate(bits[:_MAX_NUMBITS_BYTES]):
-                lines.update(place * 8 + bit for bit in range(8) if byte & (1 << bit))
+            for index, byte in enumerate(bits[:_MAX_NUMBITS_BYTES]):
+                lines.update(index * 8 + bit for bit in range(8) if byte & (1 << bit))
             line_total += 8 * len(bits)
             if line_total > _MAX_TOTAL_LINES:
                 raise ValueError("it has an impossible number of lines")
@@ -175,8 +175,8 @@ def _read_cobertura(path: Path) -> Iterator[tuple[str, LineCoverage]]:
                 (int(x.get("number", "0")), x.get("hits", "0") != "0") for x in element.iter("line")
             ]
             name = element.get("filename", "")
-            for place in [f"{source}/{name}" for source in sources] + [name]:
-                yield place, _line_coverage(hits)
+            for file_path in [f"{source}/{name}" for source in sources] + [name]:
+                yield file_path, _line_coverage(hits)
             element.clear()
 
 
@@ -195,8 +195,8 @@ def _read_json(path: Path) -> Iterator[tuple[str, LineCoverage]]:
     for name, facts in data.items():
         if isinstance(facts, dict) and "statementMap" in facts:
             hits = [
-                (place["start"]["line"], facts["s"].get(number, 0) > 0)
-                for number, place in facts["statementMap"].items()
+                (location["start"]["line"], facts["s"].get(number, 0) > 0)
+                for number, location in facts["statementMap"].items()
             ]
             yield facts.get("path", name), _line_coverage(hits)
 
@@ -279,17 +279,17 @@ class CoverageCommand(Record):
     """Command that turns the data into the report."""
 
 
-async def measure_coverage(bench: CheckContext, command: str | None) -> Coverage | Unmeasured:
+async def measure_coverage(context: CheckContext, command: str | None) -> Coverage | Unmeasured:
     """Run the tests after the change and return their coverage, or why there is none."""
     name = f".closeloop-{secrets.token_hex(16)}"
     if command is None or add_coverage_options(command, name) is None:
         reason = f"`{command}` does not run pytest or go" if command else "no test command is known"
         return _no_coverage(f"{reason}: {COVERAGE_ADVICE}")
-    bench.tell("the tests after the change, with coverage")
-    limits = Limits(command_seconds=bench.timeout, idle_seconds=bench.timeout)
+    context.tell("the tests after the change, with coverage")
+    limits = Limits(command_seconds=context.timeout, idle_seconds=context.timeout)
     try:
-        async with bench.workspaces.open(bench.bases["after"], limits) as workspace:
-            await apply_side(bench, workspace, "after")
+        async with context.workspaces.open(context.bases["after"], limits) as workspace:
+            await apply_side(context, workspace, "after")
             async with admit_suite():
                 line_coverage = await _run_with_coverage(workspace.cage, command, name)
     except (Fault, OSError) as fault:
@@ -297,29 +297,29 @@ async def measure_coverage(bench: CheckContext, command: str | None) -> Coverage
     if isinstance(line_coverage, Unmeasured):
         return line_coverage
     return Coverage(
-        files=relocate_coverage(line_coverage, bench.sides.tree("after")), source=COVERAGE_SOURCE
+        files=relocate_coverage(line_coverage, context.sides.tree("after")), source=COVERAGE_SOURCE
     )
 
 
 async def _run_with_coverage(
-    cage: Sandbox, command: str, name: str
+    sandbox: Sandbox, command: str, name: str
 ) -> Mapping[str, LineCoverage] | Unmeasured:
-    plan = add_coverage_options(command, f"{cage.root}/{name}")
+    plan = add_coverage_options(command, f"{sandbox.root}/{name}")
     assert plan is not None
-    ran = await cage.run(plan.command)
-    if ran.stopped in TIMEOUT_CAUSES:
+    result = await sandbox.run(plan.command)
+    if result.stopped in TIMEOUT_CAUSES:
         return _no_coverage("with coverage, the tests take longer than check.timeout")
     if plan.after:
-        await cage.run(plan.after)
+        await sandbox.run(plan.after)
     try:
-        content = await cage.read(name, MAX_DATA_BYTES)
+        content = await sandbox.read(name, MAX_DATA_BYTES)
         return await compute_in_thread(_parse_coverage, content)
     except (Fault, OSError):
-        lacking = ran.exit_code == 127 or "No module named coverage" in ran.output
-        last_line = ran.output.strip().splitlines()[-1:] or [f"exit code {ran.exit_code}"]
+        is_missing = result.exit_code == 127 or "No module named coverage" in result.output
+        last_line = result.output.strip().splitlines()[-1:] or [f"exit code {result.exit_code}"]
         return _no_coverage(
             "coverage is not installed where the tests run: add it to commands.setup"
-            if lacking
+            if is_missing
             else f"the run produced no data ({last_line[0][:200]})"
         )
 
@@ -343,23 +343,23 @@ def add_coverage_options(command: str, report: str) -> CoverageCommand | None:
 
 
 def relocate_coverage(
-    found: Mapping[str, LineCoverage], paths: Iterable[str]
+    coverage_by_name: Mapping[str, LineCoverage], paths: Iterable[str]
 ) -> dict[str, LineCoverage]:
     """Rename coverage data to paths from the root; it may use paths from a folder below or
     above."""
-    known = set(paths)
+    known_paths = set(paths)
     by_name: dict[str, list[str]] = {}
-    for path in known:
+    for path in known_paths:
         by_name.setdefault(path.rpartition("/")[2], []).append(path)
     lines_by_path: dict[str, LineCoverage] = {}
-    for name, lines in found.items():
+    for name, lines in coverage_by_name.items():
         same_name_paths = by_name.get(name.rpartition("/")[2], [])
-        above = [path for path in same_name_paths if f"/{name}".endswith(f"/{path}")]
-        below = [path for path in same_name_paths if path.endswith(f"/{name}")]
-        if name in known:
+        shorter_paths = [path for path in same_name_paths if f"/{name}".endswith(f"/{path}")]
+        longer_paths = [path for path in same_name_paths if path.endswith(f"/{name}")]
+        if name in known_paths:
             lines_by_path[name] = lines
-        elif above or len(below) == 1:
-            lines_by_path[max(above, key=len) if above else below[0]] = lines
+        elif shorter_paths or len(longer_paths) == 1:
+            lines_by_path[max(shorter_paths, key=len) if shorter_paths else longer_paths[0]] = lines
     return lines_by_path
 
 
@@ -395,12 +395,12 @@ class LostTests(Record):
 
 def rename_tests(sides: ChangeSides, before: Iterable[str], after: Iterable[str]) -> dict[str, str]:
     """Map old test ids to new ones, for tests in renamed files that run after the change."""
-    known, new_paths = set(after), _new_paths(sides.change.files)
+    known_ids, new_paths = set(after), _new_paths(sides.change.files)
     renamed = {}
     for name in before if new_paths else ():
-        for prefix in _id_prefixes(name) if name not in known else ():
+        for prefix in _id_prefixes(name) if name not in known_ids else ():
             ids = [path + name[len(prefix) :] for path in new_paths.get(prefix, ())]
-            if ids and ids[0] in known:
+            if ids and ids[0] in known_ids:
                 renamed[name] = ids[0]
     return renamed
 
@@ -414,7 +414,7 @@ def find_lost_tests(
     new_names = {_own_name(name) for name in running - before.keys()}
     changed = _ChangedFiles(sides)
     not_running: dict[str, str] = {}
-    removed: list[str] = []
+    removed_tests: list[str] = []
     for name, status in before.items():
         if status != "passed" or name in running:
             continue
@@ -424,10 +424,10 @@ def find_lost_tests(
         elif len(not_running) >= MAX_LOST:
             not_running[name] = NOT_RUN
         elif _has_other_cases(name, bare_names) or changed.removes_test(name, moved):
-            removed += [] if moved else [name]
+            removed_tests += [] if moved else [name]
         else:
             not_running[name] = NOT_RUN
-    return LostTests(kept_from_running=not_running, removed=tuple(removed))
+    return LostTests(kept_from_running=not_running, removed=tuple(removed_tests))
 
 
 def _has_other_cases(name: str, bare_names: set[str]) -> bool:
@@ -450,20 +450,20 @@ class _ChangedFiles:
 
         If a test of the same name runs elsewhere, removing the name of its class is enough.
         """
-        paths, rest = self._locate_file(name)
+        paths, test_name = self._locate_file(name)
         if any(self._files[path].status == "deleted" for path in paths or ()):
             return True
         texts = [self._read_texts(path) for path in (self._files if paths is None else paths)]
-        named = False
-        for part in _name_texts(rest):
+        is_present = False
+        for part in _name_texts(test_name):
             after = [new for old, new in texts if _mentions_name(old, part)]
             if after and not any(_mentions_name(new, part) for new in after):
                 return True
             if after and not moved:
                 return False
-            named = named or bool(after)
+            is_present = is_present or bool(after)
         # An id that is put together when the tests run stands in no file.
-        return bool(paths) and not named
+        return bool(paths) and not is_present
 
     def _locate_file(self, name: str) -> tuple[Sequence[str] | None, str]:
         """Return the changed file that a test belongs to, if any, and the id without the file.
@@ -471,14 +471,14 @@ class _ChangedFiles:
         None if the id does not contain a file.
         """
         for prefix in _id_prefixes(name):
-            rest = name[len(prefix) :]
+            test_name = name[len(prefix) :]
             for path in (prefix, f"{prefix.replace('.', '/')}.py"):
                 if path in self._tree:
-                    return [path] if path in self._files else [], rest
+                    return [path] if path in self._files else [], test_name
             # The tests may be run in a folder below the root.
-            below = [path for path in self._files if path.endswith(f"/{prefix}")]
-            if below and "." in prefix:
-                return below, rest
+            matching_paths = [path for path in self._files if path.endswith(f"/{prefix}")]
+            if matching_paths and "." in prefix:
+                return matching_paths, test_name
         return None, name
 
     def _read_texts(self, path: str) -> tuple[str, str]:
@@ -564,20 +564,22 @@ def select_test_files(inspection: Inspection, command: str) -> SuiteSelection | 
     }
     covered = _covering_tests(inspection.sides.root, changed - tests)
     if covered is not None:
-        how = "those that reach the change according to coverage data"
+        criterion = "those that reach the change according to coverage data"
     else:
         covered = _importing_tests(inspection, changed - tests)
-        how = "those that import the changed code, directly or indirectly"
-    chosen = sorted(tests | (covered & set(inspection.sides.tree("after"))))
-    if not chosen or len(chosen) > MAX_SELECTED_FILES:
+        criterion = "those that import the changed code, directly or indirectly"
+    test_files = sorted(tests | (covered & set(inspection.sides.tree("after"))))
+    if not test_files or len(test_files) > MAX_SELECTED_FILES:
         return None
     old_paths = {file.path: file.old_path or file.path for file in inspection.files}
     tree = inspection.sides.tree("before")
-    paths_before = [path for path in (old_paths.get(path, path) for path in chosen) if path in tree]
+    paths_before = [
+        path for path in (old_paths.get(path, path) for path in test_files) if path in tree
+    ]
     return SuiteSelection(
-        command=f"{command} {shlex.join(chosen)}",
+        command=f"{command} {shlex.join(test_files)}",
         command_before=f"{command} {shlex.join(paths_before)}" if paths_before else "",
-        how=f"{count_with_noun(len(chosen), 'test file')}, {how}",
+        how=f"{count_with_noun(len(test_files), 'test file')}, {criterion}",
     )
 
 
@@ -615,10 +617,10 @@ def _importing_tests(inspection: Inspection, changed: Iterable[str]) -> set[str]
         if module is not None and module.language == "python":
             imports[path] = module.imports
     importers = build_import_graph(imports, {})
-    reached, waiting = set(changed), list(changed)
+    reached_paths, waiting = set(changed), list(changed)
     while waiting:
-        new = importers.get(waiting.pop(), frozenset()) - reached
-        reached |= new
+        new = importers.get(waiting.pop(), frozenset()) - reached_paths
+        reached_paths |= new
         waiting += new
     files = ImportResolver(imports.keys(), {})
     return {
@@ -626,6 +628,7 @@ def _importing_tests(inspection: Inspection, changed: Iterable[str]) -> set[str]
         for path, lines in imports.items()
         if is_test_file(path)
         and any(
-            not reached.isdisjoint(files.resolve_import("python", path, line)) for line in lines
+            not reached_paths.isdisjoint(files.resolve_import("python", path, line))
+            for line in lines
         )
     }

@@ -79,13 +79,21 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Check the imports that the change adds; other files' imports are read only if needed."""
     added = _list_new_imports(inspection)
     findings: list[Finding] = []
-    for one in added:
-        found = _find_declared_breach(one, inspection.settings.layers)
-        if found is not None:
-            findings.append(found)
-    learned = [one for one in added if not one.is_deferred]
-    crossing = [one for one in learned if _layer_pair(one.file.path, one.target) is not None]
-    clients = [one for one in learned if one.target is None and _client_name(one.line)]
+    for new_import in added:
+        finding = _find_declared_breach(new_import, inspection.settings.layers)
+        if finding is not None:
+            findings.append(finding)
+    eager_imports = [new_import for new_import in added if not new_import.is_deferred]
+    crossing = [
+        new_import
+        for new_import in eager_imports
+        if _layer_pair(new_import.file.path, new_import.target) is not None
+    ]
+    clients = [
+        new_import
+        for new_import in eager_imports
+        if new_import.target is None and _client_name(new_import.line)
+    ]
     if (crossing and not inspection.settings.layers) or clients:
         imports = _imports_before(inspection)
         if not inspection.settings.layers:
@@ -105,14 +113,14 @@ def _list_new_imports(inspection: Inspection) -> list[_NewImport]:
     if not any(lines.values()):
         return []
     resolver = ImportResolver(inspection.index.paths(), {})
-    found: list[_NewImport] = []
+    new_imports: list[_NewImport] = []
     for file in changed:
         for line in lines[file.path]:
             if file.after is None:
                 continue
             targets = [*resolver.resolve_import(file.after.language, file.path, line)]
             text = file.line_at(line.line)
-            found.append(
+            new_imports.append(
                 _NewImport(
                     file=file,
                     line=line,
@@ -120,11 +128,15 @@ def _list_new_imports(inspection: Inspection) -> list[_NewImport]:
                     is_deferred=text[:1].isspace() and not _is_continued(file, line.line),
                 )
             )
-    return found
+    return new_imports
 
 
 def _new_import_lines(file: ChangedFile) -> Iterator[SourceImport]:
-    old = {(one.module, one.name) for one in file.before.imports} if file.before else set()
+    old = (
+        {(old_import.module, old_import.name) for old_import in file.before.imports}
+        if file.before
+        else set()
+    )
     for line in file.after.imports if file.after else ():
         if line.line in file.added and (line.module, line.name) not in old:
             yield line
@@ -135,22 +147,22 @@ def _is_continued(file: ChangedFile, line: int) -> bool:
     return file.line_at(line).rstrip().endswith((",", ")")) or "import" not in file.line_at(line)
 
 
-def _find_declared_breach(one: _NewImport, layers: Sequence[str]) -> Finding | None:
+def _find_declared_breach(new_import: _NewImport, layers: Sequence[str]) -> Finding | None:
     """Return a finding if the import targets a higher layer; the first layer is the highest."""
-    if one.target is None:
+    if new_import.target is None:
         return None
-    places = [
-        next((at for at, glob in enumerate(layers) if matches_globs(path, [glob])), None)
-        for path in (one.file.path, one.target)
+    layer_indexes = [
+        next((index for index, glob in enumerate(layers) if matches_globs(path, [glob])), None)
+        for path in (new_import.file.path, new_import.target)
     ]
-    own, other = places
+    own, other = layer_indexes
     if own is None or other is None or other >= own:
         return None
     return make_check_finding(
         rules[0],
-        f"{one.file.path} is in the layer {layers[own]} and imports {one.target} of "
+        f"{new_import.file.path} is in the layer {layers[own]} and imports {new_import.target} of "
         f"{layers[other]}, a higher layer (`check.layers`).",
-        f"{one.file.path}:{one.line.line}",
+        f"{new_import.file.path}:{new_import.line.line}",
         severity="error",
     )
 
@@ -159,13 +171,16 @@ def _layer_pair(path: str, target: str | None) -> tuple[str, str] | None:
     """Return the two packages at which the paths first differ; None unless both are folders."""
     if target is None or classify_file(target) != "source":
         return None
-    ours, theirs = PurePosixPath(path).parts, PurePosixPath(target).parts
+    source_parts, target_parts = PurePosixPath(path).parts, PurePosixPath(target).parts
     depth = 0
-    while depth < min(len(ours), len(theirs)) - 1 and ours[depth] == theirs[depth]:
+    while (
+        depth < min(len(source_parts), len(target_parts)) - 1
+        and source_parts[depth] == target_parts[depth]
+    ):
         depth += 1
-    if depth >= len(ours) - 1 or depth >= len(theirs) - 1:
+    if depth >= len(source_parts) - 1 or depth >= len(target_parts) - 1:
         return None
-    return "/".join(ours[: depth + 1]), "/".join(theirs[: depth + 1])
+    return "/".join(source_parts[: depth + 1]), "/".join(target_parts[: depth + 1])
 
 
 def _imports_before(inspection: Inspection) -> Mapping[str, Sequence[SourceImport]]:
@@ -187,27 +202,29 @@ def _find_learned_breaches(
 ) -> Iterator[Finding]:
     resolver = ImportResolver(imports.keys(), {})
     reported: set[tuple[str, str]] = set()
-    for one in crossing:
-        pair = _layer_pair(one.file.path, one.target)
-        if pair is None or (one.file.path, pair[1]) in reported:
+    for new_import in crossing:
+        pair = _layer_pair(new_import.file.path, new_import.target)
+        if pair is None or (new_import.file.path, pair[1]) in reported:
             continue
-        ours, theirs = pair
-        against = _count_importers(ours, theirs, imports, resolver)
-        along = _count_importers(theirs, ours, imports, resolver) if not against else 0
-        if along >= MIN_IMPORTERS:
-            reported.add((one.file.path, theirs))
+        source, target = pair
+        forward_count = _count_importers(source, target, imports, resolver)
+        reverse_count = (
+            _count_importers(target, source, imports, resolver) if not forward_count else 0
+        )
+        if reverse_count >= MIN_IMPORTERS:
+            reported.add((new_import.file.path, target))
             yield make_check_finding(
                 rules[0],
-                f"{ours}/ imports {theirs}/ for the first time, while {along} files of "
-                f"{theirs}/ import {ours}/: keep the direction.",
-                f"{one.file.path}:{one.line.line}",
+                f"{source}/ imports {target}/ for the first time, while {reverse_count} files of "
+                f"{target}/ import {source}/: keep the direction.",
+                f"{new_import.file.path}:{new_import.line.line}",
                 confidence=0.8,
             )
 
 
 def _count_importers(
     package: str,
-    other: str,
+    other_package: str,
     imports: Mapping[str, Sequence[SourceImport]],
     resolver: ImportResolver,
 ) -> int:
@@ -217,7 +234,7 @@ def _count_importers(
         if path.startswith(package + "/"):
             language = language_of(path)
             count += language is not None and any(
-                target.startswith(other + "/")
+                target.startswith(other_package + "/")
                 for line in lines
                 for target in resolver.resolve_import(language, path, line)
             )
@@ -228,43 +245,43 @@ def _client_name(line: SourceImport) -> str | None:
     """Return the database client that is imported for use; None for its errors or types only."""
     if _HARMLESS_NAME.fullmatch(line.name or "") or _HARMLESS_MODULE.search(line.module):
         return None
-    whole = line.module
-    first = whole.partition(".")[0]
-    if _DATABASE_CLIENTS.fullmatch(whole):
-        return whole
+    module = line.module
+    first = module.partition(".")[0]
+    if _DATABASE_CLIENTS.fullmatch(module):
+        return module
     return first if first and _DATABASE_CLIENTS.fullmatch(first) else None
 
 
 def _find_bypasses(
     clients: Sequence[_NewImport], imports: Mapping[str, Sequence[SourceImport]]
 ) -> Iterator[Finding]:
-    for one in clients:
-        client = _client_name(one.line)
-        if _REPOSITORY_PATH.search(one.file.path):
+    for new_import in clients:
+        client = _client_name(new_import.line)
+        if _REPOSITORY_PATH.search(new_import.file.path):
             continue
         users = [
             path
             for path, lines in imports.items()
-            if path != one.file.path and any(_client_name(line) == client for line in lines)
+            if path != new_import.file.path and any(_client_name(line) == client for line in lines)
         ]
         homes = [path for path in users if _REPOSITORY_PATH.search(path)]
         if len(homes) < MIN_REPOSITORIES or len(homes) < len(users):
             continue
         callers = _list_callers(homes, imports)
         if len(callers) >= MIN_CALLERS:
-            place = homes[0].rpartition("/")[0] or homes[0]
+            home = homes[0].rpartition("/")[0] or homes[0]
             yield make_check_finding(
                 rules[1],
-                f"{one.file.path} uses `{client}` directly; {len(callers)} files such "
-                f"as {callers[0]} use {place}: do the same.",
-                f"{one.file.path}:{one.line.line}",
+                f"{new_import.file.path} uses `{client}` directly; {len(callers)} files such "
+                f"as {callers[0]} use {home}: do the same.",
+                f"{new_import.file.path}:{new_import.line.line}",
                 confidence=0.8,
             )
 
 
 def _list_callers(homes: Sequence[str], imports: Mapping[str, Sequence[SourceImport]]) -> list[str]:
     """Return files outside the repository modules that import one of them."""
-    resolver, wanted = ImportResolver(imports.keys(), {}), set(homes)
+    resolver, home_paths = ImportResolver(imports.keys(), {}), set(homes)
     callers = []
     for path, lines in imports.items():
         language = language_of(path)
@@ -272,6 +289,6 @@ def _list_callers(homes: Sequence[str], imports: Mapping[str, Sequence[SourceImp
             targets = (
                 target for line in lines for target in resolver.resolve_import(language, path, line)
             )
-            if not wanted.isdisjoint(targets):
+            if not home_paths.isdisjoint(targets):
                 callers.append(path)
     return sorted(callers)

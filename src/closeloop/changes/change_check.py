@@ -154,12 +154,12 @@ def _inspect_sides(order: CheckRequest, sides: ChangeSides) -> Inspection:
 
 def report_risk_alone(order: CheckRequest) -> ChangeReport:
     """Report only the risk of a change; runs no command."""
-    began = time.monotonic()
+    started = time.monotonic()
     with open_sides(order.root, order.wanted) as sides:
         not_run = Unmeasured(rule="coverage", reason="no command was run")
         risk = _assess_risk(order, _inspect_sides(order, sides), not_run)
         order = msgspec.structs.replace(order, tiers=("risk",))
-        return build_report(order, sides, TierResults(risk=risk), time.monotonic() - began)
+        return build_report(order, sides, TierResults(risk=risk), time.monotonic() - started)
 
 
 def build_report(
@@ -169,10 +169,14 @@ def build_report(
     risk = results.risk if isinstance(results.risk, Risk) else None
     tools = results.tools
     findings = sorted(
-        (apply_silences(one, order) for one in results.quality if isinstance(one, Finding)),
+        (
+            apply_silences(result, order)
+            for result in results.quality
+            if isinstance(result, Finding)
+        ),
         key=_finding_order,
     )
-    unmeasured = [one for one in results.quality if not isinstance(one, Finding)]
+    unmeasured = [result for result in results.quality if not isinstance(result, Finding)]
     if isinstance(results.risk, Unmeasured):
         unmeasured.append(results.risk)
     judgement = decide_verdict(
@@ -225,8 +229,8 @@ def run_checks(inspection: Inspection) -> list[Finding | Unmeasured]:
     results: list[Finding | Unmeasured] = []
     for name in sorted(plugins.installed_plugins("checks")):
         try:
-            one: ChangeCheck = plugins.load_plugin("checks", name)
-            results += one.check(inspection)
+            plugin: ChangeCheck = plugins.load_plugin("checks", name)
+            results += plugin.check(inspection)
         except Exception as error:  # a plug-in may raise anything; the others still look
             reason = f"it raised {type(error).__name__}: {error}"
             results.append(Unmeasured(rule=name, reason=reason[:300]))
@@ -332,35 +336,36 @@ async def prepare_context(
 
 
 async def _measure_coverage(
-    order: CheckRequest, bench: PreparedContext
+    order: CheckRequest, context: PreparedContext
 ) -> Coverage | Unmeasured | None:
     """Measure coverage if requested; None means existing data is used."""
     if not order.coverage:
         return None
-    if not isinstance(bench, CheckContext):
-        reason = bench.reason if isinstance(bench, Unmeasured) else str(bench or "no command")
+    if not isinstance(context, CheckContext):
+        reason = context.reason if isinstance(context, Unmeasured) else str(context or "no command")
         return Unmeasured(rule="coverage", reason=reason)
-    return await measure_coverage(bench, order.commands.test)
+    return await measure_coverage(context, order.commands.test)
 
 
 async def check_tools(
-    order: CheckRequest, inspection: Inspection, bench: PreparedContext
+    order: CheckRequest, inspection: Inspection, context: PreparedContext
 ) -> ToolTierResult:
     """Run the tools tier: the repository's own commands before and after the change."""
     if "tools" not in order.tiers:
         return ToolTierResult()
     tools = list_check_tools(order.commands, order.settings.commands)
-    if bench is None or not tools:
+    if context is None or not tools:
         return ToolTierResult(unverified=NO_COMMAND_REASON)
-    if isinstance(bench, Unmeasured):
-        return ToolTierResult(unmeasured=(bench,), unverified=bench.reason)
-    if isinstance(bench, MachineFailed):
-        return _unexamined_tools(tools, str(bench))
-    lacking = tuple(
-        Unmeasured(rule="tools", reason=reason) for reason in describe_missing_content(bench.sides)
+    if isinstance(context, Unmeasured):
+        return ToolTierResult(unmeasured=(context,), unverified=context.reason)
+    if isinstance(context, MachineFailed):
+        return _unexamined_tools(tools, str(context))
+    missing_content = tuple(
+        Unmeasured(rule="tools", reason=reason)
+        for reason in describe_missing_content(context.sides)
     )
     try:
-        tools, comparisons = await _compare_tools(bench, tools, inspection, order.settings.tests)
+        tools, comparisons = await _compare_tools(context, tools, inspection, order.settings.tests)
     except (Fault, OSError) as fault:
         return _unexamined_tools(tools, describe_fault(fault))
     runs = tuple(comparison.run for comparison in comparisons)
@@ -368,10 +373,10 @@ async def check_tools(
         reason = describe_fault(BadInput(runs[0].output))
         unrun = Unmeasured(rule="tools", reason=reason)
         unverified = f"{reason}; {advise_on_setup(runs[0].output)}"
-        return ToolTierResult(unmeasured=(*lacking, unrun), unverified=unverified)
+        return ToolTierResult(unmeasured=(*missing_content, unrun), unverified=unverified)
     return ToolTierResult(
         runs=runs,
-        unmeasured=lacking,
+        unmeasured=missing_content,
         unverified=explain_unverified(runs, order.rewritten_commands),
         tools=tools,
         comparisons=comparisons,
@@ -394,7 +399,7 @@ def _unexamined_tools(tools: Sequence[CheckTool], reason: str) -> ToolTierResult
 
 
 async def _compare_tools(
-    bench: CheckContext, tools: list[CheckTool], inspection: Inspection, tests: str
+    context: CheckContext, tools: list[CheckTool], inspection: Inspection, tests: str
 ) -> tuple[list[CheckTool], list[ToolComparison]]:
     """Compare all tools; if the tests exceed their time, run only the affected tests.
 
@@ -402,24 +407,27 @@ async def _compare_tools(
     """
     if tests == "selected":
         tools = [await compute_in_thread(_narrow_tests, tool, inspection) for tool in tools]
-    comparisons = await run_tools(bench, tools)
-    for place, (tool, one) in enumerate(zip(tools, comparisons, strict=True)):
-        late = one.run.before == "timed out" and one.run.after != "passed"
+    comparisons = await run_tools(context, tools)
+    for index, (tool, comparison) in enumerate(zip(tools, comparisons, strict=True)):
+        late = comparison.run.before == "timed out" and comparison.run.after != "passed"
         if tests == "auto" and tool.is_test and late and tool.selected is None:
             narrowed = await compute_in_thread(_narrow_tests, tool, inspection)
             if narrowed.selected is not None:
-                bench.tell(f"{tool.name}: {narrowed.selected}")
-                tools[place] = narrowed
-                (comparisons[place],) = await run_tools(bench, [narrowed])
+                context.tell(f"{tool.name}: {narrowed.selected}")
+                tools[index] = narrowed
+                (comparisons[index],) = await run_tools(context, [narrowed])
     return tools, comparisons
 
 
 def _narrow_tests(tool: CheckTool, inspection: Inspection) -> CheckTool:
-    chosen = select_test_files(inspection, tool.command) if tool.is_test else None
-    if chosen is None:
+    selection = select_test_files(inspection, tool.command) if tool.is_test else None
+    if selection is None:
         return tool
     return msgspec.structs.replace(
-        tool, command=chosen.command, command_before=chosen.command_before, selected=chosen.how
+        tool,
+        command=selection.command,
+        command_before=selection.command_before,
+        selected=selection.how,
     )
 
 
@@ -429,18 +437,20 @@ def describe_fault(fault: Fault | OSError | UnreadableChange) -> str:
     return f"{first} … {output[-1][:300]}" if output else first[:500]
 
 
-def list_check_tools(commands: CommandSettings, more: Mapping[str, str]) -> list[CheckTool]:
+def list_check_tools(
+    commands: CommandSettings, extra_commands: Mapping[str, str]
+) -> list[CheckTool]:
     """Return the project's commands as tools, fast ones first."""
-    named = {
+    commands_by_name = {
         "build": commands.build,
         "lint": commands.lint,
         "types": commands.types,
-        **more,
+        **extra_commands,
         "test": commands.test,
     }
     return [
         CheckTool(name=name, command=command, is_test=name == "test")
-        for name, command in named.items()
+        for name, command in commands_by_name.items()
         if command
     ]
 
@@ -469,18 +479,20 @@ def _finding_order(finding: Finding) -> tuple[int, str, int, str]:
 
 
 async def mend_change(
-    order: CheckRequest, bench: PreparedContext, results: TierResults, fixer: Fixer | None
+    order: CheckRequest, context: PreparedContext, results: TierResults, fixer: Fixer | None
 ) -> TierResults:
     """Let an agent fix what the tools and quality checks report, if a fixer is configured."""
-    if fixer is None or not isinstance(bench, CheckContext):
+    if fixer is None or not isinstance(context, CheckContext):
         return results
-    sides = bench.sides
+    sides = context.sides
 
-    async def recheck_quality(mended: str) -> list[Finding]:
-        patch = sides.change.patch + mended
+    async def recheck_quality(fix_patch: str) -> list[Finding]:
+        patch = sides.change.patch + fix_patch
         return await compute_in_thread(list_blocking_in_patch, order, sides.base, patch)
 
-    quality = [apply_silences(one, order) for one in results.quality if isinstance(one, Finding)]
+    quality = [
+        apply_silences(result, order) for result in results.quality if isinstance(result, Finding)
+    ]
     subject = FixSubject(
         tools=results.tools.tools,
         comparisons=results.tools.comparisons,
@@ -490,8 +502,8 @@ async def mend_change(
     if not subject.needs_fixing():
         return results
     try:
-        mended = await run_fix_cycles(bench, subject, fixer, order.settings.fix_cycles)
-        tools = msgspec.structs.replace(results.tools, mending=_save_mending(order, mended))
+        mended_change = await run_fix_cycles(context, subject, fixer, order.settings.fix_cycles)
+        tools = msgspec.structs.replace(results.tools, mending=_save_mending(order, mended_change))
     except (Fault, OSError, UnreadableChange) as fault:
         unmended = Unmeasured(rule="mending", reason=describe_fault(fault))
         unmeasured = (*results.tools.unmeasured, unmended)
@@ -511,20 +523,20 @@ def list_blocking_in_patch(order: CheckRequest, base: str | None, patch: str) ->
             inspection = inspect_change(
                 sides, index, task=order.task, request=order.request, settings=order.settings
             )
-            found = run_checks(inspection)
-    findings = [apply_silences(one, order) for one in found if isinstance(one, Finding)]
+            results = run_checks(inspection)
+    findings = [apply_silences(result, order) for result in results if isinstance(result, Finding)]
     return list_blocking_findings(order.settings, findings)
 
 
-def _save_mending(order: CheckRequest, mended: MendedChange) -> MendingResult:
+def _save_mending(order: CheckRequest, mended_change: MendedChange) -> MendingResult:
     """Save the fix as a patch file; the repository itself is not changed."""
-    if not mended.patch or mended.mending.left or mended.mending.findings:
-        return mended.mending
-    content = mended.patch.encode("utf-8", "surrogateescape")
+    if not mended_change.patch or mended_change.mending.left or mended_change.mending.findings:
+        return mended_change.mending
+    content = mended_change.patch.encode("utf-8", "surrogateescape")
     path = order.cache / "mended" / f"{content_digest(content)[:16]}.patch"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    return msgspec.structs.replace(mended.mending, patch=str(path))
+    return msgspec.structs.replace(mended_change.mending, patch=str(path))
 
 
 # Try a project's commands once, in the sandbox in which they will run, before anybody relies on
@@ -549,12 +561,12 @@ async def try_commands(
     repo: str,
     commit: str,
     commands: CommandSettings,
-    tell: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> dict[str, CommandTrial]:
     """Run every command at a commit, each in a fresh workspace; if setup fails, nothing else."""
     trials: dict[str, CommandTrial] = {}
     try:
-        base = await workspaces.prepare_base(repo, commit, commands.setup, report=tell)
+        base = await workspaces.prepare_base(repo, commit, commands.setup, report=report)
     except BadInput as fault:
         command, _, output = str(fault).partition("\n")
         text = f"{command} {extract_error_line(output)}" if output else command
@@ -563,7 +575,7 @@ async def try_commands(
         trials["setup"] = CommandTrial(works=True, text="works")
     limits = Limits(command_seconds=TRIAL_SECONDS, idle_seconds=TRIAL_SECONDS)
     for tool in list_check_tools(commands, {}):
-        tell(f"trying {tool.name}: {tool.command}")
+        report(f"trying {tool.name}: {tool.command}")
         async with workspaces.open(base, limits) as workspace:
             result = await run_tool(workspace.cage, tool, "after", TRIAL_SECONDS)
         trials[tool.name] = judge_trial(tool, result)
@@ -573,10 +585,10 @@ async def try_commands(
 def judge_trial(tool: CheckTool, result: ToolResult) -> CommandTrial:
     """Decide whether a command is usable from its result at an unchanged commit."""
     seconds = f"{result.seconds:.1f} s"
-    ran = sum(status in RAN_STATUSES for status in result.tests.values())
-    what = f"{count_with_noun(ran, 'test')} " if ran else ""
+    test_count = sum(status in RAN_STATUSES for status in result.tests.values())
+    test_text = f"{count_with_noun(test_count, 'test')} " if test_count else ""
     if result.state == "passed":
-        return CommandTrial(works=True, text=f"{what}passed in {seconds}")
+        return CommandTrial(works=True, text=f"{test_text}passed in {seconds}")
     if result.state == "timed out":
         text = f"took longer than {TRIAL_SECONDS:.0f} s"
         return CommandTrial(works=True, text=text)
@@ -585,7 +597,9 @@ def judge_trial(tool: CheckTool, result: ToolResult) -> CommandTrial:
     # A linter's complaints can be compared; a build that fails has nothing to be compared with.
     if tool_ending(result) == "failed" and tool.name != "build":
         kind = "test" if tool.is_test else "complaint"
-        failing = f"{count_with_noun(len(result.failures), kind)} {'of ' * bool(ran)}{what}"
+        failing = (
+            f"{count_with_noun(len(result.failures), kind)} {'of ' * bool(test_count)}{test_text}"
+        )
         text = f"runs, and fails at this commit: {failing.strip()} in {seconds}"
         return CommandTrial(works=True, text=text)
     verb = "failed" if result.state == "failed" else "did not run"

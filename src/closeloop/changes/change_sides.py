@@ -36,8 +36,8 @@ def index_patch(shadow: ShadowRepository, patch: Path, base: str) -> list[FileCh
     content, change = _read_patch(patch)
     shadow.run_git_reading("read-tree", base)
     entries = shadow.list_entries(None)
-    touched = {path for file in change.files for path in (file.path, file.old_path) if path}
-    shadow.copy_blobs(entry.id for path, entry in entries.items() if path in touched)
+    changed_paths = {path for file in change.files for path in (file.path, file.old_path) if path}
+    shadow.copy_blobs(entry.id for path, entry in entries.items() if path in changed_paths)
     has_binary_content = b"GIT binary patch" in content
     bare = [file for file in change.files if file.binary and not has_binary_content]
     _apply_patch(shadow, patch, content, bare)
@@ -47,10 +47,10 @@ def index_patch(shadow: ShadowRepository, patch: Path, base: str) -> list[FileCh
 def diff_standalone_patch(shadow: ShadowRepository, patch: Path) -> TreeDiff:
     """Read a patch without a repository; content is known only for files that it adds."""
     content, change = _read_patch(patch)
-    others = [file for file in change.files if file.status != "added" or file.binary]
-    _apply_patch(shadow, patch, content, others)
+    unknown_files = [file for file in change.files if file.status != "added" or file.binary]
+    _apply_patch(shadow, patch, content, unknown_files)
     added_diff = shadow_repository.diff_trees(shadow, None, None)
-    unknown = {path: None for file in others for path in (file.path, file.old_path) if path}
+    unknown = {path: None for file in unknown_files for path in (file.path, file.old_path) if path}
     return replace(
         added_diff,
         files=change.files,
@@ -112,24 +112,26 @@ class CommitRange(Record):
     title: str
 
 
-def resolve_range(repository: git.GitRepository, wanted: str, base: str | None) -> CommitRange:
+def resolve_range(repository: git.GitRepository, revision: str, base: str | None) -> CommitRange:
     """Resolve `main..feature`, `HEAD~3` (all since), a branch (all since it forked), or a
     commit."""
-    left, dots, right = wanted.partition("..")
+    left, dots, right = revision.partition("..")
     if dots and base:
-        raise BadInput(f"{wanted!r} already has a base: leave out {base!r}, or give one end only.")
+        raise BadInput(
+            f"{revision!r} already has a base: leave out {base!r}, or give one end only."
+        )
     if dots or base:
-        old, new = base or left or "HEAD", right.removeprefix(".") or "HEAD" if dots else wanted
+        old, new = base or left or "HEAD", right.removeprefix(".") or "HEAD" if dots else revision
         start, head = resolve_commits(repository, old, new)
         return CommitRange(
             base=_merge_base(repository, old, start, head), head=head, title=f"{old}..{new}"
         )
-    (head,) = resolve_commits(repository, wanted)
-    if SINCE_PATTERN.fullmatch(wanted):
-        return resolve_range(repository, f"{wanted}..HEAD", None)
-    trunk = _target_branch(repository, wanted)
+    (head,) = resolve_commits(repository, revision)
+    if SINCE_PATTERN.fullmatch(revision):
+        return resolve_range(repository, f"{revision}..HEAD", None)
+    trunk = _target_branch(repository, revision)
     if trunk:
-        return resolve_range(repository, f"{trunk}..{wanted}", None)
+        return resolve_range(repository, f"{trunk}..{revision}", None)
     return CommitRange(
         base=_parent_commit(repository, head), head=head, title=f"commit {head[:10]}"
     )
@@ -176,19 +178,25 @@ def resolve_commits(repository: git.GitRepository, *names: str) -> list[str]:
 
 def _unknown_revision(repository: git.GitRepository, name: str) -> BadInput:
     # This fails where the repository itself cannot be read, and says why.
-    listed = git.decode_git_path(
+    branch_output = git.decode_git_path(
         git.run_git_in(repository, "for-each-ref", "--format=%(refname:short)")
     )
-    if name == "HEAD" or not listed:
+    if name == "HEAD" or not branch_output:
         return BadInput(f"{repository.root} has no commits yet: create one, then try again.")
     if repository.shallow_commits:
         return BadInput(f"This shallow clone has no {name!r}: {DEEPEN_ADVICE}.")
     if COMMIT_PATTERN.fullmatch(name):
         return BadInput(f"There is no commit {name!r} here: fetch it, or choose another one.")
-    known = listed.split()
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    near = [other for other in known if other.endswith(f"/{name}")][:1] or near
-    hint = f"did you mean {near[0]!r}?" if near else "`git branch -a` lists the branches."
+    known_names = branch_output.split()
+    similar_names = difflib.get_close_matches(name, known_names, n=1, cutoff=0.5)
+    similar_names = [known_name for known_name in known_names if known_name.endswith(f"/{name}")][
+        :1
+    ] or similar_names
+    hint = (
+        f"did you mean {similar_names[0]!r}?"
+        if similar_names
+        else "`git branch -a` lists the branches."
+    )
     return BadInput(f"There is no branch, tag or commit {name!r} here: {hint}")
 
 
@@ -199,12 +207,12 @@ def _target_branch(repository: git.GitRepository, name: str) -> str | None:
     )
     if name in ("HEAD", "@") or not full.startswith(("refs/heads/", "refs/remotes/")):
         return None
-    own = full.split("/", 2)[2]
+    branch = full.split("/", 2)[2]
     default = _default_branch(repository)
     upstream = git.query_git(repository, "rev-parse", "--abbrev-ref", "-q", f"{name}@{{upstream}}")
-    if default and own not in (default, default.removeprefix("origin/"), f"origin/{default}"):
+    if default and branch not in (default, default.removeprefix("origin/"), f"origin/{default}"):
         # What a branch was pushed to usually bears its name, and is no more than a copy of it.
-        return upstream if upstream and not upstream.endswith(f"/{own}") else default
+        return upstream if upstream and not upstream.endswith(f"/{branch}") else default
     if upstream:
         return upstream
     raise BadInput(
@@ -267,10 +275,22 @@ class ChangeSides:
     root: Path
     """The repository's root; without a repository, the folder that was given."""
 
-    def __init__(self, shadow: ShadowRepository, root: Path, title: str, told: TreeDiff) -> None:
-        self.change = Change(base=told.base, head=told.head, files=told.files, patch=told.patch)
-        self.base, self.head, self.title, self.root = told.base, told.head, title, root
-        self._shadow, self._told = shadow, told
+    def __init__(
+        self, shadow: ShadowRepository, root: Path, title: str, change_diff: TreeDiff
+    ) -> None:
+        self.change = Change(
+            base=change_diff.base,
+            head=change_diff.head,
+            files=change_diff.files,
+            patch=change_diff.patch,
+        )
+        self.base, self.head, self.title, self.root = (
+            change_diff.base,
+            change_diff.head,
+            title,
+            root,
+        )
+        self._shadow, self._told = shadow, change_diff
         self._entries: dict[ChangeSide, Mapping[str, TreeEntry]] = {}
         self._trees: dict[ChangeSide, Mapping[str, str]] = {}
 
@@ -309,34 +329,34 @@ class ChangeSides:
     def list_entries(self, side: ChangeSide) -> Mapping[str, TreeEntry]:
         """Return every entry on that side with its mode, including links and submodules."""
         if side not in self._entries:
-            change_diff, listed = self._told, self._shadow.list_entries
+            change_diff, list_tree = self._told, self._shadow.list_entries
             if side == "before":
-                self._entries[side] = listed(change_diff.base) if change_diff.base else {}
+                self._entries[side] = list_tree(change_diff.base) if change_diff.base else {}
             else:
-                after = {**listed(change_diff.head), **change_diff.after}
+                after = {**list_tree(change_diff.head), **change_diff.after}
                 self._entries[side] = {path: entry for path, entry in after.items() if entry}
         return self._entries[side]
 
 
 @contextmanager
-def open_sides(root: Path, wanted: ChangeQuery) -> Iterator[ChangeSides]:
+def open_sides(root: Path, query: ChangeQuery) -> Iterator[ChangeSides]:
     """Open the change in the repository around `root`; BadInput says why there is none."""
     repository = git.find_repository(root)
-    if repository is None and (wanted.patch is None or wanted.base):
+    if repository is None and (query.patch is None or query.base):
         raise BadInput(
             f"{root} is not a git repository: run this in one, or give a patch with --patch."
         )
-    if bool(wanted.range) + bool(wanted.patch) + wanted.staged > 1:
+    if bool(query.range) + bool(query.patch) + query.staged > 1:
         raise BadInput("Give only one of a range, a patch and --staged.")
-    with open_shadow(repository, wanted.is_worktree) as shadow:
+    with open_shadow(repository, query.is_worktree) as shadow:
         if repository is None:
-            assert wanted.patch
+            assert query.patch
             change_diff, title = (
-                diff_standalone_patch(shadow, wanted.patch),
-                wanted.patch.name,
+                diff_standalone_patch(shadow, query.patch),
+                query.patch.name,
             )
         else:
-            change_diff, title = _diff_for_query(repository, shadow, wanted)
+            change_diff, title = _diff_for_query(repository, shadow, query)
         if not change_diff.files:
             raise NoChange(f"No change in {title}: nothing differs from its base.")
         yield ChangeSides(shadow, repository.root if repository else root, title, change_diff)
@@ -351,42 +371,46 @@ def list_untracked_files(root: Path, paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(filter(None, (git.query_git(repository, *options, *paths) or "").split("\0")))
 
 
-def find_commit_before(root: Path, wanted: ChangeQuery) -> str | None:
+def find_commit_before(root: Path, query: ChangeQuery) -> str | None:
     """Return the commit before a change, whose configuration is trusted; None if there is none."""
     repository = git.find_repository(root)
     if repository is None:
         return None
-    if wanted.range is not None:
-        return resolve_range(repository, wanted.range, wanted.base).base
-    if wanted.base and wanted.patch:
-        return resolve_commits(repository, wanted.base)[0]
-    if wanted.base:
-        return find_merge_base(repository, wanted.base)
+    if query.range is not None:
+        return resolve_range(repository, query.range, query.base).base
+    if query.base and query.patch:
+        return resolve_commits(repository, query.base)[0]
+    if query.base:
+        return find_merge_base(repository, query.base)
     return git.query_git(repository, "rev-parse", "--verify", "-q", "HEAD^{commit}")
 
 
 def _diff_for_query(
-    repository: git.GitRepository, shadow: ShadowRepository, wanted: ChangeQuery
+    repository: git.GitRepository, shadow: ShadowRepository, query: ChangeQuery
 ) -> tuple[TreeDiff, str]:
-    if wanted.range is not None:
-        ends = resolve_range(repository, wanted.range, wanted.base)
+    if query.range is not None:
+        ends = resolve_range(repository, query.range, query.base)
         return shadow_repository.diff_trees(shadow, ends.base, ends.head), ends.title
-    if wanted.patch:
-        (base,) = resolve_commits(repository, wanted.base or "HEAD")
-        on = f" on {wanted.base}" if wanted.base else ""
-        more = index_patch(shadow, wanted.patch, base)
-        return shadow_repository.diff_trees(shadow, base, None, more), f"{wanted.patch.name}{on}"
+    if query.patch:
+        (base,) = resolve_commits(repository, query.base or "HEAD")
+        base_text = f" on {query.base}" if query.base else ""
+        unknown_files = index_patch(shadow, query.patch, base)
+        return shadow_repository.diff_trees(
+            shadow, base, None, unknown_files
+        ), f"{query.patch.name}{base_text}"
     if repository.bare:
         raise BadInput(f"{repository.root} is bare and has no working tree: give a range.")
-    if wanted.staged:
-        shadow_repository.index_staged_files(repository, shadow, wanted.index)
-        since = find_merge_base(repository, wanted.base) if wanted.base else None
-        since = since or git.query_git(repository, "rev-parse", "--verify", "-q", "HEAD^{commit}")
-        return shadow_repository.diff_trees(shadow, since, None), "the staged changes"
-    base = find_merge_base(repository, wanted.base or "HEAD")
-    more = shadow_repository.index_worktree(repository, shadow, wanted.left_out)
-    title = f"working tree compared with {wanted.base}" if wanted.base else "working tree"
-    return shadow_repository.diff_trees(shadow, base, None, more), title
+    if query.staged:
+        shadow_repository.index_staged_files(repository, shadow, query.index)
+        base_commit = find_merge_base(repository, query.base) if query.base else None
+        base_commit = base_commit or git.query_git(
+            repository, "rev-parse", "--verify", "-q", "HEAD^{commit}"
+        )
+        return shadow_repository.diff_trees(shadow, base_commit, None), "the staged changes"
+    base = find_merge_base(repository, query.base or "HEAD")
+    unknown_files = shadow_repository.index_worktree(repository, shadow, query.left_out)
+    title = f"working tree compared with {query.base}" if query.base else "working tree"
+    return shadow_repository.diff_trees(shadow, base, None, unknown_files), title
 
 
 # Workspaces for tools: prepared bases, each side of the change written over them, missing content.
@@ -414,28 +438,30 @@ class CheckContext(Record):
     tell: Callable[[str], None] = lambda text: None
 
 
-async def apply_side(bench: CheckContext, workspace: Workspace, side: ChangeSide) -> None:
+async def apply_side(context: CheckContext, workspace: Workspace, side: ChangeSide) -> None:
     """Turn a workspace of its base into one side of the change."""
-    base = bench.bases[side]
-    paths = differing_paths(bench.sides, base.commit, side)
+    base = context.bases[side]
+    paths = differing_paths(context.sides, base.commit, side)
     if paths:
-        entries = bench.sides.list_entries(side)
+        entries = context.sides.list_entries(side)
         await _run_with_stdin(
             workspace, REMOVE_COMMAND, b"".join(path.encode() + b"\0" for path in paths)
         )
-        for archive in _build_archives(bench.sides, [(path, entries.get(path)) for path in paths]):
+        for archive in _build_archives(
+            context.sides, [(path, entries.get(path)) for path in paths]
+        ):
             await _run_with_stdin(workspace, UNPACK_COMMAND, archive)
-    if side in bench.bare or needs_setup(paths):
-        await workspace.set_up(bench.setup)
+    if side in context.bare or needs_setup(paths):
+        await workspace.set_up(context.setup)
 
 
 def differing_paths(sides: ChangeSides, commit: str, side: ChangeSide) -> list[str]:
     """Return paths that differ between one side and a commit, except those with `..` or `.git`."""
-    commit_entries, wanted = sides.entries_at_commit(commit), sides.list_entries(side)
+    commit_entries, side_entries = sides.entries_at_commit(commit), sides.list_entries(side)
     paths = {
         path
-        for path in commit_entries.keys() | wanted.keys()
-        if commit_entries.get(path) != wanted.get(path)
+        for path in commit_entries.keys() | side_entries.keys()
+        if commit_entries.get(path) != side_entries.get(path)
     }
     return sorted(path for path in paths if not {"..", ".git"} & set(path.lower().split("/")))
 
@@ -446,9 +472,9 @@ def needs_setup(paths: Iterable[str]) -> bool:
 
 
 async def _run_with_stdin(workspace: Workspace, command: str, stdin: bytes) -> None:
-    ran = await workspace.cage.run(command, stdin=stdin)
-    if ran.exit_code != 0:
-        output = ran.stopped or ran.output.strip()[-300:]
+    result = await workspace.cage.run(command, stdin=stdin)
+    if result.exit_code != 0:
+        output = result.stopped or result.output.strip()[-300:]
         raise MachineFailed(f"The change could not be written into a workspace: {output}")
 
 
@@ -510,15 +536,15 @@ async def prepare_base(
     side: ChangeSide,
     setup: Sequence[str],
     cache: Path,
-    tell: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> WorkspaceBase:
     """Prepare a base for one side of a change: its own commit, or one with the same setup.
 
     A base that was set up with the change is not reused by others: the change's code may have run
     and left something in a cache.
     """
-    own = sides.base if side == "before" else sides.head
-    assert own is not None
+    own_commit = sides.base if side == "before" else sides.head
+    assert own_commit is not None
     repo = str(sides.root)
     note = (
         cache
@@ -533,12 +559,12 @@ async def prepare_base(
             sides.entries_at_commit(commit)
             and len(differing_paths(sides, commit, side)) <= MAX_DIFFERING_FILES
         ):
-            return await workspaces.prepare_base(repo, commit, setup, report=tell)
+            return await workspaces.prepare_base(repo, commit, setup, report=report)
     trusted = side == "before"
-    base = await workspaces.prepare_base(repo, own, setup, lends=trusted, report=tell)
+    base = await workspaces.prepare_base(repo, own_commit, setup, lends=trusted, report=report)
     if trusted:
         note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(own, "ascii")
+        note.write_text(own_commit, "ascii")
     return base
 
 
@@ -549,11 +575,11 @@ def _setup_inputs(sides: ChangeSides, side: ChangeSide, setup: Sequence[str]) ->
     tree = sides.tree(side)
     if not all(installs_only(line) for line in setup) or _has_install_scripts(sides, side):
         return sides.base if side == "before" else sides.head
-    named = {word for line in setup for word in line.split()}
+    setup_words = {word for line in setup for word in line.split()}
     return [
         (path, blob)
         for path, blob in sorted(tree.items())
-        if path in named
+        if path in setup_words
         or classify_file(path) in ("manifest", "lockfile")
         or _NATIVE_SOURCE.fullmatch(path)
     ]
@@ -637,7 +663,11 @@ def _lfs_pointer_paths(sides: ChangeSides) -> Iterator[str]:
             folder = path.removesuffix(".gitattributes")
             lines = (sides.read("after", path) or b"").splitlines()
             words = [line.split() for line in lines if b"filter=lfs" in line]
-            globs += [_root_glob(folder, first) for first, *rest in words if b"filter=lfs" in rest]
+            globs += [
+                _root_glob(folder, pattern)
+                for pattern, *attributes in words
+                if b"filter=lfs" in attributes
+            ]
     globs = [glob for glob in globs if len(glob) < 300 and glob.count("*") <= 6][:MAX_GLOBS]
     lfs_paths = [path for path in tree if matches_globs(path, globs)] if globs else []
     yield from (

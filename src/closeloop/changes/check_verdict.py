@@ -84,16 +84,18 @@ def decide_verdict(
     `unverified` is why no test gave a result, and what to do: never a pass, and a reason to
     block if the gate is strict. A change that passed its task's own acceptance is verified.
     """
-    held = needs_person(settings, risk)
+    needs_approval = needs_person(settings, risk)
     unverified = None if grade is not None and grade.result == "pass" else unverified
     unrun = [f"not verified: {unverified}"] if unverified else []
     blocking = [*(unrun if settings.gate == "strict" else ())]
     blocking += _blocking_reasons(settings, tools, findings, grade)
-    if blocking or held:
+    if blocking or needs_approval:
         waits = (
-            [f"its risk is {risk.level}, which needs a person's approval"] if held and risk else []
+            [f"its risk is {risk.level}, which needs a person's approval"]
+            if needs_approval and risk
+            else []
         )
-        return Judgement(verdict="block", reasons=(*blocking, *waits), held=held)
+        return Judgement(verdict="block", reasons=(*blocking, *waits), held=needs_approval)
     warning = [_describe_grade(grade)] if grade is not None and grade.result != "pass" else []
     warning += [
         _describe_red_tool(run)
@@ -160,19 +162,19 @@ def _describe_red_tool(run: ToolRun) -> str:
 
 def _describe_grade(grade: Outcome) -> str:
     """Describe a grade: `its grade is fail: 2 tests still fail`."""
-    why = grade.reasons[0] if grade.reasons else grade.cause
-    return f"its grade is {grade.result}{f': {why}' if why else ''}"
+    reason = grade.reasons[0] if grade.reasons else grade.cause
+    return f"its grade is {grade.result}{f': {reason}' if reason else ''}"
 
 
 def _severity_counts(findings: Sequence[Finding], severities: Sequence[str]) -> Iterator[str]:
     for severity in severities:
-        counted = [
+        same_severity = [
             finding
             for finding in findings
             if finding.severity == severity and finding.silenced is None
         ]
-        if counted:
-            yield f"{len(counted)} {severity}{'s' if len(counted) > 1 else ''}"
+        if same_severity:
+            yield f"{len(same_severity)} {severity}{'s' if len(same_severity) > 1 else ''}"
 
 
 # Stored reports, and the change of an attempt as the subject of a check.
@@ -200,10 +202,10 @@ def open_attempt_change(name: str, store: Store, base: str | None = None) -> Ite
     with TemporaryDirectory(prefix="closeloop-") as folder:
         patch = Path(folder) / f"attempt-{attempt.id}"
         patch.write_bytes(change.patch.encode("utf-8", "replace"))
-        wanted = ChangeQuery(patch=patch, base=base or change.base)
+        query = ChangeQuery(patch=patch, base=base or change.base)
         grade = store.load_grade(attempt.id)
         outcome = grade.outcome if grade else None
-        yield CheckSubject(wanted=wanted, attempt=attempt.id, task=task, grade=outcome)
+        yield CheckSubject(wanted=query, attempt=attempt.id, task=task, grade=outcome)
 
 
 def apply_task_commands(commands: CommandSettings, task: Task) -> CommandSettings:
@@ -211,9 +213,9 @@ def apply_task_commands(commands: CommandSettings, task: Task) -> CommandSetting
 
     The project's other tools count only if that environment is also theirs.
     """
-    own = commands if commands.setup == task.setup else CommandSettings()
-    test = task.acceptance.run or own.test
-    return replace(own, setup=task.setup, test=test)
+    base_commands = commands if commands.setup == task.setup else CommandSettings()
+    test = task.acceptance.run or base_commands.test
+    return replace(base_commands, setup=task.setup, test=test)
 
 
 def save_report(
@@ -222,9 +224,13 @@ def save_report(
     """Save a report without secrets and without the patch (git or the attempt has it); return its
     id."""
     bare = replace(report, change=replace(report.change, patch=""))
-    at = report.at or datetime.now(UTC)
+    reported_at = report.at or datetime.now(UTC)
     number = store.reports.save_report(
-        redact_record(bare)[0], at, repo=repo, attempt=attempt, examined=_examined_modes(report)
+        redact_record(bare)[0],
+        reported_at,
+        repo=repo,
+        attempt=attempt,
+        examined=_examined_modes(report),
     )
     delivery = store.pulls.load_delivery(attempt) if attempt and report.risk else None
     if delivery is not None and delivery.risk is None and report.risk is not None:
@@ -240,7 +246,7 @@ def _examined_modes(report: ChangeReport) -> list[FailureMode]:
     """Return the failure modes that the checks looked for in the whole change."""
     if "quality" not in report.tiers:
         return []
-    gaps = {*SILENT_RULES, *(one.rule for one in report.unmeasured)}
+    gaps = {*SILENT_RULES, *(entry.rule for entry in report.unmeasured)}
     rules = [rule for check in plugins.load_plugins("checks") for rule in check.rules]
     return list(dict.fromkeys(rule.mode for rule in rules if rule.mode and rule.name not in gaps))
 
@@ -254,7 +260,7 @@ MAX_CONCURRENT_REQUESTS = 3
 
 async def review_with_model(
     inspection: Inspection,
-    known: Sequence[Finding | Unmeasured],
+    known_results: Sequence[Finding | Unmeasured],
     reviewer: Model | Unmeasured,
     seconds: float,
     confirm: JudgeConfirmation = "always",
@@ -262,7 +268,7 @@ async def review_with_model(
     """Return a model's findings beyond the known ones, and what it could not review."""
     if isinstance(reviewer, Unmeasured):
         return [reviewer]
-    facts = [one for one in known if isinstance(one, Finding)]
+    facts = [result for result in known_results if isinstance(result, Finding)]
     parts = list(islice(split_into_chunks(_list_review_lines(inspection)), MAX_REQUESTS))
     answers: dict[int, ReviewAnswer | str] = {}
 
@@ -298,13 +304,13 @@ def _list_review_lines(inspection: Inspection) -> Iterator[PatchLine]:
 
 
 def _report_review_gaps(
-    inspection: Inspection, parts: Sequence[ReviewChunk], told: Sequence[ReviewAnswer | str]
+    inspection: Inspection, parts: Sequence[ReviewChunk], answers: Sequence[ReviewAnswer | str]
 ) -> Iterator[Unmeasured]:
-    reasons = [one for one in told if isinstance(one, str)]
+    reasons = [answer for answer in answers if isinstance(answer, str)]
     for reason in dict.fromkeys(reasons):
         share = f"{reasons.count(reason)} of {len(parts)} parts: " if len(parts) > 1 else ""
         yield Unmeasured(rule=RULE.name, reason=f"{share}{reason}")
-    dropped = sum(one.dropped for one in told if isinstance(one, ReviewAnswer))
+    dropped = sum(answer.dropped for answer in answers if isinstance(answer, ReviewAnswer))
     if dropped:
         reason = (
             f"{dropped} of the model's findings quote text that is not in any added line: ignored"
@@ -400,7 +406,7 @@ class FixSubject(Record):
 
 
 async def run_fix_cycles(
-    bench: CheckContext, subject: FixSubject, fixer: Fixer, cycles: int
+    context: CheckContext, subject: FixSubject, fixer: Fixer, cycles: int
 ) -> MendedChange:
     """Run up to `cycles` fix cycles, each prompted with what still fails; never edits the
     repository."""
@@ -413,25 +419,25 @@ async def run_fix_cycles(
     findings = subject.findings
     while tries < cycles and note is None and (findings or any(map(has_broken, current))):
         tries += 1
-        bench.tell(f"an agent fixes the change, try {tries} of {cycles}")
+        context.tell(f"an agent fixes the change, try {tries} of {cycles}")
         prompt = build_fix_prompt(current, findings)
-        fixed = await fixer.mend(bench, FixOrder(number=tries, prompt=prompt, mended=patch))
+        fixed = await fixer.mend(context, FixOrder(number=tries, prompt=prompt, mended=patch))
         patch, note = fixed.patch, fixed.note
         if patch:
             # Elsewhere: what tools leave behind is no part of the change.
-            current = await _compare_mended(bench, subject, patch)
+            current = await _compare_mended(context, subject, patch)
             findings = await subject.recheck(patch) if subject.recheck else findings
-    left = tuple(run for run in current if has_broken(run))
-    result = MendingResult(tries=tries, left=left, findings=tuple(findings), note=note)
+    failing_runs = tuple(run for run in current if has_broken(run))
+    result = MendingResult(tries=tries, left=failing_runs, findings=tuple(findings), note=note)
     return MendedChange(mending=result, patch=patch)
 
 
-async def _compare_mended(bench: CheckContext, subject: FixSubject, patch: str) -> list[ToolRun]:
+async def _compare_mended(context: CheckContext, subject: FixSubject, patch: str) -> list[ToolRun]:
     """Compare the tools' results on the fixed change with those before the change."""
-    results = [await run_tool_at_side(bench, tool, "after", patch) for tool in subject.tools]
+    results = [await run_tool_at_side(context, tool, "after", patch) for tool in subject.tools]
     return [
-        compare_once(bench, tool, one.before, after)
-        for tool, one, after in zip(subject.tools, subject.comparisons, results, strict=True)
+        compare_once(context, tool, comparison.before, after)
+        for tool, comparison, after in zip(subject.tools, subject.comparisons, results, strict=True)
     ]
 
 
@@ -469,10 +475,10 @@ def build_fix_prompt(runs: Sequence[ToolRun], findings: Sequence[Finding] = ()) 
         lines = [f"{finding.places[0]}: {finding.message} ({finding.rule})" for finding in findings]
         outputs["The checks of the code's quality found errors"] = "\n".join(lines)
     share = MAX_OUTPUT_CHARS // max(1, len(outputs))
-    printed = [build_text_block("output", text, share) for text in outputs.values()]
-    seal = draw_seal(printed)
+    output_blocks = [build_text_block("output", text, share) for text in outputs.values()]
+    seal = draw_seal(output_blocks)
     parts = [
         f"{title}:\n\n{fence_blocks([output], seal)}"
-        for title, output in zip(outputs, printed, strict=True)
+        for title, output in zip(outputs, output_blocks, strict=True)
     ]
     return FIX_PROMPT + "\n\n".join(parts)

@@ -89,14 +89,14 @@ class CodeHostClient:
         """Wait before the next try, longer each time."""
         await self._pause(retry_delay(number, {}, datetime.now(UTC)))
 
-    async def retry_lost_replies(self, doing: Callable[[], Awaitable[Kind]]) -> Kind:
+    async def retry_lost_replies(self, operation: Callable[[], Awaitable[Kind]]) -> Kind:
         """Repeat an operation that checks before it writes, as long as responses are lost."""
         for number in range(MAX_TRIES - 1):
             try:
-                return await doing()
+                return await operation()
             except CodeHostReplyLost:
                 await self.wait_before_retry(number)
-        return await doing()
+        return await operation()
 
     async def fetch_login(self) -> str | None:
         """Return the login that we write as; None if the token does not reveal it."""
@@ -149,7 +149,7 @@ class CodeHostClient:
     async def _request_with_retries(
         self, method: str, url: str, payload: Any = None, *, again: bool = True
     ) -> CodeHostReply:
-        trouble = ""
+        error_text = ""
         for number in range(MAX_TRIES):
             wait: float | None = None
             try:
@@ -157,7 +157,7 @@ class CodeHostClient:
             except CodeHostReplyLost as lost:
                 if not again:
                     raise
-                trouble = str(lost)
+                error_text = str(lost)
             else:
                 if answer.status < 300:
                     return answer
@@ -166,14 +166,16 @@ class CodeHostClient:
                     self._client.headers["authorization"] = f"Bearer {self._token}"
                     continue
                 wait = self._rate_limit_wait(answer, number)
-                trouble = f"{self.host} answered {answer.status}{self._error_message(answer.body)}"
+                error_text = (
+                    f"{self.host} answered {answer.status}{self._error_message(answer.body)}"
+                )
                 if wait is None and answer.status < 500:
-                    raise CodeHostRefused(trouble, answer.status)
+                    raise CodeHostRefused(error_text, answer.status)
                 if wait is None and not again:
-                    raise CodeHostReplyLost(trouble)
+                    raise CodeHostReplyLost(error_text)
             if number + 1 < MAX_TRIES:
                 await (self.wait_before_retry(number) if wait is None else self._pause(wait))
-        raise CodeHostReplyLost(f"{trouble} {MAX_TRIES} times: run the job again later.")
+        raise CodeHostReplyLost(f"{error_text} {MAX_TRIES} times: run the job again later.")
 
     async def _send_request(self, method: str, url: str, payload: Any) -> CodeHostReply:
         body = None if payload is None else msgspec.json.encode(payload)
@@ -220,8 +222,8 @@ class CodeHostClient:
     def _error_message(self, body: bytes) -> str:
         """Return the host's error message as ` (…)`, or an empty string."""
         try:
-            told = msgspec.json.decode(body, type=_CodeHostError)
-            texts = [*_list_error_texts(told.message), *_list_error_texts(told.errors)]
+            host_error = msgspec.json.decode(body, type=_CodeHostError)
+            texts = [*_list_error_texts(host_error.message), *_list_error_texts(host_error.errors)]
         except (ValueError, RecursionError):
             return ""
         message = " ".join(": ".join(texts).replace(self._token, "…").split())
@@ -244,11 +246,11 @@ def _list_error_texts(value: Any) -> Iterator[str]:
         case {"field": str(field), "code": str(code)}:
             yield f"{field} {code}"
         case dict():
-            for one in value.values():
-                yield from _list_error_texts(one)
+            for item in value.values():
+                yield from _list_error_texts(item)
         case list():
-            for one in value:
-                yield from _list_error_texts(one)
+            for element in value:
+                yield from _list_error_texts(element)
 
 
 class _ViewerLogin(Record):
@@ -470,9 +472,9 @@ async def issue_installation_token(
     """Return a token for that repository only; CodeHostRefused if the app has no access."""
     signed = sign_app_token(app, datetime.now(UTC))
     async with open_github_http(api, signed) as client:
-        hub = CodeHostClient(client, api, f"repos/{repo}", signed, pause)
+        host_client = CodeHostClient(client, api, f"repos/{repo}", signed, pause)
         try:
-            installation = await hub.request_json("GET", "installation", _Installation)
+            installation = await host_client.request_json("GET", "installation", _Installation)
         except CodeHostRefused as refused:
             if refused.status != 404:
                 raise
@@ -485,9 +487,9 @@ async def issue_installation_token(
                 403,
             )
         apps = CodeHostClient(client, api, "app/installations", signed, pause)
-        wanted = {"repositories": [repo.rpartition("/")[2]]}
+        payload = {"repositories": [repo.rpartition("/")[2]]}
         path = f"{installation.id}/access_tokens"
-        return (await apps.request_json("POST", path, _InstallationToken, wanted)).token
+        return (await apps.request_json("POST", path, _InstallationToken, payload)).token
 
 
 def sign_app_token(app: AppCredentials, now: datetime) -> str:
@@ -559,9 +561,9 @@ async def register_app(
     """Exchange GitHub's code for the app's id and keys; works once."""
     address = api.rstrip("/")
     async with open_github_http(address) as client:
-        hub = CodeHostClient(client, address, "app-manifests", code, pause)
+        host_client = CodeHostClient(client, address, "app-manifests", code, pause)
         path = f"{quote(code, safe='')}/conversions"
-        return await hub.request_json("POST", path, RegisteredApp, again=False)
+        return await host_client.request_json("POST", path, RegisteredApp, again=False)
 
 
 def save_registered_app(registered: RegisteredApp, folder: Path) -> tuple[Path, Path]:

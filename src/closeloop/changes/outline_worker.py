@@ -68,7 +68,7 @@ def outline_batch(jobs: Iterable[OutlineJob]) -> list[OutlineRow]:
 def _outline_file(source: SourceFile, content: bytes) -> OutlineRow:
     if source.is_vendored:
         return source.cache_key, False, Outline(names=b"\n".join(extract_words(content)))
-    outline = outline_source(source.language, content, printed=source.kind == "source")
+    outline = outline_source(source.language, content, fingerprints=source.kind == "source")
     return source.cache_key, is_generated(source.path, content), outline
 
 

@@ -105,9 +105,9 @@ def is_clean(report: ChangeReport) -> bool:
 def unmeasured_by_reason(report: ChangeReport) -> list[Unmeasured]:
     """Return what could not be checked, in any tier, grouped by reason."""
     rules: dict[str, list[str]] = {}
-    for one in (*report.unmeasured, *(report.risk.unmeasured if report.risk else ())):
-        rules.setdefault(one.reason, []).append(one.rule)
-    return [Unmeasured(rule=", ".join(names), reason=why) for why, names in rules.items()]
+    for entry in (*report.unmeasured, *(report.risk.unmeasured if report.risk else ())):
+        rules.setdefault(entry.reason, []).append(entry.rule)
+    return [Unmeasured(rule=", ".join(names), reason=reason) for reason, names in rules.items()]
 
 
 def report_headline(report: ChangeReport) -> str:
@@ -123,8 +123,8 @@ def report_headline(report: ChangeReport) -> str:
 
 def _reasons_name_risk(report: ChangeReport) -> bool:
     """Return whether the risk is among the reasons."""
-    grave = report.risk is not None and report.risk.level in ("high", "critical")
-    return report.held or (report.verdict in ("warn", "unverified") and grave)
+    is_severe = report.risk is not None and report.risk.level in ("high", "critical")
+    return report.held or (report.verdict in ("warn", "unverified") and is_severe)
 
 
 def is_tool_worse(tool: ToolRun) -> bool:
@@ -134,9 +134,9 @@ def is_tool_worse(tool: ToolRun) -> bool:
     return tool_outcome(tool) != "no worse"
 
 
-def describe_tool_state(of: ToolState | None) -> str:
+def describe_tool_state(state: ToolState | None) -> str:
     """Describe how a tool ended, in a word or two."""
-    return {"inert": "did not run", None: "–"}.get(of, of or "")
+    return {"inert": "did not run", None: "–"}.get(state, state or "")
 
 
 def describe_tool_facts(tool: ToolRun) -> list[str]:
@@ -150,8 +150,8 @@ def describe_tool_facts(tool: ToolRun) -> list[str]:
 
 def describe_report_grade(grade: Outcome) -> str:
     """Describe the result of the task's own acceptance."""
-    why = "; ".join(grade.reasons) or grade.cause or ""
-    return f"Graded by its task: {grade.result}{f' ({why})' if why else ''}"
+    reason = "; ".join(grade.reasons) or grade.cause or ""
+    return f"Graded by its task: {grade.result}{f' ({reason})' if reason else ''}"
 
 
 def describe_mending(mending: MendingResult) -> str:
@@ -159,11 +159,11 @@ def describe_mending(mending: MendingResult) -> str:
     tries = f"{mending.tries} {'try' if mending.tries == 1 else 'tries'}"
     if mending.patch is not None:
         return f"An agent fixed it in {tries}: apply the fix with `git apply {mending.patch}`"
-    why = f" ({mending.note})" if mending.note else ""
+    note = f" ({mending.note})" if mending.note else ""
     left = ", ".join(
         [run.name for run in mending.left] + [finding.rule for finding in mending.findings]
     )
-    return f"An agent did not fix it in {tries}{why}; still worse than before: {left or 'nothing'}"
+    return f"An agent did not fix it in {tries}{note}; still worse than before: {left or 'nothing'}"
 
 
 def report_subject(report: ChangeReport) -> str:
@@ -188,20 +188,20 @@ def rerun_command(report: ChangeReport) -> str:
 
 def finding_fingerprints(findings: Iterable[Finding]) -> Iterator[str]:
     """Yield an identity for each finding that survives line moves; equal ones are numbered."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for finding in findings:
         place = first_source_place(finding)
         message = re.sub(r"\d+", "#", finding.message)
         text = "\0".join((finding.rule, place.path if place else "", message))
-        seen[text] += 1
-        numbered = f"{text}\0{seen[text]}".encode("utf-8", "surrogatepass")
+        counts[text] += 1
+        numbered = f"{text}\0{counts[text]}".encode("utf-8", "surrogatepass")
         yield hashlib.sha256(numbered).hexdigest()[:32]
 
 
 def plural_phrase(count: int, noun: str) -> str:
     """Return `1 file`, `2 things that were lost`: the first word takes the plural."""
-    word, _, more = noun.partition(" that ")
-    return f"{count} {word}{'' if count == 1 else 's'}{more and ' that '}{more}"
+    word, _, clause = noun.partition(" that ")
+    return f"{count} {word}{'' if count == 1 else 's'}{clause and ' that '}{clause}"
 
 
 # A report for a terminal.
@@ -244,9 +244,9 @@ def render_terminal_report(report: ChangeReport) -> Iterator[RenderableType]:
     silenced = sum(finding.silenced is not None for finding in report.findings)
     if silenced:
         yield Text(f"{plural_phrase(silenced, 'finding')} silenced.", style="dim")
-    for one in unmeasured_by_reason(report):
+    for entry in unmeasured_by_reason(report):
         yield Text(
-            f"not checked: {make_visible(one.rule)}: {make_visible(one.reason)}", style="dim"
+            f"not checked: {make_visible(entry.rule)}: {make_visible(entry.reason)}", style="dim"
         )
 
 
@@ -269,8 +269,8 @@ def _render_risk(risk: Risk) -> Iterator[Text]:
     from rich.text import Text
 
     line = Text("\nRisk ", style="bold").append(risk.level, style=LEVEL_STYLES[risk.level])
-    if one := risk.chance:
-        line.append(f"   {describe_chance(one)}", style="not bold dim")
+    if chance := risk.chance:
+        line.append(f"   {describe_chance(chance)}", style="not bold dim")
     yield line
     if risk.note:
         yield Text(f"  {make_visible(risk.note)}", style="dim")
@@ -352,9 +352,9 @@ def escape_prose(text: str, limit: int = 500) -> str:
         else escape_text(part)
         for number, part in enumerate(parts)
     )
-    listed = _LIST_MARKER.match(escaped)
-    if listed:
-        return f"{listed[0][:-1]}\\{escaped[listed.end() - 1 :]}"
+    list_marker = _LIST_MARKER.match(escaped)
+    if list_marker:
+        return f"{list_marker[0][:-1]}\\{escaped[list_marker.end() - 1 :]}"
     return escaped or "–"
 
 
@@ -454,8 +454,8 @@ def _fit_section(part: CommentSection, room: int) -> str:
     if room < 0 and not lines:
         return ""
     missing = len(part.items) - len(lines)
-    more = [f"\n… and {missing} more."] if missing else []
-    return "\n".join([part.head, *lines, *more, *([part.tail] if part.tail else [])])
+    omitted = [f"\n… and {missing} more."] if missing else []
+    return "\n".join([part.head, *lines, *omitted, *([part.tail] if part.tail else [])])
 
 
 def _list_sections(report: ChangeReport, blobs: str | None) -> Iterator[CommentSection]:
@@ -472,17 +472,21 @@ def _list_sections(report: ChangeReport, blobs: str | None) -> Iterator[CommentS
         yield CommentSection(rank=1, head=f"{escape_prose(describe_report_grade(report.grade))}.")
     if report.mending:
         yield CommentSection(rank=1, head=f"{escape_prose(describe_mending(report.mending))}.")
-        left = [(run, name) for run in report.mending.left for name in run.broke]
-        yield from _folded_sections(5, "Still broken after the agent's fix", left, _broken_line)
+        still_broken = [(run, name) for run in report.mending.left for name in run.broke]
+        yield from _folded_sections(
+            5, "Still broken after the agent's fix", still_broken, _broken_line
+        )
     if report.risk:
         yield _risk_section(report.risk)
     broken = [(tool, name) for tool in report.tools for name in tool.broke]
-    visible_broken, rest = broken[:MAX_MARKDOWN_BROKEN], broken[MAX_MARKDOWN_BROKEN:]
+    visible_broken, hidden_broken = broken[:MAX_MARKDOWN_BROKEN], broken[MAX_MARKDOWN_BROKEN:]
     if visible_broken:
         yield CommentSection(
             rank=2, head="**Broken by this change**", items=visible_broken, line=_broken_line
         )
-    yield from _folded_sections(5, f"{len(rest)} more broken by it", rest, _broken_line)
+    yield from _folded_sections(
+        5, f"{len(hidden_broken)} more broken by it", hidden_broken, _broken_line
+    )
     yield from _finding_sections(list_active_findings(report), blobs)
     yield from _tool_sections(report.tools)
     if report.risk:
@@ -499,8 +503,8 @@ def _list_sections(report: ChangeReport, blobs: str | None) -> Iterator[CommentS
 
 def _risk_section(risk: Risk) -> CommentSection:
     chance = ""
-    if one := risk.chance:
-        chance = f" {describe_chance(one).capitalize()}."
+    if estimate := risk.chance:
+        chance = f" {describe_chance(estimate).capitalize()}."
     note = f" {risk.note[:1].upper()}{risk.note[1:]}." if risk.note else ""
     head = f"**Risk: {risk.level}.**{chance}{note}"
     return CommentSection(
@@ -511,20 +515,20 @@ def _risk_section(risk: Risk) -> CommentSection:
 def _finding_sections(findings: Sequence[Finding], blobs: str | None) -> Iterator[CommentSection]:
     """Yield errors and warnings in full, the rest collapsed."""
     row = partial(_finding_row, blobs)
-    grave = [finding for finding in findings if finding.severity != "info"][:MAX_ROWS]
-    rest = findings[len(grave) :]
-    if grave:
+    severe = [finding for finding in findings if finding.severity != "info"][:MAX_ROWS]
+    minor = findings[len(severe) :]
+    if severe:
         head = f"**{plural_phrase(len(findings), 'finding')}**\n\n{_FINDINGS_HEADER}"
-        yield CommentSection(rank=3, head=head, items=grave, line=row)
-    kind = "more finding" if grave else "note"
-    yield from _folded_sections(6, plural_phrase(len(rest), kind), rest, row, _FINDINGS_HEADER)
+        yield CommentSection(rank=3, head=head, items=severe, line=row)
+    kind = "more finding" if severe else "note"
+    yield from _folded_sections(6, plural_phrase(len(minor), kind), minor, row, _FINDINGS_HEADER)
 
 
 def _finding_row(blobs: str | None, finding: Finding) -> str:
-    where = _link_place(finding.places[0], blobs) if finding.places else "–"
+    location = _link_place(finding.places[0], blobs) if finding.places else "–"
     rule = escape_prose(finding.rule, 80)
     rule = f"**{rule}**" if finding.severity == "error" else rule
-    return f"| {where} | {rule} | {escape_prose(finding.message)} |"
+    return f"| {location} | {rule} | {escape_prose(finding.message)} |"
 
 
 def _tool_sections(tools: Sequence[ToolRun]) -> Iterator[CommentSection]:
@@ -554,15 +558,15 @@ def _broken_line(pair: tuple[ToolRun, str]) -> str:
     return f"- {escape_code(pair[1])} ({escape_prose(pair[0].name)})"
 
 
-def _unmeasured_line(one: Unmeasured) -> str:
-    return f"- {escape_prose(one.rule)}: {escape_prose(one.reason)}"
+def _unmeasured_line(entry: Unmeasured) -> str:
+    return f"- {escape_prose(entry.rule)}: {escape_prose(entry.reason)}"
 
 
 def _factor_line(blobs: str | None, factor: RiskFactor) -> str:
-    places = ", ".join(_link_place(place, blobs) for place in factor.places[:3])
+    links = ", ".join(_link_place(place, blobs) for place in factor.places[:3])
     return (
         f"- {escape_prose(factor.name)}:"
-        f" {escape_prose(factor.text)}{f' ({places})' if places else ''}"
+        f" {escape_prose(factor.text)}{f' ({links})' if links else ''}"
     )
 
 
@@ -640,7 +644,7 @@ def _build_annotation(finding: Finding) -> dict[str, Any] | None:
     place = parse_place(finding.places[0]) if finding.places else None
     if place is None or place.line is None:
         return None
-    others = "\n".join(finding.places[1:20])
+    other_places = "\n".join(finding.places[1:20])
     return {
         "path": make_visible(place.path),
         "start_line": place.line,
@@ -648,7 +652,7 @@ def _build_annotation(finding: Finding) -> dict[str, Any] | None:
         "annotation_level": ANNOTATION_LEVELS[finding.severity],
         "title": truncate_to_line(finding.rule, MAX_TITLE_CHARS),
         "message": make_visible(finding.message)[:MAX_MESSAGE_CHARS],
-        **({"raw_details": make_visible(others)[:MAX_MESSAGE_CHARS]} if others else {}),
+        **({"raw_details": make_visible(other_places)[:MAX_MESSAGE_CHARS]} if other_places else {}),
     }
 
 
@@ -676,27 +680,27 @@ def sarif_from_report(report: ChangeReport, rules: Sequence[Rule] = ()) -> dict[
         text = make_visible(report_headline(report))
         warning = {"level": "warning", "message": {"text": text}}
         invocation["toolExecutionNotifications"].insert(0, warning)
-    mended = report.mending.patch if report.mending else None
-    run["properties"] = facts | ({"mended": make_visible(mended)} if mended else {})
+    fix_path = report.mending.patch if report.mending else None
+    run["properties"] = facts | ({"mended": make_visible(fix_path)} if fix_path else {})
     return document
 
 
 def build_sarif(
-    found: Iterable[tuple[str | None, Finding]],
+    attempt_findings: Iterable[tuple[str | None, Finding]],
     rules: Sequence[Rule],
     missed: Sequence[Unmeasured] = (),
 ) -> dict[str, Any]:
     """Build one SARIF run: findings in files, or in the events of an attempt."""
-    pairs = list(found)
-    known = {rule.name: _sarif_rule(rule) for rule in rules}
+    pairs = list(attempt_findings)
+    rules_by_name = {rule.name: _sarif_rule(rule) for rule in rules}
     for _, finding in pairs:
-        known.setdefault(finding.rule, {"id": finding.rule})
-    index = {name: number for number, name in enumerate(known)}
+        rules_by_name.setdefault(finding.rule, {"id": finding.rule})
+    index = {name: number for number, name in enumerate(rules_by_name)}
     prints = finding_fingerprints(finding for _, finding in pairs)
-    driver = {"name": "closeloop", "version": __version__, "rules": list(known.values())}
+    driver = {"name": "closeloop", "version": __version__, "rules": list(rules_by_name.values())}
     notes = [
-        {"level": "note", "message": {"text": make_visible(f"{one.rule}: {one.reason}")}}
-        for one in missed
+        {"level": "note", "message": {"text": make_visible(f"{entry.rule}: {entry.reason}")}}
+        for entry in missed
     ]
     run: dict[str, Any] = {
         "tool": {"driver": driver},

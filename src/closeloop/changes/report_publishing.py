@@ -253,7 +253,7 @@ class _PullState(Record):
 
 
 async def publish_report(
-    hub: CodeHostClient,
+    client: CodeHostClient,
     pull: WorkflowPull,
     report: ChangeReport,
     summary: Path | None = None,
@@ -261,30 +261,30 @@ async def publish_report(
     """Publish the report. If that is refused, write it to the job's summary file instead."""
     refused: dict[str, list[str]] = {}
 
-    async def tried(what: str, doing: Awaitable[Kind]) -> Kind | None:
+    async def tried(name: str, operation: Awaitable[Kind]) -> Kind | None:
         try:
-            return await doing
+            return await operation
         except Fault as fault:
-            refused.setdefault(_refusal_reason(fault, pull), []).append(what)
+            refused.setdefault(_refusal_reason(fault, pull), []).append(name)
             return None
 
     page = render_comment(report, blobs=pull.files_url)
     run = report_formats.build_check_run(report, blobs=pull.files_url)
     published = PublishedReport(
-        check=await tried("check run", publish_check_run(hub, pull.head, run))
+        check=await tried("check run", publish_check_run(client, pull.head, run))
     )
-    moved = not pull.queued and await _has_moved_on(hub, pull)
+    moved = not pull.queued and await _has_moved_on(client, pull)
     if not moved and not pull.queued:
-        me = await hub.fetch_login()
-        wanted = {f"risk:{report.risk.level}"} if report.risk else set()
-        wanted |= {HOLD_LABEL} if report.held else set()
+        me = await client.fetch_login()
+        wanted_labels = {f"risk:{report.risk.level}"} if report.risk else set()
+        wanted_labels |= {HOLD_LABEL} if report.held else set()
         quiet = is_clean(report)
         published = replace(
             published,
-            comment=await tried("comment", publish_comment(hub, pull, page, me, quiet=quiet)),
-            labels=await tried("labels", publish_labels(hub, pull, wanted, me)) or (),
+            comment=await tried("comment", publish_comment(client, pull, page, me, quiet=quiet)),
+            labels=await tried("labels", publish_labels(client, pull, wanted_labels, me)) or (),
         )
-    notes = [f"Not written: {', '.join(what)}. {reason}." for reason, what in refused.items()]
+    notes = [f"Not written: {', '.join(names)}. {reason}." for reason, names in refused.items()]
     notes += [MOVED_ON_NOTE] if moved else []
     if refused and summary:
         with summary.open("a", encoding="utf-8", errors="replace") as file:
@@ -293,30 +293,30 @@ async def publish_report(
     return replace(published, notes=tuple(notes))
 
 
-async def publish_check_run(hub: CodeHostClient, head: str, run: CheckRun) -> str | None:
+async def publish_check_run(client: CodeHostClient, head: str, run: CheckRun) -> str | None:
     """Publish the check run of a commit, completing one that was interrupted; return its URL."""
     identity = f"{CHECK_NAME}-{content_digest(run.conclusion, run.title, run.annotations)[:32]}"
     identity_fields = {"name": CHECK_NAME, "head_sha": head, "external_id": identity}
 
     async def settle() -> str | None:
-        existing_run = await _find_check_run(hub, head, identity)
+        existing_run = await _find_check_run(client, head, identity)
         if existing_run is None:
             first = identity_fields | _batch_payload(run, 0)
-            existing_run = await hub.request_json(
+            existing_run = await client.request_json(
                 "POST", "check-runs", _ExistingCheckRun, first, again=False
             )
             sent = BATCH_ANNOTATIONS
         else:
             sent = existing_run.output.annotations_count
-        done = existing_run.status == "completed"
-        while not done:
+        is_complete = existing_run.status == "completed"
+        while not is_complete:
             # They are added to those there are: none is sent again before it is known to lack.
-            path, more = f"check-runs/{existing_run.id}", _batch_payload(run, sent)
-            await hub.request_json("PATCH", path, _ExistingCheckRun, more, again=False)
-            done, sent = "conclusion" in more, sent + BATCH_ANNOTATIONS
+            path, batch = f"check-runs/{existing_run.id}", _batch_payload(run, sent)
+            await client.request_json("PATCH", path, _ExistingCheckRun, batch, again=False)
+            is_complete, sent = "conclusion" in batch, sent + BATCH_ANNOTATIONS
         return existing_run.html_url
 
-    return await hub.retry_lost_replies(settle)
+    return await client.retry_lost_replies(settle)
 
 
 def _batch_payload(run: CheckRun, sent: int) -> dict[str, Any]:
@@ -331,70 +331,76 @@ def _batch_payload(run: CheckRun, sent: int) -> dict[str, Any]:
 
 
 async def _find_check_run(
-    hub: CodeHostClient, head: str, identity: str
+    client: CodeHostClient, head: str, identity: str
 ) -> _ExistingCheckRun | None:
     """Return our last run if it says the same; cancel others that were interrupted."""
     path = f"commits/{head}/check-runs?check_name={CHECK_NAME}&filter=all"
-    ours = [
+    own_runs = [
         run
-        async for page in hub.list_pages(path, _CheckRunPage)
+        async for page in client.list_pages(path, _CheckRunPage)
         for run in page.check_runs
         if (run.external_id or "").startswith(f"{CHECK_NAME}-")
     ]
-    last = max(ours, key=lambda run: run.id, default=None)
-    same = last if last and last.external_id == identity else None
-    for run in ours:
-        if run is not same and run.status != "completed":
+    last = max(own_runs, key=lambda run: run.id, default=None)
+    matching_run = last if last and last.external_id == identity else None
+    for run in own_runs:
+        if run is not matching_run and run.status != "completed":
             over = {"status": "completed", "conclusion": "cancelled"}
-            await hub.request_json("PATCH", f"check-runs/{run.id}", _ExistingCheckRun, over)
-    return same
+            await client.request_json("PATCH", f"check-runs/{run.id}", _ExistingCheckRun, over)
+    return matching_run
 
 
 async def publish_comment(
-    hub: CodeHostClient, pull: WorkflowPull, text: str, me: str | None, *, quiet: bool
+    client: CodeHostClient, pull: WorkflowPull, text: str, me: str | None, *, quiet: bool
 ) -> str | None:
     """Update our only comment; create it unless `quiet`."""
-    written: dict[int, _IssueComment] = {}
+    created: dict[int, _IssueComment] = {}
 
     async def ours() -> list[_IssueComment]:
         """Return our comments, oldest first, including one that is not listed yet."""
-        listed = written | {one.id: one for one in await _list_own_comments(hub, pull, me)}
-        return [listed[identity] for identity in sorted(listed)]
+        comments_by_id = created | {
+            comment.id: comment for comment in await _list_own_comments(client, pull, me)
+        }
+        return [comments_by_id[identity] for identity in sorted(comments_by_id)]
 
     async def settle() -> str | None:
         comments = await ours()
         if not comments and not quiet:
             path = f"issues/{pull.number}/comments"
-            new = await hub.request_json("POST", path, _IssueComment, {"body": text}, again=False)
-            written[new.id] = new
+            new = await client.request_json(
+                "POST", path, _IssueComment, {"body": text}, again=False
+            )
+            created[new.id] = new
             # Another run may have written at the same time: the oldest stays.
             comments = await ours()
         if not comments:
             return None
-        first, *others = comments
+        first, *duplicates = comments
         if (first.body or "").split() != text.split():
-            await _rewrite_comment(hub, first, text, written)
-        for other in others:
-            await hub.delete_path(f"issues/comments/{other.id}")
+            await _rewrite_comment(client, first, text, created)
+        for duplicate in duplicates:
+            await client.delete_path(f"issues/comments/{duplicate.id}")
         return first.html_url
 
-    return await hub.retry_lost_replies(settle)
+    return await client.retry_lost_replies(settle)
 
 
 async def _rewrite_comment(
-    hub: CodeHostClient, old: _IssueComment, text: str, made: dict[int, _IssueComment]
+    client: CodeHostClient, old: _IssueComment, text: str, created: dict[int, _IssueComment]
 ) -> None:
     try:
-        await hub.request_json("PATCH", f"issues/comments/{old.id}", _IssueComment, {"body": text})
+        await client.request_json(
+            "PATCH", f"issues/comments/{old.id}", _IssueComment, {"body": text}
+        )
     except CodeHostRefused as refused:
         if refused.status != 404:
             raise
-        made.pop(old.id, None)
+        created.pop(old.id, None)
         raise CodeHostReplyLost("the comment was deleted while it was being updated") from None
 
 
 async def _list_own_comments(
-    hub: CodeHostClient, pull: WorkflowPull, me: str | None
+    client: CodeHostClient, pull: WorkflowPull, me: str | None
 ) -> list[_IssueComment]:
     """Return comments written by us; our marker alone is not enough, anybody can write it."""
 
@@ -402,36 +408,38 @@ async def _list_own_comments(
         return author is not None and (author.login == me if me else author.type == "Bot")
 
     return [
-        one
-        async for page in hub.list_pages(f"issues/{pull.number}/comments", list[_IssueComment])
-        for one in page
-        if (one.body or "").startswith(COMMENT_MARKER) and is_ours(one.user)
+        comment
+        async for page in client.list_pages(f"issues/{pull.number}/comments", list[_IssueComment])
+        for comment in page
+        if (comment.body or "").startswith(COMMENT_MARKER) and is_ours(comment.user)
     ]
 
 
 async def publish_labels(
-    hub: CodeHostClient, pull: WorkflowPull, wanted: set[str], me: str | None
+    client: CodeHostClient, pull: WorkflowPull, wanted_labels: set[str], me: str | None
 ) -> tuple[str, ...]:
     """Set the wanted labels, and remove others that are ours to set."""
     path = f"issues/{pull.number}/labels"
     present_labels = {
-        one.name.lower() async for page in hub.list_pages(path, list[_IssueLabel]) for one in page
+        label.name.lower()
+        async for page in client.list_pages(path, list[_IssueLabel])
+        for label in page
     }
-    for name in sorted(present_labels & LABEL_COLOURS.keys() - wanted):
-        if name != HOLD_LABEL or await _is_own_hold(hub, pull, me):
-            await hub.delete_path(f"{path}/{quote(name, safe='')}")
-    missing = sorted(wanted - present_labels)
+    for name in sorted(present_labels & LABEL_COLOURS.keys() - wanted_labels):
+        if name != HOLD_LABEL or await _is_own_hold(client, pull, me):
+            await client.delete_path(f"{path}/{quote(name, safe='')}")
+    missing = sorted(wanted_labels - present_labels)
     for name in missing:
-        await _ensure_label(hub, name)
+        await _ensure_label(client, name)
     if missing:
-        await hub.request_json("POST", path, list[_IssueLabel], {"labels": missing})
-    return tuple(sorted(wanted))
+        await client.request_json("POST", path, list[_IssueLabel], {"labels": missing})
+    return tuple(sorted(wanted_labels))
 
 
-async def _ensure_label(hub: CodeHostClient, name: str) -> None:
+async def _ensure_label(client: CodeHostClient, name: str) -> None:
     """Create a label that the repository does not have."""
     try:
-        await hub.request_json("GET", f"labels/{quote(name, safe='')}", _IssueLabel)
+        await client.request_json("GET", f"labels/{quote(name, safe='')}", _IssueLabel)
     except CodeHostRefused as refused:
         if refused.status != 404:
             raise
@@ -440,29 +448,29 @@ async def _ensure_label(hub: CodeHostClient, name: str) -> None:
         )
         payload = {"name": name, "color": LABEL_COLOURS[name], "description": description}
         try:
-            await hub.request_json("POST", "labels", _IssueLabel, payload)
+            await client.request_json("POST", "labels", _IssueLabel, payload)
         except CodeHostRefused as taken:
             if taken.status != 422:
                 raise
 
 
-async def _is_own_hold(hub: CodeHostClient, pull: WorkflowPull, me: str | None) -> bool:
+async def _is_own_hold(client: CodeHostClient, pull: WorkflowPull, me: str | None) -> bool:
     """Return whether we set the label: one that a person set is not ours to remove."""
-    who = None
-    async for page in hub.list_pages(f"issues/{pull.number}/events", list[_LabelEvent]):
-        for one in page:
-            if one.event == "labeled" and one.label and one.label.name.lower() == HOLD_LABEL:
-                who = one.actor.login if one.actor else None
-    return who is not None and who == me
+    actor = None
+    async for page in client.list_pages(f"issues/{pull.number}/events", list[_LabelEvent]):
+        for event in page:
+            if event.event == "labeled" and event.label and event.label.name.lower() == HOLD_LABEL:
+                actor = event.actor.login if event.actor else None
+    return actor is not None and actor == me
 
 
-async def _has_moved_on(hub: CodeHostClient, pull: WorkflowPull) -> bool:
+async def _has_moved_on(client: CodeHostClient, pull: WorkflowPull) -> bool:
     """Return whether commits were added since, so that the report is outdated."""
     try:
-        now = await hub.request_json("GET", f"pulls/{pull.number}", _PullState)
+        current = await client.request_json("GET", f"pulls/{pull.number}", _PullState)
     except Fault:
         return False
-    return now.head.sha != pull.head
+    return current.head.sha != pull.head
 
 
 def _refusal_reason(fault: Fault, pull: WorkflowPull) -> str:
@@ -522,26 +530,26 @@ class _IssueAnswer(Record):
     author: _IssueAuthor | None = None
 
 
-async def fetch_issue(hub: CodeHostClient, repo: str, number: int) -> HostIssue:
+async def fetch_issue(client: CodeHostClient, repo: str, number: int) -> HostIssue:
     """Fetch an issue; BadInput if there is none."""
     try:
-        told = await hub.request_json("GET", f"issues/{number}", _IssueAnswer)
+        answer = await client.request_json("GET", f"issues/{number}", _IssueAnswer)
     except CodeHostRefused as refused:
         if refused.status in (404, 410):
             raise BadInput(f"{repo} has no issue {number}, or the token may not read it.") from None
         raise
-    return replace(_issue_from_answer(told, number), closable=True)
+    return replace(_issue_from_answer(answer, number), closable=True)
 
 
 def issue_from_map(value: Any, name: str, host: HostedRepository | None = None) -> HostIssue:
     """Read an issue that was saved as JSON; BadInput if it is not one."""
     try:
-        told = msgspec.convert(value, _IssueAnswer)
+        answer = msgspec.convert(value, _IssueAnswer)
     except msgspec.ValidationError as error:
         raise BadInput(
             f"{name} is not an issue ({error}): save the JSON that the code host returns."
         ) from None
-    issue = _issue_from_answer(told, 0)
+    issue = _issue_from_answer(answer, 0)
     # Where it is one of another repository, the same number is somebody else's here.
     pages = (
         [f"{host.page}{part}/{issue.number}" for part in ("/issues", "/-/issues")] if host else ()
@@ -549,14 +557,14 @@ def issue_from_map(value: Any, name: str, host: HostedRepository | None = None) 
     return replace(issue, closable=bool(issue.number) and issue.url in pages)
 
 
-def _issue_from_answer(told: _IssueAnswer, number: int) -> HostIssue:
-    author = told.user or told.author
+def _issue_from_answer(answer: _IssueAnswer, number: int) -> HostIssue:
+    author = answer.user or answer.author
     return HostIssue(
-        number=told.iid or told.number or number,
-        title=told.title,
-        body=(told.body or told.description or "")[:MAX_ISSUE_CHARS],
+        number=answer.iid or answer.number or number,
+        title=answer.title,
+        body=(answer.body or answer.description or "")[:MAX_ISSUE_CHARS],
         # Where there is a page, `url` is the API's.
-        url=told.html_url or told.web_url or told.url,
+        url=answer.html_url or answer.web_url or answer.url,
         author=(author.login or author.username) if author else None,
     )
 
@@ -569,11 +577,11 @@ async def require_delivery_access(
 ) -> None:
     """Raise BadInput if we may not push a branch or open a pull request; creates nothing."""
     try:
-        async with opening as hub:
-            await _require_base(hub, host, base)
-            async with _open_push(repo, hub, host, base) as run_git:
+        async with opening as client:
+            await _require_base(client, host, base)
+            async with _open_push(repo, client, host, base) as run_git:
                 await run_git("push", "-q", "--dry-run", _TRIED_BRANCH.format(commit=base))
-            await _try_opening(hub, host, target)
+            await _try_opening(client, host, target)
     except MachineFailed as refused:
         if not isinstance(refused, CodeHostRefused) and not _GIT_REFUSAL.search(str(refused)):
             raise
@@ -583,7 +591,7 @@ async def require_delivery_access(
         ) from None
 
 
-async def _try_opening(hub: CodeHostClient, host: HostedRepository, target: str) -> None:
+async def _try_opening(client: CodeHostClient, host: HostedRepository, target: str) -> None:
     """Request a pull request of a branch into itself: with permission, it is rejected as
     invalid."""
     title = "closeloop: may pull requests be opened?"
@@ -592,19 +600,19 @@ async def _try_opening(hub: CodeHostClient, host: HostedRepository, target: str)
         path = "merge_requests"
         payload = {"title": title, "source_branch": target, "target_branch": target}
     try:
-        await hub.request_json("POST", path, Record, payload)
+        await client.request_json("POST", path, Record, payload)
     except CodeHostRefused as refused:
         if refused.status not in _INVALID_STATUSES:
             raise
 
 
 async def push_branch(
-    repo: str, hub: CodeHostClient, host: HostedRepository, branch: DeliveryBranch
+    repo: str, client: CodeHostClient, host: HostedRepository, branch: DeliveryBranch
 ) -> None:
     """Push a branch to the host, without other commits that only the clone has."""
-    await _require_base(hub, host, branch.base)
+    await _require_base(client, host, branch.base)
     name = f"refs/heads/{branch.name}"
-    async with _open_push(repo, hub, host, branch.commit) as run_git:
+    async with _open_push(repo, client, host, branch.commit) as run_git:
         try:
             # Where it is there already, people may have gone on with it.
             if not await run_git("ls-remote", name):
@@ -617,7 +625,7 @@ async def push_branch(
 
 @asynccontextmanager
 async def _open_push(
-    repo: str, hub: CodeHostClient, host: HostedRepository, commit: str
+    repo: str, client: CodeHostClient, host: HostedRepository, commit: str
 ) -> AsyncIterator[Callable[..., Awaitable[str]]]:
     """Open git with our token, through a repository of our own.
 
@@ -627,32 +635,36 @@ async def _open_push(
     header = {
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": f"http.{host.page}.git.extraHeader",
-        "GIT_CONFIG_VALUE_0": hub.git_header(),
+        "GIT_CONFIG_VALUE_0": client.git_header(),
     }
-    with tempfile.TemporaryDirectory(prefix="closeloop-") as own:
+    with tempfile.TemporaryDirectory(prefix="closeloop-") as own_repo:
         kind = "sha256" if len(commit) == 64 else "sha1"
-        await run_own_git(own, "init", "-q", "--bare", "--template=", f"--object-format={kind}")
-        _borrow_objects(Path(own), Path(git_folder(repo)))
+        await run_own_git(
+            own_repo, "init", "-q", "--bare", "--template=", f"--object-format={kind}"
+        )
+        _borrow_objects(Path(own_repo), Path(git_folder(repo)))
 
         async def run_git(*arguments: str) -> str:
-            *options, what = arguments
-            return await run_own_git(own, *options, "--", f"{host.page}.git", what, env=header)
+            *options, refspec = arguments
+            return await run_own_git(
+                own_repo, *options, "--", f"{host.page}.git", refspec, env=header
+            )
 
         yield run_git
 
 
-def _borrow_objects(own: Path, lender: Path) -> None:
+def _borrow_objects(borrower: Path, lender: Path) -> None:
     """Use another repository's objects as alternates."""
-    (own / "objects/info").mkdir(exist_ok=True)
-    (own / "objects/info/alternates").write_text(f"{lender}/objects\n")
+    (borrower / "objects/info").mkdir(exist_ok=True)
+    (borrower / "objects/info/alternates").write_text(f"{lender}/objects\n")
     if (shallow := lender / "shallow").is_file():
-        (own / "shallow").write_bytes(shallow.read_bytes())
+        (borrower / "shallow").write_bytes(shallow.read_bytes())
 
 
-async def _require_base(hub: CodeHostClient, host: HostedRepository, base: str) -> None:
+async def _require_base(client: CodeHostClient, host: HostedRepository, base: str) -> None:
     path = "commits" if host.kind == "github" else "repository/commits"
     try:
-        await hub.request_json("GET", f"{path}/{base}", Record)
+        await client.request_json("GET", f"{path}/{base}", Record)
     except CodeHostRefused as refused:
         if refused.status not in (404, 422):
             raise
@@ -678,15 +690,15 @@ class _OpenedMergeRequest(Record):
 
 
 async def open_pull(
-    hub: CodeHostClient, host: HostedRepository, wanted: PullDraft, report: ChangeReport
+    client: CodeHostClient, host: HostedRepository, draft: PullDraft, report: ChangeReport
 ) -> DeliveredPull:
     """Return the branch's pull request, opening it if there is none, and publish the report."""
     if host.kind == "gitlab":
-        return await _open_gitlab_pull(hub, host, wanted, report)
-    pull = await hub.retry_lost_replies(lambda: _settle_github_pull(hub, host, wanted))
-    told = await publish_report(hub, _workflow_pull(host, wanted, pull), report)
-    notes = [*told.notes]
-    if wanted.held and not pull.draft:
+        return await _open_gitlab_pull(client, host, draft, report)
+    pull = await client.retry_lost_replies(lambda: _settle_github_pull(client, host, draft))
+    published = await publish_report(client, _workflow_pull(host, draft, pull), report)
+    notes = [*published.notes]
+    if draft.held and not pull.draft:
         notes.append(
             "This repository has no draft pull requests: only the label shows that it is blocked."
         )
@@ -696,72 +708,72 @@ async def open_pull(
         number=pull.number,
         url=pull.html_url,
         draft=pull.draft,
-        labels=told.labels,
+        labels=published.labels,
         notes=tuple(notes),
     )
 
 
 async def _settle_github_pull(
-    hub: CodeHostClient, host: HostedRepository, wanted: PullDraft
+    client: CodeHostClient, host: HostedRepository, draft: PullDraft
 ) -> _OpenedPullRequest:
     """Return the branch's pull request in any state, else open one."""
     owner = host.repo.partition("/")[0]
-    path = f"pulls?state=all&head={quote(f'{owner}:{wanted.branch.name}', safe='')}"
-    known = await hub.request_json("GET", path, list[_OpenedPullRequest])
-    if known:
-        return known[0]
+    path = f"pulls?state=all&head={quote(f'{owner}:{draft.branch.name}', safe='')}"
+    existing = await client.request_json("GET", path, list[_OpenedPullRequest])
+    if existing:
+        return existing[0]
     payload = {
-        "title": wanted.title,
-        "body": wanted.body,
-        "head": wanted.branch.name,
-        "base": wanted.target,
-        "draft": wanted.held,
+        "title": draft.title,
+        "body": draft.body,
+        "head": draft.branch.name,
+        "base": draft.target,
+        "draft": draft.held,
     }
     try:
-        return await hub.request_json("POST", "pulls", _OpenedPullRequest, payload, again=False)
+        return await client.request_json("POST", "pulls", _OpenedPullRequest, payload, again=False)
     except CodeHostRefused as refused:
         if refused.status == 422 and "already exists" in str(refused):
             raise CodeHostReplyLost(str(refused)) from None  # another process was first: look again
-        if refused.status == 422 and wanted.held and "draft" in str(refused).lower():
-            return await _settle_github_pull(hub, host, replace(wanted, held=False))
+        if refused.status == 422 and draft.held and "draft" in str(refused).lower():
+            return await _settle_github_pull(client, host, replace(draft, held=False))
         raise
 
 
 def _workflow_pull(
-    host: HostedRepository, wanted: PullDraft, pull: _OpenedPullRequest
+    host: HostedRepository, draft: PullDraft, pull: _OpenedPullRequest
 ) -> WorkflowPull:
     return WorkflowPull(
         repo=host.repo,
         number=pull.number,
-        base=wanted.branch.base,
-        head=wanted.branch.commit,
-        request=wanted.title,
+        base=draft.branch.base,
+        head=draft.branch.commit,
+        request=draft.title,
         address=host.page,
     )
 
 
 async def _open_gitlab_pull(
-    hub: CodeHostClient, host: HostedRepository, wanted: PullDraft, report: ChangeReport
+    client: CodeHostClient, host: HostedRepository, draft: PullDraft, report: ChangeReport
 ) -> DeliveredPull:
     """Open a merge request; its description ends with the report."""
     labels = [f"risk:{report.risk.level}"] if report.risk else []
-    labels += [HOLD_LABEL] if wanted.held else []
-    name = quote(wanted.branch.name, safe="")
+    labels += [HOLD_LABEL] if draft.held else []
+    name = quote(draft.branch.name, safe="")
     payload = {
-        "title": f"Draft: {wanted.title}" if wanted.held else wanted.title,
-        "description": f"{wanted.body}\n\n{render_comment(report)}",
-        "source_branch": wanted.branch.name,
-        "target_branch": wanted.target,
+        "title": f"Draft: {draft.title}" if draft.held else draft.title,
+        "description": f"{draft.body}\n\n{render_comment(report)}",
+        "source_branch": draft.branch.name,
+        "target_branch": draft.target,
         "labels": ",".join(labels),
     }
 
     async def settle() -> _OpenedMergeRequest:
         path = f"merge_requests?state=all&source_branch={name}"
-        known = await hub.request_json("GET", path, list[_OpenedMergeRequest])
-        if known:
-            return known[0]
+        existing = await client.request_json("GET", path, list[_OpenedMergeRequest])
+        if existing:
+            return existing[0]
         try:
-            return await hub.request_json(
+            return await client.request_json(
                 "POST", "merge_requests", _OpenedMergeRequest, payload, again=False
             )
         except CodeHostRefused as refused:
@@ -769,7 +781,7 @@ async def _open_gitlab_pull(
                 raise
             raise CodeHostReplyLost(str(refused)) from None
 
-    pull = await hub.retry_lost_replies(settle)
+    pull = await client.retry_lost_replies(settle)
     return DeliveredPull(
         host="gitlab",
         repo=host.repo,

@@ -80,21 +80,21 @@ def find_layout_changes(sides: ChangeSides, files: Iterable[FileChange]) -> froz
             before = sides.read("before", file.path)
             after = sides.read("after", file.path)
             if before and after:
-                words = _count_words(before), _count_words(after)
-                if words[0] == words[1] or _splits_imports(*words):
+                word_counts = _count_words(before), _count_words(after)
+                if word_counts[0] == word_counts[1] or _splits_imports(*word_counts):
                     candidates[file.path] = before, after
     differing = _format_differing_files(candidates) if candidates else {}
     parsed = dict(islice(differing.items(), MAX_PARSED_FILES))
-    same = {path for path, ends in parsed.items() if _has_same_syntax(*ends)}
-    return frozenset((candidates.keys() - differing.keys()) | same)
+    unchanged = {path for path, ends in parsed.items() if _has_same_syntax(*ends)}
+    return frozenset((candidates.keys() - differing.keys()) | unchanged)
 
 
 def _count_words(content: bytes) -> Counter[bytes]:
     """Count words without order, because a formatter may move a comment; `.5` equals `0.5`."""
-    words = Counter(_WORD.findall(content.lower()))
-    del words[b"0"]
-    words[b"rb"] += words.pop(b"br", 0)
-    return words
+    counts = Counter(_WORD.findall(content.lower()))
+    del counts[b"0"]
+    counts[b"rb"] += counts.pop(b"br", 0)
+    return counts
 
 
 def _splits_imports(before: Counter[bytes], after: Counter[bytes]) -> bool:
@@ -108,11 +108,11 @@ def _format_differing_files(candidates: Mapping[str, _Ends]) -> Mapping[str, _En
     Without ruff, return all of them unchanged.
     """
     with tempfile.TemporaryDirectory(prefix="closeloop-") as name:
-        places: dict[str, tuple[Path, Path]] = {}
+        file_pairs: dict[str, tuple[Path, Path]] = {}
         for number, (path, ends) in enumerate(candidates.items()):
-            places[path] = Path(name, f"{number}a.py"), Path(name, f"{number}b.py")
-            for place, content in zip(places[path], ends, strict=True):
-                place.write_bytes(content)
+            file_pairs[path] = Path(name, f"{number}a.py"), Path(name, f"{number}b.py")
+            for file_path, content in zip(file_pairs[path], ends, strict=True):
+                file_path.write_bytes(content)
         options = ["--line-length", str(_LINE_LENGTH)]
         options += ["--config", "format.skip-magic-trailing-comma=true"]
         try:
@@ -125,7 +125,8 @@ def _format_differing_files(candidates: Mapping[str, _Ends]) -> Mapping[str, _En
         except (OSError, subprocess.SubprocessError):
             return candidates
         formatted = (
-            (path, (one.read_bytes(), other.read_bytes())) for path, (one, other) in places.items()
+            (path, (before.read_bytes(), after.read_bytes()))
+            for path, (before, after) in file_pairs.items()
         )
         return {path: ends for path, ends in formatted if ends[0] != ends[1]}
 
@@ -147,12 +148,14 @@ def _cut_common_end(before: bytes, after: bytes) -> _Ends:
 
     If the rest parses, the cut is between two statements of the module.
     """
-    one, other = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    pairs = zip(reversed(one), reversed(other), strict=False)
+    before_lines, after_lines = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    pairs = zip(reversed(before_lines), reversed(after_lines), strict=False)
     common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    while common and not _STATEMENT_START.match(one[-common]):
+    while common and not _STATEMENT_START.match(before_lines[-common]):
         common -= 1
-    return b"".join(one[: len(one) - common]), b"".join(other[: len(other) - common])
+    return b"".join(before_lines[: len(before_lines) - common]), b"".join(
+        after_lines[: len(after_lines) - common]
+    )
 
 
 def _trees_match(before: ast.AST, after: ast.AST) -> bool:
@@ -162,20 +165,21 @@ def _trees_match(before: ast.AST, after: ast.AST) -> bool:
     """
     pairs: list[tuple[object, object]] = [(before, after)]
     while pairs:
-        one, other = pairs.pop()
-        if one.__class__ is not other.__class__:
+        old_node, new_node = pairs.pop()
+        if old_node.__class__ is not new_node.__class__:
             return False
-        if isinstance(one, ast.AST):
-            _normalise_body(one)
-            _normalise_body(other)
+        if isinstance(old_node, ast.AST):
+            _normalise_body(old_node)
+            _normalise_body(new_node)
             pairs += [
-                (getattr(one, name, None), getattr(other, name, None)) for name in one._fields
+                (getattr(old_node, name, None), getattr(new_node, name, None))
+                for name in old_node._fields
             ]
-        elif isinstance(one, list):
-            if len(one) != len(other):  # type: ignore[arg-type]
+        elif isinstance(old_node, list):
+            if len(old_node) != len(new_node):  # type: ignore[arg-type]
                 return False
-            pairs += zip(one, other, strict=True)  # type: ignore[call-overload]
-        elif one != other:
+            pairs += zip(old_node, new_node, strict=True)  # type: ignore[call-overload]
+        elif old_node != new_node:
             return False
     return True
 
@@ -194,19 +198,19 @@ def _normalise_body(node: object) -> None:
 
 def _join_imports(body: list[ast.stmt]) -> None:
     """Join `from a import b` and `from a import c` into one statement, with names sorted."""
-    for at in range(len(body) - 1, -1, -1):
-        one, above = body[at], body[at - 1] if at else None
-        if not isinstance(one, ast.ImportFrom):
+    for index in range(len(body) - 1, -1, -1):
+        statement, previous = body[index], body[index - 1] if index else None
+        if not isinstance(statement, ast.ImportFrom):
             continue
-        if isinstance(above, ast.ImportFrom) and _module_key(above) == _module_key(one):
-            above.names += one.names
-            del body[at]
+        if isinstance(previous, ast.ImportFrom) and _module_key(previous) == _module_key(statement):
+            previous.names += statement.names
+            del body[index]
         else:
-            one.names.sort(key=lambda name: (name.name, name.asname or ""))
+            statement.names.sort(key=lambda name: (name.name, name.asname or ""))
 
 
-def _module_key(one: ast.ImportFrom) -> tuple[str | None, int]:
-    return one.module, one.level
+def _module_key(statement: ast.ImportFrom) -> tuple[str | None, int]:
+    return statement.module, statement.level
 
 
 # Cache of outlines by content: one SQLite file that several processes may share.
@@ -256,14 +260,14 @@ class ParseCache:
         if encoded_modules := list(rows):
             self._execute_write("INSERT OR REPLACE INTO modules VALUES (?, ?)", encoded_modules)
 
-    def drop_stale_rows(self, wanted: Iterable[str]) -> None:
+    def drop_stale_rows(self, keys: Iterable[str]) -> None:
         """Remove files that the repository no longer has, once they are by far the majority."""
-        wanted = list(wanted)
+        keys = list(keys)
         row_count = self._query_rows("SELECT count(*) FROM outlines")
-        if row_count and row_count[0][0] > 4 * len(wanted) + _MAX_STALE_FILES:
+        if row_count and row_count[0][0] > 4 * len(keys) + _MAX_STALE_FILES:
             self._execute_write("CREATE TEMP TABLE IF NOT EXISTS wanted (key TEXT PRIMARY KEY)")
             self._execute_write(
-                "INSERT OR IGNORE INTO temp.wanted VALUES (?)", [(key,) for key in wanted]
+                "INSERT OR IGNORE INTO temp.wanted VALUES (?)", [(key,) for key in keys]
             )
             for table in ("outlines", "modules"):
                 deletion = f"DELETE FROM {table} WHERE key NOT IN (SELECT key FROM temp.wanted)"  # noqa: S608
@@ -417,8 +421,10 @@ MAX_CACHED_MODULES = 300
 class RepositoryIndex:
     """Index of every source file after the change. Outlines are cached by content."""
 
-    def __init__(self, sides: ChangeSides, shelf: ParseCache, settings: CheckSettings) -> None:
-        self.sides, self.shelf, self.settings = sides, shelf, settings
+    def __init__(
+        self, sides: ChangeSides, parse_cache: ParseCache, settings: CheckSettings
+    ) -> None:
+        self.sides, self.shelf, self.settings = sides, parse_cache, settings
         self.sources = {source.path: source for source in list_source_files(sides, settings)}
         self._changed = {file.path for file in sides.change.files}
         self._places: dict[str, list[str]] = defaultdict(list)
@@ -500,10 +506,10 @@ class RepositoryIndex:
 
     def count_files(self, names: Iterable[str]) -> Mapping[str, int]:
         """Return the number of files in which each name occurs."""
-        wanted = {name.encode() for name in names}
+        encoded_names = {name.encode() for name in names}
         counts: Counter[bytes] = Counter()
         for key, words in self._read_outlines("names"):
-            for word in wanted.intersection(words.split(b"\n")):
+            for word in encoded_names.intersection(words.split(b"\n")):
                 counts[word] += len(self._places[key])
         return {word.decode(): count for word, count in counts.items()}
 
@@ -523,14 +529,14 @@ class RepositoryIndex:
 
     def copies(self, prints: Sequence[int]) -> Mapping[int, Sequence[tuple[str, int]]]:
         """Return where each of these fingerprints occurs: path and line."""
-        wanted = set(prints)
-        places: dict[int, list[tuple[str, int]]] = defaultdict(list)
+        fingerprints = set(prints)
+        spots: dict[int, list[tuple[str, int]]] = defaultdict(list)
         for paths, hashes, lines in self._fingerprint_rows:
-            if not wanted.isdisjoint(hashes):
+            if not fingerprints.isdisjoint(hashes):
                 for hashed, line in zip(hashes, lines, strict=True):
-                    if hashed in wanted:
-                        places[hashed].extend((path, line) for path in paths)
-        return places
+                    if hashed in fingerprints:
+                        spots[hashed].extend((path, line) for path in paths)
+        return spots
 
     def close(self) -> None:
         """Save what was parsed."""
@@ -569,7 +575,7 @@ class RepositoryIndex:
             lines = (self.sides.read("after", path) or b"").split(b"\n")
             new = added.get(path, frozenset())
             known_words |= extract_words(
-                b"\n".join(line for at, line in enumerate(lines, 1) if at not in new)
+                b"\n".join(line for number, line in enumerate(lines, 1) if number not in new)
             )
         return known_words
 
@@ -623,9 +629,9 @@ def inspect_change(
     Files that were only reformatted are left out.
     """
     settings = settings or CheckSettings()
-    written = [file for file in sides.change.files if _is_written(sides, file, settings)]
-    layout = find_layout_changes(sides, written)
-    files = tuple(file for file in written if file.path not in layout)
+    hand_written = [file for file in sides.change.files if _is_written(sides, file, settings)]
+    layout = find_layout_changes(sides, hand_written)
+    files = tuple(file for file in hand_written if file.path not in layout)
     added, removed = sides.changed_lines
     if layout:
         added = {path: lines for path, lines in added.items() if path not in layout}
@@ -661,19 +667,19 @@ class _ChangedModules(Mapping[tuple[ChangeSide, str], SourceModule]):
         self._index = index
         self._blobs: dict[tuple[ChangeSide, str], tuple[Language, str]] = {}
         for file in files:
-            places: tuple[tuple[ChangeSide, str], ...] = (
+            module_keys: tuple[tuple[ChangeSide, str], ...] = (
                 ("before", file.old_path or file.path),
                 ("after", file.path),
             )
-            for side, path in places:
+            for side, path in module_keys:
                 language, blob = language_of(path), sides.tree(side).get(path)
                 if language and blob and blob.strip("0"):
                     self._blobs[side, path] = (language, blob)
 
-    def __getitem__(self, place: tuple[ChangeSide, str]) -> SourceModule:
-        module = self._index.parse_blob(*self._blobs[place])
+    def __getitem__(self, key: tuple[ChangeSide, str]) -> SourceModule:
+        module = self._index.parse_blob(*self._blobs[key])
         if module is None:
-            raise KeyError(place)
+            raise KeyError(key)
         return module
 
     def __iter__(self) -> Iterator[tuple[ChangeSide, str]]:

@@ -92,8 +92,8 @@ def read_request(text: str) -> RequestWords:
     title = next((line for line in text.split("\n") if line.strip()), "")
     symbols = {
         name.rsplit(".", 1)[-1]
-        for found in _SYMBOL.findall(text)
-        for name in found
+        for symbol in _SYMBOL.findall(text)
+        for name in symbol
         if len(name.rsplit(".", 1)[-1]) > 2
     }
     return RequestWords(
@@ -130,12 +130,12 @@ def read_file_words(inspection: Inspection, file: FileChange) -> FileWords:
             if number <= len(lines):
                 identifiers.update(_IDENTIFIER.findall(lines[number - 1][:2000]))
         module = inspection.modules.get((side, path))
-        touched = set(numbers)
+        changed_lines = set(numbers)
         definitions: list[SourceFunction | SourceType] = []
         if module:
             definitions += [*module.functions, *module.types]
         for definition in definitions:
-            if not touched.isdisjoint(range(definition.first_line, definition.last_line + 1)):
+            if not changed_lines.isdisjoint(range(definition.first_line, definition.last_line + 1)):
                 identifiers.update(definition.qualified.split("."))
     stem_words = split_words([PurePosixPath(file.path).stem])
     return FileWords(
@@ -195,17 +195,17 @@ def _find_wide_change(inspection: Inspection) -> Iterator[Finding]:
     """Yield one finding for each limit that the hand-written files exceed."""
     paths = [file.path for file in inspection.files]
     settings, rule = inspection.settings, rules[1]
-    touched = {"file": len(paths), "module": len({package_folder(path) for path in paths})}
+    counts = {"file": len(paths), "module": len({package_folder(path) for path in paths})}
     limits = {"file": settings.max_files, "module": settings.max_modules} if settings else {}
-    for noun, most in limits.items():
-        if most is not None and touched[noun] > most:
+    for noun, limit in limits.items():
+        if limit is not None and counts[noun] > limit:
             yield Finding(
                 rule=rule.name,
                 version=rule.version,
                 severity=rule.severity,
                 mode=rule.mode,
-                message=f"The change touches {count_with_noun(touched[noun], noun)}; the limit "
-                f"is {most}: split the change, or raise the limit.",
+                message=f"The change touches {count_with_noun(counts[noun], noun)}; the limit "
+                f"is {limit}: split the change, or raise the limit.",
                 places=(f"{paths[0]}:1",),
                 source="check",
             )
@@ -233,20 +233,25 @@ def _find_unrelated_files(inspection: Inspection, request: RequestWords) -> list
     if request.is_general:
         return "the request may concern any file"
     files = {file.path: file for file in inspection.files}
-    about = {path: read_file_words(inspection, file) for path, file in files.items()}
-    named, telling = _files_named(inspection, request), _telling_words(inspection, request)
+    words_by_path = {path: read_file_words(inspection, file) for path, file in files.items()}
+    named_paths, distinctive = (
+        _files_named(inspection, request),
+        _telling_words(inspection, request),
+    )
     related = {
         path
-        for path, words in about.items()
-        if path in named or _is_meant(words, request.symbols, telling)
+        for path, words in words_by_path.items()
+        if path in named_paths or _is_meant(words, request.symbols, distinctive)
     }
     if not related:
         return "the request names nothing that the change concerns"
     open_paths = {path for path in files if path not in related}
     # A long request has many words, and one of them stands anywhere by chance.
-    least = 1 + len(telling) // MANY_WORDS
-    related |= {path for path in open_paths if len(telling & about[path].words) >= least}
-    related |= _follow_shared_names(inspection, about, related)
+    least = 1 + len(distinctive) // MANY_WORDS
+    related |= {
+        path for path in open_paths if len(distinctive & words_by_path[path].words) >= least
+    }
+    related |= _follow_shared_names(inspection, words_by_path, related)
     judged = {path: file for path, file in files.items() if not _accompanies_change(path)}
     if related.isdisjoint(judged):
         return "the request names nothing that the change concerns"
@@ -258,56 +263,62 @@ def _find_unrelated_files(inspection: Inspection, request: RequestWords) -> list
 
 def _files_named(inspection: Inspection, request: RequestWords) -> set[str]:
     """Return files that the request names, and those that define what it names."""
-    named = {
+    named_paths = {
         path
         for path in inspection.sides.tree("after")
         if path in request.paths
         or any(path.endswith("/" + word) for word in request.paths if word.endswith(path[-4:]))
     }
     for symbol in request.symbols:
-        places = {path for path, _ in inspection.index.defined(symbol)}
-        if len(places) <= MAX_DEFINING_FILES:
-            named |= places
-    return named
+        defining_paths = {path for path, _ in inspection.index.defined(symbol)}
+        if len(defining_paths) <= MAX_DEFINING_FILES:
+            named_paths |= defining_paths
+    return named_paths
 
 
 def _telling_words(inspection: Inspection, request: RequestWords) -> frozenset[str]:
     """Return the words of the request that distinguish files: nearly all files have the others."""
     counts = inspection.index.count_files({*request.spoken, *map(str.lower, request.spoken)})
-    most = max(MAX_DEFINING_FILES, MAX_WORD_SHARE * len(inspection.index.paths()))
+    max_files = max(MAX_DEFINING_FILES, MAX_WORD_SHARE * len(inspection.index.paths()))
     return split_words(
         word
         for word in request.spoken
-        if max(counts.get(word, 0), counts.get(word.lower(), 0)) <= most
+        if max(counts.get(word, 0), counts.get(word.lower(), 0)) <= max_files
     )
 
 
-def _is_meant(words: FileWords, symbols: frozenset[str], telling: frozenset[str]) -> bool:
+def _is_meant(file_words: FileWords, symbols: frozenset[str], distinctive: frozenset[str]) -> bool:
     """Return whether the request means this file: by code in it, its name, or several words."""
-    if symbols & words.identifiers:
+    if symbols & file_words.identifiers:
         return True
-    if words.stem_words and words.stem_words <= telling:
+    if file_words.stem_words and file_words.stem_words <= distinctive:
         return True
-    return len(telling & words.words) >= MIN_SHARED_WORDS
+    return len(distinctive & file_words.words) >= MIN_SHARED_WORDS
 
 
 def _follow_shared_names(
-    inspection: Inspection, about: Mapping[str, FileWords], related: Iterable[str]
+    inspection: Inspection, words_by_path: Mapping[str, FileWords], related: Iterable[str]
 ) -> set[str]:
     """Return files whose changed lines share a rare name with those of related files."""
-    reached = set(related)
-    open_paths = about.keys() - reached
-    known = {name for path in reached for name in about[path].identifiers}
-    shared = {name for path in open_paths for name in about[path].identifiers}
-    counts = inspection.index.count_files(known | shared) if open_paths else {}
-    most = max(MIN_LINKING_FILES, MAX_FILES_SHARE * len(inspection.index.paths()))
-    rare = {name for name in known | shared if counts.get(name, 0) <= most}
+    reached_paths = set(related)
+    open_paths = words_by_path.keys() - reached_paths
+    known_names = {name for path in reached_paths for name in words_by_path[path].identifiers}
+    shared = {name for path in open_paths for name in words_by_path[path].identifiers}
+    counts = inspection.index.count_files(known_names | shared) if open_paths else {}
+    max_files = max(MIN_LINKING_FILES, MAX_FILES_SHARE * len(inspection.index.paths()))
+    rare = {name for name in known_names | shared if counts.get(name, 0) <= max_files}
     while True:
-        known = {name for path in reached for name in about[path].identifiers & rare}
-        linked = {path for path in open_paths - reached if about[path].identifiers & known}
+        known_names = {
+            name for path in reached_paths for name in words_by_path[path].identifiers & rare
+        }
+        linked = {
+            path
+            for path in open_paths - reached_paths
+            if words_by_path[path].identifiers & known_names
+        }
         if not linked:
-            return reached
-        reached |= linked
+            return reached_paths
+        reached_paths |= linked
 
 
 def _accompanies_change(path: str) -> bool:

@@ -140,11 +140,11 @@ class ShadowRepository:
 
     def write_blob(self, content: bytes) -> str:
         """Write a blob of our own and return its id."""
-        whole = b"blob %d\0" % len(content) + content
-        blob = hashlib.new(self.object_format, whole, usedforsecurity=False).hexdigest()
+        blob_bytes = b"blob %d\0" % len(content) + content
+        blob = hashlib.new(self.object_format, blob_bytes, usedforsecurity=False).hexdigest()
         path = self.folder / "objects" / blob[:2] / blob[2:]
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(zlib.compress(whole, 0))
+        path.write_bytes(zlib.compress(blob_bytes, 0))
         return blob
 
     def copy_blobs(self, blobs: Iterable[str]) -> None:
@@ -161,10 +161,10 @@ class ShadowRepository:
         else:
             listing = self.run_git_reading("ls-tree", "-r", "-z", "--full-tree", tree)
         lines = (line.partition("\t") for line in git.decode_git_path(listing).split("\0")[:-1])
-        entries = ((path, about.split(" ")) for about, _, path in lines)
+        entries = ((path, fields.split(" ")) for fields, _, path in lines)
         # A tree's line has a type before the id; an index's line, a stage after it.
-        at = 1 if tree is None else 2
-        return {path: TreeEntry(mode=about[0], id=about[at]) for path, about in entries}
+        id_field = 1 if tree is None else 2
+        return {path: TreeEntry(mode=fields[0], id=fields[id_field]) for path, fields in entries}
 
 
 @contextmanager
@@ -206,8 +206,8 @@ def copy_index(
     if shadow.folder.is_relative_to(repository.root):
         with (shadow.folder / "info" / "exclude").open("a") as file:
             file.write(f"\n{shadow.folder.name}/\n")
-    ours = shadow.folder / "index"
-    if ours.exists() and b"sdir" in ours.read_bytes():
+    own_index = shadow.folder / "index"
+    if own_index.exists() and b"sdir" in own_index.read_bytes():
         # A sparse checkout names folders as trees, which commands that write could not open.
         shadow.run_git_reading("update-index", "--force-write-index")
     settings = _content_settings(repository)
@@ -280,18 +280,18 @@ def _list_files(shadow: ShadowRepository, *options: str) -> list[bytes]:
 
 
 def _update_index(
-    repository: git.GitRepository, shadow: ShadowRepository, listed: list[_WorktreePath]
+    repository: git.GitRepository, shadow: ShadowRepository, items: list[_WorktreePath]
 ) -> list[FileChange]:
-    pointers = _lfs_paths(repository, shadow, listed)
+    pointers = _lfs_paths(repository, shadow, items)
     links: dict[Path, bool] = {repository.root: False}
     unread, plain, entries = [], [], []
-    for item in listed:
+    for item in items:
         path = Path(repository.root, os.fsdecode(item.name))
         status = _file_status(path)
         if status is None or _is_behind_link(path.parent, links) or _is_gone(item, status):
             entries.append(b"0 %s\t%s\0" % (shadow.zeros, item.name))
-        elif why := _unreadable_reason(item, path, status, item.name in pointers):
-            unread.append(_unread_change(item, status, why))
+        elif reason := _unreadable_reason(item, path, status, item.name in pointers):
+            unread.append(_unread_change(item, status, reason))
         elif item.name in pointers:
             blob = shadow.write_blob(_lfs_pointer(path, status.st_size))
             entries.append(b"%s %s\t%s\0" % (_git_mode(status), blob.encode(), item.name))
@@ -314,11 +314,11 @@ def _list_changed_paths(shadow: ShadowRepository) -> list[_WorktreePath]:
     paths: dict[bytes, _WorktreePath] = {}
     conflicts = set()
     for line in _list_files(shadow, "-t", "-u", "-m", "-d", "-o", "--exclude-standard"):
-        tag, rest = line[:1], line[2:]
+        tag, content = line[:1], line[2:]
         if tag == b"?":
-            paths[rest] = _WorktreePath(name=rest)
+            paths[content] = _WorktreePath(name=content)
             continue
-        metadata, _, name = rest.partition(b"\t")
+        metadata, _, name = content.partition(b"\t")
         mode, blob, stage = metadata.decode().split(" ")
         paths[name] = _WorktreePath(name=name, mode=mode, blob=blob)
         if stage != "0":
@@ -329,40 +329,40 @@ def _list_changed_paths(shadow: ShadowRepository) -> list[_WorktreePath]:
 
 def _refuse_conflicts(conflicts: set[bytes]) -> None:
     if conflicts:
-        more = f" and {len(conflicts) - 1} more" if len(conflicts) > 1 else ""
+        suffix = f" and {len(conflicts) - 1} more" if len(conflicts) > 1 else ""
         first = git.decode_git_path(min(conflicts))
-        raise BadInput(f"Merge conflicts in {first}{more}: resolve them, `git add`, try again.")
+        raise BadInput(f"Merge conflicts in {first}{suffix}: resolve them, `git add`, try again.")
 
 
 def _unreadable_reason(
-    item: _WorktreePath, path: Path, about: os.stat_result, pointer: bool
+    item: _WorktreePath, path: Path, status: os.stat_result, pointer: bool
 ) -> str | None:
     """Return why a file must not be read; None if it may."""
     if item.name.endswith(b"/"):
         return "it is a separate repository"
-    if not stat.S_ISREG(about.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return None
     if not os.access(path, os.R_OK):
         return "its permissions forbid it"
-    if about.st_size > MAX_BLOB_BYTES and not pointer:
-        return f"it is too large ({about.st_size:,} bytes)"
+    if status.st_size > MAX_BLOB_BYTES and not pointer:
+        return f"it is too large ({status.st_size:,} bytes)"
     return None
 
 
-def _unread_change(item: _WorktreePath, about: os.stat_result, why: str) -> FileChange:
+def _unread_change(item: _WorktreePath, status: os.stat_result, reason: str) -> FileChange:
     nested = item.name.endswith(b"/")
     return FileChange(
         path=git.decode_git_path(item.name.removesuffix(b"/")),
         status="changed" if item.mode else "added",
         binary=True,
         old_mode=item.mode,
-        mode=SUBMODULE_MODE if nested else _git_mode(about).decode(),
-        note=f"not read: {why}",
+        mode=SUBMODULE_MODE if nested else _git_mode(status).decode(),
+        note=f"not read: {reason}",
     )
 
 
-def _git_mode(about: os.stat_result) -> bytes:
-    return b"100755" if about.st_mode & 0o100 else b"100644"
+def _git_mode(status: os.stat_result) -> bytes:
+    return b"100755" if status.st_mode & 0o100 else b"100644"
 
 
 def _file_status(path: Path) -> os.stat_result | None:
@@ -372,34 +372,34 @@ def _file_status(path: Path) -> os.stat_result | None:
         return None
 
 
-def _is_gone(item: _WorktreePath, about: os.stat_result) -> bool:
+def _is_gone(item: _WorktreePath, status: os.stat_result) -> bool:
     """Return whether a folder, or something git cannot store, is in the file's place."""
-    kind = stat.S_IFMT(about.st_mode)
+    kind = stat.S_IFMT(status.st_mode)
     if kind == stat.S_IFDIR:
         return item.mode not in (None, SUBMODULE_MODE)
     return kind not in (stat.S_IFREG, stat.S_IFLNK)
 
 
-def _is_behind_link(folder: Path, known: dict[Path, bool]) -> bool:
+def _is_behind_link(folder: Path, links: dict[Path, bool]) -> bool:
     """Return whether a folder, or a parent, is now a link: what is behind it is not ours."""
-    if folder not in known:
-        known[folder] = folder.is_symlink() or _is_behind_link(folder.parent, known)
-    return known[folder]
+    if folder not in links:
+        links[folder] = folder.is_symlink() or _is_behind_link(folder.parent, links)
+    return links[folder]
 
 
-def _has_crlf(path: Path, about: os.stat_result) -> bool:
-    return stat.S_ISREG(about.st_mode) and b"\r\n" in path.read_bytes()
+def _has_crlf(path: Path, status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and b"\r\n" in path.read_bytes()
 
 
 def _lfs_paths(
-    repository: git.GitRepository, shadow: ShadowRepository, listed: list[_WorktreePath]
+    repository: git.GitRepository, shadow: ShadowRepository, items: list[_WorktreePath]
 ) -> set[bytes]:
     """Return the paths for which git would store a pointer."""
     attributes = repository.root / ".gitattributes"
-    used = attributes.is_file() and b"filter=lfs" in attributes.read_bytes()
-    if not listed or not (used or (repository.shared / "lfs").exists()):
+    uses_lfs = attributes.is_file() and b"filter=lfs" in attributes.read_bytes()
+    if not items or not (uses_lfs or (repository.shared / "lfs").exists()):
         return set()
-    names = b"".join(item.name + b"\0" for item in listed)
+    names = b"".join(item.name + b"\0" for item in items)
     fields = shadow.run_git_writing("check-attr", "-z", "--stdin", "filter", stdin=names).split(
         b"\0"
     )
@@ -524,28 +524,31 @@ def _existing_entries(pairs: Iterable[tuple[str, TreeEntry]]) -> dict[str, TreeE
     return {path: entry if entry.id.strip("0") else None for path, entry in pairs}
 
 
-def _raise_git_error(said: str, ends: Sequence[str]) -> NoReturn:
-    if git.is_missing_object(said):
+def _raise_git_error(git_error: str, ends: Sequence[str]) -> NoReturn:
+    if git.is_missing_object(git_error):
         command = " ".join(["git diff", *(end[:10] for end in ends)])
         raise BadInput(f"This clone lacks content of the change: `{command}` fetches it.")
-    raise MachineFailed(f"Git cannot compute the change: {said}.")
+    raise MachineFailed(f"Git cannot compute the change: {git_error}.")
 
 
 def _parse_diff(stream: IO[bytes]) -> _ParsedDiff:
-    raw, rest = _read_raw_section(stream)
-    parts = _split_file_patches(stream, rest)
+    raw, patch_start = _read_raw_section(stream)
+    parts = _split_file_patches(stream, patch_start)
     files, texts, room = [], [], MAX_PATCH_BYTES
     for pair in _parse_raw_entries(raw):
         part = _next_part(parts)
         file = _build_file_change(pair, part)
         if pair.status == "T":
             # Of a file that became a link, git tells the one as deleted, the other as new.
-            part, other = part + (more := _next_part(parts)), _build_file_change(pair, more)
+            part, new_file = (
+                part + (next_part := _next_part(parts)),
+                _build_file_change(pair, next_part),
+            )
             file = replace(
                 file,
-                added=other.added,
-                binary=file.binary or other.binary,
-                hunks=file.hunks + other.hunks,
+                added=new_file.added,
+                binary=file.binary or new_file.binary,
+                hunks=file.hunks + new_file.hunks,
             )
         if len(part) > room:
             part = part[: part.find(b"\n@@ ") + 1]
@@ -573,18 +576,18 @@ def _read_raw_section(stream: IO[bytes]) -> tuple[bytes, bytes]:
         if not chunk:
             return read, b""
         read += chunk
-    raw, _, rest = read.partition(b"\0\0")
-    return raw, rest
+    raw, _, patch_start = read.partition(b"\0\0")
+    return raw, patch_start
 
 
-def _split_file_patches(stream: IO[bytes], begun: bytes) -> Iterator[bytes]:
+def _split_file_patches(stream: IO[bytes], unfinished: bytes) -> Iterator[bytes]:
     """Yield the patch by file. No line of a file's content begins as a header does."""
-    begun = begun.removeprefix(DIFF_HEADER)
+    unfinished = unfinished.removeprefix(DIFF_HEADER)
     while chunk := stream.read(1 << 20):
-        *whole, begun = (begun + chunk).split(b"\n" + DIFF_HEADER)
-        for part in whole:
+        *complete, unfinished = (unfinished + chunk).split(b"\n" + DIFF_HEADER)
+        for part in complete:
             yield DIFF_HEADER + part + b"\n"
-    for part in begun.split(b"\n" + DIFF_HEADER) if begun else ():
+    for part in unfinished.split(b"\n" + DIFF_HEADER) if unfinished else ():
         yield DIFF_HEADER + part.removesuffix(b"\n") + b"\n"
 
 
@@ -630,10 +633,10 @@ def _content_note(pair: _RawDiffEntry, part: bytes) -> str | None:
 
 
 def _mark_large_files(
-    shadow: ShadowRepository, found: Sequence[tuple[_RawDiffEntry, FileChange]]
+    shadow: ShadowRepository, files: Sequence[tuple[_RawDiffEntry, FileChange]]
 ) -> Iterator[FileChange]:
     """Yield each binary file, marked if it is only too large to be compared."""
-    doubtful = [pair for pair, file in found if file.binary and file.note is None]
+    doubtful = [pair for pair, file in files if file.binary and file.note is None]
     large = {}
     if doubtful:
         ids = [blob for pair in doubtful for blob in (pair.old.id, pair.new.id)]
@@ -643,5 +646,5 @@ def _mark_large_files(
         for pair, old, new in zip(doubtful, sizes[::2], sizes[1::2], strict=False):
             if max(old, new) > MAX_BLOB_BYTES:
                 large[pair.path] = f"not read: it is too large ({max(old, new):,} bytes)"
-    for _, file in found:
+    for _, file in files:
         yield replace(file, note=large[file.path]) if file.path in large else file

@@ -90,27 +90,27 @@ class ToolResult(Record):
     note: str | None = None
 
 
-def tool_ending(tried: ToolResult) -> ToolEnding:
+def tool_ending(result: ToolResult) -> ToolEnding:
     """Return how a tool ended, for the table of outcomes."""
-    if tried.state == "failed" and not tried.failures and not tried.tests:
+    if result.state == "failed" and not result.failures and not result.tests:
         return "no results"
-    return tried.state
+    return result.state
 
 
 async def run_tool_at_side(
-    bench: CheckContext, tool: CheckTool, side: ChangeSide, patch: str = ""
+    context: CheckContext, tool: CheckTool, side: ChangeSide, patch: str = ""
 ) -> ToolResult:
     """Run one tool on one side, or with a patch on top, in a workspace of its own."""
-    if side in bench.unready:
-        return ToolResult(state="not set up", output=bench.unready[side], note=NOT_SET_UP_NOTE)
+    if side in context.unready:
+        return ToolResult(state="not set up", output=context.unready[side], note=NOT_SET_UP_NOTE)
     if not tool.command_at(side):
         return ToolResult(
             state="inert", note="none of the selected tests existed before the change"
         )
     try:
         result, oversubscribed = await run_suite(
-            lambda clock: _run_tool_once(bench, tool, side, patch, clock),
-            lambda tried: tried.state == "timed out",
+            lambda clock: _run_tool_once(context, tool, side, patch, clock),
+            lambda result: result.state == "timed out",
         )
     except BadInput as fault:
         return ToolResult(state="not set up", output=str(fault), note=NOT_SET_UP_NOTE)
@@ -122,29 +122,29 @@ async def run_tool_at_side(
 
 
 async def _run_tool_once(
-    bench: CheckContext, tool: CheckTool, side: ChangeSide, patch: str, clock: int
+    context: CheckContext, tool: CheckTool, side: ChangeSide, patch: str, clock: int
 ) -> ToolResult:
-    seconds = clock * bench.timeout
+    seconds = clock * context.timeout
     limits = Limits(command_seconds=seconds, idle_seconds=seconds)
-    async with bench.workspaces.open(bench.bases[side], limits) as workspace:
-        await apply_side(bench, workspace, side)
+    async with context.workspaces.open(context.bases[side], limits) as workspace:
+        await apply_side(context, workspace, side)
         await workspace.apply_patch(patch)
         return await run_tool(workspace.cage, tool, side, seconds)
 
 
 async def run_tool(
-    cage: WorkspaceSandbox, tool: CheckTool, side: ChangeSide, seconds: float
+    sandbox: WorkspaceSandbox, tool: CheckTool, side: ChangeSide, seconds: float
 ) -> ToolResult:
     """Run a tool in a workspace as it is."""
     command = tool.command_at(side)
     if tool.is_test:
-        run = await run_tests(cage, Acceptance(run=command, timeout=seconds), "after")
-        return _result_from_tests(run, known=detect_runner(command) is not None)
-    ran = await cage.run(command, seconds=seconds)
-    return _result_from_command(tool, ran)
+        run = await run_tests(sandbox, Acceptance(run=command, timeout=seconds), "after")
+        return _result_from_tests(run, has_parser=detect_runner(command) is not None)
+    result = await sandbox.run(command, seconds=seconds)
+    return _result_from_command(tool, result)
 
 
-def _result_from_tests(run: TestRun, *, known: bool) -> ToolResult:
+def _result_from_tests(run: TestRun, *, has_parser: bool) -> ToolResult:
     """Build the result; for an unknown runner only the exit code counts."""
     result = run.commands[0]
     failures = {
@@ -158,7 +158,7 @@ def _result_from_tests(run: TestRun, *, known: bool) -> ToolResult:
         state = "timed out"
     elif result.exit_code in CANNOT_RUN_CODES:
         state = "inert"
-    elif not run.ran and not failures and not known:
+    elif not run.ran and not failures and not has_parser:
         note = EXIT_CODE_ONLY_NOTE
     elif not run.ran and not failures and result.exit_code in NO_TESTS_CODES:
         state = "inert"
@@ -172,13 +172,17 @@ def _result_from_tests(run: TestRun, *, known: bool) -> ToolResult:
     )
 
 
-def _result_from_command(tool: CheckTool, ran: ProcessResult) -> ToolResult:
-    state: ToolState = "passed" if ran.exit_code == 0 else "failed"
-    if ran.stopped in TIMEOUT_CAUSES:
+def _result_from_command(tool: CheckTool, result: ProcessResult) -> ToolResult:
+    state: ToolState = "passed" if result.exit_code == 0 else "failed"
+    if result.stopped in TIMEOUT_CAUSES:
         state = "timed out"
-    elif ran.stopped is not None or ran.exit_code in KILLED_EXIT_CODES or FULL_DISK in ran.output:
+    elif (
+        result.stopped is not None
+        or result.exit_code in KILLED_EXIT_CODES
+        or FULL_DISK in result.output
+    ):
         state = "machine trouble"
-    elif ran.exit_code in CANNOT_RUN_CODES:
+    elif result.exit_code in CANNOT_RUN_CODES:
         state = "inert"
     failures: Mapping[str, str] = {}
     if state == "failed":
@@ -186,25 +190,29 @@ def _result_from_command(tool: CheckTool, ran: ProcessResult) -> ToolResult:
             number=1,
             lane="tool",
             command=tool.command,
-            output=ran.output,
-            exit_code=ran.exit_code,
+            output=result.output,
+            exit_code=result.exit_code,
             exit_from="stated",
         )
         check = check_from_command(event, analyse_command(tool.command, (tool.command,)))
         failures = check.failures.errors if check and check.failures else {}
     return ToolResult(
-        state=state, failures=failures, output=ran.output, seconds=ran.seconds, note=ran.stopped
+        state=state,
+        failures=failures,
+        output=result.output,
+        seconds=result.seconds,
+        note=result.stopped,
     )
 
 
-def relevant_output(tried: ToolResult, names: Sequence[str]) -> str:
+def relevant_output(result: ToolResult, names: Sequence[str]) -> str:
     """Return the relevant output: the lines about what broke, else its end."""
-    if tried.state == "passed":
+    if result.state == "passed":
         return ""
-    if names and any(tried.failures.get(name) for name in names):
-        blocks = (f"{name}\n{tried.failures.get(name, '')}" for name in names)
+    if names and any(result.failures.get(name) for name in names):
+        blocks = (f"{name}\n{result.failures.get(name, '')}" for name in names)
         return "\n\n".join(blocks)[:MAX_OUTPUT_CHARS]
-    return tried.output.strip()[-MAX_OUTPUT_CHARS:]
+    return result.output.strip()[-MAX_OUTPUT_CHARS:]
 
 
 MAX_NAMES = 2_000
@@ -234,69 +242,71 @@ class ToolComparison(Record):
     run: ToolRun
 
 
-async def run_tools(bench: CheckContext, tools: Sequence[CheckTool]) -> list[ToolComparison]:
+async def run_tools(context: CheckContext, tools: Sequence[CheckTool]) -> list[ToolComparison]:
     """Run every tool on both sides at once; one that fails to run does not hide the others."""
     results: dict[tuple[str, ChangeSide], ToolResult] = {}
 
     async def run_side(side: ChangeSide) -> None:
         unready: ToolResult | None = None
         for tool in tools:
-            bench.tell(f"{tool.name} {side} the change")
+            context.tell(f"{tool.name} {side} the change")
             # Where one could not be set up, the others cannot be either.
-            results[tool.name, side] = tried = unready or await run_tool_at_side(bench, tool, side)
-            unready = tried if tried.state == "not set up" else None
+            results[tool.name, side] = result = unready or await run_tool_at_side(
+                context, tool, side
+            )
+            unready = result if result.state == "not set up" else None
 
     async with anyio.create_task_group() as group:
         group.start_soon(run_side, "before")
         group.start_soon(run_side, "after")
     return [
         await _confirm_regressions(
-            bench, tool, results[tool.name, "before"], results[tool.name, "after"]
+            context, tool, results[tool.name, "before"], results[tool.name, "after"]
         )
         for tool in tools
     ]
 
 
 async def _confirm_regressions(
-    bench: CheckContext, tool: CheckTool, before: ToolResult, after: ToolResult
+    context: CheckContext, tool: CheckTool, before: ToolResult, after: ToolResult
 ) -> ToolComparison:
     """Compare, and rerun apparent regressions that may be flaky: only persistent ones count."""
-    first, regressions, by_chance = after, find_regressions(bench, before, after), 0
+    first, regressions, by_chance = after, find_regressions(context, before, after), 0
     for _ in range(MAX_RERUNS):
         if not _may_be_chance(tool, before, after, regressions):
             break
-        bench.tell(f"{tool.name} again, to see whether it always fails")
-        again = await run_tool_at_side(bench, tool, "after")
-        if not _has_results(again):
+        context.tell(f"{tool.name} again, to see whether it always fails")
+        rerun = await run_tool_at_side(context, tool, "after")
+        if not _has_results(rerun):
             continue
-        rerun_regressions = find_regressions(bench, before, again)
+        rerun_regressions = find_regressions(context, before, rerun)
         if _has_results(after):
             rerun_regressions = _regressions_in_both(regressions, rerun_regressions)
             by_chance += len(regressions) - len(rerun_regressions)
-        regressions, after = rerun_regressions, again
+        regressions, after = rerun_regressions, rerun
     if _has_results(after) and regressions.lost:
-        bench.tell(f"{tool.name} before the change again, to see which tests always run")
-        again = await run_tool_at_side(bench, tool, "before")
-        if _has_results(again):
-            rerun_regressions = find_regressions(bench, again, after)
+        context.tell(f"{tool.name} before the change again, to see which tests always run")
+        rerun = await run_tool_at_side(context, tool, "before")
+        if _has_results(rerun):
+            rerun_regressions = find_regressions(context, rerun, after)
             regressions = _regressions_in_both(
                 regressions, msgspec.structs.replace(rerun_regressions, failing=regressions.failing)
             )
     note = FLAKY_NOTE if after.state == "passed" and after is not first else after.note
     note = f"{count_with_noun(by_chance, 'test')} {FLAKY_NOTE}" if by_chance else note
-    run = _build_tool_run(bench, tool, before, after, regressions, note)
+    run = _build_tool_run(context, tool, before, after, regressions, note)
     return ToolComparison(before=before, after=after, run=run)
 
 
 def compare_once(
-    bench: CheckContext, tool: CheckTool, before: ToolResult, after: ToolResult
+    context: CheckContext, tool: CheckTool, before: ToolResult, after: ToolResult
 ) -> ToolRun:
     """Compare a single run after a change with the run before."""
-    regressions = find_regressions(bench, before, after)
-    return _build_tool_run(bench, tool, before, after, regressions, after.note)
+    regressions = find_regressions(context, before, after)
+    return _build_tool_run(context, tool, before, after, regressions, after.note)
 
 
-def find_regressions(bench: CheckContext, before: ToolResult, after: ToolResult) -> Regressions:
+def find_regressions(context: CheckContext, before: ToolResult, after: ToolResult) -> Regressions:
     """Return what newly fails after a change, and what no longer runs."""
     if not _has_results(before):
         return Regressions(failing=after.failures)
@@ -304,12 +314,12 @@ def find_regressions(bench: CheckContext, before: ToolResult, after: ToolResult)
     if not _has_results(after):
         lost = {name: NOT_RUN for name in passed if after.tests.get(name) not in RAN_STATUSES}
         return Regressions(failing={}, lost=lost)
-    renamed = rename_tests(bench.sides, before.tests, after.tests)
+    renamed = rename_tests(context.sides, before.tests, after.tests)
     failed = {renamed.get(name, name) for name in before.failures}
     tests = {renamed.get(name, name): status for name, status in before.tests.items()}
-    lost_tests = find_lost_tests(bench.sides, tests, after.tests) if passed else LostTests()
+    lost_tests = find_lost_tests(context.sides, tests, after.tests) if passed else LostTests()
     return Regressions(
-        failing={name: said for name, said in after.failures.items() if name not in failed},
+        failing={name: message for name, message in after.failures.items() if name not in failed},
         lost=lost_tests.kept_from_running,
         removed=lost_tests.removed,
     )
@@ -320,15 +330,15 @@ def has_broken(run: ToolRun) -> bool:
     return tool_outcome(run) == "broken"
 
 
-def _has_results(tried: ToolResult) -> bool:
-    return tool_ending(tried) in ("passed", "failed")
+def _has_results(result: ToolResult) -> bool:
+    return tool_ending(result) in ("passed", "failed")
 
 
 def _may_be_chance(
-    tool: CheckTool, before: ToolResult, after: ToolResult, found: Regressions
+    tool: CheckTool, before: ToolResult, after: ToolResult, regressions: Regressions
 ) -> bool:
     """Return whether a rerun may end otherwise. One that used all its time is not rerun."""
-    outcome = _compare_outcomes(before, after, found)
+    outcome = _compare_outcomes(before, after, regressions)
     if outcome == "no worse" or after.state == "timed out":
         return False
     if after.state in ("not set up", "machine trouble"):
@@ -336,46 +346,50 @@ def _may_be_chance(
     return tool.is_test and outcome == "broken"
 
 
-def _compare_outcomes(before: ToolResult, after: ToolResult, found: Regressions) -> ToolOutcome:
+def _compare_outcomes(
+    before: ToolResult, after: ToolResult, regressions: Regressions
+) -> ToolOutcome:
     comparison = compare_endings(tool_ending(before), tool_ending(after))
     if comparison == "by name":
         # It may fail without naming anything, as when too few lines are covered.
         unnamed = before.state == "passed" and after.state == "failed" and not after.failures
-        return "broken" if len(found) or unnamed else "no worse"
+        return "broken" if len(regressions) or unnamed else "no worse"
     return "no worse" if comparison == "same" else comparison
 
 
 def _regressions_in_both(first: Regressions, second: Regressions) -> Regressions:
     return Regressions(
-        failing={name: said for name, said in second.failing.items() if name in first.failing},
-        lost={name: said for name, said in second.lost.items() if name in first.lost},
+        failing={
+            name: message for name, message in second.failing.items() if name in first.failing
+        },
+        lost={name: message for name, message in second.lost.items() if name in first.lost},
         removed=second.removed,
     )
 
 
 def _build_tool_run(
-    bench: CheckContext,
+    context: CheckContext,
     tool: CheckTool,
     before: ToolResult,
     after: ToolResult,
-    found: Regressions,
+    regressions: Regressions,
     note: str | None,
 ) -> ToolRun:
-    renamed = rename_tests(bench.sides, before.failures, after.tests)
+    renamed = rename_tests(context.sides, before.failures, after.tests)
     failed = {renamed.get(name, name) for name in before.failures}
-    broke = {**found.failing, **found.lost}
+    broke = {**regressions.failing, **regressions.lost}
     return ToolRun(
         name=tool.name,
         command=tool.command,
         before=before.state,
         after=after.state,
-        outcome=_compare_outcomes(before, after, found),
-        broke=tuple(_describe_failure(*one) for one in list(broke.items())[:MAX_NAMES]),
-        lost=tuple(found.lost)[:MAX_NAMES],
-        removed=found.removed[:MAX_NAMES],
+        outcome=_compare_outcomes(before, after, regressions),
+        broke=tuple(_describe_failure(*failure) for failure in list(broke.items())[:MAX_NAMES]),
+        lost=tuple(regressions.lost)[:MAX_NAMES],
+        removed=regressions.removed[:MAX_NAMES],
         already=tuple(name for name in after.failures if name in failed)[:MAX_NAMES],
         mended=tuple(sorted(name for name in failed if _is_mended(name, after)))[:MAX_NAMES],
-        output=relevant_output(after, list(found.failing)),
+        output=relevant_output(after, list(regressions.failing)),
         seconds=after.seconds,
         ran=sum(test in RAN_STATUSES for test in after.tests.values()) if after.tests else None,
         selected=tool.selected,
@@ -390,9 +404,9 @@ def _is_mended(name: str, after: ToolResult) -> bool:
     if not after.tests:
         return True
     # A file that could not be loaded is mended when tests of it pass.
-    inside = tuple(f"{name}{separator}" for separator in ("::", " > ", "/"))
+    prefixes = tuple(f"{name}{separator}" for separator in ("::", " > ", "/"))
     return any(
-        status == "passed" and (test == name or test.startswith(inside))
+        status == "passed" and (test == name or test.startswith(prefixes))
         for test, status in after.tests.items()
     )
 

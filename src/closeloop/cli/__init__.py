@@ -44,9 +44,9 @@ def _describe_error(error: CycloptsError) -> str:
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return f"Unexpected argument {error.unused_tokens[0]!r}."
     if isinstance(error, UnknownCommandError) and error.unused_tokens:
-        word = error.unused_tokens[0]
-        if suggestion := _find_turned_command(*(error.command_chain or ()), word):
-            return f'Unknown command "{word}". Did you mean `closeloop {suggestion}`?'
+        unknown_word = error.unused_tokens[0]
+        if suggestion := _find_turned_command(*(error.command_chain or ()), unknown_word):
+            return f'Unknown command "{unknown_word}". Did you mean `closeloop {suggestion}`?'
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         if error.keyword:
             return f"{error.keyword} needs a value."
@@ -103,7 +103,7 @@ def run_with_global_flags(words: Sequence[str]) -> Iterator[list[str]]:
     from closeloop.cli.config import SETTINGS_VARIABLE
 
     command, overrides, quiet, verbose = _split_global_flags(words)
-    before, began = os.environ.get(SETTINGS_VARIABLE), time.monotonic()
+    before, started_at = os.environ.get(SETTINGS_VARIABLE), time.monotonic()
     console.verbosity = console.QUIET if quiet else console.VERBOSE if verbose else console.NORMAL
     if overrides:
         os.environ[SETTINGS_VARIABLE] = "\n".join([*([before] if before else []), *overrides])
@@ -116,7 +116,7 @@ def run_with_global_flags(words: Sequence[str]) -> Iterator[list[str]]:
             traceback.print_exc()
         raise
     finally:
-        console.print_detail(f"took {time.monotonic() - began:.1f} s")
+        console.print_detail(f"took {time.monotonic() - started_at:.1f} s")
         console.verbosity = console.NORMAL
         if overrides and before is None:
             del os.environ[SETTINGS_VARIABLE]
@@ -132,16 +132,16 @@ def _split_global_flags(words: Sequence[str]) -> tuple[list[str], list[str], boo
     command: list[str] = []
     overrides: list[str] = []
     quiet = verbose = False
-    rest = iter(words)
-    for word in rest:
+    remaining = iter(words)
+    for word in remaining:
         if word == "--":
-            command += [word, *rest]
+            command += [word, *remaining]
         elif word in ("-q", "--quiet"):
             quiet = True
         elif word in ("-v", "--verbose"):
             verbose = True
         elif word == "--set" or word.startswith("--set="):
-            setting = word.partition("=")[2] if "=" in word else next(rest, "")
+            setting = word.partition("=")[2] if "=" in word else next(remaining, "")
             if not setting.partition("=")[1]:
                 raise BadInput("--set needs KEY=VALUE, such as --set run.jobs=4.")
             overrides.append(setting)
@@ -297,16 +297,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     from cyclopts import CycloptsError
 
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    command_words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        with run_with_global_flags(given) as words:
+        with run_with_global_flags(command_words) as words:
             exit_code = build_app(words)(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        _exit_with_error(explain_usage_error(error), 2, given)
+        _exit_with_error(explain_usage_error(error), 2, command_words)
     except Fault as fault:
-        _exit_with_error(str(fault), fault.exit_code, given)
+        _exit_with_error(str(fault), fault.exit_code, command_words)
     except KeyboardInterrupt:
-        _exit_with_error("Stopped. Run the same command again to continue.", 130, given)
+        _exit_with_error("Stopped. Run the same command again to continue.", 130, command_words)
     except BrokenPipeError:
         # Somebody like `head` stopped reading: not our failure, and nothing more can be flushed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -333,29 +333,31 @@ def build_app(words: Sequence[str], *, complete: bool = False) -> App:
     )
     app["--help"].group = app["--version"].group = Group("Options", sort_key=len(COMMAND_CHAPTERS))
     parents = {"": app}
-    named = [word for word in words if word not in ("--help", "-h")]
+    command_words = [word for word in words if word not in ("--help", "-h")]
     all_names = {name for commands in COMMAND_CHAPTERS.values() for name in commands}
     parent_names = {name.rpartition(" ")[0] for name in all_names} | {"admin"}
     for chapter_number, (title, commands) in enumerate(COMMAND_CHAPTERS.items()):
         chapter = Group(title, sort_key=chapter_number)
-        for command_number, (name, (target, about)) in enumerate(commands.items()):
-            is_named = name.split() == named[: len(name.split())]
+        for command_number, (name, (target, help_text)) in enumerate(commands.items()):
+            is_named = name.split() == command_words[: len(name.split())]
             parent_name, _, command_name = name.rpartition(" ")
             for depth in range(1, len(name.split()) + (name in parent_names)):
-                above, _, word = (group := " ".join(name.split()[:depth])).rpartition(" ")
+                parent_group, _, group_word = (group := " ".join(name.split()[:depth])).rpartition(
+                    " "
+                )
                 if group not in parents:
                     parents[group] = App(
-                        name=word,
-                        help=COMMAND_GROUPS.get(group, None if is_named else about),
-                        group=None if above else chapter,
+                        name=group_word,
+                        help=COMMAND_GROUPS.get(group, None if is_named else help_text),
+                        group=None if parent_group else chapter,
                         sort_key=command_number,
                     )
-                    parents[above].command(parents[group])
+                    parents[parent_group].command(parents[group])
             if name not in parent_names:
                 parents[parent_name].command(
                     target,
                     name=command_name,
-                    help=None if is_named else about,
+                    help=None if is_named else help_text,
                     group=None if parent_name else chapter,
                     sort_key=command_number,
                 )

@@ -151,18 +151,18 @@ def experiments_table(courses: list[ExperimentStatus]) -> Table:
     table = Table(box=None)
     for name in ("experiment", "name", "tasks", "variants", "done", "running", "cost", "state"):
         table.add_column(name, no_wrap=name != "variants")
-    for course in courses:
-        names = ", ".join(course.variants[:MAX_NAMES])
-        more = len(course.variants) - MAX_NAMES
+    for status in courses:
+        names = ", ".join(status.variants[:MAX_NAMES])
+        hidden_count = len(status.variants) - MAX_NAMES
         table.add_row(
-            course.experiment.id,
-            Text(make_visible(course.experiment.name or "–")),
-            str(len(course.experiment.tasks)),
-            Text(make_visible(names + (f" and {more} more" if more > 0 else ""))),
-            f"{course.done}/{course.total}",
-            str(course.running),
-            "–" if course.cost is None else f"${course.cost:.2f}",
-            course.state,
+            status.experiment.id,
+            Text(make_visible(status.experiment.name or "–")),
+            str(len(status.experiment.tasks)),
+            Text(make_visible(names + (f" and {hidden_count} more" if hidden_count > 0 else ""))),
+            f"{status.done}/{status.total}",
+            str(status.running),
+            "–" if status.cost is None else f"${status.cost:.2f}",
+            status.state,
         )
     return table
 
@@ -222,13 +222,17 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.store.store import open_existing_store
 
     require_positive_flags(limit=limit)
-    wanted = AttemptFilter(task=task, variant=variant, outcome=outcome, since=parse_since(since))
+    attempt_filter = AttemptFilter(
+        task=task, variant=variant, outcome=outcome, since=parse_since(since)
+    )
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
         sealed = store.held_out.list_sealed_digests()
-        rows = store.listing.list_page(wanted, limit, without=sealed, sort=sort)
+        rows = store.listing.list_page(attempt_filter, limit, without=sealed, sort=sort)
         is_full = len(rows) == limit
-        count = store.listing.count_matches(wanted, without=sealed) if is_full else len(rows)
+        count = (
+            store.listing.count_matches(attempt_filter, without=sealed) if is_full else len(rows)
+        )
         if not rows and (task or variant):
             from closeloop.metrics.task_log import require_tried
 
@@ -237,10 +241,10 @@ def attempts(  # noqa: PLR0913 - one parameter for each flag
         cells = load_cells(store, project.settings, rows, names)
         facts = load_listed_facts(store, rows)
     if json:
-        listed = [record_to_map(row) for row in rows]
-        for fields in listed if names else ():
+        row_maps = [record_to_map(row) for row in rows]
+        for fields in row_maps if names else ():
             fields["scores"] = cells_to_map(cells[fields["id"]], names)
-        print_json(listed, count)
+        print_json(row_maps, count)
     elif rows:
         print_parts(attempts_table(rows, facts, cells, names), optional=optional_columns(rows))
         if count > len(rows):
@@ -308,7 +312,7 @@ def find(  # noqa: PLR0913 - one parameter for each flag
         raise BadInput("Give at least one word or number to search for.")
     if len(text) > MAX_SEARCH_CHARS:
         raise BadInput(f"The search text is too long: at most {MAX_SEARCH_CHARS} characters.")
-    wanted = AttemptFilter(
+    attempt_filter = AttemptFilter(
         q=text,
         since=parse_since(since),
         until=parse_since(until, is_end=True),
@@ -320,13 +324,13 @@ def find(  # noqa: PLR0913 - one parameter for each flag
         if not store.is_read_only:
             store.search.index_missing()
         sealed = store.held_out.list_sealed_digests()
-        rows = store.listing.list_page(wanted, limit, without=sealed, sort=sort)
-        count = store.listing.count_matches(wanted, without=sealed)
+        rows = store.listing.list_page(attempt_filter, limit, without=sealed, sort=sort)
+        count = store.listing.count_matches(attempt_filter, without=sealed)
         snippets = store.search.find_snippets([row.id for row in rows], phrases)
         facts = load_listed_facts(store, rows, snippets)
     if json:
-        found = [record_to_map(row) | {"snippet": snippets.get(row.id)} for row in rows]
-        print_json(found, count)
+        row_maps = [record_to_map(row) | {"snippet": snippets.get(row.id)} for row in rows]
+        print_json(row_maps, count)
     elif rows:
         print_parts(
             attempts_table(rows, facts, {}, ()), optional=optional_columns(rows), below=("says",)
@@ -336,8 +340,10 @@ def find(  # noqa: PLR0913 - one parameter for each flag
                 f"{len(rows)} of {count:,} shown: --limit shows more, --since narrows the search."
             )
     else:
-        words = count_with_noun(len(phrases), "word or phrase", "words and phrases")
-        print_line(f"No session contains all of {words}. Try fewer words, or prefixes of words.")
+        count_text = count_with_noun(len(phrases), "word or phrase", "words and phrases")
+        print_line(
+            f"No session contains all of {count_text}. Try fewer words, or prefixes of words."
+        )
 
 
 class ListedFacts(Record):
@@ -376,7 +382,7 @@ def load_cells(
     from closeloop.store.metrics_section import AttemptSpan
 
     span = AttemptSpan(attempts=tuple(row.id for row in rows))
-    work = load_attempt_table(store, project_rulebook(settings), span, again=None)
+    work = load_attempt_table(store, project_rulebook(settings), span, remeasure=None)
     return list_score_cells(
         attach_scores(work, store, project_scores(settings), names, span), names
     )
@@ -428,18 +434,18 @@ def attempts_table(
         by_review = row.is_for_review and row.id in facts.would_merge
         merged = by_review and facts.would_merge[row.id] > 0.5
         outcome = ("pass" if merged else "fail") if by_review else row.outcome or "unscored"
-        mark, colour = ("·", "dim") if imported else OUTCOME_MARKS[outcome]
+        sign, colour = ("·", "dim") if imported else OUTCOME_MARKS[outcome]
         marks = facts.marks.get(row.id)
-        who = row.variant_name or " ".join(name for name in (row.agent, row.model) if name)
+        agent_name = row.variant_name or " ".join(name for name in (row.agent, row.model) if name)
         table.add_row(
             row.id,
             "–" if row.started is None else f"{row.started:{time_format}}",
-            Text(mark, style=colour),
+            Text(sign, style=colour),
             describe_listed(row),
             "–" if row.cost is None else format_dollars(row.cost),
             *(Text(make_visible(format_cell(cell))) for cell in cells.get(row.id, ())),
             "–" if marks is None else ", ".join(marks.rules) or "none",
-            Text(make_visible(who or "–")),
+            Text(make_visible(agent_name or "–")),
             "–" if row.turns is None else str(row.turns),
             "–" if row.seconds is None else f"{row.seconds:.1f}",
             row.exit,
@@ -587,8 +593,8 @@ def render_fetched(fetched: FetchedChanges) -> Iterator[RenderableType]:
 
     clone = f", {fetched.from_clone} from this clone" if fetched.from_clone else ""
     yield Text(f"{count_with_noun(fetched.fetched, 'diff')} fetched{clone}.")
-    for name, why in fetched.missing.items():
-        yield Text(make_visible(f"{name}: {why}"), style="yellow")
+    for name, reason in fetched.missing.items():
+        yield Text(make_visible(f"{name}: {reason}"), style="yellow")
 
 
 def parse_pull_name(pull: str, store: Store) -> tuple[str, int]:
@@ -609,7 +615,7 @@ def parse_pull_name(pull: str, store: Store) -> tuple[str, int]:
 
 
 def build_pull_listing(board: Sequence[BoardRow], limit: int) -> PullListing:
-    merged = [one.pull for one in board if one.pull.state == "merged"]
+    merged = [row.pull for row in board if row.pull.state == "merged"]
     return PullListing(
         items=tuple(board[:limit]),
         total=len(board),
@@ -634,8 +640,8 @@ def pulls_table(listing: PullListing) -> Iterator[RenderableType]:
     for name in ("pull request", "state", "agent", "risk", "CI", *numbers, "title", "why"):
         justify: Literal["left", "right"] = "right" if name in numbers else "left"
         table.add_column(name, no_wrap=name not in ("title", "why"), justify=justify)
-    for one in listing.items:
-        row = one.pull
+    for board_row in listing.items:
+        row = board_row.pull
         state = "draft" if row.state == "open" and row.draft else row.state
         checks = (
             f"{CHECK_MARKS.get(row.first_push or '', '–')}"
@@ -645,16 +651,16 @@ def pulls_table(listing: PullListing) -> Iterator[RenderableType]:
             Text(make_visible(f"{row.repo}#{row.pull}")),
             Text(state + (", reverted" if row.pointers else "")),
             Text(make_visible(row.agent or "–")),
-            Text(one.risk or "–", style=RISK_COLOURS.get(one.risk or "", "dim")),
+            Text(board_row.risk or "–", style=RISK_COLOURS.get(board_row.risk or "", "dim")),
             checks,
             format_size(row.added, row.removed),
             str(row.rounds),
-            "–" if one.cost is None else format_dollars(one.cost),
+            "–" if board_row.cost is None else format_dollars(board_row.cost),
             Text(make_visible(row.title)),
-            Text(", ".join(one.reasons[:3]), style="dim"),
+            Text(", ".join(board_row.reasons[:3]), style="dim"),
         )
-    if (more := listing.total - len(listing.items)) > 0:
-        table.caption = f"… and {more:,} more: --limit {listing.total} lists all"
+    if (hidden_count := listing.total - len(listing.items)) > 0:
+        table.caption = f"… and {hidden_count:,} more: --limit {listing.total} lists all"
     yield table
     yield Text(
         f"{listing.merged} merged · {listing.unreviewed} without review · "
@@ -699,8 +705,10 @@ def render_pull_life(pull: PullRequest, *, has_change: bool) -> Iterator[Rendera
             facts.add_row(Text(name, style="dim"), Text(make_visible(value)))
     yield facts
     events_table = Table(box=None, show_header=False)
-    for at, what in sorted(_list_pull_events(pull), key=lambda one: one[0]):
-        events_table.add_row(Text(at[:16].replace("T", " "), style="dim"), Text(make_visible(what)))
+    for time, description in sorted(_list_pull_events(pull), key=lambda event: event[0]):
+        events_table.add_row(
+            Text(time[:16].replace("T", " "), style="dim"), Text(make_visible(description))
+        )
     yield events_table
 
 
@@ -715,9 +723,9 @@ def _list_pull_events(pull: PullRequest) -> Iterator[tuple[str, str]]:
     for review in pull.reviews:
         yield review.at.isoformat(), f"review by {review.by or '?'}: {review.state}"
     for comment in pull.comments:
-        place = f" at {comment.path}:{comment.line}" if comment.path else ""
+        location = f" at {comment.path}:{comment.line}" if comment.path else ""
         comment_text = " ".join(comment.body.split())[:80]
-        yield comment.at.isoformat(), f"{comment.by or '?'}{place}: {comment_text}"
+        yield comment.at.isoformat(), f"{comment.by or '?'}{location}: {comment_text}"
     for review_round in pull.rounds:
         end = (review_round.ended or review_round.started).isoformat()
         yield (
@@ -729,13 +737,13 @@ def _list_pull_events(pull: PullRequest) -> Iterator[tuple[str, str]]:
         sizes = [file.added for file in edit.files or () if file.added is not None]
         added = f"+{sum(sizes)}" if sizes else ""
         paths = ", ".join(file.path for file in (edit.files or ())[:3])
-        where = " ".join(filter(None, (added, paths))) or "files unknown"
-        yield edit.at.isoformat(), f"edit by {edit.by or '?'}: {where}"
+        files_text = " ".join(filter(None, (added, paths))) or "files unknown"
+        yield edit.at.isoformat(), f"edit by {edit.by or '?'}: {files_text}"
     if pull.merged or pull.closed:
         yield (pull.merged or pull.closed or pull.told).isoformat(), pull.state
     for pointer in pull.pointers:
-        word = "reverted" if pointer.kind == "revert" else "fixed"
+        verb = "reverted" if pointer.kind == "revert" else "fixed"
         yield (
             pointer.at.isoformat(),
-            f"{word} by {pointer.by[:10]} ({pointer.how}): {pointer.title}",
+            f"{verb} by {pointer.by[:10]} ({pointer.how}): {pointer.title}",
         )

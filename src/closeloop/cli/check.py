@@ -83,20 +83,20 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     attempt = change.removeprefix(ATTEMPT_PREFIX) if is_attempt_name(change) else None
     outputs = parse_report_formats([*(format or ()), *(["json"] if json else ())])
     pull = read_pull_event(github_event_file(os.environ)) if github else None
-    wanted = ChangeQuery(range=None if attempt else change, patch=patch, base=base, staged=staged)
-    wanted = select_change(wanted, pull, os.environ)
+    query = ChangeQuery(range=None if attempt else change, patch=patch, base=base, staged=staged)
+    query = select_change(query, pull, os.environ)
     # An attempt's change comes from the store: nothing of it lies in this folder.
-    configuration = load_project(Path.cwd()) if attempt else load_check_configuration(wanted, pull)
+    configuration = load_project(Path.cwd()) if attempt else load_check_configuration(query, pull)
     try:
         with (
-            show_progress("reading the change") as tell,
-            open_check_subject(configuration, wanted, attempt) as subject,
+            show_progress("reading the change") as report_stage,
+            open_check_subject(configuration, query, attempt) as subject,
         ):
             order = build_check_order(configuration, subject.wanted, tuple(tier or TIERS), task)
             if order.wanted.left_out:
                 print_warning(describe_left_out(order.wanted.left_out))
             order = apply_check_subject(order, subject, configuration)
-            order = replace(order, request=pull.request if pull else None, tell=tell)
+            order = replace(order, request=pull.request if pull else None, tell=report_stage)
             report = run_event_loop(run_check, order, configuration, fix)
             save_check_report(report, configuration, subject.attempt)
     except NoChange as none:
@@ -123,7 +123,7 @@ def require_one_change(*changes: str | Path | bool | None) -> None:
 
 
 def select_change(
-    wanted: ChangeQuery, pull: WorkflowPull | None, environ: Mapping[str, str]
+    query: ChangeQuery, pull: WorkflowPull | None, environ: Mapping[str, str]
 ) -> ChangeQuery:
     """Return the change that the workflow or the flags name; in a commit hook, with git's own
     index."""
@@ -133,27 +133,27 @@ def select_change(
 
     if pull is not None:
         return ChangeQuery(range=f"{pull.base}...{pull.head}")
-    if wanted.staged and "GIT_INDEX_FILE" in environ:
-        return replace(wanted, index=Path(environ["GIT_INDEX_FILE"]).absolute())
-    return wanted
+    if query.staged and "GIT_INDEX_FILE" in environ:
+        return replace(query, index=Path(environ["GIT_INDEX_FILE"]).absolute())
+    return query
 
 
 def load_check_configuration(
-    wanted: ChangeQuery, pull: WorkflowPull | None = None
+    query: ChangeQuery, pull: WorkflowPull | None = None
 ) -> ProjectConfiguration:
     """Load the configuration for a change, which may have modified the configuration file here."""
     from closeloop.changes.change_sides import find_commit_before
     from closeloop.cli.config import load_for_change_check
 
-    before = find_commit_before(Path.cwd(), wanted)
+    before = find_commit_before(Path.cwd(), query)
     if pull is not None:
         return load_for_change_check(Path.cwd(), pull.base, only_commit=True)
     return load_for_change_check(Path.cwd(), before)
 
 
 def build_check_order(
-    found: ProjectConfiguration,
-    wanted: ChangeQuery,
+    project: ProjectConfiguration,
+    query: ChangeQuery,
     tiers: tuple[TierName, ...],
     task: str | None,
 ) -> CheckRequest:
@@ -162,56 +162,56 @@ def build_check_order(
     from closeloop.records.settings import CommandSettings
     from closeloop.tasks.project_discovery import discover_commands
 
-    settings, root = found.settings, Path.cwd()
-    wanted = leave_out_own_files(found, wanted)
+    settings, root = project.settings, Path.cwd()
+    query = leave_out_own_files(project, query)
     chosen_task = None
     if task:
         from closeloop.tasks.task_files import select_tasks
         from closeloop.tasks.task_sets import require_unsealed
 
-        if "tasks" in found.ignored_settings:
-            warn_of_change_settings(found, ["tasks"])
-        chosen_task = select_tasks(settings, found.root, [task])[0]
+        if "tasks" in project.ignored_settings:
+            warn_of_change_settings(project, ["tasks"])
+        chosen_task = select_tasks(settings, project.root, [task])[0]
         require_unsealed(chosen_task)
     commands = settings.commands
     if commands == CommandSettings() and ("tools" in tiers or settings.check.coverage):
-        commands = discover_commands(found.root).commands
+        commands = discover_commands(project.root).commands
     return CheckRequest(
         root=root,
-        wanted=wanted,
-        cache=cache_folder(found, os.environ),
-        settings=settings_with_learned_rules(found) if "quality" in tiers else settings.check,
+        wanted=query,
+        cache=cache_folder(project, os.environ),
+        settings=settings_with_learned_rules(project) if "quality" in tiers else settings.check,
         commands=commands,
         confirm=settings.judge.confirm,
         silences=settings.silence,
         tiers=tiers,
         task=chosen_task,
         coverage=settings.check.coverage,
-        rewritten_commands=found.rewritten_commands,
+        rewritten_commands=project.rewritten_commands,
     )
 
 
-def leave_out_own_files(found: ProjectConfiguration, wanted: ChangeQuery) -> ChangeQuery:
+def leave_out_own_files(project: ProjectConfiguration, query: ChangeQuery) -> ChangeQuery:
     """Leave out untracked files that closeloop writes: its configuration and task files."""
     from msgspec.structs import replace
 
     from closeloop.changes.change_sides import list_untracked_files
     from closeloop.cli.config import CONFIG_NAME, find_repository_root
 
-    root = find_repository_root(found.root)
-    if root is None or not wanted.is_worktree:
-        return wanted
-    config_file, tasks = found.root / CONFIG_NAME, found.root / found.settings.tasks
-    places = [
+    root = find_repository_root(project.root)
+    if root is None or not query.is_worktree:
+        return query
+    config_file, tasks = project.root / CONFIG_NAME, project.root / project.settings.tasks
+    own_paths = [
         str(path.relative_to(root)) for path in (config_file, tasks) if path.is_relative_to(root)
     ]
     own_files = tuple(
         path
-        for path in list_untracked_files(root, places)
+        for path in list_untracked_files(root, own_paths)
         if root / path == config_file
         or ((root / path).parent == tasks and path.endswith((".md", ".patch")))
     )
-    return replace(wanted, left_out=own_files)
+    return replace(query, left_out=own_files)
 
 
 def describe_left_out(paths: Sequence[str]) -> str:
@@ -227,7 +227,7 @@ def describe_left_out(paths: Sequence[str]) -> str:
 
 
 def apply_check_subject(
-    order: CheckRequest, subject: CheckSubject, found: ProjectConfiguration
+    order: CheckRequest, subject: CheckSubject, project: ProjectConfiguration
 ) -> CheckRequest:
     """For an attempt, use its task's repository, environment and tests, and their grade."""
     from msgspec.structs import replace
@@ -240,13 +240,15 @@ def apply_check_subject(
     if task is None or task.repo is None:
         return order
     # A task whose repository is elsewhere is checked in this folder's clone of it.
-    repo = str(found.root / task.repo) if has_branches(str(found.root / task.repo)) else order.root
+    repo = (
+        str(project.root / task.repo) if has_branches(str(project.root / task.repo)) else order.root
+    )
     return replace(order, root=Path(repo), commands=apply_task_commands(order.commands, task))
 
 
 @contextmanager
 def open_check_subject(
-    found: ProjectConfiguration, wanted: ChangeQuery, attempt: str | None
+    project: ProjectConfiguration, query: ChangeQuery, attempt: str | None
 ) -> Iterator[CheckSubject]:
     """Open the requested change, or the change of an attempt."""
     from closeloop.changes.check_verdict import CheckSubject, open_attempt_change
@@ -255,27 +257,27 @@ def open_check_subject(
     from closeloop.records.settings import has_store
 
     if attempt is None:
-        yield CheckSubject(wanted=wanted)
+        yield CheckSubject(wanted=query)
         return
-    if not has_store(found.settings, found.root):
+    if not has_store(project.settings, project.root):
         raise BadInput(
-            f"No store exists at {found.settings.store}, so there is no attempt to check: "
+            f"No store exists at {project.settings.store}, so there is no attempt to check: "
             "run `closeloop run` first."
         )
     with (
-        open_review_context(found=found) as at,
-        open_attempt_change(attempt, at.store, wanted.base) as subject,
+        open_review_context(project=project) as review_context,
+        open_attempt_change(attempt, review_context.store, query.base) as subject,
     ):
         yield subject
 
 
 def save_check_report(
-    report: ChangeReport, found: ProjectConfiguration, attempt: str | None
+    report: ChangeReport, project: ProjectConfiguration, attempt: str | None
 ) -> None:
     """Save the report for the dashboard if there is a store; a failure to save is not fatal."""
     from closeloop.records.settings import has_store
 
-    if found.store_shipped or not has_store(found.settings, found.root):
+    if project.store_shipped or not has_store(project.settings, project.root):
         return
     from closeloop.changes.check_verdict import save_report
     from closeloop.cli.config import open_review_context
@@ -283,18 +285,18 @@ def save_check_report(
     from closeloop.records.errors import Fault
 
     try:
-        with open_review_context(found=found) as at:
-            save_report(report, at.store, at.repo, attempt)
+        with open_review_context(project=project) as review_context:
+            save_report(report, review_context.store, review_context.repo, attempt)
     except Fault as fault:
         print_warning(f"The report is not saved: {fault}")
 
 
-def settings_with_learned_rules(found: ProjectConfiguration) -> CheckSettings:
+def settings_with_learned_rules(project: ProjectConfiguration) -> CheckSettings:
     """Return the settings with the team's learned rules, if there is a store."""
     from closeloop.records.settings import has_store
 
-    settings = found.settings
-    if found.store_shipped or not has_store(settings, found.root):
+    settings = project.settings
+    if project.store_shipped or not has_store(settings, project.root):
         return settings.check
     from closeloop.cli.config import open_review_context
     from closeloop.cli.console import print_warning
@@ -302,23 +304,23 @@ def settings_with_learned_rules(found: ProjectConfiguration) -> CheckSettings:
     from closeloop.reviews.rule_editing import with_learned_rules
 
     try:
-        with open_review_context(found=found) as at:
-            return with_learned_rules(settings.check, at.store, at.repo)
+        with open_review_context(project=project) as review_context:
+            return with_learned_rules(settings.check, review_context.store, review_context.repo)
     except Fault as fault:
         print_warning(f"Team rules are not checked: {fault}")
         return settings.check
 
 
-def cache_folder(found: ProjectConfiguration, environ: Mapping[str, str]) -> Path:
+def cache_folder(project: ProjectConfiguration, environ: Mapping[str, str]) -> Path:
     """Return the cache folder, by default outside the repository, which a check must not modify."""
-    if found.settings.cache:
-        return found.root / found.settings.cache
+    if project.settings.cache:
+        return project.root / project.settings.cache
     home = environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "closeloop"
 
 
 async def run_check(
-    order: CheckRequest, found: ProjectConfiguration, fix: str | None
+    order: CheckRequest, project: ProjectConfiguration, fix: str | None
 ) -> ChangeReport:
     from closeloop.flow import check_change
     from closeloop.gateway import Gateway
@@ -326,16 +328,16 @@ async def run_check(
     from closeloop.sandbox.workspaces import WorkspacePool
 
     async with AsyncExitStack() as exit_stack:
-        exit_stack.enter_context(report_ignored_settings(order, found, fix))
+        exit_stack.enter_context(report_ignored_settings(order, project, fix))
         workspaces = await exit_stack.enter_async_context(
-            WorkspacePool(order.cache / "workspaces", found.settings.sandbox)
+            WorkspacePool(order.cache / "workspaces", project.settings.sandbox)
         )
-        fixer = await open_fixer(exit_stack, found, fix) if fix else None
+        fixer = await open_fixer(exit_stack, project, fix) if fix else None
         reviewer = None
         if order.settings.model and "quality" in order.tiers:
-            gateway = await exit_stack.enter_async_context(Gateway(os.environ, found.root))
+            gateway = await exit_stack.enter_async_context(Gateway(os.environ, project.root))
             reviewer = await open_reviewer(
-                exit_stack, gateway, order.settings.model, found.settings
+                exit_stack, gateway, order.settings.model, project.settings
             )
         report = await check_change(order, workspaces, fixer, reviewer)
         workspaces.trim_unused_bases()
@@ -344,7 +346,7 @@ async def run_check(
 
 @contextmanager
 def report_ignored_settings(
-    order: CheckRequest, found: ProjectConfiguration, fix: str | None
+    order: CheckRequest, project: ProjectConfiguration, fix: str | None
 ) -> Iterator[None]:
     """Warn after a check of ignored settings that it would have used.
 
@@ -352,22 +354,26 @@ def report_ignored_settings(
     """
     from closeloop.records.errors import BadInput
 
-    used = [name for name in found.ignored_settings if uses_setting(name, order, found, fix)]
+    used_settings = [
+        name for name in project.ignored_settings if uses_setting(name, order, project, fix)
+    ]
     try:
         yield
     except BadInput:
-        used = [name for name in used if name.startswith(("variants.", "models."))]
+        used_settings = [
+            name for name in used_settings if name.startswith(("variants.", "models."))
+        ]
         raise
     finally:
-        warn_of_change_settings(found, used)
+        warn_of_change_settings(project, used_settings)
 
 
 def uses_setting(
-    name: str, order: CheckRequest, found: ProjectConfiguration, fix: str | None
+    name: str, order: CheckRequest, project: ProjectConfiguration, fix: str | None
 ) -> bool:
     """Check whether a check reads this setting; `--task` reads `tasks` earlier."""
     section, _, key = name.partition(".")
-    names_model = order.settings.model is not None or "check.model" in found.ignored_settings
+    names_model = order.settings.model is not None or "check.model" in project.ignored_settings
     is_reviewed = names_model and "quality" in order.tiers
     if section == "sandbox":
         return fix is not None or "tools" in order.tiers or order.coverage
@@ -382,32 +388,32 @@ def uses_setting(
     )
 
 
-def warn_of_change_settings(found: ProjectConfiguration, names: Sequence[str]) -> None:
+def warn_of_change_settings(project: ProjectConfiguration, names: Sequence[str]) -> None:
     """Warn of settings that are ignored because the change under check may have written them."""
     from closeloop.cli.config import warn_of_ignored_settings
 
-    commit = found.trusted_commit
-    where = f"in the commit before the change ({commit[:12]})" if commit else None
-    why = f"The change being checked may have written {'them' if len(names) > 1 else 'it'}"
-    warn_of_ignored_settings(names, why, where, os.environ)
+    commit = project.trusted_commit
+    source = f"in the commit before the change ({commit[:12]})" if commit else None
+    reason = f"The change being checked may have written {'them' if len(names) > 1 else 'it'}"
+    warn_of_ignored_settings(names, reason, source, os.environ)
 
 
-async def open_fixer(opened: AsyncExitStack, found: ProjectConfiguration, name: str) -> Fixer:
+async def open_fixer(exit_stack: AsyncExitStack, project: ProjectConfiguration, name: str) -> Fixer:
     """Return the variant that fixes findings, with its model open."""
     from closeloop.changes.check_verdict import AgentFixer
     from closeloop.gateway import Gateway
     from closeloop.grading.variants import resolve_variant
 
-    resolved_variant = resolve_variant(name, found.settings, found.root)
+    resolved_variant = resolve_variant(name, project.settings, project.root)
     model_proxy = None
     if resolved_variant.model is not None:
-        gateway = await opened.enter_async_context(Gateway(os.environ, found.root))
+        gateway = await exit_stack.enter_async_context(Gateway(os.environ, project.root))
         opening_proxy = gateway.open_proxy(
             resolved_variant.variant.model or "",
             resolved_variant.model,
             resolved_variant.variant.limits,
         )
-        model_proxy = await opened.enter_async_context(opening_proxy)
+        model_proxy = await exit_stack.enter_async_context(opening_proxy)
     return AgentFixer(
         agent=resolved_variant.agent,
         door=model_proxy,
@@ -424,8 +430,8 @@ def parse_report_formats(formats: Sequence[str]) -> dict[Path | None, str]:
     outputs: dict[Path | None, str] = {}
     for format_option in formats:
         name, equals_sign, file = format_option.partition("=")
-        if name not in (known := ("terminal", "json", *REPORT_FORMATS)):
-            raise unknown_name_error("report format", name, known)
+        if name not in (known_formats := ("terminal", "json", *REPORT_FORMATS)):
+            raise unknown_name_error("report format", name, known_formats)
         path = Path(file) if equals_sign else None
         if path and name == "terminal":
             raise BadInput(
@@ -486,8 +492,8 @@ async def publish_to_github(
     from closeloop.cli.mine import open_github_repo
 
     summary = environ.get("GITHUB_STEP_SUMMARY")
-    async with open_github_repo(pull.repo, environ) as hub:
-        published = await publish_report(hub, pull, report, Path(summary) if summary else None)
+    async with open_github_repo(pull.repo, environ) as github:
+        published = await publish_report(github, pull, report, Path(summary) if summary else None)
     for note in published.notes:
         print_warning(note)
 

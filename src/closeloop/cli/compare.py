@@ -81,10 +81,10 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
         if save:
             save_baseline(chosen_experiment, store, name=baseline, reason=reason, json=json)
             return 0
-        book = project_rulebook(project.settings)
-        demands = read_demands(project.settings, store, book, score, threshold, margin)
+        rulebook = project_rulebook(project.settings)
+        demands = read_demands(project.settings, store, rulebook, score, threshold, margin)
         saved_baseline = find_baseline(store, baseline, needed=not demands.least)
-        report = run_gate(chosen_experiment, saved_baseline, demands, store, book)
+        report = run_gate(chosen_experiment, saved_baseline, demands, store, rulebook)
         if not store.is_read_only:
             store.course.save_gate_report(report, datetime.now(UTC))
     return report_gate_result(report, junit, json=json)
@@ -93,7 +93,7 @@ def gate(  # noqa: PLR0913 - one parameter for each flag
 def read_demands(
     settings: Settings,
     store: Store,
-    book: Rulebook,
+    rulebook: Rulebook,
     score: list[str] | None,
     least: list[str] | None,
     margin: float | None,
@@ -112,7 +112,7 @@ def read_demands(
     metrics: dict[str, Metric] = {}
     by_attempt: dict[str, dict[str, float]] = {}
     if names:
-        work = load_attempt_table(store, book)
+        work = load_attempt_table(store, rulebook)
         work = attach_scores(work, store, project_scores(settings), names)
         metrics, by_attempt = load_attempt_scores(work, names)
         for metric in metrics.values():
@@ -123,10 +123,10 @@ def read_demands(
 
 def run_gate(
     experiment: Experiment,
-    against: Baseline | None,
+    baseline: Baseline | None,
     demands: GateDemands,
     store: Store,
-    book: Rulebook,
+    rulebook: Rulebook,
 ) -> GateReport:
     """Compare an experiment's attempts with the baseline and the demands."""
     from closeloop.metrics.attempt_measuring import list_experiment_attempts, measure_attempts
@@ -138,7 +138,7 @@ def run_gate(
     sealed = store.held_out.list_sealed_digests()
     # A look may be gated by itself; where there are dev tasks, they decide alone.
     is_look = sealed.issuperset(experiment.tasks)
-    ids = set(against.attempts) if against else set()
+    ids = set(baseline.attempts) if baseline else set()
     baseline_rows = [row for row in store.list_attempts() if row.id in ids] if ids else []
     baseline_results, current_results = (
         list(
@@ -149,7 +149,7 @@ def run_gate(
                     for row in part
                     if row.replay_of is None and (is_look or row.task_digest not in sealed)
                 ],
-                book,
+                rulebook,
             )
         )
         for part in (baseline_rows, list_experiment_attempts(store, experiment))
@@ -160,11 +160,11 @@ def run_gate(
             "another one with --experiment."
         )
     return compare_with_baseline(
-        against,
+        baseline,
         baseline_results,
         current_results,
         experiment.id,
-        list_gating_rules(book),
+        list_gating_rules(rulebook),
         demands,
     )
 
@@ -185,23 +185,23 @@ def report_gate_result(report: GateReport, junit: Path | None, *, json: bool) ->
 
 
 def save_baseline(
-    chosen: Experiment, store: Store, *, name: str, reason: str | None, json: bool
+    experiment: Experiment, store: Store, *, name: str, reason: str | None, json: bool
 ) -> None:
     """Save an experiment as the baseline for later ones."""
     from closeloop.cli.console import print_json, print_line
     from closeloop.metrics.attempt_measuring import list_experiment_attempts
     from closeloop.records.experiment_plan import Baseline
 
-    ids = tuple(row.id for row in list_experiment_attempts(store, chosen))
+    ids = tuple(row.id for row in list_experiment_attempts(store, experiment))
     baseline = Baseline(
-        name=name, experiment=chosen.id, attempts=ids, at=datetime.now(UTC), reason=reason
+        name=name, experiment=experiment.id, attempts=ids, at=datetime.now(UTC), reason=reason
     )
     store.save_baseline(baseline)
     (
         print_json(baseline)
         if json
         else print_line(
-            f"Saved {count_with_noun(len(ids), 'attempt')} of experiment {chosen.id} "
+            f"Saved {count_with_noun(len(ids), 'attempt')} of experiment {experiment.id} "
             f"as the baseline {name!r}."
         )
     )
@@ -256,9 +256,9 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
         )
     if report.differences:
         yield table
-    counted = f"those of {', '.join(report.rules)}" if report.rules else "none, as no rule gates"
+    rules_text = f"those of {', '.join(report.rules)}" if report.rules else "none, as no rule gates"
     yield Text(
-        f"findings that count: {counted} (`closeloop measure --rules` explains why)", style="dim"
+        f"findings that count: {rules_text} (`closeloop measure --rules` explains why)", style="dim"
     )
     for line in report.left_out:
         yield Text(f"not compared: {make_visible(line)}", style="yellow")
@@ -271,7 +271,7 @@ def render_gate_report(report: GateReport) -> Iterator[RenderableType]:
 
 
 def format_gate_numbers(
-    difference: MetricDifference, before: float, now: float
+    difference: MetricDifference, before: float, current: float
 ) -> tuple[str, str, str]:
     """Format before, now and the difference: rates in percent and points, other values as they
     are."""
@@ -281,8 +281,10 @@ def format_gate_numbers(
     low, high = difference.low, difference.high
     bounds = (low, high) if low is not None and high is not None else None
     is_rate = not is_mean_difference(difference)
-    first, second = (format_percent(one) if is_rate else f"{one:.3g}" for one in (before, now))
-    return first, second, format_difference(now - before, bounds, "", is_rate=is_rate)
+    first, second = (
+        format_percent(value) if is_rate else f"{value:.3g}" for value in (before, current)
+    )
+    return first, second, format_difference(current - before, bounds, "", is_rate=is_rate)
 
 
 def describe_gate_baseline(report: GateReport) -> str:
@@ -290,8 +292,11 @@ def describe_gate_baseline(report: GateReport) -> str:
     if report.baseline is None:
         return "the thresholds only"
     name, when = report.baseline.name, report.baseline.at
-    more = " and the thresholds" if report.thresholds or report.margin is not None else ""
-    return f"the baseline {make_visible(name)!r} of {when:%Y-%m-%d}{more}, on exactly these tasks"
+    thresholds_text = (
+        " and the thresholds" if report.thresholds or report.margin is not None else ""
+    )
+    baseline = f"the baseline {make_visible(name)!r} of {when:%Y-%m-%d}"
+    return f"{baseline}{thresholds_text}, on exactly these tasks"
 
 
 MAX_TASKS = 30
@@ -335,22 +340,22 @@ def compare(
     from closeloop.metrics.variant_comparison import compare_by_name
 
     require_margin(margin)
-    with open_metrics_store() as (store, book):
+    with open_metrics_store() as (store, rulebook):
         catalogue = load_project_scores()
         names = names or newest_variant_names(store)
         attempts = [name.partition(":")[2] for name in names if name.startswith("attempt:")]
         if len(names) == len(attempts) == 2:
-            pair = compare_two_attempts(store, book, catalogue, attempts)
+            pair = compare_two_attempts(store, rulebook, catalogue, attempts)
             print_json(pair) if json else print_parts(*render_attempt_pair(pair))
             return 0
         report = compare_by_name(
             store,
-            book,
+            rulebook,
             names,
             margin=margin,
             scores=score or (),
             catalogue=catalogue,
-            tell=print_measuring_progress,
+            report_progress=print_measuring_progress,
         )
         digests = {digest for side in report.sides for digest in side.variants}
         held_out = report_held_out(store, variants=digests)
@@ -383,8 +388,10 @@ def render_comparison(report: CompareReport) -> Iterator[RenderableType]:
         yield from render_pair(pair)
     for line in report.left_out[:MAX_TASKS]:
         yield Text(f"not compared: {make_visible(line)}", style="yellow")
-    if (more := len(report.left_out) - MAX_TASKS) > 0:
-        yield Text(f"… and {more} more that are not compared: --json lists all", style="yellow")
+    if (hidden_count := len(report.left_out) - MAX_TASKS) > 0:
+        yield Text(
+            f"… and {hidden_count} more that are not compared: --json lists all", style="yellow"
+        )
     for note in report.notes:
         yield Text(make_visible(note), style="yellow")
     if report.refusal:
@@ -417,11 +424,11 @@ def render_pair(pair: VariantComparison) -> Iterator[RenderableType]:
     from rich.text import Text
 
     comparison = pair.comparison
-    words = (comparison.here_word, comparison.alike_word)
+    verdicts = (comparison.here_word, comparison.alike_word)
     if pair.observational:
-        words = (comparison.alike_word, "not enough data")
-    for line, word in zip(pair.words, words, strict=False):
-        yield Text(make_visible(line), style=f"bold {VERDICT_COLOURS.get(word, 'default')}")
+        verdicts = (comparison.alike_word, "not enough data")
+    for line, verdict in zip(pair.words, verdicts, strict=False):
+        yield Text(make_visible(line), style=f"bold {VERDICT_COLOURS.get(verdict, 'default')}")
     for line in pair.words[2:]:
         yield Text(make_visible(line))
     if pair.tasks:
@@ -467,8 +474,8 @@ def repeat_dots(repeats: Sequence[float]) -> Text:
 
     text = Text()
     if not {*repeats} <= {0, 1}:
-        shown = " ".join(f"{value:.3g}" for value in repeats[:MAX_DOTS])
-        return text.append(f"{shown} …" if len(repeats) > MAX_DOTS else shown)
+        values_text = " ".join(f"{value:.3g}" for value in repeats[:MAX_DOTS])
+        return text.append(f"{values_text} …" if len(repeats) > MAX_DOTS else values_text)
     for value in repeats if len(repeats) <= MAX_DOTS else ():
         text.append("●" if value else "○", style="green" if value else "red")
     return text.append(f"{' ' if text else ''}{sum(repeats)} of {len(repeats)}", style="dim")
@@ -486,19 +493,24 @@ def cost_ratio_table(pair: VariantComparison) -> RenderableType:
     for name in ("ratio", *bounds):
         table.add_column(name, justify="right", no_wrap=True)
     for name, estimates in pair.ratios.items():
-        value, here, alike = format_ratio_cells(name, estimates)
-        table.add_row(name, value, *((alike,) if pair.observational else (here, alike)))
+        value, here_bounds, alike_bounds = format_ratio_cells(name, estimates)
+        table.add_row(
+            name, value, *((alike_bounds,) if pair.observational else (here_bounds, alike_bounds))
+        )
     return table
 
 
-def format_ratio_cells(name: str, held: TwoEstimates) -> tuple[str, str, str]:
+def format_ratio_cells(name: str, estimates: TwoEstimates) -> tuple[str, str, str]:
     from closeloop.metrics.variant_pairs import format_ratio_bounds
     from closeloop.statistics.mean_comparison import ALL_ZERO_NOTE
 
-    estimate = held.here or held.alike
-    bounds = [format_ratio_bounds(one) if one else "–" for one in (held.here, held.alike)]
+    estimate = estimates.here or estimates.alike
+    bounds = [
+        format_ratio_bounds(bound_estimate) if bound_estimate else "–"
+        for bound_estimate in (estimates.here, estimates.alike)
+    ]
     value = f"{estimate.value:.2f} ×" if estimate else "unknown"
-    if ALL_ZERO_NOTE in held.notes:
+    if ALL_ZERO_NOTE in estimates.notes:
         value = "both $0.00" if name == "cost" else "both 0"
     return value, bounds[0], bounds[1]
 
@@ -523,7 +535,10 @@ def secondary_rates_table(pair: VariantComparison) -> RenderableType:
     for name in (make_visible(pair.first), make_visible(pair.second), "difference", "tasks", "p"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
-    for rate in sorted(pair.secondary, key=lambda one: (one.adjusted is None, one.adjusted or 0)):
+    for rate in sorted(
+        pair.secondary,
+        key=lambda secondary_rate: (secondary_rate.adjusted is None, secondary_rate.adjusted or 0),
+    ):
         table.add_row(
             rate.metric,
             *format_secondary(rate),
@@ -552,9 +567,12 @@ def render_attempt_pair(pair: AttemptPair) -> Iterator[RenderableType]:
     for name in ("A", "B"):
         table.add_column(name, justify="right", no_wrap=True)
     differing = [score for score in pair.scores if score.differs]
-    for one in differing:
-        shown = ("–" if value is None else f"{value:.3g}" for value in (one.first, one.second))
-        table.add_row(Text(make_visible(one.definition.name)), *shown)
+    for pair_score in differing:
+        score_values = (
+            "–" if value is None else f"{value:.3g}"
+            for value in (pair_score.first, pair_score.second)
+        )
+        table.add_row(Text(make_visible(pair_score.definition.name)), *score_values)
     if differing:
         yield Text()
         yield table
@@ -572,8 +590,8 @@ def render_compared_files(files: Sequence[ComparedFile]) -> Iterator[RenderableT
         counts = f"{file.both} in both, {file.first} only A, {file.second} only B"
         yield Text(f"{make_visible(file.path)} ({file.state}: {counts})", style="bold")
         for line in file.lines if file.state != "same" else ():
-            mark = {"both": " ", "first": "A", "second": "B"}[line.by]
+            side = {"both": " ", "first": "A", "second": "B"}[line.by]
             style = {"both": "dim", "first": "cyan", "second": "yellow"}[line.by]
-            yield Text(f"{mark} {line.sign}{make_visible(line.text)}", style=style)
+            yield Text(f"{side} {line.sign}{make_visible(line.text)}", style=style)
         if file.left_out:
             yield Text(f"… and {count_with_noun(file.left_out, 'more line')}", style="dim")

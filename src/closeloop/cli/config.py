@@ -74,8 +74,8 @@ def load_project(folder: Path, *, environ: Mapping[str, str] = os.environ) -> Pr
 
         effective = restrict_settings(settings, settings_from_tables(users))
         settings = effective.settings
-        why = f"{file} belongs to another user"
-        warn_of_ignored_settings(effective.ignored, why, "in a file that you own", environ)
+        reason = f"{file} belongs to another user"
+        warn_of_ignored_settings(effective.ignored, reason, "in a file that you own", environ)
     root = file.parent if file else find_repository_root(folder) or folder
     print_detail(f"settings: {file or 'defaults, as there is no closeloop.toml'}")
     settings = apply_environment(_expand_paths(settings, root), folder, environ)
@@ -145,10 +145,10 @@ def find_committed_config(
     """Find the nearest closeloop.toml of a commit, from a folder upwards, with its content."""
     from closeloop.git import run_git_in
 
-    inside = folder.relative_to(repo.root)
-    names = [str(place / CONFIG_NAME) for place in (inside, *inside.parents)]
-    listed = run_git_in(repo, "ls-tree", "-z", "--name-only", "--full-tree", commit, "--", *names)
-    tracked_names = {os.fsdecode(name) for name in listed.split(b"\0")}
+    subfolder = folder.relative_to(repo.root)
+    names = [str(parent / CONFIG_NAME) for parent in (subfolder, *subfolder.parents)]
+    output = run_git_in(repo, "ls-tree", "-z", "--name-only", "--full-tree", commit, "--", *names)
+    tracked_names = {os.fsdecode(name) for name in output.split(b"\0")}
     for name in names:
         if name in tracked_names:
             return repo.root / name, run_git_in(repo, "cat-file", "blob", f"{commit}:{name}")
@@ -180,48 +180,53 @@ def _warn_of_unread_file(file: Path | None, committed: bytes | None, commit: str
         )
 
 
-def ignore_tracked_store(found: ProjectConfiguration, repo: GitRepository) -> ProjectConfiguration:
+def ignore_tracked_store(
+    project: ProjectConfiguration, repo: GitRepository
+) -> ProjectConfiguration:
     """Remove a store and a cache that git tracks: a change could ship their content."""
     from closeloop.cli.console import print_warning
     from closeloop.git import run_git_in
 
-    settings = found.settings
-    places = {
+    settings = project.settings
+    paths_by_setting = {
         name: path.relative_to(repo.root)
         for name, value in (("store", settings.store), ("cache", settings.cache))
         if value and "://" not in value
-        for path in [Path(os.path.normpath(found.root / value))]
+        for path in [Path(os.path.normpath(project.root / value))]
         if path.is_relative_to(repo.root) and os.path.lexists(path)
     }
-    if not places:
-        return found
-    top_folders = {place.parts[0] for place in places.values() if place.parts}
-    listed = run_git_in(repo, "ls-files", "-z", "--", *sorted(top_folders))
-    tracked = [os.fsdecode(path) for path in listed.split(b"\0") if path]
-    for name, place in places.items():
-        parent_paths = {str(parent) for parent in place.parents}
-        if any(path in parent_paths or path.startswith(str(place)) for path in tracked):
+    if not paths_by_setting:
+        return project
+    top_folders = {path.parts[0] for path in paths_by_setting.values() if path.parts}
+    output = run_git_in(repo, "ls-files", "-z", "--", *sorted(top_folders))
+    tracked = [os.fsdecode(path) for path in output.split(b"\0") if path]
+    for name, setting_path in paths_by_setting.items():
+        parent_paths = {str(parent) for parent in setting_path.parents}
+        if any(path in parent_paths or path.startswith(str(setting_path)) for path in tracked):
             print_warning(
-                f"The {name} {place} is ignored: git tracks it, so a change could include its own."
+                f"The {name} {setting_path} is ignored: git tracks it, so a change could include "
+                "its own."
             )
             if name == "cache":
                 settings = msgspec.structs.replace(settings, cache=None)
             else:
-                found = msgspec.structs.replace(found, store_shipped=True)
-    return msgspec.structs.replace(found, settings=settings)
+                project = msgspec.structs.replace(project, store_shipped=True)
+    return msgspec.structs.replace(project, settings=settings)
 
 
 def warn_of_ignored_settings(
-    names: Sequence[str], why: str, where: str | None, environ: Mapping[str, str]
+    names: Sequence[str], reason: str, trusted_place: str | None, environ: Mapping[str, str]
 ) -> None:
     """Print in one line which settings are ignored, and where they would be trusted."""
     from closeloop.cli.console import print_warning
 
     if names:
         them = "them" if len(names) > 1 else "it"
-        places = " or ".join(filter(None, (where, f"in {user_config_file(environ)}")))
+        trusted_places = " or ".join(
+            filter(None, (trusted_place, f"in {user_config_file(environ)}"))
+        )
         print_warning(
-            f"Ignored in {CONFIG_NAME}: {', '.join(names)}. {why}; put {them} {places} "
+            f"Ignored in {CONFIG_NAME}: {', '.join(names)}. {reason}; put {them} {trusted_places} "
             f"to use {them}."
         )
 
@@ -276,11 +281,11 @@ def apply_overrides(settings: Settings, overrides: Sequence[str]) -> Settings:
     for line in overrides:
         key, _, value = line.partition("=")
         try:
-            above = parse_toml_table(f"{key} = {value}".encode(), f"--set {line}")
+            override = parse_toml_table(f"{key} = {value}".encode(), f"--set {line}")
         except BadInput:
             text = msgspec.json.encode(value.strip()).decode()
-            above = parse_toml_table(f"{key} = {text}".encode(), f"--set {line}")
-        table = merge_toml_tables(table, above)
+            override = parse_toml_table(f"{key} = {text}".encode(), f"--set {line}")
+        table = merge_toml_tables(table, override)
     return settings_from_tables({}, table, "--set")
 
 
@@ -302,13 +307,15 @@ def _expand_paths(settings: Settings, root: Path) -> Settings:
 
 def find_config_file(folder: Path) -> Path | None:
     """Return the nearest closeloop.toml, from a folder upwards."""
-    above = (place / CONFIG_NAME for place in (folder, *folder.parents))
-    return next((file for file in above if file.is_file()), None)
+    candidates = (parent / CONFIG_NAME for parent in (folder, *folder.parents))
+    return next((file for file in candidates if file.is_file()), None)
 
 
 def find_repository_root(folder: Path) -> Path | None:
     """Return the root of the git repository that contains a folder."""
-    return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
+    return next(
+        (parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None
+    )
 
 
 def read_config_file(file: Path) -> Settings:
@@ -336,24 +343,24 @@ def parse_toml_table(content: bytes, name: str) -> TomlTable:
 
 
 def settings_from_tables(
-    below: TomlTable,
-    above: TomlTable = {},  # noqa: B006
+    base: TomlTable,
+    overriding: TomlTable = {},  # noqa: B006
     name: str = CONFIG_NAME,
 ) -> Settings:
-    """Build settings from two tables; `above` has priority."""
+    """Build settings from two tables; `overriding` has priority."""
     from closeloop.text.untrusted import read_record
 
-    settings = read_record(merge_toml_tables(below, above), Settings, name)
+    settings = read_record(merge_toml_tables(base, overriding), Settings, name)
     _require_sensible_limits(settings, name)
     return settings
 
 
-def merge_toml_tables(below: TomlTable, above: TomlTable) -> dict[str, Any]:
-    """Merge two tables: sections are merged, and values of `above` have priority."""
-    merged = dict(below)
-    for key, value in above.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = merge_toml_tables(merged[key], value) if both else value
+def merge_toml_tables(base: TomlTable, overriding: TomlTable) -> dict[str, Any]:
+    """Merge two tables: sections are merged, and values of `overriding` have priority."""
+    merged = dict(base)
+    for key, value in overriding.items():
+        are_tables = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge_toml_tables(merged[key], value) if are_tables else value
     return merged
 
 
@@ -389,9 +396,9 @@ def _require_sensible_limits(settings: Settings, name: str) -> None:
 
         require_named_questions(settings.review, name)
     limits = {"limits": settings.limits}
-    for variant, written in settings.variants.items():
+    for variant, variant_settings in settings.variants.items():
         path = f"variants.{variant}.limits"
-        limits[path] = read_changed_record(settings.limits, written.limits, name, path)
+        limits[path] = read_changed_record(settings.limits, variant_settings.limits, name, path)
     for path, limit in limits.items():
         for field, value in msgspec.structs.asdict(limit).items():
             if value is not None and not value > 0:
@@ -425,11 +432,11 @@ def load_project_scores() -> ScoreCatalogue:
     return project_scores(load_project(Path.cwd()).settings)
 
 
-def print_measuring_progress(done: int, of: int) -> None:
+def print_measuring_progress(done: int, total: int) -> None:
     """Print a line now and then while new attempts are measured."""
     from closeloop.cli.console import print_warning
 
-    print_warning(f"{done:,} of {of:,} new attempts measured.")
+    print_warning(f"{done:,} of {total:,} new attempts measured.")
 
 
 # Shared by commands about reviews and team rules: opening the store and other resources.
@@ -438,9 +445,9 @@ def print_measuring_progress(done: int, of: int) -> None:
 class ReviewContext:
     """The project's store, and resources that are opened on first use."""
 
-    def __init__(self, found: ProjectConfiguration, store: Store) -> None:
-        self.settings = found.settings
-        self.root = found.root
+    def __init__(self, project: ProjectConfiguration, store: Store) -> None:
+        self.settings = project.settings
+        self.root = project.root
         self.store = store
 
     @cached_property
@@ -471,7 +478,7 @@ class ReviewContext:
 
 @contextmanager
 def open_review_context(
-    *, make: bool = False, needed: bool = True, found: ProjectConfiguration | None = None
+    *, make: bool = False, needed: bool = True, project: ProjectConfiguration | None = None
 ) -> Iterator[ReviewContext]:
     """Open and close the project's store; with `make`, create it if missing.
 
@@ -481,12 +488,12 @@ def open_review_context(
 
     # For products as small as an encoder's, more threads only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    found = found or load_project(Path.cwd())
+    project = project or load_project(Path.cwd())
     opening = open_existing_store if needed else open_store_if_any
     if make:
         opening = open_project_store
-    with opening(found.settings, found.root) as store:
-        yield ReviewContext(found, store)
+    with opening(project.settings, project.root) as store:
+        yield ReviewContext(project, store)
 
 
 def current_user() -> str:

@@ -125,12 +125,14 @@ def show_progress(first: str) -> Iterator[Callable[[str], None]]:
     output = open_console(stderr=True)
     current = first
     if not output.is_terminal:
-        began = time.monotonic()
+        started_at = time.monotonic()
 
         def print_stage(text: str) -> None:
-            print_warning(f"[{time.monotonic() - began:.0f} s] {text}")
+            print_warning(f"[{time.monotonic() - started_at:.0f} s] {text}")
 
-        with report_waiting(lambda others: print_stage(describe_waiting(others, RESUMED))):
+        with report_waiting(
+            lambda suite_count: print_stage(describe_waiting(suite_count, RESUMED))
+        ):
             yield print_stage
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -144,9 +146,9 @@ def show_progress(first: str) -> Iterator[Callable[[str], None]]:
             current = text
             progress.update(stage, description=make_visible(text))
 
-        def show_waiting(others: int) -> None:
+        def show_waiting(suite_count: int) -> None:
             text = make_visible(current)
-            progress.update(stage, description=describe_waiting(others, text))
+            progress.update(stage, description=describe_waiting(suite_count, text))
 
         with report_waiting(show_waiting):
             yield show_stage
@@ -155,18 +157,20 @@ def show_progress(first: str) -> Iterator[Callable[[str], None]]:
 RESUMED = "a processor is free: the tests start"
 
 
-def describe_waiting(others: int, otherwise: str) -> str:
+def describe_waiting(suite_count: int, otherwise: str) -> str:
     """Return that tests wait for so many suites of other processes; for none, another text."""
-    if not others:
+    if not suite_count:
         return otherwise
-    suites = "1 other test suite runs" if others == 1 else f"{others:,} other test suites run"
+    suites = (
+        "1 other test suite runs" if suite_count == 1 else f"{suite_count:,} other test suites run"
+    )
     return f"waiting for a processor: {suites} on this machine"
 
 
-def print_waiting(others: int) -> None:
+def print_waiting(suite_count: int) -> None:
     """Print that tests wait for so many suites of other processes."""
-    if others:
-        print_warning(describe_waiting(others, ""))
+    if suite_count:
+        print_warning(describe_waiting(suite_count, ""))
 
 
 def print_in_pager(*parts: RenderableType) -> None:
@@ -232,8 +236,8 @@ def _print_unwrapped(output: Console, table: Table) -> None:
             for cell in column.cells
         ]
         column.width = _column_width(column)
-    needed = sum(COLUMN_PADDING + (column.width or 0) for column in table.columns)
-    output.width = max(PIPE_WIDTH, needed)
+    needed_width = sum(COLUMN_PADDING + (column.width or 0) for column in table.columns)
+    output.width = max(PIPE_WIDTH, needed_width)
     output.print(table)
     output.width = PIPE_WIDTH
 
@@ -243,30 +247,33 @@ def _print_fitted(
 ) -> None:
     """Print as many columns as fit side by side; the others below each row, by name."""
     columns = [column for column in table.columns if any(map(str, column.cells))]
-    beside = [column for column in columns if column.header not in below]
-    under = [column for column in columns if column.header in below]
+    side_columns = [column for column in columns if column.header not in below]
+    folded_columns = [column for column in columns if column.header in below]
     for name in optional:
-        wanted = sum(_comfortable_width(column) + COLUMN_PADDING for column in beside)
-        if wanted <= output.width:
+        needed_width = sum(_comfortable_width(column) + COLUMN_PADDING for column in side_columns)
+        if needed_width <= output.width:
             break
-        beside = [column for column in beside if column.header != name]
-    while len(beside) > 1 and _least_width(beside) > output.width:
-        under.insert(0, beside.pop())
-    room = output.width - _least_width(beside)
-    for column in sorted(beside, key=lambda one: (not _is_rigid(one), -_column_width(one))):
+        side_columns = [column for column in side_columns if column.header != name]
+    while len(side_columns) > 1 and _least_width(side_columns) > output.width:
+        folded_columns.insert(0, side_columns.pop())
+    room = output.width - _least_width(side_columns)
+    for column in sorted(
+        side_columns,
+        key=lambda side_column: (not _is_rigid(side_column), -_column_width(side_column)),
+    ):
         natural, least = _column_width(column), _least_column_width(column)
         column.width = min(natural, least + max(room, 0))
         room -= column.width - least
         column.no_wrap, column.overflow = column.width >= natural, "fold"
-    if not under:
-        table.columns = beside
+    if not folded_columns:
+        table.columns = side_columns
         output.print(table)
         return
-    _print_folded(output, table, beside, under)
+    _print_folded(output, table, side_columns, folded_columns)
 
 
 def _print_folded(
-    output: Console, table: Table, beside: Sequence[Column], under: Sequence[Column]
+    output: Console, table: Table, side_columns: Sequence[Column], folded_columns: Sequence[Column]
 ) -> None:
     from rich.padding import Padding
     from rich.table import Table
@@ -274,7 +281,7 @@ def _print_folded(
 
     def print_row(cells: Iterable[Text]) -> None:
         line = Table(box=None, show_header=False)
-        for column in beside:
+        for column in side_columns:
             line.add_column(justify=column.justify, width=column.width, overflow="fold")
         line.add_row(*cells)
         output.print(line)
@@ -282,13 +289,13 @@ def _print_folded(
     if table.title:
         output.print(Text(str(table.title), style="bold"))
     if table.show_header:
-        print_row(Text(str(column.header), style="bold") for column in beside)
-    rows = zip(*(column.cells for column in (*beside, *under)), strict=True)
+        print_row(Text(str(column.header), style="bold") for column in side_columns)
+    rows = zip(*(column.cells for column in (*side_columns, *folded_columns)), strict=True)
     for row in rows:
-        print_row(_as_text(cell) for cell in row[: len(beside)])
+        print_row(_as_text(cell) for cell in row[: len(side_columns)])
         facts = Text(" · ", style="dim").join(
             Text.assemble((f"{column.header} " if column.header else "", "dim"), _as_text(cell))
-            for column, cell in zip(under, row[len(beside) :], strict=True)
+            for column, cell in zip(folded_columns, row[len(side_columns) :], strict=True)
             if str(cell) not in ("", "–")
         )
         if facts:
@@ -363,11 +370,11 @@ def record_to_map(value: Any) -> Any:
 # Files named on the command line.
 
 
-def read_file_content(file: Path, most: int = -1) -> bytes:
-    """Read a file, or its first `most` bytes."""
+def read_file_content(file: Path, max_bytes: int = -1) -> bytes:
+    """Read a file, or its first `max_bytes` bytes."""
     try:
         with file.open("rb") as stream:
-            return stream.read(most)
+            return stream.read(max_bytes)
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror}.") from error
 
@@ -383,18 +390,18 @@ def report_write_errors(file: Path | None) -> Iterator[None]:
         ) from error
 
 
-def write_named_file(file: Path, made: bytes) -> None:
+def write_named_file(file: Path, content: bytes) -> None:
     with report_write_errors(file):
-        file.write_bytes(made)
+        file.write_bytes(content)
 
 
 # Validation of arguments before a command does anything.
 
 
-def refuse_option(word: str, command: str) -> None:
+def refuse_option(argument: str, command: str) -> None:
     """Raise BadInput for an unknown option of a command that accepts `-` as a value."""
-    if word.startswith("-") and word != "-":
-        raise BadInput(f"Unknown option: {word}. See `closeloop {command} --help`.")
+    if argument.startswith("-") and argument != "-":
+        raise BadInput(f"Unknown option: {argument}. See `closeloop {command} --help`.")
 
 
 def require_positive_flags(**flags: float | None) -> None:
@@ -417,6 +424,6 @@ def require_utf8_text(text: str, name: str) -> None:
         raise BadInput(f"{name} is not UTF-8 text: enter it as UTF-8.") from None
 
 
-def split_list_flag(text: str, mark: str = ",") -> list[str]:
+def split_list_flag(text: str, separator: str = ",") -> list[str]:
     """Split a value at commas or another mark."""
-    return [part.strip() for part in text.split(mark) if part.strip()]
+    return [part.strip() for part in text.split(separator) if part.strip()]

@@ -97,24 +97,26 @@ def deliver(  # noqa: PLR0913 - one parameter for each flag
         models=[model] if model else None,
     )
     order = load_order(resume, settings, project.root) if resume is not None else None
-    asked = read_request(request, issue, repo)
-    wanted = DeliveryRequest(
+    asked_work = read_request(request, issue, repo)
+    delivery_request = DeliveryRequest(
         settings=settings,
         root=project.root,
         environ=os.environ,
         repo=repo,
-        variant=order.variant if order else choose_variant(settings, variant, asked, project.root),
-        asked=asked,
+        variant=order.variant
+        if order
+        else choose_variant(settings, variant, asked_work, project.root),
+        asked=asked_work,
         base=base,
         budget=settings.deliver.budget,
         dry_run=dry_run,
         again=new,
         order=order,
     )
-    return run_and_print_delivery(wanted, json=json)
+    return run_and_print_delivery(delivery_request, json=json)
 
 
-def run_and_print_delivery(wanted: DeliveryRequest, *, json: bool) -> int:
+def run_and_print_delivery(delivery_request: DeliveryRequest, *, json: bool) -> int:
     """Deliver a request and print the result; return the exit code."""
     import anyio
 
@@ -123,22 +125,26 @@ def run_and_print_delivery(wanted: DeliveryRequest, *, json: bool) -> int:
     from closeloop.cli.orchestrate import warn_of_uncommitted_files
     from closeloop.records.errors import Fault
 
-    if wanted.order is None and wanted.base == "HEAD":
-        warn_of_uncommitted_files(wanted.repo)
-    begun: list[str] = []
+    if delivery_request.order is None and delivery_request.base == "HEAD":
+        warn_of_uncommitted_files(delivery_request.repo)
+    delivery_ids: list[str] = []
     try:
-        with show_progress("reading the request") as tell:
-            result = anyio.run(flow.deliver_request, wanted, tell_steps(tell, begun.append))
+        with show_progress("reading the request") as report_stage:
+            result = anyio.run(
+                flow.deliver_request,
+                delivery_request,
+                tell_steps(report_stage, delivery_ids.append),
+            )
     except (Fault, KeyboardInterrupt):
-        if begun:
-            print_warning(f"Continue with `closeloop deliver --resume {begun[0]}`.")
+        if delivery_ids:
+            print_warning(f"Continue with `closeloop deliver --resume {delivery_ids[0]}`.")
         raise
     print_json(result) if json else print_parts(*render_delivery(result))
     return 0 if result.state == "delivered" else 1
 
 
 def tell_steps(
-    tell: Callable[[str], None], begin: Callable[[str], None]
+    report_stage: Callable[[str], None], begin: Callable[[str], None]
 ) -> Callable[[DeliveryProgress], None]:
     """Return a callback that prints a line for each step that starts or was already done."""
 
@@ -146,31 +152,31 @@ def tell_steps(
         if progress.done:
             begin(progress.delivery)
         if progress.known:
-            tell(f"{progress.text}: already done")
+            report_stage(f"{progress.text}: already done")
         elif not progress.done:
-            tell(progress.text)
+            report_stage(progress.text)
 
     return tell_step
 
 
-def choose_variant(settings: Settings, name: str | None, asked: AskedWork, root: Path) -> str:
+def choose_variant(settings: Settings, name: str | None, asked_work: AskedWork, root: Path) -> str:
     """Return the named variant, or the one that the trial of that name assigns; else the first."""
     from closeloop.records.errors import BadInput, unknown_name_error
 
     if name is not None and name not in settings.variants:
-        name = assign_by_trial(settings, name, asked, root)
+        name = assign_by_trial(settings, name, asked_work, root)
         if name not in settings.variants:
             raise unknown_name_error("variant", name, settings.variants)
-    chosen = name or next(iter(settings.variants), None)
-    if chosen is None:
+    variant = name or next(iter(settings.variants), None)
+    if variant is None:
         raise BadInput(
             "There is no agent to run: choose a model with --model openai/NAME, or "
             "add a [variants.NAME] section to closeloop.toml."
         )
-    return chosen
+    return variant
 
 
-def assign_by_trial(settings: Settings, name: str, asked: AskedWork, root: Path) -> str:
+def assign_by_trial(settings: Settings, name: str, asked_work: AskedWork, root: Path) -> str:
     """Return the variant that a trial assigns to a request; the name itself if there is no such
     trial."""
     from datetime import UTC, datetime
@@ -183,7 +189,7 @@ def assign_by_trial(settings: Settings, name: str, asked: AskedWork, root: Path)
         trial = store.trials.load_trial(name)
         if trial is None:
             return name
-        _, task = name_request(redact_request(asked))
+        _, task = name_request(redact_request(asked_work))
         return assign_variant(store, trial, task, datetime.now(UTC)).variant
 
 
@@ -246,8 +252,8 @@ def read_issue(name: str, repo: Path) -> HostIssue:
         )
 
     async def fetch() -> HostIssue:
-        async with opening as hub:
-            return await fetch_issue(hub, host.repo, int(number[:18]))
+        async with opening as code_host:
+            return await fetch_issue(code_host, host.repo, int(number[:18]))
 
     return anyio.run(fetch)
 

@@ -68,8 +68,8 @@ def import_(
     if json:
         print_json({"tasks": written_ids, "there": present_ids, "refused": refused})
     else:
-        for why in refused[:MAX_REASONS]:
-            print_warning(why)
+        for reason in refused[:MAX_REASONS]:
+            print_warning(reason)
         already_there = (
             f"; {count_with_noun(len(present_ids), 'task')} already existed" if present_ids else ""
         )
@@ -179,8 +179,8 @@ def export(
             store, [task.digest for task in dev_tasks], project_rulebook(project.settings)
         )
         for task in dev_tasks:
-            shown = [tag_from_mode(mode) for mode in modes.get(task.digest, ())]
-            tagged = replace(task, tags=tuple(dict.fromkeys([*task.tags, *shown])))
+            mode_tags = [tag_from_mode(mode) for mode in modes.get(task.digest, ())]
+            tagged = replace(task, tags=tuple(dict.fromkeys([*task.tags, *mode_tags])))
             try:
                 lines += write_external_task(tagged, format, out, store)
                 written_ids.append(task.id)
@@ -191,8 +191,8 @@ def export(
     if json:
         print_json({"tasks": written_ids, "refused": refused})
     else:
-        for why in list(refused.values())[:MAX_REASONS]:
-            print_warning(why)
+        for reason in list(refused.values())[:MAX_REASONS]:
+            print_warning(reason)
         print_line(
             f"{count_with_noun(len(written_ids), 'task')} written to {out}, "
             f"{len(refused)} rejected."

@@ -63,13 +63,13 @@ def export(
 
     refuse_option(str(out or "-"), "export")
     out = None if out == Path("-") else out
-    chosen = {
+    flags_by_kind = {
         "atif": atif,
         "otlp": otlp,
         "log": log,
         "table": table is not None,
     }
-    kinds = [name for name, wanted in chosen.items() if wanted]
+    kinds = [name for name, is_chosen in flags_by_kind.items() if is_chosen]
     if len(kinds) != 1:
         raise BadInput("Choose one: --atif, --otlp, --log or --table NAME.")
     project = load_project(Path.cwd())
@@ -124,18 +124,18 @@ def write_attempts(kind: str, ids: list[str], store: Store, out: Path | None) ->
         if out is None:
             raise BadInput("ATIF writes one file per attempt: give a folder with --out.")
         out.mkdir(parents=True, exist_ok=True)
-        for name, of, trace in traces:
-            (out / f"{name}.json").write_bytes(trace_export.export_atif(of, trace))
+        for name, source, trace in traces:
+            (out / f"{name}.json").write_bytes(trace_export.export_atif(source, trace))
         return traces.left_out
     with open_output_file(out) as file:
         encode = trace_export.export_atif if kind == "atif" else otlp_export.export_otlp
-        for _, of, trace in traces:
-            file.write(encode(of, trace) + b"\n")
+        for _, export_source, trace in traces:
+            file.write(encode(export_source, trace) + b"\n")
     return traces.left_out
 
 
 def write_named_table(
-    name: TableName, attempts: Sequence[str], store: Store, book: Rulebook, out: Path | None
+    name: TableName, attempts: Sequence[str], store: Store, rulebook: Rulebook, out: Path | None
 ) -> None:
     """Write a table in the format of the file's extension."""
     from closeloop.metrics.data_tables import TABLE_WRITERS, list_table_rows, table_columns
@@ -144,7 +144,7 @@ def write_named_table(
     suffix = out.suffix.lower() if out else ".jsonl"
     if suffix not in TABLE_WRITERS:
         raise BadInput(f"Choose a file name that ends in {', '.join(TABLE_WRITERS)}, not {out}.")
-    rows = list_table_rows(name, store, book, attempts)
+    rows = list_table_rows(name, store, rulebook, attempts)
     with open_output_file(out) as file:
         TABLE_WRITERS[suffix](table_columns(name), rows, file)
 
@@ -252,13 +252,14 @@ def print_events(events: Sequence[LogEvent], *, json: bool) -> None:
 
 def format_event_line(event: LogEvent) -> str:
     """Format an event: `17  2026-01-05 09:00  pull.merged  ann/tally#7  rounds=1`."""
-    about = event.repo or event.task or event.attempt or ""
+    subject = event.repo or event.task or event.attempt or ""
     number = f"#{event.pull}" if event.pull is not None else ""
     details_text = " ".join(
         f"{name}={value}" for name, value in event.details.items() if value is not None
     )
-    at = event.at.strftime("%Y-%m-%d %H:%M:%S")
-    return f"{event.number:>6}  {at}  {event.kind:24}  {about}{number}  {details_text}".rstrip()
+    time_text = event.at.strftime("%Y-%m-%d %H:%M:%S")
+    head = f"{event.number:>6}  {time_text}  {event.kind:24}"
+    return f"{head}  {subject}{number}  {details_text}".rstrip()
 
 
 # `closeloop admin purge`: take a secret that got in out of the store.
@@ -313,7 +314,7 @@ def purge(
         raise BadInput("Choose one: --file, --variable, --all-known or --list.")
     secret = None if all_known or list else read_secret(file, variable)
     project = load_project(Path.cwd())
-    who = f"{getpass.getuser()}@{platform.node()}"
+    purged_by = f"{getpass.getuser()}@{platform.node()}"
     with open_existing_store(project.settings, project.root) as store:
         if list:
             tombstones = store.purges.list_purges()
@@ -323,9 +324,9 @@ def purge(
             for folder in (ATTEMPTS_FOLDER, UNSAVED_PLANS):
                 recover_batches(store, project.root / folder)
         if secret is None:
-            result = purge_known_forms(store, who=who, apply=yes)
+            result = purge_known_forms(store, purged_by=purged_by, apply=yes)
         else:
-            result = purge_secret(store, secret, who=who, apply=yes)
+            result = purge_secret(store, secret, purged_by=purged_by, apply=yes)
             files_left = tuple(files_with_secret(secret, project.root / ".closeloop"))
             result = replace(result, files=files_left)
     print_json(result) if json else print_parts(*render_purge_result(result))
@@ -364,14 +365,18 @@ def render_purge_result(result: PurgeResult) -> Iterator[RenderableType]:
     from rich.text import Text
 
     records = count_with_noun(result.records, "record")
-    places = ", ".join(f"{count} in {table}" for table, count in result.places.items())
-    where = f" ({places})" if places else ""
+    counts_text = ", ".join(f"{count} in {table}" for table, count in result.places.items())
+    counts_suffix = f" ({counts_text})" if counts_text else ""
     if not result.records:
         yield Text("No stored record contains it." + (" Old bytes are erased." * result.done))
     elif result.done:
-        yield Text(f"Removed from {records}{where}. Revoke the secret: others may have read it.")
+        yield Text(
+            f"Removed from {records}{counts_suffix}. Revoke the secret: others may have read it."
+        )
     else:
-        yield Text(f"Found in {records}{where}. Remove it with `closeloop admin purge --yes`.")
+        yield Text(
+            f"Found in {records}{counts_suffix}. Remove it with `closeloop admin purge --yes`."
+        )
     for table, count in result.left.items():
         left_records = count_with_noun(count, "record")
         yield Text(f"{left_records} of {table} not searched: give a secret to remove it there too.")

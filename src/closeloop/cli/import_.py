@@ -74,17 +74,19 @@ def import_(  # noqa: PLR0913 - one parameter for each flag
             github=github, gitlab=gitlab, git=git, since=parse_since(since)
         )
         return import_pulls(pull_options, json=json)
-    places = list(paths) or default_folders(Path.home())
-    if not places:
+    source_paths = list(paths) or default_folders(Path.home())
+    if not source_paths:
         raise BadInput(f"No agent sessions found in {Path.home()}: give a file or a folder.")
     import_filter = SessionFilter(
         since=parse_since(since), repo=str(folder.resolve()) if folder else None
     )
-    return import_paths(places, import_filter, jobs or os.cpu_count() or 1, watch=watch, json=json)
+    return import_paths(
+        source_paths, import_filter, jobs or os.cpu_count() or 1, watch=watch, json=json
+    )
 
 
 def import_paths(
-    places: list[Path], wish: SessionFilter, jobs: int, *, watch: bool, json: bool
+    source_paths: list[Path], session_filter: SessionFilter, jobs: int, *, watch: bool, json: bool
 ) -> int:
     """Import sessions once, or repeatedly with `watch`; print the result."""
     from closeloop.cli.config import load_project
@@ -93,16 +95,18 @@ def import_paths(
     from closeloop.store.store import open_project_store
 
     if not watch:
-        require_a_readable_place(places)
+        require_a_readable_place(source_paths)
     project = load_project(Path.cwd())
     with open_project_store(project.settings, project.root) as store:
         while True:
-            with show_import_progress(quiet=json or watch) as tell:
-                tally = import_sessions(places, store, wish=wish, jobs=jobs, tell=tell)
+            with show_import_progress(quiet=json or watch) as report_progress:
+                tally = import_sessions(
+                    source_paths, store, wish=session_filter, jobs=jobs, tell=report_progress
+                )
             if not watch or any(count.new for count in tally.formats.values()):
                 print_json(tally) if json else print_parts(*import_tables(tally))
-            for trouble in () if watch else import_warnings(tally):
-                print_warning(trouble)
+            for warning in () if watch else import_warnings(tally):
+                print_warning(warning)
             for path in () if watch else tally.other_paths:
                 print_detail(f"not a recording: {path}")
             if not watch and not json:
@@ -112,16 +116,16 @@ def import_paths(
             time.sleep(WATCH_SECONDS)
 
 
-def require_a_readable_place(places: list[Path]) -> None:
+def require_a_readable_place(source_paths: list[Path]) -> None:
     """Raise BadInput if none of the paths exists, before a store is made for nothing."""
     from closeloop.records.errors import BadInput
 
     reasons = []
-    for place in places:
+    for path in source_paths:
         try:
-            place.stat()
+            path.stat()
         except OSError as error:
-            reasons.append(f"{place}: {error.strerror or 'cannot be read'}")
+            reasons.append(f"{path}: {error.strerror or 'cannot be read'}")
         else:
             return
     raise BadInput(f"Nothing could be imported: {'; '.join(reasons)}.")
@@ -171,7 +175,7 @@ def import_tables(tally: ImportSummary) -> Iterator[RenderableType]:
         table.add_column("skipped", overflow="fold")
         for name, count in tally.formats.items():
             numbers = (count.files, count.sessions, count.new, count.events, count.calls)
-            skipped = ", ".join(f"{number} × {why}" for why, number in count.skipped.items())
+            skipped = ", ".join(f"{number} × {reason}" for reason, number in count.skipped.items())
             cells = [f"{number:,}" for number in (*numbers, count.paired)]
             table.add_row(
                 Text(make_visible(name)), *cells, Text(make_visible(skipped), style="dim")
@@ -221,17 +225,19 @@ def list_lessons(store: Store, settings: Settings, jobs: int) -> Iterator[Render
     yield Text(f" {line}")
     for name, counts in (("agents", lessons.agents), ("problems", lessons.rules)):
         if counts:
-            listed = [f"{make_visible(key)} {count:,}" for key, count in counts.items()]
-            more = ["…"] if len(listed) > MAX_LISTED_NAMES else []
-            yield Text(f" {name}: {', '.join(listed[:MAX_LISTED_NAMES] + more)}")
-    for one in lessons.costliest[:1]:
-        why = f" ({', '.join(one.why[:3])})" if one.why else ""
-        yield _name_session("costliest", f"{format_dollars(one.cost or 0.0)} ", one.title, why)
-        yield Text(f"   closeloop show {one.attempt}", style="cyan")
+            counted_names = [f"{make_visible(key)} {count:,}" for key, count in counts.items()]
+            ellipsis = ["…"] if len(counted_names) > MAX_LISTED_NAMES else []
+            yield Text(f" {name}: {', '.join(counted_names[:MAX_LISTED_NAMES] + ellipsis)}")
+    for session in lessons.costliest[:1]:
+        reasons_text = f" ({', '.join(session.why[:3])})" if session.why else ""
+        yield _name_session(
+            "costliest", f"{format_dollars(session.cost or 0.0)} ", session.title, reasons_text
+        )
+        yield Text(f"   closeloop show {session.attempt}", style="cyan")
     for first in lessons.look_first[:1]:
         reasons = [reason.text for reason in first.reasons if reason.effect < 0]
-        why = "; ".join(reasons[:2]) or NO_FAILURE_REASON
-        yield _name_session("most likely failed", "", first.title, f" ({why})")
+        reasons_text = "; ".join(reasons[:2]) or NO_FAILURE_REASON
+        yield _name_session("most likely failed", "", first.title, f" ({reasons_text})")
         yield Text(f"   closeloop show {first.attempt}", style="cyan")
     is_recent = lessons.last and datetime.now(UTC) - lessons.last < timedelta(days=7)
     triage = "closeloop triage" if is_recent else "closeloop triage --since all"
@@ -239,11 +245,11 @@ def list_lessons(store: Store, settings: Settings, jobs: int) -> Iterator[Render
     yield Text("closeloop serve   # all sessions in the browser", style="cyan")
 
 
-def _name_session(label: str, before: str, title: str | None, why: str) -> RenderableType:
+def _name_session(label: str, before: str, title: str | None, reasons_text: str) -> RenderableType:
     from rich.text import Text
 
     quoted = f"“{truncate_words(title, MAX_LESSON_TITLE)}”" if title else "a session"
-    return Text(make_visible(f" {label}: {before}{quoted}{why}"))
+    return Text(make_visible(f" {label}: {before}{quoted}{reasons_text}"))
 
 
 def has_readable_recording(tally: ImportSummary) -> bool:
@@ -255,8 +261,8 @@ def has_readable_recording(tally: ImportSummary) -> bool:
 def import_warnings(tally: ImportSummary) -> Iterator[str]:
     """Yield what could not be read, and where to look."""
     yield from tally.troubles
-    if (more := tally.unreadable - len(tally.troubles)) > 0:
-        yield f"{count_with_noun(more, 'more file')} could not be read."
+    if (unlisted_count := tally.unreadable - len(tally.troubles)) > 0:
+        yield f"{count_with_noun(unlisted_count, 'more file')} could not be read."
     for name, count in tally.formats.items():
         if count.callless_sessions:
             yield _describe_callless_sessions(name, count.callless_sessions)
@@ -321,21 +327,21 @@ def import_pulls(past: PullImportOptions, *, json: bool) -> int:
     from closeloop.reviews.pull_backfill import BackfillRequest, import_git_history
     from closeloop.store.store import open_project_store
 
-    if sum(one is not None for one in (past.github, past.gitlab, past.git)) != 1:
+    if sum(source is not None for source in (past.github, past.gitlab, past.git)) != 1:
         raise BadInput("Give one of --github, --gitlab and --git.")
     project = load_project(Path.cwd())
     agents = merge_known_agents(project.settings.pulls.agents)
     with (
         open_project_store(project.settings, project.root) as store,
-        count_imported_pulls(json) as tell,
+        count_imported_pulls(json) as report_count,
     ):
         if past.git is not None:
             repo = _find_origin(past.git)
-            read_count = import_git_history(past.git, repo, store, agents, tell)
+            read_count = import_git_history(past.git, repo, store, agents, report_count)
             repo = repo or str(past.git.resolve())
         else:
             repo = require_repo_name(past.github or past.gitlab or "")
-            backfill = BackfillRequest(repo=repo, store=store, agents=agents, tell=tell)
+            backfill = BackfillRequest(repo=repo, store=store, agents=agents, tell=report_count)
             read_count = _import_from_host(past, backfill)
         rows = store.pulls.list_pulls(repo=repo)
     known_count = len(rows)
@@ -360,7 +366,7 @@ def require_repo_name(repo: str) -> str:
     return repo
 
 
-def _import_from_host(past: PullImportOptions, wanted: BackfillRequest) -> int:
+def _import_from_host(past: PullImportOptions, backfill: BackfillRequest) -> int:
     import anyio
 
     from closeloop.changes.code_host import GITLAB_API, open_gitlab
@@ -369,14 +375,14 @@ def _import_from_host(past: PullImportOptions, wanted: BackfillRequest) -> int:
 
     async def import_from_host() -> int:
         if past.github is not None:
-            async with open_github_repo(wanted.repo, os.environ) as hub:
-                return await backfill_github(hub, wanted, past.since)
+            async with open_github_repo(backfill.repo, os.environ) as code_host:
+                return await backfill_github(code_host, backfill, past.since)
         token, api = (
             os.environ.get("GITLAB_TOKEN", ""),
             os.environ.get("GITLAB_API_URL", GITLAB_API),
         )
-        async with open_gitlab(wanted.repo, token, api) as hub:
-            return await backfill_gitlab(hub, wanted, past.since)
+        async with open_gitlab(backfill.repo, token, api) as code_host:
+            return await backfill_gitlab(code_host, backfill, past.since)
 
     return anyio.run(import_from_host)
 
@@ -399,7 +405,7 @@ def count_imported_pulls(quiet: bool) -> Iterator[CountCallback]:
 
     output = open_console(stderr=True)
     if quiet or not output.is_terminal:
-        yield lambda done: None
+        yield lambda count: None
         return
     with output.status("requesting pull requests") as status:
-        yield lambda done: status.update(f"{count_with_noun(done, 'pull request')} read")
+        yield lambda count: status.update(f"{count_with_noun(count, 'pull request')} read")

@@ -151,11 +151,11 @@ def list_unjudged_attempts(store: Store) -> list[str]:
     from closeloop.store.metrics_section import AttemptSpan
 
     judged = store.scores.load_score_columns(AttemptSpan(), "would-merge", "judge")
-    seen = {*judged.attempts, *hidden_attempts(store)}
+    excluded_ids = {*judged.attempts, *hidden_attempts(store)}
     names = [
         unchecked_attempt.attempt for unchecked_attempt in store.counts.list_unchecked_attempts()
     ]
-    if not (unjudged := [name for name in names if name not in seen]):
+    if not (unjudged := [name for name in names if name not in excluded_ids]):
         raise BadInput(
             "No attempt awaits a judge: `closeloop run` on tasks without an automatic "
             "check creates some."
@@ -194,7 +194,7 @@ def judge_and_print(
 
 
 def load_patch_case(
-    patch: Path, request: str, found: ProjectConfiguration, *, check: bool
+    patch: Path, request: str, project: ProjectConfiguration, *, check: bool
 ) -> JudgeCase:
     """Load a change from a file, with the known facts about it."""
 
@@ -220,10 +220,12 @@ def load_patch_case(
         order = build_check_order(check_configuration, change_query, TIERS, None)
         order = replace(order, request=request)
         report = run_event_loop(run_check, order, check_configuration, None)
-    return case_from_patch(text, request, current_commit_site(found), report)
+    return case_from_patch(text, request, current_commit_site(project), report)
 
 
-def load_cases(names: Sequence[str], found: ProjectConfiguration, store: Store) -> list[JudgeCase]:
+def load_cases(
+    names: Sequence[str], project: ProjectConfiguration, store: Store
+) -> list[JudgeCase]:
     """Load the attempts to judge."""
     from closeloop.judges.evaluator import cases_from_submission
     from closeloop.judges.judge_cases import case_from_story
@@ -235,11 +237,13 @@ def load_cases(names: Sequence[str], found: ProjectConfiguration, store: Store) 
         if len(names) > 1:
             raise BadInput("Give either attempts, or `-` for JSON on standard input.")
         return cases_from_submission(read_standard_input())
-    book = project_rulebook(found.settings)
-    stories = [load_story(store, name, book) for name in names]
+    rulebook = project_rulebook(project.settings)
+    stories = [load_story(store, name, rulebook) for name in names]
     for story_read in stories:
         require_unsealed(story_read.task)
-    return [case_from_story(story, store.load_exact_change(story.attempt.id)) for story in stories]
+    return [
+        case_from_story(details, store.load_exact_change(details.attempt.id)) for details in stories
+    ]
 
 
 def read_standard_input() -> Submission:
@@ -249,31 +253,31 @@ def read_standard_input() -> Submission:
     return read_submission(sys.stdin.buffer.read(MAX_SUBMISSION_BYTES + 1), "standard input")
 
 
-def current_commit_site(found: ProjectConfiguration) -> RepositoryState | None:
+def current_commit_site(project: ProjectConfiguration) -> RepositoryState | None:
     """Return the checked-out commit, which is assumed to be the base of a patch."""
     from closeloop.records.errors import BadInput
     from closeloop.records.evaluation import RepositoryState
     from closeloop.sandbox.workspaces import resolve_commit
 
-    if found.settings.judge.variant is None:
+    if project.settings.judge.variant is None:
         return None
     repo = Path.cwd()
     try:
         commit = resolve_commit(repo, "HEAD")
     except BadInput:
         return None
-    return RepositoryState(repo=str(repo), commit=commit, setup=found.settings.commands.setup)
+    return RepositoryState(repo=str(repo), commit=commit, setup=project.settings.commands.setup)
 
 
 @asynccontextmanager
 async def open_configured_panel(
-    found: ProjectConfiguration, models: Sequence[str], rubric: str | None, samples: int | None
+    project: ProjectConfiguration, models: Sequence[str], rubric: str | None, samples: int | None
 ) -> AsyncIterator[JudgePanel]:
     from closeloop.gateway import Gateway
     from closeloop.judges.agent_judge import JudgeResources, with_judge_agents
     from closeloop.judges.judge_panel import open_judge_panel
 
-    settings, root = found.settings, found.root
+    settings, root = project.settings, project.root
     async with AsyncExitStack() as exit_stack:
         gateway = await exit_stack.enter_async_context(Gateway(os.environ, root))
         panel = open_judge_panel(
@@ -290,7 +294,7 @@ async def open_configured_panel(
 
 def compare_cases(
     cases: Sequence[JudgeCase],
-    others: Sequence[JudgeCase],
+    other_cases: Sequence[JudgeCase],
     opening: Callable[[], AbstractAsyncContextManager[JudgePanel]],
     store: Store,
     json: bool,
@@ -303,12 +307,12 @@ def compare_cases(
     from closeloop.judges.judge_panel import compare_pairs, flip_rate
     from closeloop.records.errors import BadInput
 
-    if len(cases) != len(others):
+    if len(cases) != len(other_cases):
         raise BadInput("Give --against once for each attempt.")
 
     async def ask_preferences() -> list[OutputPreference]:
         async with opening() as panel:
-            return await compare_pairs(panel, list(zip(cases, others, strict=True)))
+            return await compare_pairs(panel, list(zip(cases, other_cases, strict=True)))
 
     preferences = anyio.run(ask_preferences)
     store.judged.save_preferences(preferences)
@@ -316,13 +320,13 @@ def compare_cases(
         print_json({"preferences": preferences, "flips": flip_rate(preferences)})
         return 0
     for preference in preferences:
-        why = preference.abstained or (
+        reason = preference.abstained or (
             "tie: the order decided" if preference.flipped else preference.reasons[0]
         )
         print_parts(
             Text(
                 f"{make_visible(preference.task)}  {preference.winner or 'no verdict'}:"
-                f" {make_visible(why)}"
+                f" {make_visible(reason)}"
             )
         )
     flips = flip_rate(preferences)
@@ -331,20 +335,24 @@ def compare_cases(
     return 0
 
 
-def render_evaluations(made: Evaluations, stops: Sequence[str]) -> Iterator[RenderableType]:
+def render_evaluations(evaluations: Evaluations, stops: Sequence[str]) -> Iterator[RenderableType]:
     """Render each output with its issues, then the total."""
     from rich.text import Text
 
-    for evaluation in made.evaluations:
+    for evaluation in evaluations.evaluations:
         yield from render_evaluation(evaluation)
-    if made.plan is not None:
-        summary = " ".join(made.summary.splitlines()[:1])
-        yield Text(f"plan {made.plan}  {RESULT_WORDS[made.passed]}: {make_visible(summary)}")
-    judges = "; ".join(f"{judge.judge} by {judge.model}, {judge.rubric}" for judge in made.judges)
+    if evaluations.plan is not None:
+        summary = " ".join(evaluations.summary.splitlines()[:1])
+        yield Text(
+            f"plan {evaluations.plan}  {RESULT_WORDS[evaluations.passed]}: {make_visible(summary)}"
+        )
+    judges = "; ".join(
+        f"{judge.judge} by {judge.model}, {judge.rubric}" for judge in evaluations.judges
+    )
     yield Text(make_visible(f"judged by {judges}"), style="dim")
     if stops:
         yield Text(f"blocks: {make_visible('; '.join(stops))}", style="bold red")
-    elif any(evaluation.passed is False for evaluation in made.evaluations):
+    elif any(evaluation.passed is False for evaluation in evaluations.evaluations):
         yield Text(
             "advisory only: run `closeloop judge calibrate` to measure its agreement with people."
         )
@@ -352,29 +360,31 @@ def render_evaluations(made: Evaluations, stops: Sequence[str]) -> Iterator[Rend
         yield Text("Run `closeloop judge calibrate` to measure its agreement with people.")
 
 
-def render_evaluation(one: Evaluation) -> Iterator[RenderableType]:
+def render_evaluation(evaluation: Evaluation) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    title = Text(f"{make_visible(one.task)}  ", style="bold")
-    if one.attempt:
-        title.append(f"{one.attempt}  ", style="dim")
-    title.append(RESULT_WORDS[one.passed], style=RESULT_COLOURS[one.passed])
-    if one.score is not None:
-        spread = "" if one.spread is None else f" ± {one.spread:.2f}"
-        title.append(f"  {one.score:.2f}{spread}")
-    for part in one.criteria:
+    title = Text(f"{make_visible(evaluation.task)}  ", style="bold")
+    if evaluation.attempt:
+        title.append(f"{evaluation.attempt}  ", style="dim")
+    title.append(RESULT_WORDS[evaluation.passed], style=RESULT_COLOURS[evaluation.passed])
+    if evaluation.score is not None:
+        spread = "" if evaluation.spread is None else f" ± {evaluation.spread:.2f}"
+        title.append(f"  {evaluation.score:.2f}{spread}")
+    for part in evaluation.criteria:
         title.append(f"  {part.name} {'–' if part.score is None else f'{part.score:.2f}'}", "dim")
     yield title
-    if one.samples:
-        votes = ", ".join(RESULT_WORDS[vote.passed] for vote in one.samples)
-        yield Text(f"  asked {count_with_noun(len(one.samples), 'time')}: {votes}", style="dim")
-    if one.abstained:
-        yield Text(f"  abstains: {make_visible(one.abstained)}", style="yellow")
-    if one.same_family:
+    if evaluation.samples:
+        votes = ", ".join(RESULT_WORDS[vote.passed] for vote in evaluation.samples)
+        yield Text(
+            f"  asked {count_with_noun(len(evaluation.samples), 'time')}: {votes}", style="dim"
+        )
+    if evaluation.abstained:
+        yield Text(f"  abstains: {make_visible(evaluation.abstained)}", style="yellow")
+    if evaluation.same_family:
         yield Text("  the judge is of the same model family as the author", style="yellow")
-    if one.cut:
-        yield Text(f"  {count_with_noun(one.cut, 'character')} truncated", style="yellow")
-    for issue in one.issues:
+    if evaluation.cut:
+        yield Text(f"  {count_with_noun(evaluation.cut, 'character')} truncated", style="yellow")
+    for issue in evaluation.issues:
         yield Text(f"  {issue.check} ({issue.source}): {make_visible(issue.text)}")
         for quote in issue.evidence[:1] if issue.source == "judge" else ():
             yield Text(f"    “{make_visible(quote[:200])}”", style="dim")
@@ -424,16 +434,16 @@ def calibrate(
     project = load_project(Path.cwd())
     rubric_setting = rubric or project.settings.judge.rubric
     judge_rubric = load_project_rubric(rubric_setting, project.settings, project.root)
-    sheet = load_label_sheet(labels, judge_rubric.name) if labels is not None else None
-    if sheet is not None and sheet.verdicts is not None:
-        calibration = calibrate_from_sheet(sheet, str(labels))
+    label_sheet = load_label_sheet(labels, judge_rubric.name) if labels is not None else None
+    if label_sheet is not None and label_sheet.verdicts is not None:
+        calibration = calibrate_from_sheet(label_sheet, str(labels))
     else:
         panel = open_judge_panel(
             project.settings, None, project.root, models=model or [], rubric=rubric
         )
         judge = build_panel_version(panel)
         with open_project_store(project.settings, project.root) as store:
-            store.judged.save_labels(sheet.labels if sheet else ())
+            store.judged.save_labels(label_sheet.labels if label_sheet else ())
             # Reviews are kept under what the settings say, which may be the rubric's file.
             names = dict.fromkeys((judge.rubric, rubric_setting))
             known_labels = [label for name in names for label in store.judged.list_labels(name)]
@@ -454,7 +464,7 @@ def load_label_sheet(file: Path, rubric: str) -> LabelSheet:
     return read_label_sheet(read_file_content(file, MAX_SHEET_BYTES + 1), str(file), rubric)
 
 
-def calibrate_from_sheet(sheet: LabelSheet, file: str) -> Calibration:
+def calibrate_from_sheet(label_sheet: LabelSheet, file: str) -> Calibration:
     """Calibrate a judge whose verdicts are in the file; nothing is saved, as anybody may have
     written it."""
     from closeloop.judges.judge_calibration import calibrate_judge as calibrated
@@ -469,7 +479,7 @@ def calibrate_from_sheet(sheet: LabelSheet, file: str) -> Calibration:
         model="",
         temperature=0.0,
     )
-    return calibrated(judge, sheet.labels, sheet.verdicts or {}, datetime.now(UTC))
+    return calibrated(judge, label_sheet.labels, label_sheet.verdicts or {}, datetime.now(UTC))
 
 
 def calibrate_from_store(
@@ -516,7 +526,7 @@ def calibrate_from_store(
 
 def plant_canaries(
     labels: Sequence[HumanLabel],
-    found: ProjectConfiguration,
+    project: ProjectConfiguration,
     store: Store,
     models: Sequence[str],
     rubric: str | None,
@@ -533,11 +543,11 @@ def plant_canaries(
     failures = dict.fromkeys(
         label.item for label in labels if label.label == "fail" and label.asked == "overall"
     )
-    book = project_rulebook(found.settings)
+    rulebook = project_rulebook(project.settings)
     cases = []
     for item in failures:
         try:
-            story_read = load_story(store, item, book)
+            story_read = load_story(store, item, rulebook)
             require_unsealed(story_read.task)
             cases.append(case_from_story(story_read))
         except BadInput:
@@ -551,37 +561,42 @@ def plant_canaries(
         )
 
     async def attack_panel() -> CanaryResults:
-        async with open_configured_panel(found, models, rubric, None) as panel:
+        async with open_configured_panel(project, models, rubric, None) as panel:
             return await run_canaries(panel, cases)
 
     return anyio.run(attack_panel)
 
 
-def render_calibration(made: Calibration) -> Iterator[RenderableType]:
+def render_calibration(calibration: Calibration) -> Iterator[RenderableType]:
     """Render a row for the total and each criterion, then the other results."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None)
     table.add_column("")
-    for one in made.trust:
-        table.add_column(one.asked, no_wrap=True)
-    for cells in zip(TRUST_ROWS, *(trust_column(one) for one in made.trust), strict=True):
+    for trust in calibration.trust:
+        table.add_column(trust.asked, no_wrap=True)
+    for cells in zip(
+        TRUST_ROWS, *(trust_column(trust) for trust in calibration.trust), strict=True
+    ):
         table.add_row(*cells)
-    judge = made.judge
+    judge = calibration.judge
     yield Text(make_visible(f"{judge.judge} {judge.model} {judge.rubric}").strip(), style="bold")
     yield table
-    for one in made.trust:
-        if one.why_not:
-            yield Text(f"{one.asked} is advisory only: {one.why_not}.")
-        if one.corrected.refusal:
-            yield Text(f"{one.asked} has no corrected rate: {one.corrected.refusal}", "yellow")
-    yield from (Text(make_visible(line)) for line in list_calibration_facts(made))
-    yield from (Text(make_visible(line), style="yellow") for line in made.notes)
+    for judge_trust in calibration.trust:
+        if judge_trust.why_not:
+            yield Text(f"{judge_trust.asked} is advisory only: {judge_trust.why_not}.")
+        if judge_trust.corrected.refusal:
+            yield Text(
+                f"{judge_trust.asked} has no corrected rate: {judge_trust.corrected.refusal}",
+                "yellow",
+            )
+    yield from (Text(make_visible(line)) for line in list_calibration_facts(calibration))
+    yield from (Text(make_visible(line), style="yellow") for line in calibration.notes)
 
 
-def trust_column(one: JudgeTrust) -> list[str]:
-    agreement = one.agreement
+def trust_column(trust: JudgeTrust) -> list[str]:
+    agreement = trust.agreement
     return [
         str(agreement.agreeing.n),
         format_share_estimate(agreement.agreeing),
@@ -589,55 +604,60 @@ def trust_column(one: JudgeTrust) -> list[str]:
         format_share_estimate(agreement.specificity),
         format_estimate(agreement.kappa),
         format_estimate(agreement.ac1),
-        format_percent(one.passed / one.judged),
-        format_share_estimate(one.corrected.estimate),
-        format_share_estimate(one.powered.estimate if one.powered else None),
-        "block" if one.may_block else "advise",
+        format_percent(trust.passed / trust.judged),
+        format_share_estimate(trust.corrected.estimate),
+        format_share_estimate(trust.powered.estimate if trust.powered else None),
+        "block" if trust.may_block else "advise",
     ]
 
 
-def format_share_estimate(one: Estimate | None) -> str:
+def format_share_estimate(estimate: Estimate | None) -> str:
     """Format a share: `83 % (61–94 %)`."""
-    if one is None:
+    if estimate is None:
         return "–"
-    return f"{format_percent(one.value)} ({format_percent_range(one.low, one.high)})"
+    return f"{format_percent(estimate.value)} ({format_percent_range(estimate.low, estimate.high)})"
 
 
-def format_estimate(one: Estimate | None) -> str:
+def format_estimate(estimate: Estimate | None) -> str:
     """Format an estimate that is no share, such as kappa."""
-    return "–" if one is None else f"{one.value:.2f} ({one.low:.2f} … {one.high:.2f})"
+    return (
+        "–"
+        if estimate is None
+        else f"{estimate.value:.2f} ({estimate.low:.2f} … {estimate.high:.2f})"
+    )
 
 
-def list_calibration_facts(made: Calibration) -> Iterator[str]:
-    if made.people is not None:
-        yield f"Agreement between people: AC1 {format_estimate(made.people.ac1)}."
-    for person, golden_rate in made.golden.items():
+def list_calibration_facts(calibration: Calibration) -> Iterator[str]:
+    if calibration.people is not None:
+        yield f"Agreement between people: AC1 {format_estimate(calibration.people.ac1)}."
+    for person, golden_rate in calibration.golden.items():
         yield f"{person} is right on {golden_rate.hits:g} of {golden_rate.of} golden items."
-    if made.retest is not None:
+    if calibration.retest is not None:
         yield (
             "Repeated evaluation of the same output: standard deviation of scores "
-            f"{format_estimate(made.retest)}."
+            f"{format_estimate(calibration.retest)}."
         )
-    if made.drift is not None and made.drift.same is not None:
-        same, changed_parts = made.drift.same, ", ".join(made.drift.changes)
+    if calibration.drift is not None and calibration.drift.same is not None:
+        same_verdicts, changed_parts = calibration.drift.same, ", ".join(calibration.drift.changes)
         yield (
-            f"Since {made.drift.before.id} ({changed_parts} changed): the same verdict on "
-            f"{same.hits:g} of {same.of} items."
+            f"Since {calibration.drift.before.id} ({changed_parts} changed): the same verdict on "
+            f"{same_verdicts.hits:g} of {same_verdicts.of} items."
         )
-        yield from (f"  {line}" for line in made.drift.changed)
-    if made.flips is not None:
-        yield f"Pairs where the order decided: {made.flips.hits:g} of {made.flips.of}."
-    if made.canaries is not None:
-        flipped = made.canaries.flipped
-        names = ", ".join(made.canaries.by)
+        yield from (f"  {line}" for line in calibration.drift.changed)
+    if calibration.flips is not None:
+        flips = calibration.flips
+        yield f"Pairs where the order decided: {flips.hits:g} of {flips.of}."
+    if calibration.canaries is not None:
+        flipped = calibration.canaries.flipped
+        names = ", ".join(calibration.canaries.by)
         yield (
             "There is no failing output to insert attacks into."
             if flipped is None
             else f"Successful attacks: {flipped.hits:g} of {flipped.of}. {names}"
         )
-        if made.canaries.withheld:
+        if calibration.canaries.withheld:
             yield (
-                f"  {made.canaries.withheld} more changed the first answer, but not "
+                f"  {calibration.canaries.withheld} more changed the first answer, but not "
                 "the answer without the attacker's text."
             )
 
@@ -754,7 +774,7 @@ def save_labels_file(file: Path, analysis: Analysis, store: Store) -> None:
 
 
 def answer_analysis(
-    analysis: Analysis, found: ProjectConfiguration, store: Store, limit: int, model: str | None
+    analysis: Analysis, project: ProjectConfiguration, store: Store, limit: int, model: str | None
 ) -> AnalysisResult:
     """Return stored answers, and ask the model for missing ones."""
     import anyio
@@ -772,14 +792,14 @@ def answer_analysis(
     question = analysis.question
 
     async def ask_judge() -> AnalysisResult:
-        async with Gateway(os.environ, found.root) as gateway:
-            names = [model] if model else found.settings.judge.models[:1]
-            panel = open_judge_panel(found.settings, gateway, found.root, models=names)
+        async with Gateway(os.environ, project.root) as gateway:
+            names = [model] if model else project.settings.judge.models[:1]
+            panel = open_judge_panel(project.settings, gateway, project.root, models=names)
             (judge,) = panel.judges
             judge_version = question_version(judge, question)
             known_answers = store.judged.load_answers(judge_version)
             selection = select_traces(
-                load_analysis_stories(analysis, found, store, limit), question, known_answers
+                load_analysis_stories(analysis, project, store, limit), question, known_answers
             )
 
             def save_answer(answer: TraceAnswer) -> None:
@@ -797,45 +817,45 @@ def answer_analysis(
 
 
 def load_analysis_stories(
-    analysis: Analysis, found: ProjectConfiguration, store: Store, limit: int
+    analysis: Analysis, project: ProjectConfiguration, store: Store, limit: int
 ) -> Iterator[AttemptDetails]:
     """Yield the attempts that match the filter, with their measurements, without sealed ones."""
     from closeloop.metrics.attempt_measuring import load_story, project_rulebook
 
-    book = project_rulebook(found.settings)
+    rulebook = project_rulebook(project.settings)
     rows = store.list_attempts(
         task=analysis.task, variant_name=analysis.variant, outcome=analysis.outcome, limit=limit
     )
     sealed = store.held_out.list_sealed_digests()
     unsealed_rows = [row for row in rows if row.events and row.task_digest not in sealed]
-    return (load_story(store, row.id, book) for row in unsealed_rows)
+    return (load_story(store, row.id, rulebook) for row in unsealed_rows)
 
 
-def render_tally(made: AnalysisResult) -> Iterator[RenderableType]:
+def render_tally(result: AnalysisResult) -> Iterator[RenderableType]:
     """Render the count, then every yes with its evidence."""
     from rich.text import Text
 
-    yield Text(make_visible(made.analysis.question.text), style="bold")
-    if made.rate is None:
+    yield Text(make_visible(result.analysis.question.text), style="bold")
+    if result.rate is None:
         yield Text("No trace was answered.")
     else:
-        yes_rate = made.rate
+        yes_rate = result.rate
         yield Text(
             f"yes for {yes_rate.hits:g} of {yes_rate.of} ({format_percent(yes_rate.value)}, "
             f"{format_percent_range(yes_rate.low, yes_rate.high)}); "
-            f"{made.attempts - yes_rate.of} without an answer"
+            f"{result.attempts - yes_rate.of} without an answer"
         )
-    if made.corrected is not None and made.corrected.estimate is not None:
-        corrected_rate = made.corrected.estimate
+    if result.corrected is not None and result.corrected.estimate is not None:
+        corrected_rate = result.corrected.estimate
         yield Text(
             f"corrected by people's labels: {format_percent(corrected_rate.value)} "
             f"({format_percent_range(corrected_rate.low, corrected_rate.high)})"
         )
-    elif made.corrected is not None:
-        yield Text(f"not corrected: {made.corrected.refusal}", style="yellow")
+    elif result.corrected is not None:
+        yield Text(f"not corrected: {result.corrected.refusal}", style="yellow")
     else:
         yield Text("not corrected: none of these traces has a label from a person", style="dim")
-    for answer in made.answers:
+    for answer in result.answers:
         if answer.verdict == "yes":
             events = ", ".join(map(str, answer.events))
             yield Text(f"{answer.attempt}  events {events}: {make_visible(answer.text)}")

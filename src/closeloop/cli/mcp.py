@@ -199,11 +199,11 @@ def build_server() -> Server[Any]:
 def record_schema(kind: type[Record]) -> dict[str, Any]:
     """Return a schema with an object at its root, as clients require."""
     (root,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
-    own = parts.pop(root["$ref"].rpartition("/")[2])
-    return {**own, "$defs": parts} if parts else own
+    root_schema = parts.pop(root["$ref"].rpartition("/")[2])
+    return {**root_schema, "$defs": parts} if parts else root_schema
 
 
-async def evaluate_submission(wish: Submission) -> PlanTold:
+async def evaluate_submission(request: Submission) -> PlanTold:
     from closeloop.cli.config import load_project
     from closeloop.cli.judge import open_configured_panel
     from closeloop.flow import judge_submission
@@ -212,7 +212,7 @@ async def evaluate_submission(wish: Submission) -> PlanTold:
     from closeloop.store.store import open_project_store
 
     project = load_project(Path.cwd())
-    submission = complete_submission(wish, "evaluate")
+    submission = complete_submission(request, "evaluate")
     with open_project_store(project.settings, project.root) as store:
         async with open_configured_panel(project, (), None, None) as panel:
             evaluations, fault = await judge_submission(panel, submission, store)
@@ -221,39 +221,39 @@ async def evaluate_submission(wish: Submission) -> PlanTold:
         return answer_for_plan(evaluations, list_blocking_reasons(evaluations, store))
 
 
-def answer_for_plan(made: Evaluations, stops: list[str]) -> PlanTold:
-    def answer_for_task(one: Evaluation) -> TaskTold:
+def answer_for_plan(evaluations: Evaluations, stops: list[str]) -> PlanTold:
+    def answer_for_task(evaluation: Evaluation) -> TaskTold:
         return TaskTold(
-            task=one.task,
-            evaluation=one.id,
-            passed=one.passed,
-            score=one.score,
-            abstained=one.abstained,
-            issues=one.issues,
+            task=evaluation.task,
+            evaluation=evaluation.id,
+            passed=evaluation.passed,
+            score=evaluation.score,
+            abstained=evaluation.abstained,
+            issues=evaluation.issues,
         )
 
     return PlanTold(
-        plan=made.plan,
-        passed=made.passed,
-        summary=made.summary,
+        plan=evaluations.plan,
+        passed=evaluations.passed,
+        summary=evaluations.summary,
         blocks=tuple(stops),
-        tasks=tuple(answer_for_task(evaluation) for evaluation in made.evaluations),
+        tasks=tuple(answer_for_task(evaluation) for evaluation in evaluations.evaluations),
     )
 
 
-async def check_wished_change(wish: ChangeWish) -> ChangeTold:
+async def check_wished_change(request: ChangeWish) -> ChangeTold:
     from closeloop.changes.change_sides import ChangeQuery
     from closeloop.cli.check import build_check_order, load_check_configuration, run_check
     from closeloop.records.errors import BadInput
 
-    if not wish.tiers:
+    if not request.tiers:
         raise BadInput("Give at least one tier: tools, quality or risk.")
-    if wish.staged and wish.change is not None:
+    if request.staged and request.change is not None:
         raise BadInput("Give either change or staged, not both.")
-    change_query = ChangeQuery(range=wish.change, base=wish.base, staged=wish.staged)
+    change_query = ChangeQuery(range=request.change, base=request.base, staged=request.staged)
     configuration = load_check_configuration(change_query)
     report = await run_check(
-        build_check_order(configuration, change_query, wish.tiers, None),
+        build_check_order(configuration, change_query, request.tiers, None),
         configuration,
         None,
     )
@@ -271,14 +271,16 @@ def answer_for_change(report: ChangeReport) -> ChangeTold:
         ),
         findings=tuple(map(answer_for_finding, counted_findings[:MAX_FINDINGS])),
         risk=report.risk.level if report.risk else None,
-        not_looked_at=tuple(f"{one.rule}: {one.reason}" for one in report.unmeasured),
+        not_looked_at=tuple(
+            f"{unmeasured.rule}: {unmeasured.reason}" for unmeasured in report.unmeasured
+        ),
     )
 
 
-async def measure_trace(wish: TraceWish) -> TracesTold:
+async def measure_trace(request: TraceWish) -> TracesTold:
     import anyio.to_thread
 
-    measured_attempts = await anyio.to_thread.run_sync(measure_source, wish.trace)
+    measured_attempts = await anyio.to_thread.run_sync(measure_source, request.trace)
     return TracesTold(traces=tuple(map(answer_for_trace, measured_attempts)))
 
 
@@ -290,13 +292,13 @@ def measure_source(source: str) -> list[MeasuredAttempt]:
     from closeloop.store.store import open_existing_store
 
     project = load_project(Path.cwd())
-    book = project_rulebook(project.settings)
+    rulebook = project_rulebook(project.settings)
     if path_exists(path := Path(source)):
         with import_into_memory([path]) as store:
-            return list(measure_attempts(store, store.list_attempts(), book))
+            return list(measure_attempts(store, store.list_attempts(), rulebook))
     with open_existing_store(project.settings, project.root) as store:
         rows = select_measured_rows(store, [source], experiment=None, every=False)
-        return list(measure_attempts(store, rows, book))
+        return list(measure_attempts(store, rows, rulebook))
 
 
 def path_exists(path: Path) -> bool:
@@ -306,11 +308,11 @@ def path_exists(path: Path) -> bool:
         return False
 
 
-def answer_for_trace(one: MeasuredAttempt) -> TraceTold:
-    measurement = one.measurement
+def answer_for_trace(measured: MeasuredAttempt) -> TraceTold:
+    measurement = measured.measurement
     counted_findings = [finding for finding in measurement.findings if finding.silenced is None]
     return TraceTold(
-        attempt=one.row.id,
+        attempt=measured.row.id,
         iterations=measurement.whole.iterations,
         converged=measurement.whole.converged,
         category=measurement.ending.category if measurement.ending else None,
@@ -318,13 +320,13 @@ def answer_for_trace(one: MeasuredAttempt) -> TraceTold:
     )
 
 
-def answer_for_finding(one: Finding) -> Told:
+def answer_for_finding(finding: Finding) -> Told:
     return Told(
-        rule=one.rule,
-        severity=one.severity,
-        message=one.message,
-        events=one.events[:6],
-        places=one.places[:6],
+        rule=finding.rule,
+        severity=finding.severity,
+        message=finding.message,
+        events=finding.events[:6],
+        places=finding.places[:6],
     )
 
 
@@ -426,7 +428,9 @@ def render_context_for_task(task: str) -> str:
     from closeloop.cli.config import open_review_context
     from closeloop.reviews.agent_context import UpcomingWork, give_context
 
-    with open_review_context(needed=False) as at:
-        work = UpcomingWork(repo=at.repo, text=task, names=(str(at.root),))
-        agent_context = give_context(at.rule_index, work, at.settings.memory, datetime.now(UTC))
+    with open_review_context(needed=False) as review_context:
+        work = UpcomingWork(repo=review_context.repo, text=task, names=(str(review_context.root),))
+        agent_context = give_context(
+            review_context.rule_index, work, review_context.settings.memory, datetime.now(UTC)
+        )
     return agent_context.text or "No rule is active here yet.\n"

@@ -62,10 +62,10 @@ def triage(
 
     require_positive_flags(limit=limit)
     query = TriageQuery(since=parse_since(since), agent=agent, model=model, limit=limit)
-    with open_metrics_store() as (store, book):
+    with open_metrics_store() as (store, rulebook):
         report = triage_sessions(
             store,
-            book,
+            rulebook,
             query,
             lambda total: show_measuring_progress(total, quiet=json),
             jobs=os.cpu_count() or 1,
@@ -134,16 +134,16 @@ def triage_table(report: TriageReport) -> RenderableType:
     return table
 
 
-def render_reasons(one: SessionTriage) -> RenderableType:
+def render_reasons(session: SessionTriage) -> RenderableType:
     """Render reasons: `−` for signs of failure, `+` for signs of success."""
     from rich.text import Text
 
     from closeloop.metrics.triage import NO_FAILURE_REASON
 
     text = Text()
-    if not any(reason.effect < 0 for reason in one.reasons):
+    if not any(reason.effect < 0 for reason in session.reasons):
         text.append(NO_FAILURE_REASON, style="dim")
-    for reason in one.reasons:
+    for reason in session.reasons:
         sign, colour = ("+", "green") if reason.effect > 0 else ("−", "red")
         text.append("\n" if text else "").append(f"{sign} ", style=colour)
         text.append(make_visible(reason.text))
@@ -170,8 +170,8 @@ def describe_quality(report: TriageReport) -> str:
         lines[-1] += "."
     silent = [agent for agent in report.agents if not agent.states_chances]
     if silent:
-        enough = f"{MIN_GRADED_SESSIONS} of its sessions are graded"
-        lines.append(f"Probabilities are shown for an agent once {enough}.")
+        condition = f"{MIN_GRADED_SESSIONS} of its sessions are graded"
+        lines.append(f"Probabilities are shown for an agent once {condition}.")
     return " ".join(lines)
 
 
@@ -221,7 +221,7 @@ def measure(
     if bool(sources) + all + (experiment is not None) > 1:
         raise BadInput("Give only one of sources, --all and --experiment.")
     project = load_project(Path.cwd())
-    book = project_rulebook(project.settings)
+    rulebook = project_rulebook(project.settings)
     paths = [Path(source) for source in sources if Path(source).exists()]
     ids = [source for source in sources if not Path(source).exists()]
     if ids and not has_store(project.settings, project.root):
@@ -232,27 +232,27 @@ def measure(
     jobs = os.cpu_count() or 1
     if paths:
         with import_into_memory(paths) as store:
-            results += measure_attempts(store, store.list_attempts(), book, jobs=jobs)
+            results += measure_attempts(store, store.list_attempts(), rulebook, jobs=jobs)
     if not paths or ids:
         with open_existing_store(project.settings, project.root) as store:
             rows = select_measured_rows(store, ids, experiment=experiment, every=all)
-            with show_measuring_progress(len(rows), quiet=json or sarif) as tell:
-                measured = measure_attempts(store, rows, book, tell, jobs=jobs)
+            with show_measuring_progress(len(rows), quiet=json or sarif) as report_progress:
+                measured = measure_attempts(store, rows, rulebook, report_progress, jobs=jobs)
                 results += add_judge_findings(measured, store)
     if sarif:
-        print_json(findings_to_sarif(results, book))
+        print_json(findings_to_sarif(results, rulebook))
     elif json:
         print_json(results)
     else:
         print_parts(*measurement_tables(results))
 
 
-def findings_to_sarif(results: Sequence[MeasuredAttempt], book: Rulebook) -> dict[str, Any]:
+def findings_to_sarif(results: Sequence[MeasuredAttempt], rulebook: Rulebook) -> dict[str, Any]:
     from msgspec.structs import replace
 
     from closeloop.changes.report_formats import build_sarif
 
-    rules = [replace(one.detector.rule, gates=one.gate.gates) for one in book.chosen]
+    rules = [replace(entry.detector.rule, gates=entry.gate.gates) for entry in rulebook.chosen]
     findings_by_attempt = [
         (result.row.id, finding) for result in results for finding in result.measurement.findings
     ]
@@ -279,8 +279,8 @@ def import_into_memory(paths: Sequence[Path]) -> Iterator[Store]:
         )
         if not tally.formats:
             raise BadInput(next(iter(import_warnings(tally)), "Nothing could be read."))
-        for trouble in tally.troubles:
-            print_warning(trouble)
+        for warning in tally.troubles:
+            print_warning(warning)
         yield store
 
 
@@ -314,11 +314,11 @@ def show_measuring_progress(total: int, *, quiet: bool) -> Iterator[Callable[[in
 
     output = open_console(stderr=True)
     if quiet or not output.is_terminal:
-        yield lambda done: None
+        yield lambda count: None
         return
     with Progress(console=output, transient=True) as progress:
         bar = progress.add_task("measuring", total=total)
-        yield lambda done: progress.advance(bar, done)
+        yield lambda count: progress.advance(bar, count)
 
 
 def measurement_tables(results: Sequence[MeasuredAttempt]) -> Iterator[RenderableType]:
@@ -351,16 +351,16 @@ def measured_attempts_table(results: Sequence[MeasuredAttempt]) -> RenderableTyp
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("category")
     table.add_column("findings", min_width=22)
-    for result in sorted(results, key=lambda one: -finding_weight(one))[:MAX_ROWS]:
+    for result in sorted(results, key=lambda measured: -finding_weight(measured))[:MAX_ROWS]:
         row, measurement = result.row, result.measurement
-        mark, colour = OUTCOME_MARKS[row.outcome] if row.outcome else ("·", "dim")
+        sign, colour = OUTCOME_MARKS[row.outcome] if row.outcome else ("·", "dim")
         whole, score = measurement.whole, measurement.score
         converged = {True: f"after {whole.converged_after}", False: "never", None: "–"}
         table.add_row(
             row.id,
             Text(make_visible(row.task or short_repository_name(row.repo) or "–")),
             Text(make_visible(row.variant_name or row.agent or "–")),
-            Text(mark, style=colour),
+            Text(sign, style=colour),
             str(whole.iterations),
             converged[whole.converged],
             format_hits(score.feedback),
@@ -393,18 +393,18 @@ def process_score_table(results: Sequence[MeasuredAttempt]) -> RenderableType:
     for rate_name in RATE_NAMES:
         rates = [
             [
-                (one, rate.value)
-                for one in side
-                if (rate := getattr(one.measurement.score, rate_name))
+                (measured, rate.value)
+                for measured in side
+                if (rate := getattr(measured.measurement.score, rate_name))
             ]
             for side in sides.values()
         ]
         table.add_row(rate_name, *map(_format_task_mean, rates))
     passes = [
         [
-            (one, float(one.row.outcome == "pass"))
-            for one in side
-            if one.row.outcome in ("pass", "fail")
+            (measured, float(measured.row.outcome == "pass"))
+            for measured in side
+            if measured.row.outcome in ("pass", "fail")
         ]
         for side in sides.values()
     ]
@@ -420,8 +420,8 @@ def _format_task_mean(values: Sequence[tuple[MeasuredAttempt, float]]) -> str:
     from closeloop.metrics.metric_figures import rate_bounds
 
     by_task: dict[str, list[float]] = {}
-    for one, value in values:
-        by_task.setdefault(one.row.task_digest or one.row.id, []).append(value)
+    for measured, value in values:
+        by_task.setdefault(measured.row.task_digest or measured.row.id, []).append(value)
     if not by_task:
         return "–"
     repeats = list(by_task.values())
@@ -463,36 +463,36 @@ def render_finding_line(finding: Finding, attempt: str | None = None) -> Text:
     from rich.text import Text
 
     cited = ", ".join(f"#{number}" for number in finding.events[:6])
-    more = "…" if len(finding.events) > 6 else ""
+    ellipsis = "…" if len(finding.events) > 6 else ""
     line = Text(
         f"  {make_visible(finding.rule)}", style=f"bold {SEVERITY_COLOURS[finding.severity]}"
     )
     line.append("  (by a judge)" if finding.source == "judge" else "", style="dim")
     line.append(f"  {make_visible(finding.message)}", style="default")
-    line.append(f"  ({cited}{more})" if cited else "", style="dim")
+    line.append(f"  ({cited}{ellipsis})" if cited else "", style="dim")
     return line.append(f"  {attempt}" if attempt else "", style="dim")
 
 
-def unsilenced_findings(one: MeasuredAttempt) -> list[Finding]:
+def unsilenced_findings(measured: MeasuredAttempt) -> list[Finding]:
     """Return the findings that are not silenced."""
-    return [finding for finding in one.measurement.findings if finding.silenced is None]
+    return [finding for finding in measured.measurement.findings if finding.silenced is None]
 
 
-def finding_weight(one: MeasuredAttempt) -> float:
+def finding_weight(measured: MeasuredAttempt) -> float:
     """Return a rough weight of what can be learned from an attempt."""
     weights = {"error": 3, "warning": 1, "info": 0}
-    return sum(weights[finding.severity] for finding in unsilenced_findings(one)) + 2 * len(
-        one.measurement.modes
+    return sum(weights[finding.severity] for finding in unsilenced_findings(measured)) + 2 * len(
+        measured.measurement.modes
     )
 
 
-def rule_name_counts(counted: Sequence[Finding]) -> Text:
+def rule_name_counts(findings: Sequence[Finding]) -> Text:
     """Render each rule's name once, with its count."""
     from rich.text import Text
 
     text = Text()
-    names = [finding.rule for finding in counted]
-    for finding in {finding.rule: finding for finding in counted}.values():
+    names = [finding.rule for finding in findings]
+    for finding in {finding.rule: finding for finding in findings}.values():
         times = names.count(finding.rule)
         text.append(
             f"{finding.rule}{f' ×{times}' if times > 1 else ''} ",
@@ -525,8 +525,8 @@ def print_rules(*, json: bool) -> None:
     from closeloop.process.rulebook import describe_readings, load_measured_quality, quality_by_rule
 
     project = load_project(Path.cwd())
-    book = project_rulebook(project.settings)
-    configured = {one.detector.rule.name: one for one in book.chosen}
+    rulebook = project_rulebook(project.settings)
+    configured = {entry.detector.rule.name: entry for entry in rulebook.chosen}
     catalogue = [detector.rule for detector in plugins.load_plugins("detectors")]
     rule_quality = quality_by_rule()
     if json:
@@ -535,8 +535,10 @@ def print_rules(*, json: bool) -> None:
                 {
                     "rule": rule,
                     "enabled": rule.name in configured,
-                    "thresholds": one.limits if (one := configured.get(rule.name)) else None,
-                    "gate": one.gate if one else None,
+                    "thresholds": configured_entry.limits
+                    if (configured_entry := configured.get(rule.name))
+                    else None,
+                    "gate": configured_entry.gate if configured_entry else None,
                     "quality": rule_quality.get(rule.name),
                 }
                 for rule in catalogue
@@ -550,7 +552,7 @@ def print_rules(*, json: bool) -> None:
 def rule_catalogue_table(
     catalogue: Sequence[Rule],
     configured: Mapping[str, ConfiguredDetector],
-    known: Mapping[str, RuleQuality],
+    quality_by_rule: Mapping[str, RuleQuality],
 ) -> Table:
     """Build a table with three lines per rule: its precision on real sessions and on labelled
     examples."""
@@ -562,20 +564,22 @@ def rule_catalogue_table(
         table.add_column(name, no_wrap=True)
     table.add_column("what it detects", ratio=1)
     for rule in catalogue:
-        one, scores = configured.get(rule.name), known.get(rule.name)
+        entry, scores = configured.get(rule.name), quality_by_rule.get(rule.name)
         read = scores.read if scores else None
         numbers = ", ".join(
-            f"{key} {value:g}" for key, value in (one.limits if one else {}).items()
+            f"{key} {value:g}" for key, value in (entry.limits if entry else {}).items()
         )
         title = Text(rule.name, style=SEVERITY_COLOURS[rule.severity])
-        about = Text(make_visible(rule.about))
-        about.append(f"\n{format_gate(one.gate)}" if one else "\nswitched off", style="bold")
+        description = Text(make_visible(rule.about))
+        description.append(
+            f"\n{format_gate(entry.gate)}" if entry else "\nswitched off", style="bold"
+        )
         table.add_row(
             title.append(f"\n{rule.severity}\n{numbers}", style="dim"),
             "real sessions\nexamples",
             _join_rates(read.precision if read else None, scores.precision if scores else None),
             _join_rates(read.recall if read else None, scores.recall if scores else None),
-            about,
+            description,
         )
     return table
 

@@ -158,60 +158,68 @@ def load_scored_work(
     from closeloop.metrics.attempt_table import load_attempt_table
     from closeloop.metrics.score_columns import attach_scores
 
-    with open_metrics_store() as (store, book):
+    with open_metrics_store() as (store, rulebook):
         jobs = os.cpu_count() or 1
-        work = load_attempt_table(store, book, tell=print_measuring_progress, jobs=jobs)
-        tell = print_measuring_progress
-        yield attach_scores(work, store, load_project_scores(), scores, tell=tell), store, book
+        work = load_attempt_table(
+            store, rulebook, report_progress=print_measuring_progress, jobs=jobs
+        )
+        report_progress = print_measuring_progress
+        yield (
+            attach_scores(
+                work, store, load_project_scores(), scores, report_progress=report_progress
+            ),
+            store,
+            rulebook,
+        )
 
 
-def definitions_table(chosen: list[Metric]) -> Iterator[RenderableType]:
+def definitions_table(metrics: list[Metric]) -> Iterator[RenderableType]:
     """Render one line per metric."""
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
     for name in ("metric", "definition"):
         table.add_column(name, no_wrap=name == "metric")
-    for metric in chosen:
+    for metric in metrics:
         table.add_row(metric.name, metric.says)
     yield table
 
 
-def render_metrics(found: MetricsReport) -> Iterator[RenderableType]:
+def render_metrics(report: MetricsReport) -> Iterator[RenderableType]:
     """Render one table per family; metrics without data are listed once, not shown as zero."""
     from rich.text import Text
 
-    if not found.attempts:
+    if not report.attempts:
         yield Text("No attempts yet: `closeloop run` and `closeloop import` add some.")
         return
-    by_name = {metric.name: metric for metric in found.definitions}
-    known_figures = [figure for figure in found.figures if figure.value is not None]
+    by_name = {metric.name: metric for metric in report.definitions}
+    known_figures = [figure for figure in report.figures if figure.value is not None]
     missing_names = dict.fromkeys(
-        figure.metric for figure in found.figures if figure.value is None
+        figure.metric for figure in report.figures if figure.value is None
     ).keys() - {figure.metric for figure in known_figures}
-    table = _grouped_family_table if found.by else _family_table
+    table = _grouped_family_table if report.by else _family_table
     for family, figures in groupby(known_figures, key=lambda figure: by_name[figure.metric].family):
         yield Text()
         yield table(family, list(figures), by_name)
     yield Text()
-    if not found.by and known_figures:
+    if not report.by and known_figures:
         yield Text("Coverage is 100 % where it is not shown.", style="dim")
     if missing_names:
         names = ", ".join(name for name in by_name if name in missing_names)
         yield Text(f"not recorded: {names}", style="dim")
-    yield from render_scope_limits(found)
-    for note in found.notes:
+    yield from render_scope_limits(report)
+    for note in report.notes:
         yield Text(note, style="yellow")
     yield Text("closeloop metrics --definitions   # what each means", style="cyan")
 
 
-def render_scope_limits(found: MetricsReport) -> Iterator[RenderableType]:
+def render_scope_limits(report: MetricsReport) -> Iterator[RenderableType]:
     """Render one line per suggested limit."""
     from rich.text import Text
 
     from closeloop.metrics.metric_figures import describe_scope_limit
 
-    for limit in found.limits:
+    for limit in report.limits:
         yield Text(f"scope policy ({limit.aim}): {describe_scope_limit(limit)}")
 
 
@@ -334,9 +342,11 @@ def report(
             return
     writers = [find_report_writer(file.suffix) for file in files or [Path("report.md")]]
     sides = [split_list_flag(side) for side in split_list_flag(group_by, ";")]
-    with load_scored_work(None) as (work, store, book):
+    with load_scored_work(None) as (work, store, rulebook):
         versus = (
-            compare_by_name(store, book, names, scores=score or (), catalogue=load_project_scores())
+            compare_by_name(
+                store, rulebook, names, scores=score or (), catalogue=load_project_scores()
+            )
             if names
             else None
         )
@@ -362,18 +372,22 @@ def write_dashboard_pages(folder: Path) -> None:
     project = load_project(Path.cwd())
     with (
         open_existing_store(project.settings, project.root) as store,
-        show_progress("reading attempts") as say,
+        show_progress("reading attempts") as report_stage,
     ):
-        desk = PageContext(store, project.settings, project.root)
+        page_context = PageContext(store, project.settings, project.root)
         load_attempt_table(
-            store, desk.rulebook, tell=lambda done, of: say(f"attempt {done:,} of {of:,} measured")
+            store,
+            page_context.rulebook,
+            report_progress=lambda done, total: report_stage(
+                f"attempt {done:,} of {total:,} measured"
+            ),
         )
 
-        def tell_page(done: int, of: int) -> None:
+        def tell_page(done: int, total: int) -> None:
             if done == 1 or done % PAGES_BETWEEN_LINES == 0:
-                say(f"page {done:,} of {of:,} written")
+                report_stage(f"page {done:,} of {total:,} written")
 
-        exported = export_pages(desk, folder, tell_page)
+        exported = export_pages(page_context, folder, tell_page)
     pages = count_with_noun(exported.written - 1, "page")
     print_line(f"Wrote {folder / 'index.html'} and {pages} more.")
     if exported.left_out:
@@ -426,53 +440,55 @@ def print_trends(
         send_regression_alerts(result, alert, datetime.now(UTC))
 
 
-def render_trends(found: TrendReport) -> Iterator[RenderableType]:
+def render_trends(report: TrendReport) -> Iterator[RenderableType]:
     """Render regressions first; then each series as a line of bars."""
     from rich.table import Table
     from rich.text import Text
 
-    if not found.courses:
+    if not report.courses:
         yield Text(
             "No attempts with scores yet: `closeloop run` and `closeloop import` add attempts,"
             " and `closeloop score list` lists their scores."
         )
         return
-    for regression_found in found.regressions[:MAX_REGRESSIONS]:
+    for regression_found in report.regressions[:MAX_REGRESSIONS]:
         yield render_regression(regression_found)
-    if not found.regressions:
+    if not report.regressions:
         yield Text("No metric became clearly worse.", style="bold green")
     yield Text()
     table = Table(box=None)
     for name in (
         "metric",
-        f"{count_with_noun(found.weeks, 'week')}, rolling",
+        f"{count_with_noun(report.weeks, 'week')}, rolling",
         "last week",
         "since the baseline",
     ):
         table.add_column(name, no_wrap=True)
-    for course in found.courses[: 3 * MAX_REGRESSIONS]:
-        name = " ".join((course.metric, *course.group.values()))
+    for series in report.courses[: 3 * MAX_REGRESSIONS]:
+        name = " ".join((series.metric, *series.group.values()))
         table.add_row(
             Text(make_visible(name)),
-            render_series_bars(course),
-            format_shift(course.week),
-            format_shift(course.since),
+            render_series_bars(series),
+            format_shift(series.week),
+            format_shift(series.since),
         )
     yield table
-    for mark in found.marks[-MAX_REGRESSIONS:]:
-        yield Text(f"{mark.at:%Y-%m-%d}  {make_visible(mark.what)} first seen", style="dim")
-    for note in found.notes:
+    for version_mark in report.marks[-MAX_REGRESSIONS:]:
+        yield Text(
+            f"{version_mark.at:%Y-%m-%d}  {make_visible(version_mark.what)} first seen", style="dim"
+        )
+    for note in report.notes:
         yield Text(note, style="yellow")
 
 
-def render_regression(one: MetricRegression) -> RenderableType:
+def render_regression(regression: MetricRegression) -> RenderableType:
     from rich.text import Text
 
-    turn = one.turn
-    name = make_visible(" ".join((one.metric, *one.group.values())))
+    turn = regression.turn
+    name = make_visible(" ".join((regression.metric, *regression.group.values())))
     text = Text(f"worse since {turn.at:%Y-%m-%d}: {name} ", style="bold red")
     text.append(
-        f"{turn.before.value:.3g} → {turn.after.value:.3g}, p {format_p_value(one.adjusted)}"
+        f"{turn.before.value:.3g} → {turn.after.value:.3g}, p {format_p_value(regression.adjusted)}"
         " adjusted"
     )
     if turn.near:
@@ -486,11 +502,11 @@ def format_p_value(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def render_series_bars(course: MetricSeries) -> RenderableType:
+def render_series_bars(series: MetricSeries) -> RenderableType:
     """Render one bar per week, from 0 to the highest; weeks with few items are faint."""
     from rich.text import Text
 
-    recent_stretches = course.stretches[-26:]
+    recent_stretches = series.stretches[-26:]
     highest = max(
         (recent_stretch.estimate.value for recent_stretch in recent_stretches), default=0.0
     )
@@ -505,14 +521,14 @@ def render_series_bars(course: MetricSeries) -> RenderableType:
     return text.append(f" {last.value:.3g} of {last.n:,}" if last else "–")
 
 
-def format_shift(held: PeriodShift | None) -> str:
-    if held is None:
+def format_shift(shift: PeriodShift | None) -> str:
+    if shift is None:
         return "–"
-    value = held.after.value - held.before.value
+    value = shift.after.value - shift.before.value
     # All three with as many decimals as show two digits of the largest.
-    largest = max(abs(value), abs(held.low), abs(held.high))
+    largest = max(abs(value), abs(shift.low), abs(shift.high))
     decimals = max(0, 1 - floor(log10(largest))) if largest > 0 else 2
-    return f"{value:+.{decimals}f} ({held.low:+.{decimals}f} … {held.high:+.{decimals}f})"
+    return f"{value:+.{decimals}f} ({shift.low:+.{decimals}f} … {shift.high:+.{decimals}f})"
 
 
 # Alerts about regressions: to a file or a URL, each regression once.
@@ -520,19 +536,19 @@ def format_shift(held: PeriodShift | None) -> str:
 ALERT_TIMEOUT_SECONDS = 15.0
 
 
-def send_regression_alerts(found: TrendReport, where: str, now: datetime) -> None:
+def send_regression_alerts(report: TrendReport, target: str, now: datetime) -> None:
     """Send only certain and recent regressions; those already sent are recorded beside the
     store."""
     sent_file = load_project(Path.cwd()).root / ".closeloop" / "alerts.jsonl"
-    sent_keys = read_sent_keys(sent_file, where)
-    new_regressions = select_new_regressions(found, dict.fromkeys(sent_keys), now=now)
+    sent_keys = read_sent_keys(sent_file, target)
+    new_regressions = select_new_regressions(report, dict.fromkeys(sent_keys), now=now)
     if not new_regressions:
         return
-    if where.startswith(("http://", "https://")):
-        post_regressions(where, new_regressions)
+    if target.startswith(("http://", "https://")):
+        post_regressions(target, new_regressions)
     else:
         append_json_lines(
-            Path(where),
+            Path(target),
             [
                 record_to_map(new_regression) | {"key": new_regression.key}
                 for new_regression in new_regressions
@@ -541,14 +557,14 @@ def send_regression_alerts(found: TrendReport, where: str, now: datetime) -> Non
     append_json_lines(
         sent_file,
         [
-            {"key": new_regression.key, "where": where, "at": now}
+            {"key": new_regression.key, "where": target, "at": now}
             for new_regression in new_regressions
         ],
     )
-    print_warning(f"{count_with_noun(len(new_regressions), 'regression')} reported to {where}.")
+    print_warning(f"{count_with_noun(len(new_regressions), 'regression')} reported to {target}.")
 
 
-def read_sent_keys(memory: Path, where: str) -> set[str]:
+def read_sent_keys(memory: Path, target: str) -> set[str]:
     """Return the keys already sent to an address; skip unreadable lines."""
     keys = set()
     for line in memory.read_bytes().splitlines() if memory.exists() else ():
@@ -556,7 +572,7 @@ def read_sent_keys(memory: Path, where: str) -> set[str]:
             entry = msgspec.json.decode(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(entry, dict) and entry.get("where") == where:
+        if isinstance(entry, dict) and entry.get("where") == target:
             keys.add(str(entry.get("key")))
     return keys
 
@@ -565,7 +581,9 @@ def post_regressions(address: str, new: list[MetricRegression]) -> None:
     """Post all regressions in one request, without following redirects."""
     import httpx
 
-    body = {"regressions": [record_to_map(one) | {"key": one.key} for one in new]}
+    body = {
+        "regressions": [record_to_map(regression) | {"key": regression.key} for regression in new]
+    }
     try:
         response = httpx.post(
             address,
@@ -642,13 +660,13 @@ def score(
         now=datetime.now(UTC),
     )
     with open_existing_store(project.settings, project.root) as store:
-        given = intake.read_rows(rows, store, lines)
-        added = store.scores.add_scores(given)
+        scores = intake.read_rows(rows, store, lines)
+        added = store.scores.add_scores(scores)
     if json:
-        print_json(given)
+        print_json(scores)
         return
-    again = f"; {len(given) - added:,} already stored" if added < len(given) else ""
-    print_line(f"{count_with_noun(added, 'score')} saved{again}.")
+    stored_text = f"; {len(scores) - added:,} already stored" if added < len(scores) else ""
+    print_line(f"{count_with_noun(added, 'score')} saved{stored_text}.")
 
 
 def scores(*, json: JsonFlag = False) -> None:
@@ -676,15 +694,15 @@ def render_scores(summaries: Sequence[ScoreSummary]) -> Iterator[RenderableType]
     for name in ("attempts", "coverage"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("meaning", ratio=1)
-    for one in sorted(summaries, key=lambda one: one.last is None):
-        definition = one.definition
+    for summary in sorted(summaries, key=lambda summary: summary.last is None):
+        definition = summary.definition
         table.add_row(
             Text(make_visible(definition.name)),
-            "outcome" if one.source == "person" and one.last is None else one.source,
+            "outcome" if summary.source == "person" and summary.last is None else summary.source,
             f"{definition.kind}, {definition.unit}" if definition.unit else definition.kind,
             definition.better or "–",
-            f"{one.attempts:,}",
-            "–" if one.coverage is None else format_percent(one.coverage),
+            f"{summary.attempts:,}",
+            "–" if summary.coverage is None else format_percent(summary.coverage),
             Text(make_visible(definition.says), style="dim"),
         )
     yield table

@@ -60,9 +60,9 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
 
     require_positive_flags(limit=limit, test_runs=test_runs, jobs=jobs, minutes=minutes)
     seconds = None if minutes is None else 60 * minutes
-    wish = MiningOptions(limit=limit, since=since, seconds=seconds, repeats=test_runs, jobs=jobs)
+    options = MiningOptions(limit=limit, since=since, seconds=seconds, repeats=test_runs, jobs=jobs)
     titles: dict[str, str] = {}
-    mined = anyio.run(_run_mining, from_, wish, model, titles)
+    mined = anyio.run(_run_mining, from_, options, model, titles)
     if json:
         print_json(mined)
     else:
@@ -71,7 +71,7 @@ def mine(  # noqa: PLR0913 - one parameter for each flag
 
 
 async def _run_mining(
-    source: str, wish: MiningOptions, model: str | None, titles: dict[str, str]
+    source: str, options: MiningOptions, model: str | None, titles: dict[str, str]
 ) -> MiningResult:
     """Mine tasks; the titles of the commits that are tried are added to `titles`."""
     from contextlib import AsyncExitStack
@@ -114,7 +114,7 @@ async def _run_mining(
         )
         exit_stack.enter_context(report_waiting(print_waiting))
         status = exit_stack.enter_context(open_console(stderr=True).status("reading the history …"))
-        return await dig(mining_context, wish, _make_progress_reporter(status, titles))
+        return await dig(mining_context, options, _make_progress_reporter(status, titles))
 
 
 MAX_TITLE_CHARS = 50
@@ -146,8 +146,10 @@ def _make_progress_reporter(
         line = make_visible(f"{stage} {subject}".partition("\n")[0])
         if event.stage == "proved" or not console.is_terminal:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
-        about = make_visible(event.about)[:60]
-        status.update(f"{proved} verified, {refused} rejected; {about} …".replace("[", "\\["))
+        subject_text = make_visible(event.about)[:60]
+        status.update(
+            f"{proved} verified, {refused} rejected; {subject_text} …".replace("[", "\\[")
+        )
 
     return report_event
 
@@ -166,7 +168,7 @@ def _print_mining_report(
     )
     for line in _list_rejections(mined.refused, titles):
         print_line(line)
-    if any(why.startswith("no environment") for why in mined.refused.values()):
+    if any(reason.startswith("no environment") for reason in mined.refused.values()):
         print_line(
             "Set `setup` and `test` under [commands] in closeloop.toml so that the tests run."
         )
@@ -199,15 +201,17 @@ def _list_rejections(refused: Mapping[str, str], titles: Mapping[str, str]) -> I
         return f"{commit[:10]} {title}".strip()
 
     reasons = {
-        commit: console.make_visible(why.partition("\n")[0])[:MAX_REASON_CHARS]
-        for commit, why in refused.items()
+        commit: console.make_visible(reason.partition("\n")[0])[:MAX_REASON_CHARS]
+        for commit, reason in refused.items()
     }
     if len(reasons) <= MAX_REJECTION_LINES or console.verbosity == console.VERBOSE:
-        yield from (f"  rejected {name_commit(one)}: {why}" for one, why in reasons.items())
+        yield from (
+            f"  rejected {name_commit(commit)}: {reason}" for commit, reason in reasons.items()
+        )
         return
     groups: dict[str, list[str]] = {}
-    for commit, why in reasons.items():
-        groups.setdefault(_REASON_DETAIL.sub("…", why), []).append(commit)
+    for commit, reason_text in reasons.items():
+        groups.setdefault(_REASON_DETAIL.sub("…", reason_text), []).append(commit)
     for commits in sorted(groups.values(), key=len, reverse=True):
         yield f"  rejected {len(commits):,}: {reasons[commits[0]]}"
         yield from (f"    {name_commit(commit)}" for commit in commits[:MAX_EXAMPLES])
@@ -227,7 +231,7 @@ def _print_no_work_found(mined: MiningResult, source: str) -> None:
     }.get(
         source, ("No pull request here was merged into this clone.", "there are no pull requests")
     )
-    reason = max(mined.passed_over, key=lambda one: mined.passed_over[one], default=None)
+    reason = max(mined.passed_over, key=lambda reason: mined.passed_over[reason], default=None)
     print_line(f"{nothing} {'Mostly' if reason else 'That is'}: {reason or none}.")
 
 
@@ -239,7 +243,7 @@ _OWNER_AND_NAME = re.compile(r"[/:]([\w.-]{1,100}/[\w.-]{1,100}?)(?:\.git)?/?$")
 
 
 async def gather_mining_work(
-    source: str, repo: Path, store: Store, found: ProjectConfiguration
+    source: str, repo: Path, store: Store, project: ProjectConfiguration
 ) -> GatheredWork | None:
     """Gather work from a source other than git history, without commits that already are tasks."""
     from msgspec.structs import replace
@@ -249,18 +253,22 @@ async def gather_mining_work(
     if source == "git":
         return None
     if source == "sessions":
-        gathered = gather_from_sessions(store, repo, found.settings)
+        gathered = gather_from_sessions(store, repo, project.settings)
     elif source == "pulls":
-        requests = await fetch_merged_pulls(repo, found.root / ".closeloop/pulls.jsonl")
-        gathered = gather_pull_work(requests, repo, tag_merged_pulls(store, found.settings))
+        requests = await fetch_merged_pulls(repo, project.root / ".closeloop/pulls.jsonl")
+        gathered = gather_pull_work(requests, repo, tag_merged_pulls(store, project.settings))
     else:
         requests = list(read_pull_exports(require_pull_export(source)))
-        gathered = gather_pull_work(requests, repo, tag_merged_pulls(store, found.settings))
-    entries = read_ledger(mining_ledger_file("git", found.root))
+        gathered = gather_pull_work(requests, repo, tag_merged_pulls(store, project.settings))
+    entries = read_ledger(mining_ledger_file("git", project.root))
     proved_names = {name for name, entry in entries.items() if entry.state == "proved"}
-    new_work = tuple(one for one in gathered.given if one.work.commit not in proved_names)
+    new_work = tuple(
+        given_work for given_work in gathered.given if given_work.work.commit not in proved_names
+    )
     already_tasks = {
-        one.work.commit: "it is a task already" for one in gathered.given if one not in new_work
+        given_work.work.commit: "it is a task already"
+        for given_work in gathered.given
+        if given_work not in new_work
     }
     return replace(gathered, given=new_work, passed_over=gathered.passed_over | already_tasks)
 
@@ -291,7 +299,7 @@ def gather_from_sessions(store: Store, repo: Path, settings: Settings) -> Gather
 
     rows = store.list_attempts(origin="production", limit=MAX_SESSIONS)
     modes = collect_modes(store, rows, project_rulebook(settings))
-    tags = {name: [*map(tag_from_mode, shown)] for name, shown in modes.items()}
+    tags = {name: [*map(tag_from_mode, attempt_modes)] for name, attempt_modes in modes.items()}
     return gather_session_work(store, repo, tags)
 
 
@@ -308,19 +316,22 @@ def tag_merged_pulls(store: Store, settings: Settings) -> dict[str, list[str]]:
     }
     rows = [row for row in store.list_attempts(origin="production") if row.id in attempts]
     modes = collect_modes(store, rows, project_rulebook(settings))
-    return {attempts[name]: [*map(tag_from_mode, shown)] for name, shown in modes.items()}
+    return {
+        attempts[name]: [*map(tag_from_mode, attempt_modes)]
+        for name, attempt_modes in modes.items()
+    }
 
 
-async def fetch_merged_pulls(repo: Path, kept: Path) -> list[PullExport]:
+async def fetch_merged_pulls(repo: Path, export_file: Path) -> list[PullExport]:
     """Fetch merged pull requests from GitHub; each is saved, so that fetching can resume."""
     from closeloop.tasks.work_history import append_entry, read_saved_exports
 
-    known_requests = read_saved_exports(kept)
+    known_requests = read_saved_exports(export_file)
     async with open_github_repo(origin_repo_name(repo), os.environ) as github:
         async for pull in list_merged_pulls(github):
             if pull.number not in known_requests:
                 known_requests[pull.number] = await fetch_pull_export(github, pull)
-                append_entry(kept, known_requests[pull.number])
+                append_entry(export_file, known_requests[pull.number])
     return list(known_requests.values())
 
 
@@ -341,8 +352,8 @@ async def list_merged_pulls(github: CodeHostClient) -> AsyncIterator[ExportedPul
     merged_count = 0
     path = "pulls?state=closed&sort=updated&direction=desc"
     async for page in github.list_pages(path, list[dict[str, Any]]):
-        for one in page:
-            pull = convert_github_answer(one, ExportedPull)
+        for answer in page:
+            pull = convert_github_answer(answer, ExportedPull)
             if pull.merged_at is not None:
                 merged_count += 1
                 yield pull
@@ -364,10 +375,10 @@ async def fetch_pull_export(github: CodeHostClient, pull: ExportedPull) -> PullE
 
     comments: list[Any] = []
     async for page in github.list_pages(f"pulls/{pull.number}/comments", list[dict[str, Any]]):
-        comments += [convert_github_answer(one, ExportedComment) for one in page]
+        comments += [convert_github_answer(answer, ExportedComment) for answer in page]
     pushes: list[str] = []
     async for page in github.list_pages(f"pulls/{pull.number}/commits", list[dict[str, Any]]):
-        pushes += [str(one.get("sha", "")) for one in page]
+        pushes += [str(answer.get("sha", "")) for answer in page]
     checks: list[Any] = []
     for sha in pushes[-MAX_PUSHES:]:
         if re.fullmatch(r"[0-9a-f]{40,64}", sha):
@@ -375,8 +386,8 @@ async def fetch_pull_export(github: CodeHostClient, pull: ExportedPull) -> PullE
                 "GET", f"commits/{sha}/check-runs", dict[str, Any]
             )
             checks += [
-                convert_github_answer(one, ExportedCheckRun)
-                for one in check_runs_answer.get("check_runs", ())
+                convert_github_answer(answer, ExportedCheckRun)
+                for answer in check_runs_answer.get("check_runs", ())
             ]
     issue = None
     if (number := find_linked_issue(pull)) is not None:

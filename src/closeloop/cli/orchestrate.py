@@ -88,26 +88,26 @@ def show_plan(name: str, store: Store, *, diff: bool, json: bool) -> int:
     from closeloop.cli.console import print_error, print_json, print_parts
     from closeloop.text.redaction import redact_new_secrets, redact_patch
 
-    story = store.plans.load_story(name)
-    grade = store.plans.load_grade(story.plan.id) if story.ending else None
-    attempt = story.ending.attempt if story.ending else None
+    history = store.plans.load_story(name)
+    grade = store.plans.load_grade(history.plan.id) if history.ending else None
+    attempt = history.ending.attempt if history.ending else None
     change = store.load_exact_change(attempt) if attempt else None
     merged_patch = change.patch if change else ""
-    if diff and (why := refuse_patch(story, merged_patch)) is not None:
-        print_error(why)
+    if diff and (refusal := refuse_patch(history, merged_patch)) is not None:
+        print_error(refusal)
         return 1
     if diff:
         print(redact_new_secrets(merged_patch), end="")  # noqa: T201 - to be applied
     elif json:
-        print_json(plan_to_map(story, grade) | {"patch": redact_patch(merged_patch)})
+        print_json(plan_to_map(history, grade) | {"patch": redact_patch(merged_patch)})
     else:
-        print_parts(*render_plan(story, grade))
+        print_parts(*render_plan(history, grade))
     return 0
 
 
-def refuse_patch(story: OrchestrationHistory, merged_patch: str) -> str | None:
+def refuse_patch(history: OrchestrationHistory, merged_patch: str) -> str | None:
     """Return why a plan has no change to apply; None if it has one."""
-    ending, name = story.ending, story.plan.id
+    ending, name = history.ending, history.plan.id
     if ending is None:
         return (
             f"Plan {name} has not finished: `closeloop orchestrate --resume {name}` continues it."
@@ -115,19 +115,19 @@ def refuse_patch(story: OrchestrationHistory, merged_patch: str) -> str | None:
     if ending.passed is False:
         reason = truncate_at_word(ending.summary, MAX_REASON_CHARS).rstrip(".")
         return f"Plan {name} failed, so there is no change to apply: {reason}."
-    if ending.attempt is None or (story.plan.handed_in and not merged_patch):
+    if ending.attempt is None or (history.plan.handed_in and not merged_patch):
         return f"Plan {name} has no change here: the tool that ran the plan has it."
     return None
 
 
-def plan_to_map(story: OrchestrationHistory, grade: PlanGrade | None) -> dict[str, Any]:
+def plan_to_map(history: OrchestrationHistory, grade: PlanGrade | None) -> dict[str, Any]:
     """Convert a plan to a map for JSON output."""
     from closeloop.cli.console import record_to_map
     from closeloop.orchestration.plan_execution import measure_plan_rates
 
     return {
-        **record_to_map(story),
-        "rates": record_to_map(measure_plan_rates(story)),
+        **record_to_map(history),
+        "rates": record_to_map(measure_plan_rates(history)),
         "grade": None if grade is None else record_to_map(grade),
     }
 
@@ -160,28 +160,28 @@ def plans_table(rows: list[OrchestrationRow], under_way: Collection[str]) -> Ren
     return table
 
 
-def render_plan(story: OrchestrationHistory, grade: PlanGrade | None) -> Iterator[RenderableType]:
+def render_plan(history: OrchestrationHistory, grade: PlanGrade | None) -> Iterator[RenderableType]:
     """Render one plan: its verdict and grade, its tries, its rates, its cost."""
     from rich.text import Text
 
     from closeloop.orchestration.plan_execution import measure_plan_rates
 
-    ending = story.ending
-    title = Text(f"plan {story.plan.id}  ", style="bold")
+    ending = history.ending
+    title = Text(f"plan {history.plan.id}  ", style="bold")
     passed = ending.passed if ending else None
     title.append(PASSED_WORDS[passed] if ending else "unfinished", style=PASSED_COLOURS[passed])
     if grade is not None and grade.letter is not None:
         scores = f", mean score {format_score(grade.score)}, weakest {format_score(grade.weakest)}"
         title.append(f"  grade {grade.letter}{scores if grade.weakest is not None else ''}")
     yield title
-    yield Text(f"  {truncate_at_word(make_visible(story.plan.request), 200)}", style="dim")
-    yield plan_tries_table(story)
-    for task, why in (ending.not_begun if ending else {}).items():
-        yield Text(f"{task} was not started: {make_visible(why)}", style="yellow")
-    yield from render_whole_failures(story)
+    yield Text(f"  {truncate_at_word(make_visible(history.plan.request), 200)}", style="dim")
+    yield plan_tries_table(history)
+    for task, reason in (ending.not_begun if ending else {}).items():
+        yield Text(f"{task} was not started: {make_visible(reason)}", style="yellow")
+    yield from render_whole_failures(history)
     if ending and ending.held:
         yield Text(f"stopped: {make_visible(ending.held)}", style="yellow")
-    plan_rates = measure_plan_rates(story)
+    plan_rates = measure_plan_rates(history)
     yield Text(
         f"first try {format_share(plan_rates.first_try)} · after feedback "
         f"{format_share(plan_rates.after_feedback)} · final "
@@ -196,41 +196,41 @@ def render_plan(story: OrchestrationHistory, grade: PlanGrade | None) -> Iterato
         f" {format_plan_usage(plan_rates.usage)}{retry_text if plan_rates.retry_seconds else ''}",
         style="dim",
     )
-    planning = story.plan.planning
+    planning = history.plan.planning
     if planning is not None:
         yield Text(
             f"planned by {make_visible(planning.model)}: {format_plan_usage(planning.usage)}",
             style="dim",
         )
-    if ending is None and not story.plan.handed_in:
-        yield Text(f"closeloop orchestrate --resume {story.plan.id}   # continues it")
+    if ending is None and not history.plan.handed_in:
+        yield Text(f"closeloop orchestrate --resume {history.plan.id}   # continues it")
     elif ending is not None and ending.attempt:
         if ending.passed is not False:
-            command = f"closeloop show {story.plan.id} --diff   # the merged change"
+            command = f"closeloop show {history.plan.id} --diff   # the merged change"
             yield Text(command, style="dim")
-        shown = (
+        follow_up = (
             ("show", "as an attempt")
-            if story.plan.handed_in
+            if history.plan.handed_in
             else ("measure", "how it was handed on")
         )
-        yield Text(f"closeloop {shown[0]} {ending.attempt}   # {shown[1]}", style="dim")
+        yield Text(f"closeloop {follow_up[0]} {ending.attempt}   # {follow_up[1]}", style="dim")
 
 
-def render_whole_failures(story: OrchestrationHistory) -> Iterator[RenderableType]:
+def render_whole_failures(history: OrchestrationHistory) -> Iterator[RenderableType]:
     """Render why all changes together fail although tasks passed."""
     from rich.text import Text
 
     from closeloop.orchestration.plan_execution import describe_failing_checks
 
-    if story.ending is None:
+    if history.ending is None:
         return
-    for failure in describe_failing_checks(story.ending.checks, story.ending.broken_by):
+    for failure in describe_failing_checks(history.ending.checks, history.ending.broken_by):
         first, *output = make_visible(failure).splitlines()
         yield Text(f"merged result: {first}", style="red")
         yield from (Text(f"  {line}", style="dim") for line in output[-MAX_OUTPUT_LINES:])
 
 
-def plan_tries_table(story: OrchestrationHistory) -> Table:
+def plan_tries_table(history: OrchestrationHistory) -> Table:
     """Build a table with one row per try, by task."""
     from rich.table import Table
     from rich.text import Text
@@ -238,32 +238,38 @@ def plan_tries_table(story: OrchestrationHistory) -> Table:
     table = Table(box=None)
     for name in ("subtask", "try", "", "score", "variant", "seconds", "cost", "issues"):
         table.add_column(name, no_wrap=name != "issues")
-    for task in story.plan.tasks:
-        for one in (one for one in story.tries if one.execution.task == task.id):
-            passed = one.assessment.passed if one.assessment else None
-            score = one.assessment.score if one.assessment else None
+    for task in history.plan.tasks:
+        for subtask_try in (
+            subtask_try for subtask_try in history.tries if subtask_try.execution.task == task.id
+        ):
+            passed = subtask_try.assessment.passed if subtask_try.assessment else None
+            score = subtask_try.assessment.score if subtask_try.assessment else None
             table.add_row(
-                one.execution.task,
-                str(one.execution.number),
+                subtask_try.execution.task,
+                str(subtask_try.execution.number),
                 Text(PASSED_WORDS[passed], style=PASSED_COLOURS[passed]),
                 format_score(score),
-                Text(make_visible(one.execution.variant)),
-                "–" if one.execution.seconds is None else f"{one.execution.seconds:.1f}",
-                format_plan_cost(one.execution.usage.cost),
-                Text(describe_problem(one), style="dim"),
+                Text(make_visible(subtask_try.execution.variant)),
+                "–"
+                if subtask_try.execution.seconds is None
+                else f"{subtask_try.execution.seconds:.1f}",
+                format_plan_cost(subtask_try.execution.usage.cost),
+                Text(describe_problem(subtask_try), style="dim"),
             )
     return table
 
 
-def describe_problem(one: SubtaskTry) -> str:
+def describe_problem(subtask_try: SubtaskTry) -> str:
     """Return the problem of a try, truncated."""
-    if one.assessment is None:
+    if subtask_try.assessment is None:
         return "not judged yet"
-    texts = [issue.text for issue in one.assessment.issues] or [one.assessment.why or ""]
+    texts = [issue.text for issue in subtask_try.assessment.issues] or [
+        subtask_try.assessment.why or ""
+    ]
     first = truncate_at_word(make_visible(texts[0]), MAX_PROBLEM_CHARS)
-    more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
-    ignored = " · feedback ignored" if one.assessment.ignored else ""
-    return first + more + ignored
+    more_text = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
+    ignored = " · feedback ignored" if subtask_try.assessment.ignored else ""
+    return first + more_text + ignored
 
 
 def render_plan_trend(trend: PlanTrend) -> Iterator[RenderableType]:
@@ -293,14 +299,22 @@ def render_plan_trend(trend: PlanTrend) -> Iterator[RenderableType]:
     quality = Table(box=None)
     for name in ("tries judged", "", "pass", "first tries", "score", *CRITERIA, "judge"):
         quality.add_column(name, no_wrap=True)
-    for one in trend.quality:
+    for quality_row in trend.quality:
         quality.add_row(
-            f"{one.day:%Y-%m-%d}",
-            str(one.judged),
-            format_rate(one.passed),
-            format_rate(one.first_try),
-            *map(format_score, (one.score, one.completeness, one.quality, one.relevance)),
-            one.judge or "–",
+            f"{quality_row.day:%Y-%m-%d}",
+            str(quality_row.judged),
+            format_rate(quality_row.passed),
+            format_rate(quality_row.first_try),
+            *map(
+                format_score,
+                (
+                    quality_row.score,
+                    quality_row.completeness,
+                    quality_row.quality,
+                    quality_row.relevance,
+                ),
+            ),
+            quality_row.judge or "–",
         )
     yield Text()
     yield quality
@@ -314,16 +328,16 @@ def format_score(score: float | None) -> str:
     return "–" if score is None else f"{score:.2f}"
 
 
-def format_rate(made: Rate | None) -> str:
+def format_rate(rate: Rate | None) -> str:
     return (
         "–"
-        if made is None
-        else f"{format_share(made)} ({format_percent_range(made.low, made.high)})"
+        if rate is None
+        else f"{format_share(rate)} ({format_percent_range(rate.low, rate.high)})"
     )
 
 
-def format_share(made: Rate | None) -> str:
-    return "–" if made is None else f"{made.hits:g} of {made.of}"
+def format_share(rate: Rate | None) -> str:
+    return "–" if rate is None else f"{rate.hits:g} of {rate.of}"
 
 
 def format_plan_usage(usage: Usage) -> str:
@@ -392,7 +406,7 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
     from closeloop.records.errors import BadInput
 
     refuse_option(str(plan or "-"), "orchestrate")
-    if sum(one is not None for one in (plan, request, resume)) != 1:
+    if sum(option is not None for option in (plan, request, resume)) != 1:
         raise BadInput("Give one of these: a PLAN file, --request, or --resume.")
     if resume is not None and (agent or model):
         raise BadInput("A resumed plan keeps its agents: leave out --agent and --model.")
@@ -416,7 +430,7 @@ def orchestrate(  # noqa: PLR0913 - one parameter for each flag
     return run_and_print_plan(options)
 
 
-def run_and_print_plan(asked: OrchestrateOptions) -> int:
+def run_and_print_plan(options: OrchestrateOptions) -> int:
     """Run the plan and print the result; return the exit code."""
     import anyio
 
@@ -424,7 +438,7 @@ def run_and_print_plan(asked: OrchestrateOptions) -> int:
 
     begun_plans: list[str] = []
     try:
-        story, grade = anyio.run(run_orchestration, asked, begun_plans.append)
+        history, grade = anyio.run(run_orchestration, options, begun_plans.append)
     except KeyboardInterrupt:
         resume_hint = (
             f"continue with `closeloop orchestrate --resume {begun_plans[0]}`"
@@ -433,8 +447,10 @@ def run_and_print_plan(asked: OrchestrateOptions) -> int:
         )
         print_warning(f"stopped: {resume_hint}.")
         return 130
-    print_json(plan_to_map(story, grade)) if asked.json else print_parts(*render_plan(story, grade))
-    return 0 if story.ending is not None and story.ending.passed else 1
+    print_json(plan_to_map(history, grade)) if options.json else print_parts(
+        *render_plan(history, grade)
+    )
+    return 0 if history.ending is not None and history.ending.passed else 1
 
 
 def read_plan_or_request(
@@ -569,9 +585,9 @@ def apply_thresholds(settings: Settings, terms: OrchestrateSettings) -> Settings
 
 
 async def run_orchestration(
-    asked: OrchestrateOptions, begun: Callable[[str], None]
+    options: OrchestrateOptions, on_begin: Callable[[str], None]
 ) -> tuple[OrchestrationHistory, PlanGrade | None]:
-    """Open resources, plan, and run the plan; `begun` gets the plan's id early."""
+    """Open resources, plan, and run the plan; `on_begin` gets the plan's id early."""
     from closeloop.attempts.experiment_run import open_run_context
     from closeloop.attempts.run_resources import require_prices
     from closeloop.cli.console import print_warning
@@ -583,42 +599,42 @@ async def run_orchestration(
     from closeloop.records.orchestration import Orchestration
     from closeloop.reviews.agent_prompts import open_context_provider
 
-    names = list_needed_variants(asked)
-    async with open_run_context(asked.settings, asked.root, names, os.environ) as run_context:
+    names = list_needed_variants(options)
+    async with open_run_context(options.settings, options.root, names, os.environ) as run_context:
         run_resources, store = run_context.tools, run_context.store
-        rules = project_rulebook(asked.settings)
-        briefing = open_context_provider(store, asked.settings, asked.root, os.environ)
+        rules = project_rulebook(options.settings)
+        briefing = open_context_provider(store, options.settings, options.root, os.environ)
         warn_of_sandbox_gaps(run_resources.workspaces)
-        require_prices(asked.terms.budget, run_resources.crews)
+        require_prices(options.terms.budget, run_resources.crews)
         panel = open_judge_panel(
-            asked.settings, run_resources.gateway, asked.root, models=asked.terms.judges
+            options.settings, run_resources.gateway, options.root, models=options.terms.judges
         )
         looking_resources = JudgeResources(
-            gateway=run_resources.gateway, workspaces=run_resources.workspaces, root=asked.root
+            gateway=run_resources.gateway, workspaces=run_resources.workspaces, root=options.root
         )
         orchestration_context = orchestration_run.OrchestrationContext(
             store=store,
             tools=run_resources,
-            bench=with_judge_agents(panel, asked.settings, looking_resources),
+            bench=with_judge_agents(panel, options.settings, looking_resources),
             rules=rules,
-            terms=asked.terms,
+            terms=options.terms,
             owner=run_context.owner,
             briefing=briefing,
-            tell=(lambda told: None) if asked.json else print_plan_step,
+            tell=(lambda progress: None) if options.json else print_plan_step,
         )
-        plan = asked.what
+        plan = options.what
         if not isinstance(plan, Orchestration):
-            warn_of_uncommitted_files(asked.repo)
-            plan = await orchestration_run.begin_plan(plan, orchestration_context, asked.repo)
-        begun(plan.id)
+            warn_of_uncommitted_files(options.repo)
+            plan = await orchestration_run.begin_plan(plan, orchestration_context, options.repo)
+        on_begin(plan.id)
         task_count = len(plan.tasks)
         print_warning(
             f"plan {plan.id}: {task_count} "
             f"{'subtask' if task_count == 1 else 'subtasks'}. To continue after a "
             f"stop: `closeloop orchestrate --resume {plan.id}`."
         )
-        story = await orchestration_run.continue_plan(plan, orchestration_context)
-        return story, store.plans.load_grade(plan.id)
+        history = await orchestration_run.continue_plan(plan, orchestration_context)
+        return history, store.plans.load_grade(plan.id)
 
 
 def warn_of_uncommitted_files(repo: Path | None) -> None:
@@ -634,12 +650,12 @@ def warn_of_uncommitted_files(repo: Path | None) -> None:
         )
 
 
-def list_needed_variants(asked: OrchestrateOptions) -> Sequence[str]:
+def list_needed_variants(options: OrchestrateOptions) -> Sequence[str]:
     """Return the variants that must be ready: those that may be chosen, and those that tasks
     name."""
     from closeloop.records.orchestration import Orchestration, OrchestrationPlan
 
-    plan_or_request = asked.what
+    plan_or_request = options.what
     tasks = (
         plan_or_request.tasks
         if isinstance(plan_or_request, Orchestration)
@@ -648,21 +664,21 @@ def list_needed_variants(asked: OrchestrateOptions) -> Sequence[str]:
         else ()
     )
     task_variants = [task.variant for task in tasks if task.variant is not None]
-    return list(dict.fromkeys([*asked.terms.workers, *task_variants]))
+    return list(dict.fromkeys([*options.terms.workers, *task_variants]))
 
 
-def print_plan_step(told: OrchestrationProgress) -> None:
+def print_plan_step(progress: OrchestrationProgress) -> None:
     """Print one line per step."""
     from closeloop.cli.console import print_warning
 
-    where = f"{told.task}, try {told.number}" if told.number else told.task
-    assessment = told.assessment
-    if told.stage == "judged" and assessment is not None:
+    step_name = f"{progress.task}, try {progress.number}" if progress.number else progress.task
+    assessment = progress.assessment
+    if progress.stage == "judged" and assessment is not None:
         score = "" if assessment.score is None else f" {assessment.score:.2f}"
-        why = assessment.issues[0].text if assessment.issues else assessment.why
-        line = f"{PASSED_WORDS[assessment.passed]}{score}" + (f": {why}" if why else "")
+        reason = assessment.issues[0].text if assessment.issues else assessment.why
+        line = f"{PASSED_WORDS[assessment.passed]}{score}" + (f": {reason}" if reason else "")
         if assessment.ignored:
             line += " (feedback ignored)"
     else:
-        line = told.stage + (f": {told.why}" if told.why else "")
-    print_warning(f"{where}  {line.splitlines()[0][:200]}")
+        line = progress.stage + (f": {progress.why}" if progress.why else "")
+    print_warning(f"{step_name}  {line.splitlines()[0][:200]}")

@@ -26,8 +26,8 @@ def log(*, json: JsonFlag = False) -> None:
     """List prompts, newest first, with the number of attempts and pull requests that used each."""
     from closeloop.reviews.agent_prompts import list_prompt_uses
 
-    with open_review_context() as at:
-        prompt_uses = list_prompt_uses(at.store)
+    with open_review_context() as review_context:
+        prompt_uses = list_prompt_uses(review_context.store)
     if json:
         print_json(prompt_uses)
     elif prompt_uses:
@@ -39,7 +39,7 @@ def log(*, json: JsonFlag = False) -> None:
         )
 
 
-def prompts_table(found: list[PromptUse]) -> Table:
+def prompts_table(uses: list[PromptUse]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -47,7 +47,7 @@ def prompts_table(found: list[PromptUse]) -> Table:
     titles = ("prompt", "name", "seen in", "used by", "attempts", "pull requests", "from", "until")
     for title in (*titles, "begins"):
         table.add_column(title)
-    for prompt_use in found:
+    for prompt_use in uses:
         days = [f"{day:%Y-%m-%d}" if day else "–" for day in (prompt_use.first, prompt_use.last)]
         opening = Text(make_visible(prompt_use.opening[:60]))
         variants = Text(make_visible(", ".join(prompt_use.variants)))
@@ -78,8 +78,8 @@ def show_(prompt: str, *, json: bool = False) -> None:
     """
     from closeloop.reviews.agent_prompts import find_prompt
 
-    with open_review_context() as at:
-        prompt_version = find_prompt(at.store, prompt)
+    with open_review_context() as review_context:
+        prompt_version = find_prompt(review_context.store, prompt)
     print_json(prompt_version) if json else print_line(prompt_version.text.rstrip("\n"))
 
 
@@ -102,9 +102,14 @@ def diff(old: str, new: str, *, json: JsonFlag = False) -> int:
         propose_prompt_runs,
     )
 
-    with open_review_context() as at:
-        before, after = find_prompt(at.store, old), find_prompt(at.store, new)
-        uses_by_id = {prompt_use.id: prompt_use for prompt_use in list_prompt_uses(at.store)}
+    with open_review_context() as review_context:
+        before, after = (
+            find_prompt(review_context.store, old),
+            find_prompt(review_context.store, new),
+        )
+        uses_by_id = {
+            prompt_use.id: prompt_use for prompt_use in list_prompt_uses(review_context.store)
+        }
     lines = list(diff_prompts(before, after))
     prompt_proposal = (
         propose_prompt_runs(uses_by_id[before.id], uses_by_id[after.id]) if lines else None
@@ -138,8 +143,8 @@ def restore(prompt: str, *, out: Path, json: JsonFlag = False) -> None:
     from closeloop.cli.console import report_write_errors
     from closeloop.reviews.agent_prompts import find_prompt
 
-    with open_review_context() as at:
-        prompt_version = find_prompt(at.store, prompt)
+    with open_review_context() as review_context:
+        prompt_version = find_prompt(review_context.store, prompt)
     with report_write_errors(out):
         before = out.read_text(encoding="utf-8", errors="replace") if out.exists() else ""
         out.write_bytes(prompt_version.text.encode())
@@ -199,9 +204,9 @@ def add(
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{file} cannot be read as text: choose another file.") from error
-    with open_review_context(make=True) as at:
+    with open_review_context(make=True) as review_context:
         prompt = add_prompt(
-            at.store, text, name=name, agent=agent, repo=repo, since=parse_since(since)
+            review_context.store, text, name=name, agent=agent, repo=repo, since=parse_since(since)
         )
     print_json(prompt) if json else print_line(f"Stored {prompt.id[:12]}.")
 
@@ -247,18 +252,19 @@ def render_prompt_effect(effect: PromptEffect) -> Iterator[RenderableType]:
     yield Text(
         f"{effect.metric} with {new} compared with {old}: {comparison.verdict}", style="bold"
     )
-    for name, one in ((old, effect.before), (new, effect.after)):
+    for name, estimate in ((old, effect.before), (new, effect.after)):
         rate = (
             "unknown"
-            if one is None
-            else f"{format_percent(one.value)} ({format_percent_range(one.low, one.high)})"
+            if estimate is None
+            else f"{format_percent(estimate.value)} "
+            f"({format_percent_range(estimate.low, estimate.high)})"
         )
-        yield Text(f"  {name}  {rate}, n {one.n if one else 0}")
-    if (seen := comparison.difference) is not None:
-        change = format_points_estimate(seen.value, seen.low, seen.high)
+        yield Text(f"  {name}  {rate}, n {estimate.n if estimate else 0}")
+    if (difference := comparison.difference) is not None:
+        change = format_points_estimate(difference.value, difference.low, difference.high)
         yield Text(f"  difference {change}")
-    if needed := describe_needed(comparison):
-        yield Text(f"  {needed}", style="dim")
+    if needed_text := describe_needed(comparison):
+        yield Text(f"  {needed_text}", style="dim")
     for note in effect.notes:
         yield Text(note, style="yellow")
 
@@ -339,9 +345,11 @@ def status(name: str, *, score: str = DEFAULT_SCORE, json: JsonFlag = False) -> 
     from closeloop.cli.console import print_json, print_parts
     from closeloop.metrics.variant_trials import report_trial
 
-    with open_metrics_store() as (store, book):
+    with open_metrics_store() as (store, rulebook):
         trial = find_trial(store, name, score)
-        report = report_trial(store, book, trial, print_measuring_progress, load_project_scores())
+        report = report_trial(
+            store, rulebook, trial, print_measuring_progress, load_project_scores()
+        )
     print_json(report) if json else print_parts(*render_trial_report(report))
     return 1 if report.refusal else 0
 
@@ -425,7 +433,7 @@ def render_trial_report(report: TrialReport) -> Iterator[RenderableType]:
         )
         text = Text(f"{make_visible(standing.variant)}{bounds}: {standing.comparison.verdict}; ")
         yield text.append(standing.why, style=f"bold {CALL_COLOURS.get(standing.call, 'default')}")
-        if needed := describe_needed(standing.comparison):
-            yield Text(f"  {needed}", style="dim")
+        if needed_text := describe_needed(standing.comparison):
+            yield Text(f"  {needed_text}", style="dim")
     if report.refusal:
         yield Text(make_visible(report.refusal), style="bold yellow")

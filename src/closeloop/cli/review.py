@@ -68,8 +68,12 @@ def review(
     from closeloop.reviews.review_queue import ReviewQueue, queue_status, submit_reviews
     from closeloop.reviews.review_queue import assign_reviewer as give
 
-    with open_review_context() as at:
-        queue = ReviewQueue(store=at.store, settings=at.settings, agents=at.agents)
+    with open_review_context() as review_context:
+        queue = ReviewQueue(
+            store=review_context.store,
+            settings=review_context.settings,
+            agents=review_context.agents,
+        )
         reviewer_name, now = reviewer or current_user(), datetime.now(UTC)
         if status:
             queue_counts = queue_status(queue, reviewer_name, now)
@@ -99,7 +103,7 @@ def review(
         return review_queue(queue, item, reviewer_name, json=json)
 
 
-def review_queue(queue: ReviewQueue, item: str | None, who: str, *, json: bool) -> int:
+def review_queue(queue: ReviewQueue, item: str | None, reviewer: str, *, json: bool) -> int:
     """Review one item after the other, until there is none or the reviewer quits."""
 
     from closeloop.reviews.review_queue import (
@@ -113,7 +117,7 @@ def review_queue(queue: ReviewQueue, item: str | None, who: str, *, json: bool) 
 
     while True:
         now = datetime.now(UTC)
-        chosen_item = load_review_item(queue, item) if item else next_item(queue, who, now)
+        chosen_item = load_review_item(queue, item) if item else next_item(queue, reviewer, now)
         if json:
             print_json(chosen_item)
             return 0
@@ -123,8 +127,8 @@ def review_queue(queue: ReviewQueue, item: str | None, who: str, *, json: bool) 
                 "results of tasks without a check, appear here."
             )
             return 0
-        blank = HumanReview(item=chosen_item.id, reviewer=who, at=now, state="draft")
-        saved_draft = load_draft(queue, chosen_item.id, who)
+        blank = HumanReview(item=chosen_item.id, reviewer=reviewer, at=now, state="draft")
+        saved_draft = load_draft(queue, chosen_item.id, reviewer)
         draft_begun = saved_draft if saved_draft and saved_draft.state == "draft" else blank
         try:
             keyboard = ReviewKeyboard(
@@ -146,7 +150,9 @@ def review_queue(queue: ReviewQueue, item: str | None, who: str, *, json: bool) 
             return 0
 
 
-def read_answers_file(file: Path, item: str | None, who: str, now: datetime) -> list[HumanReview]:
+def read_answers_file(
+    file: Path, item: str | None, reviewer: str, now: datetime
+) -> list[HumanReview]:
     """Read answers from a file; the command line may give the reviewer and the item."""
     from closeloop.cli.console import read_file_content
     from closeloop.reviews.review_queue import read_answers
@@ -156,7 +162,7 @@ def read_answers_file(file: Path, item: str | None, who: str, now: datetime) -> 
         if str(file) == "-"
         else read_file_content(file, MAX_ANSWERS_BYTES)
     )
-    return read_answers(content, str(file), item, who, now)
+    return read_answers(content, str(file), item, reviewer, now)
 
 
 # Single keys from the keyboard; without a terminal, the first letter of a line.
@@ -247,31 +253,35 @@ class ReviewKeyboard(Record):
 
 def ask_for_review(keyboard: ReviewKeyboard, draft: HumanReview) -> HumanReview:
     """Ask all questions, saving every answer at once; raise ReviewQuit to continue later."""
-    began = time.monotonic()
+    started_at = time.monotonic()
     print_review_item(keyboard.item)
     questions = keyboard.item.questions
-    place = next(
-        (at for at, one in enumerate(questions) if get_answer(draft, one.name) is None),
+    index = next(
+        (
+            index
+            for index, question in enumerate(questions)
+            if get_answer(draft, question.name) is None
+        ),
         len(questions),
     )
-    if place > 0:
-        print_line(f"You have already answered {place} of {len(questions)}.")
-    while place <= len(questions):
+    if index > 0:
+        print_line(f"You have already answered {index} of {len(questions)}.")
+    while index <= len(questions):
         pressed = ""
-        if place == len(questions):
+        if index == len(questions):
             suggested = keyboard.item.suggested
             tags = ask_failure_tags(suggested if draft.tags is None else draft.tags, keyboard)
             draft = draft if tags is None else replace(draft, tags=tags)
             pressed = "b" if tags is None else ""
         else:
-            pressed = ask_question(questions[place], keyboard)
-            draft = apply_key(draft, pressed, questions, place)
+            pressed = ask_question(questions[index], keyboard)
+            draft = apply_key(draft, pressed, questions, index)
         keyboard.save(draft)
         if pressed == "a":
             break
-        place = max(0, place - 1) if pressed == "b" else place + 1
+        index = max(0, index - 1) if pressed == "b" else index + 1
     notes = "" if pressed == "a" else ask_for_notes()
-    spent = (draft.seconds or 0.0) + time.monotonic() - began
+    spent = (draft.seconds or 0.0) + time.monotonic() - started_at
     tags = draft.tags or ()  # by `a`, nothing went wrong
     return replace(
         draft, tags=tags, notes=notes or draft.notes, seconds=round(spent, 1), state="done"
@@ -288,13 +298,13 @@ def ask_for_notes() -> str:
 
 
 def apply_key(
-    draft: HumanReview, pressed: str, questions: Sequence[ReviewQuestion], place: int
+    draft: HumanReview, pressed: str, questions: Sequence[ReviewQuestion], index: int
 ) -> HumanReview:
     """Return the draft with the question at that index answered; with `a`, all open ones."""
     if pressed == "b":
         return draft
     if pressed != "a":
-        question = questions[place]
+        question = questions[index]
         return with_answer(draft, question.name, question.keys.get(pressed))
     for question in questions:
         if get_answer(draft, question.name) is None:
@@ -305,7 +315,7 @@ def apply_key(
 def ask_question(question: ReviewQuestion, keyboard: ReviewKeyboard) -> str:
     """Return the key that answers, `b` to go back, `a` for all, or Enter to skip an optional
     question."""
-    keys = [f"{key} {ANSWER_WORDS[word]}" for key, word in question.keys.items()]
+    keys = [f"{key} {ANSWER_WORDS[answer]}" for key, answer in question.keys.items()]
     keys += ["Enter to skip"] if question.optional else []
     print_line(f"\n{question.text} ({', '.join(keys)})")
     while True:
@@ -320,18 +330,18 @@ def ask_question(question: ReviewQuestion, keyboard: ReviewKeyboard) -> str:
 
 
 def ask_failure_tags(
-    chosen: tuple[FailureMode, ...], keyboard: ReviewKeyboard
+    initial_modes: tuple[FailureMode, ...], keyboard: ReviewKeyboard
 ) -> tuple[FailureMode, ...] | None:
     """Toggle failure modes by number; suggested ones are on. None goes back."""
-    chosen_modes = {mode: mode in chosen for mode in FAILURE_MODES}
+    chosen_modes = {mode: mode in initial_modes for mode in FAILURE_MODES}
     while True:
-        marks = [
-            f"{at} {'✓' if chosen_modes[mode] else ' '} {mode}"
-            for at, mode in enumerate(FAILURE_MODES, 1)
+        lines = [
+            f"{number} {'✓' if chosen_modes[mode] else ' '} {mode}"
+            for number, mode in enumerate(FAILURE_MODES, 1)
         ]
         print_line(
             "\nWhat went wrong? (press 1–5 to select or clear, Enter when done)\n  "
-            + "\n  ".join(marks)
+            + "\n  ".join(lines)
         )
         pressed = read_key()
         if pressed == ENTER:
@@ -377,8 +387,8 @@ def print_outputs(item: ReviewItem, field: Literal["patch", "answer"]) -> None:
     table = Table(show_lines=True)
     outputs = sorted((item.output, *item.others), key=lambda output: output.label)
     for output in outputs:
-        asked = ", which you are asked about" if output == item.output else ""
-        table.add_column(f"{output.label}{asked}", ratio=1, overflow="fold")
+        asked_text = ", which you are asked about" if output == item.output else ""
+        table.add_column(f"{output.label}{asked_text}", ratio=1, overflow="fold")
     table.add_row(*(Text(make_visible(_describe_output(output, field))) for output in outputs))
     print_parts(table)
 

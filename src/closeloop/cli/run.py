@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 # Output of a run: forecast, progress and results.
 
 
-def print_forecast(forecast: ExperimentForecast, several: bool) -> None:
+def print_forecast(forecast: ExperimentForecast, is_comparison: bool) -> None:
     """Print the number of attempts, duration and cost, and what they can show, as `compare` says
     it."""
     from closeloop.metrics.variant_pairs import describe_detectable
@@ -69,7 +69,7 @@ def print_forecast(forecast: ExperimentForecast, several: bool) -> None:
         price = "unknown" if forecast.cost is None else f"about ${forecast.cost:.2f}"
         parts.append(f"cost {price}")
     print_warning(" · ".join(parts))
-    if several:
+    if is_comparison:
         size = (forecast.tasks, forecast.repeats)
         print_warning(describe_detectable(*size, forecast.effect_here, forecast.effect))
 
@@ -152,38 +152,38 @@ class RunProgressBar:
                 "preparing", total=self.total, counts="", left=self.describe_time_left
             )
 
-    def record_step(self, told: Told) -> None:
+    def record_step(self, step: Told) -> None:
         """Record one step of the run."""
-        slot = (told.task, told.variant, told.number)
-        match told.stage:
+        slot = (step.task, step.variant, step.number)
+        match step.stage:
             case "prepared":
                 self.prepared += 1
             case "skipped":
-                self.skipped[told.task] = told.why or ""
+                self.skipped[step.task] = step.why or ""
                 self.total -= len(self.waiting) * self.repeats
                 self.waiting = {name: n - self.repeats for name, n in self.waiting.items()}
             case "started":
                 self.started_at = self.clock() if self.started_at is None else self.started_at
                 self.running.add(slot)
             case "elsewhere" | "held" | "settled":
-                self._record_finished_slot(told)
+                self._record_finished_slot(step)
                 self.running.discard(slot)
         self.draw_bar()
 
-    def _record_finished_slot(self, told: Told) -> None:
+    def _record_finished_slot(self, step: Told) -> None:
         """Record a slot that this run has finished."""
-        self.waiting[told.variant or ""] -= 1
-        row = told.row
-        if told.stage == "settled" and row is not None:
-            word = OUTCOME_WORDS.get(row.outcome or "", "unscored")
-            self.counts["for review" if row.is_for_review else word] += 1
+        self.waiting[step.variant or ""] -= 1
+        row = step.row
+        if step.stage == "settled" and row is not None:
+            outcome = OUTCOME_WORDS.get(row.outcome or "", "unscored")
+            self.counts["for review" if row.is_for_review else outcome] += 1
             self.cost += row.cost or 0.0
-            if (told.task, told.variant, told.number) in self.running:
+            if (step.task, step.variant, step.number) in self.running:
                 self.finished += 1
                 self.expected_end = self._estimate_end()
         else:
-            self.counts[told.stage] += 1
-            self.held = told.why or self.held
+            self.counts[step.stage] += 1
+            self.held = step.why or self.held
 
     def _estimate_end(self) -> float | None:
         """Estimate when the last attempt ends; None while too few are finished."""
@@ -200,18 +200,18 @@ class RunProgressBar:
         seconds_left = 0.0 if self.expected_end is None else self.expected_end - self.clock()
         return "" if seconds_left < 1 else f"about {describe_duration(seconds_left)} left"
 
-    def note_waiting(self, others: int) -> None:
+    def note_waiting(self, suite_count: int) -> None:
         """Show that tests wait for so many suites of other processes, or no longer."""
-        self.others = others
+        self.others = suite_count
         if self.print_stage is not None:
-            self.print_stage(describe_waiting(others, RESUMED))
+            self.print_stage(describe_waiting(suite_count, RESUMED))
         self.draw_bar()
 
     def draw_bar(self) -> None:
         preparing = self.prepared + len(self.skipped) < self.tasks
         stage = f"preparing {self.prepared}/{self.tasks} tasks" if preparing else "running"
         parts = [f"{len(self.running)} running"] if self.running else []
-        parts += [f"{count} {what}" for what, count in sorted(self.counts.items())]
+        parts += [f"{count} {name}" for name, count in sorted(self.counts.items())]
         if self.cost:
             parts.append(f"${self.cost:.2f}")
         finished = sum(self.counts.values())
@@ -285,7 +285,7 @@ TEST_PATH = re.compile(r"[\w./-]+(?:::\w+)*::(?=\w)")
 
 
 def run_summary_tables(
-    results: ExperimentResults, look: HeldOutRun | None = None
+    results: ExperimentResults, unsealing: HeldOutRun | None = None
 ) -> list[RenderableType]:
     """Build tables of outcomes by task and totals by variant, and list what to look at.
 
@@ -294,10 +294,15 @@ def run_summary_tables(
     dev, held_out = split_results(results)
     tables: list[RenderableType] = []
     for part in (dev, held_out):
-        if part is held_out and part.tasks and look is not None:
+        if part is held_out and part.tasks and unsealing is not None:
             tables += [
                 Text("\nHeld-out tasks", style="bold"),
-                Text(make_visible(f"Unsealed on {look.at:%Y-%m-%d} by {look.who}: {look.reason}")),
+                Text(
+                    make_visible(
+                        f"Unsealed on {unsealing.at:%Y-%m-%d} by {unsealing.who}: "
+                        f"{unsealing.reason}"
+                    )
+                ),
             ]
         if part.tasks:
             tables += [Text(), run_outcomes_table(part), Text(), run_variants_table(part)]
@@ -322,9 +327,9 @@ def run_outcomes_table(results: ExperimentResults) -> Table:
             for v in results.variants
         ]
         table.add_row(Text(make_visible(task.id)), *cells)
-    for name, why in results.skipped.items():
+    for name, reason in results.skipped.items():
         table.add_row(
-            Text(make_visible(name)), Text(f"not run: {make_visible(why)}", style="yellow")
+            Text(make_visible(name)), Text(f"not run: {make_visible(reason)}", style="yellow")
         )
     return table
 
@@ -396,10 +401,10 @@ def attempts_to_look_at(results: ExperimentResults) -> Iterable[RenderableType]:
         if (row.task, row.variant) in listed_slots or len(listed_slots) == MAX_POINTERS:
             continue
         listed_slots.add((row.task, row.variant))
-        about = f"{names.get(row.variant or '', '?')} on {row.task}"
-        yield Text(f"closeloop show {row.id}   # {make_visible(about)}", style="cyan")
-    if more := len({(row.task, row.variant) for row in failed_rows}) - len(listed_slots):
-        yield Text(f"… and {more} more: closeloop list attempts", style="cyan")
+        subject = f"{names.get(row.variant or '', '?')} on {row.task}"
+        yield Text(f"closeloop show {row.id}   # {make_visible(subject)}", style="cyan")
+    if hidden_count := len({(row.task, row.variant) for row in failed_rows}) - len(listed_slots):
+        yield Text(f"… and {hidden_count} more: closeloop list attempts", style="cyan")
     if not failed_rows and results.attempts:
         yield Text(f"closeloop show {results.attempts[0].id}", style="cyan")
 
@@ -459,14 +464,20 @@ def format_merge_count(rows: Sequence[AttemptRow], would_merge: Mapping[str, flo
 
 
 def format_asked_count(rows: Sequence[AttemptRow], unclear: set[str]) -> str:
-    known = [row for row in rows if row.task_digest in unclear and row.asked is not None]
-    return f"{sum(bool(row.asked) for row in known)} of {len(known)}" if known else "–"
+    known_rows = [row for row in rows if row.task_digest in unclear and row.asked is not None]
+    return (
+        f"{sum(bool(row.asked) for row in known_rows)} of {len(known_rows)}" if known_rows else "–"
+    )
 
 
 def format_total_cost(rows: Sequence[AttemptRow]) -> str:
-    known = [row.cost for row in rows if row.cost is not None]
-    missing = f" ({len(rows) - len(known)} unknown)" if known and len(known) < len(rows) else ""
-    return f"${sum(known):.2f}{missing}" if known else "–"
+    known_costs = [row.cost for row in rows if row.cost is not None]
+    missing = (
+        f" ({len(rows) - len(known_costs)} unknown)"
+        if known_costs and len(known_costs) < len(rows)
+        else ""
+    )
+    return f"${sum(known_costs):.2f}{missing}" if known_costs else "–"
 
 
 def _format_count(rows: Sequence[AttemptRow], holds: Callable[[AttemptRow], object]) -> str:
@@ -474,14 +485,16 @@ def _format_count(rows: Sequence[AttemptRow], holds: Callable[[AttemptRow], obje
 
 
 def _format_sum(values: Sequence[int | None]) -> str:
-    known = [value for value in values if value is not None]
-    missing = f" ({len(values) - len(known)} unknown)" if len(known) < len(values) else ""
-    return f"{sum(known):,}{missing}" if known else "–"
+    known_values = [value for value in values if value is not None]
+    missing = (
+        f" ({len(values) - len(known_values)} unknown)" if len(known_values) < len(values) else ""
+    )
+    return f"{sum(known_values):,}{missing}" if known_values else "–"
 
 
 def _format_median(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return f"{median(known):.3g}" if known else "–"
+    known_values = [value for value in values if value is not None]
+    return f"{median(known_values):.3g}" if known_values else "–"
 
 
 def _is_attempt_of(row: AttemptRow, task: str, variant: str) -> bool:
@@ -665,17 +678,17 @@ def run_selected_tasks(  # noqa: PLR0913 - one parameter for each flag
     return run_and_print_results(options)
 
 
-def run_and_print_results(asked: RunOptions) -> int:
+def run_and_print_results(options: RunOptions) -> int:
     """Run an experiment, print its results, and return the exit code."""
     import anyio
 
     from closeloop.cli.console import print_json, print_parts, print_warning
 
-    results, progress, look = anyio.run(run_planned_attempts, asked)
-    if asked.json:
+    results, progress, unsealing = anyio.run(run_planned_attempts, options)
+    if options.json:
         print_json(results)
     else:
-        print_parts(*run_summary_tables(results, look))
+        print_parts(*run_summary_tables(results, unsealing))
     if (elsewhere := progress.counts["elsewhere"]) > 0:
         attempts_are = "attempt is" if elsewhere == 1 else "attempts are"
         print_warning(
@@ -693,7 +706,7 @@ def run_and_print_results(asked: RunOptions) -> int:
 
 
 async def run_planned_attempts(
-    asked: RunOptions,
+    options: RunOptions,
 ) -> tuple[ExperimentResults, RunProgressBar, HeldOutRun | None]:
     """Plan, print the forecast and run; with held-out tasks, also the record of the unsealing."""
     from closeloop import flow
@@ -701,43 +714,43 @@ async def run_planned_attempts(
     from closeloop.tasks.task_files import select_tasks
     from closeloop.tasks.task_sets import hide_results, visible_tasks
 
-    wanted = asked.wanted
+    selection = options.wanted
     tasks = visible_tasks(
-        select_tasks(asked.settings, asked.root, wanted.tasks),
-        named=bool(wanted.tasks),
-        held_out=asked.held_out,
-        reason=asked.reason,
+        select_tasks(options.settings, options.root, selection.tasks),
+        named=bool(selection.tasks),
+        held_out=options.held_out,
+        reason=options.reason,
     )
     progress_bars: list[RunProgressBar] = []
-    looks: list[HeldOutRun | None] = []
+    unsealings: list[HeldOutRun | None] = []
 
     @contextmanager
     def start_run(
         plan: ExperimentPlan, forecast: ExperimentForecast, store: Store
     ) -> Iterator[ProgressCallback]:
-        is_complete = not forecast.missing and asked.mode != "grades"
-        if is_complete and not asked.json:
+        is_complete = not forecast.missing and options.mode != "grades"
+        if is_complete and not options.json:
             print_nothing_to_run(plan)
-        elif forecast.missing and not asked.json:
-            print_forecast(forecast, several=len(plan.variants) > 1)
-        confirm_cost(forecast, yes=asked.yes)
-        looks.append(record_unsealing(plan, store, asked.root, asked.reason))
-        with show_run_progress(plan, quiet=asked.json or is_complete) as progress:
+        elif forecast.missing and not options.json:
+            print_forecast(forecast, is_comparison=len(plan.variants) > 1)
+        confirm_cost(forecast, yes=options.yes)
+        unsealings.append(record_unsealing(plan, store, options.root, options.reason))
+        with show_run_progress(plan, quiet=options.json or is_complete) as progress:
             progress_bars.append(progress)
             yield progress.record_step
 
     request = flow.ExperimentRequest(
-        settings=asked.settings,
-        root=asked.root,
+        settings=options.settings,
+        root=options.root,
         environ=os.environ,
         tasks=tuple(tasks),
-        variants=asked.variants,
-        wanted=wanted,
-        name=asked.name,
-        mode=asked.mode,
+        variants=options.variants,
+        wanted=selection,
+        name=options.name,
+        mode=options.mode,
     )
     results = await flow.run_experiment(request, start_run, warn_of_sandbox_gaps)
-    return hide_results(results), progress_bars[0], looks[0]
+    return hide_results(results), progress_bars[0], unsealings[0]
 
 
 def warn_of_sandbox_gaps(workspaces: WorkspacePool) -> None:
@@ -870,12 +883,14 @@ def find_demo_folder(folder: Path) -> Path:
     """Return the folder of the demo: the one around the current folder, if no other is named."""
     from closeloop.demo import MARK
 
-    here = Path.cwd()
-    around = (one for one in (here, *here.parents) if (one / MARK).exists())
-    known = next(around, None) if folder == DEMO_FOLDER else None
-    if known is not None:
-        print_warning(f"{known} is the demo already: its results are shown again.")
-    return known or folder.absolute()
+    current_folder = Path.cwd()
+    demo_folders = (
+        parent for parent in (current_folder, *current_folder.parents) if (parent / MARK).exists()
+    )
+    demo_folder = next(demo_folders, None) if folder == DEMO_FOLDER else None
+    if demo_folder is not None:
+        print_warning(f"{demo_folder} is the demo already: its results are shown again.")
+    return demo_folder or folder.absolute()
 
 
 def run_closeloop(*arguments: str) -> int:

@@ -87,7 +87,7 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
             store,
             token=token,
             is_open=is_open,
-            desk=page_context,
+            page_context=page_context,
             evaluator=SubmissionEvaluator(panel_opener),
         )
         with _bind_socket(host, port) as bound_socket:
@@ -109,7 +109,9 @@ def _is_project(project: ProjectConfiguration) -> bool:
     return project.file is not None or is_repository or project.settings.store != Settings().store
 
 
-def _build_webhook_secrets(found: ProjectConfiguration, desk: PageContext) -> WebhookSecrets:
+def _build_webhook_secrets(
+    project: ProjectConfiguration, page_context: PageContext
+) -> WebhookSecrets:
     """Return the webhooks' secrets, and the function that learns from deliveries."""
     from msgspec.structs import replace
 
@@ -119,14 +121,19 @@ def _build_webhook_secrets(found: ProjectConfiguration, desk: PageContext) -> We
     from closeloop.cli.learn import run_learning
     from closeloop.reviews.pull_board import RiskAssessment
 
-    review_context, model = ReviewContext(found, desk.store), found.settings.memory.model
-    learn = partial(run_learning, review_context, None, model, desk.stopping.is_set)
+    review_context, model = (
+        ReviewContext(project, page_context.store),
+        project.settings.memory.model,
+    )
+    learn = partial(run_learning, review_context, None, model, page_context.stopping.is_set)
     return replace(
-        webhook_secrets_from_settings(found.settings, os.environ),
+        webhook_secrets_from_settings(project.settings, os.environ),
         learn=learn,
         open_host=partial(open_code_host, environ=os.environ),
-        clones=(found.root,),
-        risk=RiskAssessment(cache=cache_folder(found, os.environ), settings=found.settings.check),
+        clones=(project.root,),
+        risk=RiskAssessment(
+            cache=cache_folder(project, os.environ), settings=project.settings.check
+        ),
     )
 
 
@@ -155,23 +162,23 @@ def _bind_socket(host: str, port: int) -> socket:
     return server_socket
 
 
-def _print_addresses(host: str, place: socket) -> None:
+def _print_addresses(host: str, listener: socket) -> None:
     from closeloop.cli.console import print_line
 
     host_text = f"[{host}]" if ":" in host else host
-    address = f"http://{host_text}:{place.getsockname()[1]}"
+    address = f"http://{host_text}:{listener.getsockname()[1]}"
     print_line(f"closeloop listens at {address}")
     print_line(f"  dashboard: open {address} in a browser")
     print_line(f"  OTEL_EXPORTER_OTLP_ENDPOINT={address}")
 
 
-def _run_server(app: ASGIApp, desk: PageContext, place: socket) -> None:
+def _run_server(app: ASGIApp, page_context: PageContext, listener: socket) -> None:
     """Serve until stopped; then end open event streams, so that they do not delay the exit."""
     import uvicorn
 
     class StoppableServer(uvicorn.Server):
         def handle_exit(self, sig: int, frame: Any) -> None:
-            desk.stopping.set()
+            page_context.stopping.set()
             super().handle_exit(sig, frame)
 
     config = uvicorn.Config(
@@ -183,7 +190,7 @@ def _run_server(app: ASGIApp, desk: PageContext, place: socket) -> None:
     )
     # uvicorn sends itself the signal again once it has shut down.
     with suppress(KeyboardInterrupt):
-        StoppableServer(config).run([place])
+        StoppableServer(config).run([listener])
 
 
 # Settings and environment for a server's webhooks.
@@ -201,8 +208,8 @@ def webhook_secrets_from_settings(settings: Settings, environ: Mapping[str, str]
         gitlab=environ.get(pulls.gitlab_token_env) or None,
         agents=merge_known_agents(pulls.agents),
         targets=tuple(
-            build_target(name, written, environ.get(written.secret_env))
-            for name, written in settings.webhooks.items()
+            build_target(name, target_settings, environ.get(target_settings.secret_env))
+            for name, target_settings in settings.webhooks.items()
         ),
     )
 
@@ -274,7 +281,7 @@ def _make_token(store: Store, name: str, scopes: tuple[AccessScope, ...], *, jso
     new_token = AccessToken(
         id=secrets.token_hex(4),
         name=name,
-        scopes=tuple(one for one in ACCESS_SCOPES if one in scopes),
+        scopes=tuple(scope for scope in ACCESS_SCOPES if scope in scopes),
         at=datetime.now(UTC),
     )
     store.access.save_token(new_token, secret)
@@ -287,7 +294,7 @@ def _make_token(store: Store, name: str, scopes: tuple[AccessScope, ...], *, jso
     print_line(f"  {secret}")
 
 
-def _print_tokens(known: list[AccessToken]) -> None:
+def _print_tokens(tokens: list[AccessToken]) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -296,7 +303,7 @@ def _print_tokens(known: list[AccessToken]) -> None:
     table = Table(box=None)
     for title in ("token", "name", "may", "made", "revoked"):
         table.add_column(title, no_wrap=title != "name")
-    for known_token in known:
+    for known_token in tokens:
         revoked = f"{known_token.revoked:%Y-%m-%d %H:%M}" if known_token.revoked else ""
         made_at = f"{known_token.at:%Y-%m-%d %H:%M}"
         table.add_row(

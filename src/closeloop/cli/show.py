@@ -61,11 +61,11 @@ def render_task_log(log: TaskLog, *, full: bool) -> Iterator[Text]:
 def list_log_lines(log: TaskLog, *, full: bool) -> Iterator[tuple[str, str]]:
     """Yield name and value of the known facts."""
     description = " ".join(log.description.split())
-    shown = description if full else truncate_at_word(description, MAX_LOG_LINE_CHARS)
-    yield "request", shown or "unknown"
+    request_text = description if full else truncate_at_word(description, MAX_LOG_LINE_CHARS)
+    yield "request", request_text or "unknown"
     if log.files is not None:
-        listed = log.files if full else log.files[:MAX_LISTED]
-        yield "files changed", ", ".join(map(describe_file, listed)) or "none"
+        listed_files = log.files if full else log.files[:MAX_LISTED]
+        yield "files changed", ", ".join(map(describe_file, listed_files)) or "none"
     if log.tests_before is not None or log.tests_after is not None:
         before, after = describe_suite(log.tests_before), describe_suite(log.tests_after)
         yield "tests before → after", f"{before} → {after}"
@@ -74,12 +74,15 @@ def list_log_lines(log: TaskLog, *, full: bool) -> Iterator[tuple[str, str]]:
             yield name, ", ".join(tests if full else tests[:MAX_LISTED])
     cycles = log.review_cycles
     yield "review rounds", "unknown" if cycles is None else str(cycles)
-    for one in log.corrections if full else log.corrections[:MAX_LISTED]:
-        by = f" by {one.by}" if one.by else ""
-        tags = f" ({', '.join(one.tags)})" if one.tags else ""
-        yield f"correction, {one.kind}{by}", " ".join(one.text.split())[:MAX_LOG_LINE_CHARS] + tags
-    where = f", {log.pull}" if log.pull else ""
-    yield "merge decision", (log.merge_decision or "none yet") + where
+    for correction in log.corrections if full else log.corrections[:MAX_LISTED]:
+        author_text = f" by {correction.by}" if correction.by else ""
+        tags = f" ({', '.join(correction.tags)})" if correction.tags else ""
+        yield (
+            f"correction, {correction.kind}{author_text}",
+            " ".join(correction.text.split())[:MAX_LOG_LINE_CHARS] + tags,
+        )
+    pull_text = f", {log.pull}" if log.pull else ""
+    yield "merge decision", (log.merge_decision or "none yet") + pull_text
     if log.plan is not None:
         pairs = (
             ("first try", log.plan.first_try),
@@ -94,14 +97,14 @@ def list_log_lines(log: TaskLog, *, full: bool) -> Iterator[tuple[str, str]]:
 
 def describe_file(file: TouchedFile) -> str:
     """Format a file: `a.py +3 −1 (outside the scope)`."""
-    marks = []
+    notes = []
     if file.in_scope is False:
-        marks.append("outside the scope")
+        notes.append("outside the scope")
     if file.in_reference is False:
-        marks.append("not in the reference")
+        notes.append("not in the reference")
     status = f" {file.status}" if file.status != "changed" else ""
     size = "lines unknown" if file.added is None else f"+{file.added} −{file.removed}"
-    return f"{file.path}{status} {size}" + (f" ({', '.join(marks)})" if marks else "")
+    return f"{file.path}{status} {size}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def describe_suite(counts: SuiteCounts | None) -> str:
@@ -112,20 +115,24 @@ def describe_suite(counts: SuiteCounts | None) -> str:
     return f"{', '.join(parts)}" + (" (commands)" if counts.of == "commands" else "")
 
 
-def render_reference(one: ReferenceDifference, *, full: bool) -> Iterator[Text]:
+def render_reference(difference: ReferenceDifference, *, full: bool) -> Iterator[Text]:
     """Render the files and lines that only the attempt or only the reference changes."""
     from rich.text import Text
 
-    like = "" if one.similarity is None else f", similarity {format_percent(one.similarity)}"
+    like = (
+        ""
+        if difference.similarity is None
+        else f", similarity {format_percent(difference.similarity)}"
+    )
     yield Text(f"\nCompared with the reference{like}", style="bold")
     for name, paths in (
-        ("in both", one.files_in_both),
-        ("only in this change", one.only_attempt),
-        ("only in the reference", one.only_reference),
+        ("in both", difference.files_in_both),
+        ("only in this change", difference.only_attempt),
+        ("only in the reference", difference.only_reference),
     ):
         if paths:
             yield Text(f"  {name}: {make_visible(', '.join(paths))}")
-    for file in one.files:
+    for file in difference.files:
         yield from render_file_difference(file, full=full)
 
 
@@ -139,12 +146,12 @@ def render_file_difference(file: FileDifference, *, full: bool) -> Iterator[Text
         ("here", file.only_attempt, "cyan"),
         ("reference", file.only_reference, "magenta"),
     ):
-        shown = lines if full else lines[:MAX_LINES]
-        for line in shown:
+        shown_lines = lines if full else lines[:MAX_LINES]
+        for line in shown_lines:
             yield Text(f"    {side:<9}  {make_visible(line)[:MAX_LOG_LINE_CHARS]}", style=style)
-        if len(lines) > len(shown):
-            more = count_with_noun(len(lines) - len(shown), "more line")
-            yield Text(f"    {side:<9}  … {more} (with --full)", style="dim")
+        if len(lines) > len(shown_lines):
+            more_text = count_with_noun(len(lines) - len(shown_lines), "more line")
+            yield Text(f"    {side:<9}  … {more_text} (with --full)", style="dim")
 
 
 # `closeloop show --task`: one task over its repeats, a row each.
@@ -158,34 +165,35 @@ COLUMNS_EXPLAINED = (
 FIXED_WORDS = {True: "yes", False: "no", None: "–"}
 
 
-def render_task_repeats(found: TaskRepeats) -> Iterator[RenderableType]:
+def render_task_repeats(task_repeats: TaskRepeats) -> Iterator[RenderableType]:
     """Render one row per repeat, then one row per variant over all of its repeats."""
     from rich.table import Table
     from rich.text import Text
 
     from closeloop.cli.console import OUTCOME_MARKS
 
-    if not found.repeats:
+    if not task_repeats.repeats:
         yield Text(
             make_visible(
-                f"There are no attempts at {found.task}: run `closeloop run {found.task}`."
+                f"There are no attempts at {task_repeats.task}: "
+                f"run `closeloop run {task_repeats.task}`."
             )
         )
         return
-    many = count_with_noun(len(found.repeats), "attempt")
-    yield Text(make_visible(f"{found.task}: {many}"), style="bold")
+    count_text = count_with_noun(len(task_repeats.repeats), "attempt")
+    yield Text(make_visible(f"{task_repeats.task}: {count_text}"), style="bold")
     table = Table(box=None)
     for name in (
         *("variant", "no.", "", "iterations", "converged after", "output used"),
         *("failure fixed", "attempt"),
     ):
         table.add_column(name, no_wrap=True, justify="left" if name == "variant" else "right")
-    for repeat in found.repeats:
-        mark, colour = OUTCOME_MARKS[repeat.outcome]
+    for repeat in task_repeats.repeats:
+        sign, colour = OUTCOME_MARKS[repeat.outcome]
         table.add_row(
             Text(make_visible(repeat.variant)),
             str(repeat.number),
-            Text(mark, style=colour),
+            Text(sign, style=colour),
             _format_count(repeat.iterations),
             _format_count(repeat.converged_after),
             _format_rate(repeat.output_used),
@@ -194,7 +202,7 @@ def render_task_repeats(found: TaskRepeats) -> Iterator[RenderableType]:
         )
     yield table
     yield Text()
-    for variant in found.variants:
+    for variant in task_repeats.variants:
         mean = "–" if variant.iterations is None else f"{variant.iterations:.1f}"
         yield Text(
             make_visible(
@@ -278,9 +286,9 @@ def show(  # noqa: PLR0913 - one parameter for each flag
         raise BadInput("Give either the id of an attempt, or a task with --task.")
     project = load_project(Path.cwd())
     with open_existing_store(project.settings, project.root) as store:
-        book = project_rulebook(project.settings)
+        rulebook = project_rulebook(project.settings)
         if attempt is None:
-            show_task_repeats(store, book, task or "", json=json)
+            show_task_repeats(store, rulebook, task or "", json=json)
             return 0
         if attempt.startswith("pull:") or "#" in attempt or "!" in attempt:
             from closeloop.cli.attempts import show_pull
@@ -302,17 +310,19 @@ def show(  # noqa: PLR0913 - one parameter for each flag
                 return print_patch(facts.change.patch if facts.change else "")
             span = parse_event_range(events or "", facts.trace)
             trace = facts.trace or Trace(reader="none", reader_version=1)
-            shown = render_trace_events(trace, full=full, span=span)
-            console.print_in_pager(*shown) if pager else console.print_parts(*shown)
+            event_parts = render_trace_events(trace, full=full, span=span)
+            console.print_in_pager(*event_parts) if pager else console.print_parts(*event_parts)
             return 0
-        story = add_judge_opinions(story_of(store, attempt, book), store)
-        require_unsealed(story.task)
+        details = add_judge_opinions(story_of(store, attempt, rulebook), store)
+        require_unsealed(details.task)
         agents = merge_known_agents(project.settings.pulls.agents)
-        story = replace(story, log=load_task_log(store, story.attempt.id, agents, story.trace))
+        details = replace(
+            details, log=load_task_log(store, details.attempt.id, agents, details.trace)
+        )
     if json:
-        console.print_json(story)
+        console.print_json(details)
     else:
-        parts = render_story(story, full=full)
+        parts = render_story(details, full=full)
         console.print_in_pager(*parts) if pager else console.print_parts(*parts)
     return 0
 
@@ -370,22 +380,22 @@ def parse_event_range(text: str, trace: Trace | None) -> range:
     return range(max(first, 1), min(last, count) + 1)
 
 
-def show_task_repeats(store: Store, book: Rulebook, task: str, *, json: bool) -> None:
+def show_task_repeats(store: Store, rulebook: Rulebook, task: str, *, json: bool) -> None:
     """Print one task with its repeats."""
     from closeloop.cli.console import print_json, print_parts
     from closeloop.metrics.task_log import load_task_repeats
     from closeloop.store.metrics_section import AttemptSpan
 
     would_merge = store.scores.load_merging_shares(AttemptSpan())
-    repeats = load_task_repeats(store, book, task, would_merge)
+    repeats = load_task_repeats(store, rulebook, task, would_merge)
     print_json(repeats) if json else print_parts(*render_task_repeats(repeats))
 
 
-def add_judge_opinions(story: AttemptDetails, store: Store) -> AttemptDetails:
+def add_judge_opinions(details: AttemptDetails, store: Store) -> AttemptDetails:
     """Return the details with models' findings, and the newest evaluation of each judge."""
     from msgspec.structs import replace
 
-    name, measurement = story.attempt.id, story.measurement
+    name, measurement = details.attempt.id, details.measurement
     if answers := store.judged.positive_answers(name).get(name):
         from closeloop.judges.trace_questions import add_answer_findings
 
@@ -394,7 +404,7 @@ def add_judge_opinions(story: AttemptDetails, store: Store) -> AttemptDetails:
     newest: dict[str, Evaluation] = {}
     for evaluation in store.judged.list_evaluations(attempt=name):
         newest.setdefault(evaluation.judge, evaluation)
-    return replace(story, measurement=measurement, evaluations=tuple(newest.values()))
+    return replace(details, measurement=measurement, evaluations=tuple(newest.values()))
 
 
 def render_evaluation_list(evaluations: Sequence[Evaluation]) -> Iterator[RenderableType]:
@@ -413,112 +423,112 @@ def render_score_list(scores: Sequence[Score]) -> Iterator[RenderableType]:
     """Render the scores from people, judges and scorers."""
     from rich.text import Text
 
-    known = [score for score in scores if score.value is not None or score.label is not None]
-    if known:
+    known_scores = [score for score in scores if score.value is not None or score.label is not None]
+    if known_scores:
         yield Text("\nScores", style="bold")
-    for one in known:
-        value = one.label if one.value is None else f"{one.value:.3g}"
-        note = f"  {one.note}" if one.note else ""
-        line = f"  {one.name} {value}  {one.source} {one.by}, {one.at:%Y-%m-%d}{note}"
+    for score in known_scores:
+        value = score.label if score.value is None else f"{score.value:.3g}"
+        note = f"  {score.note}" if score.note else ""
+        line = f"  {score.name} {value}  {score.source} {score.by}, {score.at:%Y-%m-%d}{note}"
         yield Text(make_visible(line))
 
 
-def render_story(story: AttemptDetails, *, full: bool) -> Iterator[RenderableType]:
+def render_story(details: AttemptDetails, *, full: bool) -> Iterator[RenderableType]:
     """Render everything as lines for a terminal."""
-    yield from render_story_head(story)
-    if story.trace is not None:
-        yield from render_measurement(story.measurement)
-        yield from render_handoff_facts(story.handoffs, full=full)
-    yield from render_modes(story.measurement)
-    yield from render_evaluation_list(story.evaluations)
-    yield from render_score_list(story.scores)
-    if story.log is not None:
-        yield from render_task_log(story.log, full=full)
-    if story.trace is not None and (story.trace.events or story.trace.skipped):
-        yield from render_trace_events(story.trace, full=full)
-    elif story.attempt.summary:
-        yield from render_answer(story.attempt.summary, full=full)
-    if story.change is not None and story.change.patch:
-        yield from render_change_lines(story.change.patch, full=full)
-    if story.grade is not None and story.grade.after is not None:
-        yield from render_test_results(story.grade, full=full)
-    yield from render_insights(story, full=full)
+    yield from render_story_head(details)
+    if details.trace is not None:
+        yield from render_measurement(details.measurement)
+        yield from render_handoff_facts(details.handoffs, full=full)
+    yield from render_modes(details.measurement)
+    yield from render_evaluation_list(details.evaluations)
+    yield from render_score_list(details.scores)
+    if details.log is not None:
+        yield from render_task_log(details.log, full=full)
+    if details.trace is not None and (details.trace.events or details.trace.skipped):
+        yield from render_trace_events(details.trace, full=full)
+    elif details.attempt.summary:
+        yield from render_answer(details.attempt.summary, full=full)
+    if details.change is not None and details.change.patch:
+        yield from render_change_lines(details.change.patch, full=full)
+    if details.grade is not None and details.grade.after is not None:
+        yield from render_test_results(details.grade, full=full)
+    yield from render_insights(details, full=full)
 
 
-def render_story_head(story: AttemptDetails) -> Iterator[Text]:
+def render_story_head(details: AttemptDetails) -> Iterator[Text]:
     """Render the variant, the task and the result."""
     from rich.text import Text
 
     from closeloop.cli.console import OUTCOME_MARKS
 
-    attempt, grade = story.attempt, story.grade
+    attempt, grade = details.attempt, details.grade
     outcome = grade.outcome if grade else None
-    mark, colour = OUTCOME_MARKS[outcome.result if outcome else "unscored"]
-    if story.session is None:
-        state_text = f"{mark} {outcome.result if outcome else 'not graded'}"
-        variant = story.variant.name if story.variant else "?"
+    sign, colour = OUTCOME_MARKS[outcome.result if outcome else "unscored"]
+    if details.session is None:
+        state_text = f"{sign} {outcome.result if outcome else 'not graded'}"
+        variant = details.variant.name if details.variant else "?"
         title = f"{attempt.task} by {variant}, repeat {attempt.number}"
     else:
         state_text, colour = (
-            (f"{mark} {outcome.result}", colour) if outcome else ("session", "cyan")
+            (f"{sign} {outcome.result}", colour) if outcome else ("session", "cyan")
         )
-        title = describe_session_agent(story.session)
+        title = describe_session_agent(details.session)
     yield Text.assemble(
         (state_text, f"bold {colour}"),
         (make_visible(f"  {title}"), "bold"),
         (f"  {attempt.id}", "dim"),
     )
-    if story.session is not None:
-        yield Text(f"  {make_visible(describe_session_place(story))}", style="dim")
+    if details.session is not None:
+        yield Text(f"  {make_visible(describe_session_place(details))}", style="dim")
     for reason in outcome.reasons if outcome else ():
         yield Text(f"  {make_visible(reason)}", style=colour)
     if outcome and outcome.cause:
-        cause = describe_reviews(story.scores) if outcome.cause == AWAITING_REVIEW else None
+        cause = describe_reviews(details.scores) if outcome.cause == AWAITING_REVIEW else None
         yield Text(f"  {make_visible(cause or outcome.cause)}", style=colour)
     exit_line = f"exit {attempt.exit}" + (f": {attempt.cause}" if attempt.cause else "")
     usage = attempt.usage
     facts = [exit_line]
     if attempt.started and attempt.ended and attempt.started != attempt.ended:
         facts.append(f"{(attempt.ended - attempt.started).total_seconds():.1f} s")
-    for count, way in ((usage.input_tokens, "in"), (usage.output_tokens, "out")):
+    for count, direction in ((usage.input_tokens, "in"), (usage.output_tokens, "out")):
         if count is not None:
-            facts.append(f"{count_with_noun(count, 'token')} {way}")
+            facts.append(f"{count_with_noun(count, 'token')} {direction}")
     cached = (
         (usage.cache_read_tokens, "from the cache"),
         (usage.cache_write_tokens, "written to the cache"),
     )
-    facts += [f"{count:,} {way}" for count, way in cached if count]
+    facts += [f"{count:,} {direction}" for count, direction in cached if count]
     if usage.cost is not None:
         facts.append(
             f"${usage.cost:.4f}" + (" by list prices" if is_cost_from_prices(usage) else "")
         )
     yield Text("  " + make_visible(" · ".join(facts)), style="dim")
-    yield from render_attempt_notes(story)
+    yield from render_attempt_notes(details)
     yield from render_grade_facts(grade)
 
 
 def describe_reviews(scores: Sequence[Score]) -> str | None:
     """Return whether people would merge it; None if nobody answered."""
-    said = [
+    answers = [
         score.value
         for score in scores
         if score.name == "would-merge" and score.source == "person" and score.value is not None
     ]
-    if not said:
+    if not answers:
         return None
-    return f"by review: {sum(value > 0.5 for value in said)} of {len(said)} would merge it"
+    return f"by review: {sum(value > 0.5 for value in answers)} of {len(answers)} would merge it"
 
 
-def render_attempt_notes(story: AttemptDetails) -> Iterator[Text]:
+def render_attempt_notes(details: AttemptDetails) -> Iterator[Text]:
     """Say that it is a replay, and which branch has its change."""
     from rich.text import Text
 
-    made = story.attempt
-    if story.replay_of is not None:
-        replay = f"  a replay of {story.replay_of}: excluded from comparisons, metrics and cost"
+    attempt = details.attempt
+    if details.replay_of is not None:
+        replay = f"  a replay of {details.replay_of}: excluded from comparisons, metrics and cost"
         yield Text(make_visible(replay), style="yellow")
-    if made.origin == "experiment" and made.branch is not None:
-        yield Text(make_visible(f"  its change is on the branch {made.branch}"), style="dim")
+    if attempt.origin == "experiment" and attempt.branch is not None:
+        yield Text(make_visible(f"  its change is on the branch {attempt.branch}"), style="dim")
 
 
 def is_cost_from_prices(usage: Usage) -> bool:
@@ -533,9 +543,9 @@ def describe_session_agent(session: Session) -> str:
     return f"{agent}{model}, session {session.id}"
 
 
-def describe_session_place(story: AttemptDetails) -> str:
+def describe_session_place(details: AttemptDetails) -> str:
     """Describe when and where a session took place, if known."""
-    attempt, session = story.attempt, story.session
+    attempt, session = details.attempt, details.session
     facts = [
         attempt.started and f"{attempt.started:%Y-%m-%d %H:%M} UTC",
         attempt.repo,
@@ -637,22 +647,22 @@ def render_handoff_facts(handoffs: Sequence[HandoffFacts], *, full: bool) -> Ite
             None: "",
         }[handoff.understood]
         title = f"  handoff #{handoff.event} to {handoff.child or 'a sub-agent'}{understood}"
-        for kept, left_out, words in (
+        for kept_facts, left_out, description in (
             (handoff.arrived, handoff.lost, "needed facts in the brief"),
             (handoff.used, handoff.unused, "reported facts used"),
         ):
-            if kept or left_out:
-                title += f", {len(kept)} of {len(kept) + len(left_out)} {words}"
+            if kept_facts or left_out:
+                title += f", {len(kept_facts)} of {len(kept_facts) + len(left_out)} {description}"
         yield Text(make_visible(title), style="dim")
-        for name, words, style in HANDOFF_STATES:
+        for name, state_text, style in HANDOFF_STATES:
             facts: tuple[str, ...] = getattr(handoff, name)
-            shown = facts if full else facts[:MAX_FACTS]
-            for fact in shown:
+            shown_facts = facts if full else facts[:MAX_FACTS]
+            for fact in shown_facts:
                 text = " ".join(make_visible(fact).split())
                 short_text = text if full else truncate_words(text, MAX_FACT_CHARS)
-                yield Text(f"    {words}: {short_text}", style=style)
-            if more := len(facts) - len(shown):
-                yield Text(f"    {words}: {more} more (with --full)", style="dim")
+                yield Text(f"    {state_text}: {short_text}", style=style)
+            if hidden_count := len(facts) - len(shown_facts):
+                yield Text(f"    {state_text}: {hidden_count} more (with --full)", style="dim")
 
 
 def render_trace_events(trace: Trace, *, full: bool, span: range | None = None) -> Iterator[Text]:
@@ -666,13 +676,13 @@ def render_trace_events(trace: Trace, *, full: bool, span: range | None = None) 
 
     yield Text("\nEvents", style="bold")
     depth = lane_depths(trace.lanes)
-    shown = trace.events if span is None else trace.events[span.start - 1 : span.stop - 1]
-    left_out = len(shown) - MAX_SHOWN_EVENTS if span is None else 0
+    shown_events = trace.events if span is None else trace.events[span.start - 1 : span.stop - 1]
+    left_out = len(shown_events) - MAX_SHOWN_EVENTS if span is None else 0
     half = MAX_SHOWN_EVENTS // 2
     if left_out > 0:
-        shown = (*shown[:half], *shown[-half:])
-    for place, event in enumerate(shown):
-        if left_out > 0 and place == half:
+        shown_events = (*shown_events[:half], *shown_events[-half:])
+    for index, event in enumerate(shown_events):
+        if left_out > 0 and index == half:
             example = f"{half + 1}-{half + min(left_out, MAX_SHOWN_EVENTS)}"
             gap = (
                 f"{left_out:,} events omitted: --events {example} shows a range, --events "
@@ -681,15 +691,15 @@ def render_trace_events(trace: Trace, *, full: bool, span: range | None = None) 
             yield Text(f"     [… {gap} …]", style="yellow")
         indent = "    " * depth.get(event.lane, 0)
         title, body, style = describe_trace_event(event)
-        first, *rest = shorten_lines(title, full=full, most=MAX_TITLE_LINES) or [""]
+        first, *title_rest = shorten_lines(title, full=full, max_lines=MAX_TITLE_LINES) or [""]
         line = Text(f"{indent}{'#' + str(event.number):>4} ", style="dim")
         line.append(first, style=style)
         yield line
-        for text in (*rest, *shorten_lines(body, full=full, keep=_end_to_keep(event))):
+        for text in (*title_rest, *shorten_lines(body, full=full, keep=_end_to_keep(event))):
             yield Text(f"{indent}     {text}", style="dim")
-    for why, count in trace.skipped.items():
+    for reason, count in trace.skipped.items():
         yield Text(
-            make_visible(f"  {count_with_noun(count, 'record')} skipped: {why}"), style="yellow"
+            make_visible(f"  {count_with_noun(count, 'record')} skipped: {reason}"), style="yellow"
         )
 
 
@@ -713,10 +723,10 @@ def describe_trace_event(event: AnyEvent) -> tuple[str, str | None, str]:
         case t.Thought(text=text):
             return "thinks", text, "dim"
         case t.Command(command=command, exit_code=code, output=output, stopped=stopped):
-            ended = stopped or ("exit unknown" if code is None else f"exit {code}")
-            line, *more = command.splitlines() or [""]
+            ending = stopped or ("exit unknown" if code is None else f"exit {code}")
+            line, *command_rest = command.splitlines() or [""]
             colour = {0: "green", None: "yellow"}.get(code, "red")
-            return "\n".join([f"$ {line}   → {ended}", *more]), output, colour
+            return "\n".join([f"$ {line}   → {ending}", *command_rest]), output, colour
         case t.Edit(path=path, action=action, ok=ok, error=error):
             failed = f"   → {error}" if ok is False else ""
             return f"{action} {path}{failed}", edit_as_diff(event), "red" if failed else "magenta"
@@ -740,9 +750,9 @@ def edit_as_diff(event: AnyEvent) -> str | None:
     assert isinstance(event, Edit)
     if event.patch is not None:
         return event.patch
-    removed = [f"- {line}" for line in (event.before or "").splitlines()]
+    removed_lines = [f"- {line}" for line in (event.before or "").splitlines()]
     added = [f"+ {line}" for line in (event.after or "").splitlines()]
-    return "\n".join(removed + added) or None
+    return "\n".join(removed_lines + added) or None
 
 
 def _end_to_keep(event: AnyEvent) -> Literal["head", "tail"]:
@@ -756,16 +766,18 @@ def shorten_lines(
     text: str | None,
     *,
     full: bool,
-    most: int = MAX_SHORT_LINES,
+    max_lines: int = MAX_SHORT_LINES,
     keep: Literal["head", "tail"] = "head",
 ) -> list[str]:
     """Return all lines, or the first or last few."""
     lines = make_visible(text or "").strip("\n").splitlines()
     if full:
         return lines
-    if len(lines) > most:
-        left_out = f"… {count_with_noun(len(lines) - most, 'more line')} (with --full)"
-        lines = [left_out, *lines[-most:]] if keep == "tail" else [*lines[:most], left_out]
+    if len(lines) > max_lines:
+        left_out = f"… {count_with_noun(len(lines) - max_lines, 'more line')} (with --full)"
+        lines = (
+            [left_out, *lines[-max_lines:]] if keep == "tail" else [*lines[:max_lines], left_out]
+        )
     return [line if len(line) <= MAX_LINE_CHARS else line[:MAX_LINE_CHARS] + " …" for line in lines]
 
 
@@ -779,15 +791,15 @@ def render_change_lines(patch: str, *, full: bool) -> Iterator[Text]:
         style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
         yield Text(line, style="bold" if line.startswith("diff ") else style)
     if not full and len(lines) > MAX_DIFF_LINES:
-        more = count_with_noun(len(lines) - MAX_DIFF_LINES, "more line")
-        yield Text(f"… {more} (with --full)", style="dim")
+        more_text = count_with_noun(len(lines) - MAX_DIFF_LINES, "more line")
+        yield Text(f"… {more_text} (with --full)", style="dim")
 
 
-def render_insights(story: AttemptDetails, *, full: bool) -> Iterator[Text]:
+def render_insights(details: AttemptDetails, *, full: bool) -> Iterator[Text]:
     """Render what the agent said it lacked."""
     from rich.text import Text
 
-    for insight in story.insights:
+    for insight in details.insights:
         yield Text("\nWhat the agent says it lacked", style="bold")
         for line in shorten_lines(insight.text, full=full):
             yield Text(f"  {line}")
@@ -811,6 +823,6 @@ def render_test_results(grade: Grade, *, full: bool) -> Iterator[Text]:
             for line in shorten_lines(test.message, full=full, keep="tail"):
                 yield Text(f"      {line}", style="dim")
     for command in grade.after.commands if grade.after else ():
-        ended = command.stopped or f"exit {command.exit_code}"
+        ending = command.stopped or f"exit {command.exit_code}"
         style = "dim" if command.exit_code == 0 else "red"
-        yield Text(make_visible(f"  $ {command.command} → {ended}"), style=style)
+        yield Text(make_visible(f"  $ {command.command} → {ending}"), style=style)

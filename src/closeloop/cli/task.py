@@ -89,8 +89,10 @@ def render_due(report: DueReport) -> Iterator[RenderableType]:
     yield Text(
         make_visible(f"last run of the whole set: {describe_last_run(report.last_full_run)}")
     )
-    look = report.last_look
-    when = f"{look.at:%Y-%m-%d} by {look.who}: {look.reason}" if look else "never"
+    unsealing = report.last_look
+    when = (
+        f"{unsealing.at:%Y-%m-%d} by {unsealing.who}: {unsealing.reason}" if unsealing else "never"
+    )
     yield Text(make_visible(f"last run of held-out tasks: {when}"))
     for change in report.changes:
         yield Text(make_visible(f"changed: {change.name}: {change.says}"))
@@ -99,8 +101,8 @@ def render_due(report: DueReport) -> Iterator[RenderableType]:
         table = Table(box=None)
         table.add_column("stale task", no_wrap=True)
         table.add_column("why")
-        for one in report.stale[:MAX_TASKS]:
-            table.add_row(Text(make_visible(one.task)), ", ".join(one.reasons))
+        for stale_task in report.stale[:MAX_TASKS]:
+            table.add_row(Text(make_visible(stale_task.task)), ", ".join(stale_task.reasons))
         if len(report.stale) > MAX_TASKS:
             table.caption = f"… and {len(report.stale) - MAX_TASKS} more: --json lists all"
         yield table
@@ -154,8 +156,8 @@ def unsealed(*, json: JsonFlag = False) -> None:
 
     project = load_project(Path.cwd())
     with open_store_if_any(project.settings, project.root) as store:
-        looks = store.held_out.list_unsealings()
-    print_json(looks) if json else print_parts(*render_unsealings(looks))
+        unsealings = store.held_out.list_unsealings()
+    print_json(unsealings) if json else print_parts(*render_unsealings(unsealings))
 
 
 def report_sets(
@@ -184,7 +186,7 @@ def report_sets(
 
 
 def write_held_out_split(
-    kept: Sequence[TaskFile], by: SplitMethod, share: float, found: ProjectConfiguration
+    task_files: Sequence[TaskFile], method: SplitMethod, share: float, project: ProjectConfiguration
 ) -> list[TaskFile]:
     """Write into the tasks' files which ones are held out; return the updated tasks."""
     from msgspec.structs import replace
@@ -192,14 +194,14 @@ def write_held_out_split(
     from closeloop.tasks.task_files import set_task_field
     from closeloop.tasks.task_sets import choose_held_out, read_base_times
 
-    tasks = [one.task for one in kept]
-    held_out_digests = choose_held_out(tasks, by, share, read_base_times(tasks))
+    tasks = [file.task for file in task_files]
+    held_out_digests = choose_held_out(tasks, method, share, read_base_times(tasks))
     new_files = []
-    for one in kept:
-        if one.task.digest in held_out_digests and one.task.split == "dev":
-            set_task_field(one.path, "split", "held-out")
-            one = replace(one, task=replace(one.task, split="held-out"))  # noqa: PLW2901
-        new_files.append(one)
+    for task_file in task_files:
+        if task_file.task.digest in held_out_digests and task_file.task.split == "dev":
+            set_task_field(task_file.path, "split", "held-out")
+            task_file = replace(task_file, task=replace(task_file.task, split="held-out"))  # noqa: PLW2901
+        new_files.append(task_file)
     return new_files
 
 
@@ -225,14 +227,14 @@ def describe_standing(tasks: Sequence[Task], store: Store) -> dict[str, Any]:
 
     now = datetime.now(UTC)
     facts = describe_sets(tasks, now)
-    looks = store.held_out.list_unsealings()
+    unsealings = store.held_out.list_unsealings()
     return {
         "sets": facts,
         "held_out": report_held_out(store, tasks),
-        "looks": looks,
+        "looks": unsealings,
         "run_as_dev": len(count_dev_attempts(store, tasks)),
         "reminders": list_held_out_reminders(
-            looks, store.held_out.list_tried_models(), find_renewable_age(facts), now
+            unsealings, store.held_out.list_tried_models(), find_renewable_age(facts), now
         ),
     }
 
@@ -253,18 +255,18 @@ def record_unsealing(
     unsealing = build_unsealing(plan, reason or "", git_user_or_account(root), datetime.now(UTC))
     if unsealing is None:
         return None
-    looks = store.held_out.list_unsealings()
-    looked_at = {look.experiment for look in looks}
-    seen = {
+    unsealings = store.held_out.list_unsealings()
+    looked_at = {past_unsealing.experiment for past_unsealing in unsealings}
+    seen_tasks = {
         key
         for experiment in store.list_experiments()
         if experiment.id in looked_at
         for key in experiment.tasks
     }
-    first_seen = [task for task in plan.tasks if task.digest not in seen]
+    first_seen = [task for task in plan.tasks if task.digest not in seen_tasks]
     if known_before := count_dev_attempts(store, first_seen):
         print_warning(describe_newly_sealed(known_before))
-    warning_text = overuse_warning(unsealing, looks)
+    warning_text = overuse_warning(unsealing, unsealings)
     store.held_out.add_unsealing(unsealing)
     store.events.add([build_look_event(unsealing)])
     if warning_text is not None:
@@ -351,7 +353,9 @@ def render_sets(
         yield Text(f"{were} run as dev before being held out", style="yellow")
     if held_out is not None:
         yield from render_held_out(held_out)
-        changes = len({look.change for look in looks if look.tasks == held_out.last_look.tasks})
+        changes = len(
+            {unsealing.change for unsealing in looks if unsealing.tasks == held_out.last_look.tasks}
+        )
         yield Text(
             f"{count_with_noun(changes, 'change')} tested on the current held-out set", "dim"
         )
@@ -383,8 +387,8 @@ def list_most_frequent(counts: dict[str, int]) -> str:
     counts_shown = [
         f"{make_visible(name)} {count}" for name, count in list(counts.items())[:MAX_NAMES]
     ]
-    more = len(counts) - MAX_NAMES
-    return ", ".join(counts_shown) + (f" and {more} more" if more > 0 else "")
+    hidden_count = len(counts) - MAX_NAMES
+    return ", ".join(counts_shown) + (f" and {hidden_count} more" if hidden_count > 0 else "")
 
 
 def held_out_gap_table(gaps: Sequence[HeldOutGap]) -> RenderableType:
@@ -407,30 +411,30 @@ def held_out_gap_table(gaps: Sequence[HeldOutGap]) -> RenderableType:
     return table
 
 
-def format_pass_estimate(one: Estimate) -> str:
-    bounds = format_percent_range(one.low, one.high)
-    return f"{format_percent(one.value)} ({bounds}), {count_with_noun(one.n, 'task')}"
+def format_pass_estimate(estimate: Estimate) -> str:
+    bounds = format_percent_range(estimate.low, estimate.high)
+    return f"{format_percent(estimate.value)} ({bounds}), {count_with_noun(estimate.n, 'task')}"
 
 
-def render_unsealings(looks: Sequence[HeldOutRun]) -> Iterator[RenderableType]:
+def render_unsealings(unsealings: Sequence[HeldOutRun]) -> Iterator[RenderableType]:
     """Render the ledger, latest first."""
     from rich.table import Table
     from rich.text import Text
 
-    if not looks:
+    if not unsealings:
         yield Text("No run of held-out tasks is recorded.")
         return
     table = Table(box=None)
     for name in ("when", "who", "why", "change", "tasks", "variants"):
         table.add_column(name, no_wrap=name in ("when", "change", "tasks"))
-    for look in looks:
+    for unsealing in unsealings:
         table.add_row(
-            f"{look.at:%Y-%m-%d %H:%M}",
-            Text(make_visible(look.who)),
-            Text(make_visible(look.reason)),
-            look.change,
-            f"{look.count} in {look.tasks}",
-            Text(make_visible(", ".join(look.variants))),
+            f"{unsealing.at:%Y-%m-%d %H:%M}",
+            Text(make_visible(unsealing.who)),
+            Text(make_visible(unsealing.reason)),
+            unsealing.change,
+            f"{unsealing.count} in {unsealing.tasks}",
+            Text(make_visible(", ".join(unsealing.variants))),
         )
     yield table
 
@@ -474,9 +478,9 @@ def init(
         raise BadInput(f"{file} already exists: edit it, or replace it with --force.")
     discovery = discover_commands(root)
     discovery, trials = (discovery, {}) if untried else try_discovered(discovery, root)
-    texts = {name: one.text for name, one in trials.items()}
+    texts = {name: trial.text for name, trial in trials.items()}
     # Without its setup nothing runs, but it may work tomorrow, or with one more line.
-    useless = [name for name, one in trials.items() if not one.works and name != "setup"]
+    useless = [name for name, trial in trials.items() if not trial.works and name != "setup"]
     try:
         file.write_text(render_config(discovery, texts, useless), encoding="utf-8")
     except OSError as error:
@@ -542,10 +546,12 @@ def _try_once(discovery: Discovery, root: Path) -> Mapping[str, CommandTrial]:
         folder = cache_folder(project, os.environ) / "workspaces"
         async with WorkspacePool(folder, project.settings.sandbox) as workspaces:
             commit = resolve_commit(root, "HEAD")
-            return await try_commands(workspaces, str(root), commit, discovery.commands, tell)
+            return await try_commands(
+                workspaces, str(root), commit, discovery.commands, report_stage
+            )
 
     try:
-        with show_progress("trying the commands") as tell:
+        with show_progress("trying the commands") as report_stage:
             return anyio.run(run_trials)
     except Fault as fault:
         print_warning(f"The commands were not tried: {fault}")
@@ -630,7 +636,7 @@ def check(
 
 
 async def prove_and_hide(
-    chosen: Sequence[Task], settings: Settings, root: Path, repeats: int
+    tasks: Sequence[Task], settings: Settings, root: Path, repeats: int
 ) -> list[Proof]:
     """Verify tasks by their controls; proofs of held-out tasks reveal only the result."""
     from closeloop.attempts.run_resources import open_workspaces, prove_tasks
@@ -640,7 +646,7 @@ async def prove_and_hide(
     from closeloop.store.store import open_project_store
     from closeloop.tasks.task_sets import hide_proof, hide_task
 
-    visible_ids = {task.id: hide_task(task).id for task in chosen}
+    visible_ids = {task.id: hide_task(task).id for task in tasks}
     async with open_workspaces(settings, root) as workspaces:
         warn_of_sandbox_gaps(workspaces)
         with (
@@ -649,13 +655,15 @@ async def prove_and_hide(
             open_console(stderr=True).status("verifying …") as status,
         ):
             task_proofs = await prove_tasks(
-                chosen,
+                tasks,
                 store,
                 workspaces,
                 repeats=repeats,
-                tell=lambda told: status.update(f"verifying {visible_ids[told.task]} …"),
+                report_progress=lambda progress: status.update(
+                    f"verifying {visible_ids[progress.task]} …"
+                ),
             )
-    return [hide_proof(*pair) for pair in zip(task_proofs, chosen, strict=True)]
+    return [hide_proof(*pair) for pair in zip(task_proofs, tasks, strict=True)]
 
 
 PROOF_LABELS = {
@@ -717,7 +725,7 @@ def list_(*, tag: str | None = None, json: JsonFlag = False) -> None:
     project = load_project(Path.cwd())
     tasks = select_tasks(project.settings, project.root, ())
     task_lines = task_list_lines([task for task in tasks if task.split == "dev"], project)
-    task_lines = [one for one in task_lines if tag is None or tag in one.tags]
+    task_lines = [line for line in task_lines if tag is None or tag in line.tags]
     if json:
         print_json(task_lines)
         return
@@ -740,17 +748,20 @@ def list_(*, tag: str | None = None, json: JsonFlag = False) -> None:
         print_line(f"{count_with_noun(held_out_count, 'more is', 'more are')} held out.")
 
 
-def task_list_lines(tasks: Sequence[Task], found: ProjectConfiguration) -> list[TaskListLine]:
+def task_list_lines(tasks: Sequence[Task], project: ProjectConfiguration) -> list[TaskListLine]:
     """Return tasks with the store's facts about them."""
     from closeloop.metrics.attempt_measuring import collect_task_modes, project_rulebook
     from closeloop.store.store import open_store_if_any
     from closeloop.tasks.task_files import infer_kind_tags, tag_from_mode
 
-    with open_store_if_any(found.settings, found.root) as store:
-        shown = collect_task_modes(
-            store, [task.digest for task in tasks], project_rulebook(found.settings)
+    with open_store_if_any(project.settings, project.root) as store:
+        modes_by_digest = collect_task_modes(
+            store, [task.digest for task in tasks], project_rulebook(project.settings)
         )
-        modes = {digest: [*map(tag_from_mode, each)] for digest, each in shown.items()}
+        modes = {
+            digest: [*map(tag_from_mode, task_modes)]
+            for digest, task_modes in modes_by_digest.items()
+        }
         proofs = {task.digest: store.load_proof(task.grading) for task in tasks}
     task_lines = [
         TaskListLine(
@@ -763,7 +774,7 @@ def task_list_lines(tasks: Sequence[Task], found: ProjectConfiguration) -> list[
         )
         for task in tasks
     ]
-    return sorted(task_lines, key=lambda one: (-len(one.modes), one.id))
+    return sorted(task_lines, key=lambda line: (-len(line.modes), line.id))
 
 
 def tag(
@@ -859,16 +870,16 @@ def stress(
     return 0 if proved_ids else 1
 
 
-def print_stress_results(made: Sequence[str], refused: Mapping[str, str]) -> None:
+def print_stress_results(verified_names: Sequence[str], refused: Mapping[str, str]) -> None:
     from closeloop.cli.console import print_line
 
-    for name in made:
+    for name in verified_names:
         print_line(f"verified {name}")
-    for name, why in refused.items():
-        print_line(f"rejected {name}: {why}")
+    for name, reason in refused.items():
+        print_line(f"rejected {name}: {reason}")
 
 
-def make_stress_task(task: Task, mode: StressMode, found: ProjectConfiguration) -> Task:
+def make_stress_task(task: Task, mode: StressMode, project: ProjectConfiguration) -> Task:
     """Create one variant, with its own repository if files are planted."""
     from closeloop.records.errors import BadInput
     from closeloop.tasks.stress import stress_task as vary
@@ -882,19 +893,19 @@ def make_stress_task(task: Task, mode: StressMode, found: ProjectConfiguration) 
         check_out_commit(task.repo, task.base, tree)
         variant = vary(task, mode, tree)
         # Before anything is planted: the variant that is there needs what it was planted with.
-        if (found.root / found.settings.tasks / f"{variant.task.id}.md").exists():
+        if (project.root / project.settings.tasks / f"{variant.task.id}.md").exists():
             raise BadInput(f"{variant.task.id} already exists.")
-        stress_task = plant_files(variant, tree, found) if variant.planted else variant.task
+        stress_task = plant_files(variant, tree, project) if variant.planted else variant.task
     return with_digests(stress_task)
 
 
-def plant_files(variant: StressVariant, tree: Path, found: ProjectConfiguration) -> Task:
+def plant_files(variant: StressVariant, tree: Path, project: ProjectConfiguration) -> Task:
     """Create the variant in a repository with the extra files it needs."""
     from msgspec.structs import replace
 
     from closeloop.tasks.task_exchange import commit_folder
 
-    repo = found.root / ".closeloop" / "stress" / variant.task.id
+    repo = project.root / ".closeloop" / "stress" / variant.task.id
     shutil.rmtree(repo, ignore_errors=True)
     shutil.copytree(tree, repo, symlinks=True)
     for name, text in variant.planted.items():
@@ -902,11 +913,11 @@ def plant_files(variant: StressVariant, tree: Path, found: ProjectConfiguration)
     return replace(variant.task, repo=str(repo.resolve()), base=commit_folder(repo))
 
 
-def save_stress_task(task: Task, proof: Proof, found: ProjectConfiguration) -> None:
+def save_stress_task(task: Task, proof: Proof, project: ProjectConfiguration) -> None:
     """Save a variant that is proved; raise BadInput with the reason for any other."""
     from closeloop.records.errors import BadInput
     from closeloop.tasks.miner import write_task_files
 
     if proof.state != "proved":
         raise BadInput(proof.reasons[0] if proof.reasons else "it could not be verified.")
-    write_task_files(task, found.root / found.settings.tasks)
+    write_task_files(task, project.root / project.settings.tasks)

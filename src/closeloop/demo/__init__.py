@@ -60,19 +60,19 @@ def is_built(project: Path) -> bool:
 
 def replay_history(project: Path) -> None:
     """Apply the patches, each committed by its author at its time."""
-    new = project.with_name("project.new")
-    remove_path(new)
-    new.mkdir()
-    git_text(new, "init", "--quiet", "--template=")
-    git_text(new, "symbolic-ref", "HEAD", "refs/heads/main")
+    new_project = project.with_name("project.new")
+    remove_path(new_project)
+    new_project.mkdir()
+    git_text(new_project, "init", "--quiet", "--template=")
+    git_text(new_project, "symbolic-ref", "HEAD", "refs/heads/main")
     for patch in sorted((DATA / "history").glob("*.patch")):
         header = BytesParser().parsebytes(patch.read_bytes(), headersonly=True)
-        git_text(new, "am", "--quiet", str(patch), committer=header)
-    if (head := git_text(new, "rev-parse", "HEAD")) != HEAD:
+        git_text(new_project, "am", "--quiet", str(patch), committer=header)
+    if (head := git_text(new_project, "rev-parse", "HEAD")) != HEAD:
         raise MachineFailed(f"The demo's history is {head}, not {HEAD}: reinstall closeloop.")
     for tag, commit in TAGS.items():
-        git_text(new, "tag", tag, commit)
-    new.rename(project)
+        git_text(new_project, "tag", tag, commit)
+    new_project.rename(project)
 
 
 def git_text(folder: Path, *arguments: str, committer: Message | None = None) -> str:

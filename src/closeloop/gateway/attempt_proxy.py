@@ -64,16 +64,16 @@ class RequestWait(Record):
 
 def measure_request_wait(entry: ExchangeEntry) -> RequestWait:
     """Measure how long a finished request waited."""
-    began, body = entry.began + entry.sending_seconds, b"".join(entry.response)
+    started, body = entry.began + entry.sending_seconds, b"".join(entry.response)
     answered, is_talking = entry.answered, False
     if not answered and entry.broken is None and body:
         streamed = read_provider_reply(body)
         # Clients hang up when they have heard the end, which may be before the connection's.
         answered = entry.status < 300 and streamed.complete
         answer_chars = count_characters(streamed.answer) - ENVELOPE_CHARS
-        is_talking = answer_chars > TALKING_CHARS_PER_SECOND * (entry.ended - began)
+        is_talking = answer_chars > TALKING_CHARS_PER_SECOND * (entry.ended - started)
     return RequestWait(
-        began=began,
+        began=started,
         ended=entry.ended,
         answered=answered,
         refusal=entry.refusal,
@@ -108,20 +108,22 @@ def describe_silence(
     the slowest answer took.
     """
     answers = [wait for wait in waits if wait.answered]
-    since = max((wait.ended for wait in answers), default=began)
+    last_answer_at = max((wait.ended for wait in answers), default=began)
     unanswered = [
         wait
         for wait in waits
-        if not wait.answered and wait.ended > since and not (answers and wait.is_talking)
+        if not wait.answered and wait.ended > last_answer_at and not (answers and wait.is_talking)
     ]
-    waited = measure_union((max(wait.began, since), min(wait.ended, ended)) for wait in unanswered)
+    waited = measure_union(
+        (max(wait.began, last_answer_at), min(wait.ended, ended)) for wait in unanswered
+    )
     min_seconds = min(SILENT_SECONDS, SILENT_SHARE * limit_seconds)
     refusals = [wait.refusal for wait in unanswered if wait.refusal is not None]
     if not refusals and answers:
         min_seconds = max(
             min_seconds, TIMES_LONGEST * max(wait.ended - wait.began for wait in answers)
         )
-    if waited < min_seconds or 2 * waited < ended - since:
+    if waited < min_seconds or 2 * waited < ended - last_answer_at:
         return None
     answer_count = f"after {count_with_noun(len(answers), 'answer')}" if answers else "not once"
     last_refusal = f", whose last error was {refusals[-1]}" if refusals else ""
@@ -134,16 +136,16 @@ def describe_silence(
 
 def describe_break(waits: Sequence[RequestWait]) -> str | None:
     """Return why the last answer broke off, if that is the provider's fault and none followed."""
-    last = max(waits, key=lambda wait: wait.ended, default=None)
-    return last.broken if last is not None else None
+    last_wait = max(waits, key=lambda wait: wait.ended, default=None)
+    return last_wait.broken if last_wait is not None else None
 
 
 def measure_union(spans: Iterable[tuple[float, float]]) -> float:
     """Return the seconds covered by any of the spans; requests may wait at the same time."""
-    total, reached = 0.0, float("-inf")
+    total, covered_until = 0.0, float("-inf")
     for start, end in sorted(spans):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
+        total += max(0.0, end - max(start, covered_until))
+        covered_until = max(covered_until, end)
     return total
 
 
@@ -160,17 +162,17 @@ class ReplySource(Protocol):
 
     async def reply(self, request: ModelRequest, entry: ExchangeEntry) -> ModelReply: ...
 
-    async def answer(self, request: AgentRequest, out: ResponseWriter) -> None: ...
+    async def answer(self, request: AgentRequest, writer: ResponseWriter) -> None: ...
 
-    async def count(self, request: AgentRequest, out: ResponseWriter) -> None: ...
+    async def count(self, request: AgentRequest, writer: ResponseWriter) -> None: ...
 
 
 class ProxyEndpoint(Protocol):
     """How programs connect to a proxy; created on demand, because not every agent needs it."""
 
-    def socket(self, door: AttemptProxy) -> str: ...
+    def socket(self, proxy: AttemptProxy) -> str: ...
 
-    def address(self, door: AttemptProxy) -> str: ...
+    def address(self, proxy: AttemptProxy) -> str: ...
 
 
 class AttemptProxy:
@@ -181,15 +183,15 @@ class AttemptProxy:
         self,
         source: ReplySource,
         limits: Limits,
-        entrance: ProxyEndpoint,
+        endpoint: ProxyEndpoint,
         listener: ExchangeListener | None = None,
-        before: Usage = NO_USAGE,
+        usage_before: Usage = NO_USAGE,
     ) -> None:
         self.name = source.name
         self.crowd = OpenRequests()
-        self._entrance = entrance
+        self._entrance = endpoint
         self._source = source
-        self._budget = Budget(source.name, limits, before)
+        self._budget = Budget(source.name, limits, usage_before)
         self._ledger = Ledger(listener)
         self._encoder = RequestEncoder()
         self._reason: OutOfBudget | Fault | None = None
@@ -267,32 +269,32 @@ class AttemptProxy:
         if self._reason is not None:
             raise self._reason
 
-    async def answer(self, request: AgentRequest, out: ResponseWriter) -> None:
+    async def answer(self, request: AgentRequest, writer: ResponseWriter) -> None:
         """Answer any HTTP request of an agent."""
         if request.route.kind == "alive":
-            await out.send_json({"gateway": "closeloop"})
+            await writer.send_json({"gateway": "closeloop"})
         elif request.route.kind == "models":
-            await out.send_json(list_model_json(self.name))
+            await writer.send_json(list_model_json(self.name))
         elif request.method != "POST":
-            await out.send_json(request.route.speech.fault("Use POST."), 405)
+            await writer.send_json(request.route.speech.fault("Use POST."), 405)
         else:
-            await self._record_and_answer(request, out)
+            await self._record_and_answer(request, writer)
 
-    async def _record_and_answer(self, request: AgentRequest, out: ResponseWriter) -> None:
-        entry = out.entry = self._ledger.begin_entry(request.path)
+    async def _record_and_answer(self, request: AgentRequest, writer: ResponseWriter) -> None:
+        entry = writer.entry = self._ledger.begin_entry(request.path)
         task = asyncio.current_task()
         assert task is not None
         self._under_way.add(task)
         try:
             await self._ledger.record_request(entry, request.body)
-            await self._answer_turn(request, out, entry)
+            await self._answer_turn(request, writer, entry)
         except asyncio.CancelledError:
             entry.cause = (
                 None if read_provider_reply(b"".join(entry.response)).complete else HUNG_UP_CAUSE
             )
             self._budget.add_usage(entry.usage)
-            if self._reason is not None and not out.started:
-                await out.send_fault(request.route.speech, str(self._reason))
+            if self._reason is not None and not writer.started:
+                await writer.send_fault(request.route.speech, str(self._reason))
             raise
         except Exception as error:  # whatever came, the other attempts go on
             self._shut_off_by(entry, MachineFailed(f"The gateway failed: {type(error).__name__}."))
@@ -301,21 +303,21 @@ class AttemptProxy:
             self._end_entry(entry)
 
     async def _answer_turn(
-        self, request: AgentRequest, out: ResponseWriter, entry: ExchangeEntry
+        self, request: AgentRequest, writer: ResponseWriter, entry: ExchangeEntry
     ) -> None:
         """Answer a turn, and handle its end for the agent and the attempt."""
-        speech = request.route.speech
+        served_format = request.route.speech
         try:
             if request.route.kind == "count":
-                await self._source.count(request, out)
+                await self._source.count(request, writer)
                 entry.answered = True
                 return
             await self._wait_for_turn()
             with self._budget.hold_turn():
-                await self._source.answer(request, out)
+                await self._source.answer(request, writer)
         except MalformedRequest as malformed:
             entry.cause, entry.answered = str(malformed), True
-            await out.send_fault(speech, str(malformed))
+            await writer.send_fault(served_format, str(malformed))
             return
         except AnswerBroken as fault:
             entry.cause = entry.broken = str(fault)
@@ -323,11 +325,11 @@ class AttemptProxy:
             self._breaks += 1
             if self._breaks >= MAX_BREAKS:
                 self.shut_off(fault)
-            await out.send_fault(speech, str(fault))
+            await writer.send_fault(served_format, str(fault))
             return
         except (OutOfBudget, Fault) as reason:
             self._shut_off_by(entry, reason)
-            await out.send_fault(speech, str(reason))
+            await writer.send_fault(served_format, str(reason))
             return
         self._breaks, entry.answered = 0, True
         if entry.status < 300:

@@ -53,8 +53,8 @@ def redact_stream(body: bytes) -> bytes:
         return body
     blocks = _BLANK_LINE.split(body)
     events = {
-        at: data
-        for at, block in enumerate(blocks)
+        index: data
+        for index, block in enumerate(blocks)
         if (data := _parse_event_data(block)) is not None
     }
     parts: dict[TextPath, list[tuple[Any, Any]]] = {}
@@ -64,9 +64,9 @@ def redact_stream(body: bytes) -> bytes:
             parts.setdefault((number, *path), []).append((holder, key))
     for text_parts in parts.values():
         _redact_split_secrets(text_parts)
-    for at, event in events.items():
-        head = blocks[at].partition(b"data:")[0]
-        blocks[at] = head + b"data: " + msgspec.json.encode(event)
+    for block_index, event in events.items():
+        head = blocks[block_index].partition(b"data:")[0]
+        blocks[block_index] = head + b"data: " + msgspec.json.encode(event)
     return b"".join(blocks)
 
 
@@ -82,32 +82,32 @@ def _parse_event_data(block: bytes) -> dict[str, Any] | None:
 def _walk_texts(value: Any, path: TextPath = ()) -> Iterator[tuple[TextPath, Any, Any]]:
     """Yield every text of a value: its path, its container and its key."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, each in items:
-        if isinstance(each, str):
+    for key, item in items:
+        if isinstance(item, str):
             yield (*path, key), value, key
-        elif isinstance(each, dict | list):
-            yield from _walk_texts(each, (*path, key))
+        elif isinstance(item, dict | list):
+            yield from _walk_texts(item, (*path, key))
 
 
 def _redact_split_secrets(parts: list[tuple[Any, Any]]) -> None:
     """Redact secrets that are recognised only when the parts are joined."""
     texts = [holder[key].encode() for holder, key in parts]
     whole_text = b"".join(texts)
-    leaks = sorted(find_secrets(whole_text), key=lambda each: (each[0], -each[1]))
+    leaks = sorted(find_secrets(whole_text), key=lambda leak: (leak[0], -leak[1]))
     if not leaks:
         return
-    first = 0
+    text_start = 0
     for (holder, key), text in zip(parts, texts, strict=True):
-        last, kept, position = first + len(text), [], first
+        text_end, pieces, position = text_start + len(text), [], text_start
         for start, end, rule in leaks:
-            if start < last and end > position:
-                kept.append(whole_text[position : max(position, start)])
-                if start >= first:
-                    kept.append(f"[redacted: {rule}]".encode())
-                position = min(end, last)
-        kept.append(whole_text[position:last])
-        holder[key] = b"".join(kept).decode("utf-8", "replace")
-        first = last
+            if start < text_end and end > position:
+                pieces.append(whole_text[position : max(position, start)])
+                if start >= text_start:
+                    pieces.append(f"[redacted: {rule}]".encode())
+                position = min(end, text_end)
+        pieces.append(whole_text[position:text_end])
+        holder[key] = b"".join(pieces).decode("utf-8", "replace")
+        text_start = text_end
 
 
 MAX_KEPT_BYTES = 64 << 20
@@ -173,16 +173,16 @@ class RequestEncoder:
 
     def encode(self, request: ModelRequest) -> list[bytes]:
         """Encode a request as JSON, in pieces that the next one of the conversation shares."""
-        known = len(self._messages)
-        if request.messages[:known] != self._messages:
-            known, self._messages, self._pieces, self._last_piece = 0, (), [], self._HEAD
-        new_messages = [msgspec.json.encode(message) for message in request.messages[known:]]
+        known_count = len(self._messages)
+        if request.messages[:known_count] != self._messages:
+            known_count, self._messages, self._pieces, self._last_piece = 0, (), [], self._HEAD
+        new_messages = [msgspec.json.encode(message) for message in request.messages[known_count:]]
         settings = msgspec.structs.replace(request, messages=())
         if settings != self._settings:
-            first, *others = _split_settings(msgspec.json.encode(settings))
-            self._settings_pieces = [first.removeprefix(self._HEAD), *others]
+            first_piece, *later_pieces = _split_settings(msgspec.json.encode(settings))
+            self._settings_pieces = [first_piece.removeprefix(self._HEAD), *later_pieces]
             self._settings = settings
-        for number, message in enumerate(new_messages, known):
+        for number, message in enumerate(new_messages, known_count):
             self._last_piece += b"," + message if number else message
             if len(self._last_piece) >= MIN_PIECE_BYTES:
                 self._pieces.append(self._last_piece)
@@ -239,29 +239,29 @@ class Ledger(Sequence[Exchange]):
             return
         entry.seconds = time.monotonic() - entry.began
         streams = entry.content_type.startswith("text/event-stream")
-        clean = redact_stream if streams else redact_body
-        entry.response = [self._clean_piece(b"".join(entry.response), clean)]
+        redact = redact_stream if streams else redact_body
+        entry.response = [self._clean_piece(b"".join(entry.response), redact)]
         if self._listener is not None:
             self._listener(_build_exchange(entry))
             return
         # Mostly in order already; two at once may end the other way round.
-        place = len(self._entries)
-        while place and self._entries[place - 1].number > entry.number:
-            place -= 1
-        self._entries.insert(place, entry)
+        index = len(self._entries)
+        while index and self._entries[index - 1].number > entry.number:
+            index -= 1
+        self._entries.insert(index, entry)
 
-    def _clean_piece(self, piece: bytes, clean: Callable[[bytes], bytes] = redact_body) -> bytes:
+    def _clean_piece(self, piece: bytes, redact: Callable[[bytes], bytes] = redact_body) -> bytes:
         """Redact a piece; returns the same object for the same piece."""
-        cleaned = self._known.get(piece)
-        if cleaned is None:
+        redacted = self._known.get(piece)
+        if redacted is None:
             if len(piece) > self._room and self._listener is not None:
                 self._known.clear()
                 self._room = MAX_KEPT_BYTES
             elif len(piece) > self._room:
                 piece = piece[:HEAD_BYTES]
             self._room -= len(piece)
-            cleaned = self._known[piece] = clean(piece)
-        return cleaned
+            redacted = self._known[piece] = redact(piece)
+        return redacted
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -280,15 +280,17 @@ class Ledger(Sequence[Exchange]):
 
     def iterate_split(self) -> Iterator[tuple[Exchange, tuple[bytes, ...]]]:
         """Yield each exchange without its request, and the pieces of the request."""
-        return ((_build_exchange(entry, joined=False), entry.request) for entry in self._entries)
+        return (
+            (_build_exchange(entry, with_request=False), entry.request) for entry in self._entries
+        )
 
 
-def _build_exchange(entry: ExchangeEntry, *, joined: bool = True) -> Exchange:
+def _build_exchange(entry: ExchangeEntry, *, with_request: bool = True) -> Exchange:
     return Exchange(
         number=entry.number,
         at=entry.at,
         path=entry.path,
-        request=b"".join(entry.request) if joined else b"",
+        request=b"".join(entry.request) if with_request else b"",
         response=b"".join(entry.response),
         content_type=entry.content_type,
         status=entry.status,
@@ -407,12 +409,12 @@ class ResponseWriter:
         if chunk:
             if self.entry is not None:
                 self.entry.add_response(chunk)
-            began = time.monotonic()
+            started = time.monotonic()
             try:
                 await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
             finally:
                 if self.entry is not None:
-                    self.entry.sending_seconds += time.monotonic() - began
+                    self.entry.sending_seconds += time.monotonic() - started
 
     async def end_response(self) -> None:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -430,13 +432,13 @@ class ResponseWriter:
             self.entry.add_response(body)
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def send_fault(self, speech: ServedFormat, message: str) -> None:
+    async def send_fault(self, served_format: ServedFormat, message: str) -> None:
         """Report a fault in the agent's format, as far as that is still possible."""
-        fault = speech.fault(message)
+        fault = served_format.fault(message)
         if not self.started:
             await self.send_json(fault, 400)
             return
         if self.streams:
-            event_name = "error" if speech.name in ("anthropic", "responses") else None
+            event_name = "error" if served_format.name in ("anthropic", "responses") else None
             await self.write_chunk(format_sse_event(fault, event_name).encode())
         await self.end_response()

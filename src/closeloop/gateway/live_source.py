@@ -75,12 +75,12 @@ class RateLimiter:
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
-    async def hold_permit(self, door: Hashable, *, first: bool = False) -> AsyncIterator[None]:
+    async def hold_permit(self, proxy: Hashable, *, first: bool = False) -> AsyncIterator[None]:
         """Wait for this proxy's turn and hold the permit; `first` for requests that block other
         work."""
         if self._ahead or (self._waiting and not first) or self._next_delay() > 0:
             turn = asyncio.get_running_loop().create_future()
-            (self._ahead if first else self._waiting).setdefault(door, deque()).append(turn)
+            (self._ahead if first else self._waiting).setdefault(proxy, deque()).append(turn)
             self._grant_permits()
             try:
                 await turn
@@ -136,11 +136,11 @@ class RateLimiter:
                 if seconds != float("inf"):
                     self._schedule_wake(seconds)
                 return
-            door = next(iter(waiting))
-            queue = waiting.pop(door)
+            proxy = next(iter(waiting))
+            queue = waiting.pop(proxy)
             turn = queue.popleft()
             if queue:
-                waiting[door] = queue  # at the end of the row again
+                waiting[proxy] = queue  # at the end of the row again
             if not turn.done():
                 self._begin_request()
                 turn.set_result(None)
@@ -166,12 +166,12 @@ class ProviderRelay(Protocol):
 
     def speaks_format(self, request: AgentRequest) -> bool: ...
 
-    def drop_format(self, speech: ServedFormat) -> bool:
+    def drop_format(self, served_format: ServedFormat) -> bool:
         """Whether it turned out that the provider does not support this format."""
         ...
 
     async def pass_request(
-        self, request: AgentRequest, out: ResponseWriter, retried: RetryListener
+        self, request: AgentRequest, writer: ResponseWriter, retried: RetryListener
     ) -> None:
         """Pass a request and its answer on; AnswerBroken if that ends half-way."""
         ...
@@ -183,7 +183,7 @@ class LiveSource:
     def __init__(
         self,
         model: OpenModel,
-        pace: RateLimiter,
+        rate_limiter: RateLimiter,
         relay: ProviderRelay | None = None,
         *,
         first: bool = False,
@@ -191,7 +191,7 @@ class LiveSource:
         self.name = model.name
         self._model = model
         self._first = first
-        self._pace = pace
+        self._pace = rate_limiter
         self._relay = relay
         """Passes on requests that the provider understands as they are."""
         self._echoes: dict[str, Any] = {}
@@ -199,7 +199,7 @@ class LiveSource:
     async def reply(self, request: ModelRequest, entry: ExchangeEntry) -> ModelReply:
         """Answer one turn in our own records."""
         async with self._pace.hold_permit(self, first=self._first):
-            reply = await self._model.reply(request, lambda *why: self._note_retry(entry, *why))
+            reply = await self._model.reply(request, lambda *retry: self._note_retry(entry, *retry))
         entry.model, entry.usage = reply.model, reply.usage
         self._pace.record_tokens(sum_tokens(reply.usage))
         return reply
@@ -210,57 +210,63 @@ class LiveSource:
         if status == 429:
             self._pace.back_off(seconds)
 
-    async def count(self, request: AgentRequest, out: ResponseWriter) -> None:
+    async def count(self, request: AgentRequest, writer: ResponseWriter) -> None:
         """Count the tokens of a request, by the provider or by its length."""
         if self._relay is not None and self._relay.speaks_format(request):
             with suppress(ModelMissing, RequestRejected, ConversationTooLong):
-                await self._relay_request(self._relay, request, out)
+                await self._relay_request(self._relay, request, writer)
                 return
-        await out.send_json(guess_token_count(request))
+        await writer.send_json(guess_token_count(request))
 
-    async def answer(self, request: AgentRequest, out: ResponseWriter) -> None:
+    async def answer(self, request: AgentRequest, writer: ResponseWriter) -> None:
         """Answer a turn over HTTP."""
         relay = self._relay
         if relay is None or not relay.speaks_format(request):
-            await self._translate_and_answer(request, out)
+            await self._translate_and_answer(request, writer)
             return
         try:
-            await self._relay_request(relay, request, out)
+            await self._relay_request(relay, request, writer)
         except (RequestRejected, ConversationTooLong) as refusal:
             # Agents know what their provider says, and may ask for less.
-            out.note_cause(str(refusal))
-            await out.send_body(refusal.body, refusal.status)
+            writer.note_cause(str(refusal))
+            await writer.send_body(refusal.body, refusal.status)
         except ModelMissing:
             if not relay.drop_format(request.route.speech):
                 raise
-            await self._translate_and_answer(request, out)
+            await self._translate_and_answer(request, writer)
 
     async def _relay_request(
-        self, relay: ProviderRelay, request: AgentRequest, out: ResponseWriter
+        self, relay: ProviderRelay, request: AgentRequest, writer: ResponseWriter
     ) -> None:
-        entry = out.entry
+        entry = writer.entry
         assert entry is not None
         async with self._pace.hold_permit(self, first=self._first):
-            await relay.pass_request(request, out, lambda *why: self._note_retry(entry, *why))
+            await relay.pass_request(
+                request, writer, lambda *retry: self._note_retry(entry, *retry)
+            )
         self._pace.record_tokens(sum_tokens(entry.usage))
 
-    async def _translate_and_answer(self, agent_request: AgentRequest, out: ResponseWriter) -> None:
-        speech, payload = agent_request.route.speech, parse_payload(agent_request.body)
-        request = self._with_echoes(speech.read(payload))
-        streams = bool(speech.streams or payload.get("stream"))
-        assert out.entry is not None
+    async def _translate_and_answer(
+        self, agent_request: AgentRequest, writer: ResponseWriter
+    ) -> None:
+        served_format, payload = agent_request.route.speech, parse_payload(agent_request.body)
+        request = self._with_echoes(served_format.read(payload))
+        streams = bool(served_format.streams or payload.get("stream"))
+        assert writer.entry is not None
         try:
-            pending_reply = self.reply(request, out.entry)
+            pending_reply = self.reply(request, writer.entry)
             reply = await (
-                _await_with_pings(pending_reply, speech, out) if streams else pending_reply
+                _await_with_pings(pending_reply, served_format, writer)
+                if streams
+                else pending_reply
             )
         except (RequestRejected, ConversationTooLong) as refusal:
-            out.note_cause(str(refusal))
-            await out.send_fault(speech, str(refusal))
+            writer.note_cause(str(refusal))
+            await writer.send_fault(served_format, str(refusal))
             return
         if reply.echo is not None and reply.calls and len(self._echoes) < MAX_ECHOES:
             self._echoes[_digest_calls(reply)] = reply.echo
-        await send_reply(reply, speech, payload, out)
+        await send_reply(reply, served_format, payload, writer)
 
     def _with_echoes(self, request: ModelRequest) -> ModelRequest:
         """Add data that the provider expects back with its turns and other formats cannot carry."""
@@ -276,29 +282,29 @@ class LiveSource:
 
 
 async def send_reply(
-    reply: ModelReply, speech: ServedFormat, payload: dict[str, Any], out: ResponseWriter
+    reply: ModelReply, served_format: ServedFormat, payload: dict[str, Any], writer: ResponseWriter
 ) -> None:
     """Send a reply in the agent's format."""
-    if speech.streams or payload.get("stream"):
-        if not out.started:
-            await out.start_response(200, EVENT_STREAM)
-        await out.write_chunk("".join(speech.events(reply, payload)).encode())
-        await out.end_response()
+    if served_format.streams or payload.get("stream"):
+        if not writer.started:
+            await writer.start_response(200, EVENT_STREAM)
+        await writer.write_chunk("".join(served_format.events(reply, payload)).encode())
+        await writer.end_response()
     else:
-        await out.send_json(speech.answer(reply, payload))
+        await writer.send_json(served_format.answer(reply, payload))
 
 
 async def _await_with_pings(
-    asking: Awaitable[ModelReply], speech: ServedFormat, out: ResponseWriter
+    pending_reply: Awaitable[ModelReply], served_format: ServedFormat, writer: ResponseWriter
 ) -> ModelReply:
     """Wait for the reply, sending pings meanwhile."""
-    task = asyncio.ensure_future(asking)
+    task = asyncio.ensure_future(pending_reply)
     try:
         while not (await asyncio.wait({task}, timeout=PING_SECONDS))[0]:
-            if speech.ping is not None:
-                if not out.started:
-                    await out.start_response(200, EVENT_STREAM)
-                await out.write_chunk(speech.ping)
+            if served_format.ping is not None:
+                if not writer.started:
+                    await writer.start_response(200, EVENT_STREAM)
+                await writer.write_chunk(served_format.ping)
         return task.result()
     finally:
         task.cancel()

@@ -77,23 +77,23 @@ class ProxyListeners:
 class ProxyListener:
     """The listener of one proxy: a socket in its own folder, and a secret on loopback."""
 
-    def __init__(self, entrances: ProxyListeners) -> None:
-        self._entrances = entrances
+    def __init__(self, listeners: ProxyListeners) -> None:
+        self._entrances = listeners
         self._listener: HttpListener | None = None
         self._path = Path()
         self._secret = ""
 
-    def socket(self, door: Any) -> str:
+    def socket(self, proxy: Any) -> str:
         if self._listener is None:
             # Its name cannot be guessed: not every cage keeps programs from connecting.
             self._path = self._entrances.folder / secrets.token_hex(8) / "model.sock"
-            self._listener = self._entrances.listeners.listen_unix(self._path, door)
+            self._listener = self._entrances.listeners.listen_unix(self._path, proxy)
         return str(self._path)
 
-    def address(self, door: Any) -> str:
+    def address(self, proxy: Any) -> str:
         if not self._secret:
             self._secret = secrets.token_urlsafe(24)
-            self._entrances.listeners.doors[self._secret] = door
+            self._entrances.listeners.doors[self._secret] = proxy
         return f"http://127.0.0.1:{self._entrances.port}/{self._secret}"
 
     @property
@@ -169,9 +169,11 @@ class Gateway:
 
     def _open_model(self, name: str, settings: ModelSettings, limits: Limits) -> OpenModel:
         if settings not in self._models:
-            opened = open_model(name, settings, limits, environ=self._environ, folder=self._folder)
-            self._models[settings] = opened
-            self._opened.push_async_callback(opened.close)
+            opened_model = open_model(
+                name, settings, limits, environ=self._environ, folder=self._folder
+            )
+            self._models[settings] = opened_model
+            self._opened.push_async_callback(opened_model.close)
         return self._models[settings]
 
     def _make_source(
@@ -199,7 +201,7 @@ class Gateway:
         listener: ExchangeListener | None = None,
         *,
         first: bool = False,
-        before: Usage = NO_USAGE,
+        usage_before: Usage = NO_USAGE,
     ) -> AsyncIterator[AttemptProxy]:
         """A door for one attempt; a listener takes its exchanges as they come.
 
@@ -207,17 +209,17 @@ class Gateway:
         The limits hold for what was used before, too.
         """
         self.prepare_model(name, settings, limits)
-        entrance = self._entrances.add_listener()
+        endpoint = self._entrances.add_listener()
         source = self._make_source(name, settings, limits, first=first)
-        door = AttemptProxy(source, limits, entrance, listener, before)
+        proxy = AttemptProxy(source, limits, endpoint, listener, usage_before)
         try:
-            yield door
+            yield proxy
         finally:
-            if entrance.is_open or door.busy:
+            if endpoint.is_open or proxy.busy:
                 with anyio.CancelScope(shield=True):
-                    await entrance.close()
-                    await door.end_attempt()
-            door.end_turns()
+                    await endpoint.close()
+                    await proxy.end_attempt()
+            proxy.end_turns()
 
 
 @asynccontextmanager
@@ -227,6 +229,6 @@ async def open_local_proxy(
     """Open one proxy to one model that needs no key."""
     async with (
         Gateway({}, folder) as gateway,
-        gateway.open_proxy("local", settings, limits) as door,
+        gateway.open_proxy("local", settings, limits) as proxy,
     ):
-        yield door
+        yield proxy

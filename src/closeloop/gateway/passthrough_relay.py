@@ -56,14 +56,14 @@ class PassthroughRelay:
         name = request.route.speech.name
         return name in _SPOKEN_FORMATS.get(self._model.provider, ()) and name not in self._lacks
 
-    def drop_format(self, speech: ServedFormat) -> bool:
-        if speech.name != "responses":
+    def drop_format(self, served_format: ServedFormat) -> bool:
+        if served_format.name != "responses":
             return False
-        self._lacks.add(speech.name)
+        self._lacks.add(served_format.name)
         return True
 
     async def pass_request(
-        self, request: AgentRequest, out: ResponseWriter, retried: RetryListener
+        self, request: AgentRequest, writer: ResponseWriter, retried: RetryListener
     ) -> None:
         """Pass the answer on as it arrives, and read its usage on the way."""
         wire, outgoing_request = self._model.wire, build_outgoing_request(self._model, request)
@@ -72,51 +72,53 @@ class PassthroughRelay:
         )
         received: list[bytes] = []
         try:
-            await _relay_answer(incoming, received, _build_filters(outgoing_request, wire.key), out)
+            await _relay_answer(
+                incoming, received, _build_filters(outgoing_request, wire.key), writer
+            )
         except MachineFailed as fault:
             raise AnswerBroken(str(fault)) from None
         finally:
             await incoming.close()
-            self._read_usage(request.route.speech, b"".join(received), out)
+            self._read_usage(request.route.speech, b"".join(received), writer)
 
-    def _read_usage(self, speech: ServedFormat, body: bytes, out: ResponseWriter) -> None:
+    def _read_usage(self, served_format: ServedFormat, body: bytes, writer: ResponseWriter) -> None:
         try:
-            reply = DECODERS[speech.name](read_provider_reply(body).answer)
+            reply = DECODERS[served_format.name](read_provider_reply(body).answer)
         except MachineFailed:
             return
-        if out.entry is not None:
-            out.entry.model = reply.model
-            out.entry.usage = add_cost(reply.usage, self._model.prices)
+        if writer.entry is not None:
+            writer.entry.model = reply.model
+            writer.entry.usage = add_cost(reply.usage, self._model.prices)
 
 
-def _build_filters(sent: OutgoingRequest, key: str | None) -> list[KeyFilter | UsageFilter]:
-    return [KeyFilter(key), UsageFilter()] if sent.hides_usage else [KeyFilter(key)]
+def _build_filters(outgoing: OutgoingRequest, key: str | None) -> list[KeyFilter | UsageFilter]:
+    return [KeyFilter(key), UsageFilter()] if outgoing.hides_usage else [KeyFilter(key)]
 
 
 async def _relay_answer(
     incoming: IncomingAnswer,
     received: list[bytes],
     filters: list[KeyFilter | UsageFilter],
-    out: ResponseWriter,
+    writer: ResponseWriter,
 ) -> None:
     """Pass the answer on byte for byte, without the key and what the agent did not request."""
-    await out.start_response(incoming.status, incoming.content_type)
+    await writer.start_response(incoming.status, incoming.content_type)
     async for chunk in incoming:
         received.append(chunk)
         filtered = chunk
         for chunk_filter in filters:
             filtered = chunk_filter.filter_chunk(filtered)
-        await out.write_chunk(filtered)
-    rest = b""
+        await writer.write_chunk(filtered)
+    tail = b""
     for chunk_filter in filters:
-        rest = chunk_filter.filter_chunk(rest) + chunk_filter.flush_rest()
-    await out.write_chunk(rest)
-    await out.end_response()
+        tail = chunk_filter.filter_chunk(tail) + chunk_filter.flush_rest()
+    await writer.write_chunk(tail)
+    await writer.end_response()
 
 
 def build_outgoing_request(model: RemoteModel, request: AgentRequest) -> OutgoingRequest:
     """Build the request with the variant's model and the provider's address."""
-    speech, kind = request.route.speech, request.route.kind
+    served_format, kind = request.route.speech, request.route.kind
     headers = {
         name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers
     }
@@ -125,7 +127,7 @@ def build_outgoing_request(model: RemoteModel, request: AgentRequest) -> Outgoin
     except (ValueError, RecursionError):
         raise MalformedRequest("The request is not a JSON object.") from None
     query_options = parse_qs(request.query)
-    if speech.name == "gemini":
+    if served_format.name == "gemini":
         method = request.path.rpartition(":")[2]
         path = f"/v1beta/models/{model.name}:{method}"
         query = "?alt=sse" if query_options.get("alt") == ["sse"] else ""
@@ -135,11 +137,11 @@ def build_outgoing_request(model: RemoteModel, request: AgentRequest) -> Outgoin
     query = "?beta=true" if query_options.get("beta") == ["true"] else ""
     fields["model"] = msgspec.Raw(msgspec.json.encode(model.name))
     streams = bytes(fields.get("stream", b"")) == b"true"
-    hides_usage = speech.name == "openai" and streams and not _wants_usage(fields)
+    hides_usage = served_format.name == "openai" and streams and not _wants_usage(fields)
     if hides_usage:
         fields["stream_options"] = msgspec.Raw(b'{"include_usage":true}')
     return OutgoingRequest(
-        url=join_format_url(model.base, _PROVIDER_PATHS[speech.name, kind]) + query,
+        url=join_format_url(model.base, _PROVIDER_PATHS[served_format.name, kind]) + query,
         body=msgspec.json.encode(fields),
         headers=headers,
         hides_usage=hides_usage,

@@ -46,21 +46,25 @@ class RequestHandler(Protocol):
     @property
     def crowd(self) -> OpenRequests: ...
 
-    async def answer(self, request: AgentRequest, out: ResponseWriter) -> None: ...
+    async def answer(self, request: AgentRequest, writer: ResponseWriter) -> None: ...
 
 
 class HttpListener:
     """An open socket; connections wait until the server has started."""
 
-    def __init__(self, opened: socket.socket, make: Callable[..., Any], door: Any) -> None:
-        opened.listen(MAX_WAITING_CONNECTIONS)
+    def __init__(
+        self, bound_socket: socket.socket, protocol_factory: Callable[..., Any], proxy: Any
+    ) -> None:
+        bound_socket.listen(MAX_WAITING_CONNECTIONS)
         self._state = ServerState()
-        make_protocol = partial(make, server_state=self._state, app_state={"door": door})
+        make_protocol = partial(
+            protocol_factory, server_state=self._state, app_state={"door": proxy}
+        )
         loop = asyncio.get_running_loop()
         start_server = (
-            loop.create_unix_server if opened.family == socket.AF_UNIX else loop.create_server
+            loop.create_unix_server if bound_socket.family == socket.AF_UNIX else loop.create_server
         )
-        self._begun = asyncio.ensure_future(start_server(make_protocol, sock=opened))
+        self._begun = asyncio.ensure_future(start_server(make_protocol, sock=bound_socket))
 
     async def close(self) -> None:
         """Stop listening and close idle connections."""
@@ -92,9 +96,9 @@ class ProxyServer:
         self.doors: dict[str, RequestHandler] = {}
         """By secret."""
 
-    def listen_unix(self, path: Path, door: RequestHandler) -> HttpListener:
+    def listen_unix(self, path: Path, proxy: RequestHandler) -> HttpListener:
         """Serve one proxy at a Unix socket."""
-        return HttpListener(bind_unix_socket(path), self._protocol, door)
+        return HttpListener(bind_unix_socket(path), self._protocol, proxy)
 
     def listen_loopback(self, port: int = 0) -> tuple[HttpListener, int]:
         """Serve all proxies on a loopback port, by their secrets."""
@@ -113,32 +117,32 @@ class ProxyServer:
     async def _handle_request(
         self, scope: AsgiMessage, receive: AsgiReceive, send: AsgiSend
     ) -> None:
-        out = ResponseWriter(send)
+        writer = ResponseWriter(send)
         if scope["type"] != "http":
             return
-        path, door = scope["path"], scope["state"]["door"]
-        if door is None:
+        path, proxy = scope["path"], scope["state"]["door"]
+        if proxy is None:
             secret, _, path = path[1:].partition("/")
-            door, path = self.doors.get(secret), f"/{path}"
-        matched_route = find_route(path) if door else None
+            proxy, path = self.doors.get(secret), f"/{path}"
+        matched_route = find_route(path) if proxy else None
         if matched_route is None:
-            await out.send_json({"error": {"message": "Not found.", "code": 404}}, 404)
+            await writer.send_json({"error": {"message": "Not found.", "code": 404}}, 404)
             return
-        if door.crowd.inside >= MAX_REQUESTS_AT_ONCE:
-            await out.send_json(matched_route.speech.fault("Too many requests at once."), 429)
+        if proxy.crowd.inside >= MAX_REQUESTS_AT_ONCE:
+            await writer.send_json(matched_route.speech.fault("Too many requests at once."), 429)
             return
-        door.crowd.inside += 1
+        proxy.crowd.inside += 1
         try:
             async with AsyncExitStack() as body_lock:
-                body = await _read_body(receive, door.crowd, body_lock)
+                body = await _read_body(receive, proxy.crowd, body_lock)
                 if body is None:
                     message = f"A request may be at most {MAX_REQUEST_BYTES >> 20} MB."
-                    await out.send_json(matched_route.speech.fault(message), 413)
+                    await writer.send_json(matched_route.speech.fault(message), 413)
                     return
                 agent_request = _build_agent_request(scope, path, body, matched_route)
-                await _run_until_disconnect(door.answer(agent_request, out), receive)
+                await _run_until_disconnect(proxy.answer(agent_request, writer), receive)
         finally:
-            door.crowd.inside -= 1
+            proxy.crowd.inside -= 1
 
 
 def _build_agent_request(
@@ -157,7 +161,7 @@ def _build_agent_request(
 
 
 async def _read_body(
-    receive: AsgiReceive, crowd: OpenRequests, open_slots: AsyncExitStack
+    receive: AsgiReceive, open_requests: OpenRequests, open_slots: AsyncExitStack
 ) -> bytes | None:
     """Read the request's body; None if it is too long or aborted."""
     body, size, is_heavy = bytearray(), 0, False
@@ -168,7 +172,7 @@ async def _read_body(
         size += len(message.get("body", b""))
         if size > HEAVY_REQUEST_BYTES and not is_heavy:
             is_heavy = True
-            await open_slots.enter_async_context(crowd.heavy)
+            await open_slots.enter_async_context(open_requests.heavy)
         if size <= MAX_REQUEST_BYTES:
             body += message.get("body", b"")
         # Read on for a while: who still sends does not hear what is wrong.
@@ -178,15 +182,15 @@ async def _read_body(
 
 async def _run_until_disconnect(work: Any, receive: AsgiReceive) -> None:
     """Run the work until the agent disconnects."""
-    working = asyncio.ensure_future(work)
+    work_task = asyncio.ensure_future(work)
     disconnected = asyncio.ensure_future(receive())
     try:
-        await asyncio.wait({working, disconnected}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            working.cancel()
-            await asyncio.wait({working})
-        if not working.cancelled():
-            working.result()
+        await asyncio.wait({work_task, disconnected}, return_when=asyncio.FIRST_COMPLETED)
+        if not work_task.done():
+            work_task.cancel()
+            await asyncio.wait({work_task})
+        if not work_task.cancelled():
+            work_task.result()
     finally:
-        working.cancel()
+        work_task.cancel()
         disconnected.cancel()

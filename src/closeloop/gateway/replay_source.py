@@ -64,14 +64,14 @@ class RecordedExchange(Record):
 
 
 def parse_comparable_request(
-    kind: str, speech: ServedFormat | None, body: bytes
+    kind: str, served_format: ServedFormat | None, body: bytes
 ) -> ComparableRequest:
     """Parse a request; MalformedRequest if it is none."""
     try:
-        if speech is None:
+        if served_format is None:
             request = msgspec.json.decode(body, type=ModelRequest)
         else:
-            request = speech.read(msgspec.json.decode(body))
+            request = served_format.read(msgspec.json.decode(body))
     except (ValueError, RecursionError):
         raise MalformedRequest("The request is not a JSON object.") from None
     message_texts = [_message_text(message) for message in request.messages]
@@ -106,7 +106,7 @@ def remove_volatile(text: str) -> str:
 
 def load_recorded_exchanges(exchanges: Iterable[Exchange]) -> list[RecordedExchange]:
     """Load the exchanges whose answers can be replayed."""
-    splitter, known = RequestSplitter(), dict[bytes, bytes]()
+    splitter, known_pieces = RequestSplitter(), dict[bytes, bytes]()
     recorded = []
     for exchange in exchanges:
         if exchange.cause is not None or not exchange.response:
@@ -121,7 +121,7 @@ def load_recorded_exchanges(exchanges: Iterable[Exchange]) -> list[RecordedExcha
         except MalformedRequest:
             continue
         request_pieces = tuple(
-            known.setdefault(piece, piece) for piece in splitter.split(exchange.request)
+            known_pieces.setdefault(piece, piece) for piece in splitter.split(exchange.request)
         )
         identity = (comparable.kind, comparable.exact, comparable.conversation)
         bare_exchange = msgspec.structs.replace(exchange, request=b"")
@@ -155,26 +155,30 @@ def recorded_request(recorded: RecordedExchange) -> ModelRequest:
 
 def describe_request_difference(request: ModelRequest, recorded: RecordedExchange) -> str:
     """Describe where a request first differs from a recorded one."""
-    other = recorded_request(recorded)
+    old_request = recorded_request(recorded)
     number = recorded.exchange.number
-    if remove_volatile(request.system or "") != remove_volatile(other.system or ""):
-        where = _quote_difference(
-            remove_volatile(request.system or ""), remove_volatile(other.system or "")
+    if remove_volatile(request.system or "") != remove_volatile(old_request.system or ""):
+        difference = _quote_difference(
+            remove_volatile(request.system or ""), remove_volatile(old_request.system or "")
         )
-        return f"The system prompt differs from recorded request {number}: {where}."
-    new_tools, old_tools = ({tool.name for tool in one.tools} for one in (request, other))
+        return f"The system prompt differs from recorded request {number}: {difference}."
+    new_tools, old_tools = (
+        {tool.name for tool in either.tools} for either in (request, old_request)
+    )
     if new_tools != old_tools:
         changed = ", ".join(sorted(new_tools ^ old_tools)[:5])
         return f"The tools differ from recorded request {number}: {changed}."
-    for place, (one, two) in enumerate(zip(request.messages, other.messages, strict=False), 1):
+    for position, (new_message, old_message) in enumerate(
+        zip(request.messages, old_request.messages, strict=False), 1
+    ):
         new_text, old_text = (
-            remove_volatile(_message_text(one)),
-            remove_volatile(_message_text(two)),
+            remove_volatile(_message_text(new_message)),
+            remove_volatile(_message_text(old_message)),
         )
         if new_text != old_text:
-            where = _quote_difference(new_text, old_text)
-            return f"Message {place} differs from recorded request {number}: {where}."
-    counts = f"{len(request.messages)} messages, not {len(other.messages)}"
+            difference = _quote_difference(new_text, old_text)
+            return f"Message {position} differs from recorded request {number}: {difference}."
+    counts = f"{len(request.messages)} messages, not {len(old_request.messages)}"
     return f"There are {counts} as in recorded request {number}."
 
 
@@ -185,13 +189,18 @@ def _message_text(message: ChatMessage) -> str:
     return "\n".join([message.role, message.text, *calls])
 
 
-def _quote_difference(one: str, other: str) -> str:
+def _quote_difference(new_text: str, old_text: str) -> str:
     """Quote both texts from where they differ."""
-    pairs = zip(one, other, strict=False)
-    same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
-    start = max(0, same - 10)
-    here, there = one[start : start + _MAX_QUOTE_CHARS], other[start : start + _MAX_QUOTE_CHARS]
-    return f"{here!r} was {there!r}"
+    pairs = zip(new_text, old_text, strict=False)
+    first_difference = next(
+        (i for i, (a, b) in enumerate(pairs) if a != b), min(len(new_text), len(old_text))
+    )
+    start = max(0, first_difference - 10)
+    new_quote, old_quote = (
+        new_text[start : start + _MAX_QUOTE_CHARS],
+        old_text[start : start + _MAX_QUOTE_CHARS],
+    )
+    return f"{new_quote!r} was {old_quote!r}"
 
 
 class ReplaySource:
@@ -211,20 +220,20 @@ class ReplaySource:
         recorded = self._take_exchange(comparable, entry)
         return _without_cost(_decode_reply(recorded.exchange), entry)
 
-    async def answer(self, request: AgentRequest, out: ResponseWriter) -> None:
+    async def answer(self, request: AgentRequest, writer: ResponseWriter) -> None:
         """Answer a turn over HTTP, byte for byte if the agent uses the recorded format."""
-        assert out.entry is not None
-        speech = request.route.speech
-        comparable = parse_comparable_request("chat", speech, request.body)
-        exchange = self._take_exchange(comparable, out.entry).exchange
+        assert writer.entry is not None
+        served_format = request.route.speech
+        comparable = parse_comparable_request("chat", served_format, request.body)
+        exchange = self._take_exchange(comparable, writer.entry).exchange
         if _is_same_format(request, exchange):
-            _without_cost(ModelReply(usage=exchange.usage, model=exchange.model), out.entry)
-            await out.send_body(exchange.response, exchange.status, exchange.content_type)
+            _without_cost(ModelReply(usage=exchange.usage, model=exchange.model), writer.entry)
+            await writer.send_body(exchange.response, exchange.status, exchange.content_type)
         else:
-            reply = _without_cost(_decode_reply(exchange), out.entry)
-            await send_reply(reply, speech, parse_payload(request.body), out)
+            reply = _without_cost(_decode_reply(exchange), writer.entry)
+            await send_reply(reply, served_format, parse_payload(request.body), writer)
 
-    async def count(self, request: AgentRequest, out: ResponseWriter) -> None:
+    async def count(self, request: AgentRequest, writer: ResponseWriter) -> None:
         """Return the recorded count, or an estimate."""
         try:
             exact_digest = parse_comparable_request(
@@ -232,58 +241,71 @@ class ReplaySource:
             ).exact
         except MalformedRequest:
             exact_digest = None
-        for place, recorded in self._left.items():
+        for index, recorded in self._left.items():
             if recorded.asking[:2] == ("count", exact_digest):
-                del self._left[place]
-                await out.send_body(recorded.exchange.response, recorded.exchange.status)
+                del self._left[index]
+                await writer.send_body(recorded.exchange.response, recorded.exchange.status)
                 return
-        await out.send_json(guess_token_count(request))
+        await writer.send_json(guess_token_count(request))
 
     def _take_exchange(self, request: ComparableRequest, entry: ExchangeEntry) -> RecordedExchange:
         """Take the answer to the same request, else the next one of its conversation."""
-        open_ones = {
-            at: exchange for at, exchange in self._left.items() if exchange.asking[0] != "count"
+        open_exchanges = {
+            index: exchange
+            for index, exchange in self._left.items()
+            if exchange.asking[0] != "count"
         }
-        if not open_ones:
+        if not open_exchanges:
             raise MachineFailed(
                 f"The recording {self._attempt} has no more replies: the agent makes "
                 "more requests than were recorded, so run it with a model."
             )
-        same_places = [
-            at for at, exchange in open_ones.items() if exchange.asking[1] == request.exact
+        same_indexes = [
+            index
+            for index, exchange in open_exchanges.items()
+            if exchange.asking[1] == request.exact
         ]
-        if same_places:
-            place = same_places[0]
+        if same_indexes:
+            position = same_indexes[0]
         else:
-            conversation = self._find_conversation(request, open_ones)
-            place = next(
-                at for at, exchange in open_ones.items() if exchange.asking[2] == conversation
+            conversation = self._find_conversation(request, open_exchanges)
+            position = next(
+                index
+                for index, exchange in open_exchanges.items()
+                if exchange.asking[2] == conversation
             )
-            entry.note = describe_request_difference(request.request, open_ones[place])
-        recorded = self._left.pop(place)
+            entry.note = describe_request_difference(request.request, open_exchanges[position])
+        recorded = self._left.pop(position)
         self._taken.setdefault(request.conversation, recorded.asking[2])
         return replace_seals(request.request, recorded)
 
     def _find_conversation(
-        self, request: ComparableRequest, open_ones: dict[int, RecordedExchange]
+        self, request: ComparableRequest, open_exchanges: dict[int, RecordedExchange]
     ) -> str:
         """Return the recorded conversation to continue; a new one takes the first free one."""
-        left = list(dict.fromkeys(recorded.asking[2] for recorded in open_ones.values()))
+        open_conversations = list(
+            dict.fromkeys(recorded.asking[2] for recorded in open_exchanges.values())
+        )
         conversation = self._taken.get(request.conversation, request.conversation)
-        if conversation in left:
+        if conversation in open_conversations:
             return conversation
-        others = set(self._taken.values())
-        return next((talk for talk in left if talk not in others), left[0])
+        taken_conversations = set(self._taken.values())
+        return next(
+            (candidate for candidate in open_conversations if candidate not in taken_conversations),
+            open_conversations[0],
+        )
 
 
 def replace_seals(request: ModelRequest, recorded: RecordedExchange) -> RecordedExchange:
     """Replace the recorded seal in the answer by the current one."""
-    now = find_request_seals(request)
-    if not now:
+    current_seals = find_request_seals(request)
+    if not current_seals:
         return recorded
     answer = recorded.exchange.response
-    for old, new in zip(find_request_seals(recorded_request(recorded)), now, strict=False):
-        answer = answer.replace(old.encode(), new.encode())
+    for old_seal, new_seal in zip(
+        find_request_seals(recorded_request(recorded)), current_seals, strict=False
+    ):
+        answer = answer.replace(old_seal.encode(), new_seal.encode())
     exchange = msgspec.structs.replace(recorded.exchange, response=answer)
     return msgspec.structs.replace(recorded, exchange=exchange)
 

@@ -292,8 +292,8 @@ def _find_unsteady_copies(probes: Iterable[ProbeRun]) -> set[str]:
             failures.setdefault(function, set()).add(count)
     return {
         originals[name]
-        for name, seen in statuses.items()
-        if len(seen) > 1 and len(failures[name.partition("[")[0]]) > 1
+        for name, results in statuses.items()
+        if len(results) > 1 and len(failures[name.partition("[")[0]]) > 1
     }
 
 
@@ -350,10 +350,10 @@ def measure_file_precision(task: Task, change: Change, steering: Steering) -> Fi
     changed_files = {
         path for path in changed_paths(change) if why_restored(steering, path) is None
     } - new_tests
-    hits = len(reference_files & changed_files)
+    shared_count = len(reference_files & changed_files)
     return FilePrecision(
-        precision=hits / len(changed_files) if changed_files else None,
-        recall=hits / len(reference_files) if reference_files else None,
+        precision=shared_count / len(changed_files) if changed_files else None,
+        recall=shared_count / len(reference_files) if reference_files else None,
         similarity=measure_similarity(task.reference, change.patch, reference_files, changed_files),
     )
 
@@ -362,10 +362,10 @@ def measure_similarity(
     reference: str, patch: str, reference_files: Collection[str], changed_files: Collection[str]
 ) -> float | None:
     """Return 2 × shared changed lines ÷ the sum of both changes' lines; None without any."""
-    wanted = count_changed_lines(reference, reference_files)
-    made = count_changed_lines(patch, changed_files)
-    total = wanted.total() + made.total()
-    return 2 * (wanted & made).total() / total if total else None
+    reference_lines = count_changed_lines(reference, reference_files)
+    changed_lines = count_changed_lines(patch, changed_files)
+    total = reference_lines.total() + changed_lines.total()
+    return 2 * (reference_lines & changed_lines).total() / total if total else None
 
 
 def asked_before_editing(trace: Trace | None) -> bool | None:
@@ -480,14 +480,14 @@ async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Gra
     ) or _decide_outcome(task, context.submission, after, verdict, context.restored)
     checks = list(checks_without_running(context.steering, context.restored, before, after))
     if outcome.result == "pass" and task.acceptance.run:
-        chosen, probes = choose_tests(task.acceptance, before, after), list[ProbeRun]()
-        probe = _make_probe_runner(context, chosen, probes)
+        chosen_tests, probes = choose_tests(task.acceptance, before, after), list[ProbeRun]()
+        probe = _make_probe_runner(context, chosen_tests, probes)
         try:
-            checks += await confirm_tests(probe, change.patch, task.reference, chosen[0])
+            checks += await confirm_tests(probe, change.patch, task.reference, chosen_tests[0])
             outcome = doubt_pass(outcome, checks)
             if outcome.result == "pass":
                 outcome = (
-                    _find_unconfirmed_pass(context, chosen, probes)
+                    _find_unconfirmed_pass(context, chosen_tests, probes)
                     or await _find_repair_elsewhere(context)
                     or await _doubt_unsteady_tests(context, with_change, probes)
                 )
@@ -557,15 +557,15 @@ async def _ignores_assertion(
             if wrong is None:
                 return False
             await workspace.cage.write(script, wrong.encode())
-            ran = await workspace.cage.run(command, seconds=timed.acceptance.timeout)
-            return ran.exit_code == 0
+            process = await workspace.cage.run(command, seconds=timed.acceptance.timeout)
+            return process.exit_code == 0
 
     result, _ = await run_suite(run, lambda _: False, task.digest)
     return result
 
 
 def _make_probe_runner(
-    context: _GradingContext, chosen: ChosenTests, probes: list[ProbeRun]
+    context: _GradingContext, chosen_tests: ChosenTests, probes: list[ProbeRun]
 ) -> Callable[[str | None, str, int], Awaitable[ProbeRun]]:
     """Return a function that runs the chosen tests again, in a clean room and a separate process.
 
@@ -578,7 +578,12 @@ def _make_probe_runner(
             timed = scale_test_timeout(context.task, clock)
             async with open_clean_room(workspaces, base, timed, patch, steering) as workspace:
                 return await run_probe(
-                    workspace.cage, timed.acceptance, chosen, steering.test_folders, token, number
+                    workspace.cage,
+                    timed.acceptance,
+                    chosen_tests,
+                    steering.test_folders,
+                    token,
+                    number,
                 )
 
         result, oversubscribed = await run_suite(
@@ -594,11 +599,11 @@ def _make_probe_runner(
 
 
 def _find_unconfirmed_pass(
-    context: _GradingContext, chosen: ChosenTests, probes: Sequence[ProbeRun]
+    context: _GradingContext, chosen_tests: ChosenTests, probes: Sequence[ProbeRun]
 ) -> Outcome | None:
     if context.task.reference is not None:
         return None
-    killed = find_killed_probe(chosen[0], context.before, probes)
+    killed = find_killed_probe(chosen_tests[0], context.before, probes)
     return _unscored_outcome(killed) if killed else None
 
 
@@ -664,8 +669,8 @@ async def _run_after_change(context: _GradingContext, with_change: SuiteSeries) 
     unsteady = {test.id for run in reruns for test in run.tests if test.status == "passed"}
     if not unsteady.issuperset(broken):
         # On a busy machine, a test that depends on timing may now fail at the base too.
-        again = await context.run_suite(None)
-        unsteady |= {test.id for test in again.tests if test.status == "failed"}
+        base_rerun = await context.run_suite(None)
+        unsteady |= {test.id for test in base_rerun.tests if test.status == "failed"}
     return msgspec.structs.replace(after, flaky=tuple(name for name in broken if name in unsteady))
 
 
@@ -691,10 +696,10 @@ async def _fail_by_themselves(context: _GradingContext, broken: Sequence[str]) -
         async with anyio.create_task_group() as group:
             for series in (*[changed] * RERUN_COUNT, unchanged):
                 group.start_soon(extend_series, series)
-    failed = [
+    failed_by_run = [
         {test.id for test in run.tests if test.status in FAILING_STATUSES} for run in changed.runs
     ]
-    return all(found.issuperset(broken) for found in failed) and all(
+    return all(failed_tests.issuperset(broken) for failed_tests in failed_by_run) and all(
         _list_passed(run).issuperset(broken) for run in unchanged.runs
     )
 
@@ -771,7 +776,7 @@ def _has_kill_code(run: TestRun) -> bool:
 
 
 def _grade_without_running(
-    task: Task, submission: GradedSubmission, steering: Steering, aside: Mapping[str, str]
+    task: Task, submission: GradedSubmission, steering: Steering, reasons: Mapping[str, str]
 ) -> Grade:
     """Compute the parts of a grade that need no test run."""
     change, trace = submission.change, submission.trace
@@ -786,8 +791,8 @@ def _grade_without_running(
         outcome=_unscored_outcome("not graded"),
         before=submission.proof.before,
         out_of_scope=files_out_of_scope(task, change),
-        restored=tuple(path for path, why in aside.items() if why not in tests),
-        set_aside=tuple(path for path, why in aside.items() if why in tests),
+        restored=tuple(path for path, reason in reasons.items() if reason not in tests),
+        set_aside=tuple(path for path, reason in reasons.items() if reason in tests),
         files_precision=file_precision.precision,
         files_recall=file_precision.recall,
         similarity=file_precision.similarity,
@@ -795,8 +800,8 @@ def _grade_without_running(
     )
 
 
-def _with_outcome(graded: Grade, outcome: Outcome, **found: object) -> Grade:
-    return msgspec.structs.replace(graded, outcome=outcome, **found)
+def _with_outcome(grade: Grade, outcome: Outcome, **found: object) -> Grade:
+    return msgspec.structs.replace(grade, outcome=outcome, **found)
 
 
 def _unscored_outcome(cause: str) -> Outcome:

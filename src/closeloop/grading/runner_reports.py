@@ -53,7 +53,7 @@ class ResultCollector:
         *,
         seconds: float | None = None,
         message: str | None = None,
-        begun: bool = True,
+        started: bool = True,
     ) -> None:
         """Record a result; of several results of one test the worst counts."""
         name = _shorten_id(name)
@@ -61,7 +61,7 @@ class ResultCollector:
         if not name or (known_result is None and len(self.found) >= MAX_TESTS):
             self.unread += 1
             return
-        self.ran = self.ran or (begun and status != "skipped")
+        self.ran = self.ran or (started and status != "skipped")
         if known_result is None or _STATUS_SEVERITY[status] > _STATUS_SEVERITY[known_result.status]:
             text = shorten_message(message) if status != "passed" else None
             self.found[name] = TestResult(id=name, status=status, seconds=seconds, message=text)
@@ -95,15 +95,15 @@ def _shorten_id(name: str) -> str:
     return f"{name[: MAX_ID_CHARS - 40]}…{content_digest(name.encode('utf-8', 'replace'))[:32]}"
 
 
-def merge_suite_reports(readings: list[SuiteReport]) -> SuiteReport:
+def merge_suite_reports(reports: list[SuiteReport]) -> SuiteReport:
     """Merge several reports of one command."""
-    sheet = ResultCollector()
-    for reading in readings:
-        for test in reading.tests:
-            sheet.add_result(test.id, test.status, seconds=test.seconds, message=test.message)
-    sheet.ran = any(reading.ran for reading in readings)
-    sheet.unread += sum(reading.unread for reading in readings)
-    return sheet.build_report(bool(readings) and all(reading.complete for reading in readings))
+    collector = ResultCollector()
+    for report in reports:
+        for test in report.tests:
+            collector.add_result(test.id, test.status, seconds=test.seconds, message=test.message)
+    collector.ran = any(report.ran for report in reports)
+    collector.unread += sum(report.unread for report in reports)
+    return collector.build_report(bool(reports) and all(report.complete for report in reports))
 
 
 def shorten_message(text: str | None, limit: int = MAX_MESSAGE_CHARS) -> str | None:
@@ -151,8 +151,8 @@ _CARGO_STATUS: dict[str, Status] = {"o": "passed", "F": "failed", "i": "skipped"
 class _CargoTargetResults:
     """Collects the results of one test program of the crate, line by line."""
 
-    def __init__(self, sheet: ResultCollector, name: str) -> None:
-        self.sheet = sheet
+    def __init__(self, collector: ResultCollector, name: str) -> None:
+        self.sheet = collector
         self.name = name
         self.pending: str | None = None
         self.expected: int | None = None
@@ -172,12 +172,12 @@ class _CargoTargetResults:
 
 def read_cargo(output: bytes) -> SuiteReport:
     """Read the output of cargo; ids are `crate-or-target::module::test`."""
-    sheet, lines = ResultCollector(), split_terminal_lines(output)
-    target, has_ended, is_complete = _CargoTargetResults(sheet, "tests"), False, True
-    for place, line in enumerate(lines):
+    collector, lines = ResultCollector(), split_terminal_lines(output)
+    target, has_ended, is_complete = _CargoTargetResults(collector, "tests"), False, True
+    for number, line in enumerate(lines):
         if target_match := _TARGET_LINE.fullmatch(line) or _DOCTESTS.fullmatch(line):
             is_complete = is_complete and target.expected is None
-            target = _CargoTargetResults(sheet, _target_name(target_match[1]))
+            target = _CargoTargetResults(collector, _target_name(target_match[1]))
         elif start := _START_LINE.fullmatch(line):
             target.expected, target.seen = int(start[1]), 0
         elif end := _END_LINE.fullmatch(line):
@@ -186,16 +186,20 @@ def read_cargo(output: bytes) -> SuiteReport:
         elif test := _CARGO_TEST_LINE.fullmatch(line):
             target.begin_test(test[1], test[2])
         elif reason := _REASON_LINE.fullmatch(line):
-            sheet.explain_failure(
-                f"{target.name}::{reason[1]}", _failure_reason(lines[place + 1 : place + 60])
+            collector.explain_failure(
+                f"{target.name}::{reason[1]}", _failure_reason(lines[number + 1 : number + 60])
             )
         elif build_error := _UNBUILT_LINE.fullmatch(line):
-            sheet.add_result(build_error[1], "error", message=_compile_errors(lines), begun=False)
+            collector.add_result(
+                build_error[1], "error", message=_compile_errors(lines), started=False
+            )
         else:
             target.finish_test(line)
     if target.pending is not None:
-        sheet.add_result(target.pending, "error", message="The test run ended inside this test.")
-    return sheet.build_report(has_ended and is_complete and target.expected is None)
+        collector.add_result(
+            target.pending, "error", message="The test run ended inside this test."
+        )
+    return collector.build_report(has_ended and is_complete and target.expected is None)
 
 
 def _target_name(text: str) -> str:
@@ -232,20 +236,22 @@ class _GoPackageResults:
 def read_go(output: bytes) -> SuiteReport:
     """Read the output of `go test`; ids are `package/TestName/Sub`."""
     packages: dict[str, _GoPackageResults] = {}
-    sheet, events, finished = ResultCollector(), 0, True
+    collector, events, finished = ResultCollector(), 0, True
     for line in split_terminal_lines(output):
         event = _parse_event(line) if line.startswith("{") else None
         if event is not None:
             events += 1
             _follow_event(packages.setdefault(event["Package"], _GoPackageResults()), event)
         elif (failed := _PACKAGE_LINE.fullmatch(line)) and failed[3]:
-            sheet.add_result(failed[2], "error", message=f"The {failed[3]} failed.", begun=False)
+            collector.add_result(
+                failed[2], "error", message=f"The {failed[3]} failed.", started=False
+            )
     if not events:
         return _read_go_text(output)
     for name, package in packages.items():
-        _add_package(sheet, name, package)
+        _add_package(collector, name, package)
         finished = finished and package.result is not None
-    return sheet.build_report(finished)
+    return collector.build_report(finished)
 
 
 def _parse_event(line: str) -> dict[str, Any] | None:
@@ -275,17 +281,17 @@ def _follow_event(package: _GoPackageResults, event: dict[str, Any]) -> None:
             package.ended[test] = ("failed", parse_seconds(event.get("Elapsed")))
 
 
-def _add_package(sheet: ResultCollector, name: str, package: _GoPackageResults) -> None:
+def _add_package(collector: ResultCollector, name: str, package: _GoPackageResults) -> None:
     for test, output in package.output.items():
         if not test:
             continue
         # Output without a final newline hides a test's end from older versions of go.
         default_status: Status = "passed" if package.result == "passed" else "error"
         status, seconds = package.ended.get(test, (default_status, None))
-        sheet.add_result(f"{name}/{test}", status, seconds=seconds, message=output)
+        collector.add_result(f"{name}/{test}", status, seconds=seconds, message=output)
     failed = any(status == "failed" for status, _ in package.ended.values())
     if package.result == "failed" and not failed:
-        sheet.add_result(name, "error", message=package.output.get(""), begun=False)
+        collector.add_result(name, "error", message=package.output.get(""), started=False)
 
 
 def _read_go_text(output: bytes) -> SuiteReport:
@@ -293,19 +299,21 @@ def _read_go_text(output: bytes) -> SuiteReport:
 
     A package is named only after its tests; without `-v` only failures are shown.
     """
-    sheet, pending_tests, complete = ResultCollector(), list[re.Match[str]](), False
+    collector, pending_tests, complete = ResultCollector(), list[re.Match[str]](), False
     for line in split_terminal_lines(output):
         if test := _GO_TEST_LINE.fullmatch(line):
             pending_tests.append(test)
         elif package := _PACKAGE_LINE.fullmatch(line):
             for test in pending_tests:
                 status = _GO_STATUS[test[1].lower()]
-                sheet.add_result(f"{package[2]}/{test[2]}", status, seconds=parse_seconds(test[3]))
+                collector.add_result(
+                    f"{package[2]}/{test[2]}", status, seconds=parse_seconds(test[3])
+                )
             if package[3] or (package[1] == "FAIL" and not pending_tests):
-                sheet.add_result(package[2], "error", message=line, begun=False)
-            sheet.ran = sheet.ran or (package[1] == "ok  " and "[no test" not in line)
+                collector.add_result(package[2], "error", message=line, started=False)
+            collector.ran = collector.ran or (package[1] == "ok  " and "[no test" not in line)
             pending_tests, complete = [], True
-    return sheet.build_report(complete and not pending_tests)
+    return collector.build_report(complete and not pending_tests)
 
 
 # Results of Node's own runner: the reporter that we pass to it, and its output.
@@ -341,7 +349,7 @@ def read_node(report: bytes, root: str) -> SuiteReport:
 
     Ids are `path/to/file.js > describe > name`, or the path if a file does not load.
     """
-    sheet, complete = ResultCollector(), False
+    collector, complete = ResultCollector(), False
     titles: list[str] = []
     for line in report.splitlines():
         try:
@@ -351,12 +359,12 @@ def read_node(report: bytes, root: str) -> SuiteReport:
         if isinstance(event, dict) and event.get("type") == "end":
             complete = True
         elif not _is_test_event(event):
-            sheet.unread += 1
+            collector.unread += 1
         else:
             titles = [*titles[: event["nesting"]], event["name"]]
             if event["type"] != "test:start":
-                _add_event(sheet, event, titles, root)
-    return sheet.build_report(complete)
+                _add_event(collector, event, titles, root)
+    return collector.build_report(complete)
 
 
 def _is_test_event(event: Any) -> bool:
@@ -369,7 +377,9 @@ def _is_test_event(event: Any) -> bool:
     )
 
 
-def _add_event(sheet: ResultCollector, event: dict[str, Any], titles: list[str], root: str) -> None:
+def _add_event(
+    collector: ResultCollector, event: dict[str, Any], titles: list[str], root: str
+) -> None:
     """Add one event; a suite counts only if it failed by itself, as when a hook fails."""
     is_suite, is_failed = event.get("kind") == "suite", event["type"] == "test:fail"
     if is_suite and (not is_failed or event.get("failure") == "subtestsFailed"):
@@ -385,12 +395,12 @@ def _add_event(sheet: ResultCollector, event: dict[str, Any], titles: list[str],
         if is_failed
         else "passed"
     )
-    sheet.add_result(
+    collector.add_result(
         path if is_whole_file else " > ".join(filter(None, (path, *titles))),
         "skipped" if event.get("skipped") is True else status,
         seconds=None if milliseconds is None else milliseconds / 1000,
         message=message if isinstance(message, str) else None,
-        begun=status != "error",
+        started=status != "error",
     )
 
 
@@ -414,20 +424,20 @@ _MOCHA_STATUS: dict[str, Status] = {"passes": "passed", "failures": "failed", "p
 
 def read_jest(report: bytes, root: str) -> SuiteReport:
     """Read a report of jest or vitest; ids are `path/to/file.test.ts > describe > name`."""
-    sheet = ResultCollector()
+    collector = ResultCollector()
     try:
         document = msgspec.json.decode(report)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return sheet.build_report(False)
+        return collector.build_report(False)
     files = document.get("testResults") if isinstance(document, dict) else None
     if not isinstance(files, list):
-        return sheet.build_report(False)
+        return collector.build_report(False)
     for file in files:
         if isinstance(file, dict) and isinstance(file.get("name"), str):
-            _add_jest_file(sheet, file, root)
+            _add_jest_file(collector, file, root)
         else:
-            sheet.unread += 1
-    return sheet.build_report(True)
+            collector.unread += 1
+    return collector.build_report(True)
 
 
 def read_mocha(report: bytes, root: str) -> SuiteReport:
@@ -435,29 +445,29 @@ def read_mocha(report: bytes, root: str) -> SuiteReport:
 
     Ids are `path/to/file.js > describe name`. A printed report may follow other output.
     """
-    sheet = ResultCollector()
+    collector = ResultCollector()
     start = report.rfind(_MOCHA_START)
     try:
         document = msgspec.json.Decoder(strict=False).decode(report[max(start, 0) :].rstrip())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return sheet.build_report(False)
+        return collector.build_report(False)
     if not isinstance(document, dict) or not isinstance(document.get("stats"), dict):
-        return sheet.build_report(False)
+        return collector.build_report(False)
     for kind, status in _MOCHA_STATUS.items():
         tests = document.get(kind)
         for test in tests if isinstance(tests, list) else ():
             if isinstance(test, dict) and isinstance(test.get("fullTitle"), str):
-                _add_mocha(sheet, test, status, root)
+                _add_mocha(collector, test, status, root)
             else:
-                sheet.unread += 1
-    return sheet.build_report(True)
+                collector.unread += 1
+    return collector.build_report(True)
 
 
-def _add_mocha(sheet: ResultCollector, test: dict[str, Any], status: Status, root: str) -> None:
+def _add_mocha(collector: ResultCollector, test: dict[str, Any], status: Status, root: str) -> None:
     file, error = test.get("file"), test.get("err")
     path = _relative_path(file, root) if isinstance(file, str) else ""
     milliseconds = parse_seconds(test.get("duration"))
-    sheet.add_result(
+    collector.add_result(
         " > ".join(filter(None, (path, test["fullTitle"]))),
         status,
         seconds=None if milliseconds is None else milliseconds / 1000,
@@ -471,39 +481,39 @@ def _relative_path(file: str, root: str) -> str:
     return file.replace("\\", "/").removeprefix(root.rstrip("/") + "/")
 
 
-def _add_jest_file(sheet: ResultCollector, file: dict[str, Any], root: str) -> None:
+def _add_jest_file(collector: ResultCollector, file: dict[str, Any], root: str) -> None:
     path = _relative_path(file["name"], root)
     tests = file.get("assertionResults")
     if not isinstance(tests, list):
         tests = []
-        sheet.unread += 1
+        collector.unread += 1
     failed = False
     for test in tests:
         titles = _test_titles(test)
         if titles is None:
-            sheet.unread += 1
+            collector.unread += 1
             continue
         status = _JEST_STATUS[test["status"]]
         failed = failed or status == "failed"
         milliseconds = parse_seconds(test.get("duration"))
-        sheet.add_result(
+        collector.add_result(
             " > ".join((path, *titles)),
             status,
             seconds=None if milliseconds is None else milliseconds / 1000,
             message=_join_text(test.get("failureMessages")),
         )
     if file.get("status") == "failed" and not failed:
-        sheet.add_result(path, "error", message=_join_text(file.get("message")), begun=False)
+        collector.add_result(path, "error", message=_join_text(file.get("message")), started=False)
 
 
 def _test_titles(test: Any) -> tuple[str, ...] | None:
     """Return describes and name of a test; None if this is not a test."""
     if not isinstance(test, dict) or test.get("status") not in _JEST_STATUS:
         return None
-    above, title = test.get("ancestorTitles"), test.get("title")
-    if not isinstance(above, list) or not isinstance(title, str):
+    suites, title = test.get("ancestorTitles"), test.get("title")
+    if not isinstance(suites, list) or not isinstance(title, str):
         return None
-    return (*map(str, above), title)
+    return (*map(str, suites), title)
 
 
 def _join_text(value: Any) -> str | None:
@@ -607,14 +617,14 @@ def read_junit_cases(report: bytes) -> JunitCases:
 
 def read_junit(reports: list[bytes]) -> SuiteReport:
     """Read JUnit reports; test ids are `classname::name`."""
-    sheet, complete = ResultCollector(), bool(reports)
+    collector, complete = ResultCollector(), bool(reports)
     for report in reports:
         cases = read_junit_cases(report)
         complete = complete and cases.complete
         for case in cases.found:
             name = f"{case.classname}::{case.name}" if case.classname else case.name
-            sheet.add_result(name, case.status, seconds=case.seconds, message=case.message)
-    return sheet.build_report(complete)
+            collector.add_result(name, case.status, seconds=case.seconds, message=case.message)
+    return collector.build_report(complete)
 
 
 def _refuse_declaration(*_: Any) -> None:
@@ -656,21 +666,21 @@ _RAN_LINE = compile_lazily(r"Ran (\d{1,9}) tests? in ")
 
 def read_pytest_report(report: bytes, output: bytes) -> SuiteReport:
     """Rebuild pytest's node ids from XML that separates file, class and name."""
-    sheet, cases = ResultCollector(), read_junit_cases(report)
+    collector, cases = ResultCollector(), read_junit_cases(report)
     files = {case.file for case in cases.found if case.file}
     files |= set(re.findall(r"^(\S+\.py)::", "\n".join(split_terminal_lines(output)), re.MULTILINE))
     modules = {_module_name(file): file for file in files}
     for case in cases.found:
         broken_file = not case.classname and case.file is not None
         name = str(case.file) if broken_file else _build_node_id(case, modules)
-        sheet.add_result(
+        collector.add_result(
             name,
             case.status,
             seconds=case.seconds,
             message=case.message,
-            begun=not broken_file,
+            started=not broken_file,
         )
-    return sheet.build_report(cases.complete)
+    return collector.build_report(cases.complete)
 
 
 def _module_name(file: str) -> str:
@@ -696,26 +706,26 @@ def _build_node_id(case: JunitCase, modules: dict[str, str]) -> str:
 
 def read_pytest_text(output: bytes) -> SuiteReport:
     """Read the terminal output of pytest, for runs that could not write their report."""
-    sheet, lines, totals = ResultCollector(), split_terminal_lines(output), ""
+    collector, lines, totals = ResultCollector(), split_terminal_lines(output), ""
     for line in lines:
         if line_match := _XDIST_LINE.fullmatch(line):
-            sheet.add_result(line_match[2].strip(), _PYTEST_STATUSES[line_match[1]])
+            collector.add_result(line_match[2].strip(), _PYTEST_STATUSES[line_match[1]])
         elif line_match := _SUMMARY_LINE.fullmatch(line):
-            _add_summary(sheet, line_match[1], line_match[2])
+            _add_summary(collector, line_match[1], line_match[2])
         elif "::" in line and (line_match := _VERBOSE_LINE.search(line)):
-            sheet.add_result(line[: line_match.start()], _PYTEST_STATUSES[line_match[1]])
+            collector.add_result(line[: line_match.start()], _PYTEST_STATUSES[line_match[1]])
         elif line_match := _TOTALS_LINE.fullmatch(line):
             totals = line_match[1]
-    if (begun_test := _BEGUN_LINE.fullmatch(lines[-1])) and begun_test[1] not in sheet.found:
-        sheet.add_result(begun_test[1], "error", message="The test run ended inside this test.")
-    sheet.ran = sheet.ran or re.search(r"\d (passed|failed)", totals) is not None
-    return sheet.build_report(bool(totals))
+    if (begun_test := _BEGUN_LINE.fullmatch(lines[-1])) and begun_test[1] not in collector.found:
+        collector.add_result(begun_test[1], "error", message="The test run ended inside this test.")
+    collector.ran = collector.ran or re.search(r"\d (passed|failed)", totals) is not None
+    return collector.build_report(bool(totals))
 
 
 def count_printed_passes(output: bytes) -> int | None:
     """Sum the passed tests in pytest's summary lines, over all its runs in one command."""
     totals = [
-        found[1] for line in split_terminal_lines(output) if (found := _TOTALS_LINE.fullmatch(line))
+        match[1] for line in split_terminal_lines(output) if (match := _TOTALS_LINE.fullmatch(line))
     ]
     if not totals:
         return None
@@ -723,44 +733,49 @@ def count_printed_passes(output: bytes) -> int | None:
     return sum(map(int, counts))
 
 
-def _add_summary(sheet: ResultCollector, word: str, text: str) -> None:
+def _add_summary(collector: ResultCollector, status_word: str, text: str) -> None:
     """Add the line `FAILED id - message`; the id itself may contain ` - ` in its brackets."""
-    if word == "SKIPPED":
+    if status_word == "SKIPPED":
         return
     name, message = text, ""
-    while name not in sheet.found and " - " in name:
+    while name not in collector.found and " - " in name:
         name = name.rpartition(" - ")[0]
-    if name not in sheet.found:
+    if name not in collector.found:
         name = re.split(r" - (?![^\[]{0,200}\])", text, maxsplit=1)[0]
     message = text[len(name) :].removeprefix(" - ")
-    if word in ("ERROR", "FAILED") or "::" in name:
-        sheet.add_result(name, _PYTEST_STATUSES[word], message=message, begun="::" in name)
-        sheet.explain_failure(name, message)
+    if status_word in ("ERROR", "FAILED") or "::" in name:
+        collector.add_result(
+            name, _PYTEST_STATUSES[status_word], message=message, started="::" in name
+        )
+        collector.explain_failure(name, message)
 
 
 def read_unittest(output: bytes) -> SuiteReport:
     """Read the output of `unittest -v`; ids are `tests.test_x.TestA.test_b`."""
     # Older versions end a test with failing subtests without a status or a line break.
-    sheet, lines = ResultCollector(), split_terminal_lines(_GLUED_HEADS.sub(rb" ... \n", output))
+    collector, lines = (
+        ResultCollector(),
+        split_terminal_lines(_GLUED_HEADS.sub(rb" ... \n", output)),
+    )
     pending: re.Match[str] | None = None
     head_count, total = 0, None
-    for place, line in enumerate(lines):
+    for number, line in enumerate(lines):
         if section := _SECTION_LINE.match(line):
-            _add_section(sheet, section, lines[place + 1 : place + 500])
+            _add_section(collector, section, lines[number + 1 : number + 500])
             pending = None
-        elif ran := _RAN_LINE.match(line):
-            total = (total or 0) + int(ran[1])
+        elif count_match := _RAN_LINE.match(line):
+            total = (total or 0) + int(count_match[1])
         elif head := _HEAD_LINE.fullmatch(line):
             head_count += not line.startswith(" ")
-            pending = None if _add_status(sheet, head, head["rest"]) else head
-        elif pending is not None and _add_status(sheet, pending, line):
+            pending = None if _add_status(collector, head, head["rest"]) else head
+        elif pending is not None and _add_status(collector, pending, line):
             pending = None
-    if pending is not None and _build_unittest_id(pending) not in sheet.found:
-        sheet.add_result(
+    if pending is not None and _build_unittest_id(pending) not in collector.found:
+        collector.add_result(
             _build_unittest_id(pending), "error", message="The test run ended inside this test."
         )
-    sheet.ran = sheet.ran or (not head_count and bool(total))
-    return sheet.build_report(total is not None and (not head_count or head_count >= total))
+    collector.ran = collector.ran or (not head_count and bool(total))
+    return collector.build_report(total is not None and (not head_count or head_count >= total))
 
 
 def _build_unittest_id(head: re.Match[str]) -> str:
@@ -770,32 +785,40 @@ def _build_unittest_id(head: re.Match[str]) -> str:
     return dotted if dotted.endswith(f".{name}") else f"{dotted}.{name}"
 
 
-def _add_status(sheet: ResultCollector, head: re.Match[str], text: str) -> bool:
+def _add_status(collector: ResultCollector, head: re.Match[str], text: str) -> bool:
     """Return whether the text ends in a result; a test's output may come right before it."""
     status: Status | None = None
     if re.search(r"(?:^|\.\.\. )skipped ['\"]", text):
         status = "skipped"
     else:
-        status = next((status for word, status in _UNITTEST_STATUSES if text.endswith(word)), None)
+        status = next(
+            (status for ending, status in _UNITTEST_STATUSES if text.endswith(ending)), None
+        )
     if status is not None:
-        sheet.add_result(
-            _build_unittest_id(head), status, begun=_LOADER_CLASS not in head["dotted"]
+        collector.add_result(
+            _build_unittest_id(head), status, started=_LOADER_CLASS not in head["dotted"]
         )
     return status is not None
 
 
-def _add_section(sheet: ResultCollector, head: re.Match[str], below: list[str]) -> None:
+def _add_section(
+    collector: ResultCollector, head: re.Match[str], following_lines: list[str]
+) -> None:
     """Add a section: `FAIL: test_b (tests.test_x.TestA.test_b)`, docstring, rule, traceback."""
     start = next(
-        (i + 1 for i, line in enumerate(below) if line.startswith(_DASHED_LINE)), len(below)
+        (i + 1 for i, line in enumerate(following_lines) if line.startswith(_DASHED_LINE)),
+        len(following_lines),
     )
-    end = next((i for i, line in enumerate(below) if i >= start and line[:70] in _RULE_LINES), None)
-    message = "" if head["word"].startswith("UNEXPECTED") else "\n".join(below[start:end])
+    end = next(
+        (i for i, line in enumerate(following_lines) if i >= start and line[:70] in _RULE_LINES),
+        None,
+    )
+    message = "" if head["word"].startswith("UNEXPECTED") else "\n".join(following_lines[start:end])
     name = _build_unittest_id(head)
-    begun = _LOADER_CLASS not in head["dotted"] and not head["name"].startswith(
+    started = _LOADER_CLASS not in head["dotted"] and not head["name"].startswith(
         ("setUp", "tearDown")
     )
-    sheet.add_result(
-        name, "error" if head["word"] == "ERROR" else "failed", message=message, begun=begun
+    collector.add_result(
+        name, "error" if head["word"] == "ERROR" else "failed", message=message, started=started
     )
-    sheet.explain_failure(name, message)
+    collector.explain_failure(name, message)

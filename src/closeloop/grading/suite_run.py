@@ -67,12 +67,12 @@ class ShellWord(Record):
 def simple_commands(line: str) -> list[list[ShellWord]]:
     """Return the words of each simple command; [] if the line cannot be parsed."""
     commands: list[list[ShellWord]] = [[]]
-    place = 0
-    while place < len(line):
-        token = _TOKEN.match(line, place)
+    position = 0
+    while position < len(line):
+        token = _TOKEN.match(line, position)
         if token is None:
             return []
-        place = token.end()
+        position = token.end()
         if token["word"] is not None:
             text = _QUOTED.sub(lambda quoted: next(filter(None, quoted.groups()), ""), token[0])
             commands[-1].append(ShellWord(text=text, start=token.start(), end=token.end()))
@@ -162,7 +162,7 @@ class RunnerCall(Record):
 
 def detect_runner(command: str) -> TestRunner | None:
     """Return the first test runner that a shell line visibly starts."""
-    return next((hit.runner for hit in runner_calls(command)), None)
+    return next((call.runner for call in runner_calls(command)), None)
 
 
 def instrument_command(command: str, runner: TestRunner | None, folder: str) -> InstrumentedCommand:
@@ -173,36 +173,36 @@ def instrument_command(command: str, runner: TestRunner | None, folder: str) -> 
     """
     if runner == "junit":
         return InstrumentedCommand(command=command)
-    hits = [hit for hit in runner_calls(command) if runner in (None, hit.runner)]
-    if not hits:
+    calls = [call for call in runner_calls(command) if runner in (None, call.runner)]
+    if not calls:
         return _instrument_hidden_runner(command, runner, folder)
     reports, insertions = [], list[tuple[int, str]]()
-    for number, hit in enumerate(hits, 1):
+    for number, runner_call in enumerate(calls, 1):
         path = f"{folder}/report-{number}"
-        insertions += _build_insertions(hit, path, f"{folder}/output")
-        in_output = hit.runner in ("unittest", "go", "cargo")
-        reports.append(RunnerReport(runner=hit.runner, path=None if in_output else path))
-    for place, text in reversed(insertions):
-        command = command[:place] + text + command[place:]
-    files = _runner_files(folder, {hit.runner for hit in hits})
+        insertions += _build_insertions(runner_call, path, f"{folder}/output")
+        in_output = runner_call.runner in ("unittest", "go", "cargo")
+        reports.append(RunnerReport(runner=runner_call.runner, path=None if in_output else path))
+    for position, text in reversed(insertions):
+        command = command[:position] + text + command[position:]
+    files = _runner_files(folder, {call.runner for call in calls})
     return InstrumentedCommand(command=command, files=files, reports=tuple(reports))
 
 
 def add_runner_arguments(command: str, runner: TestRunner, arguments: str) -> str | None:
     """Add arguments to each call of a runner in the command; None if there is none."""
-    hits = [hit for hit in runner_calls(command) if hit.runner == runner]
-    for hit in reversed(hits):
-        place = find_options_end(hit.words[hit.at :])
-        command = f"{command[:place]} {arguments}{command[place:]}"
-    return command if hits else None
+    calls = [call for call in runner_calls(command) if call.runner == runner]
+    for runner_call in reversed(calls):
+        position = find_options_end(runner_call.words[runner_call.at :])
+        command = f"{command[:position]} {arguments}{command[position:]}"
+    return command if calls else None
 
 
 def find_python_command(command: str) -> str | None:
     """Return how a command starts Python, up to `-m unittest`: variables, launchers,
     interpreter."""
-    for hit in runner_calls(command):
-        if hit.runner == "unittest" and hit.words[hit.at - 1].text == "-m":
-            return command[hit.words[0].start : hit.words[hit.at - 1].start].rstrip()
+    for call in runner_calls(command):
+        if call.runner == "unittest" and call.words[call.at - 1].text == "-m":
+            return command[call.words[0].start : call.words[call.at - 1].start].rstrip()
     return None
 
 
@@ -221,18 +221,18 @@ def find_python_script(command: str) -> str | None:
 def runner_calls(command: str) -> list[RunnerCall]:
     """Return every test runner that a shell line visibly starts, in order."""
     calls = (_find_runner_call(words) for words in simple_commands(command))
-    return [hit for hit in calls if hit is not None]
+    return [call for call in calls if call is not None]
 
 
 def _find_runner_call(words: list[ShellWord]) -> RunnerCall | None:
     """Return the runner of a simple command, after assignments and launchers."""
     is_launched = False
-    for at, word in enumerate(words):
+    for index, word in enumerate(words):
         name = word.text.rsplit("/", 1)[-1]
         runner = _RUNNER_BY_PROGRAM.get(name)
-        if runner is not None and _is_runner(runner, words, at):
-            place = _subcommand_index(words, at) if runner in ("go", "cargo") else at
-            return RunnerCall(runner=runner, words=tuple(words), at=place)
+        if runner is not None and _is_runner(runner, words, index):
+            runner_index = _subcommand_index(words, index) if runner in ("go", "cargo") else index
+            return RunnerCall(runner=runner, words=tuple(words), at=runner_index)
         if not is_launched and not _ASSIGNMENT.fullmatch(word.text):
             if name not in _LAUNCHERS and not _PYTHON.fullmatch(name):
                 return None
@@ -240,51 +240,53 @@ def _find_runner_call(words: list[ShellWord]) -> RunnerCall | None:
     return None
 
 
-def _is_runner(runner: TestRunner, words: list[ShellWord], at: int) -> bool:
+def _is_runner(runner: TestRunner, words: list[ShellWord], index: int) -> bool:
     """Return whether a word is really a runner: `go test`, `-m unittest`, `node --test`."""
-    before = [word.text.rsplit("/", 1)[-1] for word in words[:at]]
+    before = [word.text.rsplit("/", 1)[-1] for word in words[:index]]
     if runner == "node":
         return _is_node_option(before)
     if runner in ("go", "cargo"):
-        following = _subcommand_index(words, at)
+        following = _subcommand_index(words, index)
         return following < len(words) and words[following].text in ("test", "t")
     if runner == "unittest" or (before[-1:] == ["run"] and set(_SCRIPT_RUNNERS) & set(before)):
         return before[-1:] == ["-m"]
     python = any(_PYTHON.fullmatch(name) for name in before)
-    return not python or before[-1] == "-m" or "/" in words[at].text
+    return not python or before[-1] == "-m" or "/" in words[index].text
 
 
 def _is_node_option(before: list[str]) -> bool:
     """Return whether the next word is an option of Node, not of a script that it runs."""
-    start = next((at for at, name in enumerate(before) if name in ("node", "tsx")), len(before))
+    start = next(
+        (index for index, name in enumerate(before) if name in ("node", "tsx")), len(before)
+    )
     return start < len(before) and all(
         name.startswith("-") or _NODE_OPTION.fullmatch(last)
         for last, name in pairwise(before[start:])
     )
 
 
-def _subcommand_index(words: list[ShellWord], at: int) -> int:
+def _subcommand_index(words: list[ShellWord], index: int) -> int:
     """Return the index of the subcommand, after a toolchain such as `+nightly`."""
-    following = at + 1
+    following = index + 1
     while following < len(words) and words[following].text.startswith("+"):
         following += 1
     return following
 
 
-def _build_insertions(hit: RunnerCall, path: str, output: str) -> list[tuple[int, str]]:
+def _build_insertions(call: RunnerCall, path: str, output: str) -> list[tuple[int, str]]:
     """Return the texts to insert, with their positions, in order."""
-    arguments, last = _report_arguments(hit.runner, path), hit.words[-1].end
-    if hit.runner in ("pytest", "jest", "vitest", "mocha"):
-        return [(find_options_end(hit.words[hit.at :]), f" {arguments}")]
-    if hit.runner == "node":
-        node_command = " ".join(word.text for word in hit.words)
-        return [(hit.words[hit.at].end, f" {arguments}{_node_reporter_options(node_command)}")]
+    arguments, last = _report_arguments(call.runner, path), call.words[-1].end
+    if call.runner in ("pytest", "jest", "vitest", "mocha"):
+        return [(find_options_end(call.words[call.at :]), f" {arguments}")]
+    if call.runner == "node":
+        node_command = " ".join(word.text for word in call.words)
+        return [(call.words[call.at].end, f" {arguments}{_node_reporter_options(node_command)}")]
     redirection = f" >>{shlex.quote(output)} 2>&1"
-    if hit.runner == "unittest":
+    if call.runner == "unittest":
         return [(last, f" {arguments}{redirection}")]
-    if any(word.text == arguments for word in hit.words):
+    if any(word.text == arguments for word in call.words):
         return [(last, redirection)]
-    return [(hit.words[hit.at].end, f" {arguments}"), (last, redirection)]
+    return [(call.words[call.at].end, f" {arguments}"), (last, redirection)]
 
 
 def _node_reporter_options(command: str) -> str:
@@ -335,8 +337,8 @@ def write_hiding_script(option: str, before: int, count: int) -> str:
     Jest loads its reporters before any test, and tests get a copy of `process` as it is then: tests
     that read the arguments see what the project gave, and not where we read the report.
     """
-    place = f"process.argv.indexOf({json.dumps(option)})"
-    return f"const at = {place}\nif (at > 0) process.argv.splice(at - {before}, {count})\n"
+    option_index = f"process.argv.indexOf({json.dumps(option)})"
+    return f"const at = {option_index}\nif (at > 0) process.argv.splice(at - {before}, {count})\n"
 
 
 def _hiding_option(folder: str) -> str:
@@ -409,18 +411,18 @@ _OUTPUT_READERS = {"unittest": read_unittest, "go": read_go, "cargo": read_cargo
 RunMoment = Literal["before", "after"]
 
 
-async def run_tests(cage: WorkspaceSandbox, acceptance: Acceptance, when: RunMoment) -> TestRun:
+async def run_tests(sandbox: WorkspaceSandbox, acceptance: Acceptance, when: RunMoment) -> TestRun:
     """Run the tests, then the commands; no command if the tests could not run at all."""
     run = TestRun(when=when)
     if acceptance.run is not None:
-        run = await _run_test_command(cage, acceptance, acceptance.run, when)
+        run = await _run_test_command(sandbox, acceptance, acceptance.run, when)
     results = list(run.commands)
     trouble = run.trouble
     for command in acceptance.commands:
         if trouble is None:
-            ran = await cage.run(command, seconds=acceptance.timeout)
-            results.append(_build_command_result(command, ran, ran.output))
-            trouble = await _find_machine_trouble(cage, results[-1])
+            process = await sandbox.run(command, seconds=acceptance.timeout)
+            results.append(_build_command_result(command, process, process.output))
+            trouble = await _find_machine_trouble(sandbox, results[-1])
     return TestRun(
         when=when,
         tests=run.tests,
@@ -433,37 +435,41 @@ async def run_tests(cage: WorkspaceSandbox, acceptance: Acceptance, when: RunMom
 
 
 async def _run_test_command(
-    cage: WorkspaceSandbox, acceptance: Acceptance, command: str, when: RunMoment
+    sandbox: WorkspaceSandbox, acceptance: Acceptance, command: str, when: RunMoment
 ) -> TestRun:
     folder = f".closeloop-{secrets.token_hex(16)}"
     if acceptance.runner == "junit":
-        stale = await _list_report_files(cage, acceptance, folder)
+        stale = await _list_report_files(sandbox, acceptance, folder)
         names = "\0".join(stale).encode("utf-8", "surrogateescape")
-        await cage.run("xargs -0 rm -f --", stdin=names)
-    plan = instrument_command(command, acceptance.runner, f"{cage.root}/{folder}")
+        await sandbox.run("xargs -0 rm -f --", stdin=names)
+    plan = instrument_command(command, acceptance.runner, f"{sandbox.root}/{folder}")
     for path, text in plan.files.items():
-        await cage.write(path.removeprefix(f"{cage.root}/"), text.encode())
-    line = _redirect_output(plan.command, f"{cage.root}/{folder}")
-    ran = await cage.run(line, seconds=acceptance.timeout, env=plan.env)
-    paths = [report.path for report in plan.reports if report.path is not None]
-    inside = [path.removeprefix(f"{cage.root}/") for path in paths]
-    printed, *contents = await cage.read_all([f"{folder}/output", *inside], MAX_REPORT_BYTES)
-    output = await _read_output_end(cage, folder) if printed is None else printed
+        await sandbox.write(path.removeprefix(f"{sandbox.root}/"), text.encode())
+    line = _redirect_output(plan.command, f"{sandbox.root}/{folder}")
+    process = await sandbox.run(line, seconds=acceptance.timeout, env=plan.env)
+    paths = [runner_report.path for runner_report in plan.reports if runner_report.path is not None]
+    relative_paths = [path.removeprefix(f"{sandbox.root}/") for path in paths]
+    printed, *contents = await sandbox.read_all(
+        [f"{folder}/output", *relative_paths], MAX_REPORT_BYTES
+    )
+    output = await _read_output_end(sandbox, folder) if printed is None else printed
     if acceptance.runner == "junit":
-        reading = await _read_junit(cage, acceptance, folder)
+        suite_report = await _read_junit(sandbox, acceptance, folder)
     else:
-        found = dict(zip(paths, contents, strict=True))
-        reading = await _read_reports(cage, acceptance, plan, found, output)
-    result = _build_command_result(command, ran, output.decode("utf-8", "replace") + ran.output)
-    trouble = await _find_machine_trouble(cage, result)
+        content_by_path = dict(zip(paths, contents, strict=True))
+        suite_report = await _read_reports(sandbox, acceptance, plan, content_by_path, output)
+    result = _build_command_result(
+        command, process, output.decode("utf-8", "replace") + process.output
+    )
+    trouble = await _find_machine_trouble(sandbox, result)
     if trouble is None and when == "before":
         trouble = _find_base_trouble(result)
     return TestRun(
         when=when,
-        tests=reading.tests,
+        tests=suite_report.tests,
         commands=(result,),
-        ran=reading.ran,
-        notes=_build_notes(reading, result),
+        ran=suite_report.ran,
+        notes=_build_notes(suite_report, result),
         trouble=trouble,
         printed_passes=count_printed_passes(output),
     )
@@ -476,13 +482,13 @@ def _redirect_output(command: str, folder: str) -> str:
     return f"mkdir -p -- {shlex.quote(folder)}\n{pipes}\n(\n{command}\n) >>{output} 2>&1"
 
 
-async def _read_output_end(cage: WorkspaceSandbox, folder: str) -> bytes:
-    path = shlex.quote(f"{cage.root}/{folder}/output")
-    return (await cage.run(f"tail -c 200000 {path}")).output.encode()
+async def _read_output_end(sandbox: WorkspaceSandbox, folder: str) -> bytes:
+    path = shlex.quote(f"{sandbox.root}/{folder}/output")
+    return (await sandbox.run(f"tail -c 200000 {path}")).output.encode()
 
 
 async def _read_reports(
-    cage: WorkspaceSandbox,
+    sandbox: WorkspaceSandbox,
     acceptance: Acceptance,
     plan: InstrumentedCommand,
     contents: Mapping[str, bytes | None],
@@ -490,7 +496,7 @@ async def _read_reports(
 ) -> SuiteReport:
     readings = [
         await anyio.to_thread.run_sync(
-            _read_report, report, contents.get(report.path or ""), output, cage.root
+            _read_report, report, contents.get(report.path or ""), output, sandbox.root
         )
         for report in plan.reports
     ]
@@ -500,9 +506,11 @@ async def _read_reports(
     return await anyio.to_thread.run_sync(_guess_report, output)
 
 
-async def _read_junit(cage: WorkspaceSandbox, acceptance: Acceptance, folder: str) -> SuiteReport:
-    paths = await _list_report_files(cage, acceptance, folder)
-    reports = [content or b"" for content in await cage.read_all(paths, MAX_REPORT_BYTES)]
+async def _read_junit(
+    sandbox: WorkspaceSandbox, acceptance: Acceptance, folder: str
+) -> SuiteReport:
+    paths = await _list_report_files(sandbox, acceptance, folder)
+    reports = [content or b"" for content in await sandbox.read_all(paths, MAX_REPORT_BYTES)]
     return await anyio.to_thread.run_sync(read_junit, reports)
 
 
@@ -535,14 +543,14 @@ def _guess_report(output: bytes) -> SuiteReport:
 
 
 async def _list_report_files(
-    cage: WorkspaceSandbox, acceptance: Acceptance, folder: str
+    sandbox: WorkspaceSandbox, acceptance: Acceptance, folder: str
 ) -> list[str]:
     """Return the JUnit reports that are in the workspace now."""
-    listing = f"{folder}/files"
-    await cage.write(listing, b"")
+    list_path = f"{folder}/files"
+    await sandbox.write(list_path, b"")
     find = "find . -name .git -prune -o -type f -print0"
-    await cage.run(f"{find} >{shlex.quote(f'{cage.root}/{listing}')}")
-    content = (await cage.read_all([listing], MAX_REPORT_BYTES))[0] or b""
+    await sandbox.run(f"{find} >{shlex.quote(f'{sandbox.root}/{list_path}')}")
+    content = (await sandbox.read_all([list_path], MAX_REPORT_BYTES))[0] or b""
     paths = (path.decode("utf-8", "surrogateescape") for path in content.split(b"\0"))
     matching_paths = [
         path for path in paths if path and matches_globs(path, (acceptance.report or "",))
@@ -550,13 +558,13 @@ async def _list_report_files(
     return sorted(matching_paths)[:MAX_REPORT_FILES]
 
 
-def _build_command_result(command: str, ran: ProcessResult, output: str) -> CommandResult:
+def _build_command_result(command: str, process: ProcessResult, output: str) -> CommandResult:
     return CommandResult(
         command=command,
-        exit_code=ran.exit_code,
-        seconds=ran.seconds,
+        exit_code=process.exit_code,
+        seconds=process.seconds,
         output=shorten_message(output, MAX_OUTPUT_CHARS) or "",
-        stopped=ran.stopped,
+        stopped=process.stopped,
     )
 
 
@@ -579,11 +587,11 @@ def _build_notes(reading: SuiteReport, result: CommandResult) -> tuple[str, ...]
     return tuple(notes)
 
 
-async def _find_machine_trouble(cage: WorkspaceSandbox, result: CommandResult) -> str | None:
+async def _find_machine_trouble(sandbox: WorkspaceSandbox, result: CommandResult) -> str | None:
     """Return what the machine did to a command; checked directly, as output may say anything."""
     if result.exit_code == 0 or result.stopped is not None:
         return None
-    if not cage.has_free_disk(MIN_FREE_BYTES):
+    if not sandbox.has_free_disk(MIN_FREE_BYTES):
         return f"The disk was full while `{result.command}` ran; free some space and run again."
     if result.exit_code in KILLED_EXIT_CODES or result.exit_code is None:
         return f"The machine killed `{result.command}`; it may need more memory."
@@ -679,16 +687,19 @@ def _find_unloaded_tests(
 ) -> list[str]:
     """Return Python tests and test files that were errors before the change and do not pass now."""
     passed = [test.id for test in after.tests if test.status == "passed"]
-    known = {test.id for test in after.tests if test.status in FAILING_STATUSES} | {*flaky}
+    failing_or_flaky = {test.id for test in after.tests if test.status in FAILING_STATUSES} | {
+        *flaky
+    }
     errors = [test.id for test in before.tests if test.status == "error"]
     python = "unittest" in (acceptance.runner, *(acceptance.run or "").split())
     return [
         name
         for name in errors
-        if name not in known
+        if name not in failing_or_flaky
         and (python or name.partition("::")[0].endswith(".py"))
         and not any(
-            other == name or other.startswith((f"{name}::", f"{name}.")) for other in passed
+            passed_name == name or passed_name.startswith((f"{name}::", f"{name}."))
+            for passed_name in passed
         )
     ]
 
@@ -709,10 +720,10 @@ def matches_answer(acceptance: Acceptance, text: str) -> bool:
     return acceptance.answer is None or bool(re.search(acceptance.answer, text[:MAX_ANSWER_CHARS]))
 
 
-def suggest_nearest(name: str, known: Iterable[str]) -> str:
+def suggest_nearest(name: str, known_names: Iterable[str]) -> str:
     """Return ` Nearest: …`, or an empty text."""
-    near = difflib.get_close_matches(name, list(known)[:5_000], n=2, cutoff=0.5)
-    return f" Nearest: {', '.join(near)}." if near else ""
+    matches = difflib.get_close_matches(name, list(known_names)[:5_000], n=2, cutoff=0.5)
+    return f" Nearest: {', '.join(matches)}." if matches else ""
 
 
 def _is_pass(result: TestResult | None) -> bool:
@@ -729,10 +740,10 @@ def _describe_result(result: TestResult | None) -> str:
 
 
 def _list_some(names: Sequence[str], describe: Callable[[str], str]) -> list[str]:
-    more = len(names) - MAX_NAMED
+    hidden_count = len(names) - MAX_NAMED
     lines = [describe(name) for name in names[:MAX_NAMED]]
-    if more > 0:
-        lines[-1] += f" (and {more} similar one{'s' if more > 1 else ''})"
+    if hidden_count > 0:
+        lines[-1] += f" (and {hidden_count} similar one{'s' if hidden_count > 1 else ''})"
     return lines
 
 

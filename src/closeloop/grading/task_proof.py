@@ -114,13 +114,13 @@ def has_unchanged_code(patch: str, mutants: Sequence[Mutant]) -> bool:
     Declarations and documentation do not count.
     """
     in_text = False
-    changed = [mutant.patch.split("\n") for mutant in mutants]
+    mutant_lines = [mutant.patch.split("\n") for mutant in mutants]
     for number, line in enumerate(patch.split("\n")):
         if not line.startswith("+") or line.startswith("+++"):
             continue
         is_text, in_text = in_text, in_text != bool(len(_TEXT_QUOTES.findall(line)) % 2)
-        touched = any(lines[number] != line for lines in changed)
-        if not (is_text or in_text or touched or _DECLARATION.fullmatch(line[1:])):
+        is_mutated = any(lines[number] != line for lines in mutant_lines)
+        if not (is_text or in_text or is_mutated or _DECLARATION.fullmatch(line[1:])):
             return True
     return False
 
@@ -147,20 +147,22 @@ def _change_added_lines(patch: str, change: Callable[[str, str], str]) -> str:
 
 
 def _invert_condition(line: str, path: str) -> str:
-    inverted = _LOGIC.sub(lambda found: _INVERSES[found[0]], line)
+    inverted = _LOGIC.sub(lambda match: _INVERSES[match[0]], line)
     return _CONDITION.sub(r"\1not (\2)\3", line) if inverted == line else inverted
 
 
 def _alter_values(line: str, path: str) -> str:
-    def change_value(found: re.Match[str]) -> str:
-        return str(int(found[0]) + 1) if found[0].isdigit() else chr(ord(found[0]) ^ 1)
+    def change_value(match: re.Match[str]) -> str:
+        return str(int(match[0]) + 1) if match[0].isdigit() else chr(ord(match[0]) ^ 1)
 
     return _VALUE.sub(change_value, line)
 
 
 def _drop_statement(line: str, path: str) -> str:
     """Drop a one-line statement; dropping a part of a longer one would be a syntax error."""
-    is_balanced = all(line.count(one) == line.count(other) for one, other in ("()", "[]", "{}"))
+    is_balanced = all(
+        line.count(opening) == line.count(closing) for opening, closing in ("()", "[]", "{}")
+    )
     statement = _STATEMENT.match(line)
     if not is_balanced or statement is None or line.rstrip().endswith((",", "\\", '"""')):
         return line
@@ -448,8 +450,8 @@ def _find_flaky(task: Task, runs: Sequence[TestRun]) -> tuple[str, ...]:
             results_by_name.setdefault(result.command, []).append(result.exit_code == 0)
     steady = {
         name
-        for name, all_ in results_by_name.items()
-        if len(all_) == len(runs) and len({*all_}) == 1
+        for name, results in results_by_name.items()
+        if len(results) == len(runs) and len({*results}) == 1
     }
     return tuple(name for name in results_by_name if name not in steady)
 
@@ -506,9 +508,9 @@ def _find_misnamed_tests(task: Task, before: TestRun) -> list[str]:
     passing = {test.id for test in before.tests if test.status == "passed"} - {*before.flaky}
     acceptance = task.acceptance
     passing_early = [name for name in acceptance.fail_to_pass if name in passing]
-    listed = acceptance.pass_to_pass or ()
-    failing = [name for name in listed if name not in passing and name not in before.flaky]
-    known = [test.id for test in before.tests]
+    pass_to_pass = acceptance.pass_to_pass or ()
+    failing = [name for name in pass_to_pass if name not in passing and name not in before.flaky]
+    base_tests = [test.id for test in before.tests]
     return [
         *(
             f"{name} passes before any change, so it is not fail-to-pass"
@@ -516,7 +518,7 @@ def _find_misnamed_tests(task: Task, before: TestRun) -> list[str]:
         ),
         *(
             f"{name} does not pass before the change, so it is not pass-to-pass."
-            f"{'' if name in known else suggest_nearest(name, known)}"
+            f"{'' if name in base_tests else suggest_nearest(name, base_tests)}"
             for name in failing[:MAX_NAMED]
         ),
     ]
@@ -538,18 +540,19 @@ def _find_unknown_tests(task: Task, before: TestRun, reference: TestRun | None) 
     """Return fail-to-pass tests that the reference run lacks; none without a reference."""
     if reference is None:
         return []
-    known = dict.fromkeys(test.id for run in (before, reference) for test in run.tests)
-    missing = [name for name in task.acceptance.fail_to_pass if name not in known]
+    ran_tests = dict.fromkeys(test.id for run in (before, reference) for test in run.tests)
+    missing = [name for name in task.acceptance.fail_to_pass if name not in ran_tests]
     return [
-        f"no test named {name} ran.{suggest_nearest(name, known)}" for name in missing[:MAX_NAMED]
+        f"no test named {name} ran.{suggest_nearest(name, ran_tests)}"
+        for name in missing[:MAX_NAMED]
     ]
 
 
 def limit_mutant_timeout(task: Task, reference: TestRun) -> Task:
     """Limit the test timeout for mutants: one that loops never ends by itself."""
     seconds = max((command.seconds for command in reference.commands), default=0.0)
-    enough = max(MIN_MUTANT_SECONDS, MUTANT_SLOWNESS * seconds)
-    timeout = min(task.acceptance.timeout, enough)
+    max_seconds = max(MIN_MUTANT_SECONDS, MUTANT_SLOWNESS * seconds)
+    timeout = min(task.acceptance.timeout, max_seconds)
     acceptance = msgspec.structs.replace(task.acceptance, timeout=timeout)
     return msgspec.structs.replace(task, acceptance=acceptance)
 

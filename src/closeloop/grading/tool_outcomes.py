@@ -247,29 +247,31 @@ def select_tests(command: str, runner: TestRunner | None, tests: Sequence[str]) 
     None if it is not a single call of a known runner, or its options cannot be parsed. A runner
     that interprets the selection differently runs other tests, so the caller must check the ids.
     """
-    calls, chosen = runner_calls(command), list(dict.fromkeys(tests))
-    if not chosen or len(calls) > 1 or (calls and runner not in (None, calls[0].runner)):
+    calls, unique_tests = runner_calls(command), list(dict.fromkeys(tests))
+    if not unique_tests or len(calls) > 1 or (calls and runner not in (None, calls[0].runner)):
         return None
     if calls and calls[0].runner == "pytest":
-        return _select_pytest_tests(command, calls[0], chosen)
-    if len(chosen) > MAX_SELECTED:
+        return _select_pytest_tests(command, calls[0], unique_tests)
+    if len(unique_tests) > MAX_SELECTED:
         return None
     if not calls:
-        arguments = _script_selection(runner, chosen) if runner else None
+        arguments = _script_selection(runner, unique_tests) if runner else None
         selected = add_script_arguments(command, arguments) if arguments else command
         return selected if selected != command else None
     call = calls[0]
     match call.runner:
         case "unittest":
-            return _add_words(command, call, [part for test in chosen for part in ("-k", test)])
+            return _add_words(
+                command, call, [part for test in unique_tests for part in ("-k", test)]
+            )
         case "go":
-            return _select_go_tests(command, call, chosen)
+            return _select_go_tests(command, call, unique_tests)
         case "cargo":
-            return _select_cargo_tests(command, call, chosen)
+            return _select_cargo_tests(command, call, unique_tests)
         case "node":
-            return _select_node_tests(command, call, chosen)
+            return _select_node_tests(command, call, unique_tests)
         case _:
-            arguments = _script_selection(call.runner, chosen)
+            arguments = _script_selection(call.runner, unique_tests)
             is_filtered = any(re.match("-[tgf]|--(?:f?grep|testName)", w.text) for w in call.words)
             return (
                 add_runner_arguments(command, call.runner, arguments)
@@ -278,27 +280,27 @@ def select_tests(command: str, runner: TestRunner | None, tests: Sequence[str]) 
             )
 
 
-def _select_pytest_tests(command: str, call: RunnerCall, chosen: list[str]) -> str | None:
+def _select_pytest_tests(command: str, call: RunnerCall, tests: list[str]) -> str | None:
     """Select tests by id, or by file if there are many."""
-    if not all("::" in test for test in chosen):
+    if not all("::" in test for test in tests):
         return None
-    if len(chosen) > MAX_SELECTED:
-        chosen = list(dict.fromkeys(test.partition("::")[0] for test in chosen))
+    if len(tests) > MAX_SELECTED:
+        tests = list(dict.fromkeys(test.partition("::")[0] for test in tests))
     arguments = call.words[call.at + 1 :]
     options = [word for word in arguments if word.text.startswith("-")]
-    if len(chosen) > MAX_SELECTED or not all(_PYTEST_FLAG.fullmatch(word.text) for word in options):
+    if len(tests) > MAX_SELECTED or not all(_PYTEST_FLAG.fullmatch(word.text) for word in options):
         return None
     command = _cut_words(command, [word for word in arguments if word not in options])
-    place = call.words[call.at].end
-    return f"{command[:place]} {shlex.join(chosen)}{command[place:]}"
+    position = call.words[call.at].end
+    return f"{command[:position]} {shlex.join(tests)}{command[position:]}"
 
 
-def _script_selection(runner: TestRunner, chosen: Sequence[str]) -> str | None:
+def _script_selection(runner: TestRunner, tests: Sequence[str]) -> str | None:
     """Return arguments of jest, vitest or mocha: the names as a pattern, then the files.
 
     Files that the command itself names are run too, without their tests of other names.
     """
-    parts = [test.partition(_SCRIPT_TITLE) for test in chosen]
+    parts = [test.partition(_SCRIPT_TITLE) for test in tests]
     if runner not in ("jest", "vitest", "mocha") or not all(title for _, _, title in parts):
         return None
     names = "|".join(
@@ -321,64 +323,68 @@ def _escape_pattern(text: str) -> str:
     return _REGEX_SIGN.sub(r"\\\g<0>", text)
 
 
-def _select_node_tests(command: str, call: RunnerCall, chosen: Sequence[str]) -> str | None:
+def _select_node_tests(command: str, call: RunnerCall, tests: Sequence[str]) -> str | None:
     """Select tests for Node.
 
     Versions match the name, or all titles up to it, so describes must match too.
     """
-    titles = [test.split(_SCRIPT_TITLE)[1:] for test in chosen]
+    titles = [test.split(_SCRIPT_TITLE)[1:] for test in tests]
     if not all(titles) or any(word.text.startswith("--test-name") for word in call.words):
         return None
     names = dict.fromkeys(
         name
-        for own in titles
-        for depth in range(1, len(own) + 1)
-        for name in (own[depth - 1], " ".join(own[:depth]))
+        for test_titles in titles
+        for depth in range(1, len(test_titles) + 1)
+        for name in (test_titles[depth - 1], " ".join(test_titles[:depth]))
     )
     pattern = f"--test-name-pattern=^(?:{'|'.join(map(_escape_pattern, names))})$"
-    place = call.words[call.at].end
-    return f"{command[:place]} {shlex.quote(pattern)}{command[place:]}"
+    position = call.words[call.at].end
+    return f"{command[:position]} {shlex.quote(pattern)}{command[position:]}"
 
 
-def _select_go_tests(command: str, call: RunnerCall, chosen: Sequence[str]) -> str | None:
+def _select_go_tests(command: str, call: RunnerCall, tests: Sequence[str]) -> str | None:
     """Select packages by import path, and functions by name."""
     packages: dict[str, None] = {}
     names: dict[str, None] = {}
-    for test in chosen:
+    for test in tests:
         parts = test.split("/")
-        at = next((at for at, part in enumerate(parts) if _GO_TEST_NAME.fullmatch(part)), 0)
-        if not at:
+        index = next(
+            (index for index, part in enumerate(parts) if _GO_TEST_NAME.fullmatch(part)), 0
+        )
+        if not index:
             return None
-        packages["/".join(parts[:at])] = names[parts[at]] = None
-    named: list[ShellWord] = []
+        packages["/".join(parts[:index])] = names[parts[index]] = None
+    package_words: list[ShellWord] = []
     words = iter(call.words[call.at + 1 :])
     for word in words:
         if word.text.lstrip("-").partition("=")[0] in ("args", "run", "skip"):
             return None
         if not word.text.startswith("-"):
-            named.append(word)
+            package_words.append(word)
         elif not _GO_FLAG.fullmatch(word.text):
             next(words, None)  # its value
-    if any(re.search("[<>]", word.text) for word in named):
+    if any(re.search("[<>]", word.text) for word in package_words):
         return None
     selection = shlex.join(["-run", f"^(?:{'|'.join(names)})$", *packages])
-    place = call.words[-1].end
-    return _cut_words(f"{command[:place]} {selection}{command[place:]}", named)
+    position = call.words[-1].end
+    return _cut_words(f"{command[:position]} {selection}{command[position:]}", package_words)
 
 
-def _select_cargo_tests(command: str, call: RunnerCall, chosen: Sequence[str]) -> str | None:
+def _select_cargo_tests(command: str, call: RunnerCall, tests: Sequence[str]) -> str | None:
     """Select tests by name without the target, which a name alone does not identify."""
-    names = [test.partition("::")[2] for test in chosen]
+    names = [test.partition("::")[2] for test in tests]
     if not all(re.fullmatch(r"[\w:]+", name) for name in names):
         return None  # a test in documentation
     dashes = "" if any(word.text == "--" for word in call.words) else "-- "
-    place = call.words[-1].end
-    return f"{command[:place]} {dashes}--exact {' '.join(dict.fromkeys(names))}{command[place:]}"
+    position = call.words[-1].end
+    return (
+        f"{command[:position]} {dashes}--exact {' '.join(dict.fromkeys(names))}{command[position:]}"
+    )
 
 
 def _add_words(command: str, call: RunnerCall, words: Sequence[str]) -> str:
-    place = find_options_end(call.words[call.at :])
-    return f"{command[:place]} {shlex.join(words)}{command[place:]}"
+    position = find_options_end(call.words[call.at :])
+    return f"{command[:position]} {shlex.join(words)}{command[position:]}"
 
 
 def _cut_words(command: str, words: Sequence[ShellWord]) -> str:

@@ -98,13 +98,13 @@ def prompt_version(
     )
 
 
-def add_agent_context(crew: ResolvedVariant, context: str) -> str | None:
+def add_agent_context(variant: ResolvedVariant, context: str) -> str | None:
     """Append the agent context to the system prompt; without context, None means the agent's
     own."""
     if not context:
-        return crew.system
-    own, _ = crew.agent.prompt(crew.system)
-    return f"{own.rstrip()}\n\n{context}".lstrip()
+        return variant.system
+    prompt, _ = variant.agent.prompt(variant.system)
+    return f"{prompt.rstrip()}\n\n{context}".lstrip()
 
 
 def _read_system_prompt(path: Path) -> str:

@@ -64,13 +64,13 @@ class JudgeAgent(Record):
 class AgentJudgeModel:
     """An agent behind the interface of a model: it answers after it has read the files."""
 
-    def __init__(self, looker: JudgeAgent, cage: WorkspaceSandbox, door: ModelProxy) -> None:
-        self.name = looker.model
+    def __init__(self, agent: JudgeAgent, sandbox: WorkspaceSandbox, proxy: ModelProxy) -> None:
+        self.name = agent.model
         self.seen: dict[str, str] = {}
         """The files that its last answer names, to look up quotes in."""
-        self._crew = looker.crew
-        self._cage = cage
-        self._door = door
+        self._crew = agent.crew
+        self._cage = sandbox
+        self._door = proxy
 
     @property
     def usage(self) -> Usage:
@@ -136,49 +136,53 @@ def build_judge_prompt(request: ModelRequest) -> str:
     return messages + ANSWER_INSTRUCTION + msgspec.json.encode(request.schema).decode()
 
 
-def with_judge_agents(bench: JudgePanel, settings: Settings, means: JudgeResources) -> JudgePanel:
+def with_judge_agents(
+    panel: JudgePanel, settings: Settings, resources: JudgeResources
+) -> JudgePanel:
     """Return the panel with its agents ready to read files, if the settings name one."""
     if settings.judge.variant is None:
-        return bench
-    if not means.workspaces.guards.files:
+        return panel
+    if not resources.workspaces.guards.files:
         raise BadInput(
             "A judge that reads files needs a sandbox that makes them read-only: "
             "install bubblewrap, or unset judge.variant."
         )
-    resolved_variant = resolve_variant(settings.judge.variant, settings, means.root)
+    resolved_variant = resolve_variant(settings.judge.variant, settings, resources.root)
 
     def make_judge_agent(model: str) -> JudgeAgent:
-        chosen = find_model_settings(model, settings.models)
-        means.gateway.prepare_model(model, chosen, resolved_variant.variant.limits)
-        return JudgeAgent(crew=resolved_variant, model=model, settings=chosen, means=means)
+        model_settings = find_model_settings(model, settings.models)
+        resources.gateway.prepare_model(model, model_settings, resolved_variant.variant.limits)
+        return JudgeAgent(
+            crew=resolved_variant, model=model, settings=model_settings, means=resources
+        )
 
     judges = (
         replace(judge, look=partial(open_agent_judge, make_judge_agent(judge.model)))
-        for judge in bench.judges
+        for judge in panel.judges
     )
-    return replace(bench, judges=tuple(judges))
+    return replace(panel, judges=tuple(judges))
 
 
 @asynccontextmanager
 async def open_agent_judge(
-    looker: JudgeAgent, case: JudgeCase, before: Usage
+    agent: JudgeAgent, case: JudgeCase, before: Usage
 ) -> AsyncIterator[AgentJudgeModel]:
     """Open a read-only workspace with the change; an empty one without a repository."""
-    workspaces, gateway = looker.means.workspaces, looker.means.gateway
-    limits, site = looker.crew.variant.limits, case.site
-    async with AsyncExitStack() as opened:
+    workspaces, gateway = agent.means.workspaces, agent.means.gateway
+    limits, site = agent.crew.variant.limits, case.site
+    async with AsyncExitStack() as stack:
         base = None
         if site is not None:
             base = await workspaces.prepare_base(site.repo, site.commit, site.setup)
-        workspace = await opened.enter_async_context(workspaces.open(base, limits))
+        workspace = await stack.enter_async_context(workspaces.open(base, limits))
         if site is not None:
             change = case.output.change if site.change is None else site.change
             await prepare_judge_workspace(workspace, [*site.beneath, change or ""])
         connection = gateway.open_proxy(
-            looker.model, looker.settings, limits, first=True, before=before
+            agent.model, agent.settings, limits, first=True, usage_before=before
         )
-        door = await opened.enter_async_context(connection)
-        yield AgentJudgeModel(looker, workspace.cage.as_read_only(), door)
+        proxy = await stack.enter_async_context(connection)
+        yield AgentJudgeModel(agent, workspace.cage.as_read_only(), proxy)
 
 
 async def prepare_judge_workspace(workspace: Workspace, patches: Sequence[str]) -> None:

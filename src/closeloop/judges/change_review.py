@@ -144,13 +144,13 @@ def _display_path(path: str) -> str:
 
 
 def build_review_question(
-    chunk: ReviewChunk, known: Iterable[Finding], request: str | None
+    chunk: ReviewChunk, known_findings: Iterable[Finding], request: str | None
 ) -> PosedQuestion:
     """Build the question: what all changes share first, then this part."""
     facts = [
-        f"- {one.places[0]}: {one.message}"
-        for one in known
-        if one.places and one.places[0].rpartition(":")[0] in chunk.added
+        f"- {finding.places[0]}: {finding.message}"
+        for finding in known_findings
+        if finding.places and finding.places[0].rpartition(":")[0] in chunk.added
     ]
     texts = {"request": request or "", "facts": "\n".join(facts)}
     blocks = [build_text_block(kind, text, 8_000) for kind, text in texts.items() if text.strip()]
@@ -166,24 +166,26 @@ def build_review_question(
     return build_sealed_question(model_request, LAST_LINE, blocks)
 
 
-def read_review_answer(value: Any, posed: PosedQuestion, chunk: ReviewChunk) -> ReviewAnswer | str:
+def read_review_answer(
+    value: Any, question: PosedQuestion, chunk: ReviewChunk
+) -> ReviewAnswer | str:
     """Return the findings whose quotes exist, each at the line of its quote."""
-    if (why := find_seal_fault(value, posed)) is not None:
-        return why
+    if (fault := find_seal_fault(value, question)) is not None:
+        return fault
     findings: dict[tuple[str, str], Finding] = {}
     dropped = 0
     for reported in value["findings"][:MAX_FINDINGS]:
-        place = _locate_quote(reported, chunk)
-        if place is None:
+        location = _locate_quote(reported, chunk)
+        if location is None:
             dropped += 1
             continue
         message = " ".join(reported["message"].split())[:MAX_MESSAGE_CHARS]
-        findings[place, reported["kind"]] = Finding(
+        findings[location, reported["kind"]] = Finding(
             rule=RULE.name,
             version=RULE.version,
             severity=RULE.severity,
             message=f"{reported['kind']}: {message}",
-            places=(place,),
+            places=(location,),
             confidence=min(max(float(reported["confidence"]), 0.0), 1.0),
             source="judge",
         )
@@ -193,7 +195,7 @@ def read_review_answer(value: Any, posed: PosedQuestion, chunk: ReviewChunk) -> 
 def _locate_quote(fields: Mapping[str, Any], chunk: ReviewChunk) -> str | None:
     """Find the quote; if it occurs twice, the one nearest to the named line."""
     quote = fields["quote"].strip()
-    quotes = [one for one in (quote, quote.removeprefix("+").strip()) if one]
+    quotes = [candidate for candidate in (quote, quote.removeprefix("+").strip()) if candidate]
     for path, lines in chunk.added.items():
         if reveal_hidden_text(_display_path(path)).strip() == fields["file"].strip():
             numbers = [
@@ -211,12 +213,12 @@ def _contains_quote(quotes: Iterable[str], text: str) -> bool:
 
 
 async def open_reviewer(
-    opened: AsyncExitStack, gateway: Gateway, name: str, settings: Settings
+    stack: AsyncExitStack, gateway: Gateway, name: str, settings: Settings
 ) -> Model | Unmeasured:
     """Open the reviewing model. One that cannot be used, such as without a key, is Unmeasured."""
     model = find_model_settings(name, settings.models)
     try:
-        return await opened.enter_async_context(
+        return await stack.enter_async_context(
             gateway.open_proxy(name, model, settings.limits, first=True)
         )
     except Fault as fault:
@@ -229,7 +231,7 @@ async def open_reviewer(
 async def review_chunk(
     reviewer: Model,
     chunk: ReviewChunk,
-    known: Sequence[Finding],
+    known_findings: Sequence[Finding],
     request: str | None,
     confirm: JudgeConfirmation = "always",
 ) -> ReviewAnswer | str:
@@ -238,13 +240,15 @@ async def review_chunk(
     A text in the change can ask for silence. Findings of the second try are reported on their
     lines.
     """
-    answer = await _ask_reviewer(reviewer, chunk, known, request)
+    answer = await _ask_reviewer(reviewer, chunk, known_findings, request)
     if isinstance(answer, str) or answer.findings or confirm == "never":
         return answer
     masked, masker = mask_chunk(chunk, request)
     if masked == chunk:
         return answer
-    names = {shown: key.partition("\0")[2] for key, shown in masker.placeholders.items()}
+    names = {
+        placeholder: key.partition("\0")[2] for key, placeholder in masker.placeholders.items()
+    }
     second = await _ask_reviewer(reviewer, masked, (), request)
     if isinstance(second, str):
         return answer
@@ -259,11 +263,11 @@ async def review_chunk(
 
 
 async def _ask_reviewer(
-    reviewer: Model, chunk: ReviewChunk, known: Sequence[Finding], request: str | None
+    reviewer: Model, chunk: ReviewChunk, known_findings: Sequence[Finding], request: str | None
 ) -> ReviewAnswer | str:
-    posed = build_review_question(chunk, known, request)
+    question = build_review_question(chunk, known_findings, request)
     reply = await ask_with_repair(
-        reviewer, posed.request, partial(read_review_answer, posed=posed, chunk=chunk)
+        reviewer, question.request, partial(read_review_answer, question=question, chunk=chunk)
     )
     return reply.answer or reply.why or ""
 
@@ -273,13 +277,13 @@ def mask_chunk(chunk: ReviewChunk, request: str | None) -> tuple[ReviewChunk, Co
     masker = CodeMasker(collect_known_texts([request or ""]))
     lines: list[str] = []
     added: dict[str, dict[int, str]] = {}
-    for path, numbered in chunk.added.items():
+    for path, text_by_line in chunk.added.items():
         masked_path = masker.mask_path(path)
         while masked_path in added:
             masked_path += "_"
         masker.start_file(path)
-        masker.start_hunk([*numbered.values()])
-        texts = {number: masker.mask_line(text) for number, text in numbered.items()}
+        masker.start_hunk([*text_by_line.values()])
+        texts = {number: masker.mask_line(text) for number, text in text_by_line.items()}
         lines += [f"file: {masked_path}", *(f"+{text}" for text in texts.values())]
         added[masked_path] = texts
     return ReviewChunk(text="\n".join(lines), added=added), masker

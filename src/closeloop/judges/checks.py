@@ -34,8 +34,8 @@ from closeloop.text.untrusted import (
 
 def build_sealed_question(
     request: ModelRequest,
-    last: str,
-    own: Sequence[TextBlock],
+    last_line: str,
+    case_blocks: Sequence[TextBlock],
     common: Sequence[TextBlock] = (),
     seals: QuestionSeals | None = None,
 ) -> PosedQuestion:
@@ -44,10 +44,14 @@ def build_sealed_question(
 
     Without seals, new ones are drawn, which no author of the judged text can know.
     """
-    blocks = [*common, *own]
+    blocks = [*common, *case_blocks]
     shared = draw_seal(blocks, seals.common if seals else None)
     seal = draw_seal(blocks, seals.own if seals else None)
-    parts = [fence_blocks(common, shared), fence_blocks(own, seal), last.format(seal=seal)]
+    parts = [
+        fence_blocks(common, shared),
+        fence_blocks(case_blocks, seal),
+        last_line.format(seal=seal),
+    ]
     text = "\n".join(part for part in parts if part)
     return PosedQuestion(
         request=replace(request, messages=(ChatMessage(role="user", text=text),)),
@@ -57,9 +61,9 @@ def build_sealed_question(
     )
 
 
-def find_seal_fault(value: Any, posed: PosedQuestion) -> str | None:
+def find_seal_fault(value: Any, question: PosedQuestion) -> str | None:
     """Return why an answer is invalid: it may be an echo of the judged text."""
-    if value["seal"].strip() == posed.seal:
+    if value["seal"].strip() == question.seal:
         return None
     return "the reply does not contain the seal of the request"
 
@@ -80,15 +84,15 @@ def find_quote_fault(
     """
     if not quotes:
         return "there is no evidence"
-    places = [
+    quote_kinds = [
         [kind for text in texts for kind in _parts_with_quote(quote, text)] for quote in quotes
     ]
-    for quote, parts in zip(quotes, places, strict=True):
+    for quote, parts in zip(quotes, quote_kinds, strict=True):
         if not parts and len(quote) < MIN_QUOTE_CHARS:
             return f"the quote {quote!r} has fewer than {MIN_QUOTE_CHARS} characters"
         if not parts:
             return f"the quote {quote[:80]!r} does not occur in the input"
-    if not any(kind in kinds for parts in places for kind in parts):
+    if not any(kind in kinds for parts in quote_kinds for kind in parts):
         return "no quote is from the work"
     return None
 
@@ -159,7 +163,7 @@ def pose(case: JudgeCase, rubric: Rubric, temperature: float) -> PosedQuestion:
     output = case.output
     facts = "\n".join(_fact_lines(case))
     common = _make_blocks({"request": case.request, "plan": _plan_outline(case.plan)})
-    own = _make_blocks(
+    case_blocks = _make_blocks(
         {
             "task": f"{case.task.id}\n{case.task.prompt}",
             "wanted": case.task.wanted or "",
@@ -176,11 +180,11 @@ def pose(case: JudgeCase, rubric: Rubric, temperature: float) -> PosedQuestion:
         temperature=temperature,
         max_tokens=MAX_REPLY_TOKENS,
     )
-    posed = build_sealed_question(request, LAST_LINE, own, common, case.seals)
+    question = build_sealed_question(request, LAST_LINE, case_blocks, common, case.seals)
     if case.unmasked is None:
-        return posed
+        return question
     work = {"change": case.unmasked.change or "", "output": case.unmasked.text}
-    return replace(posed, unmasked=texts_by_kind(_make_blocks(work)))
+    return replace(question, unmasked=texts_by_kind(_make_blocks(work)))
 
 
 def _make_blocks(texts: dict[str, str]) -> list[TextBlock]:
@@ -220,7 +224,7 @@ def _check_text(check: RubricQuestion) -> str:
     lines = [f"\n{check.id}: {check.question}"]
     if check.needs:
         lines.append(f"  only where there is a {check.needs}; else cannot tell")
-    lines += [f"  {word}: {meaning}" for word, meaning in anchors.items() if meaning]
+    lines += [f"  {label}: {meaning}" for label, meaning in anchors.items() if meaning]
     return "\n".join(lines)
 
 
@@ -244,13 +248,13 @@ def reply_schema(rubric: Rubric) -> dict[str, Any]:
 
 
 def _answer_schema(check: RubricQuestion) -> dict[str, Any]:
-    words = [word for word in VERDICT_WORDS if word != "partly" or check.partly]
+    verdicts = [verdict for verdict in VERDICT_WORDS if verdict != "partly" or check.partly]
     return {
         "type": "object",
         "properties": {
             "evidence": {"type": "array", "items": {"type": "string"}},
             "reasoning": {"type": "string"},
-            "verdict": {"type": "string", "enum": words},
+            "verdict": {"type": "string", "enum": verdicts},
         },
         "required": ["evidence", "reasoning", "verdict"],
         "additionalProperties": False,
@@ -259,25 +263,25 @@ def _answer_schema(check: RubricQuestion) -> dict[str, Any]:
 
 def read(value: Any, posed: PosedQuestion, rubric: Rubric) -> Sequence[RubricAnswer] | str:
     """Return the answers; each is void unless its quotes exist."""
-    if (why := find_seal_fault(value, posed)) is not None:
-        return why
+    if (fault := find_seal_fault(value, posed)) is not None:
+        return fault
     return [_read_answer(value["answers"][check.id], check, posed) for check in rubric.checks]
 
 
 def _read_answer(
-    fields: dict[str, Any], check: RubricQuestion, posed: PosedQuestion
+    fields: dict[str, Any], check: RubricQuestion, question: PosedQuestion
 ) -> RubricAnswer:
     verdict = fields["verdict"]
     quotes = [quote.strip() for quote in fields["evidence"] if quote.strip()]
-    void = None
+    fault = None
     if verdict != "cannot tell":
-        kinds = WORK_PARTS if verdict != "no" else tuple(posed.shown)
-        void = find_quote_fault(quotes, kinds, posed.shown, posed.unmasked)
+        kinds = WORK_PARTS if verdict != "no" else tuple(question.shown)
+        fault = find_quote_fault(quotes, kinds, question.shown, question.unmasked)
     return RubricAnswer(
         check=check.id,
         criterion=check.criterion,
-        verdict=None if void or verdict == "cannot tell" else verdict,
-        evidence=() if void else tuple(quote[:MAX_QUOTE_CHARS] for quote in quotes[:3]),
+        verdict=None if fault or verdict == "cannot tell" else verdict,
+        evidence=() if fault else tuple(quote[:MAX_QUOTE_CHARS] for quote in quotes[:3]),
         reasoning=fields["reasoning"].strip()[:MAX_REASON_CHARS],
-        void=void,
+        void=fault,
     )

@@ -78,7 +78,9 @@ def merge_samples(samples: Sequence[Evaluation], rubric: Rubric) -> Evaluation:
         )
         for name in CRITERIA
     )
-    score, passed = combine_criteria({one.name: one.score for one in criteria}, rubric)
+    score, passed = combine_criteria(
+        {criterion.name: criterion.score for criterion in criteria}, rubric
+    )
     if 2 * len(scored_samples) <= len(samples):
         score, passed = None, None
     if all(sample.passed is False for sample in samples):
@@ -94,25 +96,26 @@ def merge_samples(samples: Sequence[Evaluation], rubric: Rubric) -> Evaluation:
     )
 
 
-def merge_panel_votes(votes: Sequence[Evaluation], by: JudgeVersion) -> Evaluation:
+def merge_panel_votes(votes: Sequence[Evaluation], version: JudgeVersion) -> Evaluation:
     """Combine a panel by majority. There is no mean score, as the judges differ."""
     if len(votes) == 1:
         return votes[0]
     passed = next(
-        (word for word in (True, False) if 2 * _count_verdicts(votes, word) > len(votes)), None
+        (verdict for verdict in (True, False) if 2 * _count_verdicts(votes, verdict) > len(votes)),
+        None,
     )
     return replace(
-        _merge_evaluations(votes, passed), judge=by.id, criteria=(), score=None, spread=None
+        _merge_evaluations(votes, passed), judge=version.id, criteria=(), score=None, spread=None
     )
 
 
 def _merge_evaluations(parts: Sequence[Evaluation], passed: bool | None) -> Evaluation:
     """Combine evaluations: the answers of one that agrees with the result, and all votes."""
-    chosen = next((part for part in parts if part.passed is passed), parts[0])
+    agreeing = next((part for part in parts if part.passed is passed), parts[0])
     counts = [(word, _count_verdicts(parts, verdict)) for word, verdict in _VERDICT_WORDS.items()]
     vote_counts = ", ".join(f"{count} {word}" for word, count in counts if count)
     return replace(
-        chosen,
+        agreeing,
         id=content_digest(*(part.id for part in parts))[:16],
         passed=passed,
         abstained=None if passed is not None else f"no majority: {vote_counts}",
@@ -134,13 +137,13 @@ def _count_verdicts(parts: Sequence[Evaluation], verdict: bool | None) -> int:
 
 
 def _mean_known(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    known_values = [value for value in values if value is not None]
+    return fmean(known_values) if known_values else None
 
 
-def _any_known(marks: Iterable[bool | None]) -> bool | None:
-    known = [mark for mark in marks if mark is not None]
-    return any(known) if known else None
+def _any_known(flags: Iterable[bool | None]) -> bool | None:
+    known_flags = [flag for flag in flags if flag is not None]
+    return any(known_flags) if known_flags else None
 
 
 MAX_SUMMARY_CHARS = 2_000
@@ -154,14 +157,14 @@ JudgeAnswers = tuple[tuple[RubricAnswer, ...], str]
 
 
 async def evaluate_outputs(
-    bench: JudgePanel,
+    panel: JudgePanel,
     request: str,
     plan: Sequence[Subtask],
     outputs: Mapping[str, TaskOutput],
     facts: Mapping[str, Sequence[ComputedFact]],
 ) -> Evaluations:
     """Judge the outputs of some or all tasks of a plan, each in its own context."""
-    return await evaluate_cases(bench, cases_from_plan(request, plan, outputs, facts))
+    return await evaluate_cases(panel, cases_from_plan(request, plan, outputs, facts))
 
 
 def cases_from_plan(
@@ -188,90 +191,90 @@ def cases_from_plan(
     ]
 
 
-def cases_from_submission(handed: Submission) -> list[JudgeCase]:
+def cases_from_submission(submission: Submission) -> list[JudgeCase]:
     """Build one case per output of a submission."""
-    outputs = {result.task: result for result in handed.results}
-    return cases_from_plan(handed.request, handed.plan, outputs, handed.facts)
+    outputs = {result.task: result for result in submission.results}
+    return cases_from_plan(submission.request, submission.plan, outputs, submission.facts)
 
 
-async def evaluate_cases(bench: JudgePanel, cases: Sequence[JudgeCase]) -> Evaluations:
+async def evaluate_cases(panel: JudgePanel, cases: Sequence[JudgeCase]) -> Evaluations:
     """Judge cases that need not belong to one plan."""
-    require_rubrics(bench, cases)
-    return combine_evaluations(await judge_each(bench, cases))
+    require_rubrics(panel, cases)
+    return combine_evaluations(await judge_each(panel, cases))
 
 
-def require_rubrics(bench: JudgePanel, cases: Sequence[JudgeCase]) -> None:
+def require_rubrics(panel: JudgePanel, cases: Sequence[JudgeCase]) -> None:
     """BadInput for an unreadable rubric, before any cost arises."""
     for case in cases:
-        for opened in bench.judges:
-            rubric_for_task(case.task, opened)
+        for judge in panel.judges:
+            rubric_for_task(case.task, judge)
 
 
 async def judge_each(
-    bench: JudgePanel, cases: Sequence[JudgeCase], keep: SaveEvaluation | None = None
+    panel: JudgePanel, cases: Sequence[JudgeCase], save: SaveEvaluation | None = None
 ) -> list[JudgedCase]:
     """Judge every case in its own context; each is passed on as soon as it is judged."""
-    done: list[JudgedCase | None] = [None] * len(cases)
+    results: list[JudgedCase | None] = [None] * len(cases)
     common = draw_seal()
 
-    async def judge_numbered(numbered: tuple[int, JudgeCase]) -> None:
-        number, case = numbered
+    async def judge_numbered(numbered_case: tuple[int, JudgeCase]) -> None:
+        number, case = numbered_case
         sealed = replace(case, seals=QuestionSeals(common=common, own=draw_seal()))
-        evaluation, by = done[number] = await judge_case(bench, sealed)
-        if keep is not None:
+        evaluation, version = results[number] = await judge_case(panel, sealed)
+        if save is not None:
             with anyio.CancelScope(shield=True):  # it is paid for, whoever has hung up
-                await to_thread.run_sync(keep, number, evaluation, by)
+                await to_thread.run_sync(save, number, evaluation, version)
 
-    await run_limited(enumerate(cases), judge_numbered, jobs=max(1, bench.concurrency))
-    return [judged for judged in done if judged is not None]
+    await run_limited(enumerate(cases), judge_numbered, jobs=max(1, panel.concurrency))
+    return [judged for judged in results if judged is not None]
 
 
 def combine_evaluations(judged: Sequence[JudgedCase]) -> Evaluations:
     """Combine evaluations with their judges and the overall verdict."""
     evaluations = tuple(evaluation for evaluation, _ in judged)
     return Evaluations(
-        judges=tuple({by.id: by for _, by in judged}.values()),
+        judges=tuple({version.id: version for _, version in judged}.values()),
         evaluations=evaluations,
         passed=overall_verdict(evaluations),
         summary=summarise_evaluations(evaluations),
     )
 
 
-async def judge_case(bench: JudgePanel, case: JudgeCase) -> JudgedCase:
+async def judge_case(panel: JudgePanel, case: JudgeCase) -> JudgedCase:
     """Judge one output by all members of the panel."""
     votes, versions = [], []
-    used = Usage()
-    for opened in bench.judges:
-        rubric = rubric_for_task(case.task, opened)
-        version = build_judge_version(opened, rubric)
-        vote = await judge_samples(opened, case, rubric, version, used)
-        if vote.passed and opened.confirm != "never":
-            vote = await confirm_pass(opened, case, rubric, version, vote, used)
-        used = sum_usage((used, vote.usage))
+    usage = Usage()
+    for judge in panel.judges:
+        rubric = rubric_for_task(case.task, judge)
+        version = build_judge_version(judge, rubric)
+        vote = await judge_samples(judge, case, rubric, version, usage)
+        if vote.passed and judge.confirm != "never":
+            vote = await confirm_pass(judge, case, rubric, version, vote, usage)
+        usage = sum_usage((usage, vote.usage))
         votes.append(vote)
         versions.append(version)
-    by = merge_judge_versions(versions)
-    return merge_panel_votes(votes, by), by
+    panel_version = merge_judge_versions(versions)
+    return merge_panel_votes(votes, panel_version), panel_version
 
 
 async def judge_samples(
-    opened: OpenJudge, case: JudgeCase, rubric: Rubric, version: JudgeVersion, used: Usage
+    judge: OpenJudge, case: JudgeCase, rubric: Rubric, version: JudgeVersion, prior_usage: Usage
 ) -> Evaluation:
     """Ask one judge as often as configured."""
     samples = []
-    for _ in range(opened.samples):
-        samples.append(await judge_once(opened, case, rubric, version, used))
-        used = sum_usage((used, samples[-1].usage))
+    for _ in range(judge.samples):
+        samples.append(await judge_once(judge, case, rubric, version, prior_usage))
+        prior_usage = sum_usage((prior_usage, samples[-1].usage))
     return merge_samples(samples, rubric)
 
 
 async def confirm_pass(
-    opened: OpenJudge,
+    judge: OpenJudge,
     case: JudgeCase,
     rubric: Rubric,
     version: JudgeVersion,
     vote: Evaluation,
-    used: Usage,
+    prior_usage: Usage,
 ) -> Evaluation:
     """Return the pass if the judge confirms it with the author's words masked.
 
@@ -280,11 +283,11 @@ async def confirm_pass(
     masked = mask_case(case, rubric)
     if masked is None:
         return vote
-    plain = opened
-    if opened.look is not None:
-        plain = replace(opened, judge=cast("Judge", checks), agent=None, look=None)
-    used = sum_usage((used, vote.usage))
-    second = await judge_samples(plain, masked.case, rubric, version, used)
+    model_judge = judge
+    if judge.look is not None:
+        model_judge = replace(judge, judge=cast("Judge", checks), agent=None, look=None)
+    prior_usage = sum_usage((prior_usage, vote.usage))
+    second = await judge_samples(model_judge, masked.case, rubric, version, prior_usage)
     return replace(
         withhold_unless_confirmed(vote, second, masked, rubric),
         usage=sum_usage((vote.usage, second.usage)),
@@ -293,25 +296,25 @@ async def confirm_pass(
 
 
 async def judge_once(
-    opened: OpenJudge, case: JudgeCase, rubric: Rubric, version: JudgeVersion, used: Usage
+    judge: OpenJudge, case: JudgeCase, rubric: Rubric, version: JudgeVersion, prior_usage: Usage
 ) -> Evaluation:
     """Ask once, within what earlier questions left of the evaluation's limits."""
-    started, at = time.perf_counter(), datetime.now(UTC)
+    started, judged_at = time.perf_counter(), datetime.now(UTC)
     evaluation = Evaluation(
         id="",
         task=case.task.id,
         judge=version.id,
-        same_family=is_same_family(opened.model, case.output.author),
-        at=at,
+        same_family=is_same_family(judge.model, case.output.author),
+        at=judged_at,
     )
     if is_blank(case.output.text) and is_blank(case.output.change or ""):
         evaluation = with_scores(evaluation, score_missing_output(case.facts), "", Usage())
-        return replace(evaluation, id=content_digest(version.id, case.task.id, at)[:16])
-    if opened.agent is not None and opened.look is None:
+        return replace(evaluation, id=content_digest(version.id, case.task.id, judged_at)[:16])
+    if judge.agent is not None and judge.look is None:
         raise BadInput("An agent cannot judge here: unset judge.variant to use a model.")
-    posed = pose(opened, case, rubric)
+    question = pose(judge, case, rubric)
     try:
-        reply = await ask_judge(opened, case, posed, rubric, used)
+        reply = await ask_judge(judge, case, question, rubric, prior_usage)
     except MachineFailed as fault:
         reply = ModelAnswer(None, str(fault), Usage())
     answers, summary_text = reply.answer or ((), "")
@@ -323,46 +326,50 @@ async def judge_once(
     )
     return replace(
         evaluation,
-        id=content_digest(version.id, posed.seal, at)[:16],
+        id=content_digest(version.id, question.seal, judged_at)[:16],
         abstained=abstention_reason(evaluation, reply),
-        cut=posed.cut,
+        cut=question.cut,
         seconds=time.perf_counter() - started,
     )
 
 
 async def ask_judge(
-    opened: OpenJudge, case: JudgeCase, posed: PosedQuestion, rubric: Rubric, used: Usage
+    judge: OpenJudge, case: JudgeCase, question: PosedQuestion, rubric: Rubric, prior_usage: Usage
 ) -> ModelAnswer[JudgeAnswers]:
     """Ask the model, or the agent that reads the files."""
-    if opened.look is None:
-        async with opened.door(used) as model:
+    if judge.look is None:
+        async with judge.door(prior_usage) as model:
             return await ask_with_repair(
-                model, posed.request, lambda value: read_judge_answers(opened, value, posed, rubric)
+                model,
+                question.request,
+                lambda value: read_judge_answers(judge, value, question, rubric),
             )
-    async with opened.look(case, used) as agent:
+    async with judge.look(case, prior_usage) as agent:
 
         def read(value: object) -> JudgeAnswers | str:
-            seen = replace(posed, shown={**posed.shown, **agent.seen})
-            return read_judge_answers(opened, value, seen, rubric)
+            full_question = replace(question, shown={**question.shown, **agent.seen})
+            return read_judge_answers(judge, value, full_question, rubric)
 
-        reply = await ask_with_repair(agent, posed.request, read)
+        reply = await ask_with_repair(agent, question.request, read)
         return ModelAnswer(reply.answer, reply.why, agent.usage)
 
 
 def read_judge_answers(
-    opened: OpenJudge, value: object, posed: PosedQuestion, rubric: Rubric
+    judge: OpenJudge, value: object, question: PosedQuestion, rubric: Rubric
 ) -> JudgeAnswers | str:
     try:
-        answers = opened.judge.read(value, posed, rubric)
+        answers = judge.judge.read(value, question, rubric)
     except Exception as error:
-        raise make_judge_failure(opened.judge, error) from error
+        raise make_judge_failure(judge.judge, error) from error
     if isinstance(answers, str):
         return answers
-    words = value.get("summary") if isinstance(value, dict) else None
-    return tuple(answers), words if isinstance(words, str) else ""
+    summary = value.get("summary") if isinstance(value, dict) else None
+    return tuple(answers), summary if isinstance(summary, str) else ""
 
 
-def with_scores(evaluation: Evaluation, scores: CaseScores, words: str, usage: Usage) -> Evaluation:
+def with_scores(
+    evaluation: Evaluation, scores: CaseScores, summary: str, usage: Usage
+) -> Evaluation:
     return replace(
         evaluation,
         answers=scores.answers,
@@ -371,7 +378,7 @@ def with_scores(evaluation: Evaluation, scores: CaseScores, words: str, usage: U
         passed=scores.passed,
         abstained=scores.abstained,
         issues=scores.issues,
-        summary=words.strip()[:MAX_SUMMARY_CHARS],
+        summary=summary.strip()[:MAX_SUMMARY_CHARS],
         usage=usage,
     )
 
@@ -399,7 +406,7 @@ def summarise_evaluations(evaluations: Sequence[Evaluation]) -> str:
         "fail": sum(evaluation.passed is False for evaluation in evaluations),
         "without a verdict": sum(evaluation.passed is None for evaluation in evaluations),
     }
-    summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     lines = [f"{len(evaluations)} {'task' if len(evaluations) == 1 else 'tasks'}: {summary}."]
     if withheld := sum(map(is_withheld, evaluations)):
         lines.append(f"{withheld} would pass only because of text that the agent wrote.")
@@ -422,17 +429,17 @@ class EvaluationSaver:
         self._attempts = attempts
         """Ids of the judged attempts in the order of the cases, if they are attempts."""
 
-    def with_attempt(self, number: int, one: Evaluation) -> Evaluation:
+    def with_attempt(self, number: int, evaluation: Evaluation) -> Evaluation:
         """Return the evaluation with the id of its attempt."""
-        return replace(one, attempt=self._attempts[number]) if self._attempts else one
+        return replace(evaluation, attempt=self._attempts[number]) if self._attempts else evaluation
 
-    def save_one(self, number: int, one: Evaluation, by: JudgeVersion) -> None:
+    def save_one(self, number: int, evaluation: Evaluation, version: JudgeVersion) -> None:
         """Save one as soon as it is finished; `save_all` retries failures."""
         single = Evaluations(
-            judges=(by,),
-            evaluations=(self.with_attempt(number, one),),
-            passed=one.passed,
-            summary=one.summary,
+            judges=(version,),
+            evaluations=(self.with_attempt(number, evaluation),),
+            passed=evaluation.passed,
+            summary=evaluation.summary,
         )
         try:
             self._store.judged.save_evaluations(single)
@@ -444,7 +451,9 @@ class EvaluationSaver:
         numbered = enumerate(evaluations.evaluations)
         with_attempts = replace(
             evaluations,
-            evaluations=tuple(self.with_attempt(number, one) for number, one in numbered),
+            evaluations=tuple(
+                self.with_attempt(number, evaluation) for number, evaluation in numbered
+            ),
         )
         try:
             self._store.judged.save_evaluations(

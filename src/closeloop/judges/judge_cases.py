@@ -33,34 +33,34 @@ MAX_FINDINGS = 20
 MAX_TASKS = 1_000
 
 
-def case_from_story(story: AttemptDetails, exact: Change | None = None) -> JudgeCase:
+def case_from_story(details: AttemptDetails, exact: Change | None = None) -> JudgeCase:
     """Build a case from an attempt, with its grade and findings as facts.
 
     A judge that reads files sees the exact change without the secrets in it.
     """
-    task, attempt = story.task, story.attempt
-    events = story.trace.events if story.trace else ()
+    task, attempt = details.task, details.attempt
+    events = details.trace.events if details.trace else ()
     request = task.prompt if task else first_user_message(events)
     if not request:
         raise BadInput(f"Attempt {attempt.id} has no recorded request, so it cannot be judged.")
     planned = Subtask(
         id=task.id if task else attempt.id, prompt=request, wanted=task.rubric if task else None
     )
-    session = story.session
+    session = details.session
     session_model = session.model if session else None
     output = TaskOutput(
         task=planned.id,
         text=attempt.summary or "",
-        change=story.change.patch if story.change else None,
+        change=details.change.patch if details.change else None,
         reference=task.reference if task else None,
-        author=story.variant.model if story.variant else session_model,
+        author=details.variant.model if details.variant else session_model,
     )
     return JudgeCase(
         request=request,
         plan=(planned,),
         task=planned,
         output=output,
-        facts=tuple(facts_from_story(story)),
+        facts=tuple(facts_from_story(details)),
         site=site_from_task(task, exact),
         base_known=task is not None and attempt.origin == "experiment",
     )
@@ -83,19 +83,19 @@ def first_user_message(events: Sequence[AnyEvent]) -> str:
     )
 
 
-def facts_from_story(story: AttemptDetails) -> Iterator[ComputedFact]:
+def facts_from_story(details: AttemptDetails) -> Iterator[ComputedFact]:
     """Yield the facts from grading and rules."""
-    if story.grade is not None:
-        yield from facts_from_grade(story.grade, story.task)
-    yield from facts_from_findings(story.measurement.findings)
+    if details.grade is not None:
+        yield from facts_from_grade(details.grade, details.task)
+    yield from facts_from_findings(details.measurement.findings)
 
 
 def facts_from_findings(findings: Sequence[Finding]) -> Iterator[ComputedFact]:
     """Yield findings of rules as facts that inform and decide nothing."""
     active_findings = [finding for finding in findings if finding.silenced is None]
     for finding in active_findings[:MAX_FINDINGS]:
-        place = f" ({finding.places[0]})" if finding.places else ""
-        yield ComputedFact(name=f"finding {finding.rule}", text=f"{finding.message}{place}")
+        location = f" ({finding.places[0]})" if finding.places else ""
+        yield ComputedFact(name=f"finding {finding.rule}", text=f"{finding.message}{location}")
 
 
 def facts_from_grade(grade: Grade, task: Task | None) -> Iterator[ComputedFact]:
@@ -173,8 +173,8 @@ def facts_from_report(report: ChangeReport) -> Iterator[ComputedFact]:
         yield ComputedFact(name=name, verdict=tool_verdict(run), text=describe_tool_run(run))
     yield from facts_from_findings(report.findings)
     if report.risk is not None:
-        why = "; ".join(report.risk.reasons[:3])
-        yield ComputedFact(name="risk", text=f"{report.risk.level}: {why}")
+        risk_reasons = "; ".join(report.risk.reasons[:3])
+        yield ComputedFact(name="risk", text=f"{report.risk.level}: {risk_reasons}")
 
 
 def tool_verdict(run: ToolRun) -> RubricVerdict | None:

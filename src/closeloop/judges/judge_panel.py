@@ -165,7 +165,7 @@ def make_model_opener(name: str, settings: Settings, gateway: Gateway) -> ModelO
     model = find_model_settings(name, settings.models)
     limits = Limits(money=settings.limits.money, tokens=settings.limits.tokens)
     gateway.prepare_model(name, model, limits)
-    return lambda before: gateway.open_proxy(name, model, limits, first=True, before=before)
+    return lambda before: gateway.open_proxy(name, model, limits, first=True, usage_before=before)
 
 
 def refuse_to_open(before: Usage) -> AbstractAsyncContextManager[Model]:
@@ -195,27 +195,27 @@ def require_rubric_in_project(name: str, root: Path) -> str:
     """Require that a rubric is in the project: a plan may come from somebody else."""
     try:
         path = (root / name).resolve()
-        inside = len(name) < 256 and path.is_relative_to(root.resolve())
+        is_inside = len(name) < 256 and path.is_relative_to(root.resolve())
     except (OSError, ValueError):
-        inside = False
-    if not inside:
+        is_inside = False
+    if not is_inside:
         raise BadInput(f"The rubric {name[:80]!r} is not in the project: choose one that is.")
     return name
 
 
-def rubric_for_task(task: Subtask, opened: OpenJudge) -> Rubric:
+def rubric_for_task(task: Subtask, judge: OpenJudge) -> Rubric:
     """Return the task's own rubric, or the judge's."""
-    if task.rubric is None or opened.named is None:
-        return opened.rubric
-    return opened.named(task.rubric)
+    if task.rubric is None or judge.named is None:
+        return judge.rubric
+    return judge.named(task.rubric)
 
 
-def build_question(opened: OpenJudge, case: JudgeCase, rubric: Rubric) -> PosedQuestion:
+def build_question(judge: OpenJudge, case: JudgeCase, rubric: Rubric) -> PosedQuestion:
     """Build the question; a judge is a plug-in and may raise anything."""
     try:
-        return opened.judge.pose(case, rubric, opened.temperature)
+        return judge.judge.pose(case, rubric, judge.temperature)
     except Exception as error:
-        raise make_judge_failure(opened.judge, error) from error
+        raise make_judge_failure(judge.judge, error) from error
 
 
 def make_judge_failure(judge: Judge, error: Exception) -> PluginFailed:
@@ -225,40 +225,46 @@ def make_judge_failure(judge: Judge, error: Exception) -> PluginFailed:
     )
 
 
-def describe_confirmation(opened: OpenJudge) -> list[str]:
+def describe_confirmation(judge: OpenJudge) -> list[str]:
     """Describe how it confirms what it favours, as part of its version."""
-    return [] if opened.confirm == "never" else [f"confirms {MASKING_VERSION} {opened.confirm}"]
+    return [] if judge.confirm == "never" else [f"confirms {MASKING_VERSION} {judge.confirm}"]
 
 
-def build_judge_version(opened: OpenJudge, rubric: Rubric) -> JudgeVersion:
+def build_judge_version(open_judge: OpenJudge, rubric: Rubric) -> JudgeVersion:
     """Hash rubric, prompt, model and parameters."""
-    judge = opened.judge
+    judge = open_judge.judge
     task = Subtask(id="", prompt="")
     empty = JudgeCase(request="", plan=(), task=task, output=TaskOutput(task=""))
-    request = build_question(opened, empty, rubric).request
+    request = build_question(open_judge, empty, rubric).request
     prompt = content_digest(judge.name, judge.version, request.system, request.schema)[:16]
-    parts = (digest_rubric(rubric), prompt, opened.model, opened.model_digest, opened.temperature)
-    marks = [opened.agent] if opened.agent else []
-    marks += describe_confirmation(opened)
+    parts = (
+        digest_rubric(rubric),
+        prompt,
+        open_judge.model,
+        open_judge.model_digest,
+        open_judge.temperature,
+    )
+    extras = [open_judge.agent] if open_judge.agent else []
+    extras += describe_confirmation(open_judge)
     judge_name = f"{judge.name} {judge.version}"
     return JudgeVersion(
-        id=content_digest(*parts, *marks)[:12],
-        judge=f"{judge_name}, {opened.agent}" if opened.agent else judge_name,
+        id=content_digest(*parts, *extras)[:12],
+        judge=f"{judge_name}, {open_judge.agent}" if open_judge.agent else judge_name,
         rubric=rubric.name,
         rubric_digest=parts[0],
         prompt=prompt,
-        model=opened.model,
-        model_digest=opened.model_digest,
-        temperature=opened.temperature,
+        model=open_judge.model,
+        model_digest=open_judge.model_digest,
+        temperature=open_judge.temperature,
         pass_at=rubric.pass_at,
         floor=rubric.floor,
     )
 
 
-def build_panel_version(bench: JudgePanel) -> JudgeVersion:
+def build_panel_version(panel: JudgePanel) -> JudgeVersion:
     """Return the panel's version, by the rubric for tasks that name none."""
     return merge_judge_versions(
-        [build_judge_version(judge, judge.rubric) for judge in bench.judges]
+        [build_judge_version(judge, judge.rubric) for judge in panel.judges]
     )
 
 
@@ -300,10 +306,12 @@ _FAMILY_PATTERNS = [
 
 def find_model_family(model: str) -> str | None:
     """Find the family in the model's name; a distilled model has two, and the first counts."""
-    places = [
-        (match.start(), name) for name, known in _FAMILY_PATTERNS if (match := known.search(model))
+    matches = [
+        (match.start(), name)
+        for name, pattern in _FAMILY_PATTERNS
+        if (match := pattern.search(model))
     ]
-    return min(places)[1] if places else None
+    return min(matches)[1] if matches else None
 
 
 def is_same_family(judge: str, author: str | None) -> bool | None:
@@ -382,16 +390,16 @@ def work_text(output: TaskOutput) -> str:
     return "\n\n".join(part for part in (output.change, output.text) if part and part.strip())
 
 
-def read_pair_answer(value: Any, posed: PosedQuestion) -> PairVerdict | str:
+def read_pair_answer(value: Any, question: PosedQuestion) -> PairVerdict | str:
     """Return the answer, or why it is invalid."""
-    if (why := find_seal_fault(value, posed)) is not None:
-        return why
+    if (fault := find_seal_fault(value, question)) is not None:
+        return fault
     for name, kind in (("evidence_a", "work A"), ("evidence_b", "work B")):
         quotes = [quote.strip() for quote in value[name] if quote.strip()]
-        forms = ({kind: form.get(kind, "")} for form in (posed.shown, posed.unmasked))
-        void = find_quote_fault(quotes, (kind,), *forms)
-        if void is not None:
-            return f"{kind}: {void}"
+        forms = ({kind: form.get(kind, "")} for form in (question.shown, question.unmasked))
+        quote_fault = find_quote_fault(quotes, (kind,), *forms)
+        if quote_fault is not None:
+            return f"{kind}: {quote_fault}"
     return value["better"], value["reasoning"].strip()[:MAX_REASON_CHARS]
 
 
@@ -411,7 +419,7 @@ def merge_orders(forth: PairVerdict, back: PairVerdict) -> dict[str, Any]:
 
 
 async def compare_pairs(
-    bench: JudgePanel, pairs: Sequence[tuple[JudgeCase, JudgeCase]]
+    panel: JudgePanel, pairs: Sequence[tuple[JudgeCase, JudgeCase]]
 ) -> list[OutputPreference]:
     """Ask each judge about each pair."""
     for first, second in pairs:
@@ -420,18 +428,20 @@ async def compare_pairs(
                 f"{first.task.id!r} and {second.task.id!r} are different tasks: "
                 "compare attempts at the same task."
             )
-    comparisons = [(pair, judge) for pair in pairs for judge in bench.judges]
+    comparisons = [(pair, judge) for pair in pairs for judge in panel.judges]
     preferences: list[OutputPreference | None] = [None] * len(comparisons)
 
     async def compare_numbered(number: int) -> None:
         (first, second), judge = comparisons[number]
         preferences[number] = await compare_outputs(judge, first, second.output)
 
-    await run_limited(range(len(comparisons)), compare_numbered, jobs=max(1, bench.concurrency))
+    await run_limited(range(len(comparisons)), compare_numbered, jobs=max(1, panel.concurrency))
     return [preference for preference in preferences if preference is not None]
 
 
-async def compare_outputs(judge: OpenJudge, case: JudgeCase, other: TaskOutput) -> OutputPreference:
+async def compare_outputs(
+    judge: OpenJudge, case: JudgeCase, other_output: TaskOutput
+) -> OutputPreference:
     """Ask one judge about one pair in both orders; it abstains unless both answers are valid.
 
     A winner must also win with the authors' words masked.
@@ -439,25 +449,25 @@ async def compare_outputs(judge: OpenJudge, case: JudgeCase, other: TaskOutput) 
     rubric = rubric_for_task(case.task, judge)
     # Two outputs are laid side by side: there is nothing to look at, so the model alone is asked.
     version = build_judge_version(replace(judge, agent=None), rubric).id
-    blank, blank_too = is_blank(work_text(case.output)), is_blank(work_text(other))
+    blank, blank_too = is_blank(work_text(case.output)), is_blank(work_text(other_output))
     if blank or blank_too:
         winner: Winner = "tie" if blank and blank_too else "second" if blank else "first"
         reason = "Nothing came back for the other." if winner != "tie" else "Nothing came back."
         return OutputPreference(task=case.task.id, judge=version, winner=winner, reasons=(reason,))
-    first = await ask_both_orders(judge, case, other, version, Usage())
+    first = await ask_both_orders(judge, case, other_output, version, Usage())
     if judge.confirm == "never" or first.winner in (None, "tie"):
         return first
     masked, hidden = mask_output(case, rubric, case.output)
-    masked_other, hidden_other = mask_output(case, rubric, other)
-    if (masked, masked_other) == (case.output, other):
+    masked_other, hidden_other = mask_output(case, rubric, other_output)
+    if (masked, masked_other) == (case.output, other_output):
         return first
-    bare = replace(case, output=masked)
+    masked_case = replace(case, output=masked)
     if is_blank(work_text(masked)) or is_blank(work_text(masked_other)):
         second = OutputPreference(task=case.task.id, judge=version, winner=None)
     else:
-        written = (work_text(case.output), work_text(other))
+        unmasked = (work_text(case.output), work_text(other_output))
         second = await ask_both_orders(
-            judge, bare, masked_other, version, first.usage, unmasked=written
+            judge, masked_case, masked_other, version, first.usage, unmasked=unmasked
         )
     preference = replace(
         first, without_text=second.winner, usage=sum_usage((first.usage, second.usage))
@@ -465,30 +475,30 @@ async def compare_outputs(judge: OpenJudge, case: JudgeCase, other: TaskOutput) 
     if second.winner == first.winner:
         return preference
     hidden = hidden if first.winner == "first" else hidden_other
-    why = f"the verdict depends on text an agent wrote: “{cite_hidden_text(hidden)}”"
-    return replace(preference, winner=None, abstained=why)
+    abstention = f"the verdict depends on text an agent wrote: “{cite_hidden_text(hidden)}”"
+    return replace(preference, winner=None, abstained=abstention)
 
 
 async def ask_both_orders(
     judge: OpenJudge,
     case: JudgeCase,
-    other: TaskOutput,
+    other_output: TaskOutput,
     version: str,
-    used: Usage,
+    prior_usage: Usage,
     unmasked: tuple[str, str] = ("", ""),
 ) -> OutputPreference:
     """Ask about the case's output and another, in both orders."""
     rubric = rubric_for_task(case.task, judge)
     verdicts, usages = [], list[Usage]()
     for step in (1, -1):
-        a, b = (case.output, other)[::step]
-        posed = build_pair_question(case, a, b, rubric, judge.temperature)
-        posed = replace(
-            posed, unmasked=dict(zip(("work A", "work B"), unmasked[::step], strict=True))
+        a, b = (case.output, other_output)[::step]
+        question = build_pair_question(case, a, b, rubric, judge.temperature)
+        question = replace(
+            question, unmasked=dict(zip(("work A", "work B"), unmasked[::step], strict=True))
         )
-        async with judge.door(sum_usage((used, *usages))) as model:
+        async with judge.door(sum_usage((prior_usage, *usages))) as model:
             reply = await ask_with_repair(
-                model, posed.request, partial(read_pair_answer, posed=posed)
+                model, question.request, partial(read_pair_answer, question=question)
             )
         usages.append(reply.usage)
         if reply.answer is None:
@@ -511,4 +521,4 @@ async def ask_both_orders(
 def flip_rate(preferences: Sequence[OutputPreference]) -> Rate | None:
     """Share of answered pairs that the order decided."""
     answered = [preference for preference in preferences if preference.answers]
-    return wilson_rate(sum(one.flipped for one in answered), len(answered))
+    return wilson_rate(sum(preference.flipped for preference in answered), len(answered))

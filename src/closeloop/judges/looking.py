@@ -26,10 +26,11 @@ from the repository's root in "files". Your last message is the answer, and noth
 
 def pose(case: JudgeCase, rubric: Rubric, temperature: float) -> PosedQuestion:
     """Ask as the built-in judge does, with permission to read files."""
-    posed = checks.pose(case, rubric, temperature)
+    question = checks.pose(case, rubric, temperature)
     system = checks.judge_instructions(rubric) + LOOK_INSTRUCTIONS
     return replace(
-        posed, request=replace(posed.request, system=system, schema=_schema_with_files(rubric))
+        question,
+        request=replace(question.request, system=system, schema=_schema_with_files(rubric)),
     )
 
 

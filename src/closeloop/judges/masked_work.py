@@ -93,15 +93,17 @@ def is_addressed_to_reader(sentence: str) -> bool:
 
 def split_addressed_sentences(text: str) -> tuple[str, list[str]]:
     """Return the text without the sentences addressed to its judge, and those sentences."""
-    kept, removed = [], []
+    kept_parts, removed_sentences = [], []
     for sentence in _SENTENCE_END.split(text):
         parts = range(0, len(sentence), MAX_SENTENCE_CHARS)
-        if any(is_addressed_to_reader(sentence[at : at + MAX_SENTENCE_CHARS]) for at in parts):
-            removed.append(sentence.strip())
-            kept.append("\n" if sentence.endswith("\n") else " ")
+        if any(
+            is_addressed_to_reader(sentence[start : start + MAX_SENTENCE_CHARS]) for start in parts
+        ):
+            removed_sentences.append(sentence.strip())
+            kept_parts.append("\n" if sentence.endswith("\n") else " ")
         else:
-            kept.append(sentence)
-    return "".join(kept), removed
+            kept_parts.append(sentence)
+    return "".join(kept_parts), removed_sentences
 
 
 # Codes
@@ -158,10 +160,10 @@ def mask_case(case: JudgeCase, rubric: Rubric) -> MaskedCase | None:
     output, hidden = mask_output(case, rubric, case.output)
     facts = tuple(replace(fact, text="(text left out)") for fact in case.facts)
     # Other tasks of a plan are no business of this verdict; a planner may have written them.
-    others = [task for task in case.plan if task != case.task]
-    if output == case.output and not facts and not others and case.site is None:
+    other_tasks = [task for task in case.plan if task != case.task]
+    if output == case.output and not facts and not other_tasks and case.site is None:
         return None
-    hidden += [*(fact.text for fact in case.facts), *(task.prompt for task in others)]
+    hidden += [*(fact.text for fact in case.facts), *(task.prompt for task in other_tasks)]
     seals = QuestionSeals(common=case.seals.common if case.seals else draw_seal(), own=draw_seal())
     masked = replace(
         case,
@@ -187,16 +189,16 @@ def mask_output(
     )
     prose = (case.request, case.task.prompt, case.task.wanted or "")
     base_lines = _lines_of_base(output.change or "") if case.base_known else ""
-    known = collect_known_texts(prose, [output.reference or "", base_lines])
+    known_texts = collect_known_texts(prose, [output.reference or "", base_lines])
     asks_for_text = rubric.subject == "text" or bool(_ASKS_FOR_TEXT.search("\n".join(prose)))
-    change, hidden = _mask_change(output.change or "", known, case.base_known, asks_for_text)
+    change, hidden = _mask_change(output.change or "", known_texts, case.base_known, asks_for_text)
     text = ""
     if not is_blank(output.change or ""):
         hidden += output.text.splitlines()  # a closing message proves nothing
     elif rubric.subject == "text":
         text, hidden = split_addressed_sentences(output.text)
     else:
-        masker = CodeMasker(known)
+        masker = CodeMasker(known_texts)
         text = "\n".join(map(masker.mask_line, output.text.splitlines()))
         hidden = output.text.splitlines()
     masked = replace(output, text=text, change=change or None if output.change else output.change)
@@ -218,24 +220,24 @@ def _lines_of_base(patch: str) -> str:
 
 
 def _mask_change(
-    patch: str, known: KnownTexts, base_known: bool, asks_for_text: bool
+    patch: str, known_texts: KnownTexts, base_known: bool, asks_for_text: bool
 ) -> tuple[str, list[str]]:
     """Mask code; if prose was requested, only remove the sentences addressed to a reader from
     it."""
     if is_blank(patch):
         return patch, []
     if not asks_for_text:
-        masked, masker = mask_patch(patch, known, base_known=base_known)
+        masked, masker = mask_patch(patch, known_texts, is_base_known=base_known)
         return masked, list(masker.hidden)
     parts, hidden = [], list[str]()
     for section in filter(None, split_patch_files(patch)):
         path = re.search(r"^\+\+\+ (?:\"?b/)?([^\t\n\"]+)", section, re.MULTILINE)
         suffix = path[1].strip().rpartition(".")[2].lower() if path else ""
-        masked, masker = mask_patch(section, known, base_known=base_known)
+        masked, masker = mask_patch(section, known_texts, is_base_known=base_known)
         if suffix in PROSE_SUFFIXES:
             head, _, _ = masked.partition("\n@@")
-            body, removed = split_addressed_sentences(section.partition("\n@@")[2])
-            hidden += removed
+            body, removed_sentences = split_addressed_sentences(section.partition("\n@@")[2])
+            hidden += removed_sentences
             masked = f"{head}\n@@{body}"
         else:
             hidden += masker.hidden
@@ -248,10 +250,10 @@ def _mask_change(
 
 def cite_hidden_text(hidden: Sequence[str]) -> str:
     """Return the text that most likely addresses the judge."""
-    texts = [truncate_words(one.strip().strip("#/*<>!-\"' "), MAX_CITED_CHARS) for one in hidden]
+    texts = [truncate_words(text.strip().strip("#/*<>!-\"' "), MAX_CITED_CHARS) for text in hidden]
     texts = [text for text in texts if text]
-    chosen = next((text for text in texts if is_addressed_to_reader(text)), None)
-    return chosen or max(texts, key=len, default="")
+    addressed_text = next((text for text in texts if is_addressed_to_reader(text)), None)
+    return addressed_text or max(texts, key=len, default="")
 
 
 def withhold_unless_confirmed(
@@ -293,8 +295,8 @@ def _withholding_reason(
             'by a rubric with subject = "text"'
         )
     if second.passed is None:
-        why = f" ({second.abstained})" if second.abstained else ""
-        return f"the judge could not confirm it without text the agent wrote{why}"
+        reason = f" ({second.abstained})" if second.abstained else ""
+        return f"the judge could not confirm it without text the agent wrote{reason}"
     cited = cite_hidden_text(masked.hidden)
     change = "; ".join(drops) if second.passed else "it fails"
     quote = f"; the agent wrote: “{cited}”" if cited else ""
@@ -322,8 +324,8 @@ def _describe_masked_event(event: AnyEvent, masker: CodeMasker) -> str:
             return f"{event.role} says: {TEXT_LINE}"
         case Command():
             code = "" if event.exit_code is None else f" (exit code {event.exit_code})"
-            words = masker.mask_line(" ".join(event.command[:MAX_EVENT_CHARS].split()))
-            return f"runs: {words}{code}"
+            command = masker.mask_line(" ".join(event.command[:MAX_EVENT_CHARS].split()))
+            return f"runs: {command}{code}"
         case Edit():
             masker.start_file(event.path)
             lines = (event.patch or event.after or "")[:MAX_EVENT_CHARS].splitlines()

@@ -33,17 +33,17 @@ _CHECK_ID = re.compile(r"[a-z][a-z0-9-]{0,40}")
 def load_rubric(name: str, folder: Path) -> Rubric:
     """Load a built-in rubric by name, or a file by its path relative to the folder."""
     built_in = files(__package__).joinpath("rubrics").iterdir()
-    known = {one.name.removesuffix(".toml"): one for one in built_in}
-    if name in known:
-        return parse_rubric(known[name].read_bytes(), name)
+    built_in_by_name = {file.name.removesuffix(".toml"): file for file in built_in}
+    if name in built_in_by_name:
+        return parse_rubric(built_in_by_name[name].read_bytes(), name)
     path = folder / name
     if not name.endswith(".toml"):
         raise BadInput(
-            f"{unknown_name_error('rubric', name, known)} A .toml file is also possible."
+            f"{unknown_name_error('rubric', name, built_in_by_name)} A .toml file is also possible."
         )
     try:
-        with path.open("rb") as opened:
-            content = opened.read(MAX_RUBRIC_BYTES + 1)
+        with path.open("rb") as stream:
+            content = stream.read(MAX_RUBRIC_BYTES + 1)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
     return parse_rubric(content, str(path))
@@ -54,12 +54,12 @@ def parse_rubric(content: bytes, file: str) -> Rubric:
     if len(content) > MAX_RUBRIC_BYTES:
         raise BadInput(f"{file} is too large for a rubric.")
     try:
-        written = tomllib.loads(content.decode("utf-8-sig"))
+        fields = tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise BadInput(f"{file} is not UTF-8 text: save it as UTF-8.") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{file} is not valid TOML: {error}.") from None
-    rubric = read_record(written, Rubric, file)
+    rubric = read_record(fields, Rubric, file)
     require_valid_rubric(rubric, file)
     return rubric
 
@@ -109,21 +109,26 @@ class CaseScores(Record):
 
 
 def score_answers(
-    said: Sequence[RubricAnswer], rubric: Rubric, output: TaskOutput, facts: Sequence[ComputedFact]
+    judge_answers: Sequence[RubricAnswer],
+    rubric: Rubric,
+    output: TaskOutput,
+    facts: Sequence[ComputedFact],
 ) -> CaseScores:
     """Score facts first, then the judge; a criterion with too few answers has no score."""
-    by_id = {answer.check: answer for answer in said}
+    by_id = {answer.check: answer for answer in judge_answers}
     facts_by_name = {fact.name: fact for fact in facts if fact.verdict is not None}
     applicable = [check for check in rubric.checks if is_applicable(check, output)]
     answers = [_final_answer(check, by_id.get(check.id), facts_by_name) for check in applicable]
     criteria = tuple(_score_criterion(name, applicable, answers) for name in CRITERIA)
-    score, passed = combine_criteria({one.name: one.score for one in criteria}, rubric)
+    score, passed = combine_criteria(
+        {criterion.name: criterion.score for criterion in criteria}, rubric
+    )
     issues = [*_list_issues(applicable, answers), *_blocking_issues(facts)]
     if _blocking_issues(facts):
         passed = False
     abstained = None
     if passed is None:
-        missing = ", ".join(one.name for one in criteria if one.score is None)
+        missing = ", ".join(criterion.name for criterion in criteria if criterion.score is None)
         void = next((f" ({answer.check}: {answer.void})" for answer in answers if answer.void), "")
         abstained = f"too few questions of {missing} have a valid answer{void}"
     return CaseScores(
@@ -145,15 +150,15 @@ def combine_criteria(
     criteria: dict[CriterionName, float | None], rubric: Rubric
 ) -> tuple[float | None, bool | None]:
     """Return the score and whether it passes; None if a criterion has no score."""
-    known = {name: score for name, score in criteria.items() if score is not None}
-    if len(known) < len(CRITERIA):
+    known_scores = {name: score for name, score in criteria.items() if score is not None}
+    if len(known_scores) < len(CRITERIA):
         # Under the floor is under the floor, whatever the others would have been.
-        failed = any(not reaches_threshold(score, rubric.floor) for score in known.values())
+        failed = any(not reaches_threshold(score, rubric.floor) for score in known_scores.values())
         return None, False if failed else None
-    weights = {name: rubric.weights.get(name, 1.0) for name in known}
-    score = sum(known[name] * weights[name] for name in known) / sum(weights.values())
+    weights = {name: rubric.weights.get(name, 1.0) for name in known_scores}
+    score = sum(known_scores[name] * weights[name] for name in known_scores) / sum(weights.values())
     return score, reaches_threshold(score, rubric.pass_at) and reaches_threshold(
-        min(known.values()), rubric.floor
+        min(known_scores.values()), rubric.floor
     )
 
 
@@ -196,7 +201,7 @@ def _score_criterion(
     if not weighted_scores or answered < MIN_ANSWERED_SHARE * sum(weight for weight, _ in pairs):
         return CriterionScore(name=name, score=None)
     return CriterionScore(
-        name=name, score=sum(weight * worth for weight, worth in weighted_scores) / answered
+        name=name, score=sum(weight * score for weight, score in weighted_scores) / answered
     )
 
 

@@ -49,8 +49,8 @@ MAX_ANSWER_CHARS = 1_000
 STUCK_RULES = ("spiral", "repeated-failure", "oscillation", "same-fix-again")
 
 QUESTIONS = {
-    one.name: one
-    for one in (
+    question.name: question
+    for question in (
         TraceQuestion(
             name="why-stuck",
             text="The agent failed again and again. Is there one mistaken belief that explains "
@@ -127,11 +127,11 @@ def build_trace_question(
 
 
 def read_trace_answer(
-    value: Any, posed: PosedQuestion, attempt: str, events: Mapping[int, str]
+    value: Any, question: PosedQuestion, attempt: str, events: Mapping[int, str]
 ) -> TraceAnswer | str:
     """Return the answer; it is invalid without events and quotes that exist."""
-    if (why := find_seal_fault(value, posed)) is not None:
-        return why
+    if (fault := find_seal_fault(value, question)) is not None:
+        return fault
     numbers = tuple(dict.fromkeys(value["events"]))[:5]
     if any(number not in events for number in numbers):
         return "it cites an event that was not shown"
@@ -140,9 +140,11 @@ def read_trace_answer(
     quotes: tuple[str, ...] = ()
     if value["verdict"] == "yes":
         quotes = tuple(quote.strip() for quote in value["evidence"] if quote.strip())[:3]
-        void = find_quote_fault(quotes, tuple(posed.shown), posed.shown, posed.unmasked)
-        if void is not None or not numbers:
-            return void or "it cites no event"
+        quote_fault = find_quote_fault(
+            quotes, tuple(question.shown), question.shown, question.unmasked
+        )
+        if quote_fault is not None or not numbers:
+            return quote_fault or "it cites no event"
         verdict = "yes"
     elif value["verdict"] == "no":
         verdict = "no"
@@ -191,18 +193,18 @@ CONTEXT_EVENTS = 6
 """Number of events before and after the one that a question is about."""
 
 
-def select_window_events(trace: Trace, about: Collection[int] = ()) -> dict[int, str]:
+def select_window_events(trace: Trace, topic_numbers: Collection[int] = ()) -> dict[int, str]:
     """Return the events to show, by number: those around the topic, or both ends of the trace."""
     events = trace.events
-    if about:
+    if topic_numbers:
         selected = {
-            near
-            for number in about
-            for near in range(number - CONTEXT_EVENTS, number + CONTEXT_EVENTS + 1)
+            neighbour
+            for number in topic_numbers
+            for neighbour in range(number - CONTEXT_EVENTS, number + CONTEXT_EVENTS + 1)
         }
         # What was asked for is always part of the matter.
         events = tuple(
-            one for place, one in enumerate(events) if not place or one.number in selected
+            event for index, event in enumerate(events) if not index or event.number in selected
         )
     event_texts = {event.number: describe_event(event) for event in events}
     return (
@@ -218,15 +220,18 @@ def _total_chars(texts: dict[int, str]) -> int:
 
 def _keep_ends(texts: dict[int, str]) -> Iterator[tuple[int, str]]:
     """Yield as many from the start as from the end."""
-    kept = {*_fitting_numbers(list(texts), texts), *_fitting_numbers(list(reversed(texts)), texts)}
-    return ((number, text) for number, text in texts.items() if number in kept)
+    kept_numbers = {
+        *_fitting_numbers(list(texts), texts),
+        *_fitting_numbers(list(reversed(texts)), texts),
+    }
+    return ((number, text) for number, text in texts.items() if number in kept_numbers)
 
 
 def _fitting_numbers(numbers: list[int], texts: dict[int, str]) -> Iterator[int]:
-    left = MAX_WINDOW_CHARS // 2
+    chars_left = MAX_WINDOW_CHARS // 2
     for number in numbers:
-        left -= len(texts[number])
-        if left < 0:
+        chars_left -= len(texts[number])
+        if chars_left < 0:
             return
         yield number
 
@@ -284,23 +289,25 @@ class TraceExcerpt(Record):
     """The same without the agent's words; empty if not needed."""
 
 
-def build_trace_excerpt(story: AttemptDetails, question: TraceQuestion) -> TraceExcerpt | None:
+def build_trace_excerpt(details: AttemptDetails, question: TraceQuestion) -> TraceExcerpt | None:
     """Return the window that a question is about; None if it does not apply."""
-    if story.trace is None or not story.trace.events:
+    if details.trace is None or not details.trace.events:
         return None
     event_numbers: list[int] = []
     if question.rules:
         findings = [
             finding
-            for finding in story.measurement.findings
+            for finding in details.measurement.findings
             if finding.rule in question.rules and finding.silenced is None
         ]
         event_numbers = [number for finding in findings for number in finding.events]
         if not event_numbers:
             return None
-    events = select_window_events(story.trace, event_numbers)
-    excerpt_events = [event for event in story.trace.events if event.number in events]
-    return TraceExcerpt(attempt=story.attempt.id, events=events, masked=mask_events(excerpt_events))
+    events = select_window_events(details.trace, event_numbers)
+    excerpt_events = [event for event in details.trace.events if event.number in events]
+    return TraceExcerpt(
+        attempt=details.attempt.id, events=events, masked=mask_events(excerpt_events)
+    )
 
 
 def question_version(judge: OpenJudge, question: TraceQuestion) -> str:
@@ -312,9 +319,9 @@ def question_version(judge: OpenJudge, question: TraceQuestion) -> str:
 async def ask_about_traces(
     judge: OpenJudge,
     question: TraceQuestion,
-    cuts: Sequence[TraceExcerpt],
+    excerpts: Sequence[TraceExcerpt],
     jobs: int,
-    keep: Callable[[TraceAnswer], None],
+    save: Callable[[TraceAnswer], None],
 ) -> list[TraceAnswer]:
     """Ask about each trace and save answers one by one, so that a kill loses only those in
     progress."""
@@ -324,10 +331,10 @@ async def ask_about_traces(
         answer = await ask_about_trace(judge, question, item)
         # The provider's trouble is no answer: the next run asks again.
         if answer.usage.input_tokens is not None or answer.abstained is None:
-            keep(answer)
+            save(answer)
         answers.append(answer)
 
-    await run_limited(cuts, ask_about_excerpt, jobs=max(1, jobs))
+    await run_limited(excerpts, ask_about_excerpt, jobs=max(1, jobs))
     return answers
 
 
@@ -347,8 +354,8 @@ async def ask_about_trace(
     usage = sum_usage((answer.usage, second.usage))
     if second.verdict != "yes":
         return replace(answer, usage=usage)
-    why = f"the no depends on text the agent wrote; without it: {second.text}"
-    return replace(answer, verdict=None, abstained=why, usage=usage)
+    reason = f"the no depends on text the agent wrote; without it: {second.text}"
+    return replace(answer, verdict=None, abstained=reason, usage=usage)
 
 
 async def _ask_about_events(
@@ -356,14 +363,14 @@ async def _ask_about_events(
     question: TraceQuestion,
     attempt: str,
     events: Mapping[int, str],
-    used: Usage,
+    prior_usage: Usage,
     unmasked: Iterable[str] = (),
 ) -> TraceAnswer:
-    posed = build_trace_question(question, events, judge.temperature)
-    posed = replace(posed, unmasked={"events": "\n".join(unmasked)})
-    read_reply = partial(read_trace_answer, posed=posed, attempt=attempt, events=events)
-    async with judge.door(used) as model:
-        reply = await ask_with_repair(model, posed.request, read_reply)
+    posed_question = build_trace_question(question, events, judge.temperature)
+    posed_question = replace(posed_question, unmasked={"events": "\n".join(unmasked)})
+    read_reply = partial(read_trace_answer, question=posed_question, attempt=attempt, events=events)
+    async with judge.door(prior_usage) as model:
+        reply = await ask_with_repair(model, posed_question.request, read_reply)
     answer = reply.answer or TraceAnswer(attempt=attempt, verdict=None, abstained=reply.why)
     return replace(answer, question=question, usage=reply.usage)
 
@@ -377,28 +384,30 @@ def tally_answers(
 ) -> AnalysisResult:
     """Count answers, and correct the rate by people's labels if there are any."""
     decided = [answer for answer in answers if answer.verdict is not None]
-    hits = sum(one.verdict == "yes" for one in decided)
-    truth = {item: word for (item, _), word in find_consensus(labels).items()}
-    words = {"yes": "pass", "no": "fail"}
+    yes_count = sum(answer.verdict == "yes" for answer in decided)
+    truth = {item: label for (item, _), label in find_consensus(labels).items()}
+    label_by_verdict = {"yes": "pass", "no": "fail"}
     pairs = [
-        (words[one.verdict or "no"], truth[one.attempt]) for one in decided if one.attempt in truth
+        (label_by_verdict[answer.verdict or "no"], truth[answer.attempt])
+        for answer in decided
+        if answer.attempt in truth
     ]
     judge_agreement = measure_agreement(pairs)
     return AnalysisResult(
         analysis=analysis,
         judge=judge,
         attempts=len(answers),
-        rate=wilson_rate(hits, len(decided)),
+        rate=wilson_rate(yes_count, len(decided)),
         corrected=None
         if judge_agreement is None
-        else rogan_gladen_rate(hits, len(decided), judge_agreement),
+        else rogan_gladen_rate(yes_count, len(decided), judge_agreement),
         answers=tuple(answers),
         findings={
-            one.attempt: add_judge_finding(
-                findings[one.attempt], finding_from_answer(analysis.question, one)
+            answer.attempt: add_judge_finding(
+                findings[answer.attempt], finding_from_answer(analysis.question, answer)
             )
-            for one in decided
-            if one.verdict == "yes"
+            for answer in decided
+            if answer.verdict == "yes"
         },
     )
 
@@ -419,15 +428,17 @@ class QuestionSelection(Record):
 
 
 def select_traces(
-    stories: Iterator[AttemptDetails], question: TraceQuestion, known: Mapping[str, TraceAnswer]
+    stories: Iterator[AttemptDetails],
+    question: TraceQuestion,
+    known_answers: Mapping[str, TraceAnswer],
 ) -> QuestionSelection:
     """Select the traces that the question applies to."""
     new, old, findings = [], [], {}
-    for story in stories:
-        name = story.attempt.id
-        findings[name] = story.measurement.findings
-        if name in known:
-            old.append(known[name])
-        elif (excerpt := build_trace_excerpt(story, question)) is not None:
+    for details in stories:
+        name = details.attempt.id
+        findings[name] = details.measurement.findings
+        if name in known_answers:
+            old.append(known_answers[name])
+        elif (excerpt := build_trace_excerpt(details, question)) is not None:
             new.append(excerpt)
     return QuestionSelection(new=tuple(new), old=tuple(old), findings=findings)

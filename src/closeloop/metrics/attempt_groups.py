@@ -44,7 +44,7 @@ DAY_MICROSECONDS = 86_400_000_000
 
 
 def group_attempts(
-    work: AttemptTable, by: Sequence[str]
+    work: AttemptTable, group_by: Sequence[str]
 ) -> tuple[list[tuple[str, ...]], Array, Array]:
     """Return the groups in order, and for each membership the attempt's row and the group's place.
 
@@ -52,17 +52,17 @@ def group_attempts(
     """
     import numpy as np
 
-    for name in by:
+    for name in group_by:
         if name not in DIMENSIONS:
             raise unknown_name_error("grouping", name, DIMENSIONS)
-    places = np.arange(len(work))
+    row_numbers = np.arange(len(work))
     names: list[tuple[str, ...]] = [()]
     groups = np.zeros(len(work), dtype=np.intp)
-    for name in by:
-        dimension = DIMENSIONS[name](work)[places]
+    for name in group_by:
+        dimension = DIMENSIONS[name](work)[row_numbers]
         if name in ("tag", "arm"):
             rows, dimension = _split_labels(dimension)
-            places, groups = places[rows], groups[rows]
+            row_numbers, groups = row_numbers[rows], groups[rows]
         labels = sorted({label or UNKNOWN_LABEL for label in dimension.labels}, key=order_label)
         ranks = {label: rank for rank, label in enumerate(labels)}
         parts = np.array([ranks[label or UNKNOWN_LABEL] for label in dimension.labels], np.intp)[
@@ -70,20 +70,20 @@ def group_attempts(
         ]
         present_codes, groups = np.unique(groups * len(labels) + parts, return_inverse=True)
         pairs = (divmod(code, len(labels)) for code in present_codes.tolist())
-        names = [(*names[before], labels[own]) for before, own in pairs]
-    return names, places, groups
+        names = [(*names[outer], labels[label_index]) for outer, label_index in pairs]
+    return names, row_numbers, groups
 
 
-def _split_labels(several: TextColumn) -> tuple[Array, TextColumn]:
+def _split_labels(label_sets: TextColumn) -> tuple[Array, TextColumn]:
     """Split rows with several labels: for each label, its row and the label."""
     import numpy as np
 
-    labels = [label or (None,) for label in several.labels]
+    labels = [label or (None,) for label in label_sets.labels]
     counts = np.array([len(label) for label in labels], np.intp)
-    rows = np.repeat(np.arange(len(several)), counts[several.codes])
-    first_codes = np.concatenate([[0], np.cumsum(counts)])[several.codes[rows]]
+    rows = np.repeat(np.arange(len(label_sets)), counts[label_sets.codes])
+    first_codes = np.concatenate([[0], np.cumsum(counts)])[label_sets.codes[rows]]
     within = np.arange(len(rows)) - np.searchsorted(rows, rows)
-    flat_labels = tuple(label for each in labels for label in each)
+    flat_labels = tuple(label for row_labels in labels for label in row_labels)
     return rows, TextColumn(codes=first_codes + within, labels=flat_labels)
 
 
@@ -95,24 +95,26 @@ def _variant_dimension(name: str, session: str | None) -> Callable[[AttemptTable
     """Return a dimension read from the variant, or for a session from its files."""
 
     def held(work: AttemptTable) -> TextColumn:
-        known = {key: getattr(variant, name) or None for key, variant in work.variants.items()}
-        said: TextColumn = work.columns["variant"].translated(known.get)
-        return said.otherwise(work.columns[session]) if session else said
+        label_by_variant = {
+            key: getattr(variant, name) or None for key, variant in work.variants.items()
+        }
+        labels: TextColumn = work.columns["variant"].translated(label_by_variant.get)
+        return labels.otherwise(work.columns[session]) if session else labels
 
     return held
 
 
 def _repository_labels(work: AttemptTable) -> TextColumn:
-    known = {key: task.repo or None for key, task in work.tasks.items()}
-    task_repos: TextColumn = work.columns["task_digest"].translated(known.get)
+    repo_by_task = {key: task.repo or None for key, task in work.tasks.items()}
+    task_repos: TextColumn = work.columns["task_digest"].translated(repo_by_task.get)
     repos: TextColumn = task_repos.otherwise(work.columns["repo"])
     # A clone says its address, a pull request only owner and name.
     return repos.translated(lambda name: name and repository_name(name))
 
 
 def _tag_labels(work: AttemptTable) -> TextColumn:
-    known = {key: tuple(dict.fromkeys(task.tags)) for key, task in work.tasks.items()}
-    tags: TextColumn = work.columns["task_digest"].translated(known.get)
+    tags_by_task = {key: tuple(dict.fromkeys(task.tags)) for key, task in work.tasks.items()}
+    tags: TextColumn = work.columns["task_digest"].translated(tags_by_task.get)
     return tags
 
 
@@ -147,8 +149,8 @@ def _context_labels(work: AttemptTable) -> TextColumn:
 
 def order_label(label: str) -> tuple[int, tuple[tuple[str, int], ...]]:
     """Sort key of a label: bands by size, everything else by name."""
-    place = CONTEXT_BANDS.index(label) if label in CONTEXT_BANDS else -1
-    return place, natural_order(label)
+    rank = CONTEXT_BANDS.index(label) if label in CONTEXT_BANDS else -1
+    return rank, natural_order(label)
 
 
 def _iso_week(day: float) -> str | None:
@@ -220,8 +222,8 @@ def narrow_period(
     selection: AttemptSelection, since: datetime | None, until: datetime | None
 ) -> AttemptSelection:
     """Return the selection limited to a period."""
-    starts = [one for one in (selection.since, since) if one is not None]
-    ends = [one for one in (selection.until, until) if one is not None]
+    starts = [moment for moment in (selection.since, since) if moment is not None]
+    ends = [moment for moment in (selection.until, until) if moment is not None]
     return replace(selection, since=max(starts, default=None), until=min(ends, default=None))
 
 
@@ -237,14 +239,16 @@ def _narrow(
         field, value = "variant", part
     match field:
         case "variant":
-            chosen = _select_variant(value, variants)
-            return replace(selection, variants=chosen.variants, note=chosen.note)
+            variant_selection = _select_variant(value, variants)
+            return replace(
+                selection, variants=variant_selection.variants, note=variant_selection.note
+            )
         case "prompt":
             return _select_prompt(selection, value, variants)
         case "experiment" | "attempt":
             ids = _find_attempts(field, value, store)
-            known = selection.attempts
-            return replace(selection, attempts=ids if known is None else ids & known)
+            selected_ids = selection.attempts
+            return replace(selection, attempts=ids if selected_ids is None else ids & selected_ids)
     if not value:
         raise BadInput(f"{part!r} has no name: write it as {field}:NAME.")
     return replace(selection, labels={**selection.labels, field: value})
@@ -262,7 +266,7 @@ def _select_prompt(
     selection: AttemptSelection, value: str, variants: Mapping[str, Variant]
 ) -> AttemptSelection:
     """Select attempts of variants with this prompt, else those that were seen to run with it."""
-    prompts = {key: one.prompt for key, one in variants.items() if one.prompt}
+    prompts = {key: variant.prompt for key, variant in variants.items() if variant.prompt}
     matches = [key for key, prompt in prompts.items() if value and prompt.startswith(value)]
     if matches:
         return replace(selection, variants=tuple(matches))
@@ -275,7 +279,7 @@ def _select_variant(name: str, variants: Mapping[str, Variant]) -> AttemptSelect
     """Select the newest version of that name, or the variant whose digest has this prefix."""
     if not variants:
         raise BadInput(f"There is no variant {name!r}: `closeloop run` runs variants.")
-    same_name = [key for key, one in variants.items() if one.name == name]
+    same_name = [key for key, variant in variants.items() if variant.name == name]
     if same_name:
         older = len(same_name) - 1
         note = (
@@ -316,8 +320,8 @@ def selection_mask(work: AttemptTable, choice: AttemptSelection) -> Array:
     for field, value in choice.labels.items():
         column = DIMENSIONS[field](work)
         if value not in column.labels:
-            known = sorted({label for label in column.labels if label})
-            raise unknown_name_error(field, value, known)
+            known_labels = sorted({label for label in column.labels if label})
+            raise unknown_name_error(field, value, known_labels)
         mask = mask & column.are((value,))
     if choice.prompt is not None:
         start = choice.prompt
@@ -350,8 +354,8 @@ def covering_span(choices: Sequence[AttemptSelection]) -> AttemptSpan:
 
 
 def _outermost_moment(pick: Any, moments: Sequence[datetime | None]) -> datetime | None:
-    known = [moment for moment in moments if moment is not None]
-    outermost: datetime | None = pick(known) if len(known) == len(moments) else None
+    known_moments = [moment for moment in moments if moment is not None]
+    outermost: datetime | None = pick(known_moments) if len(known_moments) == len(moments) else None
     return outermost
 
 
@@ -435,7 +439,9 @@ def list_changed_lines(change: Change | Sequence[RecoveredFile]) -> dict[str, Ch
 
 def _compare_file(path: str, present: tuple[bool, ...], lines: list[ChangedLines]) -> ComparedFile:
     aligned = _align_lines(*lines)
-    counts = {by: sum(line.by == by for line in aligned) for by in ("both", "first", "second")}
+    counts = {
+        side: sum(line.by == side for line in aligned) for side in ("both", "first", "second")
+    }
     state: Literal["same", "differs", "only first", "only second", "not told"]
     if present == (True, False):
         state = "only first"
@@ -470,9 +476,9 @@ def _align_lines(first: ChangedLines, second: ChangedLines) -> list[ComparedLine
     return aligned
 
 
-def _mark_lines(lines: ChangedLines, by: SharedBy) -> list[ComparedLine]:
+def _mark_lines(lines: ChangedLines, side: SharedBy) -> list[ComparedLine]:
     return [
-        ComparedLine(by=by, sign="+" if sign == "+" else "-", text=text[:MAX_LINE_CHARS])
+        ComparedLine(by=side, sign="+" if sign == "+" else "-", text=text[:MAX_LINE_CHARS])
         for sign, text in lines
     ]
 
@@ -521,7 +527,7 @@ class AttemptPair(Record):
 
 def compare_two_attempts(
     store: Store,
-    book: Rulebook,
+    rulebook: Rulebook,
     catalogue: ScoreCatalogue,
     names: Sequence[str],
     *,
@@ -535,7 +541,7 @@ def compare_two_attempts(
     if len(ids) != 2 or ids[0] == ids[1]:
         raise BadInput("Both attempts are the same: give two different ones.")
     rows = [_load_open_row(store, name) for name in ids]
-    work = load_attempt_table(store, book, AttemptSpan(attempts=tuple(ids)), again=again)
+    work = load_attempt_table(store, rulebook, AttemptSpan(attempts=tuple(ids)), remeasure=again)
     values: dict[tuple[str, ScoreSource], dict[str, list[float]]] = {}
     for row in list_score_rows(work, store):
         if row.value is not None:
@@ -548,10 +554,10 @@ def compare_two_attempts(
             or catalogue.given.get(name)
             or ScoreDefinition(name=name),
             source=source,
-            first=fmean(held[ids[0]]) if ids[0] in held else None,
-            second=fmean(held[ids[1]]) if ids[1] in held else None,
+            first=fmean(attempt_values[ids[0]]) if ids[0] in attempt_values else None,
+            second=fmean(attempt_values[ids[1]]) if ids[1] in attempt_values else None,
         )
-        for (name, source), held in values.items()
+        for (name, source), attempt_values in values.items()
     ]
     sides = [_load_changed_lines(store, name) for name in ids]
     return AttemptPair(
@@ -607,9 +613,9 @@ def describe_pair(first: AttemptRow, second: AttemptRow) -> str:
         f"{name} {OUTCOME_WORDS.get(row.outcome or '', 'was not graded')}"
         for name, row in zip(names, (first, second), strict=True)
     ]
-    where = "On different requests,"
+    opening = "On different requests,"
     if _is_same_task(first, second):
-        where = f"On the same task, {first.task},"
+        opening = f"On the same task, {first.task},"
     elif first.task and first.task == second.task:
-        where = f"On two versions of the task {first.task}"
-    return f"{where} {ends[0]} and {ends[1]}."
+        opening = f"On two versions of the task {first.task}"
+    return f"{opening} {ends[0]} and {ends[1]}."

@@ -69,7 +69,7 @@ MAX_REASON_CHARS = 200
 
 
 def load_said_columns(
-    store: Store, span: AttemptSpan, places: Mapping[str, int]
+    store: Store, span: AttemptSpan, row_by_attempt: Mapping[str, int]
 ) -> dict[str, Column]:
     """Load people's verdict and time and the failure modes of each attempt, as columns.
 
@@ -77,21 +77,25 @@ def load_said_columns(
     """
     import numpy as np
 
-    size, placer = len(places), RowPlacer(places)
+    size, placer = len(row_by_attempt), RowPlacer(row_by_attempt)
     unknown = np.full(size, np.nan)
     columns: dict[str, Column] = {"would_merge": unknown, "reviewer_seconds": unknown}
-    shown, examined = np.zeros((2, size), np.int64)
-    asked: list[tuple[str, GivenSource]] = [(VERDICT, "person"), (SECONDS, "person"), *_MODE_BITS]
+    shown_bits, examined_bits = np.zeros((2, size), np.int64)
+    score_keys: list[tuple[str, GivenSource]] = [
+        (VERDICT, "person"),
+        (SECONDS, "person"),
+        *_MODE_BITS,
+    ]
     sources = store.scores.list_sources()
-    for name, source in asked:
+    for name, source in score_keys:
         if source not in sources.get(name, ()):
             continue
-        held = store.scores.load_score_columns(span, name, source)
-        clear_outside_range(held, 0.0, None if name == SECONDS else 1.0)
-        at, value = placer.find_newest(held)
-        count = np.bincount(at, minlength=size)
-        total = np.bincount(at, value, minlength=size)
-        yes = np.bincount(at, value >= LEAST_SHOWN, minlength=size)
+        score_columns = store.scores.load_score_columns(span, name, source)
+        clear_outside_range(score_columns, 0.0, None if name == SECONDS else 1.0)
+        rows, value = placer.find_newest(score_columns)
+        count = np.bincount(rows, minlength=size)
+        total = np.bincount(rows, value, minlength=size)
+        yes = np.bincount(rows, value >= LEAST_SHOWN, minlength=size)
         if source == "person":  # of others not every last word counts
             columns[given_column(name, source)] = divide_known(total, count)
         if name == VERDICT:
@@ -99,23 +103,27 @@ def load_said_columns(
         elif name == SECONDS:
             columns["reviewer_seconds"] = np.where(count > 0, total, np.nan)
         else:
-            shown |= np.where(yes > 0, _MODE_BITS[name, source], 0)
-            examined |= np.where(count > 0, _MODE_BITS[name, source], 0)
-    return {**columns, "said_modes": _name_modes(shown), "said_examined": _name_modes(examined)}
+            shown_bits |= np.where(yes > 0, _MODE_BITS[name, source], 0)
+            examined_bits |= np.where(count > 0, _MODE_BITS[name, source], 0)
+    return {
+        **columns,
+        "said_modes": _name_modes(shown_bits),
+        "said_examined": _name_modes(examined_bits),
+    }
 
 
-def clear_outside_range(held: AttemptColumns, low: float | None, high: float | None) -> int:
+def clear_outside_range(columns: AttemptColumns, low: float | None, high: float | None) -> int:
     """Replace values outside a score's range by NaN, and count them.
 
     A program may have written them into the store itself, or the range was redefined.
     """
     import numpy as np
 
-    values = held.held["value"]
+    values = columns.held["value"]
     outside = (values < (-np.inf if low is None else low)) | (
         values > (np.inf if high is None else high)
     )
-    held.held["value"] = np.where(outside, np.nan, values)
+    columns.held["value"] = np.where(outside, np.nan, values)
     return int(outside.sum())
 
 
@@ -130,11 +138,11 @@ _MODE_BITS: dict[tuple[str, GivenSource], int] = {
 }
 
 
-def _name_modes(marks: Array) -> TextColumn:
+def _name_modes(mode_bits: Array) -> TextColumn:
     """Return each row's modes with their sources, as one text."""
     import numpy as np
 
-    kinds, codes = np.unique(marks, return_inverse=True)
+    kinds, codes = np.unique(mode_bits, return_inverse=True)
     labels = [
         join_modes(
             (MODE_NAMES[name], source) for (name, source), bit in _MODE_BITS.items() if kind & bit
@@ -163,14 +171,14 @@ def load_said_tags(store: Store, attempts: Collection[str]) -> dict[str, tuple[M
         reason = "It was reverted or fixed after it was merged."
         tag = ModeTag(mode="silent regression", reason=reason, source="delivery")
         tags.setdefault(attempt, []).append(tag)
-    return {attempt: tuple(each) for attempt, each in tags.items()}
+    return {attempt: tuple(attempt_tags) for attempt, attempt_tags in tags.items()}
 
 
-def _tag_from_score(one: Score, notes: Mapping[tuple[str, str], str]) -> ModeTag:
-    note = truncate_words(one.note or notes.get((one.attempt, one.by), ""), MAX_REASON_CHARS)
-    source: Any = one.source if one.source in get_args(ModeSource) else "code"
-    reason = f"{one.by or one.source} says so" + (f": {note}" if note else ".")
-    return ModeTag(mode=MODE_NAMES[one.name], reason=reason, source=source)
+def _tag_from_score(score: Score, notes: Mapping[tuple[str, str], str]) -> ModeTag:
+    note = truncate_words(score.note or notes.get((score.attempt, score.by), ""), MAX_REASON_CHARS)
+    source: Any = score.source if score.source in get_args(ModeSource) else "code"
+    reason = f"{score.by or score.source} says so" + (f": {note}" if note else ".")
+    return ModeTag(mode=MODE_NAMES[score.name], reason=reason, source=source)
 
 
 KEPT_COLUMNS = tuple(str(column.name) for column in schema.measurements.columns)
@@ -202,22 +210,24 @@ def project_rulebook(settings: Settings) -> Rulebook:
         check_rules = {
             rule.name for check in plugins.load_plugins("checks") for rule in check.rules
         }
-        own_silences += [one for one in settings.silence if one.rule not in names | check_rules]
-    book = build_rulebook(
+        own_silences += [
+            silence for silence in settings.silence if silence.rule not in names | check_rules
+        ]
+    rulebook = build_rulebook(
         detectors,
         settings.rules,
         own_silences,
         [command for command in own_commands if command],
     )
     completes = settings.pulls.unreviewed_completes
-    return msgspec.structs.replace(book, unreviewed_completes=completes)
+    return msgspec.structs.replace(rulebook, unreviewed_completes=completes)
 
 
 def measure_attempts(
     store: Store,
     rows: Sequence[AttemptRow],
-    book: Rulebook,
-    tell: Callable[[int], None] = lambda done: None,
+    rulebook: Rulebook,
+    report_progress: Callable[[int], None] = lambda done: None,
     *,
     jobs: int = 1,
 ) -> Iterator[MeasuredAttempt]:
@@ -228,30 +238,36 @@ def measure_attempts(
     rows = [row for row in rows if row.events is not None]
     measured_now: set[str] = set()
     if jobs > 1 and not store.is_read_only:
-        bases = {row.id: measurement_basis(row, book) for row in rows}
-        done = store.list_measured(bases)
-        new = [row for row in rows if row.id not in done]
+        bases = {row.id: measurement_basis(row, rulebook) for row in rows}
+        measured_ids = store.list_measured(bases)
+        new = [row for row in rows if row.id not in measured_ids]
         if sum(row.events or 0 for row in new) >= MIN_PARALLEL_EVENTS:
             measured_now = {row.id for row in new}
-            measure_missing(store, [(row.id, bases[row.id]) for row in new], book, tell, jobs=jobs)
+            measure_missing(
+                store,
+                [(row.id, bases[row.id]) for row in new],
+                rulebook,
+                report_progress,
+                jobs=jobs,
+            )
     pending_rows = iter(rows)
     while batch := list(islice(pending_rows, BATCH_ATTEMPTS)):
-        bases = {row.id: measurement_basis(row, book) for row in batch}
+        bases = {row.id: measurement_basis(row, rulebook) for row in batch}
         measurements = store.load_measurements(bases)
         new_bases = [(name, basis) for name, basis in bases.items() if name not in measurements]
         measured_now.update(name for name, _ in new_bases)
-        measurements |= measure_missing(store, new_bases, book, tell)
+        measurements |= measure_missing(store, new_bases, rulebook, report_progress)
         for row in batch:
             if (measurement := measurements.get(row.id)) is not None:
                 yield MeasuredAttempt(row=row, measurement=measurement)
-        tell(sum(row.id not in measured_now for row in batch))
+        report_progress(sum(row.id not in measured_now for row in batch))
 
 
 def measure_missing(
     store: Store,
-    wanted: Sequence[tuple[str, str]],
-    book: Rulebook,
-    tell: Callable[[int], None] = lambda done: None,
+    attempt_bases: Sequence[tuple[str, str]],
+    rulebook: Rulebook,
+    report_progress: Callable[[int], None] = lambda done: None,
     *,
     jobs: int = 1,
 ) -> dict[str, Measurement]:
@@ -261,11 +277,11 @@ def measure_missing(
     may be more than fits in memory.
     """
     batches = [
-        wanted[first : first + MEASURED_ATTEMPTS]
-        for first in range(0, len(wanted), MEASURED_ATTEMPTS)
+        attempt_bases[first : first + MEASURED_ATTEMPTS]
+        for first in range(0, len(attempt_bases), MEASURED_ATTEMPTS)
     ]
     facts = (store.load_packed_facts([name for name, _ in batch]) for batch in batches)
-    work = partial(measure_packed_facts, book=book)
+    work = partial(measure_packed_facts, rulebook=rulebook)
     if jobs > 1:
         from closeloop.traces.session_import import map_in_processes
 
@@ -273,18 +289,18 @@ def measure_missing(
         answers = map_in_processes(work, facts, jobs, [__name__, *_MEASURING_MODULES], advice)
     else:
         answers = map(work, facts)
-    made: dict[str, Measurement] = {}
+    saved: dict[str, Measurement] = {}
     for batch, measurements in zip(batches, answers, strict=True):
         measured = [
-            (name, basis, one)
-            for (name, basis), one in zip(batch, measurements, strict=True)
-            if one is not None
+            (name, basis, measurement)
+            for (name, basis), measurement in zip(batch, measurements, strict=True)
+            if measurement is not None
         ]
         store.save_measurements(measured)
         if jobs == 1:
-            made |= {name: one for name, _, one in measured}
-        tell(len(batch))
-    return made
+            saved |= {name: measurement for name, _, measurement in measured}
+        report_progress(len(batch))
+    return saved
 
 
 _MEASURING_MODULES = (
@@ -294,14 +310,14 @@ _MEASURING_MODULES = (
 
 
 def measure_packed_facts(
-    batch: Sequence[PackedFacts | None], book: Rulebook
+    batch: Sequence[PackedFacts | None], rulebook: Rulebook
 ) -> list[Measurement | None]:
     """Measure attempts, also in worker processes; None for those that are not stored."""
     from closeloop.process.trace_measurement import measure_reading
 
     return [
-        measure_reading(unpack_facts(one).build_reading(book), book) if one else None
-        for one in batch
+        measure_reading(unpack_facts(facts).build_reading(rulebook), rulebook) if facts else None
+        for facts in batch
     ]
 
 
@@ -337,14 +353,14 @@ def add_judge_findings(
         yield MeasuredAttempt(row=result.row, measurement=measurement)
 
 
-def measurement_basis(row: AttemptRow, book: Rulebook) -> str:
+def measurement_basis(row: AttemptRow, rulebook: Rulebook) -> str:
     """Return the digest of a measurement's inputs besides the trace: rules, grade and columns."""
-    return basis_from_grade((row.grading, row.version, row.outcome), book)
+    return basis_from_grade((row.grading, row.version, row.outcome), rulebook)
 
 
-def basis_from_grade(graded: tuple[str | None, int | None, str | None], book: Rulebook) -> str:
+def basis_from_grade(graded: tuple[str | None, int | None, str | None], rulebook: Rulebook) -> str:
     """Return the basis from the grading, its grader's version and the outcome."""
-    return content_digest(book.identity, KEPT_COLUMNS, *graded)[:16]
+    return content_digest(rulebook.identity, KEPT_COLUMNS, *graded)[:16]
 
 
 class AttemptFacts(Record):
@@ -356,21 +372,23 @@ class AttemptFacts(Record):
     task: Task | None
     grade: Grade | None
 
-    def build_reading(self, book: Rulebook) -> TraceReading:
+    def build_reading(self, rulebook: Rulebook) -> TraceReading:
         from closeloop.process.trace_reading import build_reading
 
         return msgspec.structs.replace(
-            build_reading(self.trace or Trace(reader="none", reader_version=1), book.own_checks),
+            build_reading(
+                self.trace or Trace(reader="none", reader_version=1), rulebook.own_checks
+            ),
             attempt=self.attempt,
             task=self.task,
             change=self.change,
             grade=self.grade,
         )
 
-    def measurement_basis(self, book: Rulebook) -> str:
+    def measurement_basis(self, rulebook: Rulebook) -> str:
         grade = self.grade
         graded = (grade.grading, grade.version, grade.outcome.result) if grade else (None,) * 3
-        return basis_from_grade(graded, book)
+        return basis_from_grade(graded, rulebook)
 
 
 def load_attempt_facts(store: Store, name: str) -> AttemptFacts:
@@ -385,7 +403,7 @@ def load_attempt_facts(store: Store, name: str) -> AttemptFacts:
     )
 
 
-def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
+def load_story(store: Store, name: str, rulebook: Rulebook) -> AttemptDetails:
     """Load everything about one attempt, by its id or a prefix of it.
 
     A measurement stored on the same basis is used.
@@ -393,7 +411,7 @@ def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
     facts = load_attempt_facts(store, name)
     attempt, task, trace = facts.attempt, facts.task, facts.trace
     variant = store.load_variant(attempt.variant) if attempt.variant else None
-    basis = {attempt.id: facts.measurement_basis(book)}
+    basis = {attempt.id: facts.measurement_basis(rulebook)}
     measurement = store.load_measurements(basis).get(attempt.id)
     handoffs: tuple[HandoffFacts, ...] = ()
     if measurement is None or any(
@@ -401,8 +419,8 @@ def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
     ):
         from closeloop.process.trace_measurement import list_handoff_facts, measure_reading
 
-        reading = facts.build_reading(book)
-        measurement = measurement or measure_reading(reading, book)
+        reading = facts.build_reading(rulebook)
+        measurement = measurement or measure_reading(reading, rulebook)
         handoffs = list_handoff_facts(reading, task.facts if task else ())
     return AttemptDetails(
         attempt=attempt,
@@ -421,39 +439,41 @@ def load_story(store: Store, name: str, book: Rulebook) -> AttemptDetails:
 
 
 def collect_modes(
-    store: Store, rows: Sequence[AttemptRow], book: Rulebook
+    store: Store, rows: Sequence[AttemptRow], rulebook: Rulebook
 ) -> dict[str, tuple[FailureMode, ...]]:
     """Return, by attempt, every failure mode it shows, from any source; omits those with none."""
-    said = load_said_tags(store, [row.id for row in rows])
+    said_tags = load_said_tags(store, [row.id for row in rows])
     tags = {
         attempt.row.id: attempt.measurement.modes
-        for attempt in measure_attempts(store, rows, book)
+        for attempt in measure_attempts(store, rows, rulebook)
         if attempt.measurement.modes
     }
     return {
-        name: tuple(dict.fromkeys(tag.mode for tag in (*tags.get(name, ()), *said.get(name, ()))))
-        for name in (*tags, *(said.keys() - tags.keys()))
+        name: tuple(
+            dict.fromkeys(tag.mode for tag in (*tags.get(name, ()), *said_tags.get(name, ())))
+        )
+        for name in (*tags, *(said_tags.keys() - tags.keys()))
     }
 
 
 def collect_task_modes(
-    store: Store, digests: Sequence[str], book: Rulebook
+    store: Store, digests: Sequence[str], rulebook: Rulebook
 ) -> dict[str, tuple[FailureMode, ...]]:
     """Return, by task, every failure mode that attempts at it have shown."""
     rows = store.list_attempts(task_digests=digests)
-    by_attempt = collect_modes(store, rows, book)
+    by_attempt = collect_modes(store, rows, rulebook)
     modes: dict[str, dict[FailureMode, None]] = {}
     for row in rows:
         modes.setdefault(row.task_digest or "", {}).update(
             dict.fromkeys(by_attempt.get(row.id, ()))
         )
-    return {digest: tuple(shown) for digest, shown in modes.items()}
+    return {digest: tuple(task_modes) for digest, task_modes in modes.items()}
 
 
 def _add_said_modes(store: Store, attempt: str, measurement: Measurement) -> Measurement:
     """Add the failure modes shown by people, judges, checks and later reverts."""
-    said = load_said_tags(store, [attempt]).get(attempt, ())
-    return msgspec.structs.replace(measurement, modes=(*measurement.modes, *said))
+    said_tags = load_said_tags(store, [attempt]).get(attempt, ())
+    return msgspec.structs.replace(measurement, modes=(*measurement.modes, *said_tags))
 
 
 def list_experiment_attempts(store: Store, experiment: Experiment) -> list[AttemptRow]:
@@ -474,15 +494,20 @@ def find_experiment(store: Store, name: str | None) -> Experiment:
 
     After a run of held-out tasks, people go on with dev tasks.
     """
-    known = store.list_experiments()
-    if not known:
+    experiments = store.list_experiments()
+    if not experiments:
         raise BadInput("There is no experiment yet: `closeloop run` creates one.")
     if name is None:
         sealed = store.held_out.list_sealed_digests()
-        return next((one for one in known if not sealed.issuperset(one.tasks)), known[0])
-    matches = [experiment for experiment in known if experiment.id.startswith(name)]
+        return next(
+            (experiment for experiment in experiments if not sealed.issuperset(experiment.tasks)),
+            experiments[0],
+        )
+    matches = [experiment for experiment in experiments if experiment.id.startswith(name)]
     if not matches:
-        raise unknown_name_error("experiment", name, [experiment.id for experiment in known[:10]])
+        raise unknown_name_error(
+            "experiment", name, [experiment.id for experiment in experiments[:10]]
+        )
     if len(matches) > 1:
         ids = ", ".join(experiment.id for experiment in matches[:5])
         raise BadInput(f"{name!r} is a prefix of several experiments, {ids}: give more characters.")

@@ -52,32 +52,37 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def load_origin_columns(
-    store: Store, known: AttemptColumns, variants: Mapping[str, Variant]
+    store: Store, attempt_columns: AttemptColumns, variants: Mapping[str, Variant]
 ) -> dict[str, TextColumn]:
     """Return the agent, the requester and the prompt of each attempt.
 
     The pull request is used if nothing was recorded, or if the recording lacks the value.
     """
-    pulls = {row.attempt: row for row in _list_pulls_of(store, known.attempts) if row.attempt}
-    index, held = PromptIndex(store), known.held
-    agents, users = held["agent"].tolist(), held["user"].tolist()
+    pulls = {
+        row.attempt: row for row in _list_pulls_of(store, attempt_columns.attempts) if row.attempt
+    }
+    index, columns = PromptIndex(store), attempt_columns.held
+    agents, users = columns["agent"].tolist(), columns["user"].tolist()
     if not pulls and not index.tells_of_attempts:
-        ids = {key: index.find_prompt_id("", variant=one.prompt) for key, one in variants.items()}
-        return {"prompt": held["variant"].translated(ids.get)}
+        ids = {
+            key: index.find_prompt_id("", variant=variant.prompt)
+            for key, variant in variants.items()
+        }
+        return {"prompt": columns["variant"].translated(ids.get)}
     prompts = []
     names = ("variant", "repo", "started", "events")
-    rows = zip(known.attempts, *(held[name].tolist() for name in names), strict=True)
-    for place, (name, digest, repo, started, events) in enumerate(rows):
+    rows = zip(attempt_columns.attempts, *(columns[name].tolist() for name in names), strict=True)
+    for row_number, (name, digest, repo, started, events) in enumerate(rows):
         pull, variant = pulls.get(name), variants.get(digest)
         if pull is not None:
-            agents[place], users[place] = _pull_origin(
-                pull, agents[place], users[place], is_recorded=not isnan(events)
+            agents[row_number], users[row_number] = _pull_origin(
+                pull, agents[row_number], users[row_number], is_recorded=not isnan(events)
             )
         prompt = index.find_prompt_id(
             name,
             variant=variant.prompt if variant else None,
-            named=pull.prompt if pull else None,
-            agent=variant.agent if variant else agents[place],
+            prompt_name=pull.prompt if pull else None,
+            agent=variant.agent if variant else agents[row_number],
             repo=pull.repo if pull else repo and repository_name(repo),
             started=None if isnan(started) else _EPOCH + timedelta(microseconds=started),
         )
@@ -91,8 +96,8 @@ def load_origin_columns(
 
 def _list_pulls_of(store: Store, attempts: Sequence[str]) -> list[PullRow]:
     """List the agents' pull requests of some attempts; for many attempts, list all."""
-    few = attempts if len(attempts) <= MAX_QUERY_VALUES else None
-    return store.pulls.list_pulls(agent=True, attempts=few)
+    listed_attempts = attempts if len(attempts) <= MAX_QUERY_VALUES else None
+    return store.pulls.list_pulls(agent=True, attempts=listed_attempts)
 
 
 def _pull_origin(
@@ -104,52 +109,56 @@ def _pull_origin(
     return agent or pull.agent, user or pull.asked_by
 
 
-def load_pull_cost_column(store: Store, places: Mapping[str, int]) -> Array:
+def load_pull_cost_column(store: Store, row_by_attempt: Mapping[str, int]) -> Array:
     """Return, by attempt with a pull request, the cost of all recorded work behind it."""
     import numpy as np
 
-    column = np.full(len(places), np.nan)
-    rows = {row.attempt: row for row in _list_pulls_of(store, [*places]) if row.attempt in places}
+    column = np.full(len(row_by_attempt), np.nan)
+    rows = {
+        row.attempt: row
+        for row in _list_pulls_of(store, [*row_by_attempt])
+        if row.attempt in row_by_attempt
+    }
     if not rows:
         return column
     costs = load_pull_costs(store, [*rows.values()], store.pulls.list_pulls(agent=True))
     for attempt, row in rows.items():
         cost = costs[row.repo, row.pull].cost
-        column[places[attempt or ""]] = np.nan if cost is None else cost
+        column[row_by_attempt[attempt or ""]] = np.nan if cost is None else cost
     return column
 
 
-def load_arm_column(store: Store, known: AttemptColumns) -> TextColumn:
+def load_arm_column(store: Store, attempt_columns: AttemptColumns) -> TextColumn:
     """Return the arms of each attempt.
 
     Those of memory (`memory`, `control`), and of trials (`TRIAL: VARIANT`). An attempt is found by
     its own name, its branch or its task.
     """
     arms: dict[str | tuple[str | None, str | None], dict[str, None]] = {}
-    for offer in store.memory.list_offers():
-        for key in (offer.key, (offer.repo, offer.key)):
-            arms.setdefault(key, {})[offer.arm] = None
+    for record in store.memory.list_offers():
+        for key in (record.key, (record.repo, record.key)):
+            arms.setdefault(key, {})[record.arm] = None
     assigned: dict[str, list[TrialAssignment]] = {}
     for trial in store.trials.list_trial_names():
         for assignment in store.trials.list_assignments(trial):
             assigned.setdefault(assignment.key, []).append(assignment)
     if not arms and not assigned:
-        return make_text_column([None] * len(known.attempts))
-    held = known.held
-    repos = held["repo"].translated(lambda repo: repo and repository_name(repo))
+        return make_text_column([None] * len(attempt_columns.attempts))
+    column_by_name = attempt_columns.held
+    repos = column_by_name["repo"].translated(lambda repo: repo and repository_name(repo))
     labels: list[tuple[str, ...] | None] = []
-    columns = (repos, held["branch"], held["task"], held["started"])
+    columns = (repos, column_by_name["branch"], column_by_name["task"], column_by_name["started"])
     for name, repo, branch, task, started in zip(
-        known.attempts, *(column.tolist() for column in columns), strict=True
+        attempt_columns.attempts, *(column.tolist() for column in columns), strict=True
     ):
-        own = [*(arms.get(name) or arms.get((repo, branch)) or ())]
-        own += [
-            f"{one.trial}: {one.variant}"
+        attempt_arms = [*(arms.get(name) or arms.get((repo, branch)) or ())]
+        attempt_arms += [
+            f"{assignment.trial}: {assignment.variant}"
             for key in dict.fromkeys((name, branch, task))
-            for one in assigned.get(key or "", ())
-            if started >= one.at.timestamp() * 1e6
+            for assignment in assigned.get(key or "", ())
+            if started >= assignment.at.timestamp() * 1e6
         ]
-        labels.append(tuple(own) or None)
+        labels.append(tuple(attempt_arms) or None)
     return make_text_column(labels)
 
 
@@ -178,21 +187,21 @@ class AttemptTable(Record):
 
     def select_rows(self, attempts: Collection[str]) -> AttemptTable:
         """Return the table with only these attempts."""
-        places = [place for place, name in enumerate(self.attempts) if name in attempts]
+        row_numbers = [row for row, name in enumerate(self.attempts) if name in attempts]
         return replace(
             self,
-            attempts=[self.attempts[place] for place in places],
-            columns={name: column[places] for name, column in self.columns.items()},
+            attempts=[self.attempts[row] for row in row_numbers],
+            columns={name: column[row_numbers] for name, column in self.columns.items()},
         )
 
 
 def load_attempt_table(
     store: Store,
-    book: Rulebook,
+    rulebook: Rulebook,
     span: AttemptSpan | None = None,
-    tell: MeasuringProgress = lambda done, of: None,
+    report_progress: MeasuringProgress = lambda done, of: None,
     *,
-    again: bool | None = True,
+    remeasure: bool | None = True,
     jobs: int = 1,
 ) -> AttemptTable:
     """Load the attempts of a span, and measure those that need it.
@@ -207,48 +216,56 @@ def load_attempt_table(
     span = span or AttemptSpan()
     tables = store.numbers
     tasks, variants = tables.load_tasks(), tables.load_variants()
-    known, left_out = load_counted_columns(store, span, variants)
-    known, sealed_note = _leave_out_sealed(known, held_out_digests([*tasks.values()]))
-    places = {name: place for place, name in enumerate(known.attempts)}
+    attempt_columns, left_out = load_counted_columns(store, span, variants)
+    attempt_columns, sealed_note = _leave_out_sealed(
+        attempt_columns, held_out_digests([*tasks.values()])
+    )
+    row_by_attempt = {name: row for row, name in enumerate(attempt_columns.attempts)}
     delivered = tables.load_delivery_columns(span)
     checked, orchestrated = tables.load_check_columns(), tables.load_plan_columns()
 
     def measure_new(new_bases: Sequence[tuple[str, str]], events: int) -> None:
-        done = count(1)
+        counter = count(1)
         is_parallel = events >= MIN_PARALLEL_EVENTS and not store.is_read_only
         measure_missing(
             store,
             new_bases,
-            book,
-            lambda more: tell([next(done) for _ in range(more)][-1], len(new_bases)),
+            rulebook,
+            lambda batch_size: report_progress(
+                [next(counter) for _ in range(batch_size)][-1], len(new_bases)
+            ),
             jobs=jobs if is_parallel else 1,
         )
 
-    measured, outdated = _measurement_columns(store, book, span, known, measure_new, again)
+    measured, outdated = _measurement_columns(
+        store, rulebook, span, attempt_columns, measure_new, remeasure
+    )
     measured["own_modules"] = measured.pop("modules")
-    _forget_unrecorded(measured, np.isnan(known.held["events"]))
+    _forget_unrecorded(measured, np.isnan(attempt_columns.held["events"]))
     columns = {
-        **known.held,
+        **attempt_columns.held,
         **measured,
-        **align_columns(delivered, find_row_places(delivered, places), len(places)),
-        **align_columns(checked, find_row_places(checked, places), len(places)),
-        **align_columns(orchestrated, find_row_places(orchestrated, places), len(places)),
-        **load_said_columns(store, span, places),
-        "unreviewed_completes": np.full(len(places), book.unreviewed_completes),
+        **align_columns(delivered, find_row_places(delivered, row_by_attempt), len(row_by_attempt)),
+        **align_columns(checked, find_row_places(checked, row_by_attempt), len(row_by_attempt)),
+        **align_columns(
+            orchestrated, find_row_places(orchestrated, row_by_attempt), len(row_by_attempt)
+        ),
+        **load_said_columns(store, span, row_by_attempt),
+        "unreviewed_completes": np.full(len(row_by_attempt), rulebook.unreviewed_completes),
     }
-    columns.update(load_origin_columns(store, known, variants))
-    columns["arm"] = load_arm_column(store, known)
-    columns["pull_cost"] = load_pull_cost_column(store, places)
+    columns.update(load_origin_columns(store, attempt_columns, variants))
+    columns["arm"] = load_arm_column(store, attempt_columns)
+    columns["pull_cost"] = load_pull_cost_column(store, row_by_attempt)
     columns["unchecked"] = _mask_unchecked(columns, tasks)
     notes = (
         *_exclude_unusable(columns),
-        *_tell_outdated(outdated, len(places)),
+        *_tell_outdated(outdated, len(row_by_attempt)),
         *left_out,
         *sealed_note,
     )
     _forget_needless_questions(columns, tasks)
     return AttemptTable(
-        attempts=known.attempts,
+        attempts=attempt_columns.attempts,
         columns=columns,
         tasks={key: hide_task(task) for key, task in tasks.items()},
         variants=variants,
@@ -267,37 +284,39 @@ def load_counted_columns(
     import numpy as np
 
     if span.attempts is not None:
-        named = store.numbers.load_attempt_columns(span)
-        none_retried = _retry_columns(named, np.arange(0), np.zeros(0, np.bool_))
-        return replace(named, held=named.held | none_retried), ()
-    known = _keep_last_tries(store.numbers.load_attempt_columns(span))
+        attempt_columns = store.numbers.load_attempt_columns(span)
+        none_retried = _retry_columns(attempt_columns, np.arange(0), np.zeros(0, np.bool_))
+        return replace(attempt_columns, held=attempt_columns.held | none_retried), ()
+    last_tries = _keep_last_tries(store.numbers.load_attempt_columns(span))
     replays = {key for key, variant in variants.items() if variant.replay_of}
-    is_replay = known.held["variant"].are(replays)
+    is_replay = last_tries.held["variant"].are(replays)
     if not (count := int(is_replay.sum())):
-        return known, ()
+        return last_tries, ()
     were = count_with_noun(count, "replayed attempt was", "replayed attempts were")
     note = f"{were} excluded: a replay repeats recorded replies and does not measure a model."
-    return _filter_rows(known, ~is_replay), (note,)
+    return _filter_rows(last_tries, ~is_replay), (note,)
 
 
 def _leave_out_sealed(
-    known: AttemptColumns, sealed: frozenset[str]
+    attempt_columns: AttemptColumns, sealed: frozenset[str]
 ) -> tuple[AttemptColumns, tuple[str, ...]]:
     """Exclude attempts at held-out tasks, with a note: they are reported separately."""
-    is_sealed = known.held["task_digest"].are(sealed)
+    is_sealed = attempt_columns.held["task_digest"].are(sealed)
     if not (count := int(is_sealed.sum())):
-        return known, ()
+        return attempt_columns, ()
     were = count_with_noun(count, "held-out attempt was", "held-out attempts were")
     note = f"{were} excluded: `closeloop task sets` shows the results of the held-out set."
-    return _filter_rows(known, ~is_sealed), (note,)
+    return _filter_rows(attempt_columns, ~is_sealed), (note,)
 
 
-def _filter_rows(known: AttemptColumns, is_kept: Array) -> AttemptColumns:
+def _filter_rows(attempt_columns: AttemptColumns, is_kept: Array) -> AttemptColumns:
     return AttemptColumns(
         attempts=[
-            name for name, keep in zip(known.attempts, is_kept.tolist(), strict=True) if keep
+            name
+            for name, keep in zip(attempt_columns.attempts, is_kept.tolist(), strict=True)
+            if keep
         ],
-        held={name: column[is_kept] for name, column in known.held.items()},
+        held={name: column[is_kept] for name, column in attempt_columns.held.items()},
     )
 
 
@@ -317,12 +336,12 @@ def _forget_needless_questions(columns: dict[str, Column], tasks: dict[str, Task
     columns["asked"] = np.where(columns["task_digest"].are(ambiguous), columns["asked"], np.nan)
 
 
-def _keep_last_tries(known: AttemptColumns) -> AttemptColumns:
+def _keep_last_tries(attempt_columns: AttemptColumns) -> AttemptColumns:
     """Return one attempt per slot: the last try of an experiment's slot, and every session."""
     import numpy as np
 
     task, variant, number, retry = (
-        known.held[name] for name in ("task_digest", "variant", "number", "retry")
+        attempt_columns.held[name] for name in ("task_digest", "variant", "number", "retry")
     )
     placed = np.flatnonzero(task.known() & variant.known())
     keys = (retry[placed], number[placed], variant.codes[placed], task.codes[placed])
@@ -330,40 +349,48 @@ def _keep_last_tries(known: AttemptColumns) -> AttemptColumns:
     is_superseded = np.ones(max(0, len(order) - 1), np.bool_)
     for column in (number, variant.codes, task.codes):
         is_superseded &= column[order][1:] == column[order][:-1]
-    is_kept = np.ones(len(known.attempts), np.bool_)
+    is_kept = np.ones(len(attempt_columns.attempts), np.bool_)
     is_kept[order[:-1][is_superseded]] = False
-    is_kept[_find_resumed_plans(known)] = False
-    known = replace(known, held=known.held | _retry_columns(known, order, is_superseded))
-    return known if is_kept.all() else _filter_rows(known, is_kept)
+    is_kept[_find_resumed_plans(attempt_columns)] = False
+    attempt_columns = replace(
+        attempt_columns,
+        held=attempt_columns.held | _retry_columns(attempt_columns, order, is_superseded),
+    )
+    return attempt_columns if is_kept.all() else _filter_rows(attempt_columns, is_kept)
 
 
-def _retry_columns(known: AttemptColumns, order: Array, is_superseded: Array) -> dict[str, Column]:
+def _retry_columns(
+    attempt_columns: AttemptColumns, order: Array, is_superseded: Array
+) -> dict[str, Column]:
     """Return the cost of the tries before a slot's last one, and how many have an unknown cost.
 
     `order`: the rows of slots, the last try of each at its end.
     """
     import numpy as np
 
-    retried, unknown = np.full(len(known.attempts), np.nan), np.zeros(len(known.attempts))
+    retried, unknown = (
+        np.full(len(attempt_columns.attempts), np.nan),
+        np.zeros(len(attempt_columns.attempts)),
+    )
     if is_superseded.any():
-        cost = known.held["cost"][order]
+        cost = attempt_columns.held["cost"][order]
         last = np.append(~is_superseded, True)
-        place = np.append(0, np.cumsum(last[:-1]))
+        slot = np.append(0, np.cumsum(last[:-1]))
         earlier = ~last
-        sums = np.bincount(place, np.where(earlier, np.nan_to_num(cost), 0.0))
-        known_tries = np.bincount(place, earlier & ~np.isnan(cost))
+        sums = np.bincount(slot, np.where(earlier, np.nan_to_num(cost), 0.0))
+        known_tries = np.bincount(slot, earlier & ~np.isnan(cost))
         retried[order[last]] = np.where(known_tries > 0, sums, np.nan)
-        unknown[order[last]] = np.bincount(place, earlier & np.isnan(cost))
+        unknown[order[last]] = np.bincount(slot, earlier & np.isnan(cost))
     return {"retried_cost": retried, "retried_unknown": unknown}
 
 
-def _find_resumed_plans(known: AttemptColumns) -> Array:
+def _find_resumed_plans(attempt_columns: AttemptColumns) -> Array:
     """Return the rows of plan attempts that were resumed by a longer one, which contains them."""
     import numpy as np
 
-    task, seconds = known.held["task"], known.held["seconds"]
+    task, seconds = attempt_columns.held["task"], attempt_columns.held["seconds"]
     is_plan = task.each(lambda name: (name or "").startswith("plan-")) == 1
-    placed = np.flatnonzero(is_plan & ~known.held["task_digest"].known())
+    placed = np.flatnonzero(is_plan & ~attempt_columns.held["task_digest"].known())
     order = placed[np.lexsort((seconds[placed], task.codes[placed]))]
     codes = task.codes[order]
     resumed: Array = order[:-1][codes[1:] == codes[:-1]]
@@ -372,33 +399,35 @@ def _find_resumed_plans(known: AttemptColumns) -> Array:
 
 def _measurement_columns(
     store: Store,
-    book: Rulebook,
+    rulebook: Rulebook,
     span: AttemptSpan,
-    known: AttemptColumns,
+    attempt_columns: AttemptColumns,
     measure: Callable[[Sequence[tuple[str, str]], int], None],
-    again: bool | None,
+    remeasure: bool | None,
 ) -> tuple[dict[str, Column], int]:
     """Return the measurements of each attempt, and how many are outdated.
 
-    Attempts never measured are measured first, and with `again` also those whose basis changed:
+    Attempts never measured are measured first, and with `remeasure` also those whose basis changed:
     `measure` takes attempts with their bases, and the number of their events.
     """
     import numpy as np
 
-    places = {name: place for place, name in enumerate(known.attempts)}
-    bases = _measurement_bases(known, book)
-    measurements, at, before = _load_measurements(store, span, bases, places)
-    missing = _missing(bases, at if again else before)
-    unmeasured = [] if again is None else np.flatnonzero(missing).tolist()
+    row_by_attempt = {name: row for row, name in enumerate(attempt_columns.attempts)}
+    bases = _measurement_bases(attempt_columns, rulebook)
+    measurements, current_rows, any_rows = _load_measurements(store, span, bases, row_by_attempt)
+    missing = _missing(bases, current_rows if remeasure else any_rows)
+    unmeasured = [] if remeasure is None else np.flatnonzero(missing).tolist()
     if unmeasured:
-        names = [known.attempts[place] for place in unmeasured]
-        events = int(np.nansum(known.held["events"][unmeasured]))
+        names = [attempt_columns.attempts[row] for row in unmeasured]
+        events = int(np.nansum(attempt_columns.held["events"][unmeasured]))
         measure(list(zip(names, bases[unmeasured].tolist(), strict=True)), events)
-        measurements, at, before = _load_measurements(store, span, bases, places)
-    outdated = _missing(bases, at)
+        measurements, current_rows, any_rows = _load_measurements(
+            store, span, bases, row_by_attempt
+        )
+    outdated = _missing(bases, current_rows)
     # The last is what -1, an attempt that does not count, finds.
-    at = np.where(np.append(outdated, False)[before], before, at)
-    return align_columns(measurements, at, len(places)), int(outdated.sum())
+    current_rows = np.where(np.append(outdated, False)[any_rows], any_rows, current_rows)
+    return align_columns(measurements, current_rows, len(row_by_attempt)), int(outdated.sum())
 
 
 TRACE_COLUMNS = ("findings", "converged_after", "context_tokens", "drift_slope", *RATE_NAMES)
@@ -416,47 +445,50 @@ def _forget_unrecorded(measured: dict[str, Column], is_unrecorded: Array) -> Non
     measured["category"] = TextColumn(codes=codes, labels=(*category.labels, None))
 
 
-def _missing(bases: TextColumn, at: Array) -> Array:
+def _missing(bases: TextColumn, rows: Array) -> Array:
     """Return which measurable attempts have no measurement at these places."""
     missing = bases.known()
-    missing[at[at >= 0]] = False
+    missing[rows[rows >= 0]] = False
     return missing
 
 
-def _measurement_bases(known: AttemptColumns, book: Rulebook) -> TextColumn:
+def _measurement_bases(attempt_columns: AttemptColumns, rulebook: Rulebook) -> TextColumn:
     """Return the measurement basis of each attempt with a trace or a grade."""
     import numpy as np
 
-    grading, outcome = known.held["grading"], known.held["outcome"]
-    versions, version = np.unique(known.held["version"], return_inverse=True)
+    grading, outcome = attempt_columns.held["grading"], attempt_columns.held["outcome"]
+    versions, version = np.unique(attempt_columns.held["version"], return_inverse=True)
     kinds = (grading.codes.astype(np.int64) * len(versions) + version) * len(outcome.labels)
     _, rows, codes = np.unique(kinds + outcome.codes, return_index=True, return_inverse=True)
     labels = [
-        basis_from_grade((graded, None if each != each else int(each), word), book)  # noqa: PLR0124
-        for graded, each, word in zip(
+        basis_from_grade(
+            (graded, None if isnan(grader_version) else int(grader_version), result),
+            rulebook,
+        )
+        for graded, grader_version, result in zip(
             grading[rows].tolist(),
-            known.held["version"][rows].tolist(),
+            attempt_columns.held["version"][rows].tolist(),
             outcome[rows].tolist(),
             strict=True,
         )
     ]
     # A grade says something of the failure modes, also where nothing was recorded.
-    is_measured = ~np.isnan(known.held["events"]) | outcome.are(SCORED_OUTCOMES)
+    is_measured = ~np.isnan(attempt_columns.held["events"]) | outcome.are(SCORED_OUTCOMES)
     return TextColumn(codes=np.where(is_measured, codes, len(labels)), labels=(*labels, None))
 
 
 def _load_measurements(
-    store: Store, span: AttemptSpan, bases: TextColumn, places: dict[str, int]
+    store: Store, span: AttemptSpan, bases: TextColumn, row_by_attempt: dict[str, int]
 ) -> tuple[AttemptColumns, Array, Array]:
     """Load all measurements; return also the place of each current one, and of each."""
     import numpy as np
 
     measurements = store.numbers.load_measurement_columns(span)
-    basis, at = measurements.held.pop("basis"), find_row_places(measurements, places)
+    basis, rows = measurements.held.pop("basis"), find_row_places(measurements, row_by_attempt)
     codes = {label: code for code, label in enumerate(basis.labels)}
-    now = np.array([codes.get(label, -1) for label in bases.labels])[bases.codes]
+    current_codes = np.array([codes.get(label, -1) for label in bases.labels])[bases.codes]
     # The last is what -1, an attempt that does not count, finds.
-    return measurements, np.where(np.append(now, -1)[at] == basis.codes, at, -1), at
+    return measurements, np.where(np.append(current_codes, -1)[rows] == basis.codes, rows, -1), rows
 
 
 def _tell_outdated(outdated: int, attempts: int) -> Iterator[str]:

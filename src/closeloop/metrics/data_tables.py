@@ -92,23 +92,25 @@ def column_type(annotation: Any) -> ColumnType:
 
 
 def list_table_rows(
-    name: TableName, store: Store, book: Rulebook, attempts: Sequence[str] = ()
+    name: TableName, store: Store, rulebook: Rulebook, attempts: Sequence[str] = ()
 ) -> Iterator[TableRow]:
     """Yield the rows of a table; `attempts` limits them to some, by id or prefix."""
-    chosen = [store.load_attempt(attempt) for attempt in attempts]
-    for digest in {one.task_digest for one in chosen if one.task_digest}:
+    chosen_attempts = [store.load_attempt(attempt) for attempt in attempts]
+    for digest in {attempt.task_digest for attempt in chosen_attempts if attempt.task_digest}:
         require_unsealed(store.load_task(digest))
-    ids = frozenset(one.id for one in chosen) if attempts else None
+    ids = frozenset(attempt.id for attempt in chosen_attempts) if attempts else None
     match name:
         case "attempts":
             return map(msgspec.structs.asdict, list_open_attempts(store, ids))
         case "findings":
-            return _list_findings(store, book, ids)
+            return _list_findings(store, rulebook, ids)
         case "events":
             return _list_events(store, ids)
         case "scores":
-            span = AttemptSpan(attempts=tuple(one.id for one in chosen) if attempts else None)
-            table = load_attempt_table(store, book, span)
+            span = AttemptSpan(
+                attempts=tuple(attempt.id for attempt in chosen_attempts) if attempts else None
+            )
+            table = load_attempt_table(store, rulebook, span)
             return map(msgspec.structs.asdict, list_score_rows(table, store))
         case "pulls":
             pulls = store.pulls.list_pulls()
@@ -127,11 +129,13 @@ def list_open_attempts(store: Store, ids: frozenset[str] | None = None) -> list[
     ]
 
 
-def _list_findings(store: Store, book: Rulebook, ids: frozenset[str] | None) -> Iterator[TableRow]:
-    measured = measure_attempts(store, list_open_attempts(store, ids), book)
-    for add_judge_finding in add_judge_findings(measured, store):
-        for finding in add_judge_finding.measurement.findings:
-            yield {"attempt": add_judge_finding.row.id, **msgspec.structs.asdict(finding)}
+def _list_findings(
+    store: Store, rulebook: Rulebook, ids: frozenset[str] | None
+) -> Iterator[TableRow]:
+    measured = measure_attempts(store, list_open_attempts(store, ids), rulebook)
+    for attempt in add_judge_findings(measured, store):
+        for finding in attempt.measurement.findings:
+            yield {"attempt": attempt.row.id, **msgspec.structs.asdict(finding)}
 
 
 def _list_events(store: Store, ids: frozenset[str] | None) -> Iterator[TableRow]:

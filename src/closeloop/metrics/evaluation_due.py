@@ -35,8 +35,8 @@ def report_due(
 ) -> DueReport:
     """Report what is due now, for these tasks and settings."""
     dev = [task for task in tasks if task.split == "dev"]
-    known = store.numbers.load_variants()
-    comparisons = list(_list_comparisons(store, known, now))
+    variants = store.numbers.load_variants()
+    comparisons = list(_list_comparisons(store, variants, now))
     digests = {task.digest for task in dev}
     last = comparisons[0] if comparisons else None
     full = next(
@@ -45,41 +45,41 @@ def report_due(
     stale = find_stale_tasks(store, dev, settings.due)
     changes: list[SetupChange] = []
     if last is not None:
-        compared = [known[key] for key in last[0].variants if key in known]
+        compared = [variants[key] for key in last[0].variants if key in variants]
         current = _resolve_variants(settings, root)
         sessions = store.course.list_session_setups(last[1].at)
         changes = list_setup_changes(current, compared, sessions)
-    looks = store.held_out.list_unsealings()
+    held_out_runs = store.held_out.list_unsealings()
     models = store.held_out.list_tried_models()
-    says = (
+    sentences = (
         *_due_sentences(last and last[1], full and full[1], settings.due),
         *_change_sentences(changes, last and last[1]),
         *_stale_sentences(stale, len(dev)),
-        *list_held_out_reminders(looks, models, None, now, settings.due.days),
+        *list_held_out_reminders(held_out_runs, models, None, now, settings.due.days),
     )
     return DueReport(
-        says=says,
+        says=sentences,
         tasks=len(dev),
         stale=tuple(stale),
         changes=tuple(changes),
         last_comparison=last and last[1],
         last_full_run=full and full[1],
-        last_look=looks[0] if looks else None,
+        last_look=held_out_runs[0] if held_out_runs else None,
     )
 
 
 def find_stale_tasks(store: Store, tasks: Sequence[Task], limits: DueSettings) -> list[StaleTask]:
     """Find tasks far behind the code, on which variants never differ, or with flaky tests."""
-    behind = count_commits_behind(tasks)
+    commits_behind = count_commits_behind(tasks)
     outcomes: dict[str, list[list[float]]] = {}
     for sides in collect_split_values(store, tasks).values():
         for digest, values in sides.get("dev", {}).items():
             outcomes.setdefault(digest, []).append(values)
     flaky = store.course.count_flaky_tests([task.grading for task in tasks])
-    found = [
+    described = [
         _describe_task(
             task,
-            behind.get((task.repo, task.base)),
+            commits_behind.get((task.repo, task.base)),
             tells_variants_apart(outcomes.get(task.digest, ())),
             flaky.get(task.grading, 0),
             limits,
@@ -87,7 +87,8 @@ def find_stale_tasks(store: Store, tasks: Sequence[Task], limits: DueSettings) -
         for task in tasks
     ]
     return sorted(
-        (one for one in found if one.reasons), key=lambda one: (-len(one.reasons), one.task)
+        (stale for stale in described if stale.reasons),
+        key=lambda stale: (-len(stale.reasons), stale.task),
     )
 
 
@@ -133,14 +134,14 @@ def list_setup_changes(
     current: Mapping[str, Variant], compared: Sequence[Variant], sessions: Sequence[SessionSetup]
 ) -> list[SetupChange]:
     """List variants whose setup changed, and agents and models first seen in sessions since."""
-    digests = {one.digest for one in compared}
-    before = {one.name: one for one in compared}
+    digests = {variant.digest for variant in compared}
+    before = {variant.name: variant for variant in compared}
     changes = [
         SetupChange(name=name, says=_describe_change(before.get(name), variant))
         for name, variant in current.items()
         if variant.digest not in digests and variant.replay_of is None
     ]
-    models = {(one.model or "").rpartition("/")[2] for one in compared}
+    models = {(variant.model or "").rpartition("/")[2] for variant in compared}
     for session in sessions:
         if (session.model or "").rpartition("/")[2] not in models:
             name = " with ".join(filter(None, (session.agent, session.model)))
@@ -150,25 +151,25 @@ def list_setup_changes(
     return changes
 
 
-def _describe_change(before: Variant | None, now: Variant) -> str:
+def _describe_change(before: Variant | None, current: Variant) -> str:
     if before is None:
         return "never compared"
-    words = [
+    changes = [
         f"{label} {old or 'unknown'} → {new or 'unknown'}"
         for label, old, new in (
-            ("agent", before.agent, now.agent),
-            ("version", before.agent_version, now.agent_version),
-            ("model", before.model, now.model),
+            ("agent", before.agent, current.agent),
+            ("version", before.agent_version, current.agent_version),
+            ("model", before.model, current.model),
         )
         if old != new
     ]
-    if before.model == now.model and before.model_digest != now.model_digest:
-        words.append("its model name now refers to another model")
-    if before.prompt != now.prompt:
-        words.append("another prompt or other tools")
-    if before.settings != now.settings or before.limits != now.limits:
-        words.append("other settings or limits")
-    return ", ".join(words)
+    if before.model == current.model and before.model_digest != current.model_digest:
+        changes.append("its model name now refers to another model")
+    if before.prompt != current.prompt:
+        changes.append("another prompt or other tools")
+    if before.settings != current.settings or before.limits != current.limits:
+        changes.append("other settings or limits")
+    return ", ".join(changes)
 
 
 def _resolve_variants(settings: Settings, root: Path) -> dict[str, Variant]:
@@ -183,27 +184,27 @@ def _resolve_variants(settings: Settings, root: Path) -> dict[str, Variant]:
 
 
 def _list_comparisons(
-    store: Store, known: Mapping[str, Variant], now: datetime
+    store: Store, known_variants: Mapping[str, Variant], now: datetime
 ) -> Iterator[tuple[Experiment, LastRun]]:
     """List experiments with several variants on dev tasks, the latest run first."""
     sealed = store.held_out.list_sealed_digests()
-    found = []
+    comparisons = []
     for experiment in store.list_experiments()[:MAX_EXPERIMENTS]:
-        variants = [known[key] for key in experiment.variants if key in known]
+        variants = [known_variants[key] for key in experiment.variants if key in known_variants]
         live = [variant for variant in variants if variant.replay_of is None]
         if len(live) < 2 or sealed.issuperset(experiment.tasks):
             continue
-        at = store.course.last_start_time(experiment)
-        if at is not None:
+        started_at = store.course.last_start_time(experiment)
+        if started_at is not None:
             last_run = LastRun(
                 experiment=experiment.id,
-                at=at,
-                days=(now - at).days,
+                at=started_at,
+                days=(now - started_at).days,
                 tasks=len(experiment.tasks),
-                variants=tuple(one.name for one in live),
+                variants=tuple(variant.name for variant in live),
             )
-            found.append((experiment, last_run))
-    return iter(sorted(found, key=lambda one: one[1].at, reverse=True))
+            comparisons.append((experiment, last_run))
+    return iter(sorted(comparisons, key=lambda comparison: comparison[1].at, reverse=True))
 
 
 def _covers_half(experiment: Experiment, digests: Collection[str]) -> bool:
@@ -230,8 +231,9 @@ def _due_sentences(
 def _change_sentences(changes: Sequence[SetupChange], last: LastRun | None) -> Iterator[str]:
     if changes and last is not None:
         names = ", ".join(change.name for change in changes[:MAX_NAMES])
-        more = f" and {len(changes) - MAX_NAMES} more" if len(changes) > MAX_NAMES else ""
-        yield f"Changed since the comparison of {last.at:%Y-%m-%d}: {names}{more}. Compare again."
+        remainder = f" and {len(changes) - MAX_NAMES} more" if len(changes) > MAX_NAMES else ""
+        comparison = f"the comparison of {last.at:%Y-%m-%d}"
+        yield f"Changed since {comparison}: {names}{remainder}. Compare again."
 
 
 def _stale_sentences(stale: Sequence[StaleTask], tasks: int) -> Iterator[str]:

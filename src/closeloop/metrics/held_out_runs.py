@@ -40,15 +40,17 @@ GAP_METHOD = "Newcombe, from beta-binomial bounds"
 CHANGE_METHOD = "Newcombe, from paired t by set"
 
 
-def build_unsealing(plan: ExperimentPlan, reason: str, who: str, at: datetime) -> HeldOutRun | None:
+def build_unsealing(
+    plan: ExperimentPlan, reason: str, person: str, time: datetime
+) -> HeldOutRun | None:
     """Build the ledger entry of a plan; None if it has no held-out task."""
     held_out_digests = sorted(task.digest for task in plan.tasks if task.split == "held-out")
     if not held_out_digests:
         return None
     variant_digests = sorted(variant.digest for variant in plan.variants)
     return HeldOutRun(
-        at=at,
-        who=who,
+        at=time,
+        who=person,
         reason=reason,
         tasks=content_digest(*held_out_digests)[:12],
         change=content_digest(variant_digests, held_out_digests)[:12],
@@ -59,26 +61,26 @@ def build_unsealing(plan: ExperimentPlan, reason: str, who: str, at: datetime) -
     )
 
 
-def build_look_event(look: HeldOutRun) -> LogEvent:
+def build_look_event(run: HeldOutRun) -> LogEvent:
     """Build the log event of a ledger entry."""
     details: EventDetails = {
-        "who": look.who,
-        "reason": look.reason,
-        "change": look.change,
-        "tasks": look.count,
-        "experiment": look.experiment,
+        "who": run.who,
+        "reason": run.reason,
+        "change": run.change,
+        "tasks": run.count,
+        "experiment": run.experiment,
     }
-    return LogEvent(kind="look.taken", at=look.at, details=details)
+    return LogEvent(kind="look.taken", at=run.at, details=details)
 
 
-def overuse_warning(look: HeldOutRun, earlier: Sequence[HeldOutRun]) -> str | None:
+def overuse_warning(run: HeldOutRun, earlier: Sequence[HeldOutRun]) -> str | None:
     """Return a warning if the held-out set is used too often; None otherwise."""
-    changes = {one.change for one in (*earlier, look) if one.tasks == look.tasks}
+    changes = {used_run.change for used_run in (*earlier, run) if used_run.tasks == run.tasks}
     if len(changes) <= MAX_TRIED_CHANGES:
         return None
-    optimism = _expected_maximum(len(changes)) * 0.5 / sqrt(look.count)
+    optimism = _expected_maximum(len(changes)) * 0.5 / sqrt(run.count)
     return (
-        f"this is change {len(changes)} tested on these {look.count} held-out tasks: "
+        f"this is change {len(changes)} tested on these {run.count} held-out tasks: "
         "the best of this many equally good changes appears up to "
         f"{format_points(optimism)} better than it is, so hold out new tasks."
     )
@@ -89,11 +91,11 @@ def count_dev_attempts(store: Store, tasks: Sequence[Task]) -> dict[str, int]:
 
     What was tuned then may know these tasks. Attempts made in a run are in the ledger.
     """
-    looks = store.held_out.list_unsealings()
+    runs = store.held_out.list_unsealings()
     # The latest comes first, so that the first look of an experiment stays.
-    first_looks = {look.experiment: look.at for look in looks}
+    first_run_times = {run.experiment: run.at for run in runs}
     held_out = {task.digest: task.id for task in tasks if task.split == "held-out"}
-    counts = store.held_out.count_attempts_outside(first_looks, tuple(held_out))
+    counts = store.held_out.count_attempts_outside(first_run_times, tuple(held_out))
     return {held_out[digest]: count for digest, count in counts.items()}
 
 
@@ -108,19 +110,19 @@ def report_held_out(
 
     Uses these tasks, or those of the store in their latest version.
     """
-    looks = store.held_out.list_unsealings()
-    if not looks:
+    runs = store.held_out.list_unsealings()
+    if not runs:
         return None
     if tasks is None:
         tasks = [*{task.id: task for task in store.numbers.load_tasks().values()}.values()]
-    known, values = store.numbers.load_variants(), collect_split_values(store, tasks)
+    known_variants, values = store.numbers.load_variants(), collect_split_values(store, tasks)
     experiments = {experiment.id: experiment.variants for experiment in store.list_experiments()}
-    changes = estimate_gap_changes(values, known, looks, experiments)
-    gaps = _estimate_gaps(values, known)
-    wanted_names = {known[key].name for key in variants or () if key in known}
+    changes = estimate_gap_changes(values, known_variants, runs, experiments)
+    gaps = _estimate_gaps(values, known_variants)
+    wanted_names = {known_variants[key].name for key in variants or () if key in known_variants}
     return HeldOutReport(
-        looks=len(looks),
-        last_look=looks[0],
+        looks=len(runs),
+        last_look=runs[0],
         gaps=tuple(gap for gap in gaps if variants is None or gap.digest in variants),
         changes=tuple(
             change for change in changes if variants is None or change.variant in wanted_names
@@ -136,8 +138,8 @@ def estimate_held_out_gaps(store: Store, tasks: Sequence[Task]) -> list[HeldOutG
 def collect_split_values(store: Store, tasks: Sequence[Task]) -> SplitValues:
     """Return the outcomes of the attempts that count, by variant and set; from columns alone."""
     splits = {task.digest: task.split for task in tasks}
-    counted, _ = load_counted_columns(store, AttemptSpan(), store.numbers.load_variants())
-    columns = dict(counted.held)
+    attempt_columns, _ = load_counted_columns(store, AttemptSpan(), store.numbers.load_variants())
+    columns = dict(attempt_columns.held)
     tuple(forget_outdated_grades(columns))
     is_used = columns["outcome"].are(SCORED_OUTCOMES) & columns["task_digest"].are(splits)
     names = ("variant", "task_digest", "outcome")
@@ -149,21 +151,21 @@ def collect_split_values(store: Store, tasks: Sequence[Task]) -> SplitValues:
     return values
 
 
-def _estimate_gaps(values: SplitValues, known: Mapping[str, Variant]) -> list[HeldOutGap]:
+def _estimate_gaps(values: SplitValues, variants: Mapping[str, Variant]) -> list[HeldOutGap]:
     gaps = []
     for variant, sides in values.items():
         if len(sides) < 2:
             continue
-        dev, held = (estimate_rate(sides[split]) for split in SPLIT_NAMES)
-        if dev and dev.alike and held and held.alike:
-            name = known[variant].name if variant in known else "?"
+        dev, held_out = (estimate_rate(sides[split]) for split in SPLIT_NAMES)
+        if dev and dev.alike and held_out and held_out.alike:
+            name = variants[variant].name if variant in variants else "?"
             gap = HeldOutGap(
                 variant=name,
                 digest=variant,
                 label=name,
                 dev=dev.alike,
-                held_out=held.alike,
-                gap=_subtract_estimates(dev.alike, held.alike, GAP_METHOD, 1.0),
+                held_out=held_out.alike,
+                gap=_subtract_estimates(dev.alike, held_out.alike, GAP_METHOD, 1.0),
             )
             gaps.append(gap)
     versions = Counter(gap.variant for gap in gaps)
@@ -171,13 +173,13 @@ def _estimate_gaps(values: SplitValues, known: Mapping[str, Variant]) -> list[He
         replace(gap, label=f"{gap.variant} {gap.digest[:8]}") if versions[gap.variant] > 1 else gap
         for gap in gaps
     ]
-    return sorted(labelled, key=lambda one: (one.variant, one.digest))
+    return sorted(labelled, key=lambda gap: (gap.variant, gap.digest))
 
 
 def estimate_gap_changes(
     values: SplitValues,
-    known: Mapping[str, Variant],
-    looks: Sequence[HeldOutRun],
+    variants: Mapping[str, Variant],
+    runs: Sequence[HeldOutRun],
     experiments: Mapping[str, Sequence[str]],
 ) -> list[GapChange]:
     """Compare the first held-out version of each variant with the last one.
@@ -186,32 +188,34 @@ def estimate_gap_changes(
     task, and the gap's change is the difference of two independent changes. Every run of a new
     version is one more chance of a false change: the bounds hold for all together.
     """
-    first_look: dict[str, HeldOutRun] = {}
-    for look in reversed(looks):
-        for variant in experiments.get(look.experiment, ()):
-            first_look.setdefault(variant, look)
+    first_run: dict[str, HeldOutRun] = {}
+    for run in reversed(runs):
+        for variant in experiments.get(run.experiment, ()):
+            first_run.setdefault(variant, run)
     versions: dict[str, list[str]] = {}
-    for variant in first_look:
-        if variant in known and len(values.get(variant, ())) == len(SPLIT_NAMES):
-            versions.setdefault(known[variant].name, []).append(variant)
+    for variant in first_run:
+        if variant in variants and len(values.get(variant, ())) == len(SPLIT_NAMES):
+            versions.setdefault(variants[variant].name, []).append(variant)
     steps = sum(len(version) - 1 for version in versions.values())
     changes = []
-    for name, (first, *_, last) in ((key, one) for key, one in versions.items() if len(one) > 1):
+    for name, (first, *_, last) in (
+        (key, digests) for key, digests in versions.items() if len(digests) > 1
+    ):
         sides = [
             paired_t_difference(values[first][split], values[last][split], comparisons=steps)
             for split in SPLIT_NAMES
         ]
         if sides[0] is not None and sides[1] is not None:
-            times = (first_look[first].at, first_look[last].at)
+            times = (first_run[first].at, first_run[last].at)
             changes.append(_build_gap_change(name, times, sides[0], sides[1]))
     return changes
 
 
 def _build_gap_change(
-    name: str, times: tuple[datetime, datetime], dev: Estimate, held: Estimate
+    name: str, times: tuple[datetime, datetime], dev: Estimate, held_out: Estimate
 ) -> GapChange:
     # From a gap of −100 points to one of +100: a change of gaps is twice as wide as a gap.
-    change = _subtract_estimates(dev, held, CHANGE_METHOD, 2.0)
+    change = _subtract_estimates(dev, held_out, CHANGE_METHOD, 2.0)
     overfitted = change.low > 0
     verdict = "likely overfitted" if overfitted else "no clear sign of overfitting"
     return GapChange(
@@ -219,20 +223,20 @@ def _build_gap_change(
         since=times[0],
         until=times[1],
         dev=dev,
-        held_out=held,
+        held_out=held_out,
         change=change,
         overfitted=overfitted,
         says=f"{name}: {verdict}. Between the held-out runs of {times[0]:%Y-%m-%d} and "
         f"{times[1]:%Y-%m-%d}, its pass rate changed by "
         f"{format_points(dev.value, signed=True)} on dev tasks and by "
-        f"{format_points(held.value, signed=True)} on held-out tasks, and the gap "
+        f"{format_points(held_out.value, signed=True)} on held-out tasks, and the gap "
         "between them by "
         f"{format_points_estimate(change.value, change.low, change.high)}.",
     )
 
 
 def list_held_out_reminders(
-    looks: Sequence[HeldOutRun],
+    runs: Sequence[HeldOutRun],
     models: Collection[str],
     median_days: float | None,
     now: datetime,
@@ -245,15 +249,15 @@ def list_held_out_reminders(
             f"Half of the tasks start from commits older than {median_days:.0f} days: "
             "mine new ones with `closeloop mine`."
         )
-    if not looks:
+    if not runs:
         return messages
-    age = (now - looks[0].at).days
+    age = (now - runs[0].at).days
     if age > quarter_days:
         messages.append(
             f"The last run of the held-out set is {age} days old: run it every quarter "
             "with `closeloop task unseal`."
         )
-    seen_models = {model for look in looks for model in look.models}
+    seen_models = {model for run in runs for model in run.models}
     if unseen_models := sorted({*models} - seen_models):
         messages.append(
             f"Never run on the held-out set: {', '.join(unseen_models)}. Run it with "
@@ -262,13 +266,13 @@ def list_held_out_reminders(
     return messages
 
 
-def _subtract_estimates(dev: Estimate, held: Estimate, method: str, widest: float) -> Estimate:
-    low, high = newcombe_bounds(held, dev)
+def _subtract_estimates(dev: Estimate, held_out: Estimate, method: str, widest: float) -> Estimate:
+    low, high = newcombe_bounds(held_out, dev)
     return Estimate(
-        value=dev.value - held.value,
+        value=dev.value - held_out.value,
         low=max(-widest, low),
         high=min(widest, high),
-        n=dev.n + held.n,
+        n=dev.n + held_out.n,
         method=method,
     )
 

@@ -49,8 +49,8 @@ def is_delivered(columns: Columns) -> Array:
     """Return a mask of pull requests that were merged or closed."""
     import numpy as np
 
-    ended: Array = ~np.isnan(columns["merged"])
-    return ended
+    has_ended: Array = ~np.isnan(columns["merged"])
+    return has_ended
 
 
 def is_trial_run(columns: Columns) -> Array:
@@ -65,8 +65,10 @@ def sent_back_values(columns: Columns) -> Array:
 
     refused = 1 - columns["would_merge"]
     rounds = columns["cycles"]
-    told = np.where(np.isnan(rounds), np.where(is_trial_run(columns), refused, np.nan), rounds > 0)
-    return np.where(refused == 1, 1.0, told)
+    reported = np.where(
+        np.isnan(rounds), np.where(is_trial_run(columns), refused, np.nan), rounds > 0
+    )
+    return np.where(refused == 1, 1.0, reported)
 
 
 def completion_values(columns: Columns) -> Array:
@@ -82,16 +84,16 @@ def completion_values(columns: Columns) -> Array:
     delivered = np.where(is_denied, 0.0, np.where(is_shown, 1.0, np.nan))
     # Where there is nothing to test, the reviewer's word is all there is.
     tested = np.where(np.isnan(passes), would_merge, np.where(would_merge == 0, 0.0, passes))
-    tried = np.where(is_trial_run(columns), tested, np.nan)
-    return np.where(is_delivered(columns), delivered, tried)
+    trial = np.where(is_trial_run(columns), tested, np.nan)
+    return np.where(is_delivered(columns), delivered, trial)
 
 
 def is_tests_only(columns: Columns) -> Array:
     """Return a mask of attempts completed or not by tests alone: nobody reviewed them."""
     import numpy as np
 
-    known = ~np.isnan(completion_values(columns))
-    mask: Array = known & is_trial_run(columns) & np.isnan(columns["would_merge"])
+    is_known = ~np.isnan(completion_values(columns))
+    mask: Array = is_known & is_trial_run(columns) & np.isnan(columns["would_merge"])
     return mask
 
 
@@ -150,9 +152,13 @@ def touched_values(name: str, columns: Columns) -> Array:
     """Return files, modules or dependents of a change: by the pull request, else as saved."""
     import numpy as np
 
-    touched: Array = columns[name]
+    touched_counts: Array = columns[name]
     saved = {"files": "files_changed", "modules": "own_modules"}.get(name)
-    return np.where(np.isnan(touched), columns[saved], touched) if saved else touched
+    return (
+        np.where(np.isnan(touched_counts), columns[saved], touched_counts)
+        if saved
+        else touched_counts
+    )
 
 
 def total_cost_values(columns: Columns) -> Array:
@@ -218,8 +224,8 @@ def retry_cost_values(columns: Columns) -> Array:
     """Return the cost of repeated tries, and of tries of subtasks that were sent back."""
     import numpy as np
 
-    again = np.stack([columns["retried_cost"], columns["plan_retried_cost"]])
-    return np.where(np.isnan(again).all(0), np.nan, np.nansum(again, 0))
+    retry_costs = np.stack([columns["retried_cost"], columns["plan_retried_cost"]])
+    return np.where(np.isnan(retry_costs).all(0), np.nan, np.nansum(retry_costs, 0))
 
 
 def blast_radius_values(name: str, columns: Columns) -> Array:
@@ -246,8 +252,8 @@ def first_try_values(columns: Columns) -> Array:
     is_right = untouched & (columns["merged"] == 1) & (passes == 1)
     delivered = np.where(is_denied, 0.0, np.where(is_right, 1.0, np.nan))
     planned = np.where(columns["plan_retries"] > 0, 0.0, columns["plan_passed"])
-    tried = np.where(np.isnan(planned), pass_values(columns), planned)
-    return np.where(is_delivered(columns), delivered, tried)
+    trial = np.where(np.isnan(planned), pass_values(columns), planned)
+    return np.where(is_delivered(columns), delivered, trial)
 
 
 def after_feedback_values(columns: Columns) -> Array:
@@ -271,8 +277,8 @@ def unreviewed_values(columns: Columns) -> Array:
     """Return whether a merged change was reviewed by nobody but its author."""
     import numpy as np
 
-    seen = np.where(np.isnan(columns["would_merge"]), columns["reviewed"], 1.0)
-    return np.where(columns["merged"] == 1, 1 - seen, np.nan)
+    reviewed = np.where(np.isnan(columns["would_merge"]), columns["reviewed"], 1.0)
+    return np.where(columns["merged"] == 1, 1 - reviewed, np.nan)
 
 
 def is_merged(columns: Columns) -> Array:
@@ -296,25 +302,25 @@ def mode_values(mode: FailureMode, columns: Columns) -> Array:
     """Return 1 if anything shows the mode, 0 if it was examined and nothing does, else NaN."""
     import numpy as np
 
-    shown = np.any([source_values(mode, source, columns) for source in MODE_SOURCES], axis=0)
-    examined = np.zeros(len(columns["regressed"]), np.bool_)
+    is_shown = np.any([source_values(mode, source, columns) for source in MODE_SOURCES], axis=0)
+    is_examined = np.zeros(len(columns["regressed"]), np.bool_)
     for _, name in MODE_COLUMNS:
-        examined |= columns[name].each(partial(_names_mode, f"{mode} (")) == 1
+        is_examined |= columns[name].each(partial(_names_mode, f"{mode} (")) == 1
     if mode == "silent regression":
-        examined |= ~np.isnan(columns["regressed"])
-    return np.where(shown, 1.0, np.where(examined, 0.0, np.nan))
+        is_examined |= ~np.isnan(columns["regressed"])
+    return np.where(is_shown, 1.0, np.where(is_examined, 0.0, np.nan))
 
 
 def source_values(mode: FailureMode, source: ModeSource, columns: Columns) -> Array:
     """Return 1 if this source shows the mode, else 0."""
     import numpy as np
 
-    shown = np.zeros(len(columns["regressed"]), np.bool_)
+    is_shown = np.zeros(len(columns["regressed"]), np.bool_)
     if source == "delivery":
-        shown |= (columns["regressed"] == 1) & (mode == "silent regression")
+        is_shown |= (columns["regressed"] == 1) & (mode == "silent regression")
     for name, _ in MODE_COLUMNS:
-        shown |= columns[name].each(partial(_names_mode, f"{mode} ({source})")) == 1
-    return shown.astype(np.float64)
+        is_shown |= columns[name].each(partial(_names_mode, f"{mode} ({source})")) == 1
+    return is_shown.astype(np.float64)
 
 
 def _names_mode(token: str, text: str | None) -> bool:

@@ -106,7 +106,7 @@ def add_plan_figures(report: MetricsReport, totals: PlanTotals) -> MetricsReport
 
 def _build_figure(field: str, totals: PlanTotals) -> MetricValue:
     rate, name = getattr(totals, field), PLAN_METRICS[field].name
-    more = {letter: float(count) for letter, count in totals.grades.items()}
+    grade_counts = {letter: float(count) for letter, count in totals.grades.items()}
     if rate is None:
         return MetricValue(metric=name)
     return MetricValue(
@@ -117,7 +117,7 @@ def _build_figure(field: str, totals: PlanTotals) -> MetricValue:
         n=rate.of,
         attempts=rate.of,
         method=_WILSON,
-        more=more if field == "passed" else {},
+        more=grade_counts if field == "passed" else {},
     )
 
 
@@ -141,9 +141,9 @@ def suggest_scope_limits(columns: Mapping[str, Any]) -> tuple[ScopeLimit, ...]:
     failed, completed = is_failed(columns), completion_values(columns) == 1
     limits: list[ScopeLimit] = []
     for measure in LIMITED_MEASURES:
-        touched = touched_values(measure, columns)
-        known = np.isfinite(touched)
-        sizes = (np.sort(touched[known & mask]) for mask in (failed, completed & ~failed))
+        touched_counts = touched_values(measure, columns)
+        is_known = np.isfinite(touched_counts)
+        sizes = (np.sort(touched_counts[is_known & mask]) for mask in (failed, completed & ~failed))
         limits += _find_limits(measure, *sizes)
     return tuple(limits)
 
@@ -156,25 +156,25 @@ def _find_limits(measure: str, failures: Array, completions: Array) -> Iterator[
             measure, "stops failures", int(failures[spared]) - 1, failures, completions
         )
     if len(completions) >= MIN_CHANGES and len(failures):
-        kept = ceil(AIMED_SHARE * len(completions))
+        kept_count = ceil(AIMED_SHARE * len(completions))
         yield from _describe_limit(
-            measure, "keeps completions", int(completions[kept - 1]), failures, completions
+            measure, "keeps completions", int(completions[kept_count - 1]), failures, completions
         )
 
 
 def _describe_limit(
-    measure: str, aim: Any, most: int, failures: Array, completions: Array
+    measure: str, aim: Any, limit: int, failures: Array, completions: Array
 ) -> Iterator[ScopeLimit]:
     """Yield a limit with what it would have stopped; skip one that stops no failure or is 0."""
-    stopped = int((failures > most).sum())
-    if most >= 1 and stopped:
+    stopped = int((failures > limit).sum())
+    if limit >= 1 and stopped:
         yield ScopeLimit(
             measure=measure,
             aim=aim,
-            most=most,
+            most=limit,
             failures_stopped=stopped,
             failures=len(failures),
-            completions_stopped=int((completions > most).sum()),
+            completions_stopped=int((completions > limit).sum()),
             completions=len(completions),
         )
 
@@ -232,7 +232,7 @@ def repeat_bounds(sums: Array, counts: Array, chance: Chance) -> MetricBounds:
     """Return the bounds of pass@k or pass^k, from passes by task, each tried more than once."""
     k = min(MAX_REPEATS, int(counts.min()))
     tasks = enumerate(zip(sums.tolist(), counts.tolist(), strict=True))
-    chance_estimate = chance({str(place): _expand_repeats(*task) for place, task in tasks}, k)
+    chance_estimate = chance({str(index): _expand_repeats(*task) for index, task in tasks}, k)
     if chance_estimate is None:
         raise AssertionError("a task without enough repeats")
     return MetricBounds(
@@ -244,21 +244,23 @@ def repeat_bounds(sums: Array, counts: Array, chance: Chance) -> MetricBounds:
     )
 
 
-def _single_repeat_bounds(hits: float, of: int) -> MetricBounds:
+def _single_repeat_bounds(hits: float, count: int) -> MetricBounds:
     """Bound a rate with one attempt per task: the beta-binomial posterior is a binomial's."""
-    low, high = posterior_bounds(hits / of, of)
-    return MetricBounds(value=hits / of, low=low, high=high, method="Jeffreys posterior")
+    low, high = posterior_bounds(hits / count, count)
+    return MetricBounds(value=hits / count, low=low, high=high, method="Jeffreys posterior")
 
 
 @lru_cache(maxsize=1024)
 def _posterior_rate_bounds(tasks: tuple[tuple[float, int], ...]) -> MetricBounds:
     estimates = estimate_rate(
-        {str(place): _expand_repeats(*task) for place, task in enumerate(tasks)}
+        {str(index): _expand_repeats(*task) for index, task in enumerate(tasks)}
     )
     if estimates is None or estimates.alike is None:
         raise AssertionError("a task without a value")
-    alike = estimates.alike
-    return MetricBounds(value=alike.value, low=alike.low, high=alike.high, method=alike.method)
+    estimate = estimates.alike
+    return MetricBounds(
+        value=estimate.value, low=estimate.low, high=estimate.high, method=estimate.method
+    )
 
 
 def _expand_repeats(total: float, count: int) -> list[float]:
@@ -283,12 +285,12 @@ def median_bounds(means: Array) -> MetricBounds:
     import numpy as np
 
     ordered, count = np.sort(means), len(means)
-    more = {"p90": float(np.quantile(ordered, 0.9))}
+    quantiles = {"p90": float(np.quantile(ordered, 0.9))}
     value, rank = float(np.median(ordered)), _median_rank(count)
     if rank is None:
-        return MetricBounds(value=value, method="too few tasks for bounds", more=more)
+        return MetricBounds(value=value, method="too few tasks for bounds", more=quantiles)
     low, high = float(ordered[rank]), float(ordered[count - 1 - rank])
-    return MetricBounds(value=value, low=low, high=high, method="order statistics", more=more)
+    return MetricBounds(value=value, low=low, high=high, method="order statistics", more=quantiles)
 
 
 @lru_cache(maxsize=1024)
@@ -306,50 +308,52 @@ REPEAT_KINDS = ("one of k", "all of k", "any of n")
 
 
 def compute_metrics(
-    work: AttemptTable, by: Sequence[str], only: Sequence[str] = ()
+    work: AttemptTable, group_by: Sequence[str], only: Sequence[str] = ()
 ) -> MetricsReport:
     """Compute metrics of all attempts, or of each group."""
-    chosen = select_metrics(work, only)
+    metrics = select_metrics(work, only)
     return MetricsReport(
-        by=tuple(by),
+        by=tuple(group_by),
         attempts=len(work),
-        definitions=tuple(chosen),
-        figures=tuple(_compute_figures(work, by, chosen)),
+        definitions=tuple(metrics),
+        figures=tuple(_compute_figures(work, group_by, metrics)),
         limits=suggest_scope_limits(work.columns)
-        if not by and any(metric.name.startswith("blast radius") for metric in chosen)
+        if not group_by and any(metric.name.startswith("blast radius") for metric in metrics)
         else (),
         notes=work.notes,
     )
 
 
 def _compute_figures(
-    work: AttemptTable, by: Sequence[str], chosen: Sequence[Metric]
+    work: AttemptTable, group_by: Sequence[str], metrics: Sequence[Metric]
 ) -> Iterator[MetricValue]:
     import numpy as np
 
     if not len(work):
         return
-    groups, places, group = group_attempts(work, by)
-    tasks = TaskPartition(number_tasks(work)[places], group, len(groups))
+    groups, rows, group = group_attempts(work, group_by)
+    tasks = TaskPartition(number_tasks(work)[rows], group, len(groups))
     variants = len(work.columns["variant"].labels)
-    repeated = TaskPartition(number_repeats(work)[places], group, len(groups), per_task=variants)
+    repeated = TaskPartition(number_repeats(work)[rows], group, len(groups), per_task=variants)
     covered = {
-        source: [np.bincount(group, each[places], minlength=len(groups)) for each in pair]
+        source: [np.bincount(group, mask[rows], minlength=len(groups)) for mask in pair]
         for source, pair in _source_coverage(work).items()
     }
-    for metric in chosen:
-        values = find_metric(work, metric.name)[1](work.columns)[places]
-        beside = _count_beside(metric, work, values, places, group, len(groups))
-        expected = _expected_counts(metric, work, values, places, group, len(groups))
+    for metric in metrics:
+        values = find_metric(work, metric.name)[1](work.columns)[rows]
+        extra_counts = _count_beside(metric, work, values, rows, group, len(groups))
+        expected = _expected_counts(metric, work, values, rows, group, len(groups))
         parts = (
             repeated.sum_by_task(values, 2)
             if metric.kind in REPEAT_KINDS
             else tasks.sum_by_task(values)
         )
-        passes = _count_passes(metric, work, values, places, group, len(groups))
+        passes = _count_passes(metric, work, values, rows, group, len(groups))
         for code, (sums, counts, task_count) in enumerate(parts):
-            name = dict(zip(by, groups[code], strict=True))
-            present, of = (each[code] for each in expected or covered[metric.source])
+            name = dict(zip(group_by, groups[code], strict=True))
+            present, total = (
+                group_counts[code] for group_counts in expected or covered[metric.source]
+            )
             figure = (
                 _divide_by_passes(sums, passes[code])
                 if metric.kind == "per pass"
@@ -363,21 +367,21 @@ def _compute_figures(
                 high=figure.high if figure else None,
                 n=task_count,
                 attempts=int(counts.sum()),
-                coverage=float(present / of) if of else None,
+                coverage=float(present / total) if total else None,
                 method=figure.method if figure else None,
-                more=figure.more | beside[code] if figure else {},
+                more=figure.more | extra_counts[code] if figure else {},
             )
 
 
 def _count_passes(
-    metric: Metric, work: AttemptTable, values: Array, places: Array, group: Array, groups: int
+    metric: Metric, work: AttemptTable, values: Array, rows: Array, group: Array, groups: int
 ) -> list[float]:
     """Count passes by group among attempts with a value, for metrics per pass."""
     import numpy as np
 
     if metric.kind != "per pass":
         return [0.0] * groups
-    passes = np.nan_to_num(pass_values(work.columns)[places]) * np.isfinite(values)
+    passes = np.nan_to_num(pass_values(work.columns)[rows]) * np.isfinite(values)
     counts: list[float] = np.bincount(group, passes, minlength=groups).tolist()
     return counts
 
@@ -387,8 +391,8 @@ def number_tasks(work: AttemptTable) -> Array:
     import numpy as np
 
     tasks = work.columns["task_digest"]
-    own = len(tasks.labels) + np.arange(len(work))
-    return np.where(tasks.known(), tasks.codes, own)
+    session_numbers = len(tasks.labels) + np.arange(len(work))
+    return np.where(tasks.known(), tasks.codes, session_numbers)
 
 
 def number_repeats(work: AttemptTable) -> Array:
@@ -403,19 +407,19 @@ def _source_coverage(work: AttemptTable) -> dict[str, tuple[Array, Array]]:
     import numpy as np
 
     columns = work.columns
-    every = np.ones(len(work), dtype=bool)
+    all_attempts = np.ones(len(work), dtype=bool)
     delivered = ~np.isnan(columns["merged"])
     graded = columns["task_digest"].known() & ~columns["unchecked"]
     return {
         "grade": (columns["outcome"].are(SCORED_OUTCOMES), graded),
-        "rules": (~np.isnan(columns["findings"]), every),
+        "rules": (~np.isnan(columns["findings"]), all_attempts),
         "people": (delivered, delivered | columns["origin"].are(("production",))),
-        "attempt": (every, every),
+        "attempt": (all_attempts, all_attempts),
     }
 
 
 def _expected_counts(
-    metric: Metric, work: AttemptTable, values: Array, places: Array, group: Array, groups: int
+    metric: Metric, work: AttemptTable, values: Array, rows: Array, group: Array, groups: int
 ) -> list[Array] | None:
     """Count by group those with a value, and those that should have one.
 
@@ -424,32 +428,32 @@ def _expected_counts(
     import numpy as np
 
     if metric.name in EXPECTED_VALUES:
-        expected = EXPECTED_VALUES[metric.name](work.columns)[places]
+        expected = EXPECTED_VALUES[metric.name](work.columns)[rows]
     elif metric.family in ("failure modes", "scores"):
-        expected = np.ones(len(places), np.bool_)
+        expected = np.ones(len(rows), np.bool_)
     else:
         return None
-    known = expected & np.isfinite(values)
-    return [np.bincount(group, each, minlength=groups) for each in (known, expected)]
+    has_value = expected & np.isfinite(values)
+    return [np.bincount(group, mask, minlength=groups) for mask in (has_value, expected)]
 
 
 def _count_beside(
-    metric: Metric, work: AttemptTable, values: Array, places: Array, group: Array, groups: int
+    metric: Metric, work: AttemptTable, values: Array, rows: Array, group: Array, groups: int
 ) -> list[dict[str, float]]:
     """Return, by group, the counts reported beside the value, if any."""
     import numpy as np
 
-    beside: list[dict[str, float]] = [{} for _ in range(groups)]
+    extra_counts: list[dict[str, float]] = [{} for _ in range(groups)]
     if metric.kind == "median":  # the worst is one attempt, never a mean of repeats
         largest = np.full(groups, np.nan)
         np.fmax.at(largest, group, values)
-        beside = [{} if np.isnan(one) else {"worst": one} for one in largest.tolist()]
+        extra_counts = [{} if np.isnan(worst) else {"worst": worst} for worst in largest.tolist()]
     for name, count in COUNTED_BESIDE.get(metric.name, {}).items():
-        numbers = np.nan_to_num(count(work.columns)[places].astype(np.float64))
+        numbers = np.nan_to_num(count(work.columns)[rows].astype(np.float64))
         for code, number in enumerate(np.bincount(group, numbers, minlength=groups).tolist()):
             if number:
-                beside[code][name] = number
-    return beside
+                extra_counts[code][name] = number
+    return extra_counts
 
 
 class TaskPartition:
@@ -466,26 +470,26 @@ class TaskPartition:
         self._edges = [code * span for code in range(groups + 1)]
         self._per_task = per_task
 
-    def sum_by_task(self, values: Array, least: int = 1) -> Iterator[tuple[Array, Array, int]]:
+    def sum_by_task(self, values: Array, min_count: int = 1) -> Iterator[tuple[Array, Array, int]]:
         """Yield for each group the sums and counts of known values, and the number of tasks.
 
         Each sum is of one task, or of one of the `per_task` parts of a task. Skips those with fewer
-        than `least` values.
+        than `min_count` values.
         """
         import numpy as np
 
         values = values[self._order]
-        known = np.isfinite(values)
-        keys, values = self._keys[known], values[known]
+        is_known = np.isfinite(values)
+        keys, values = self._keys[is_known], values[is_known]
         first = first_positions(keys)
         sums = np.add.reduceat(values, first) if len(first) else values
         counts = np.diff(first, append=len(keys))
         edges = np.searchsorted(keys[first], self._edges)
         for start, end in pairwise(edges.tolist()):
-            enough = counts[start:end] >= least
-            units = keys[first[start:end][enough]]
+            has_enough = counts[start:end] >= min_count
+            units = keys[first[start:end][has_enough]]
             task_count = len(first_positions(units // self._per_task))
-            yield sums[start:end][enough], counts[start:end][enough], task_count
+            yield sums[start:end][has_enough], counts[start:end][has_enough], task_count
 
 
 def first_positions(keys: Array) -> Array:
@@ -542,11 +546,11 @@ def format_metric_value(value: float | None, metric: Metric) -> str:
     """Format a value: shares in percent, money in dollars, the rest with three digits."""
     if value is None:
         return "unknown"
-    shown = _format_bare_value(value, metric)
+    formatted = _format_bare_value(value, metric)
     if metric.kind in SHARE_KINDS or metric.unit in ("", "$"):
-        return shown
-    unit = metric.unit if shown != "1" or metric.unit == "s" else metric.unit.removesuffix("s")
-    return f"{shown} {unit}"
+        return formatted
+    unit = metric.unit if formatted != "1" or metric.unit == "s" else metric.unit.removesuffix("s")
+    return f"{formatted} {unit}"
 
 
 def format_bounds(figure: MetricValue, metric: Metric) -> str:
@@ -558,7 +562,7 @@ def format_bounds(figure: MetricValue, metric: Metric) -> str:
         parts.append(
             format_percent_range(figure.low, figure.high)
             if metric.kind in SHARE_KINDS
-            else "–".join(_format_bare_value(each, metric) for each in (figure.low, figure.high))
+            else "–".join(_format_bare_value(bound, metric) for bound in (figure.low, figure.high))
         )
     parts += [f"{name} {_format_number(value)}" for name, value in figure.more.items()]
     return ", ".join(parts)
@@ -574,9 +578,9 @@ def _format_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def metrics_command(metric: str, by: Sequence[str] = ()) -> str:
+def metrics_command(metric: str, group_by: Sequence[str] = ()) -> str:
     """Return the command that computes the figure again."""
     if metric in PLAN_METRIC_NAMES:
         return PLANS_COMMAND
-    grouped = f" --group-by {','.join(by)}" if by else ""
+    grouped = f" --group-by {','.join(group_by)}" if group_by else ""
     return f'closeloop metrics --score "{metric}"{grouped} --json'

@@ -81,17 +81,17 @@ class TimelineItems(Record):
 class MetricTimeline:
     """Attempts with a known start, sorted once for all metrics: by group, task and week."""
 
-    def __init__(self, work: AttemptTable, by: Sequence[str]) -> None:
+    def __init__(self, work: AttemptTable, group_by: Sequence[str]) -> None:
         import numpy as np
 
-        self._groups, places, group = group_attempts(work, by)
-        at = work.columns["started"][places] / 1e6
-        units = number_tasks(work)[places]
-        weeks = np.floor(at / WEEK_SECONDS)
-        order = np.lexsort((at, weeks, units, group))
-        self._order = order[np.isfinite(at[order])]
-        self._places = places[self._order]
-        self._at, self._weeks = at[self._order], weeks[self._order]
+        self._groups, rows, group = group_attempts(work, group_by)
+        times = work.columns["started"][rows] / 1e6
+        units = number_tasks(work)[rows]
+        weeks = np.floor(times / WEEK_SECONDS)
+        order = np.lexsort((times, weeks, units, group))
+        self._order = order[np.isfinite(times[order])]
+        self._places = rows[self._order]
+        self._at, self._weeks = times[self._order], weeks[self._order]
         self._group, self._units = group[self._order], units[self._order]
         self._lots = _stable_draws(work)[self._places]
 
@@ -100,29 +100,29 @@ class MetricTimeline:
         import numpy as np
 
         values = values[self._places]
-        known = np.isfinite(values)
-        if not known.any():
+        is_known = np.isfinite(values)
+        if not is_known.any():
             return
-        values, at, draws, weeks, units, group = (
-            column[known]
+        values, times, draws, weeks, units, group = (
+            column[is_known]
             for column in (values, self._at, self._lots, self._weeks, self._units, self._group)
         )
         first = np.flatnonzero(mark_changes(group, units, weeks))
         repeats = np.diff(first, append=len(values))
         means = np.add.reduceat(values, first) / repeats
-        at, draws, weeks, units, group = (
-            column[first] for column in (at, draws, weeks, units, group)
+        times, draws, weeks, units, group = (
+            column[first] for column in (times, draws, weeks, units, group)
         )
         # Tasks that come every week are run in the same order, so they are put in that of a draw.
         task = np.cumsum(mark_changes(group, units)) - 1
         is_recurring = np.bincount(task)[task] > 1
-        at = np.where(is_recurring, weeks * WEEK_SECONDS, at)
-        order = np.lexsort((_weekly_draws(draws, weeks), at, group))
+        times = np.where(is_recurring, weeks * WEEK_SECONDS, times)
+        order = np.lexsort((_weekly_draws(draws, weeks), times, group))
         for part in np.split(order, first_positions(group[order])[1:]):
             yield (
                 self._groups[group[part[0]]],
                 TimelineItems(
-                    at=at[part], values=means[part], units=units[part], repeats=repeats[part]
+                    at=times[part], values=means[part], units=units[part], repeats=repeats[part]
                 ),
             )
 
@@ -132,9 +132,11 @@ def _stable_draws(work: AttemptTable) -> Array:
     import numpy as np
 
     tasks = work.columns["task_digest"]
-    own = np.array([crc32(name.encode("utf-8", "replace")) for name in work.attempts], np.uint64)
+    by_session = np.array(
+        [crc32(name.encode("utf-8", "replace")) for name in work.attempts], np.uint64
+    )
     by_task = np.array([crc32((name or "").encode()) for name in tasks.labels], np.uint64)
-    return np.where(tasks.known(), by_task[tasks.codes], own)
+    return np.where(tasks.known(), by_task[tasks.codes], by_session)
 
 
 def _weekly_draws(lots: Array, weeks: Array) -> Array:
@@ -157,9 +159,9 @@ def first_version_times(work: AttemptTable) -> Iterator[tuple[tuple[str | None, 
     order = order[np.isfinite(started[order])]
     if not len(order):
         return
-    for place in order[mark_changes(*(column.codes[order] for column in columns))].tolist():
-        names = tuple(column.labels[column.codes[place]] for column in columns)
-        yield names, float(started[place])
+    for row in order[mark_changes(*(column.codes[order] for column in columns))].tolist():
+        names = tuple(column.labels[column.codes[row]] for column in columns)
+        yield names, float(started[row])
 
 
 WATCHED_METRICS = (
@@ -173,7 +175,7 @@ MAX_REGRESSION_P = 0.05
 
 def compute_trends(
     work: AttemptTable,
-    by: Sequence[str] = (),
+    group_by: Sequence[str] = (),
     only: Sequence[str] = (),
     *,
     weeks: int = 4,
@@ -183,30 +185,39 @@ def compute_trends(
 
     By default the baseline ends halfway.
     """
-    wanted = select_metrics(work, only or WATCHED_METRICS)
-    wanted = [one for one in wanted if one.kind not in REPEAT_KINDS or one.name in only]
-    if not_followed := next((one.name for one in wanted if one.kind in REPEAT_KINDS), None):
+    metrics = select_metrics(work, only or WATCHED_METRICS)
+    metrics = [
+        metric for metric in metrics if metric.kind not in REPEAT_KINDS or metric.name in only
+    ]
+    if not_followed := next(
+        (metric.name for metric in metrics if metric.kind in REPEAT_KINDS), None
+    ):
         raise BadInput(
             f"{not_followed} is defined over repeats, not over time: use 'pass rate' instead."
         )
-    if ratio := next((one.name for one in wanted if one.kind == "per pass"), None):
+    if ratio := next((metric.name for metric in metrics if metric.kind == "per pass"), None):
         raise BadInput(
             f"{ratio} is not a mean over attempts: `closeloop metrics --cost` shows it by week."
         )
-    marks = tuple(list_version_marks(work))
-    timeline = MetricTimeline(work, by)
-    courses = [
+    version_marks = tuple(list_version_marks(work))
+    timeline = MetricTimeline(work, group_by)
+    series = [
         _compute_series(
-            metric.name, dict(zip(by, group, strict=True)), items, weeks, baseline, marks
+            metric.name,
+            dict(zip(group_by, group, strict=True)),
+            items,
+            weeks,
+            baseline,
+            version_marks,
         )
-        for metric in wanted
+        for metric in metrics
         for group, items in timeline.group_items(find_metric(work, metric.name)[1](work.columns))
     ]
     return TrendReport(
         weeks=weeks,
-        courses=tuple(courses),
-        marks=marks,
-        regressions=tuple(_find_regressions(courses, {one.name: one for one in wanted})),
+        courses=tuple(series),
+        marks=version_marks,
+        regressions=tuple(_find_regressions(series, {metric.name: metric for metric in metrics})),
         notes=(
             "Observational: other things may have changed over the same time.",
             *work.notes,
@@ -218,19 +229,19 @@ def list_version_marks(work: AttemptTable) -> Iterator[VersionMark]:
     """Yield when each variant, model and prompt version was first seen, except the first ones."""
     first: dict[str, float] = {}
     for (variant, agent, model), started in first_version_times(work):
-        known = work.variants.get(variant or "")
-        what = (
-            f"variant {known.name} {known.digest[:8]}"
-            if known
+        stored_variant = work.variants.get(variant or "")
+        label = (
+            f"variant {stored_variant.name} {stored_variant.digest[:8]}"
+            if stored_variant
             else f"{agent or 'an agent'} with {model or 'a model'}"
         )
-        first[what] = min(started, first.get(what, started))
+        first[label] = min(started, first.get(label, started))
     for prompt, started in _first_prompt_times(work):
         first[f"prompt {prompt[:12]}"] = started
     earliest = min(first.values(), default=0.0)
-    for what, at in sorted(first.items(), key=lambda pair: (pair[1], pair[0])):
-        if at > earliest:
-            yield VersionMark(at=_moment_from_seconds(at), what=what)
+    for label, first_seen in sorted(first.items(), key=lambda pair: (pair[1], pair[0])):
+        if first_seen > earliest:
+            yield VersionMark(at=_moment_from_seconds(first_seen), what=label)
 
 
 def _first_prompt_times(work: AttemptTable) -> Iterator[tuple[str, float]]:
@@ -238,8 +249,8 @@ def _first_prompt_times(work: AttemptTable) -> Iterator[tuple[str, float]]:
     import numpy as np
 
     prompts, started = work.columns["prompt"], work.columns["started"]
-    for place, prompt in enumerate(prompts.labels):
-        times = started[prompts.codes == place]
+    for code, prompt in enumerate(prompts.labels):
+        times = started[prompts.codes == code]
         times = times[np.isfinite(times)]
         if prompt is not None and len(times):
             yield prompt, float(times.min()) / 1e6
@@ -251,10 +262,10 @@ def _compute_series(
     items: TimelineItems,
     weeks: int,
     baseline: datetime | None,
-    marks: Sequence[VersionMark],
+    version_marks: Sequence[VersionMark],
 ) -> MetricSeries:
-    at, values = items.at, items.values
-    first, last = float(at[0]), float(at[-1])
+    times, values = items.at, items.values
+    first, last = float(times[0]), float(times[-1])
     count = int((last - first) // WEEK_SECONDS) + 1
     ends = [last - WEEK_SECONDS * back for back in reversed(range(count))]
     cut = baseline.timestamp() if baseline else (first + last) / 2
@@ -267,14 +278,14 @@ def _compute_series(
                 estimate=rolling_window.estimate,
                 faint=rolling_window.faint,
             )
-            for rolling_window in rolling_windows(at, values, WEEK_SECONDS * weeks, ends)
+            for rolling_window in rolling_windows(times, values, WEEK_SECONDS * weeks, ends)
         ),
         week=estimate_shift(
-            values[(at > last - 2 * WEEK_SECONDS) & (at <= last - WEEK_SECONDS)],
-            values[at > last - WEEK_SECONDS],
+            values[(times > last - 2 * WEEK_SECONDS) & (times <= last - WEEK_SECONDS)],
+            values[times > last - WEEK_SECONDS],
         ),
-        since=estimate_shift(values[at < cut], values[at >= cut]),
-        turns=tuple(_build_turns(items, find_change_points(items.level_values()), marks)),
+        since=estimate_shift(values[times < cut], values[times >= cut]),
+        turns=tuple(_build_turns(items, find_change_points(items.level_values()), version_marks)),
     )
 
 
@@ -282,50 +293,56 @@ def estimate_shift(
     before: Sequence[float] | Array, after: Sequence[float] | Array
 ) -> PeriodShift | None:
     """Estimate the shift between two means; None if either is unknown."""
-    then, now = estimate_mean(before), estimate_mean(after)
-    if then is None or now is None:
+    mean_before, mean_after = estimate_mean(before), estimate_mean(after)
+    if mean_before is None or mean_after is None:
         return None
-    low, high = newcombe_bounds(then, now)
-    return PeriodShift(before=then, after=now, low=low, high=high)
+    low, high = newcombe_bounds(mean_before, mean_after)
+    return PeriodShift(before=mean_before, after=mean_after, low=low, high=high)
 
 
 def _build_turns(
-    items: TimelineItems, found: Sequence[ChangePoint], marks: Sequence[VersionMark]
+    items: TimelineItems, change_points: Sequence[ChangePoint], version_marks: Sequence[VersionMark]
 ) -> Iterator[TurningPoint]:
     """Yield each change point with the means of the periods before and after it."""
-    edges = [0, *(one.at for one in found), len(items.at)]
+    edges = [0, *(point.at for point in change_points), len(items.at)]
     means = [estimate_mean(items.values[i:j]) for i, j in pairwise(edges)]
-    for place, one in enumerate(found):
-        before, after = means[place], means[place + 1]
-        at = _moment_from_seconds(float(items.at[one.at]))
-        near = [mark.what for mark in marks if abs(at - mark.at) <= timedelta(days=7)]
+    for index, change_point in enumerate(change_points):
+        before, after = means[index], means[index + 1]
+        moment = _moment_from_seconds(float(items.at[change_point.at]))
+        nearby = [mark.what for mark in version_marks if abs(moment - mark.at) <= timedelta(days=7)]
         yield TurningPoint(
-            at=at,
-            before=before or one.before,
-            after=after or one.after,
-            p=one.p,
-            near=tuple(near[:5]),
+            at=moment,
+            before=before or change_point.before,
+            after=after or change_point.after,
+            p=change_point.p,
+            near=tuple(nearby[:5]),
         )
 
 
 def _find_regressions(
-    courses: Sequence[MetricSeries], wanted: Mapping[str, Metric]
+    all_series: Sequence[MetricSeries], metric_by_name: Mapping[str, Metric]
 ) -> list[MetricRegression]:
     """Return changes for the worse, clearest first; p is adjusted for multiple tests."""
-    all_turns = [(course, turn) for course in courses for turn in course.turns]
+    all_turns = [(series, turn) for series in all_series for turn in series.turns]
     adjusted = adjust_benjamini_hochberg(
-        {str(place): turn.p for place, (_, turn) in enumerate(all_turns)}
+        {str(index): turn.p for index, (_, turn) in enumerate(all_turns)}
     )
     regressions = [
         MetricRegression(
-            metric=course.metric, group=course.group, turn=turn, adjusted=adjusted[str(place)]
+            metric=series.metric, group=series.group, turn=turn, adjusted=adjusted[str(index)]
         )
-        for place, (course, turn) in enumerate(all_turns)
-        if _is_worse(wanted[course.metric], turn.before, turn.after)
-        and adjusted[str(place)] < MAX_REGRESSION_P
+        for index, (series, turn) in enumerate(all_turns)
+        if _is_worse(metric_by_name[series.metric], turn.before, turn.after)
+        and adjusted[str(index)] < MAX_REGRESSION_P
     ]
     return sorted(
-        regressions, key=lambda one: (one.adjusted, one.turn.p, one.metric, str(one.group))
+        regressions,
+        key=lambda regression: (
+            regression.adjusted,
+            regression.turn.p,
+            regression.metric,
+            str(regression.group),
+        ),
     )
 
 
@@ -334,8 +351,8 @@ def _is_worse(metric: Metric, before: Estimate, after: Estimate) -> bool:
 
 
 def select_new_regressions(
-    found: TrendReport,
-    told: Mapping[str, object],
+    report: TrendReport,
+    reported: Mapping[str, object],
     *,
     now: datetime,
     weeks: int = 4,
@@ -345,8 +362,10 @@ def select_new_regressions(
     since = now - timedelta(weeks=weeks)
     return [
         regression
-        for regression in found.regressions
-        if regression.adjusted < sure and regression.turn.at >= since and regression.key not in told
+        for regression in report.regressions
+        if regression.adjusted < sure
+        and regression.turn.at >= since
+        and regression.key not in reported
     ]
 
 

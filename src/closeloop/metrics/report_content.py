@@ -90,11 +90,14 @@ def build_report_content(
     plans: PlanTotals | None = None,
 ) -> ReportContent:
     """Compute all figures of all attempts, by each grouping, and of plans."""
-    began = work.columns["started"]
-    known = began[began == began]  # noqa: PLR0124
+    started = work.columns["started"]
+    known_starts = started[started == started]  # noqa: PLR0124
     times = (
-        [datetime.fromtimestamp(each / 1e6, UTC) for each in (known.min(), known.max())]
-        if len(known)
+        [
+            datetime.fromtimestamp(microseconds / 1e6, UTC)
+            for microseconds in (known_starts.min(), known_starts.max())
+        ]
+        if len(known_starts)
         else [None, None]
     )
     return ReportContent(
@@ -103,15 +106,15 @@ def build_report_content(
         first=times[0],
         last=times[1],
         whole=add_plan_figures(compute_metrics(work, ()), plans or PlanTotals()),
-        sides=tuple(compute_metrics(work, by) for by in sides),
+        sides=tuple(compute_metrics(work, grouping) for grouping in sides),
         comparison=comparison,
     )
 
 
-def list_figure_rows(held: ReportContent) -> list[ReportFigure]:
+def list_figure_rows(content: ReportContent) -> list[ReportFigure]:
     """List every known figure, and for all attempts together also the unknown ones."""
-    rows = [build_figure_row(figure, metric) for figure, metric in pair_with_metrics(held.whole)]
-    for side in held.sides:
+    rows = [build_figure_row(figure, metric) for figure, metric in pair_with_metrics(content.whole)]
+    for side in content.sides:
         pairs = pair_with_metrics(side)
         rows += [
             build_figure_row(figure, metric) for figure, metric in pairs if figure.value is not None
@@ -119,9 +122,9 @@ def list_figure_rows(held: ReportContent) -> list[ReportFigure]:
     return rows
 
 
-def pair_with_metrics(found: MetricsReport) -> list[tuple[MetricValue, Metric]]:
-    by_name = {metric.name: metric for metric in found.definitions}
-    return [(figure, by_name[figure.metric]) for figure in found.figures]
+def pair_with_metrics(report: MetricsReport) -> list[tuple[MetricValue, Metric]]:
+    by_name = {metric.name: metric for metric in report.definitions}
+    return [(figure, by_name[figure.metric]) for figure in report.figures]
 
 
 def build_figure_row(figure: MetricValue, metric: Metric) -> ReportFigure:
@@ -163,35 +166,35 @@ def headline_figures(side: MetricsReport) -> list[tuple[Metric, list[MetricValue
 # A report as Markdown: tables, with definitions and queries below them.
 
 
-def as_markdown(held: ReportContent) -> bytes:
-    return ("\n".join(_render_page(held)) + "\n").encode("utf-8", "replace")
+def as_markdown(content: ReportContent) -> bytes:
+    return ("\n".join(_render_page(content)) + "\n").encode("utf-8", "replace")
 
 
-def _render_page(held: ReportContent) -> Iterator[str]:
+def _render_page(content: ReportContent) -> Iterator[str]:
     yield "# Metrics of agents' work"
     yield ""
-    yield describe_scope(held)
-    for note in held.whole.notes:
+    yield describe_scope(content)
+    for note in content.whole.notes:
         yield f"\n> {escape_cell(note)}"
-    if held.comparison:
-        yield from _render_comparison(held.comparison)
-    yield from _render_families(held.whole)
-    for side in held.sides:
+    if content.comparison:
+        yield from _render_comparison(content.comparison)
+    yield from _render_families(content.whole)
+    for side in content.sides:
         yield from _render_grouping(side)
-    yield from _render_definitions(held.whole)
+    yield from _render_definitions(content.whole)
 
 
-def describe_scope(held: ReportContent) -> str:
+def describe_scope(content: ReportContent) -> str:
     """Describe in one sentence what the report covers."""
-    time = f", from {held.first:%Y-%m-%d} to {held.last:%Y-%m-%d}" if held.first else ""
+    time = f", from {content.first:%Y-%m-%d} to {content.last:%Y-%m-%d}" if content.first else ""
     return (
-        f"{count_with_noun(held.attempts, 'attempt')}, at"
-        f" {count_with_noun(held.tasks, 'task')}{time}."
+        f"{count_with_noun(content.attempts, 'attempt')}, at"
+        f" {count_with_noun(content.tasks, 'task')}{time}."
     )
 
 
-def _render_families(found: MetricsReport) -> Iterator[str]:
-    for family, pairs in groupby(pair_with_metrics(found), key=lambda pair: pair[1].family):
+def _render_families(report: MetricsReport) -> Iterator[str]:
+    for family, pairs in groupby(pair_with_metrics(report), key=lambda pair: pair[1].family):
         yield f"\n## {family.capitalize()}\n"
         yield from _render_table(
             ("metric", "value", "95 % interval", "tasks", "attempts", "coverage"),
@@ -199,29 +202,29 @@ def _render_families(found: MetricsReport) -> Iterator[str]:
         )
 
 
-def _render_grouping(found: MetricsReport) -> Iterator[str]:
-    yield f"\n## By {', '.join(found.by)}"
-    for name, pairs in groupby(pair_with_metrics(found), key=lambda pair: pair[1].name):
-        known = [pair for pair in pairs if pair[0].value is not None]
-        if known:
+def _render_grouping(report: MetricsReport) -> Iterator[str]:
+    yield f"\n## By {', '.join(report.by)}"
+    for name, pairs in groupby(pair_with_metrics(report), key=lambda pair: pair[1].name):
+        known_pairs = [pair for pair in pairs if pair[0].value is not None]
+        if known_pairs:
             yield f"\n### {name}\n"
             yield from _render_table(
-                (*found.by, "value", "95 % interval", "tasks", "attempts", "coverage"),
+                (*report.by, "value", "95 % interval", "tasks", "attempts", "coverage"),
                 [
                     (*figure.group.values(), *_figure_cells(figure, metric))
-                    for figure, metric in known
+                    for figure, metric in known_pairs
                 ],
             )
-            yield f"\n`{metrics_command(name, found.by)}`"
+            yield f"\n`{metrics_command(name, report.by)}`"
 
 
-def _render_definitions(found: MetricsReport) -> Iterator[str]:
+def _render_definitions(report: MetricsReport) -> Iterator[str]:
     yield "\n## Definitions and queries\n"
     yield from _render_table(
         ("metric", "definition", "query"),
         [
             (definition.name, definition.says, f"`{metrics_command(definition.name)}`")
-            for definition in found.definitions
+            for definition in report.definitions
         ],
     )
 
@@ -242,8 +245,8 @@ def compare_command(report: CompareReport) -> str:
     """Return the command that computes the verdict again, by the score that decided it."""
     names = [side.name for side in report.sides]
     primary = report.pairs[0].primary if report.pairs else PRIMARY_METRIC
-    asked = ["--score", primary] if primary != PRIMARY_METRIC else []
-    return shlex.join(["closeloop", "compare", *names, *asked])
+    score_flags = ["--score", primary] if primary != PRIMARY_METRIC else []
+    return shlex.join(["closeloop", "compare", *names, *score_flags])
 
 
 def _task_rows(pair: VariantComparison) -> list[tuple[str, str, str]]:
@@ -287,12 +290,12 @@ def escape_cell(text: str) -> str:
 FIGURE_COLUMNS = ReportFigure.__struct_fields__
 
 
-def as_csv(held: ReportContent) -> bytes:
+def as_csv(content: ReportContent) -> bytes:
     """Return the figures as CSV in UTF-8, with one header."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(FIGURE_COLUMNS)
-    for line in list_figure_rows(held):
+    for line in list_figure_rows(content):
         writer.writerow([_csv_cell(value) for value in msgspec.structs.astuple(line)])
     return text.getvalue().encode("utf-8", "replace")
 
@@ -303,7 +306,7 @@ def _csv_cell(value: Any) -> Any:
     return "" if value is None else value
 
 
-def as_parquet(held: ReportContent) -> bytes:
+def as_parquet(content: ReportContent) -> bytes:
     """Return one Parquet table with the columns of the CSV."""
     try:
         import pyarrow
@@ -315,7 +318,7 @@ def as_parquet(held: ReportContent) -> bytes:
         ("n", "attempts"), pyarrow.int64()
     )
     schema = pyarrow.schema([(name, kinds.get(name, pyarrow.string())) for name in FIGURE_COLUMNS])
-    rows = [msgspec.structs.asdict(line) for line in list_figure_rows(held)]
+    rows = [msgspec.structs.asdict(line) for line in list_figure_rows(content)]
     file = io.BytesIO()
     table = pyarrow.Table.from_pylist(rows, schema=schema)
     parquet.write_table(table, file, compression="zstd")
@@ -352,21 +355,21 @@ def draw_time_plot(points: Sequence[PlotPoint], *, most: float | None = None, na
     top = most or round_up_axis(max((point.high or point.value for point in points), default=1.0))
     inner = WIDTH - LEFT - RIGHT
     step = inner / max(1, len(points) - 1)
-    places = [(LEFT + step * place, point) for place, point in enumerate(points)]
-    parts = [*_draw_grid(top), *_draw_band(places, top)]
-    line = " ".join(f"{x:.1f},{_y_position(point.value, top):.1f}" for x, point in places)
+    positions = [(LEFT + step * number, point) for number, point in enumerate(points)]
+    parts = [*_draw_grid(top), *_draw_band(positions, top)]
+    line = " ".join(f"{x:.1f},{_y_position(point.value, top):.1f}" for x, point in positions)
     parts.append(f'<polyline class="line" points="{line}"/>')
-    for x, point in places:
+    for x, point in positions:
         kind = "dot faint" if point.faint else "dot"
         y = _y_position(point.value, top)
         parts.append(
             f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="4">'
             f"<title>{escape_markup(f'{point.label}: {point.told}')}</title></circle>"
         )
-    every = -(-len(points) // MAX_TIME_LABELS)
-    for place, (x, point) in enumerate(places):
-        if place % every == 0:
-            anchor = "start" if place == 0 else "end" if place == len(points) - 1 else "middle"
+    label_step = -(-len(points) // MAX_TIME_LABELS)
+    for index, (x, point) in enumerate(positions):
+        if index % label_step == 0:
+            anchor = "start" if index == 0 else "end" if index == len(points) - 1 else "middle"
             parts.append(_draw_label(x, HEIGHT - 8, _shorten_label(point.label), anchor))
     return _wrap_svg(HEIGHT, parts, name)
 
@@ -385,8 +388,8 @@ def draw_range_plot(points: Sequence[PlotPoint], *, most: float | None = None, n
         x, end = across(share * top), height - FOOT
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{end}"/>')
         parts.append(_draw_label(x, height - 10, f"{share * top:g}", "middle"))
-    for place, point in enumerate(points):
-        y = TOP + ROW * (place + 0.5)
+    for index, point in enumerate(points):
+        y = TOP + ROW * (index + 0.5)
         kind = " faint" if point.faint else ""
         parts.append(_draw_label(NAMES - 10, y + 4, _shorten_label(point.label), "end"))
         if point.low is not None and point.high is not None:
@@ -425,37 +428,37 @@ def _draw_grid(top: float) -> Iterator[str]:
             yield _draw_label(LEFT - 8, y + 4, f"{share * top:g}", "end")
 
 
-def _draw_band(places: Sequence[tuple[float, PlotPoint]], top: float) -> Iterator[str]:
+def _draw_band(positions: Sequence[tuple[float, PlotPoint]], top: float) -> Iterator[str]:
     bounded = [
         (x, point.low, point.high)
-        for x, point in places
+        for x, point in positions
         if point.low is not None and point.high is not None
     ]
     if len(bounded) > 1:
-        above = [f"{x:.1f},{_y_position(high, top):.1f}" for x, _, high in bounded]
-        below = [f"{x:.1f},{_y_position(low, top):.1f}" for x, low, _ in reversed(bounded)]
-        yield f'<polygon class="band" points="{" ".join(above + below)}"/>'
+        upper_edge = [f"{x:.1f},{_y_position(high, top):.1f}" for x, _, high in bounded]
+        lower_edge = [f"{x:.1f},{_y_position(low, top):.1f}" for x, low, _ in reversed(bounded)]
+        yield f'<polygon class="band" points="{" ".join(upper_edge + lower_edge)}"/>'
 
 
-def _draw_label(x: float, y: float, words: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape_markup(words)}</text>'
+def _draw_label(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape_markup(text)}</text>'
 
 
 def _wrap_svg(height: float, parts: Sequence[str], name: str) -> str:
-    inside = "\n".join(parts)
+    body = "\n".join(parts)
     return (
         f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape_markup(name)}">\n'
-        f"{inside}\n</svg>"
+        f"{body}\n</svg>"
     )
 
 
-def _shorten_label(words: str) -> str:
-    return words if len(words) <= MAX_LABEL_CHARS else f"…{words[-MAX_LABEL_CHARS + 1 :]}"
+def _shorten_label(label: str) -> str:
+    return label if len(label) <= MAX_LABEL_CHARS else f"…{label[-MAX_LABEL_CHARS + 1 :]}"
 
 
-def escape_markup(words: str) -> str:
+def escape_markup(text: str) -> str:
     """Escape markup in a name or a note."""
-    return escape(make_visible(words))
+    return escape(make_visible(text))
 
 
 MIN_SOLID_TASKS = 5
@@ -496,24 +499,24 @@ svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; 
 """
 
 
-def as_html(held: ReportContent) -> bytes:
-    return ("\n".join(_render_html_page(held)) + "\n").encode("utf-8", "replace")
+def as_html(content: ReportContent) -> bytes:
+    return ("\n".join(_render_html_page(content)) + "\n").encode("utf-8", "replace")
 
 
-def _render_html_page(held: ReportContent) -> Iterator[str]:
+def _render_html_page(content: ReportContent) -> Iterator[str]:
     yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>Metrics of agents' work</title><style>{PAGE_STYLE}</style></head><body>"
     yield (
         "<h1>Metrics of agents' work</h1><p "
-        f'class="soft">{escape_markup(describe_scope(held))}</p>'
+        f'class="soft">{escape_markup(describe_scope(content))}</p>'
     )
-    yield from (f'<p class="note">{escape_markup(note)}</p>' for note in held.whole.notes)
-    if held.comparison:
-        yield from _render_html_comparison(held.comparison)
-    for side in held.sides:
+    yield from (f'<p class="note">{escape_markup(note)}</p>' for note in content.whole.notes)
+    if content.comparison:
+        yield from _render_html_comparison(content.comparison)
+    for side in content.sides:
         yield from _render_plots(side)
-    for family, pairs in groupby(pair_with_metrics(held.whole), key=lambda pair: pair[1].family):
+    for family, pairs in groupby(pair_with_metrics(content.whole), key=lambda pair: pair[1].family):
         yield f"<h2>{escape_markup(family.capitalize())}</h2>"
         yield from _render_figure_table(list(pairs))
     yield "</body></html>"
@@ -535,10 +538,10 @@ def _render_figure_table(pairs: Sequence[tuple[MetricValue, Metric]]) -> Iterato
     yield "</table></div>"
 
 
-def _render_definition(metric: Metric, by: Sequence[str], title: str) -> str:
+def _render_definition(metric: Metric, group_by: Sequence[str], title: str) -> str:
     return (
         f"<details><summary>{title}</summary>{escape_markup(metric.says)}<br>"
-        f"<code>{escape_markup(metrics_command(metric.name, by))}</code></details>"
+        f"<code>{escape_markup(metrics_command(metric.name, group_by))}</code></details>"
     )
 
 
@@ -555,26 +558,26 @@ def _render_plots(side: MetricsReport) -> Iterator[str]:
         )
     for metric, figures in plotted_metrics:
         points = [_plot_point(figure, metric) for figure in figures]
-        most = 1.0 if metric.kind in SHARE_KINDS else None
+        axis_top = 1.0 if metric.kind in SHARE_KINDS else None
         draw = draw_time_plot if side.by == ("week",) else draw_range_plot
-        shown = points if draw is draw_time_plot else points[:MAX_PLOT_ROWS]
-        rest = len(points) - len(shown)
+        shown_points = points if draw is draw_time_plot else points[:MAX_PLOT_ROWS]
+        hidden_count = len(points) - len(shown_points)
         yield f"<figure><figcaption>{escape_markup(metric.name)}</figcaption>"
-        yield draw(shown, most=most, name=f"{metric.name} by {', '.join(side.by)}")
-        if rest:
-            yield f'<p class="soft">… and {rest} more; the CSV contains all.</p>'
+        yield draw(shown_points, most=axis_top, name=f"{metric.name} by {', '.join(side.by)}")
+        if hidden_count:
+            yield f'<p class="soft">… and {hidden_count} more; the CSV contains all.</p>'
         yield f"{_render_definition(metric, side.by, 'definition and query')}</figure>"
 
 
 def _plot_point(figure: MetricValue, metric: Metric) -> PlotPoint:
-    inside = format_bounds(figure, metric).split(", ")[0]
+    bounds = format_bounds(figure, metric).split(", ")[0]
     return PlotPoint(
         label=", ".join(figure.group.values()),
         value=figure.value or 0.0,
         low=figure.low,
         high=figure.high,
         told=(
-            f"{format_metric_value(figure.value, metric)}{f' ({inside})' if inside else ''}, n"
+            f"{format_metric_value(figure.value, metric)}{f' ({bounds})' if bounds else ''}, n"
             f" {figure.n:,}"
         ),
         faint=figure.n < MIN_SOLID_TASKS,
@@ -595,8 +598,10 @@ def _render_html_comparison(report: CompareReport) -> Iterator[str]:
 
 def _render_pair(pair: VariantComparison) -> Iterator[str]:
     comparison, counts = pair.comparison, pair.table
-    for line, word in zip(pair.words, (comparison.here_word, comparison.alike_word), strict=False):
-        kind = word if word in ("better", "worse") else "open"
+    for line, verdict in zip(
+        pair.words, (comparison.here_word, comparison.alike_word), strict=False
+    ):
+        kind = verdict if verdict in ("better", "worse") else "open"
         yield f'<p class="{kind}">{escape_markup(line)}</p>'
     yield from (f"<p>{escape_markup(line)}</p>" for line in pair.words[2:])
     if counts is not None:
@@ -608,10 +613,10 @@ def _render_pair(pair: VariantComparison) -> Iterator[str]:
             "pass.</p>"
         )
     yield from _render_task_table(pair, pair.tasks[:MAX_SHOWN_TASKS])
-    if rest := pair.tasks[MAX_SHOWN_TASKS:]:
-        others = count_with_noun(len(rest), "task that differs", "tasks that differ")
-        yield f"<details><summary>{others} less</summary>"
-        yield from _render_task_table(pair, rest)
+    if other_tasks := pair.tasks[MAX_SHOWN_TASKS:]:
+        summary = count_with_noun(len(other_tasks), "task that differs", "tasks that differ")
+        yield f"<details><summary>{summary} less</summary>"
+        yield from _render_task_table(pair, other_tasks)
         yield "</details>"
     yield from _render_ratio_plot(pair)
     yield from _render_other_rates(pair)
@@ -624,7 +629,8 @@ def _render_task_table(pair: VariantComparison, tasks: Sequence[TaskPair]) -> It
     yield f'<div class="scroll"><table class="narrow"><tr><th>task</th>{head}</tr>'
     for task in tasks:
         cells = (
-            f'<td class="left dots">{draw_repeats(each)}</td>' for each in (task.first, task.second)
+            f'<td class="left dots">{draw_repeats(repeats)}</td>'
+            for repeats in (task.first, task.second)
         )
         yield f"<tr><td>{escape_markup(task.task)}</td>{''.join(cells)}</tr>"
     yield "</table></div>"
@@ -632,17 +638,17 @@ def _render_task_table(pair: VariantComparison, tasks: Sequence[TaskPair]) -> It
 
 def _render_ratio_plot(pair: VariantComparison) -> Iterator[str]:
     """Plot the ratios of the second to the first."""
-    known = {name: held.here or held.alike for name, held in pair.ratios.items()}
+    estimates = {name: ratio.here or ratio.alike for name, ratio in pair.ratios.items()}
     points = [
         PlotPoint(
             label=name,
-            value=one.value,
-            low=one.low if is_ratio_bounded(one) else None,
-            high=one.high if is_ratio_bounded(one) else None,
-            told=f"{one.value:.2f} × ({format_ratio_bounds(one)}), n {one.n:,}",
+            value=estimate.value,
+            low=estimate.low if is_ratio_bounded(estimate) else None,
+            high=estimate.high if is_ratio_bounded(estimate) else None,
+            told=f"{estimate.value:.2f} × ({format_ratio_bounds(estimate)}), n {estimate.n:,}",
         )
-        for name, one in known.items()
-        if one is not None
+        for name, estimate in estimates.items()
+        if estimate is not None
     ]
     if points:
         title = f"{pair.second} relative to {pair.first}"
@@ -653,14 +659,14 @@ def _render_ratio_plot(pair: VariantComparison) -> Iterator[str]:
 def _render_other_rates(pair: VariantComparison) -> Iterator[str]:
     yield "<details><summary>All other rates, exploratory</summary>"
     head = ("metric", pair.first, pair.second, "difference", "p adjusted", "")
-    cells = "".join(f"<th>{escape_markup(one)}</th>" for one in head)
+    cells = "".join(f"<th>{escape_markup(title)}</th>" for title in head)
     yield f'<div class="scroll"><table><tr>{cells}</tr>'
-    for one in pair.secondary:
-        first, second, difference = format_secondary(one)
-        p = "–" if one.adjusted is None else f"{one.adjusted:.3f}"
+    for rate in pair.secondary:
+        first, second, difference = format_secondary(rate)
+        p = "–" if rate.adjusted is None else f"{rate.adjusted:.3f}"
         yield (
-            f"<tr><td>{escape_markup(one.metric)}</td><td>{first}</td><td>{second}</td>"
+            f"<tr><td>{escape_markup(rate.metric)}</td><td>{first}</td><td>{second}</td>"
             f"<td>{difference}</td><td>{p}</td>"
-            f"<td>{escape_markup(one.word)}</td></tr>"
+            f"<td>{escape_markup(rate.word)}</td></tr>"
         )
     yield "</table></div></details>"

@@ -130,47 +130,49 @@ def build_catalogue(
     declared: Mapping[str, ScoreSettings], scorers: Iterable[Scorer] = ()
 ) -> ScoreCatalogue:
     """Build the catalogue; BadInput if a name is taken or invalid, or a range is empty."""
-    given = {one.name: one for one in GIVEN_SCORES}
+    definitions = {definition.name: definition for definition in GIVEN_SCORES}
     by_score: dict[str, Scorer] = {}
     for scorer in scorers:
         for definition in scorer.scores:
-            _require_free_name(definition.name, given, f"the scorer {scorer.name!r}")
-            given[definition.name] = _with_range(replace(definition, source="code"))
+            _require_free_name(definition.name, definitions, f"the scorer {scorer.name!r}")
+            definitions[definition.name] = _with_range(replace(definition, source="code"))
             by_score[definition.name] = scorer
     for name, settings in declared.items():
-        _require_free_name(name, given, "[scores] in closeloop.toml")
-        given[name] = _with_range(ScoreDefinition(name=name, **asdict(settings)))
-    return ScoreCatalogue(given=given, scorers=by_score)
+        _require_free_name(name, definitions, "[scores] in closeloop.toml")
+        definitions[name] = _with_range(ScoreDefinition(name=name, **asdict(settings)))
+    return ScoreCatalogue(given=definitions, scorers=by_score)
 
 
-def _require_free_name(name: str, given: Mapping[str, ScoreDefinition], where: str) -> None:
+def _require_free_name(
+    name: str, definitions: Mapping[str, ScoreDefinition], location: str
+) -> None:
     if name != name_score(name) or not name.replace("-", "").isalnum():
         raise BadInput(
-            f"{name!r} in {where} is not a valid name for a score: use lower-case words, "
+            f"{name!r} in {location} is not a valid name for a score: use lower-case words, "
             "such as `well-tested`."
         )
-    if name in given or name in derived_definitions():
-        raise BadInput(f"{where} declares {name!r}, which already exists: choose another name.")
+    if name in definitions or name in derived_definitions():
+        raise BadInput(f"{location} declares {name!r}, which already exists: choose another name.")
 
 
-def _with_range(one: ScoreDefinition) -> ScoreDefinition:
-    low, high = one.low, one.high
-    if one.kind == "rate":
+def _with_range(definition: ScoreDefinition) -> ScoreDefinition:
+    low, high = definition.low, definition.high
+    if definition.kind == "rate":
         low, high = 0.0, 1.0
-    elif one.kind in ("count", "amount"):
+    elif definition.kind in ("count", "amount"):
         low = 0.0 if low is None else low
-    elif one.kind == "ordinal" and (low is None or high is None):
-        raise BadInput(f"The score {one.name!r} is an ordinal: give its `low` and `high`.")
+    elif definition.kind == "ordinal" and (low is None or high is None):
+        raise BadInput(f"The score {definition.name!r} is an ordinal: give its `low` and `high`.")
     if low is not None and high is not None and low >= high:
         raise BadInput(
-            f"The range of the score {one.name!r} is empty: `low` must be less than `high`."
+            f"The range of the score {definition.name!r} is empty: `low` must be less than `high`."
         )
-    return replace(one, low=low, high=high)
+    return replace(definition, low=low, high=high)
 
 
 def derived_definitions() -> dict[str, ScoreDefinition]:
     """Return the scores that are computed from grades, rules, deliveries and attempts."""
-    found: dict[str, ScoreDefinition] = {}
+    definitions: dict[str, ScoreDefinition] = {}
     for metric, _ in METRICS.values():
         kind = SCORE_KINDS[metric.kind]
         share = kind == "rate"
@@ -184,22 +186,22 @@ def derived_definitions() -> dict[str, ScoreDefinition]:
             better=metric.better,
             says=metric.says,
         )
-        found.setdefault(metric.score, definition)
-    return found
+        definitions.setdefault(metric.score, definition)
+    return definitions
 
 
 def find_source(metric: Metric) -> ScoreSource:
     """Return the source of the score that a metric aggregates."""
     source = METRIC_SOURCES.get(metric.source, metric.source)
-    return next(one for one in SCORE_SOURCES if one == source)
+    return next(candidate for candidate in SCORE_SOURCES if candidate == source)
 
 
 def split_source(name: str) -> tuple[ScoreSource | None, str]:
     """Split `judge:would-merge` into source and name; without a prefix, the source is None."""
-    first, colon, rest = name.partition(":")
+    first, colon, score_name = name.partition(":")
     for source in SCORE_SOURCES:
         if colon and first == source:
-            return source, rest
+            return source, score_name
     return None, name
 
 
@@ -216,33 +218,33 @@ def find_definition(name: str, catalogue: ScoreCatalogue) -> ScoreDefinition:
     raise BadInput(f"{error} Declare new scores under [scores.NAME] in closeloop.toml.")
 
 
-def parse_score(definition: ScoreDefinition, written: object) -> tuple[float | None, str | None]:
+def parse_score(definition: ScoreDefinition, raw_value: object) -> tuple[float | None, str | None]:
     """Parse a given score into value and label; BadInput if it does not fit the score's kind."""
     name = definition.name
     if definition.kind == "label":
-        return None, _parse_label(definition, written)
-    words = YES_NO_VALUES if definition.kind == "rate" else {}
+        return None, _parse_label(definition, raw_value)
+    named_values = YES_NO_VALUES if definition.kind == "rate" else {}
     try:
-        value = words.get(str(written).strip().lower())
-        number = _parse_number(written) if value is None else value
+        value = named_values.get(str(raw_value).strip().lower())
+        number = _parse_number(raw_value) if value is None else value
     except (TypeError, ValueError, OverflowError):
         raise BadInput(
-            f"{name}={written!r} is not a number: give one {_range_text(definition)}."
+            f"{name}={raw_value!r} is not a number: give one {_range_text(definition)}."
         ) from None
     low, high = definition.low, definition.high
     outside = (low is not None and number < low) or (high is not None and number > high)
     if not isfinite(number) or abs(number) > MAX_NUMBER or outside:
         raise BadInput(
-            f"{name}={written} is out of range: give a number {_range_text(definition)}."
+            f"{name}={raw_value} is out of range: give a number {_range_text(definition)}."
         )
     return number + 0.0, None  # and never minus zero
 
 
-def _parse_label(definition: ScoreDefinition, written: object) -> str:
-    label = written.strip() if isinstance(written, str) else ""
+def _parse_label(definition: ScoreDefinition, raw_value: object) -> str:
+    label = raw_value.strip() if isinstance(raw_value, str) else ""
     if not label or (definition.labels and label not in definition.labels):
-        known = f"one of {', '.join(definition.labels)}" if definition.labels else "a word"
-        raise BadInput(f"{definition.name}={written!r} is not a valid label: give {known}.")
+        expected = f"one of {', '.join(definition.labels)}" if definition.labels else "a word"
+        raise BadInput(f"{definition.name}={raw_value!r} is not a valid label: give {expected}.")
     if not label.isprintable() or len(label) > MAX_LABEL_CHARACTERS:
         raise BadInput(
             f"A label of {definition.name} must be one line of up to "
@@ -251,13 +253,13 @@ def _parse_label(definition: ScoreDefinition, written: object) -> str:
     return label
 
 
-def _parse_number(written: object) -> float:
+def _parse_number(raw_value: object) -> float:
     """Parse a number, but refuse what only Python accepts: `1_0`, non-ASCII digits, booleans."""
-    if isinstance(written, bool):
-        raise TypeError(written)
-    if isinstance(written, str) and ("_" in written or not written.isascii()):
-        raise ValueError(written)
-    return float(written)  # type: ignore[arg-type]
+    if isinstance(raw_value, bool):
+        raise TypeError(raw_value)
+    if isinstance(raw_value, str) and ("_" in raw_value or not raw_value.isascii()):
+        raise ValueError(raw_value)
+    return float(raw_value)  # type: ignore[arg-type]
 
 
 def _range_text(definition: ScoreDefinition) -> str:
@@ -268,12 +270,14 @@ def _range_text(definition: ScoreDefinition) -> str:
     return f"of {low:g} or more, {end}" if low is not None else end
 
 
-def make_score_metric(shown: str, definition: ScoreDefinition, source: ScoreSource) -> Metric:
+def make_score_metric(
+    display_name: str, definition: ScoreDefinition, source: ScoreSource
+) -> Metric:
     """Return the metric that aggregates a stored score; for a label, the share of one word."""
-    says = definition.says or f"The score {definition.name!r}, which has no description."
+    description = definition.says or f"The score {definition.name!r}, which has no description."
     return Metric(
-        name=shown,
-        score=shown,
+        name=display_name,
+        score=display_name,
         family="scores",
         kind=METRIC_KINDS[definition.kind],
         source=source,
@@ -281,7 +285,7 @@ def make_score_metric(shown: str, definition: ScoreDefinition, source: ScoreSour
         better=None if definition.kind == "label" else definition.better,
         low=definition.low,
         high=definition.high,
-        says=f"{says} By {source}: the mean of the last scores of an attempt, each task "
+        says=f"{description} By {source}: the mean of the last scores of an attempt, each task "
         "with equal weight.",
     )
 
@@ -337,10 +341,12 @@ class ScoreIntake(Record):
     def _refuse_forged_judges(self, rows: Sequence[GivenScore], store: Store) -> None:
         """Refuse scores in the name of closeloop's own judges: only evaluations give them."""
         if self.source == "judge":
-            given = {(row.by or "").strip() or self.by.strip() for row in rows}
-            if known := given & {version.id for version in store.judged.list_judge_versions()}:
+            scorer_names = {(row.by or "").strip() or self.by.strip() for row in rows}
+            if reserved := scorer_names & {
+                version.id for version in store.judged.list_judge_versions()
+            }:
                 raise BadInput(
-                    f"{min(known)!r} is a version of a judge of `closeloop judge`: "
+                    f"{min(reserved)!r} is a version of a judge of `closeloop judge`: "
                     "only that command sets its scores."
                 )
 
@@ -355,17 +361,23 @@ class ScoreIntake(Record):
                 f"{row.name!r} of {row.attempt} has no value: give one, or remove the line."
             )
         value, label = parse_score(definition, row.value)
-        by = (row.by or "").strip() or self.by.strip()
-        if not by or not by.isprintable() or len(by) > MAX_NAME_CHARACTERS:
-            raise BadInput(f"{by!r} is not a valid name for a scorer: give one line of text.")
+        scorer_name = (row.by or "").strip() or self.by.strip()
+        if (
+            not scorer_name
+            or not scorer_name.isprintable()
+            or len(scorer_name) > MAX_NAME_CHARACTERS
+        ):
+            raise BadInput(
+                f"{scorer_name!r} is not a valid name for a scorer: give one line of text."
+            )
         return Score(
             attempt=find_id(row.attempt),
             name=row.name,
             value=value,
             label=label,
             source=self.source,
-            version=by if self.source == "judge" else "",
-            by=by,
+            version=scorer_name if self.source == "judge" else "",
+            by=scorer_name,
             at=self.now,
             note=row.note,
         )
@@ -374,10 +386,10 @@ class ScoreIntake(Record):
 def read_typed_scores(attempt: str, values: Sequence[str], note: str) -> list[GivenScore]:
     """Parse scores typed as `would-merge=yes quality=0.8`."""
     rows = []
-    for one in values:
-        name, equals, value = one.partition("=")
+    for typed in values:
+        name, equals, value = typed.partition("=")
         if not equals or not name.strip() or not value.strip():
-            raise BadInput(f"{one!r} is not a score: write it as would-merge=yes.")
+            raise BadInput(f"{typed!r} is not a score: write it as would-merge=yes.")
         rows.append(GivenScore(attempt=attempt, name=name.strip(), value=value.strip(), note=note))
     return rows
 
@@ -402,18 +414,18 @@ def read_score_file(file: Path) -> tuple[list[GivenScore], list[str]]:
 
 def convert_rows(rows: Iterable[tuple[str, Any]]) -> list[GivenScore]:
     """Convert mappings, each with its place, to records; BadInput names the place of a bad one."""
-    found = []
-    for place, row in rows:
+    scores = []
+    for location, row in rows:
         try:
-            found.append(msgspec.convert(row, GivenScore))
+            scores.append(msgspec.convert(row, GivenScore))
         except msgspec.ValidationError as error:
-            raise BadInput(f"{place}: {error}. Nothing was saved.") from None
-    return found
+            raise BadInput(f"{location}: {error}. Nothing was saved.") from None
+    return scores
 
 
 def _read(file: Path) -> bytes:
-    with file.open("rb") as opened:
-        return opened.read(MAX_FILE_BYTES + 1)
+    with file.open("rb") as stream:
+        return stream.read(MAX_FILE_BYTES + 1)
 
 
 def _read_csv(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -492,10 +504,10 @@ def read_verdicts(scores: Iterable[Score], person: str) -> dict[str, VerdictsByE
 
 
 def _parse_note(note: str) -> VerdictsByEvent:
-    said: VerdictsByEvent = {}
-    for number, word in _SAID.findall(note):
-        said[int(number)] = "right" if word == "right" else "wrong"
-    return said
+    verdicts: VerdictsByEvent = {}
+    for number, verdict in _SAID.findall(note):
+        verdicts[int(number)] = "right" if verdict == "right" else "wrong"
+    return verdicts
 
 
 class FindingVote(Record):
@@ -516,22 +528,26 @@ def save_vote(store: Store, vote: FindingVote) -> VerdictsByEvent:
     if not vote.person.strip():
         raise BadInput("A vote needs a name: log in, or set a user name.")
     name = precision_score_name(vote.rule.name)
-    known = read_verdicts(store.scores.list_scores(vote.attempt), vote.person).get(name, {})
-    said: VerdictsByEvent = {event: word for event, word in known.items() if event != vote.event}
+    earlier = read_verdicts(store.scores.list_scores(vote.attempt), vote.person).get(name, {})
+    verdicts: VerdictsByEvent = {
+        event: verdict for event, verdict in earlier.items() if event != vote.event
+    }
     if vote.verdict is not None:
-        said[vote.event] = vote.verdict
+        verdicts[vote.event] = vote.verdict
     score = Score(
         attempt=vote.attempt,
         name=name,
-        value=sum(word == "right" for word in said.values()) / len(said) if said else None,
+        value=sum(verdict == "right" for verdict in verdicts.values()) / len(verdicts)
+        if verdicts
+        else None,
         source="person",
         version=str(vote.rule.version),
         by=vote.person,
         at=vote.at,
-        note=", ".join(f"#{number} {word}" for number, word in sorted(said.items())),
+        note=", ".join(f"#{number} {verdict}" for number, verdict in sorted(verdicts.items())),
     )
     store.scores.add_scores([score])
-    return said
+    return verdicts
 
 
 def load_own_precision(store: Store, rules: Mapping[str, Rule]) -> dict[str, Rate]:
@@ -540,11 +556,11 @@ def load_own_precision(store: Store, rules: Mapping[str, Rule]) -> dict[str, Rat
     Verdicts on another version of a rule do not count. An attempt counts once: findings of one
     trace are alike, and people who rate the same one are averaged.
     """
-    given = store.scores.list_sources()
+    sources_by_score = store.scores.list_sources()
     precision: dict[str, Rate] = {}
     for name, rule in rules.items():
         score = precision_score_name(name)
-        if "person" in given.get(score, ()):
+        if "person" in sources_by_score.get(score, ()):
             shares = _attempt_shares(store, score, str(rule.version))
             if (rate := wilson_rate(sum(shares), len(shares))) is not None:
                 precision[name] = rate
@@ -554,14 +570,16 @@ def load_own_precision(store: Store, rules: Mapping[str, Rule]) -> dict[str, Rat
 def _attempt_shares(store: Store, score: str, version: str) -> list[float]:
     import numpy as np
 
-    held = store.scores.load_score_columns(AttemptSpan(), score, "person", version=version)
-    places = {name: place for place, name in enumerate(dict.fromkeys(held.attempts))}
-    at = np.array([places[name] for name in held.attempts], np.intp)
-    rows = find_last_rows(at, held.held["who"])
+    columns = store.scores.load_score_columns(AttemptSpan(), score, "person", version=version)
+    row_by_attempt = {name: row for row, name in enumerate(dict.fromkeys(columns.attempts))}
+    attempt_rows = np.array([row_by_attempt[name] for name in columns.attempts], np.intp)
+    rows = find_last_rows(attempt_rows, columns.held["who"])
     # A vote that was taken back has no value.
-    rows = rows[np.isfinite(held.held["value"][rows])]
-    counts = np.bincount(at[rows], minlength=len(places))
-    sums = np.bincount(at[rows], held.held["value"][rows], minlength=len(places))
+    rows = rows[np.isfinite(columns.held["value"][rows])]
+    counts = np.bincount(attempt_rows[rows], minlength=len(row_by_attempt))
+    sums = np.bincount(
+        attempt_rows[rows], columns.held["value"][rows], minlength=len(row_by_attempt)
+    )
     return [float(total / count) for total, count in zip(sums, counts, strict=True) if count]
 
 
@@ -588,61 +606,69 @@ def attach_scores(
     catalogue: ScoreCatalogue,
     names: Sequence[str] | None = None,
     span: AttemptSpan | None = None,
-    tell: MeasuringProgress = lambda done, of: None,
+    report_progress: MeasuringProgress = lambda done, of: None,
 ) -> AttemptTable:
     """Add the scores of these names to the table; None means all that were given.
 
     If several sources score a name, the first is used; a note names the others.
     """
     sources = store.scores.list_sources()
-    wanted = [source for source in sources if source in catalogue.given] if names is None else names
+    score_names = (
+        [source for source in sources if source in catalogue.given] if names is None else names
+    )
     metrics, columns, notes = dict(work.metrics), dict(work.columns), [*work.notes]
-    placer = RowPlacer({one: place for place, one in enumerate(work.attempts)})
-    for name in wanted:
+    placer = RowPlacer({attempt: row for row, attempt in enumerate(work.attempts)})
+    for name in score_names:
         shown_name, _, label = name.partition("=")
         source, score = split_source(shown_name)
         if name in metrics or (source is None and is_derived(shown_name)):
             continue
         if score not in catalogue.given:
-            known = [*derived_definitions(), *catalogue.given]
-            raise unknown_name_error("score", name, known, "closeloop score list")
+            known_names = [*derived_definitions(), *catalogue.given]
+            raise unknown_name_error("score", name, known_names, "closeloop score list")
         if scorer := catalogue.scorers.get(score):
-            notes += compute_missing_scores(store, scorer, score, work.attempts, tell)
+            notes += compute_missing_scores(store, scorer, score, work.attempts, report_progress)
             sources.setdefault(score, ["code"])
         known_sources = sources.get(score, ())
-        chosen = source or next(iter(known_sources), catalogue.given[score].source) or "person"
+        chosen_source = (
+            source or next(iter(known_sources), catalogue.given[score].source) or "person"
+        )
         definition = catalogue.given[score]
         if label and definition.labels and label not in definition.labels:
             raise unknown_name_error(f"label of {score}", label, definition.labels)
-        loaded = work.columns.get(given_column(score, chosen))
+        loaded = work.columns.get(given_column(score, chosen_source))
         if loaded is not None and definition.kind != "label" and not scorer:
             values = {"": loaded}
         else:
-            held = store.scores.load_score_columns(
+            score_columns = store.scores.load_score_columns(
                 span or AttemptSpan(),
                 score,
-                chosen,
+                chosen_source,
                 labels=definition.kind == "label",
-                version=find_scorer_version(scorer) if scorer and chosen == "code" else None,
+                version=find_scorer_version(scorer) if scorer and chosen_source == "code" else None,
             )
             if definition.kind != "label" and (
-                outside := clear_outside_range(held, definition.low, definition.high)
+                outside := clear_outside_range(score_columns, definition.low, definition.high)
             ):
                 notes.append(
                     f"{count_with_noun(outside, 'score')} of {score} outside its range, "
                     f"{_range_text(definition)}, were left out."
                 )
-            values, versions_note = _align_scores(held, placer, chosen, score, label)
+            values, versions_note = _align_scores(
+                score_columns, placer, chosen_source, score, label
+            )
             notes += versions_note
-        for word, column in values.items():
-            full = f"{shown_name}={word}" if word else shown_name
+        for label_name, column in values.items():
+            full = f"{shown_name}={label_name}" if label_name else shown_name
             columns[f"score {full}"] = column
-            metric = make_score_metric(full, definition, chosen)
+            metric = make_score_metric(full, definition, chosen_source)
             metrics[full] = (metric, partial(column_values, f"score {full}"))
-        others = [known_source for known_source in known_sources if known_source != chosen]
-        if source is None and others and names is not None:
-            beside = " and ".join(f"`--score {one}:{score}`" for one in others)
-            notes.append(f"{score} is from {chosen}; {beside} shows the other source.")
+        other_sources = [
+            known_source for known_source in known_sources if known_source != chosen_source
+        ]
+        if source is None and other_sources and names is not None:
+            commands = " and ".join(f"`--score {other}:{score}`" for other in other_sources)
+            notes.append(f"{score} is from {chosen_source}; {commands} shows the other source.")
     return replace(work, metrics=metrics, columns=columns, notes=tuple(dict.fromkeys(notes)))
 
 
@@ -660,15 +686,20 @@ def find_metric(work: AttemptTable, name: str) -> tuple[Metric, Any]:
     for metric, values in METRICS.values():
         if metric.score == name:
             return metric, values
-    known = [*METRICS, *derived_definitions(), *work.metrics]
-    raise unknown_name_error("score", name, known, "closeloop score list")
+    known_names = [*METRICS, *derived_definitions(), *work.metrics]
+    raise unknown_name_error("score", name, known_names, "closeloop score list")
 
 
 def define_metrics(catalogue: ScoreCatalogue, only: Sequence[str] = ()) -> list[Metric]:
     """Return the definitions of all metrics and of all scores that can be given."""
-    given = [one for one in catalogue.given.values() if not is_derived(one.name)]
-    own = [make_score_metric(one.name, one, one.source or "person") for one in given]
-    return _choose_metrics([*(metric for metric, _ in METRICS.values()), *own], only)
+    definitions = [
+        definition for definition in catalogue.given.values() if not is_derived(definition.name)
+    ]
+    given_metrics = [
+        make_score_metric(definition.name, definition, definition.source or "person")
+        for definition in definitions
+    ]
+    return _choose_metrics([*(metric for metric, _ in METRICS.values()), *given_metrics], only)
 
 
 def select_metrics(work: AttemptTable, only: Sequence[str] = ()) -> list[Metric]:
@@ -677,21 +708,21 @@ def select_metrics(work: AttemptTable, only: Sequence[str] = ()) -> list[Metric]
     return _choose_metrics([metric for metric, _ in at_hand], only)
 
 
-def _choose_metrics(every: Sequence[Metric], only: Sequence[str]) -> list[Metric]:
-    chosen: dict[str, Metric] = {}
+def _choose_metrics(metrics: Sequence[Metric], only: Sequence[str]) -> list[Metric]:
+    chosen_metrics: dict[str, Metric] = {}
     for name in only:
-        found = [one for one in every if one.name == name] or [
-            one for one in every if name in (one.score, one.score.partition("=")[0])
+        matches = [metric for metric in metrics if metric.name == name] or [
+            metric for metric in metrics if name in (metric.score, metric.score.partition("=")[0])
         ]
-        if not found:
-            known = [one.name for one in every] + [one.score for one in every]
-            raise unknown_name_error("score", name, known, "closeloop score list")
-        chosen |= {one.name: one for one in found}
-    return [*chosen.values()] if only else [*every]
+        if not matches:
+            known_names = [metric.name for metric in metrics] + [metric.score for metric in metrics]
+            raise unknown_name_error("score", name, known_names, "closeloop score list")
+        chosen_metrics |= {metric.name: metric for metric in matches}
+    return [*chosen_metrics.values()] if only else [*metrics]
 
 
 def _align_scores(
-    held: AttemptColumns, placer: RowPlacer, source: ScoreSource, name: str, label: str
+    score_columns: AttemptColumns, placer: RowPlacer, source: ScoreSource, name: str, label: str
 ) -> tuple[dict[str, Array], list[str]]:
     """Return each attempt's mean of last scores; for a label, a column for each word.
 
@@ -699,35 +730,39 @@ def _align_scores(
     """
     import numpy as np
 
-    at = placer.find_places(held)
-    rows = find_last_rows(at, *(() if source == "code" else (held.held["who"],)))
+    attempt_rows = placer.find_places(score_columns)
+    rows = find_last_rows(attempt_rows, *(() if source == "code" else (score_columns.held["who"],)))
     notes = []
     if source == "judge" and len(rows):
-        versions = held.held["version"]
+        versions = score_columns.held["version"]
         is_newest = versions.codes[rows] == versions.codes[rows[-1]]
         if older := int((~is_newest).sum()):
             count = count_with_noun(older, "score")
             notes.append(f"{count} of {name} by other versions of the judge were excluded.")
         rows = rows[is_newest]
-    if "value" in held.held:
-        return {"": _mean_by_place(at[rows], held.held["value"][rows], placer.size)}, notes
-    said = held.held["label"][rows]
+    if "value" in score_columns.held:
+        return {
+            "": _mean_by_place(attempt_rows[rows], score_columns.held["value"][rows], placer.size)
+        }, notes
+    labels = score_columns.held["label"][rows]
     # Of no word at all there is a column, too: nothing is known, and the name is.
-    words = [label] if label else sorted({*said.tolist()} - {None}) or [""]
+    label_names = [label] if label else sorted({*labels.tolist()} - {None}) or [""]
     return {
-        word: _mean_by_place(
-            at[rows], np.where(said.known(), said.are((word,)), np.nan), placer.size
+        label_name: _mean_by_place(
+            attempt_rows[rows],
+            np.where(labels.known(), labels.are((label_name,)), np.nan),
+            placer.size,
         )
-        for word in words
+        for label_name in label_names
     }, notes
 
 
-def _mean_by_place(at: Array, values: Array, rows: int) -> Array:
+def _mean_by_place(positions: Array, values: Array, rows: int) -> Array:
     import numpy as np
 
-    known = np.isfinite(values)
-    counts = np.bincount(at[known], minlength=rows)
-    return divide_known(np.bincount(at[known], values[known], minlength=rows), counts)
+    is_known = np.isfinite(values)
+    counts = np.bincount(positions[is_known], minlength=rows)
+    return divide_known(np.bincount(positions[is_known], values[is_known], minlength=rows), counts)
 
 
 def load_attempt_scores(
@@ -762,15 +797,17 @@ def list_score_cells(work: AttemptTable, names: Sequence[str]) -> dict[str, tupl
 
 def _score_cells(work: AttemptTable, name: str) -> list[ScoreCell]:
     """Return one cell per attempt; for labels, those that were given."""
-    words = {
+    values_by_label = {
         full.removeprefix(f"{name}="): values(work.columns).tolist()
         for full, (_, values) in work.metrics.items()
         if full.startswith(f"{name}=")
     }
-    if words:
+    if values_by_label:
         return [
-            ScoreCell(labels=tuple(word for word in words if words[word][place] > 0))
-            for place in range(len(work))
+            ScoreCell(
+                labels=tuple(label for label in values_by_label if values_by_label[label][row] > 0)
+            )
+            for row in range(len(work))
         ]
     values = find_metric(work, name)[1](work.columns).tolist()
     return [ScoreCell(value=value if isfinite(value) else None) for value in values]
@@ -789,17 +826,17 @@ def compute_missing_scores(
     scorer: Scorer,
     name: str,
     attempts: Sequence[str],
-    tell: MeasuringProgress = lambda done, of: None,
+    report_progress: MeasuringProgress = lambda done, of: None,
 ) -> list[str]:
     """Score attempts that a scorer has not seen; return a note of those it failed on."""
     version = find_scorer_version(scorer)
-    known = store.scores.list_scored_attempts(name, version)
-    missing = [attempt for attempt in attempts if attempt not in known]
+    scored = store.scores.list_scored_attempts(name, version)
+    missing = [attempt for attempt in attempts if attempt not in scored]
     failures: list[str] = []
     for first in range(0, len(missing), BATCH_ATTEMPTS):
         part = missing[first : first + BATCH_ATTEMPTS]
         store.scores.add_scores([*_ask_scorer(store, scorer, version, part, failures)])
-        tell(first + len(part), len(missing))
+        report_progress(first + len(part), len(missing))
     if not failures:
         return []
     count = count_with_noun(len(failures), "attempt")
@@ -810,24 +847,24 @@ def _ask_scorer(
     store: Store, scorer: Scorer, version: str, attempts: Sequence[str], failures: list[str]
 ) -> Iterator[Score]:
     now = datetime.now(UTC)
-    for one in attempts:
-        attempt, trace, change = store.load_attempt_parts(one)
-        shown = ScoredAttempt(
+    for attempt_id in attempts:
+        attempt, trace, change = store.load_attempt_parts(attempt_id)
+        scored_attempt = ScoredAttempt(
             attempt=attempt,
             task=store.load_task(attempt.task_digest) if attempt.task_digest else None,
             trace=trace,
             change=change,
-            grade=store.load_grade(one),
+            grade=store.load_grade(attempt_id),
         )
         try:
-            values = read_scorer_answer(scorer, scorer.score_attempt(shown))
+            values = read_scorer_answer(scorer, scorer.score_attempt(scored_attempt))
         except Exception as error:
             reason = error if isinstance(error, Fault | BadInput) else repr(error)
-            failures.append(f"{one}: {reason}")
+            failures.append(f"{attempt_id}: {reason}")
             continue
         for name, (value, label) in values.items():
             yield Score(
-                attempt=one,
+                attempt=attempt_id,
                 name=name,
                 value=value,
                 label=label,
@@ -839,16 +876,16 @@ def _ask_scorer(
 
 
 def read_scorer_answer(
-    scorer: Scorer, said: Mapping[str, float | str | None]
+    scorer: Scorer, answer: Mapping[str, float | str | None]
 ) -> dict[str, tuple[float | None, str | None]]:
     """Return value and label of each declared score; PluginFailed if it returns another."""
     names = {definition.name for definition in scorer.scores}
-    if unknown := said.keys() - names:
+    if unknown := answer.keys() - names:
         raise PluginFailed(f"it returns {min(unknown)!r}, which it does not declare.")
     return {
         definition.name: (None, None)
-        if said.get(definition.name) is None
-        else parse_score(definition, said[definition.name])
+        if answer.get(definition.name) is None
+        else parse_score(definition, answer[definition.name])
         for definition in scorer.scores
     }
 
@@ -875,14 +912,14 @@ def summarise_scores(
             )
     summaries += [
         ScoreSummary(
-            definition=given,
-            source=count_score.source,
-            attempts=count_score.attempts,
-            coverage=count_score.attempts / total if total else None,
-            last=count_score.last,
+            definition=given_definition,
+            source=score_count.source,
+            attempts=score_count.attempts,
+            coverage=score_count.attempts / total if total else None,
+            last=score_count.last,
         )
-        for count_score in store.scores.count_scores(work.attempts)
-        if (given := catalogue.given.get(count_score.name))
+        for score_count in store.scores.count_scores(work.attempts)
+        if (given_definition := catalogue.given.get(score_count.name))
     ]
     return summaries
 
@@ -912,17 +949,17 @@ def list_score_rows(work: AttemptTable, store: Store) -> Iterator[ScoreRow]:
     ]
     tasks, digests = work.columns["task"].tolist(), work.columns["variant"].tolist()
     names = {key: variant.name for key, variant in work.variants.items()}
-    given = _list_given_scores(store, work.attempts)
-    for place, (attempt, scores) in enumerate(zip(work.attempts, given, strict=True)):
-        task, variant = tasks[place], names.get(digests[place])
+    given_scores = _list_given_scores(store, work.attempts)
+    for row, (attempt, scores) in enumerate(zip(work.attempts, given_scores, strict=True)):
+        task, variant = tasks[row], names.get(digests[row])
         for definition, values in derived:
-            if isfinite(values[place]) and definition.source:
+            if isfinite(values[row]) and definition.source:
                 yield ScoreRow(
                     attempt=attempt,
                     task=task,
                     variant=variant,
                     name=definition.name,
-                    value=float(values[place]),
+                    value=float(values[row]),
                     source=definition.source,
                 )
         for score in scores:
@@ -933,7 +970,7 @@ def _list_given_scores(store: Store, attempts: Sequence[str]) -> Iterator[list[S
     """Yield the given scores of each attempt; loaded in batches."""
     for first in range(0, len(attempts), BATCH_ATTEMPTS):
         part = attempts[first : first + BATCH_ATTEMPTS]
-        by_attempt: dict[str, list[Score]] = {one: [] for one in part}
+        by_attempt: dict[str, list[Score]] = {attempt: [] for attempt in part}
         for score in store.scores.list_attempts_scores(part):
             by_attempt[score.attempt].append(score)
-        yield from (sorted(each, key=order_scores) for each in by_attempt.values())
+        yield from (sorted(scores, key=order_scores) for scores in by_attempt.values())

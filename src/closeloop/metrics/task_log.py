@@ -79,7 +79,7 @@ def load_task_log(
     session = store.load_session(attempt.id) if attempt.origin == "production" else None
     grade, change = store.load_grade(attempt.id), store.load_change(attempt.id)
     plan = attempt.links.get("plan")
-    story = store.plans.load_story(plan) if plan else None
+    history = store.plans.load_story(plan) if plan else None
     people = load_human_verdicts(store, attempt, agents)
     if change is None and people.pull is not None:
         from closeloop.reviews.pull_lifecycle import load_pull, load_pull_change
@@ -93,13 +93,13 @@ def load_task_log(
     if change is None and attempt.origin == "production" and trace is not None:
         recovered = list_recovered_files(trace)
     after = build_suite_counts(grade.after if grade else None)
-    if story is not None and story.ending is not None:
-        after = count_commands(story.ending.checks)
+    if history is not None and history.ending is not None:
+        after = count_commands(history.ending.checks)
     return TaskLog(
         attempt=attempt.id,
         origin=attempt.origin,
         task=attempt.task,
-        description=describe_task(store, attempt, task, story, trace),
+        description=describe_task(store, attempt, task, history, trace),
         repo=attempt.repo or (task.repo if task else None),
         variant=variant.name if variant else None,
         agent=variant.agent if variant else session.agent if session else None,
@@ -121,7 +121,7 @@ def load_task_log(
         merge_decision=decide_merge(people),
         pull=f"{people.pull.repo}#{people.pull.pull}" if people.pull else None,
         reference=compare_with_reference(task, change, grade),
-        plan=None if story is None else summarise_story(store, story),
+        plan=None if history is None else summarise_story(store, history),
     )
 
 
@@ -129,14 +129,14 @@ def describe_task(
     store: Store,
     attempt: Attempt,
     task: Task | None,
-    story: OrchestrationHistory | None,
+    history: OrchestrationHistory | None,
     trace: Trace | None,
 ) -> str:
     """Return the request; for a session, the one that its title is made of."""
     if task is not None:
         return task.prompt
-    if story is not None:
-        return story.plan.request
+    if history is not None:
+        return history.plan.request
     trace = trace or store.load_trace(attempt.id)
     return find_request(trace) if trace else ""
 
@@ -248,25 +248,31 @@ def load_human_verdicts(store: Store, attempt: Attempt, agents: AgentSignsByName
 
         corrections += list_corrections(load_pull(repo, number, store, agents))
         corrections += store.memory.list_corrections(repo=repo, pull=number)
-    done = tuple(review for review in reviews if review.state == "done")
-    if done:
+    done_reviews = tuple(review for review in reviews if review.state == "done")
+    if done_reviews:
         from closeloop.reviews.review_corrections import corrections_from_review
 
         item = ReviewItem(id=attempt.id, kind="attempt", title="", repo=repo)
-        corrections += [one for review in done for one in corrections_from_review(review, item)]
+        corrections += [
+            correction
+            for review in done_reviews
+            for correction in corrections_from_review(review, item)
+        ]
     newest = {
         correction.id: correction for correction in corrections
     }  # what was stored may have tags since
     return HumanVerdicts(
         delivery=store.pulls.load_delivery(attempt.id),
         pull=pull,
-        reviews=done,
+        reviews=done_reviews,
         would_merge=tuple(
             score.value >= LEAST_SHOWN
             for score in store.scores.list_scores(attempt.id)
             if (score.name, score.source) == (VERDICT, "person") and score.value is not None
         ),
-        corrections=tuple(sorted(newest.values(), key=lambda one: (one.at, one.id))),
+        corrections=tuple(
+            sorted(newest.values(), key=lambda correction: (correction.at, correction.id))
+        ),
     )
 
 
@@ -315,64 +321,75 @@ def compare_with_reference(
     reference = parse_reference(task)
     left_out = {*grade.restored, *grade.set_aside} if grade else set()
 
-    def counted_paths(of: Change) -> set[str]:
+    def counted_paths(compared: Change) -> set[str]:
         return {
             file.path
-            for file in of.files
+            for file in compared.files
             if not is_test_file(file.path) and not matches_globs(file.path, task.protected)
         } - left_out
 
-    made, wanted = counted_paths(change), counted_paths(reference)
+    changed_paths, reference_paths = counted_paths(change), counted_paths(reference)
     return ReferenceDifference(
         similarity=grade.similarity if grade else None,
-        files_in_both=tuple(sorted(made & wanted)),
-        only_attempt=tuple(sorted(made - wanted)),
-        only_reference=tuple(sorted(wanted - made)),
-        files=tuple(compare_files(change.patch, reference.patch, made | wanted)),
+        files_in_both=tuple(sorted(changed_paths & reference_paths)),
+        only_attempt=tuple(sorted(changed_paths - reference_paths)),
+        only_reference=tuple(sorted(reference_paths - changed_paths)),
+        files=tuple(compare_files(change.patch, reference.patch, changed_paths | reference_paths)),
         change=reference,
     )
 
 
 def compare_files(patch: str, reference: str, paths: Collection[str]) -> list[FileDifference]:
     """Compare file by file: changed lines in both, and those in only one."""
-    made, wanted = count_changed_lines(patch, paths), count_changed_lines(reference, paths)
-    both, only_made, only_wanted = made & wanted, made - wanted, wanted - made
+    attempt_lines, reference_lines = (
+        count_changed_lines(patch, paths),
+        count_changed_lines(reference, paths),
+    )
+    shared_lines, only_attempt, only_reference = (
+        attempt_lines & reference_lines,
+        attempt_lines - reference_lines,
+        reference_lines - attempt_lines,
+    )
     return [
         FileDifference(
             path=path,
-            both=sum(count for (where, _, _), count in both.items() if where == path),
-            only_attempt=tuple(mine[:MAX_DIFFERING_LINES]),
-            only_reference=tuple(theirs[:MAX_DIFFERING_LINES]),
-            more=sum(max(0, len(lines) - MAX_DIFFERING_LINES) for lines in (mine, theirs)),
+            both=sum(
+                count for (line_path, _, _), count in shared_lines.items() if line_path == path
+            ),
+            only_attempt=tuple(extra[:MAX_DIFFERING_LINES]),
+            only_reference=tuple(lacking[:MAX_DIFFERING_LINES]),
+            more=sum(max(0, len(lines) - MAX_DIFFERING_LINES) for lines in (extra, lacking)),
         )
         for path in sorted(paths)
-        for mine, theirs in [(_signed_lines(only_made, path), _signed_lines(only_wanted, path))]
+        for extra, lacking in [
+            (_signed_lines(only_attempt, path), _signed_lines(only_reference, path))
+        ]
     ]
 
 
 def _signed_lines(lines: Counter[tuple[str, str, str]], path: str) -> list[str]:
-    return [f"{sign}{text}" for where, sign, text in lines.elements() if where == path]
+    return [f"{sign}{text}" for line_path, sign, text in lines.elements() if line_path == path]
 
 
 # Plans
 
 
-def summarise_story(store: Store, story: OrchestrationHistory) -> LoggedPlan:
+def summarise_story(store: Store, history: OrchestrationHistory) -> LoggedPlan:
     """Summarise the tasks of a plan, with the numbers that `list plans` shows."""
     from closeloop.orchestration.plan_execution import measure_plan_rates
 
-    rates, ending = measure_plan_rates(story), story.ending
+    rates, ending = measure_plan_rates(history), history.ending
     usage = ending.usage if ending else rates.usage
     return LoggedPlan(
-        id=story.plan.id,
+        id=history.plan.id,
         passed=ending.passed if ending else None,
         summary=ending.summary if ending else "",
-        grade=store.plans.load_grade(story.plan.id) if ending else None,
-        tasks=len(story.plan.tasks),
+        grade=store.plans.load_grade(history.plan.id) if ending else None,
+        tasks=len(history.plan.tasks),
         first_try=_count_pair(rates.first_try),
         after_feedback=_count_pair(rates.after_feedback),
         final=_count_pair(rates.final),
-        tries=len(story.tries),
+        tries=len(history.tries),
         prompt_tokens=count_prompt_tokens(usage),
         completion_tokens=usage.output_tokens,
         cost=usage.cost,
@@ -452,18 +469,18 @@ def require_tried(store: Store, task: str | None, variant: str | None) -> None:
 
 
 def load_task_repeats(
-    store: Store, book: Rulebook, name: str, would_merge: Mapping[str, float]
+    store: Store, rulebook: Rulebook, name: str, would_merge: Mapping[str, float]
 ) -> TaskRepeats:
     """Load every repeat of the task's latest version; measure those that need it."""
     newest = {task.id: task for task in store.numbers.load_tasks().values()}
     if name not in newest:
-        known = [one.id for one in newest.values() if one.split == "dev"]
-        raise unknown_name_error("task", name, known)
+        known_ids = [task.id for task in newest.values() if task.split == "dev"]
+        raise unknown_name_error("task", name, known_ids)
     require_unsealed(newest[name])
     rows = store.list_attempts(task_digests=[newest[name].digest])
-    for _ in measure_attempts(store, rows, book):
+    for _ in measure_attempts(store, rows, rulebook):
         pass
-    bases = {row.id: measurement_basis(row, book) for row in rows}
+    bases = {row.id: measurement_basis(row, rulebook) for row in rows}
     marks = store.listing.load_marks(bases, bases)
     return next(iter(group_task_repeats(rows, marks, would_merge)), _sum_repeats(name, ()))
 
@@ -508,13 +525,16 @@ def _build_repeat(row: AttemptRow, marks: AttemptMarks | None, outcome: OutcomeW
 
 
 def _sum_repeats(task: str, repeats: Sequence[TaskRepeat]) -> TaskRepeats:
-    ordered = tuple(sorted(repeats, key=lambda one: (one.variant, one.number, one.attempt)))
-    counted = [one for one in ordered if one.replay_of is None]
-    names = dict.fromkeys(one.variant for one in counted)
+    ordered = tuple(
+        sorted(repeats, key=lambda repeat: (repeat.variant, repeat.number, repeat.attempt))
+    )
+    originals = [repeat for repeat in ordered if repeat.replay_of is None]
+    names = dict.fromkeys(repeat.variant for repeat in originals)
     return TaskRepeats(
         task=task,
         variants=tuple(
-            _sum_variant(name, [one for one in counted if one.variant == name]) for name in names
+            _sum_variant(name, [repeat for repeat in originals if repeat.variant == name])
+            for name in names
         ),
         repeats=ordered,
     )
@@ -525,14 +545,14 @@ def _sum_variant(name: str, repeats: Sequence[TaskRepeat]) -> VariantRepeats:
     failing = [
         repeat for repeat in repeats if repeat.output_used or repeat.converged_after is not None
     ]
-    known = [repeat.fixed for repeat in repeats if repeat.fixed is not None]
+    fixed_flags = [repeat.fixed for repeat in repeats if repeat.fixed is not None]
     return VariantRepeats(
         variant=name,
         repeats=len(repeats),
         iterations=fmean(iterations) if iterations else None,
         converged=wilson_rate(
-            sum(one.converged_after is not None for one in failing), len(failing)
+            sum(repeat.converged_after is not None for repeat in failing), len(failing)
         ),
         output_used=pool_rates(*(repeat.output_used for repeat in repeats)),
-        fixed=wilson_rate(sum(known), len(known)),
+        fixed=wilson_rate(sum(fixed_flags), len(fixed_flags)),
     )

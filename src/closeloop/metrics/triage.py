@@ -181,12 +181,12 @@ def relative_positions(
     for column, feature in enumerate(prior.features.values()):
         reference = np.asarray(feature.quantiles)
         for rows in members:
-            known = rows[~np.isnan(values[rows, column])]
-            own = values[known, column]
-            positions[known, column] = (
-                len(known) * place_values(own, np.sort(own))
-                + REFERENCE_SESSIONS * place_values(own, reference)
-            ) / (len(known) + REFERENCE_SESSIONS)
+            known_rows = rows[~np.isnan(values[rows, column])]
+            known_values = values[known_rows, column]
+            positions[known_rows, column] = (
+                len(known_rows) * place_values(known_values, np.sort(known_values))
+                + REFERENCE_SESSIONS * place_values(known_values, reference)
+            ) / (len(known_rows) + REFERENCE_SESSIONS)
     return positions
 
 
@@ -206,17 +206,17 @@ def rows_by_label(labels: Sequence[Hashable]) -> dict[Hashable, Array]:
     rows: dict[Hashable, list[int]] = {}
     for row, label in enumerate(labels):
         rows.setdefault(label, []).append(row)
-    return {label: np.array(places, np.intp) for label, places in rows.items()}
+    return {label: np.array(row_list, np.intp) for label, row_list in rows.items()}
 
 
 def place_values(values: Array, ordered: Array) -> Array:
     """Return the places of values among sorted ones, from -1 to 1; ties are at their middle."""
     import numpy as np
 
-    below = np.searchsorted(ordered, values, "left")
-    upto = np.searchsorted(ordered, values, "right")
-    places: Array = (below + upto) / max(1, len(ordered)) - 1
-    return places
+    lower = np.searchsorted(ordered, values, "left")
+    upper = np.searchsorted(ordered, values, "right")
+    positions: Array = (lower + upper) / max(1, len(ordered)) - 1
+    return positions
 
 
 # The contribution of a team's own grades.
@@ -232,28 +232,28 @@ class TriageModel(Record):
 
 
 def fit_team_model(
-    positions: Array, groups: Sequence[Hashable], hits: Array, prior: TriagePrior
+    positions: Array, groups: Sequence[Hashable], successes: Array, prior: TriagePrior
 ) -> TriageModel:
     """Fit the weights to graded sessions, starting from the prior's.
 
-    `hits` is 1 for a success, 0 for a failure, and NaN if unknown.
+    `successes` is 1 for a success, 0 for a failure, and NaN if unknown.
     """
     import numpy as np
 
     prior_weights = np.array([feature.weight for feature in prior.features.values()])
-    graded = np.flatnonzero(~np.isnan(hits)).tolist()
+    graded = np.flatnonzero(~np.isnan(successes)).tolist()
     if not graded:
         return TriageModel(weights=prior_weights)
     names = list(dict.fromkeys(groups[row] for row in graded))
-    columns = {name: place for place, name in enumerate(names)}
+    columns = {name: index for index, name in enumerate(names)}
     shares = np.zeros((len(graded), len(names)))
     shares[np.arange(len(graded)), [columns[groups[row]] for row in graded]] = 1
     rows = np.hstack([positions[graded], np.ones((len(graded), 1)), shares])
     features = positions.shape[1]
     penalty = np.r_[np.full(features, WEIGHT_RIDGE), 1e-2, np.full(len(names), GROUP_RIDGE)]
     towards = np.r_[prior_weights, np.zeros(1 + len(names))]
-    fitted = fit_ridge_logistic(rows, hits[graded], penalty, towards)
-    constants = {name: float(fitted[features + 1 + place]) for name, place in columns.items()}
+    fitted = fit_ridge_logistic(rows, successes[graded], penalty, towards)
+    constants = {name: float(fitted[features + 1 + index]) for name, index in columns.items()}
     return TriageModel(
         weights=fitted[:features], constant=float(fitted[features]), constants=constants
     )
@@ -269,23 +269,23 @@ def score_sessions(model: TriageModel, positions: Array, groups: Sequence[Hashab
 
 
 def cross_validated_scores(
-    positions: Array, groups: Sequence[Hashable], hits: Array, prior: TriagePrior
+    positions: Array, groups: Sequence[Hashable], successes: Array, prior: TriagePrior
 ) -> Array:
     """Return each graded session's score by a model fitted without it; NaN if it is not graded."""
     import numpy as np
 
-    scores = np.full(len(hits), np.nan)
-    for left_out in split_folds(hits, groups):
-        others = hits.copy()
-        others[left_out] = np.nan
-        model = fit_team_model(positions, groups, others, prior)
+    scores = np.full(len(successes), np.nan)
+    for left_out in split_folds(successes, groups):
+        training = successes.copy()
+        training[left_out] = np.nan
+        model = fit_team_model(positions, groups, training, prior)
         scores[left_out] = score_sessions(
             model, positions[left_out], [groups[row] for row in left_out]
         )
     return scores
 
 
-def split_folds(hits: Array, groups: Sequence[Hashable]) -> list[Array]:
+def split_folds(successes: Array, groups: Sequence[Hashable]) -> list[Array]:
     """Split graded rows into folds with similar success rates in each group.
 
     Otherwise leaving out a success would lower the prediction, and good estimates would look bad.
@@ -295,34 +295,34 @@ def split_folds(hits: Array, groups: Sequence[Hashable]) -> list[Array]:
     ordered = [
         row
         for rows in rows_by_label(groups).values()
-        for hit in (0, 1)
-        for row in rows[hits[rows] == hit].tolist()
+        for success in (0, 1)
+        for row in rows[successes[rows] == success].tolist()
     ]
     return [np.array(ordered[fold::FOLDS], np.intp) for fold in range(FOLDS)]
 
 
-def calibrate_scores(scores: Array, hits: Array) -> tuple[float, float]:
+def calibrate_scores(scores: Array, successes: Array) -> tuple[float, float]:
     """Return constant and slope that turn cross-validated scores into chances."""
     import numpy as np
 
     rows = np.stack([np.ones(len(scores)), scores], axis=1)
     constant, slope = fit_ridge_logistic(
-        rows, hits, np.array([1e-2, SLOPE_RIDGE]), np.array([0.0, 1.0])
+        rows, successes, np.array([1e-2, SLOPE_RIDGE]), np.array([0.0, 1.0])
     )
     return float(constant), float(max(slope, 0.0))
 
 
 def fit_chances(
-    scores: Array, left_out_scores: Array, agents: Sequence[Hashable], hits: Array
+    scores: Array, left_out_scores: Array, agents: Sequence[Hashable], successes: Array
 ) -> Array:
     """Return the chance of success for sessions of agents with enough grades; else NaN."""
     import numpy as np
 
     chances = np.full(len(scores), np.nan)
     for rows in rows_by_label(agents).values():
-        graded = rows[~np.isnan(hits[rows])]
+        graded = rows[~np.isnan(successes[rows])]
         if len(graded) >= MIN_GRADED_SESSIONS:
-            constant, slope = calibrate_scores(left_out_scores[graded], hits[graded])
+            constant, slope = calibrate_scores(left_out_scores[graded], successes[graded])
             chances[rows] = sigmoid(constant + slope * scores[rows])
     return chances
 
@@ -331,24 +331,24 @@ def fit_chances(
 
 
 def auc_within(
-    scores: Array, hits: Array, groups: Sequence[Hashable]
+    scores: Array, successes: Array, groups: Sequence[Hashable]
 ) -> tuple[float | None, dict[Hashable, tuple[float, int]]]:
     """Return the mean AUC within groups, weighted by sessions; and each group's AUC and size."""
     import numpy as np
 
-    each: dict[Hashable, tuple[float, int]] = {}
+    area_by_group: dict[Hashable, tuple[float, int]] = {}
     for group, members in rows_by_label(groups).items():
-        rows = members[~np.isnan(hits[members])]
-        area = roc_auc(scores[rows].tolist(), (hits[rows] == 1).tolist())
+        rows = members[~np.isnan(successes[members])]
+        area = roc_auc(scores[rows].tolist(), (successes[rows] == 1).tolist())
         if area is not None:
-            each[group] = area, len(rows)
-    total = sum(n for _, n in each.values())
-    mean = sum(area * n for area, n in each.values()) / total if total else None
-    return mean, each
+            area_by_group[group] = area, len(rows)
+    total = sum(n for _, n in area_by_group.values())
+    mean = sum(area * n for area, n in area_by_group.values()) / total if total else None
+    return mean, area_by_group
 
 
 def left_out_calibration_error(
-    left_out_scores: Array, agents: Sequence[Hashable], hits: Array
+    left_out_scores: Array, agents: Sequence[Hashable], successes: Array
 ) -> float | None:
     """Return the calibration error of chances, cross-validated."""
     import numpy as np
@@ -356,14 +356,16 @@ def left_out_calibration_error(
     chances: list[float] = []
     outcomes: list[bool] = []
     for rows in rows_by_label(agents).values():
-        graded = rows[~np.isnan(hits[rows])]
+        graded = rows[~np.isnan(successes[rows])]
         if len(graded) < MIN_GRADED_SESSIONS:
             continue
-        for fold in split_folds(hits[graded], [0] * len(graded)):
-            left_out, others = graded[fold], np.delete(graded, fold)
-            constant, slope = calibrate_scores(left_out_scores[others], hits[others])
+        for fold in split_folds(successes[graded], [0] * len(graded)):
+            left_out, training_rows = graded[fold], np.delete(graded, fold)
+            constant, slope = calibrate_scores(
+                left_out_scores[training_rows], successes[training_rows]
+            )
             chances += sigmoid(constant + slope * left_out_scores[left_out]).tolist()
-            outcomes += (hits[left_out] == 1).tolist()
+            outcomes += (successes[left_out] == 1).tolist()
     return calibration_error(chances, outcomes)
 
 
@@ -402,7 +404,7 @@ class TriageQuery(Record):
 
 def triage_sessions(
     store: Store,
-    book: Rulebook,
+    rulebook: Rulebook,
     query: TriageQuery,
     show_progress: ProgressDisplay = lambda total: nullcontext(lambda done: None),
     tries: Sequence[AttemptRow] | None = None,
@@ -415,8 +417,10 @@ def triage_sessions(
     were graded, merged or rejected define success.
     """
     rows = list_last_tries(store) if tries is None else keep_last_tries(tries)
-    with show_progress(len(rows)) as tell:
-        estimates = estimate_sessions(store, book, load_triage_prior(), tell, rows, jobs=jobs)
+    with show_progress(len(rows)) as report_progress:
+        estimates = estimate_sessions(
+            store, rulebook, load_triage_prior(), report_progress, rows, jobs=jobs
+        )
     return report_triage(estimates, query, store.held_out.list_sealed_digests())
 
 
@@ -425,19 +429,20 @@ def report_triage(
 ) -> TriageReport:
     """Build the report from estimated sessions."""
     _check_query(query, estimates.rows)
-    wanted, notes = _select_sessions(estimates, query, sealed)
+    selected, notes = _select_sessions(estimates, query, sealed)
     if estimates.skipped:
         left_out = count_with_noun(estimates.skipped, "session is", "sessions are")
         notes.append(f"{left_out} excluded, because the trace is not in the store.")
     order = estimates.order
-    wanted.sort(key=lambda place: (order[place], estimates.rows[place].id))
-    shown = wanted[: query.limit]
-    peers = rows_by_label(estimates.groups) if shown else {}
+    selected.sort(key=lambda index: (order[index], estimates.rows[index].id))
+    shown_rows = selected[: query.limit]
+    peers = rows_by_label(estimates.groups) if shown_rows else {}
     return TriageReport(
         sessions=tuple(
-            _session_triage(estimates, peers, place, rank) for rank, place in enumerate(shown, 1)
+            _session_triage(estimates, peers, index, rank)
+            for rank, index in enumerate(shown_rows, 1)
         ),
-        total=len(wanted),
+        total=len(selected),
         agents=tuple(_agent_grades(estimates)),
         quality=estimates.quality,
         prior=estimates.prior.figures,
@@ -453,16 +458,16 @@ def find_session_triage(estimates: SessionEstimates, attempt: str) -> SessionTri
     """
     import numpy as np
 
-    place = next((at for at, row in enumerate(estimates.rows) if row.id == attempt), None)
-    if place is None:
+    index = next((number for number, row in enumerate(estimates.rows) if row.id == attempt), None)
+    if index is None:
         return None
     unknown = np.isnan(estimates.hits)
-    peers = unknown if unknown[place] else np.ones_like(unknown)
+    peers = unknown if unknown[index] else np.ones_like(unknown)
     order = estimates.order
-    rank = int((peers & (order < order[place])).sum()) + 1
-    group = estimates.groups[place]
-    own = np.flatnonzero([one == group for one in estimates.groups])
-    return _session_triage(estimates, {group: own}, place, rank)
+    rank = int((peers & (order < order[index])).sum()) + 1
+    group = estimates.groups[index]
+    own_rows = np.flatnonzero([other == group for other in estimates.groups])
+    return _session_triage(estimates, {group: own_rows}, index, rank)
 
 
 class SessionEstimates(Record):
@@ -490,8 +495,11 @@ class SessionEstimates(Record):
         """Scores to sort by: sessions with findings that a person must look at come first."""
         import numpy as np
 
-        first = [any(one.rule in FIRST_RULES for one in finding) for finding in self.findings]
-        order: Array = self.scores - MAX_SCORE * np.array(first, np.float64)
+        is_first = [
+            any(item.rule in FIRST_RULES for item in session_findings)
+            for session_findings in self.findings
+        ]
+        order: Array = self.scores - MAX_SCORE * np.array(is_first, np.float64)
         return order
 
     @property
@@ -501,9 +509,9 @@ class SessionEstimates(Record):
 
 def estimate_sessions(
     store: Store,
-    book: Rulebook,
+    rulebook: Rulebook,
     prior: TriagePrior,
-    tell: Callable[[int], None] = lambda done: None,
+    report_progress: Callable[[int], None] = lambda done: None,
     tries: Sequence[AttemptRow] | None = None,
     *,
     jobs: int = 1,
@@ -512,34 +520,34 @@ def estimate_sessions(
     import numpy as np
 
     tries = list_last_tries(store) if tries is None else tries
-    results = list(measure_attempts(store, tries, book, tell, jobs=jobs))
+    results = list(measure_attempts(store, tries, rulebook, report_progress, jobs=jobs))
     all_measured = len(results)
     measured = [result for result in results if result.measurement.features]
-    rows = [one.row for one in measured]
-    features = [one.measurement.features for one in measured]
-    findings = [list_findings_against_success(one.measurement.findings) for one in measured]
-    against = FINDING_EFFECT * np.array([bool(finding) for finding in findings], np.float64)
-    hits = load_successes(store, rows)
+    rows = [attempt.row for attempt in measured]
+    features = [attempt.measurement.features for attempt in measured]
+    findings = [list_findings_against_success(attempt.measurement.findings) for attempt in measured]
+    finding_effects = FINDING_EFFECT * np.array([bool(finding) for finding in findings], np.float64)
+    successes = load_successes(store, rows)
     groups = [(row.agent, row.model) for row in rows]
     agents = [row.agent for row in rows]
     positions = relative_positions(features, groups, prior)
-    model = fit_team_model(positions, groups, hits, prior)
-    scores = score_sessions(model, positions, groups) + against
-    left_out = cross_validated_scores(positions, groups, hits, prior) + against
-    chances = fit_chances(scores, left_out, agents, hits)
-    stated = ~np.isnan(chances)
-    kept = np.clip(chances[stated], 1e-6, 1 - 1e-6)
-    scores[stated] = np.log(kept / (1 - kept))
-    graded = int((~np.isnan(hits)).sum())
+    model = fit_team_model(positions, groups, successes, prior)
+    scores = score_sessions(model, positions, groups) + finding_effects
+    left_out = cross_validated_scores(positions, groups, successes, prior) + finding_effects
+    chances = fit_chances(scores, left_out, agents, successes)
+    has_chance = ~np.isnan(chances)
+    clipped = np.clip(chances[has_chance], 1e-6, 1 - 1e-6)
+    scores[has_chance] = np.log(clipped / (1 - clipped))
+    graded = int((~np.isnan(successes)).sum())
     quality = TriageQuality(
         graded=graded,
-        auc=auc_within(left_out, hits, groups)[0],
-        calibration_error=left_out_calibration_error(left_out, agents, hits),
+        auc=auc_within(left_out, successes, groups)[0],
+        calibration_error=left_out_calibration_error(left_out, agents, successes),
     )
     return SessionEstimates(
         rows=rows,
         features=features,
-        hits=hits,
+        hits=successes,
         positions=positions,
         scores=scores,
         chances=chances,
@@ -553,12 +561,14 @@ def estimate_sessions(
 
 def list_findings_against_success(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return the first finding of each rule in `FAILURE_RULES`, in the order of the rules."""
-    counted = {
+    finding_by_rule = {
         finding.rule: finding
         for finding in reversed(findings)
         if finding.rule in FAILURE_RULES and finding.silenced is None
     }
-    return tuple(sorted(counted.values(), key=lambda one: FAILURE_RULES.index(one.rule)))
+    return tuple(
+        sorted(finding_by_rule.values(), key=lambda finding: FAILURE_RULES.index(finding.rule))
+    )
 
 
 def list_last_tries(store: Store) -> list[AttemptRow]:
@@ -581,29 +591,33 @@ def load_successes(store: Store, rows: Sequence[AttemptRow]) -> Array:
     import numpy as np
 
     delivered = store.numbers.load_delivery_columns(AttemptSpan())
-    places = {attempt: place for place, attempt in enumerate(delivered.attempts)}
+    row_by_attempt = {attempt: number for number, attempt in enumerate(delivered.attempts)}
     merged, corrected, regressed, passed = (
         delivered.held[name] for name in ("merged", "corrected", "regressed", "passed")
     )
-    hits = np.full(len(rows), np.nan)
+    successes = np.full(len(rows), np.nan)
     for number, row in enumerate(rows):
-        place = places.get(row.id)
+        delivery_row = row_by_attempt.get(row.id)
         if row.outcome in ("pass", "fail"):
-            hits[number] = row.outcome == "pass"
-        if place is None:
+            successes[number] = row.outcome == "pass"
+        if delivery_row is None:
             continue
-        if merged[place] == 0 or corrected[place] == 1 or regressed[place] == 1:
-            hits[number] = 0
-        elif merged[place] == 1 and row.outcome != "fail" and passed[place] != 0:
-            hits[number] = 1
-    return hits
+        if (
+            merged[delivery_row] == 0
+            or corrected[delivery_row] == 1
+            or regressed[delivery_row] == 1
+        ):
+            successes[number] = 0
+        elif merged[delivery_row] == 1 and row.outcome != "fail" and passed[delivery_row] != 0:
+            successes[number] = 1
+    return successes
 
 
 def _check_query(query: TriageQuery, rows: Sequence[AttemptRow]) -> None:
     for kind, name in (("agent", query.agent), ("model", query.model)):
-        known = {getattr(row, kind) for row in rows} - {None}
-        if name is not None and rows and name not in known:
-            raise unknown_name_error(kind, name, known)
+        known_names = {getattr(row, kind) for row in rows} - {None}
+        if name is not None and rows and name not in known_names:
+            raise unknown_name_error(kind, name, known_names)
 
 
 def _select_sessions(
@@ -612,9 +626,9 @@ def _select_sessions(
     """Return the rows of the requested sessions of unknown success, with notes."""
     import numpy as np
 
-    places, undated = [], 0
-    for place in np.flatnonzero(np.isnan(estimates.hits)).tolist():
-        row = estimates.rows[place]
+    selected, undated = [], 0
+    for index in np.flatnonzero(np.isnan(estimates.hits)).tolist():
+        row = estimates.rows[index]
         if row.task_digest in sealed or query.agent not in (None, row.agent):
             continue
         if query.model not in (None, row.model):
@@ -625,14 +639,14 @@ def _select_sessions(
             continue
         if row.started is not None and not _is_within(row.started, query):
             continue
-        places.append(place)
+        selected.append(index)
     notes = []
     if undated:
         left_out = count_with_noun(
             undated, "session without a time is", "sessions without a time are"
         )
         notes.append(f"{left_out} excluded: `--since all` includes them.")
-    return places, notes
+    return selected, notes
 
 
 def _is_within(started: datetime, query: TriageQuery) -> bool:
@@ -641,16 +655,16 @@ def _is_within(started: datetime, query: TriageQuery) -> bool:
 
 
 def _session_triage(
-    estimates: SessionEstimates, peers: Mapping[Hashable, Array], place: int, rank: int
+    estimates: SessionEstimates, peers: Mapping[Hashable, Array], index: int, rank: int
 ) -> SessionTriage:
     """Build one session's triage; `peers` are the rows of each agent and model."""
-    row, chance = estimates.rows[place], float(estimates.chances[place])
+    row, chance = estimates.rows[index], float(estimates.chances[index])
     return _build_session_triage(
         row,
         rank,
-        float(estimates.scores[place]),
+        float(estimates.scores[index]),
         None if isnan(chance) else chance,
-        tuple(_list_reasons(estimates, peers[row.agent, row.model].tolist(), place)),
+        tuple(_list_reasons(estimates, peers[row.agent, row.model].tolist(), index)),
     )
 
 
@@ -676,12 +690,12 @@ def _build_session_triage(
 
 
 def _list_reasons(
-    estimates: SessionEstimates, rows: Sequence[int], place: int
+    estimates: SessionEstimates, rows: Sequence[int], index: int
 ) -> Iterator[TriageReason]:
-    effects = (estimates.positions[place] * estimates.model.weights).tolist()
+    effects = (estimates.positions[index] * estimates.model.weights).tolist()
     peers = [estimates.features[row] for row in rows]
-    known = estimates.features[place], estimates.findings[place]
-    yield from _explain_effects(effects, *known, peers, estimates.prior)
+    evidence = estimates.features[index], estimates.findings[index]
+    yield from _explain_effects(effects, *evidence, peers, estimates.prior)
 
 
 def _reads_as_zero(feature: str, features: Mapping[str, float]) -> bool:
@@ -692,7 +706,7 @@ def _reads_as_zero(feature: str, features: Mapping[str, float]) -> bool:
 def _explain_effects(
     effects: Sequence[float],
     features: Mapping[str, float],
-    against: Sequence[Finding],
+    failure_findings: Sequence[Finding],
     peers: Sequence[Mapping[str, float]],
     prior: TriagePrior,
 ) -> Iterator[TriageReason]:
@@ -700,7 +714,7 @@ def _explain_effects(
 
     Reasons for failure come first, then at most one against it.
     """
-    findings = against[:MAX_REASONS]
+    findings = failure_findings[:MAX_REASONS]
     for finding in findings:
         text = truncate_at_word(f"{finding.rule}: {finding.message}", MAX_FINDING_CHARS)
         yield TriageReason(
@@ -716,12 +730,12 @@ def _explain_effects(
         if abs(effects[column]) < MIN_EFFECT:
             continue
         name = names[column]
-        own = [peer[name] for peer in peers if name in peer]
-        is_own = len(own) >= REFERENCE_SESSIONS
+        peer_values = [peer[name] for peer in peers if name in peer]
+        is_own = len(peer_values) >= REFERENCE_SESSIONS
         yield describe_reason(
             name,
             features[name],
-            float(median(own if is_own else prior.features[name].quantiles)),
+            float(median(peer_values if is_own else prior.features[name].quantiles)),
             effects[column],
             is_own=is_own,
         )
@@ -729,7 +743,7 @@ def _explain_effects(
 
 def list_likely_failures(
     store: Store,
-    book: Rulebook,
+    rulebook: Rulebook,
     tries: Sequence[AttemptRow],
     limit: int,
     show_progress: ProgressDisplay,
@@ -744,37 +758,43 @@ def list_likely_failures(
     rows = keep_last_tries(tries)
     if store.numbers.has_deliveries() or any(row.outcome in ("pass", "fail") for row in rows):
         query = TriageQuery(limit=limit)
-        return triage_sessions(store, book, query, show_progress, tries, jobs=jobs).sessions
+        return triage_sessions(store, rulebook, query, show_progress, tries, jobs=jobs).sessions
     prior = load_triage_prior()
-    with show_progress(len(rows)) as tell:
+    with show_progress(len(rows)) as report_progress:
         measured = [
             attempt
-            for attempt in measure_attempts(store, rows, book, tell, jobs=jobs)
+            for attempt in measure_attempts(store, rows, rulebook, report_progress, jobs=jobs)
             if attempt.measurement.features
         ]
-    known = [(one.row, one.measurement.features) for one in measured]
-    findings = [list_findings_against_success(one.measurement.findings) for one in measured]
+    measured_rows = [(attempt.row, attempt.measurement.features) for attempt in measured]
+    findings = [list_findings_against_success(attempt.measurement.findings) for attempt in measured]
     peers: dict[tuple[str | None, str | None], list[Mapping[str, float]]] = {}
-    for row, features in known:
+    for row, features in measured_rows:
         peers.setdefault((row.agent, row.model), []).append(features)
-    weigh = {group: _make_weigher(own, prior) for group, own in peers.items()}
-    effects = [weigh[row.agent, row.model](features) for row, features in known]
+    weigh = {group: _make_weigher(group_peers, prior) for group, group_peers in peers.items()}
+    effects = [weigh[row.agent, row.model](features) for row, features in measured_rows]
     scores = [
-        sum(each) + (FINDING_EFFECT if against else 0.0)
-        for each, against in zip(effects, findings, strict=True)
+        sum(session_effects) + (FINDING_EFFECT if session_findings else 0.0)
+        for session_effects, session_findings in zip(effects, findings, strict=True)
     ]
-    is_first = [any(one.rule in FIRST_RULES for one in finding) for finding in findings]
+    is_first = [
+        any(item.rule in FIRST_RULES for item in session_findings) for session_findings in findings
+    ]
     sealed = store.held_out.list_sealed_digests()
     order = sorted(
-        (place for place, (row, _) in enumerate(known) if row.task_digest not in sealed),
-        key=lambda place: (scores[place] - MAX_SCORE * is_first[place], known[place][0].id),
+        (index for index, (row, _) in enumerate(measured_rows) if row.task_digest not in sealed),
+        key=lambda index: (scores[index] - MAX_SCORE * is_first[index], measured_rows[index][0].id),
     )
     sessions = []
-    for rank, place in enumerate(order[:limit], 1):
-        row, features = known[place]
-        own = peers[row.agent, row.model]
-        reasons = _explain_effects(effects[place], features, findings[place], own, prior)
-        sessions.append(_build_session_triage(row, rank, scores[place], None, tuple(reasons)))
+    for rank, session_index in enumerate(order[:limit], 1):
+        row, features = measured_rows[session_index]
+        own_peers = peers[row.agent, row.model]
+        reasons = _explain_effects(
+            effects[session_index], features, findings[session_index], own_peers, prior
+        )
+        sessions.append(
+            _build_session_triage(row, rank, scores[session_index], None, tuple(reasons))
+        )
     return tuple(sessions)
 
 
@@ -782,7 +802,7 @@ def _make_weigher(
     peers: Sequence[Mapping[str, float]], prior: TriagePrior
 ) -> Callable[[Mapping[str, float]], list[float]]:
     """What each feature of a session among its peers adds to its log odds, as the prior has it."""
-    own = {
+    peer_values = {
         name: sorted(peer[name] for peer in peers if name in peer and not isnan(peer[name]))
         for name in prior.features
     }
@@ -790,13 +810,13 @@ def _make_weigher(
     def weigh(features: Mapping[str, float]) -> list[float]:
         effects = []
         for name, feature in prior.features.items():
-            value, size = features.get(name), len(own[name])
+            value, size = features.get(name), len(peer_values[name])
             if value is None or isnan(value):
                 effects.append(0.0)
                 continue
-            place = size * _place_value(value, own[name])
-            place += REFERENCE_SESSIONS * _place_value(value, feature.quantiles)
-            effects.append(place / (size + REFERENCE_SESSIONS) * feature.weight)
+            position = size * _place_value(value, peer_values[name])
+            position += REFERENCE_SESSIONS * _place_value(value, feature.quantiles)
+            effects.append(position / (size + REFERENCE_SESSIONS) * feature.weight)
         return effects
 
     return weigh
@@ -811,11 +831,11 @@ def _agent_grades(estimates: SessionEstimates) -> Iterator[AgentGrades]:
     import numpy as np
 
     for agent, rows in rows_by_label([row.agent for row in estimates.rows]).items():
-        known = estimates.hits[rows][~np.isnan(estimates.hits[rows])]
+        graded = estimates.hits[rows][~np.isnan(estimates.hits[rows])]
         yield AgentGrades(
             agent=str(agent) if agent is not None else None,
             sessions=len(rows),
-            graded=len(known),
-            succeeded=int(known.sum()),
-            states_chances=len(known) >= MIN_GRADED_SESSIONS,
+            graded=len(graded),
+            succeeded=int(graded.sum()),
+            states_chances=len(graded) >= MIN_GRADED_SESSIONS,
         )

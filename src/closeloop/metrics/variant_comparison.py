@@ -80,8 +80,10 @@ MeasuredSides = Mapping[str, Sequence[MeasuredAttempt]]
 def group_by_variant(side: Iterable[MeasuredAttempt]) -> dict[str, list[MeasuredAttempt]]:
     """Group by the variant's name, which stays the same when an agent changes."""
     variants: dict[str, list[MeasuredAttempt]] = {}
-    for one in side:
-        variants.setdefault(one.row.variant_name or one.row.agent or "?", []).append(one)
+    for attempt in side:
+        variants.setdefault(attempt.row.variant_name or attempt.row.agent or "?", []).append(
+            attempt
+        )
     return variants
 
 
@@ -93,36 +95,38 @@ def collect_gate_values(
 ) -> TaskValues:
     """Return, by task, the values of a metric or score in its attempts."""
     values: dict[str, list[float]] = {}
-    for one in side:
+    for attempt in side:
         value = (
-            _gate_value(one, metric, gating)
+            _gate_value(attempt, metric, gating)
             if metric in GATE_METRICS
-            else scores.get(one.row.id, {}).get(metric)
+            else scores.get(attempt.row.id, {}).get(metric)
         )
         if value is not None:
-            values.setdefault(one.row.task_digest or "", []).append(value)
+            values.setdefault(attempt.row.task_digest or "", []).append(value)
     return values
 
 
-def _gate_value(one: MeasuredAttempt, metric: str, gating: frozenset[str]) -> float | None:
+def _gate_value(attempt: MeasuredAttempt, metric: str, gating: frozenset[str]) -> float | None:
     if metric == "passed":
-        return {"pass": 1.0, "fail": 0.0}.get(one.row.outcome or "")
+        return {"pass": 1.0, "fail": 0.0}.get(attempt.row.outcome or "")
     if metric == "without findings":
         if not gating:
             return None  # nobody looked, and nobody is without
-        counted = (one for one in one.measurement.findings if one.silenced is None)
-        return float(not any(f.rule in gating and f.severity != "info" for f in counted))
-    rate = getattr(one.measurement.score, metric)
+        unsilenced = (
+            finding for finding in attempt.measurement.findings if finding.silenced is None
+        )
+        return float(not any(f.rule in gating and f.severity != "info" for f in unsilenced))
+    rate = getattr(attempt.measurement.score, metric)
     return rate.value if rate is not None else None
 
 
-def parse_thresholds(written: Iterable[str], scores: Mapping[str, Metric]) -> dict[str, float]:
+def parse_thresholds(thresholds: Iterable[str], scores: Mapping[str, Metric]) -> dict[str, float]:
     """Parse thresholds such as `passed=0.9`, `each task=0.5` and `would-merge=0.8`."""
     thresholds_by_name = {}
-    for one in written:
-        name, equals, value = (part.strip() for part in one.rpartition("="))
+    for threshold in thresholds:
+        name, equals, value = (part.strip() for part in threshold.rpartition("="))
         if not equals:
-            raise BadInput(f"{one!r} is not a threshold: add a value, as in passed=0.9.")
+            raise BadInput(f"{threshold!r} is not a threshold: add a value, as in passed=0.9.")
         if name not in (*GATE_METRICS, EACH_TASK, *scores):
             raise unknown_name_error(
                 "metric of the gate", name, (*GATE_METRICS, EACH_TASK, *scores)
@@ -134,58 +138,60 @@ def parse_thresholds(written: Iterable[str], scores: Mapping[str, Metric]) -> di
         high = scores[name].high if name in scores and scores[name].kind != "rate" else 1.0
         if not 0 <= number <= (inf if high is None else high):
             raise BadInput(
-                f"{one!r} is not a threshold: give a rate between 0 and 1, as in passed=0.9."
+                f"{threshold!r} is not a threshold: give a rate between 0 and 1, as in passed=0.9."
             )
         thresholds_by_name[name] = number
     return thresholds_by_name
 
 
-def threshold_names(written: Iterable[str]) -> list[str]:
+def threshold_names(thresholds: Iterable[str]) -> list[str]:
     """Return the scores named in thresholds, without the gate's own metrics."""
-    names = (one.rpartition("=")[0].strip() for one in written)
+    names = (threshold.rpartition("=")[0].strip() for threshold in thresholds)
     return [name for name in names if name and name not in (*GATE_METRICS, EACH_TASK)]
 
 
-def task_differences(before: MeasuredSides, now: MeasuredSides) -> Iterator[TaskDifference]:
+def task_differences(before: MeasuredSides, current: MeasuredSides) -> Iterator[TaskDifference]:
     """Yield the difference of each task, with bounds that hold for all of them at once."""
     pairs = []
-    for name in (name for name in now if name in before):
+    for name in (name for name in current if name in before):
         values_before, values = (
-            collect_gate_values(side[name], "passed", frozenset()) for side in (before, now)
+            collect_gate_values(side[name], "passed", frozenset()) for side in (before, current)
         )
         pairs += [
             (name, task, values_before.get(task, ()), repeats) for task, repeats in values.items()
         ]
-    names = {one.row.task_digest: one.row.task for side in now.values() for one in side}
-    comparable = max(1, sum(len(held) > 0 for _, _, held, _ in pairs))
-    for name, task, held, repeats in pairs:
+    names = {
+        attempt.row.task_digest: attempt.row.task for side in current.values() for attempt in side
+    }
+    comparable = max(1, sum(len(earlier) > 0 for _, _, earlier, _ in pairs))
+    for name, task, earlier_repeats, repeats in pairs:
         yield TaskDifference(
             variant=name,
             task=names.get(task) or task,
             verdict=classify_interval(
-                rate_difference({task: held}, {task: repeats}, comparisons=comparable)
+                rate_difference({task: earlier_repeats}, {task: repeats}, comparisons=comparable)
             ),
-            before=fmean(held) if held else None,
+            before=fmean(earlier_repeats) if earlier_repeats else None,
             now=fmean(repeats),
             repeats=len(repeats),
         )
 
 
-def classify_interval(found: DifferenceInterval | None) -> BaselineVerdict:
+def classify_interval(interval: DifferenceInterval | None) -> BaselineVerdict:
     """Return the verdict that the bounds of a difference allow."""
-    if found is None:
+    if interval is None:
         return "not enough data"
-    if found.high < 0:
+    if interval.high < 0:
         return "worse"
-    return "better" if found.low > 0 else "no clear difference"
+    return "better" if interval.low > 0 else "no clear difference"
 
 
 def check_thresholds(
-    now: MeasuredSides, demands: GateDemands, gating: frozenset[str]
+    current: MeasuredSides, demands: GateDemands, gating: frozenset[str]
 ) -> Iterator[MetricThreshold]:
     """Yield whether each threshold holds; unscored values do not."""
-    for variant, side in now.items():
-        for metric, wanted in demands.least.items():
+    for variant, side in current.items():
+        for metric, threshold in demands.least.items():
             better = demands.scores[metric].better if metric in demands.scores else "more"
             name = "passed" if metric == EACH_TASK else metric
             values = collect_gate_values(side, name, gating, demands.values)
@@ -194,10 +200,10 @@ def check_thresholds(
             yield MetricThreshold(
                 variant=variant,
                 metric=metric,
-                least=wanted,
+                least=threshold,
                 value=value,
                 holds=value is not None
-                and (value <= wanted if better == "less" else value >= wanted),
+                and (value <= threshold if better == "less" else value >= threshold),
                 better=better,
             )
 
@@ -218,22 +224,22 @@ def list_gate_reasons(report: GateReport) -> Iterator[str]:
             yield f"{task.variant}: task {task.task} is worse, {describe_rate_change(task)}"
     for demand in report.thresholds:
         if not demand.holds:
-            wanted = f"{demand.metric} must be {describe_threshold(demand)}"
-            yield f"{demand.variant}: {wanted}: {describe_threshold_value(demand)}"
+            requirement = f"{demand.metric} must be {describe_threshold(demand)}"
+            yield f"{demand.variant}: {requirement}: {describe_threshold_value(demand)}"
 
 
-def describe_rate_change(one: MetricDifference | TaskDifference) -> str:
+def describe_rate_change(difference: MetricDifference | TaskDifference) -> str:
     """Describe the values before and now."""
-    if one.before is None or one.now is None:
+    if difference.before is None or difference.now is None:
         return "not enough data"
-    if isinstance(one, MetricDifference) and is_mean_difference(one):
-        return f"{one.before:.3g} before, {one.now:.3g} now"
-    return f"{format_percent(one.before)} before, {format_percent(one.now)} now"
+    if isinstance(difference, MetricDifference) and is_mean_difference(difference):
+        return f"{difference.before:.3g} before, {difference.now:.3g} now"
+    return f"{format_percent(difference.before)} before, {format_percent(difference.now)} now"
 
 
-def is_mean_difference(one: MetricDifference) -> bool:
+def is_mean_difference(difference: MetricDifference) -> bool:
     """Whether it is of a score that is not a rate."""
-    return one.method == MEANS_METHOD
+    return difference.method == MEANS_METHOD
 
 
 def describe_threshold(demand: MetricThreshold) -> str:
@@ -245,11 +251,11 @@ def describe_threshold_value(demand: MetricThreshold) -> str:
     return "nothing was scored" if demand.value is None else f"{demand.value:.2f}"
 
 
-def _is_inconclusive(one: MetricDifference, margin: float | None) -> bool:
+def _is_inconclusive(difference: MetricDifference, margin: float | None) -> bool:
     """Whether it is not shown to be within the margin."""
-    if margin is None or one.metric != "passed":
+    if margin is None or difference.metric != "passed":
         return False
-    return one.low is None or one.low < -margin
+    return difference.low is None or difference.low < -margin
 
 
 MIN_COVERAGE = 0.9
@@ -260,13 +266,13 @@ NO_DEMANDS = GateDemands()
 def compare_with_baseline(
     baseline: Baseline | None,
     before: Sequence[MeasuredAttempt],
-    now: Sequence[MeasuredAttempt],
+    current: Sequence[MeasuredAttempt],
     experiment: str,
     gating: frozenset[str],
     demands: GateDemands = NO_DEMANDS,
 ) -> GateReport:
     """Compare every metric of every variant on both sides; passes if nothing speaks against it."""
-    sides = group_by_variant(before), group_by_variant(now)
+    sides = group_by_variant(before), group_by_variant(current)
     common_variants = [name for name in sides[1] if name in sides[0]]
     pairs = {
         (name, metric): (
@@ -289,7 +295,7 @@ def compare_with_baseline(
         tasks=tuple(task_differences(*sides)) if baseline else (),
         thresholds=tuple(check_thresholds(sides[1], demands, gating)),
         margin=demands.margin,
-        coverage=scored_share(now),
+        coverage=scored_share(current),
         left_out=(
             *(_list_unmatched_tasks(*sides) if baseline else ()),
             *_list_unscored(sides[1], demands),
@@ -302,7 +308,11 @@ def compare_with_baseline(
 
 def scored_share(side: Sequence[MeasuredAttempt]) -> float | None:
     """Return the share of scored attempts, among those at tasks with a check."""
-    task_rows = [one.row for one in side if one.row.task is not None and not one.row.is_for_review]
+    task_rows = [
+        attempt.row
+        for attempt in side
+        if attempt.row.task is not None and not attempt.row.is_for_review
+    ]
     return (
         sum(row.outcome in ("pass", "fail") for row in task_rows) / len(task_rows)
         if task_rows
@@ -352,10 +362,16 @@ def _mean_difference(
     variant: str, score: Metric, sides: tuple[TaskValues, TaskValues], comparisons: int
 ) -> MetricDifference:
     compared = compare_means(*sides, margin=0.0, comparisons=comparisons)
-    here = compared.here
+    estimate = compared.here
     verdict: BaselineVerdict = "not enough data"
-    if here is not None:
-        verdict = "better" if here.low > 0 else "worse" if here.high < 0 else "no clear difference"
+    if estimate is not None:
+        verdict = (
+            "better"
+            if estimate.low > 0
+            else "worse"
+            if estimate.high < 0
+            else "no clear difference"
+        )
         if score.better == "less":
             verdict = OPPOSITE_VERDICTS.get(verdict, verdict)
     return MetricDifference(
@@ -365,8 +381,8 @@ def _mean_difference(
         tasks=compared.tasks,
         before=compared.first,
         now=compared.second,
-        low=here.low if here else None,
-        high=here.high if here else None,
+        low=estimate.low if estimate else None,
+        high=estimate.high if estimate else None,
         method=MEANS_METHOD,
     )
 
@@ -374,24 +390,29 @@ def _mean_difference(
 OPPOSITE_VERDICTS: dict[BaselineVerdict, BaselineVerdict] = {"better": "worse", "worse": "better"}
 
 
-def _list_unscored(now: MeasuredSides, demands: GateDemands) -> Iterator[str]:
+def _list_unscored(current: MeasuredSides, demands: GateDemands) -> Iterator[str]:
     """Yield variants with too few of the requested scores, so that a gate reports them."""
-    for variant, side in now.items():
+    for variant, side in current.items():
         for name in demands.scores:
-            unscored = sum(name not in demands.values.get(one.row.id, {}) for one in side)
+            unscored = sum(name not in demands.values.get(attempt.row.id, {}) for attempt in side)
             if unscored > (1 - MIN_COVERAGE) * len(side):
                 yield f"{unscored:,} of {len(side):,} attempts of {variant!r} have no {name}"
 
 
 def _list_unmatched_tasks(
-    before: Mapping[str, Sequence[MeasuredAttempt]], now: Mapping[str, Sequence[MeasuredAttempt]]
+    before: Mapping[str, Sequence[MeasuredAttempt]],
+    current: Mapping[str, Sequence[MeasuredAttempt]],
 ) -> Iterable[str]:
-    for name in sorted(before.keys() - now.keys()):
+    for name in sorted(before.keys() - current.keys()):
         yield f"variant {name!r} is only in the baseline"
-    for name in sorted(now.keys() - before.keys()):
+    for name in sorted(current.keys() - before.keys()):
         yield f"variant {name!r} is not in the baseline"
-    old = {one.row.task: one.row.task_digest for side in before.values() for one in side}
-    new = {one.row.task: one.row.task_digest for side in now.values() for one in side}
+    old = {
+        attempt.row.task: attempt.row.task_digest for side in before.values() for attempt in side
+    }
+    new = {
+        attempt.row.task: attempt.row.task_digest for side in current.values() for attempt in side
+    }
     for task in sorted(filter(None, old.keys() | new.keys())):
         if task not in new:
             yield f"task {task!r} is only in the baseline"
@@ -441,10 +462,10 @@ def gate_to_junit(report: GateReport, refusal: str | None = None) -> str:
     return serialise_xml(root)
 
 
-def _add_case(suite: Element, name: str, group: str, why: str, failed: bool) -> Element:
+def _add_case(suite: Element, name: str, group: str, reason: str, failed: bool) -> Element:
     case = SubElement(suite, "testcase", name=to_xml_text(name), classname=to_xml_text(group))
     if failed:
-        SubElement(case, "failure", message=to_xml_text(why), type="worse")
+        SubElement(case, "failure", message=to_xml_text(reason), type="worse")
     return case
 
 
@@ -455,13 +476,13 @@ SESSION_SCORES = (PRIMARY_METRIC, "task completion rate", "without findings")
 
 def compare_by_name(  # noqa: PLR0913 - what the command takes
     store: Store,
-    book: Rulebook,
+    rulebook: Rulebook,
     names: Sequence[str],
     *,
     margin: float = DEFAULT_MARGIN,
     scores: Sequence[str] = (),
     catalogue: ScoreCatalogue | None = None,
-    tell: MeasuringProgress = lambda done, of: None,
+    report_progress: MeasuringProgress = lambda done, of: None,
 ) -> CompareReport:
     """Compare variants, agents, models, prompts, repositories, experiments or periods by name.
 
@@ -472,9 +493,11 @@ def compare_by_name(  # noqa: PLR0913 - what the command takes
     variants = store.numbers.load_variants()
     choices = [select_attempts(name, variants, store) for name in names]
     span = covering_span(choices)
-    work = load_attempt_table(store, book, span, tell)
+    work = load_attempt_table(store, rulebook, span, report_progress)
     names_at_hand = scores or default_scores(work, choices)
-    work = attach_scores(work, store, catalogue or build_catalogue({}), names_at_hand, span, tell)
+    work = attach_scores(
+        work, store, catalogue or build_catalogue({}), names_at_hand, span, report_progress
+    )
     return compare_variants(work, choices, margin=margin, scores=names_at_hand)
 
 
@@ -509,14 +532,16 @@ def compare_variants(
     primary, values_of = find_metric(work, scores[0])
     require_deciding(primary)
     values = values_of(work.columns)
-    every = [selection_mask(work, choice) for choice in choices]
-    _refuse_overlap(every, choices)
-    masks = [mask & work.columns["task_digest"].known() for mask in every]
+    selected_masks = [selection_mask(work, choice) for choice in choices]
+    _refuse_overlap(selected_masks, choices)
+    masks = [mask & work.columns["task_digest"].known() for mask in selected_masks]
     left_out, dropped = _list_left_out_tasks(work, masks, choices)
     if primary.name == PRIMARY_METRIC:
         masks = [_drop_unchecked_tasks(work, mask, left_out) for mask in masks]
     if not _share_tasks(work, masks):
-        return _compare_groups(work, every, choices, values, primary, (margin, scores, left_out))
+        return _compare_groups(
+            work, selected_masks, choices, values, primary, (margin, scores, left_out)
+        )
     compared_sides = [
         ComparedSide(
             side=_build_side(work, mask, choice, values),
@@ -548,8 +573,8 @@ def compare_variants(
 def _share_tasks(work: AttemptTable, masks: Sequence[Array]) -> bool:
     """Whether each side tried a task that the first one tried."""
     tasks = work.columns["task_digest"]
-    first, *others = [{*tasks[mask].tolist()} for mask in masks]
-    return all(first & other for other in others)
+    first, *other_sets = [{*tasks[mask].tolist()} for mask in masks]
+    return all(first & other_tasks for other_tasks in other_sets)
 
 
 def _compare_groups(
@@ -558,10 +583,10 @@ def _compare_groups(
     choices: Sequence[AttemptSelection],
     values: Array,
     primary: Metric,
-    asked: tuple[float, Sequence[str], Sequence[str]],
+    options: tuple[float, Sequence[str], Sequence[str]],
 ) -> CompareReport:
     """Compare sides without a common task: each task or session has equal weight."""
-    margin, scores, left_out = asked
+    margin, scores, left_out = options
     units = number_tasks(work)
     sides = [
         ComparedSide(
@@ -590,7 +615,7 @@ def _compare_groups(
     return CompareReport(
         sides=tuple(side.side for side in sides),
         pairs=compare_independent_sides(work, sides, margin, primary, scores[1:]),
-        left_out=tuple(one for one in left_out if "was not tried by all" not in one),
+        left_out=tuple(note for note in left_out if "was not tried by all" not in note),
         notes=notes,
     )
 
@@ -618,13 +643,13 @@ def _drop_unchecked_tasks(work: AttemptTable, mask: Array, left_out: list[str]) 
             f"{REVIEW_SCORE}`"
         )
         left_out += [] if line in left_out else [line]
-    kept: Array = mask & ~is_unchecked
-    return kept
+    checked_mask: Array = mask & ~is_unchecked
+    return checked_mask
 
 
-def _coverage_notes(held: Sequence[ComparedSide], primary: Metric) -> Iterator[str]:
+def _coverage_notes(sides: Sequence[ComparedSide], primary: Metric) -> Iterator[str]:
     """Yield how many attempts of each side have the score, if not all; the others do not count."""
-    for side in (one.side for one in held):
+    for side in (compared.side for compared in sides):
         if side.scored < side.attempts:
             yield (
                 f"{primary.name} is known for {side.scored:,} of {side.attempts:,} "
@@ -656,43 +681,47 @@ def _build_side(
 
 
 def _refuse_overlap(masks: Sequence[Array], choices: Sequence[AttemptSelection]) -> None:
-    for place, first in enumerate(masks):
-        for other in range(place + 1, len(masks)):
-            if shared := int((first & masks[other]).sum()):
-                names = f"{choices[place].name!r} and {choices[other].name!r}"
-                many = count_with_noun(shared, "attempt")
-                raise BadInput(f"{names} have {many} in common: give groups that do not overlap.")
+    for index, first in enumerate(masks):
+        for other_index in range(index + 1, len(masks)):
+            if shared := int((first & masks[other_index]).sum()):
+                names = f"{choices[index].name!r} and {choices[other_index].name!r}"
+                shared_count = count_with_noun(shared, "attempt")
+                raise BadInput(
+                    f"{names} have {shared_count} in common: give groups that do not overlap."
+                )
 
 
 def _refuse_incomparable(
-    held: Sequence[ComparedSide], left_out: Sequence[str] | None, primary: Metric
+    sides: Sequence[ComparedSide], left_out: Sequence[str] | None, primary: Metric
 ) -> None:
     """Raise BadInput for sides without an attempt, or without a common task to compare."""
-    for one in held:
-        if not one.side.attempts:
+    for side in sides:
+        if not side.side.attempts:
             task = "a task with a check" if primary.score == "resolved" else "a task"
             raise BadInput(
-                f"{one.side.name!r} has no attempt at {task}: run some with `closeloop run`."
+                f"{side.side.name!r} has no attempt at {task}: run some with `closeloop run`."
             )
-    first = held[0]
-    for other in held[1:] if left_out is not None else ():
+    first = sides[0]
+    for other in sides[1:] if left_out is not None else ():
         if not first.values.keys() & other.values.keys():
-            unscored = [one.side.name for one in (first, other) if not one.side.scored]
+            unscored = [
+                candidate.side.name for candidate in (first, other) if not candidate.side.scored
+            ]
             if primary.family == "scores" and unscored:
                 names = " and ".join(map(repr, unscored))
                 raise BadInput(
                     f"{primary.name} is unknown for {names}: add it with `closeloop review` or "
                     "`closeloop score`."
                 )
-            why = f" ({left_out[0]})" if left_out else ""
+            reason = f" ({left_out[0]})" if left_out else ""
             raise BadInput(
-                f"{first.side.name!r} and {other.side.name!r} have no task in common{why}: "
+                f"{first.side.name!r} and {other.side.name!r} have no task in common{reason}: "
                 "run both on the same tasks."
             )
 
 
-def _coverage_refusals(held: Sequence[ComparedSide]) -> Iterator[str]:
-    for side in (one.side for one in held):
+def _coverage_refusals(sides: Sequence[ComparedSide]) -> Iterator[str]:
+    for side in (compared.side for compared in sides):
         if side.coverage is not None and side.coverage < MIN_COVERAGE:
             yield (
                 f"Only {format_percent(side.coverage)} of the attempts of "
@@ -725,9 +754,9 @@ def _list_left_out_tasks(
     for task, by_side in sorted(digests_by_task.items()):
         if len(by_side) < len(choices):
             lines.append(f"task {task!r} was not tried by all variants")
-        elif len({frozenset(each) for each in by_side.values()}) > 1:
+        elif len({frozenset(digests) for digests in by_side.values()}) > 1:
             lines.append(f"task {task!r} had another request")
-    dropped = {digest for digest, each in gradings_by_digest.items() if len(each) > 1}
+    dropped = {digest for digest, gradings in gradings_by_digest.items() if len(gradings) > 1}
     names = {
         key: task
         for task, sides in digests_by_task.items()

@@ -67,7 +67,7 @@ OUTCOME_RATES = ("pass rate", "task completion rate")
 
 
 def compare_secondary_metrics(
-    work: AttemptTable, first: Array, second: Array, primary: Metric, more: Sequence[str]
+    work: AttemptTable, first: Array, second: Array, primary: Metric, extra_metrics: Sequence[str]
 ) -> tuple[SecondaryMetric, ...]:
     """Compare every other rate that both have, and requested metrics, adjusted for their number.
 
@@ -77,36 +77,39 @@ def compare_secondary_metrics(
 
     compared = []
     tasks = work.columns["task_digest"].codes
-    both = first | second
-    primary_values = find_metric(work, primary.name)[1](work.columns)[both]
+    in_either = first | second
+    primary_values = find_metric(work, primary.name)[1](work.columns)[in_either]
     rates = [metric.name for metric, _ in METRICS.values() if metric.kind == "rate"]
-    metrics = {metric.name: metric for metric in select_metrics(work, [*rates, *more])}
+    metrics = {metric.name: metric for metric in select_metrics(work, [*rates, *extra_metrics])}
     for name, metric in metrics.items():
         if metric.score == primary.score or metric.kind in (*REPEAT_KINDS, "per pass"):
             continue
         attempt_values = find_metric(work, name)[1](work.columns)
-        is_same = np.array_equal(attempt_values[both], primary_values, equal_nan=True)
-        if is_same and name not in more and metric.score not in more:
+        is_same = np.array_equal(attempt_values[in_either], primary_values, equal_nan=True)
+        if is_same and name not in extra_metrics and metric.score not in extra_metrics:
             continue
-        one = _compare_secondary_metric(
+        result = _compare_secondary_metric(
             metric, *(_sum_task_values(attempt_values, tasks, mask) for mask in (first, second))
         )
-        compared += [one] if one else []
+        compared += [result] if result else []
     adjusted = adjust_benjamini_hochberg(
-        {one.metric: one.p for one in compared if one.p is not None}
+        {result.metric: result.p for result in compared if result.p is not None}
     )
-    return tuple(_add_word(one, adjusted.get(one.metric), metrics[one.metric]) for one in compared)
+    return tuple(
+        _add_word(result, adjusted.get(result.metric), metrics[result.metric])
+        for result in compared
+    )
 
 
 def _sum_task_values(values: Array, tasks: Array, mask: Array) -> tuple[Array, Array]:
     """Return sums and counts of known values, by task."""
     import numpy as np
 
-    known = mask & np.isfinite(values)
-    most = int(tasks.max()) + 1
+    is_known = mask & np.isfinite(values)
+    task_count = int(tasks.max()) + 1
     return (
-        np.bincount(tasks[known], values[known], minlength=most),
-        np.bincount(tasks[known], minlength=most),
+        np.bincount(tasks[is_known], values[is_known], minlength=task_count),
+        np.bincount(tasks[is_known], minlength=task_count),
     )
 
 
@@ -114,11 +117,11 @@ def _compare_secondary_metric(
     metric: Metric, first: tuple[Array, Array], second: tuple[Array, Array]
 ) -> SecondaryMetric | None:
     """Run a paired t test over tasks; a rate's variance is at least the noise of its repeats."""
-    both = (first[1] > 0) & (second[1] > 0)
-    tasks = int(both.sum())
+    in_both = (first[1] > 0) & (second[1] > 0)
+    tasks = int(in_both.sum())
     if not tasks:
         return None
-    means = [sums[both] / counts[both] for sums, counts in (first, second)]
+    means = [sums[in_both] / counts[in_both] for sums, counts in (first, second)]
     differences = means[1] - means[0]
     compared = SecondaryMetric(
         metric=metric.name,
@@ -132,11 +135,11 @@ def _compare_secondary_metric(
         return compared
     is_rate = metric.kind == "rate"
     floor = sum(
-        float(jeffreys_variances(sums[both], counts[both]).mean()) if is_rate else 0.0
+        float(jeffreys_variances(sums[in_both], counts[in_both]).mean()) if is_rate else 0.0
         for sums, counts in (first, second)
     )
     variance = max(float(differences.var(ddof=1)), floor)
-    variance = variance or rounding_variance(one for side in means for one in side.tolist())
+    variance = variance or rounding_variance(mean for side in means for mean in side.tolist())
     spread = sqrt(variance / tasks)
     value, half = float(differences.mean()), t_quantile(0.975, tasks - 1) * spread
     p = (
@@ -150,14 +153,14 @@ def _compare_secondary_metric(
     return replace(compared, low=low, high=high, p=p)
 
 
-def _add_word(one: SecondaryMetric, adjusted: float | None, metric: Metric) -> SecondaryMetric:
+def _add_word(result: SecondaryMetric, adjusted: float | None, metric: Metric) -> SecondaryMetric:
     if adjusted is None or adjusted >= SIGNIFICANCE:
-        return replace(one, adjusted=adjusted)
-    more = one.second > one.first
+        return replace(result, adjusted=adjusted)
+    is_more = result.second > result.first
     if metric.better is None:
-        return replace(one, adjusted=adjusted, word="more" if more else "less")
-    word = "better" if more == (metric.better == "more") else "worse"
-    return replace(one, adjusted=adjusted, word=word)
+        return replace(result, adjusted=adjusted, word="more" if is_more else "less")
+    verdict = "better" if is_more == (metric.better == "more") else "worse"
+    return replace(result, adjusted=adjusted, word=verdict)
 
 
 # The primary score: compared as its kind requires; its own direction decides what is better.
@@ -241,27 +244,28 @@ def _find_common_outcome(pair: VariantComparison) -> str | None:
 
 
 def _answer_sentence(
-    where: str, word: ComparisonVerdict, seen: Estimate | None, pair: VariantComparison
+    scope: str, verdict: ComparisonVerdict, estimate: Estimate | None, pair: VariantComparison
 ) -> str:
-    if seen is None:
-        return f"{where}, there is not enough data to compare {pair.second!r} with {pair.first!r}."
+    if estimate is None:
+        return f"{scope}, there is not enough data to compare {pair.second!r} with {pair.first!r}."
     is_rate = pair.kind in SHARE_KINDS
-    bounds = format_difference(seen.value, (seen.low, seen.high), pair.unit, is_rate=is_rate)
-    match word:
+    bounds = format_difference(
+        estimate.value, (estimate.low, estimate.high), pair.unit, is_rate=is_rate
+    )
+    match verdict:
         case "better" | "worse":
-            return (
-                f"{where}, {pair.second!r} is {word} than {pair.first!r}: {pair.primary} {bounds}."
-            )
+            difference = f"{pair.second!r} is {verdict} than {pair.first!r}"
+            return f"{scope}, {difference}: {pair.primary} {bounds}."
         case "not enough data":
             return (
-                f"{where}, there is not enough data to say which is better: {pair.primary} of "
+                f"{scope}, there is not enough data to say which is better: {pair.primary} of "
                 f"{pair.second!r} against {pair.first!r} {bounds}."
             )
         case _:
             margin = pair.comparison.margin
             size = format_points(margin) if is_rate else f"{margin:.3g}"
             return (
-                f"{where}, {pair.second!r} and {pair.first!r} differ by no more than {size}: "
+                f"{scope}, {pair.second!r} and {pair.first!r} differ by no more than {size}: "
                 f"{pair.primary} {bounds}."
             )
 
@@ -290,12 +294,18 @@ def format_ratio_bounds(ratio: Estimate) -> str:
     return f"{ratio.low:.2f}–{ratio.high:.2f}" if is_ratio_bounded(ratio) else "too few to say"
 
 
-def format_secondary(one: SecondaryMetric) -> tuple[str, str, str]:
+def format_secondary(secondary: SecondaryMetric) -> tuple[str, str, str]:
     """Return the first value, the second, and their difference, formatted."""
-    bounds = (one.low, one.high) if one.low is not None and one.high is not None else None
-    is_rate = one.kind in SHARE_KINDS
-    difference = format_difference(one.second - one.first, bounds, one.unit, is_rate=is_rate)
-    values = (one.first, one.second)
+    bounds = (
+        (secondary.low, secondary.high)
+        if secondary.low is not None and secondary.high is not None
+        else None
+    )
+    is_rate = secondary.kind in SHARE_KINDS
+    difference = format_difference(
+        secondary.second - secondary.first, bounds, secondary.unit, is_rate=is_rate
+    )
+    values = (secondary.first, secondary.second)
     first, second = (format_percent(value) if is_rate else f"{value:.3g}" for value in values)
     return first, second, difference
 
@@ -314,20 +324,20 @@ def _format_p(p: float) -> str:
 
 
 def _advice_sentence(advice: SampleSizeAdvice) -> str:
-    ways = []
+    options = []
     if advice.tasks:
-        ways.append(f"add {count_with_noun(advice.tasks, 'task')} with the same repeats")
+        options.append(f"add {count_with_noun(advice.tasks, 'task')} with the same repeats")
     if advice.repeats:
-        ways.append(f"add {count_with_noun(advice.repeats, 'repeat')} of each task")
+        options.append(f"add {count_with_noun(advice.repeats, 'repeat')} of each task")
     effect = f"{format_points(advice.effect)} on similar tasks"
-    if not ways and 0 in (advice.tasks, advice.repeats):
+    if not options and 0 in (advice.tasks, advice.repeats):
         return f"These tasks and repeats detect a difference of {effect} with 80 % power."
-    if not ways:
+    if not options:
         return (
             f"No feasible number of tasks or repeats detects a difference of {effect} with "
             "80 % power."
         )
-    return f"To detect a difference of {effect} with 80 % power, {', or '.join(ways)}."
+    return f"To detect a difference of {effect} with 80 % power, {', or '.join(options)}."
 
 
 def describe_detectable(tasks: int, repeats: float, here: float | None, alike: float | None) -> str:
@@ -367,15 +377,15 @@ class ComparedSide(Record):
 
 def compare_with_first(
     work: AttemptTable,
-    held: Sequence[ComparedSide],
+    sides: Sequence[ComparedSide],
     margin: float,
     primary: Metric,
-    more: Sequence[str] = (),
+    extra_metrics: Sequence[str] = (),
 ) -> tuple[VariantComparison, ...]:
     """Compare several sides with the first, with wider bounds and Holm-adjusted p."""
     pairs = [
-        _compare_pair(work, (held[0], other), margin, primary, more, len(held) - 1)
-        for other in held[1:]
+        _compare_pair(work, (sides[0], other), margin, primary, extra_metrics, len(sides) - 1)
+        for other in sides[1:]
     ]
     if len(pairs) > 1:
         tests = {pair.second: pair.comparison.test.p for pair in pairs if pair.comparison.test}
@@ -418,7 +428,7 @@ def _compare_pair(
     sides: tuple[ComparedSide, ComparedSide],
     margin: float,
     primary: Metric,
-    more: Sequence[str],
+    extra_metrics: Sequence[str],
     comparisons: int,
 ) -> VariantComparison:
     columns = work.columns
@@ -434,7 +444,7 @@ def _compare_pair(
         if task in second.values
     ]
     pairs.sort(
-        key=lambda one: (-abs(fmean(one.second) - fmean(one.first)), natural_order(one.task))
+        key=lambda pair: (-abs(fmean(pair.second) - fmean(pair.first)), natural_order(pair.task))
     )
     return VariantComparison(
         first=first.side.name,
@@ -446,7 +456,7 @@ def _compare_pair(
         words=(),
         table=_build_pair_table(pairs) if primary.kind == "rate" else None,
         tasks=tuple(pairs),
-        secondary=compare_secondary_metrics(work, first.mask, second.mask, primary, more),
+        secondary=compare_secondary_metrics(work, first.mask, second.mask, primary, extra_metrics),
         ratios={
             name: estimate_ratio(
                 *(collect_task_values(work, side.mask, set(), columns[column]) for side in sides)
@@ -473,13 +483,13 @@ def compare_independent_sides(
     sides: Sequence[ComparedSide],
     margin: float,
     primary: Metric,
-    more: Sequence[str] = (),
+    extra_metrics: Sequence[str] = (),
 ) -> tuple[VariantComparison, ...]:
     """Compare each side with the first, by means over independent tasks or sessions."""
     units = number_tasks(work)
-    first, *others = sides
+    first, *other_sides = sides
     pairs = []
-    for second in others:
+    for second in other_sides:
         pair = VariantComparison(
             first=first.side.name,
             second=second.side.name,
@@ -491,12 +501,12 @@ def compare_independent_sides(
             words=(),
             table=None,
             tasks=(),
-            secondary=_explore_independent_metrics(work, units, first, second, more),
+            secondary=_explore_independent_metrics(work, units, first, second, extra_metrics),
             ratios={
                 name: estimate_independent_ratio(
                     *(
-                        _unit_means(collect_unit_values(units, one.mask, work.columns[column]))
-                        for one in (first, second)
+                        _unit_means(collect_unit_values(units, side.mask, work.columns[column]))
+                        for side in (first, second)
                     )
                 )
                 for name, column in RATIO_COLUMNS.items()
@@ -513,34 +523,34 @@ def _unit_means(values: TaskValues) -> list[float]:
 def _compare_independent_primary(
     metric: Metric, first: ComparedSide, second: ComparedSide, margin: float
 ) -> Comparison:
-    then, now = _unit_means(first.values), _unit_means(second.values)
+    first_means, second_means = _unit_means(first.values), _unit_means(second.values)
     scale = 1.0
     if metric.kind != "rate":
-        scale = abs(fmean(then)) if then else 1.0
+        scale = abs(fmean(first_means)) if first_means else 1.0
         if metric.low is not None and metric.high is not None:
             scale = metric.high - metric.low
-    shift = estimate_shift(then, now)
+    shift = estimate_shift(first_means, second_means)
     if shift is None:
         return Comparison(
             tasks=0,
             margin=margin * scale,
-            first=fmean(then) if then else None,
-            second=fmean(now) if now else None,
+            first=fmean(first_means) if first_means else None,
+            second=fmean(second_means) if second_means else None,
             notes=(
                 "With one task or session per side, noise cannot be estimated: there are "
                 "no bounds.",
             ),
         )
-    alike = _shift_estimate(shift, clamp=metric.kind == "rate")
-    word = classify_difference(alike, margin * scale)
+    estimate = _shift_estimate(shift, clamp=metric.kind == "rate")
+    verdict = classify_difference(estimate, margin * scale)
     if metric.better == "less":
-        word = OPPOSITE_VERDICTS.get(word, word)
+        verdict = OPPOSITE_VERDICTS.get(verdict, verdict)
     return Comparison(
         tasks=0,
         first=shift.before.value,
         second=shift.after.value,
-        alike=alike,
-        alike_word=word,
+        alike=estimate,
+        alike_word=verdict,
         margin=margin * scale,
     )
 
@@ -561,28 +571,28 @@ def _explore_independent_metrics(
     units: Array,
     first: ComparedSide,
     second: ComparedSide,
-    more: Sequence[str],
+    extra_metrics: Sequence[str],
 ) -> tuple[SecondaryMetric, ...]:
     """Compare other requested metrics, with bounds but no test: one may differ by chance."""
     explored = []
-    for metric in select_metrics(work, more) if more else ():
+    for metric in select_metrics(work, extra_metrics) if extra_metrics else ():
         if metric.kind in REPEAT_KINDS:
             continue
         values = find_metric(work, metric.name)[1](work.columns)
         sides = [
-            _unit_means(collect_unit_values(units, one.mask, values)) for one in (first, second)
+            _unit_means(collect_unit_values(units, side.mask, values)) for side in (first, second)
         ]
         if all(sides):
             shift = estimate_shift(*sides)
-            seen = _shift_estimate(shift, clamp=metric.kind == "rate") if shift else None
+            estimate = _shift_estimate(shift, clamp=metric.kind == "rate") if shift else None
             explored.append(
                 SecondaryMetric(
                     metric=metric.name,
                     tasks=0,
                     first=fmean(sides[0]),
                     second=fmean(sides[1]),
-                    low=seen.low if seen else None,
-                    high=seen.high if seen else None,
+                    low=estimate.low if estimate else None,
+                    high=estimate.high if estimate else None,
                     kind=metric.kind,
                     unit=metric.unit,
                     word="observational",
@@ -593,14 +603,14 @@ def _explore_independent_metrics(
 
 def _shorten_values(values: Sequence[float]) -> tuple[int | float, ...]:
     """Convert whole numbers to integers, so that pass and fail are 1 and 0."""
-    return tuple(int(one) if one.is_integer() else one for one in values)
+    return tuple(int(value) if value.is_integer() else value for value in values)
 
 
 def _build_pair_table(pairs: Sequence[TaskPair]) -> PairTable:
-    right = [(fmean(pair.first) > 0.5, fmean(pair.second) > 0.5) for pair in pairs]
+    passes = [(fmean(pair.first) > 0.5, fmean(pair.second) > 0.5) for pair in pairs]
     return PairTable(
-        both=right.count((True, True)),
-        only_first=right.count((True, False)),
-        only_second=right.count((False, True)),
-        neither=right.count((False, False)),
+        both=passes.count((True, True)),
+        only_first=passes.count((True, False)),
+        only_second=passes.count((False, True)),
+        neither=passes.count((False, False)),
     )

@@ -56,10 +56,10 @@ TrialOutcomes = Mapping[str, Mapping[str, float]]
 """By metric and key, the known values."""
 
 
-def parse_shares(written: str) -> dict[str, float]:
+def parse_shares(text: str) -> dict[str, float]:
     """Parse shares typed as `a=0.5,b=0.5`."""
     shares: dict[str, float] = {}
-    for part in written.split(","):
+    for part in text.split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))
         try:
             share = float(value)
@@ -81,7 +81,9 @@ def require_rate(name: str, catalogue: ScoreCatalogue) -> None:
         for derived_definition in derived_definitions().values()
         if derived_definition.kind == "rate"
     ]
-    rates += [one.name for one in catalogue.given.values() if one.kind == "rate"]
+    rates += [
+        definition.name for definition in catalogue.given.values() if definition.kind == "rate"
+    ]
     if split_source(name)[1] not in rates:
         raise unknown_name_error("rate", name, rates)
 
@@ -90,17 +92,19 @@ def assign_variant(store: Store, trial: Trial, key: str, now: datetime) -> Trial
     """Assign work to a variant before it starts; the same key always gets the same variant."""
     if not key.strip():
         raise BadInput("Nothing to assign: give a task, a branch or an attempt.")
-    one = TrialAssignment(trial=trial.name, key=key, variant=draw_variant(trial, key), at=now)
-    return store.trials.save_assignment(one)
+    assignment = TrialAssignment(
+        trial=trial.name, key=key, variant=draw_variant(trial, key), at=now
+    )
+    return store.trials.save_assignment(assignment)
 
 
 def draw_variant(trial: Trial, key: str) -> str:
     """Choose a variant by a hash of the key, which nobody can influence."""
     digest = hashlib.sha256(f"{trial.name}\0{key}".encode("utf-8", "replace")).digest()
-    place, reached = int.from_bytes(digest[:8]) / 2**64, 0.0
+    position, upper = int.from_bytes(digest[:8]) / 2**64, 0.0
     for variant, share in trial.shares.items():
-        reached += share
-        if place < reached:
+        upper += share
+        if position < upper:
             return variant
     return [*trial.shares][-1]
 
@@ -115,7 +119,7 @@ def memory_trial(store: Store, settings: MemorySettings, metric: str) -> Trial |
         name=MEMORY_TRIAL,
         shares={"control": control, "memory": 1 - control},
         metric=metric,
-        started=min(offer.at for offer in offers),
+        started=min(record.at for record in offers),
     )
 
 
@@ -124,7 +128,9 @@ def list_trials(
 ) -> list[Trial]:
     """List all trials: those that were started, then memory's."""
     trials = (store.trials.load_trial(name) for name in store.trials.list_trial_names())
-    return [one for one in (*trials, memory_trial(store, settings, metric)) if one is not None]
+    return [
+        trial for trial in (*trials, memory_trial(store, settings, metric)) if trial is not None
+    ]
 
 
 def list_assigned(store: Store, trial: Trial) -> list[TrialAssignment]:
@@ -132,23 +138,27 @@ def list_assigned(store: Store, trial: Trial) -> list[TrialAssignment]:
     if trial.name != MEMORY_TRIAL:
         return store.trials.list_assignments(trial.name)
     first: dict[str, TrialAssignment] = {}
-    for offer in sorted(store.memory.list_offers(), key=lambda one: one.at):
-        one = TrialAssignment(trial=trial.name, key=offer.key, variant=offer.arm, at=offer.at)
-        first.setdefault(offer.key, one)
+    for record in sorted(store.memory.list_offers(), key=lambda offered: offered.at):
+        assignment = TrialAssignment(
+            trial=trial.name, key=record.key, variant=record.arm, at=record.at
+        )
+        first.setdefault(record.key, assignment)
     return [*first.values()]
 
 
 def report_trial(
     store: Store,
-    book: Rulebook,
+    rulebook: Rulebook,
     trial: Trial,
-    tell: MeasuringProgress = lambda done, of: None,
+    report_progress: MeasuringProgress = lambda done, of: None,
     catalogue: ScoreCatalogue | None = None,
 ) -> TrialReport:
     """Report how the variants do, and whether the trial may stop."""
     span = AttemptSpan(since=trial.started)
-    work = load_attempt_table(store, book, span, tell)
-    work = attach_scores(work, store, catalogue or build_catalogue({}), (trial.metric,), span, tell)
+    work = load_attempt_table(store, rulebook, span, report_progress)
+    work = attach_scores(
+        work, store, catalogue or build_catalogue({}), (trial.metric,), span, report_progress
+    )
     return report_on_work(work, trial, list_assigned(store, trial))
 
 
@@ -162,7 +172,7 @@ def report_on_work(
         _merge_tasks(work, assigned, outcomes) if is_memory else (assigned, outcomes)
     )
     less_is_better = find_metric(work, trial.metric)[0].better == "less"
-    counts = Counter(one.variant for one in drawn)
+    counts = Counter(assignment.variant for assignment in drawn)
     ratio = check_sample_ratio(counts, trial.shares)
     refusal = None
     if is_memory and "control" not in counts:
@@ -174,7 +184,7 @@ def report_on_work(
             "comparing."
         )
     arms = tuple(_summarise_arm(trial, name, drawn, drawn_outcomes) for name in trial.shares)
-    others = [*trial.shares][1:]
+    other_variants = [*trial.shares][1:]
     return TrialReport(
         trial=trial,
         ratio=ratio,
@@ -183,7 +193,7 @@ def report_on_work(
         if refusal
         else tuple(
             _compare_arm(trial, name, drawn, drawn_outcomes[trial.metric], less_is_better)
-            for name in others
+            for name in other_variants
         ),
         refusal=refusal,
     )
@@ -199,14 +209,15 @@ def _merge_tasks(
     tasks = dict(zip(work.attempts, work.columns["task_digest"].tolist(), strict=True))
     merged: dict[str, TrialAssignment] = {}
     values: dict[str, dict[str, list[float]]] = {name: {} for name in outcomes}
-    for one in assigned:
-        key = f"task {task}" if (task := tasks.get(one.key)) else one.key
-        merged.setdefault(key, replace(one, key=key))
-        for name, held in outcomes.items():
-            if one.key in held:
-                values[name].setdefault(key, []).append(held[one.key])
+    for assignment in assigned:
+        key = f"task {task}" if (task := tasks.get(assignment.key)) else assignment.key
+        merged.setdefault(key, replace(assignment, key=key))
+        for name, metric_outcomes in outcomes.items():
+            if assignment.key in metric_outcomes:
+                values[name].setdefault(key, []).append(metric_outcomes[assignment.key])
     means = {
-        name: {key: fmean(some) for key, some in held.items()} for name, held in values.items()
+        name: {key: fmean(key_values) for key, key_values in by_key.items()}
+        for name, by_key in values.items()
     }
     return [*merged.values()], means
 
@@ -216,11 +227,11 @@ def join_outcomes(
 ) -> dict[str, dict[str, float]]:
     """Return each piece of work's outcome: of its last attempt started after the assignment."""
     columns = work.columns
-    places: dict[str, list[int]] = {}
+    rows_by_key: dict[str, list[int]] = {}
     for keys in (work.attempts, columns["branch"].tolist(), columns["task"].tolist()):
-        for place, key in enumerate(keys):
+        for row, key in enumerate(keys):
             if key is not None:
-                places.setdefault(key, []).append(place)
+                rows_by_key.setdefault(key, []).append(row)
     started = columns["started"]
     values = {
         trial.metric: find_metric(work, trial.metric)[1](columns),
@@ -230,22 +241,27 @@ def join_outcomes(
         "tokens in": columns["input_tokens"],
     }
     outcomes: dict[str, dict[str, float]] = {name: {} for name in values}
-    for one in assigned:
-        since = one.at.timestamp() * 1e6
-        later_places = [place for place in places.get(one.key, ()) if started[place] >= since]
-        last = max(later_places, key=lambda place: float(started[place]), default=None)
-        for name, held in values.items():
-            if last is not None and not isnan(held[last]):
-                outcomes[name][one.key] = float(held[last])
+    for assignment in assigned:
+        assigned_at = assignment.at.timestamp() * 1e6
+        later_rows = [
+            later_row
+            for later_row in rows_by_key.get(assignment.key, ())
+            if started[later_row] >= assigned_at
+        ]
+        last = max(later_rows, key=lambda later_row: float(started[later_row]), default=None)
+        for name, column in values.items():
+            if last is not None and not isnan(column[last]):
+                outcomes[name][assignment.key] = float(column[last])
     return outcomes
 
 
 def _summarise_arm(
     trial: Trial, name: str, assigned: Sequence[TrialAssignment], outcomes: TrialOutcomes
 ) -> TrialArm:
-    arm_keys = [one.key for one in assigned if one.variant == name]
+    arm_keys = [assignment.key for assignment in assigned if assignment.variant == name]
     values_by_metric = {
-        metric: [held[key] for key in arm_keys if key in held] for metric, held in outcomes.items()
+        metric: [metric_outcomes[key] for key in arm_keys if key in metric_outcomes]
+        for metric, metric_outcomes in outcomes.items()
     }
     return TrialArm(
         variant=name,
@@ -262,30 +278,35 @@ def _compare_arm(
     trial: Trial,
     name: str,
     assigned: Sequence[TrialAssignment],
-    held: Mapping[str, float],
+    metric_outcomes: Mapping[str, float],
     less_is_better: bool,
 ) -> TrialStanding:
     """Compare an arm with the first: at any time by a confidence sequence, or once at a horizon."""
     first = next(iter(trial.shares))
     outcomes = [
-        (one.variant == name, 1 - held[one.key] if less_is_better else held[one.key])
-        for one in assigned
-        if one.key in held and one.variant in (first, name)
+        (
+            assignment.variant == name,
+            1 - metric_outcomes[assignment.key]
+            if less_is_better
+            else metric_outcomes[assignment.key],
+        )
+        for assignment in assigned
+        if assignment.key in metric_outcomes and assignment.variant in (first, name)
     ]
     share = trial.shares[name] / (trial.shares[first] + trial.shares[name])
     if trial.horizon is not None and len(outcomes) < trial.horizon:
-        why = f"{len(outcomes):,} of the {trial.horizon:,} planned outcomes are known"
+        reason = f"{len(outcomes):,} of the {trial.horizon:,} planned outcomes are known"
         open_comparison = OutcomeComparison(
             margin=trial.margin, needed=trial.horizon - len(outcomes)
         )
-        return TrialStanding(variant=name, call="go on", why=why, comparison=open_comparison)
+        return TrialStanding(variant=name, call="go on", why=reason, comparison=open_comparison)
     if trial.horizon is None:
         comparison = compare_any_time(outcomes, share, trial.margin)
     else:
         comparison = compare_once(*split_sides(outcomes[: trial.horizon]), trial.margin)
     if comparison.difference is None:
-        why = "no outcome is known for both arms yet"
-        return TrialStanding(variant=name, call="go on", why=why, comparison=comparison)
+        reason = "no outcome is known for both arms yet"
+        return TrialStanding(variant=name, call="go on", why=reason, comparison=comparison)
     call = _decide_call(comparison, trial)
     return TrialStanding(variant=name, call=call, why=CALL_REASONS[call], comparison=comparison)
 
@@ -317,7 +338,7 @@ def compare_any_time(
 
 
 def project_outcomes(
-    first: float, second: float, share: float, margin: float, known: int
+    first: float, second: float, share: float, margin: float, known_count: int
 ) -> int | None:
     """Return how many outcomes give a verdict at these rates; None if too many."""
 
@@ -325,7 +346,7 @@ def project_outcomes(
         path = _even_outcomes(first, second, share, count)
         return classify_difference(monitor_difference(path, share), margin) != "not enough data"
 
-    low, high = known, max(known, 8)
+    low, high = known_count, max(known_count, 8)
     while not is_decided(high):
         low, high = high, 2 * high
         if low >= MAX_PROJECTED:
@@ -340,12 +361,12 @@ def _even_outcomes(
     first: float, second: float, share: float, count: int
 ) -> list[tuple[bool, float]]:
     """Return outcomes at these rates, spread evenly."""
-    path, seen = [], [0, 0]
-    for place in range(count):
-        is_second = int((place + 1) * share) > int(place * share)
-        rate, number = (first, second)[is_second], seen[is_second]
+    path, seen_counts = [], [0, 0]
+    for index in range(count):
+        is_second = int((index + 1) * share) > int(index * share)
+        rate, number = (first, second)[is_second], seen_counts[is_second]
         path.append((is_second, float(int((number + 1) * rate) - int(number * rate))))
-        seen[is_second] += 1
+        seen_counts[is_second] += 1
     return path
 
 
@@ -366,20 +387,22 @@ def compare_once(
     )
     verdict = classify_difference(difference, margin)
     effect = max(margin, abs(value))
-    wanted = outcomes_needed(first, second, effect) if verdict == "not enough data" else None
+    needed = outcomes_needed(first, second, effect) if verdict == "not enough data" else None
     return OutcomeComparison(
         verdict=verdict,
         difference=difference,
         margin=margin,
         effect=effect if verdict == "not enough data" else None,
-        needed=None if wanted is None else max(1, wanted - total),
+        needed=None if needed is None else max(1, needed - total),
     )
 
 
-def _decide_call(seen: OutcomeComparison, trial: Trial) -> TrialCall:
-    if seen.verdict in ("better", "worse"):
-        return "better" if seen.verdict == "better" else "worse"
-    return "go on" if seen.verdict == "not enough data" and trial.horizon is None else "hopeless"
+def _decide_call(comparison: OutcomeComparison, trial: Trial) -> TrialCall:
+    if comparison.verdict in ("better", "worse"):
+        return "better" if comparison.verdict == "better" else "worse"
+    return (
+        "go on" if comparison.verdict == "not enough data" and trial.horizon is None else "hopeless"
+    )
 
 
 CALL_REASONS: dict[TrialCall, str] = {
@@ -417,8 +440,8 @@ def measure_prompt_effect(
     values, prompts = values_of(work.columns), work.columns["prompt"]
     sides = []
     for prompt in (old, new):
-        known = values[prompts.are({prompt})].tolist()
-        sides.append([value for value in known if not isnan(value)])
+        prompt_values = values[prompts.are({prompt})].tolist()
+        sides.append([value for value in prompt_values if not isnan(value)])
     is_less = definition.better == "less"
     before, after = ([1 - value for value in side] if is_less else side for side in sides)
     notes = ["Observational: work with two versions may differ in more than the prompt."]

@@ -69,7 +69,9 @@ def compute_cost_report(work: AttemptTable) -> CostReport:
 
     return CostReport(
         whole=compute_metrics(work, (), COST_METRIC_NAMES),
-        sides=tuple(compute_metrics(work, (by,), COST_METRIC_NAMES) for by in COST_DIMENSIONS),
+        sides=tuple(
+            compute_metrics(work, (dimension,), COST_METRIC_NAMES) for dimension in COST_DIMENSIONS
+        ),
     )
 
 
@@ -80,8 +82,8 @@ def select_period(work: AttemptTable, period: TimeRange) -> AttemptTable:
     """
     if period.since is None and period.until is None:
         return work
-    inside = _is_inside(work, period)
-    names = {name for name, keep in zip(work.attempts, inside.tolist(), strict=True) if keep}
+    is_inside = _is_inside(work, period)
+    names = {name for name, keep in zip(work.attempts, is_inside.tolist(), strict=True) if keep}
     return work.select_rows(names)
 
 
@@ -89,12 +91,12 @@ def _is_inside(work: AttemptTable, period: TimeRange) -> Array:
     import numpy as np
 
     started = work.columns["started"]
-    inside: Array = np.isfinite(started)
+    is_inside: Array = np.isfinite(started)
     if period.since is not None:
-        inside = inside & (started >= period.since.timestamp() * 1e6)
+        is_inside = is_inside & (started >= period.since.timestamp() * 1e6)
     if period.until is not None:
-        inside = inside & (started < period.until.timestamp() * 1e6)
-    return inside
+        is_inside = is_inside & (started < period.until.timestamp() * 1e6)
+    return is_inside
 
 
 # A period compared with the one before.
@@ -139,17 +141,17 @@ def list_priced_pulls(
 
 
 def choose_period(
-    work: AttemptTable, merged: Sequence[PricedPull], asked: TimeRange, now: datetime
+    work: AttemptTable, merged: Sequence[PricedPull], requested: TimeRange, now: datetime
 ) -> TimeRange:
     """Return the requested period; without a start, it begins with the first session or merge."""
     import numpy as np
 
-    until = asked.until or now
-    if asked.since is not None:
-        return TimeRange(since=asked.since, until=until)
+    until = requested.until or now
+    if requested.since is not None:
+        return TimeRange(since=requested.since, until=until)
     started = work.columns["started"]
     times = [float(started[np.isfinite(started)].min(initial=np.inf))]
-    times += [one.merged.timestamp() * 1e6 for one in merged]
+    times += [pull.merged.timestamp() * 1e6 for pull in merged]
     first = min(*times, until.timestamp() * 1e6)
     return TimeRange(since=datetime.fromtimestamp(first / 1e6, UTC), until=until)
 
@@ -170,23 +172,23 @@ def total_period(
     assert period.since is not None
     assert period.until is not None
     since, until = period.since, period.until
-    inside = _is_inside(work, period)
+    is_inside = _is_inside(work, period)
     if undated:
-        inside = inside | np.isnan(work.columns["started"])
-    inside = inside & is_recorded(work.columns)
-    costs = total_cost_values(work.columns)[inside]
-    ended = [one for one in merged if since <= one.merged < until]
-    known = [one.cost for one in ended if one.cost is not None]
+        is_inside = is_inside | np.isnan(work.columns["started"])
+    is_inside = is_inside & is_recorded(work.columns)
+    costs = total_cost_values(work.columns)[is_inside]
+    merged_pulls = [pull for pull in merged if since <= pull.merged < until]
+    known_costs = [pull.cost for pull in merged_pulls if pull.cost is not None]
     return PeriodTotals(
         since=since,
         until=until,
-        sessions=int(inside.sum()),
+        sessions=int(is_inside.sum()),
         cost=float(np.nansum(costs)) if np.isfinite(costs).any() else None,
-        unknown_cost=int(count_unknown_costs(work.columns)[inside].sum()),
-        with_findings=int((work.columns["findings"][inside] > 0).sum()),
-        merged=len(ended),
-        cost_per_merged=sum(known) / len(known) if known else None,
-        costed=len(known),
+        unknown_cost=int(count_unknown_costs(work.columns)[is_inside].sum()),
+        with_findings=int((work.columns["findings"][is_inside] > 0).sum()),
+        merged=len(merged_pulls),
+        cost_per_merged=sum(known_costs) / len(known_costs) if known_costs else None,
+        costed=len(known_costs),
     )
 
 
@@ -233,25 +235,28 @@ def sum_use_by_day(work: AttemptTable, period: TimeRange) -> UseByDay:
 
     from closeloop.metrics.attempt_groups import DAY_MICROSECONDS, DIMENSIONS
 
-    inside = np.flatnonzero(_is_inside(work, period) & is_recorded(work.columns))
-    started = work.columns["started"][inside]
+    rows = np.flatnonzero(_is_inside(work, period) & is_recorded(work.columns))
+    started = work.columns["started"][rows]
     day = np.floor(started / DAY_MICROSECONDS).tolist()
     first, last = _first_and_last_day(day, period)
     length = 7 if last - first > MAX_DAY_BUCKETS else 1
-    places = [_bucket_start(one, length) for one in day]
-    names = {by: DIMENSIONS[by](work)[inside].tolist() for by in COST_SERIES}
-    kinds = {name: work.columns[column][inside] for name, column in TOKEN_KINDS.items()}
+    bucket_days = [_bucket_start(day_number, length) for day_number in day]
+    names = {dimension: DIMENSIONS[dimension](work)[rows].tolist() for dimension in COST_SERIES}
+    kinds = {name: work.columns[column][rows] for name, column in TOKEN_KINDS.items()}
     tokens = [
-        (at, name, value)
+        (bucket, name, value)
         for name, values in kinds.items()
-        for at, value in zip(places, values.tolist(), strict=True)
+        for bucket, value in zip(bucket_days, values.tolist(), strict=True)
     ]
-    costs = total_cost_values(work.columns)[inside].tolist()
-    ones = [1.0] * len(places)
+    costs = total_cost_values(work.columns)[rows].tolist()
+    ones = [1.0] * len(bucket_days)
     return UseByDay(
         days=length,
-        sessions=_sum_points(zip(places, names["agent"], ones, strict=True)),
-        cost={by: _sum_points(zip(places, names[by], costs, strict=True)) for by in COST_SERIES},
+        sessions=_sum_points(zip(bucket_days, names["agent"], ones, strict=True)),
+        cost={
+            dimension: _sum_points(zip(bucket_days, names[dimension], costs, strict=True))
+            for dimension in COST_SERIES
+        },
         tokens=_sum_points(iter(tokens)),
         since=_day_start(_bucket_start(first, length)),
         until=_day_start(_bucket_start(last, length) + length),
@@ -282,19 +287,21 @@ def _sum_points(values: Iterator[tuple[float, str | None, float]]) -> tuple[UseP
 
     sums: defaultdict[tuple[float, str], float] = defaultdict(float)
     totals: defaultdict[str, float] = defaultdict(float)
-    for at, name, value in values:
+    for day, name, value in values:
         if value == value and value:  # noqa: PLR0124 - NaN is not known
-            sums[at, name or UNKNOWN_LABEL] += value
+            sums[day, name or UNKNOWN_LABEL] += value
             totals[name or UNKNOWN_LABEL] += value
     order = sorted(totals, key=lambda name: (-totals[name], name))
-    kept = order if len(order) <= MAX_SERIES else order[: MAX_SERIES - 1]
+    series_names = order if len(order) <= MAX_SERIES else order[: MAX_SERIES - 1]
     folded: defaultdict[tuple[float, str], float] = defaultdict(float)
-    for (at, name), value in sums.items():
-        folded[at, name if name in kept else OTHER_SERIES] += value
-    ranks = {name: rank for rank, name in enumerate([*kept, OTHER_SERIES])}
+    for (bucket, name), value in sums.items():
+        folded[bucket, name if name in series_names else OTHER_SERIES] += value
+    ranks = {name: rank for rank, name in enumerate([*series_names, OTHER_SERIES])}
     return tuple(
-        UsePoint(at=_day_start(at), name=name, value=value)
-        for (at, name), value in sorted(folded.items(), key=lambda one: (ranks[one[0][1]], one[0]))
+        UsePoint(at=_day_start(day), name=name, value=value)
+        for (day, name), value in sorted(
+            folded.items(), key=lambda item: (ranks[item[0][1]], item[0])
+        )
     )
 
 
@@ -322,7 +329,7 @@ def find_costliest(work: AttemptTable, limit: int) -> list[str]:
 
     costs = work.columns["cost"]
     order = np.argsort(-np.nan_to_num(costs), kind="stable")[:limit]
-    return [work.attempts[place] for place in order.tolist() if costs[place] > 0]
+    return [work.attempts[row] for row in order.tolist() if costs[row] > 0]
 
 
 def find_most_findings(work: AttemptTable, limit: int) -> list[str]:
@@ -331,7 +338,7 @@ def find_most_findings(work: AttemptTable, limit: int) -> list[str]:
 
     findings, started = work.columns["findings"], np.nan_to_num(work.columns["started"])
     order = np.lexsort((-started, -np.nan_to_num(findings)))[:limit]
-    return [work.attempts[place] for place in order.tolist() if findings[place] > 0]
+    return [work.attempts[row] for row in order.tolist() if findings[row] > 0]
 
 
 def median_costs(work: AttemptTable) -> dict[str | None, float]:
@@ -343,10 +350,10 @@ def median_costs(work: AttemptTable) -> dict[str | None, float]:
     agents, costs = DIMENSIONS["agent"](work), work.columns["cost"]
     medians = {}
     for label in set(agents.labels):
-        own = costs[agents.are((label,)) if label is not None else ~agents.known()]
-        own = own[np.isfinite(own)]
-        if len(own) >= MIN_PEERS:
-            medians[label] = float(np.median(own))
+        agent_costs = costs[agents.are((label,)) if label is not None else ~agents.known()]
+        agent_costs = agent_costs[np.isfinite(agent_costs)]
+        if len(agent_costs) >= MIN_PEERS:
+            medians[label] = float(np.median(agent_costs))
     return medians
 
 
@@ -354,18 +361,18 @@ def note_session(
     row: AttemptRow, marks: AttemptMarks, medians: Mapping[str | None, float]
 ) -> NotedSession:
     """Build a note of a session with the reasons why it stands out."""
-    why = []
+    reasons = []
     usual = medians.get(row.agent)
     if row.cost is not None and usual and row.cost >= 2 * usual:
         times = row.cost / usual
-        why.append(f"{times:,.0f} × the median of {row.agent} ({format_dollars(usual)})")
+        reasons.append(f"{times:,.0f} × the median of {row.agent} ({format_dollars(usual)})")
     if row.turns is not None and row.turns > 1:
-        why.append(count_with_noun(row.turns, "turn"))
+        reasons.append(count_with_noun(row.turns, "turn"))
     if row.outcome == "fail":
-        why.append(row.reason or "failed")
+        reasons.append(row.reason or "failed")
     if marks.iterations > 1 and marks.converged_after is None:
-        why.append(f"{marks.iterations} iterations, still failing")
-    why += marks.rules
+        reasons.append(f"{marks.iterations} iterations, still failing")
+    reasons += marks.rules
     return NotedSession(
         attempt=row.id,
         title=row.title,
@@ -375,7 +382,7 @@ def note_session(
         started=row.started,
         cost=row.cost,
         findings=marks.findings,
-        why=tuple(why),
+        why=tuple(reasons),
     )
 
 
@@ -397,18 +404,21 @@ def list_changes(work: AttemptTable, limit: int) -> list[ChangeNote]:
     """List new prompts and agent-model pairs, newest first, without variants of experiments."""
     from closeloop.metrics.metric_trends import list_version_marks
 
-    marks = [
+    version_marks = [
         version_mark
         for version_mark in list_version_marks(work)
         if not version_mark.what.startswith("variant ")
     ]
-    return [_describe_change(work, mark.at, mark.what) for mark in reversed(marks[-limit:])]
+    return [
+        _describe_change(work, version_mark.at, version_mark.what)
+        for version_mark in reversed(version_marks[-limit:])
+    ]
 
 
-def _describe_change(work: AttemptTable, at: datetime, what: str) -> ChangeNote:
+def _describe_change(work: AttemptTable, changed_at: datetime, label: str) -> ChangeNote:
     from closeloop.metrics.metric_trends import estimate_shift
 
-    started, moment = work.columns["started"] / 1e6, at.timestamp()
+    started, moment = work.columns["started"] / 1e6, changed_at.timestamp()
     length = CHANGE_DAYS * 86400.0
     before = (started >= moment - length) & (started < moment)
     after = (started >= moment) & (started < moment + length)
@@ -424,15 +434,15 @@ def _describe_change(work: AttemptTable, at: datetime, what: str) -> ChangeNote:
         if best is None or plainness > best[0]:
             best = plainness, metric, shift
     if best is None:
-        return ChangeNote(at=at, what=what)
-    return ChangeNote(at=at, what=what, metric=best[1], shift=best[2])
+        return ChangeNote(at=changed_at, what=label)
+    return ChangeNote(at=changed_at, what=label, metric=best[1], shift=best[2])
 
 
 def _known_values(values: Array, mask: Array) -> Array:
     import numpy as np
 
-    chosen: Array = values[mask]
-    return chosen[np.isfinite(chosen)]
+    selected: Array = values[mask]
+    return selected[np.isfinite(selected)]
 
 
 # What can be measured of sessions as soon as they are imported.
@@ -458,28 +468,32 @@ class SessionLessons(Record):
 
 def learn_from_sessions(
     store: Store,
-    book: Rulebook,
+    rulebook: Rulebook,
     show_progress: ProgressDisplay,
     limit: int = MAX_LESSON_SESSIONS,
     *,
     jobs: int = 1,
 ) -> SessionLessons | None:
     """Measure the newest sessions and summarise them; None if there are none."""
-    wanted = AttemptFilter(origin="production")
-    rows = store.listing.list_page(wanted, limit)
+    session_filter = AttemptFilter(origin="production")
+    rows = store.listing.list_page(session_filter, limit)
     if not rows:
         return None
-    look_first = list_likely_failures(store, book, rows, MAX_LESSONS, show_progress, jobs=jobs)
-    marks = store.listing.load_marks([row.id for row in rows])
+    look_first = list_likely_failures(store, rulebook, rows, MAX_LESSONS, show_progress, jobs=jobs)
+    marks_by_attempt = store.listing.load_marks([row.id for row in rows])
     starts = [row.started for row in rows if row.started is not None]
     costs = [row.cost for row in rows if row.cost is not None]
     agents = Counter(row.agent for row in rows if row.agent)
-    rules = Counter(rule for mark in marks.values() for rule in mark.rules)
+    rules = Counter(rule for mark in marks_by_attempt.values() for rule in mark.rules)
     by_agent: dict[str | None, list[float]] = {}
     for row in rows:
         if row.cost is not None:
             by_agent.setdefault(row.agent, []).append(row.cost)
-    medians = {name: median(own) for name, own in by_agent.items() if len(own) >= MIN_PEERS}
+    medians = {
+        name: median(agent_costs)
+        for name, agent_costs in by_agent.items()
+        if len(agent_costs) >= MIN_PEERS
+    }
     dearest = sorted((row for row in rows if row.cost), key=lambda row: -(row.cost or 0.0))
     return SessionLessons(
         sessions=len(rows),
@@ -490,7 +504,7 @@ def learn_from_sessions(
         unknown_cost=len(rows) - len(costs),
         rules=dict(rules.most_common()),
         costliest=tuple(
-            note_session(row, marks.get(row.id, AttemptMarks()), medians)
+            note_session(row, marks_by_attempt.get(row.id, AttemptMarks()), medians)
             for row in dearest[:MAX_LESSONS]
         ),
         look_first=look_first,

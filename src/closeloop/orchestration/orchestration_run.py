@@ -103,109 +103,115 @@ class OrchestrationContext(Record):
 
 
 async def begin_plan(
-    request: str | OrchestrationPlan, means: OrchestrationContext, repo: Path | None
+    request: str | OrchestrationPlan, context: OrchestrationContext, repo: Path | None
 ) -> Orchestration:
     """Save a plan: as given, or as a model makes it from a request."""
     base = resolve_commit(repo, "HEAD") if repo else None
-    summary = await discover_repository(repo, base, means)
+    summary = await discover_repository(repo, base, context)
     planning = None
     if isinstance(request, str):
-        request, planning = await make_plan(redact_text(request, {}), summary, means)
-    at = datetime.now(UTC)
+        request, planning = await make_plan(redact_text(request, {}), summary, context)
+    created_at = datetime.now(UTC)
     plan = Orchestration(
-        id=content_digest(request, base, at)[:12],
-        at=at,
+        id=content_digest(request, base, created_at)[:12],
+        at=created_at,
         request=request.request,
         tasks=request.plan,
         repo=str(repo) if repo else None,
         base=base,
         about=summary,
-        worker=means.terms.workers[0],
-        written=means.tools.settings.variants.get(means.terms.workers[0]),
-        judges=tuple(judge.model for judge in means.bench.judges),
+        worker=context.terms.workers[0],
+        written=context.tools.settings.variants.get(context.terms.workers[0]),
+        judges=tuple(judge.model for judge in context.bench.judges),
         planning=planning,
     )
-    require_plan_resources(plan, means)
+    require_plan_resources(plan, context)
     # Agents are given what is written down: a plan that goes on later is the same plan.
     plan, _ = redact_record(plan)
-    means.store.plans.save_plan(plan)
+    context.store.plans.save_plan(plan)
     return plan
 
 
 async def discover_repository(
-    repo: Path | None, base: str | None, means: OrchestrationContext
+    repo: Path | None, base: str | None, context: OrchestrationContext
 ) -> str:
     """Describe the repository, as far as that is cheap."""
     if repo is None or base is None:
         return ""
     tree_listing = await run_own_git(git_folder(repo), "ls-tree", "-r", "--name-only", "-z", base)
     return describe_repository(
-        [name for name in tree_listing.split("\0") if name], means.tools.settings.commands
+        [name for name in tree_listing.split("\0") if name], context.tools.settings.commands
     )
 
 
 async def make_plan(
-    request: str, known: str, means: OrchestrationContext
+    request: str, summary: str, context: OrchestrationContext
 ) -> tuple[OrchestrationPlan, PlanningRun]:
-    settings, name = means.tools.settings, means.terms.planner
+    settings, name = context.tools.settings, context.terms.planner
     if name is None:
         raise BadInput("No model plans: give one with --planner, or set orchestrate.planner.")
-    require_model_price(name, means)
+    require_model_price(name, context)
     limits = Limits(money=settings.limits.money, tokens=settings.limits.tokens)
     model = find_model_settings(name, settings.models)
-    async with means.tools.gateway.open_proxy(name, model, limits, first=True) as door:
-        return await plan_with_model(door, request, known, means.terms.workers)
+    async with context.tools.gateway.open_proxy(name, model, limits, first=True) as proxy:
+        return await plan_with_model(proxy, request, summary, context.terms.workers)
 
 
-def require_plan_resources(plan: Orchestration, means: OrchestrationContext) -> None:
+def require_plan_resources(plan: Orchestration, context: OrchestrationContext) -> None:
     """BadInput for a plan whose workers or rubrics do not exist, before any cost arises."""
-    names = variants_by_name(means.tools)
+    names = variants_by_name(context.tools)
     for task in plan.tasks:
         if (task.variant or plan.worker) not in names:
             raise unknown_name_error("variant", task.variant or plan.worker, names)
-        for judge in means.bench.judges:
+        for judge in context.bench.judges:
             rubric_for_task(task, judge)
-    for judge in means.bench.judges:
-        require_model_price(judge.model, means)
+    for judge in context.bench.judges:
+        require_model_price(judge.model, context)
 
 
-def require_model_price(name: str, means: OrchestrationContext) -> None:
+def require_model_price(name: str, context: OrchestrationContext) -> None:
     """BadInput for a model without a known price, whose cost no budget could count."""
-    model = find_model_settings(name, means.tools.settings.models)
-    if means.terms.budget is not None and is_paid_model(model) and find_model_prices(model) is None:
+    model = find_model_settings(name, context.tools.settings.models)
+    if (
+        context.terms.budget is not None
+        and is_paid_model(model)
+        and find_model_prices(model) is None
+    ):
         raise BadInput(f"The budget needs the price of {name!r}: set its prices, or no budget.")
 
 
 def variants_by_name(tools: RunResources) -> dict[str, ResolvedVariant]:
     """Return the variants by name."""
-    return {crew.variant.name: crew for crew in tools.crews.values()}
+    return {resolved.variant.name: resolved for resolved in tools.crews.values()}
 
 
 # The work
 
 
-async def continue_plan(plan: Orchestration, means: OrchestrationContext) -> OrchestrationHistory:
+async def continue_plan(plan: Orchestration, context: OrchestrationContext) -> OrchestrationHistory:
     """Continue a plan where it stopped, and return its history."""
-    store, job = means.store, plan.job
-    require_plan_resources(plan, means)
-    base = await prepare_plan_base(plan, means.tools)
-    if not store.claim_job(job, means.owner, LEASE_SECONDS, is_owner_dead):
+    store, job = context.store, plan.job
+    require_plan_resources(plan, context)
+    base = await prepare_plan_base(plan, context.tools)
+    if not store.claim_job(job, context.owner, LEASE_SECONDS, is_owner_dead):
         raise BadInput(f"Another process runs plan {plan.id}: wait for it, or stop it first.")
-    recover_batches(store, unsaved_folder(means), plan.id)
+    recover_batches(store, unsaved_folder(context), plan.id)
     with unwrap_exception_group():
         async with anyio.create_task_group() as group:
-            group.start_soon(partial(maintain_leases, store, means.owner, least=1))
+            group.start_soon(partial(maintain_leases, store, context.owner, min_leases=1))
             try:
-                story = await finish_plan(plan, base, means, await work_on_plan(plan, base, means))
+                history = await finish_plan(
+                    plan, base, context, await work_on_plan(plan, base, context)
+                )
             finally:
                 group.cancel_scope.cancel()
                 with suppress(Fault):
-                    store.release_jobs(means.owner, job)
-    return story
+                    store.release_jobs(context.owner, job)
+    return history
 
 
-def unsaved_folder(means: OrchestrationContext) -> Path:
-    return means.tools.root / UNSAVED_PLANS
+def unsaved_folder(context: OrchestrationContext) -> Path:
+    return context.tools.root / UNSAVED_PLANS
 
 
 async def prepare_plan_base(plan: Orchestration, tools: RunResources) -> WorkspaceBase | None:
@@ -226,58 +232,64 @@ class SettledTasks(Record):
 
 
 async def work_on_plan(
-    plan: Orchestration, base: WorkspaceBase | None, means: OrchestrationContext
+    plan: Orchestration, base: WorkspaceBase | None, plan_context: OrchestrationContext
 ) -> SettledTasks:
     """Settle every task, and let tasks that break the whole try again."""
-    crews, tools = variants_by_name(means.tools), means.tools
-    result_saver = ResultSaver(means.store, unsaved_folder(means), plan.id)
-    bounds = PlanBudget(means.terms, plan.id)
-    earlier = means.store.plans.load_exact_story(plan.id)
-    earlier_tries = earlier.tries
-    bounds.add_usage(
+    variants, tools = variants_by_name(plan_context.tools), plan_context.tools
+    result_saver = ResultSaver(plan_context.store, unsaved_folder(plan_context), plan.id)
+    budget = PlanBudget(plan_context.terms, plan.id)
+    history = plan_context.store.plans.load_exact_story(plan.id)
+    earlier_tries = history.tries
+    budget.add_usage(
         sum_usage([sum_try_usage(earlier_tries), plan.planning.usage if plan.planning else Usage()])
     )
-    places = anyio.Semaphore(max(1, means.bench.concurrency))
+    judge_slots = anyio.Semaphore(max(1, plan_context.bench.concurrency))
     judges: dict[str, tuple[JudgeVersion, ...]] = {}
-    newest = {earlier_try.execution.task: earlier_try.execution for earlier_try in earlier_tries}
-    known_executions = {**newest}
-    sound_wholes: list[WholeChange] = []
+    newest_executions = {
+        earlier_try.execution.task: earlier_try.execution for earlier_try in earlier_tries
+    }
+    known_executions = {**newest_executions}
+    sound_changes: list[WholeChange] = []
 
     async def work(order: SubtaskOrder) -> SubtaskExecution:
-        crew = crews[order.task.variant or plan.worker]
+        resolved = variants[order.task.variant or plan.worker]
         context = await to_thread.run_sync(
-            provide_context, means.briefing, crew, work_from_order(order)
+            provide_context, plan_context.briefing, resolved, work_from_order(order)
         )
-        tried = await attempt_subtask(order, crew, base, tools, context)
-        tried = await with_quality_errors(with_rule_findings(tried, means.rules), order, tools)
-        bounds.add_usage(tried.execution.usage)
-        await result_saver.save_result(tried)
-        newest[order.task.id] = tried.execution
-        return tried.execution
+        result = await attempt_subtask(order, resolved, base, tools, context)
+        result = await with_quality_errors(
+            with_rule_findings(result, plan_context.rules), order, tools
+        )
+        budget.add_usage(result.execution.usage)
+        await result_saver.save_result(result)
+        newest_executions[order.task.id] = result.execution
+        return result.execution
 
     async def judge(execution: SubtaskExecution) -> SubtaskAssessment:
         # What a try was built on is accepted, so it is the newest of its task for good.
-        beneath = [newest[name].patch for name in execution.built_on]
-        async with places:
+        base_patches = [newest_executions[name].patch for name in execution.built_on]
+        async with judge_slots:
             assessment, judges[execution.task] = await judge_execution(
-                plan, execution, means.bench, tools, beneath
+                plan, execution, plan_context.bench, tools, base_patches
             )
-        bounds.add_usage(assessment.evaluation.usage if assessment.evaluation else Usage())
+        budget.add_usage(assessment.evaluation.usage if assessment.evaluation else Usage())
         return assessment
 
-    async def merge(made: Sequence[SubtaskExecution]) -> str | None:
-        return await merge_conflict(made, base, tools)
+    async def merge(executions: Sequence[SubtaskExecution]) -> str | None:
+        return await merge_conflict(executions, base, tools)
 
     async def check_whole(accepted: AcceptedExecutions) -> dict[str, EvaluationIssue]:
-        if is_finished(earlier) and accepted.items() <= known_executions.items():
+        if is_finished(history) and accepted.items() <= known_executions.items():
             return {}  # that was told when it ended
-        whole = await check_whole_change(plan, accepted, base, tools)
-        issues = build_together_issues(whole)
-        sound_wholes[:] = [] if issues else [whole]
+        sound_change = await check_whole_change(plan, accepted, base, tools)
+        issues = build_together_issues(sound_change)
+        sound_changes[:] = [] if issues else [sound_change]
         return issues
 
-    async def keep(made: SubtaskAssessment) -> None:
-        await result_saver.save_result(JudgedTry(assessment=made, judges=judges.pop(made.task, ())))
+    async def keep(assessment: SubtaskAssessment) -> None:
+        await result_saver.save_result(
+            JudgedTry(assessment=assessment, judges=judges.pop(assessment.task, ()))
+        )
 
     callbacks = SubtaskCallbacks(
         work=work,
@@ -285,13 +297,15 @@ async def work_on_plan(
         merge=merge,
         check_whole=check_whole,
         keep=keep,
-        held=bounds.find_block_reason,
-        tell=means.tell,
+        held=budget.find_block_reason,
+        tell=plan_context.tell,
     )
     known_tries = [reset_unjudged_try(earlier_try) for earlier_try in earlier_tries]
-    stopped = await run_subtasks(plan, means.terms, callbacks, known_tries, tools.settings.retries)
-    whole = sound_wholes[0] if sound_wholes else None
-    return SettledTasks(stopped=stopped, held=bounds.reached, whole=whole)
+    stopped = await run_subtasks(
+        plan, plan_context.terms, callbacks, known_tries, tools.settings.retries
+    )
+    sound_change = sound_changes[0] if sound_changes else None
+    return SettledTasks(stopped=stopped, held=budget.reached, whole=sound_change)
 
 
 def work_from_order(order: SubtaskOrder) -> UpcomingWork:
@@ -306,13 +320,13 @@ def work_from_order(order: SubtaskOrder) -> UpcomingWork:
     )
 
 
-def reset_unjudged_try(one: SubtaskTry) -> SubtaskTry:
+def reset_unjudged_try(subtask_try: SubtaskTry) -> SubtaskTry:
     """Reset a try without a verdict, so that it is judged again."""
-    lacks_verdict = one.assessment is not None and one.assessment.passed is None
+    lacks_verdict = subtask_try.assessment is not None and subtask_try.assessment.passed is None
     return (
-        SubtaskTry(execution=one.execution)
-        if lacks_verdict and one.execution.exit != "machine"
-        else one
+        SubtaskTry(execution=subtask_try.execution)
+        if lacks_verdict and subtask_try.execution.exit != "machine"
+        else subtask_try
     )
 
 
@@ -322,27 +336,33 @@ def reset_unjudged_try(one: SubtaskTry) -> SubtaskTry:
 async def finish_plan(
     plan: Orchestration,
     base: WorkspaceBase | None,
-    means: OrchestrationContext,
+    context: OrchestrationContext,
     settled: SettledTasks,
 ) -> OrchestrationHistory:
     """Judge the whole, and save one attempt with the joined trace and the merged change."""
-    store, block_reason = means.store, settled.held
-    story = store.plans.load_exact_story(plan.id)
-    if is_finished(story):
+    store, block_reason = context.store, settled.held
+    history = store.plans.load_exact_story(plan.id)
+    if is_finished(history):
         return store.plans.load_story(plan.id)
-    whole = settled.whole or await check_whole_change(
-        plan, list_mergeable(plan, story), base, means.tools
+    whole_change = settled.whole or await check_whole_change(
+        plan, list_mergeable(plan, history), base, context.tools
     )
     plan_ending = build_plan_ending(
-        story, settled.stopped, block_reason, whole.checks, whole.broken_by
+        history, settled.stopped, block_reason, whole_change.checks, whole_change.broken_by
     )
-    worker = variants_by_name(means.tools)[plan.worker].variant
+    worker = variants_by_name(context.tools)[plan.worker].variant
     try_marks = [
-        (one.execution.task, one.execution.number, one.assessment and one.assessment.at)
-        for one in story.tries
+        (
+            subtask_try.execution.task,
+            subtask_try.execution.number,
+            subtask_try.assessment and subtask_try.assessment.at,
+        )
+        for subtask_try in history.tries
     ]
     attempt = Attempt(
-        id=content_digest("plan", plan.id, try_marks, plan_ending.summary, whole.checks)[:12],
+        id=content_digest("plan", plan.id, try_marks, plan_ending.summary, whole_change.checks)[
+            :12
+        ],
         origin="production",
         task=f"plan-{plan.id}",
         variant=worker.digest,
@@ -352,19 +372,21 @@ async def finish_plan(
         cause=block_reason,
         usage=plan_ending.usage,
         summary=plan_ending.summary,
-        sandbox=sandbox_description(means.tools.workspaces),
+        sandbox=sandbox_description(context.tools.workspaces),
         repo=plan.repo,
         links={"plan": plan.id},
     )
     trace, _ = redact_record(
-        merge_plan_traces(story, store.plans.load_traces(plan.id), plan_ending)
+        merge_plan_traces(history, store.plans.load_traces(plan.id), plan_ending)
     )
     store.save_variant(worker)
     store.save_attempt(
-        AttemptResult(attempt=attempt, trace=trace, change=parse_patch(whole.patch, base=plan.base))
+        AttemptResult(
+            attempt=attempt, trace=trace, change=parse_patch(whole_change.patch, base=plan.base)
+        )
     )
     plan_ending = replace(plan_ending, attempt=attempt.id)
-    store.scores.add_scores(scores_from_plan(story, plan_ending))
+    store.scores.add_scores(scores_from_plan(history, plan_ending))
     store.plans.save_ending(plan, plan_ending)
     merge_context(store, clone_repository_name(plan.repo or ""), f"{plan.id}/", attempt.id)
     return store.plans.load_story(plan.id)

@@ -98,21 +98,24 @@ class PlanRates(Record):
     """None if some are unknown."""
 
 
-def measure_plan_rates(story: OrchestrationHistory) -> PlanRates:
+def measure_plan_rates(history: OrchestrationHistory) -> PlanRates:
     """Compute the rates over the tasks of one plan."""
     tries_by_task = [
-        tries for task in story.plan.tasks if (tries := _scored_tries(task.id, story.tries))
+        tries for task in history.plan.tasks if (tries := _scored_tries(task.id, history.tries))
     ]
-    verdicts = [[_try_result(one) for one in tries] for tries in tries_by_task]
-    later_tries = [one for tries in tries_by_task for one in tries[1:]]
+    verdicts = [[_try_result(subtask_try) for subtask_try in tries] for tries in tries_by_task]
+    later_tries = [later_try for tries in tries_by_task for later_try in tries[1:]]
     return PlanRates(
         first_try=_pass_rate(verdict[0] for verdict in verdicts),
         after_feedback=_pass_rate(
             verdict[-1] for verdict in verdicts if verdict[0] is False and len(verdict) > 1
         ),
         final=_pass_rate(verdict[-1] for verdict in verdicts),
-        ignored=sum(bool(one.assessment and one.assessment.ignored) for one in story.tries),
-        usage=sum_try_usage(story.tries),
+        ignored=sum(
+            bool(subtask_try.assessment and subtask_try.assessment.ignored)
+            for subtask_try in history.tries
+        ),
+        usage=sum_try_usage(history.tries),
         retry_usage=sum_try_usage(later_tries),
         retry_seconds=_sum_known([later_try.execution.seconds for later_try in later_tries]),
     )
@@ -120,95 +123,108 @@ def measure_plan_rates(story: OrchestrationHistory) -> PlanRates:
 
 def _scored_tries(task: str, tries: Sequence[SubtaskTry]) -> list[SubtaskTry]:
     """Return the tries at a task without those lost to machine faults."""
-    return [one for one in tries if one.execution.task == task and one.execution.exit != "machine"]
+    return [
+        subtask_try
+        for subtask_try in tries
+        if subtask_try.execution.task == task and subtask_try.execution.exit != "machine"
+    ]
 
 
-def _try_result(one: SubtaskTry) -> bool | None:
-    return None if one.assessment is None else one.assessment.passed
+def _try_result(subtask_try: SubtaskTry) -> bool | None:
+    return None if subtask_try.assessment is None else subtask_try.assessment.passed
 
 
 def _pass_rate(verdicts: Iterable[bool | None]) -> Rate | None:
     """Compute the rate over the known verdicts."""
-    known = [passed for passed in verdicts if passed is not None]
-    return wilson_rate(sum(known), len(known))
+    known_verdicts = [passed for passed in verdicts if passed is not None]
+    return wilson_rate(sum(known_verdicts), len(known_verdicts))
 
 
 def _sum_known(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    known_values = [value for value in values if value is not None]
+    return sum(known_values) if len(known_values) == len(values) else None
 
 
 def sum_try_usage(tries: Iterable[SubtaskTry]) -> Usage:
     """Sum the usage of tries and of judging them."""
-    return sum_usage(part for one in tries for part in _usage_parts(one))
+    return sum_usage(part for subtask_try in tries for part in _usage_parts(subtask_try))
 
 
-def _usage_parts(one: SubtaskTry) -> Iterable[Usage]:
-    yield one.execution.usage
-    yield one.judged_before
-    if one.assessment is not None and one.assessment.evaluation is not None:
-        yield one.assessment.evaluation.usage
+def _usage_parts(subtask_try: SubtaskTry) -> Iterable[Usage]:
+    yield subtask_try.execution.usage
+    yield subtask_try.judged_before
+    if subtask_try.assessment is not None and subtask_try.assessment.evaluation is not None:
+        yield subtask_try.assessment.evaluation.usage
 
 
 MAX_LINE_CHARS = 300
 
 
 def build_plan_ending(
-    story: OrchestrationHistory,
+    history: OrchestrationHistory,
     stopped: Mapping[str, str],
     block_reason: str | None,
     checks: Sequence[CommandResult] = (),
     broken_by: Mapping[str, str] | None = None,
 ) -> OrchestrationResult:
     """Build the result: passed if every task and the whole did; the attempt is added later."""
-    last = index_last_tries(story)
+    last_tries = index_last_tries(history)
     verdicts = [
-        find_subtask_result(last.get(task.id), task.id in stopped)
-        if task.id in last or not story.plan.handed_in
+        find_subtask_result(last_tries.get(task.id), task.id in stopped)
+        if task.id in last_tries or not history.plan.handed_in
         else None  # its result may come yet
-        for task in story.plan.tasks
+        for task in history.plan.tasks
     ]
     failures = describe_failing_checks(checks, broken_by)
     verdicts += [False] * bool(failures)
-    at = find_last_time(story)
-    planning = story.plan.planning
+    ended_at = find_last_time(history)
+    planning = history.plan.planning
     planning_usage = [planning.usage] if planning else []
     return OrchestrationResult(
-        plan=story.plan.id,
-        at=at,
+        plan=history.plan.id,
+        at=ended_at,
         passed=False if False in verdicts else None if None in verdicts else True,
         summary="\n".join(
-            [summarise_plan(story, stopped), *(f"All together: {failure}" for failure in failures)]
+            [
+                summarise_plan(history, stopped),
+                *(f"All together: {failure}" for failure in failures),
+            ]
         ),
         held=block_reason,
         checks=tuple(checks),
         broken_by=dict(broken_by or {}),
-        not_begun={task: why for task, why in stopped.items() if task not in last},
-        usage=sum_usage([*planning_usage, sum_try_usage(story.tries)]),
-        seconds=(at - story.plan.at).total_seconds(),
+        not_begun={task: reason for task, reason in stopped.items() if task not in last_tries},
+        usage=sum_usage([*planning_usage, sum_try_usage(history.tries)]),
+        seconds=(ended_at - history.plan.at).total_seconds(),
     )
 
 
-def scores_from_plan(story: OrchestrationHistory, ending: OrchestrationResult) -> list[Score]:
+def scores_from_plan(history: OrchestrationHistory, ending: OrchestrationResult) -> list[Score]:
     """Return the judge's scores of a plan's attempt: the verdict on the whole, else means over
     tasks.
 
     Empty if a task has no verdict, or judges of several versions gave them.
     """
-    last = index_last_tries(story).values()
-    assessed = [one.assessment for one in last if one.assessment is not None]
-    evaluations = [one.evaluation for one in assessed if one.evaluation is not None]
+    last_tries = index_last_tries(history).values()
+    assessed = [last_try.assessment for last_try in last_tries if last_try.assessment is not None]
+    evaluations = [
+        assessment.evaluation for assessment in assessed if assessment.evaluation is not None
+    ]
     versions = {evaluation.judge for evaluation in evaluations}
-    if len(evaluations) < len(story.plan.tasks) or len(versions) != 1 or ending.attempt is None:
+    if len(evaluations) < len(history.plan.tasks) or len(versions) != 1 or ending.attempt is None:
         return []
     values: dict[str, list[float | None]] = {
-        "judge-score": [one.score for one in assessed],
+        "judge-score": [assessment.score for assessment in assessed],
         **{
             name: [evaluation.criterion_score(name) for evaluation in evaluations]
             for name in CRITERIA
         },
     }
-    means = {name: fmean(known) for name, each in values.items() if (known := _all_known(each))}
+    means = {
+        name: fmean(known_scores)
+        for name, scores in values.items()
+        if (known_scores := _all_known(scores))
+    }
     verdict = {} if ending.passed is None else {"would-merge": float(ending.passed)}
     (version,) = versions
     return [
@@ -226,8 +242,8 @@ def scores_from_plan(story: OrchestrationHistory, ending: OrchestrationResult) -
 
 
 def _all_known(values: Sequence[float | None]) -> list[float]:
-    known = [value for value in values if value is not None]
-    return known if len(known) == len(values) else []
+    known_values = [value for value in values if value is not None]
+    return known_values if len(known_values) == len(values) else []
 
 
 def describe_failing_checks(
@@ -244,51 +260,57 @@ def describe_failing_checks(
     ]
 
 
-def index_last_tries(story: OrchestrationHistory) -> dict[str, SubtaskTry]:
+def index_last_tries(history: OrchestrationHistory) -> dict[str, SubtaskTry]:
     """Return the last try by task."""
-    return {one.execution.task: one for one in story.tries}
+    return {subtask_try.execution.task: subtask_try for subtask_try in history.tries}
 
 
-def find_subtask_result(last: SubtaskTry | None, stopped: bool) -> bool | None:
+def find_subtask_result(last_try: SubtaskTry | None, stopped: bool) -> bool | None:
     """Return the result of a task; one that was not started or not continued has not passed."""
-    if last is None or (stopped and (last.assessment is None or not last.assessment.passed)):
+    if last_try is None or (
+        stopped and (last_try.assessment is None or not last_try.assessment.passed)
+    ):
         return False
-    return last.assessment.passed if last.assessment else None
+    return last_try.assessment.passed if last_try.assessment else None
 
 
-def find_last_time(story: OrchestrationHistory) -> datetime:
+def find_last_time(history: OrchestrationHistory) -> datetime:
     """Return the time of the last stored event."""
-    moments = [story.plan.at, *(one.execution.ended for one in story.tries)]
-    moments += [one.assessment.at for one in story.tries if one.assessment is not None]
-    return max(moments)
+    times = [history.plan.at, *(subtask_try.execution.ended for subtask_try in history.tries)]
+    times += [
+        subtask_try.assessment.at
+        for subtask_try in history.tries
+        if subtask_try.assessment is not None
+    ]
+    return max(times)
 
 
-def is_finished(story: OrchestrationHistory) -> bool:
+def is_finished(history: OrchestrationHistory) -> bool:
     """Whether nothing happened after its end."""
-    return story.ending is not None and story.ending.at == find_last_time(story)
+    return history.ending is not None and history.ending.at == find_last_time(history)
 
 
-def summarise_plan(story: OrchestrationHistory, stopped: Mapping[str, str]) -> str:
+def summarise_plan(history: OrchestrationHistory, stopped: Mapping[str, str]) -> str:
     """Summarise: counts, then the issues of each task that did not pass."""
-    last = index_last_tries(story)
+    last_tries = index_last_tries(history)
     counts = {"passed": 0, "failed": 0, "without a verdict": 0, "not begun": 0}
     lines = []
-    for task in story.plan.tasks:
-        last_try = last.get(task.id)
+    for task in history.plan.tasks:
+        last_try = last_tries.get(task.id)
         assessment = last_try.assessment if last_try else None
         if last_try is None:
-            word, why = "not begun", stopped.get(task.id, "")
+            outcome, reason = "not begun", stopped.get(task.id, "")
         elif assessment is None or assessment.passed is None:
-            word, why = "without a verdict", (assessment.why if assessment else None) or ""
+            outcome, reason = "without a verdict", (assessment.why if assessment else None) or ""
         elif assessment.passed:
-            word, why = "passed", ""
+            outcome, reason = "passed", ""
         else:
-            word, why = "failed", assessment.issues[0].text if assessment.issues else ""
-        counts[word] += 1
-        if word != "passed":
-            lines.append(f"{task.id} {word}: {why}".rstrip(": ")[:MAX_LINE_CHARS])
-    counts_text = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    task_count = len(story.plan.tasks)
+            outcome, reason = "failed", assessment.issues[0].text if assessment.issues else ""
+        counts[outcome] += 1
+        if outcome != "passed":
+            lines.append(f"{task.id} {outcome}: {reason}".rstrip(": ")[:MAX_LINE_CHARS])
+    counts_text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+    task_count = len(history.plan.tasks)
     return "\n".join(
         [f"{task_count} {'task' if task_count == 1 else 'tasks'}: {counts_text}.", *lines[:20]]
     )
@@ -306,15 +328,15 @@ MAX_VERDICT_CHARS = 4_000
 
 
 def merge_plan_traces(
-    story: OrchestrationHistory, traces: TracesByTry, end: OrchestrationResult
+    history: OrchestrationHistory, traces: TracesByTry, end: OrchestrationResult
 ) -> Trace:
     """Join the traces: handoffs in order, each with its agent's events and its result."""
-    planning = story.plan.planning
+    planning = history.plan.planning
     turns = [Turn(usage=planning.usage, model=planning.model)] if planning else []
-    events: list[AnyEvent] = [*opening_events(story, turns)]
+    events: list[AnyEvent] = [*opening_events(history, turns)]
     lanes: list[Lane] = []
     skipped: Counter[str] = Counter()
-    for subtask_try in story.tries:
+    for subtask_try in history.tries:
         execution = subtask_try.execution
         name = f"{execution.task}.{execution.number}"
         trace = traces.get((execution.task, execution.number)) or Trace(
@@ -336,20 +358,20 @@ def merge_plan_traces(
         reader=ORCHESTRATOR,
         reader_version=ORCHESTRATOR_VERSION,
         lanes=(Lane(id=ROOT_LANE, agent=ORCHESTRATOR, turns=tuple(turns)), *lanes),
-        events=tuple(replace(event, number=place) for place, event in enumerate(events, 1)),
+        events=tuple(replace(event, number=number) for number, event in enumerate(events, 1)),
         skipped=dict(skipped),
     )
 
 
-def opening_events(story: OrchestrationHistory, turns: Sequence[Turn]) -> Iterator[AnyEvent]:
+def opening_events(history: OrchestrationHistory, turns: Sequence[Turn]) -> Iterator[AnyEvent]:
     """Yield the request, the description of the repository, and the plan."""
-    plan = story.plan
+    plan = history.plan
     yield Message(
         number=0, lane=ROOT_LANE, role="user", text=plan.request, intent="request", at=plan.at
     )
     if plan.about:
         yield Note(number=0, lane=ROOT_LANE, about="discovery", text=plan.about)
-    yield orchestrator_message(describe_plan(story), turns)
+    yield orchestrator_message(describe_plan(history), turns)
 
 
 def orchestrator_message(text: str, turns: Sequence[Turn], intent: Intent | None = None) -> Message:
@@ -388,23 +410,25 @@ def build_handoff(execution: SubtaskExecution, name: str) -> Handoff:
 def move_events_to_lane(trace: Trace, name: str) -> Iterator[AnyEvent]:
     """Yield one agent's events, in its own lanes of the plan's trace."""
     for event in trace.events:
-        moved = replace(event, lane=name_child_lane(event.lane, trace, name))
-        if isinstance(moved, Handoff) and moved.child is not None:
-            moved = replace(moved, child=name_child_lane(moved.child, trace, name))
-        yield moved
+        moved_event = replace(event, lane=name_child_lane(event.lane, trace, name))
+        if isinstance(moved_event, Handoff) and moved_event.child is not None:
+            moved_event = replace(
+                moved_event, child=name_child_lane(moved_event.child, trace, name)
+            )
+        yield moved_event
 
 
-def describe_plan(story: OrchestrationHistory) -> str:
+def describe_plan(history: OrchestrationHistory) -> str:
     tasks = [
         f"- {task.id}" + (f", after {', '.join(task.depends_on)}" if task.depends_on else "")
-        for task in story.plan.tasks
+        for task in history.plan.tasks
     ]
     return "\n".join(["The plan:", *tasks])
 
 
-def describe_verdict(one: SubtaskTry) -> str:
+def describe_verdict(subtask_try: SubtaskTry) -> str:
     """Describe the orchestrator's verdict on a try."""
-    execution, assessment = one.execution, one.assessment
+    execution, assessment = subtask_try.execution, subtask_try.assessment
     files = ", ".join(execution.files[:20])
     lines = [f"{execution.task} came back from try {execution.number}."]
     if assessment is None or assessment.passed is None:
@@ -442,7 +466,7 @@ COMMIT_COMMAND = (
 
 async def attempt_subtask(
     order: SubtaskOrder,
-    crew: ResolvedVariant,
+    resolved: ResolvedVariant,
     base: WorkspaceBase | None,
     tools: RunResources,
     context: str = "",
@@ -460,7 +484,7 @@ async def attempt_subtask(
 
     slot = ScheduledAttempt(
         task=task_from_order(order),
-        variant=crew.variant,
+        variant=resolved.variant,
         number=order.number,
         experiment=order.plan.id,
         context=context,
@@ -471,11 +495,11 @@ async def attempt_subtask(
         plan=order.plan.id,
         task=order.task.id,
         number=order.number,
-        variant=crew.variant.name,
-        agent=crew.variant.agent,
-        model=crew.variant.model,
+        variant=resolved.variant.name,
+        agent=resolved.variant.agent,
+        model=resolved.variant.model,
         brief=redact_text(order.brief, {}),
-        built_on=tuple(one.task for one in order.beneath),
+        built_on=tuple(execution.task for execution in order.beneath),
         exit=work.exit,
         cause=work.cause,
         report=shorten_middle(replace_surrogates(work.summary or ""), MAX_REPORT_CHARACTERS),
@@ -504,16 +528,16 @@ def task_from_order(order: SubtaskOrder) -> Task:
 
 async def apply_earlier_changes(workspace: Workspace, order: SubtaskOrder) -> None:
     """Apply the changes it builds on as part of the base, then its own last change."""
-    if (why := await apply_executions(workspace, order.beneath)) is not None:
-        raise MachineFailed(f"What {order.task.id} builds on does not go together: {why}")
-    if any(one.patch for one in order.beneath):
+    if (conflict := await apply_executions(workspace, order.beneath)) is not None:
+        raise MachineFailed(f"What {order.task.id} builds on does not go together: {conflict}")
+    if any(execution.patch for execution in order.beneath):
         await workspace.cage.run(f"git add -A && {COMMIT_COMMAND}", env=START_ENVIRONMENT)
         await workspace.settle_changes()
     if (
         order.last is not None
-        and (why := await apply_executions(workspace, [order.last])) is not None
+        and (conflict := await apply_executions(workspace, [order.last])) is not None
     ):
-        raise MachineFailed(f"What {order.task.id} did before cannot be laid out again: {why}")
+        raise MachineFailed(f"What {order.task.id} did before cannot be laid out again: {conflict}")
 
 
 async def run_acceptance_command(workspace: Workspace, command: str) -> CommandResult:
@@ -543,15 +567,17 @@ def with_certain_facts(execution: SubtaskExecution, task: SubtaskSpec) -> Subtas
             ComputedFact(name=name, verdict=_verdict_word(not failures), text=text, blocks=True)
         )
     if execution.exit not in ("finished", "machine"):
-        why = execution.cause or execution.exit.replace("_", " ")
-        text = f"The agent did not finish: {why}."
+        reason = execution.cause or execution.exit.replace("_", " ")
+        text = f"The agent did not finish: {reason}."
         facts.append(ComputedFact(name="exit", verdict="no", text=text, blocks=True))
     if task.scope:
-        strays = [path for path in execution.files if not matches_globs(path, task.scope)]
-        outside = ", ".join(strays[:5])
-        text = f"Changed outside the scope: {outside}" if outside else "All within the scope."
+        paths_outside = [path for path in execution.files if not matches_globs(path, task.scope)]
+        paths_text = ", ".join(paths_outside[:5])
+        text = f"Changed outside the scope: {paths_text}" if paths_text else "All within the scope."
         facts.append(
-            ComputedFact(name="scope", verdict=_verdict_word(not outside), text=text, blocks=True)
+            ComputedFact(
+                name="scope", verdict=_verdict_word(not paths_text), text=text, blocks=True
+            )
         )
     return replace(execution, facts=tuple(facts))
 
@@ -608,17 +634,19 @@ async def check_whole_change(
             owners |= {line: task.id for line in task.commands if line not in owners}
 
     async def run_together(names: set[str], commands: Sequence[str]) -> WholeChange:
-        chosen = {name: one for name, one in accepted.items() if name in names}
-        return await merge_executions(order_by_plan(plan, chosen), base, tools, commands)
+        chosen_executions = {
+            name: execution for name, execution in accepted.items() if name in names
+        }
+        return await merge_executions(order_by_plan(plan, chosen_executions), base, tools, commands)
 
-    whole = await run_together({*accepted}, [*owners])
-    if not {check.command for check in whole.checks} <= {*owners}:
-        return whole  # the changes do not even apply
+    whole_change = await run_together({*accepted}, [*owners])
+    if not {check.command for check in whole_change.checks} <= {*owners}:
+        return whole_change  # the changes do not even apply
     checks = [
         check
         if check.exit_code == 0
         else await run_failing_again(check, partial(run_together, {*accepted}))
-        for check in whole.checks
+        for check in whole_change.checks
     ]
     broken_by: dict[str, str] = {}
     for command in [check.command for check in checks if check.exit_code != 0]:
@@ -627,17 +655,17 @@ async def check_whole_change(
             return not describe_failing_checks((await run_together(names, [command])).checks)
 
         broken_by[command] = await find_breaking_task(plan, accepted, owners[command], holds)
-    return replace(whole, checks=tuple(checks), broken_by=broken_by)
+    return replace(whole_change, checks=tuple(checks), broken_by=broken_by)
 
 
 async def run_failing_again(
     failing: CommandResult, run_commands: Callable[[Sequence[str]], Awaitable[WholeChange]]
 ) -> CommandResult:
     """Run a failed command once more; if it passes then, it is flaky and counts for nobody."""
-    for again in (await run_commands([failing.command])).checks:
-        if again.command == failing.command and again.exit_code == 0:
+    for second_run in (await run_commands([failing.command])).checks:
+        if second_run.command == failing.command and second_run.exit_code == 0:
             note = f"It failed at first and passed when it was run again: flaky.\n{failing.output}"
-            return replace(again, output=note)
+            return replace(second_run, output=note)
     return failing
 
 
@@ -652,26 +680,30 @@ async def find_breaking_task(
     The owner's change is taken with what it was built on, and others are added in the order of
     the plan: by halves, so that a plan of many tasks takes few runs.
     """
-    needed = find_needed_tasks(plan, accepted, [owner])
-    others = [one.task for one in order_by_plan(plan, accepted) if one.task not in needed]
-    if not others or not await holds(needed):
+    needed_tasks = find_needed_tasks(plan, accepted, [owner])
+    other_tasks = [
+        execution.task
+        for execution in order_by_plan(plan, accepted)
+        if execution.task not in needed_tasks
+    ]
+    if not other_tasks or not await holds(needed_tasks):
         return owner  # it fails without anybody else's change
-    holding, failing = 0, len(others)
+    holding, failing = 0, len(other_tasks)
     while failing - holding > 1:
         middle = (holding + failing) // 2
-        if await holds(find_needed_tasks(plan, accepted, [owner, *others[:middle]])):
+        if await holds(find_needed_tasks(plan, accepted, [owner, *other_tasks[:middle]])):
             holding = middle
         else:
             failing = middle
-    return others[failing - 1]
+    return other_tasks[failing - 1]
 
 
-def build_together_issues(whole: WholeChange) -> dict[str, EvaluationIssue]:
+def build_together_issues(whole_change: WholeChange) -> dict[str, EvaluationIssue]:
     """Build the feedback for each task whose change breaks a command of all changes together."""
     failures: dict[str, list[str]] = {}
-    for check in whole.checks:
-        if check.command in whole.broken_by:
-            texts = failures.setdefault(whole.broken_by[check.command], [])
+    for check in whole_change.checks:
+        if check.command in whole_change.broken_by:
+            texts = failures.setdefault(whole_change.broken_by[check.command], [])
             texts += describe_failing_checks([check])
     return {
         task: EvaluationIssue(
@@ -693,8 +725,8 @@ async def merge_executions(
 ) -> WholeChange:
     """Merge changes, and run commands on the result."""
     async with tools.workspaces.open(base, tools.settings.limits) as workspace:
-        if (why := await apply_executions(workspace, executions)) is not None:
-            failed = CommandResult(command="git apply", exit_code=1, seconds=0.0, output=why)
+        if (conflict := await apply_executions(workspace, executions)) is not None:
+            failed = CommandResult(command="git apply", exit_code=1, seconds=0.0, output=conflict)
             return WholeChange(checks=(failed,))
         patch = await workspace.read_diff()
         checks = [await run_acceptance_command(workspace, command) for command in commands]
@@ -709,59 +741,59 @@ MAX_ERRORS = 20
 """Maximum number of code errors reported to the next try."""
 
 
-def with_rule_findings(tried: SubtaskResult, rules: Rulebook) -> SubtaskResult:
+def with_rule_findings(result: SubtaskResult, rules: Rulebook) -> SubtaskResult:
     """Add the findings of rules on its process to the facts for the judge."""
-    if tried.trace is None:
-        return tried
+    if result.trace is None:
+        return result
     try:
         facts = [
             *facts_from_findings(
-                measure_reading(build_reading(tried.trace, rules.own_checks), rules).findings
+                measure_reading(build_reading(result.trace, rules.own_checks), rules).findings
             )
         ]
     except PluginFailed as fault:
         facts = [ComputedFact(name="rules", text=str(fault))]  # the try is paid for, and kept
-    execution = replace(tried.execution, facts=(*tried.execution.facts, *facts))
-    return replace(tried, execution=execution)
+    execution = replace(result.execution, facts=(*result.execution.facts, *facts))
+    return replace(result, execution=execution)
 
 
 async def with_quality_errors(
-    tried: SubtaskResult, order: SubtaskOrder, tools: RunResources
+    result: SubtaskResult, order: SubtaskOrder, tools: RunResources
 ) -> SubtaskResult:
     """Add errors found by code checks; like a failing command, they cause another try."""
-    execution, plan = tried.execution, order.plan
+    execution, plan = result.execution, order.plan
     repository = Path(tools.root, plan.repo) if plan.repo else None
     if not (repository and repository.is_dir() and plan.base and execution.patch.strip()):
-        return tried
+        return result
     request = CheckRequest(
         root=repository,
         cache=tools.root / (tools.settings.cache or DEFAULT_CACHE),
         settings=tools.settings.check,
         silences=tools.settings.silence,
     )
-    patch = "".join(one.patch for one in order.beneath) + execution.patch
+    patch = "".join(earlier.patch for earlier in order.beneath) + execution.patch
     try:
         quality_errors = await compute_in_thread(list_blocking_in_patch, request, plan.base, patch)
     except (Fault, OSError):
-        return tried  # whether the changes go together is told elsewhere
+        return result  # whether the changes go together is told elsewhere
     errors = [
         f"{quality_error.places[0]}: {quality_error.message} ({quality_error.rule})"
         for quality_error in quality_errors
         if quality_error.places[0].rpartition(":")[0] in execution.files
     ]
     if not errors:
-        return tried
+        return result
     text = redact_new_secrets("\n".join(errors[:MAX_ERRORS]))
     fact = ComputedFact(name="code-quality", verdict="no", text=text, blocks=True)
-    return replace(tried, execution=replace(execution, facts=(*execution.facts, fact)))
+    return replace(result, execution=replace(execution, facts=(*execution.facts, fact)))
 
 
 async def judge_execution(
     plan: Orchestration,
     execution: SubtaskExecution,
-    bench: JudgePanel,
+    panel: JudgePanel,
     tools: RunResources,
-    beneath: Sequence[str],
+    base_patches: Sequence[str],
 ) -> tuple[SubtaskAssessment, tuple[JudgeVersion, ...]]:
     """Judge one try, its facts first; return the evaluation and the judges' version."""
     name = execution.task
@@ -770,10 +802,10 @@ async def judge_execution(
         task=name, text=execution.report, change=patch or None, author=execution.model
     )
     cases = cases_from_plan(plan.request, plan.tasks, {name: output}, {name: execution.facts})
-    site = find_judge_site(plan, tools, [*map(redact_new_secrets, beneath)])
+    site = find_judge_site(plan, tools, [*map(redact_new_secrets, base_patches)])
     if site is not None:
         site = replace(site, change=redact_new_secrets(execution.patch))
-    evaluations = await evaluate_cases(bench, [replace(case, site=site) for case in cases])
+    evaluations = await evaluate_cases(panel, [replace(case, site=site) for case in cases])
     evaluation = evaluations.evaluations[0]
     return (
         SubtaskAssessment(
@@ -792,10 +824,12 @@ async def judge_execution(
 
 
 def find_judge_site(
-    plan: Orchestration, tools: RunResources, beneath: Sequence[str]
+    plan: Orchestration, tools: RunResources, base_patches: Sequence[str]
 ) -> RepositoryState | None:
     """Return the repository state for a judge that reads files."""
     if plan.repo is None or plan.base is None:
         return None
     setup = tools.settings.commands.setup
-    return RepositoryState(repo=plan.repo, commit=plan.base, setup=setup, beneath=tuple(beneath))
+    return RepositoryState(
+        repo=plan.repo, commit=plan.base, setup=setup, beneath=tuple(base_patches)
+    )

@@ -128,11 +128,11 @@ Answer with nothing but one JSON object of the schema.
 
 
 async def plan_with_model(
-    model: Model, request: str, about: str, variants: Sequence[str]
+    model: Model, request: str, repository_summary: str, variants: Sequence[str]
 ) -> tuple[OrchestrationPlan, PlanningRun]:
     """Let the model make a plan of a request; MachineFailed if its reply is not a plan."""
-    began, usages = time.perf_counter(), []
-    model_request = build_plan_request(request, about, variants)
+    started, usages = time.perf_counter(), []
+    model_request = build_plan_request(request, repository_summary, variants)
     problem = ""
     for _ in range(MAX_TRIES):
         reply = await model.reply(model_request)
@@ -141,7 +141,7 @@ async def plan_with_model(
             raise MachineFailed(f"{model.name} refused to plan: write the plan yourself.")
         parsed_plan = parse_plan_reply(reply, request, variants)
         if isinstance(parsed_plan, OrchestrationPlan):
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - started
             return parsed_plan, PlanningRun(
                 model=model.name, usage=sum_usage(usages), seconds=seconds
             )
@@ -153,9 +153,15 @@ async def plan_with_model(
     )
 
 
-def build_plan_request(request: str, about: str, variants: Sequence[str]) -> ModelRequest:
+def build_plan_request(
+    request: str, repository_summary: str, variants: Sequence[str]
+) -> ModelRequest:
     """Build the request, constant parts first, so that providers' caches hit."""
-    parts = [fence_texts({"repository": about, "request": request}, max_chars=MAX_DATA_CHARS)]
+    parts = [
+        fence_texts(
+            {"repository": repository_summary, "request": request}, max_chars=MAX_DATA_CHARS
+        )
+    ]
     if len(variants) > 1:
         parts.append(f"Who can work, for `variant`: {', '.join(variants)}.")
     parts.append("That was the data. Split the request into tasks, as JSON.")
@@ -200,9 +206,9 @@ def parse_plan_reply(
     reply: ModelReply, request: str, variants: Sequence[str]
 ) -> OrchestrationPlan | str:
     """Return the plan in a reply, or what is wrong with it."""
-    value, wrong = read_json_reply(reply, build_plan_schema(variants))
-    if wrong:
-        return "; ".join(wrong[:3])
+    value, problems = read_json_reply(reply, build_plan_schema(variants))
+    if problems:
+        return "; ".join(problems[:3])
     try:
         blueprint = OrchestrationPlan(
             request=request, plan=tuple(msgspec.convert(value["plan"], list[SubtaskSpec]))
@@ -213,13 +219,13 @@ def parse_plan_reply(
     return blueprint
 
 
-def build_plan_repair(request: ModelRequest, reply: ModelReply, wrong: str) -> ModelRequest:
+def build_plan_repair(request: ModelRequest, reply: ModelReply, problem: str) -> ModelRequest:
     """Ask again, with the reply and what is wrong with it."""
     reply_message = ChatMessage(
         role="assistant", text=reply.text[:MAX_ECHO_CHARS] or "(nothing)", echo=reply.echo
     )
     text = (
-        f"That cannot be used: {wrong[:1000]} Answer once more, with nothing but the JSON object."
+        f"That cannot be used: {problem[:1000]} Answer once more, with nothing but the JSON object."
     )
     repair_message = ChatMessage(role="user", text=text)
     return replace(request, messages=(*request.messages, reply_message, repair_message))
@@ -258,9 +264,9 @@ def describe_repository(paths: Sequence[str], commands: CommandSettings) -> str:
         for name, command in known_commands.items()
         if command
     ]
-    guides = [name for name in GUIDE_FILES if name in paths]
-    if guides:
-        lines.append(f"Written for people who work here: {', '.join(guides)}.")
+    guide_files = [name for name in GUIDE_FILES if name in paths]
+    if guide_files:
+        lines.append(f"Written for people who work here: {', '.join(guide_files)}.")
     return "\n".join(lines)
 
 
@@ -284,14 +290,14 @@ class PlanBudget:
     def find_block_reason(self) -> str | None:
         """Return why nothing more may start; None while it may."""
         budget, seconds = self._terms.budget, self._terms.seconds
-        why = None
+        reason = None
         if budget is not None and self._spent >= budget:
-            why = f"${self._spent:.2f} of the budget of ${budget:.2f} are spent"
+            reason = f"${self._spent:.2f} of the budget of ${budget:.2f} are spent"
         elif seconds is not None and time.monotonic() - self._began >= seconds:
-            why = f"the time limit of {seconds:g} seconds is reached"
-        if why is not None:
+            reason = f"the time limit of {seconds:g} seconds is reached"
+        if reason is not None:
             self.reached = (
-                f"{why}: raise the limit and run `closeloop orchestrate --resume {self._plan}`"
+                f"{reason}: raise the limit and run `closeloop orchestrate --resume {self._plan}`"
             )
         return self.reached
 
@@ -305,13 +311,13 @@ OTHERS = "(handed in)"
 
 
 def open_handed_in_plan(
-    submission: Submission, judges: Sequence[str], at: datetime, store: Store
+    submission: Submission, judges: Sequence[str], submitted_at: datetime, store: Store
 ) -> Orchestration:
     """Return the plan that outputs belong to: a new one, or the one they continue."""
     if submission.continues is None:
         return Orchestration(
-            id=content_digest(submission, at)[:12],
-            at=at,
+            id=content_digest(submission, submitted_at)[:12],
+            at=submitted_at,
             request=redact_text(submission.request, {}),
             tasks=tuple(_spec_from_subtask(task) for task in submission.plan),
             worker=OTHERS,
@@ -338,39 +344,44 @@ def save_handed_in_plan(
     plan: Orchestration,
     submission: Submission,
     evaluations: Evaluations,
-    at: datetime,
+    submitted_at: datetime,
     store: Store,
 ) -> Evaluations:
     """Save outputs and verdicts as the next tries of their tasks, and the plan's result."""
     if submission.continues is None:
         store.plans.save_plan(plan)
     outputs = {result.task: result for result in submission.results}
-    earlier: dict[str, list[SubtaskTry]] = {}
-    for one in store.plans.load_story(plan.id).tries:
-        earlier.setdefault(one.execution.task, []).append(one)
-    tried, assessed = [], []
+    tries_by_task: dict[str, list[SubtaskTry]] = {}
+    for subtask_try in store.plans.load_story(plan.id).tries:
+        tries_by_task.setdefault(subtask_try.execution.task, []).append(subtask_try)
+    results, assessments = [], []
     for evaluation in evaluations.evaluations:
-        before = earlier.get(evaluation.task, [])
-        execution = _execution_from_output(plan, outputs[evaluation.task], len(before) + 1, at)
+        earlier_tries = tries_by_task.get(evaluation.task, [])
+        execution = _execution_from_output(
+            plan, outputs[evaluation.task], len(earlier_tries) + 1, submitted_at
+        )
         execution = replace(execution, facts=_list_facts(submission.facts, evaluation.task))
-        tried.append(SubtaskResult(execution=execution))
-        assessed.append(_assessment_from_evaluation(execution, evaluation, before))
-    store.plans.save(tried, assessed)
-    story = store.plans.load_story(plan.id)
-    ending = build_plan_ending(story, {}, None)
+        results.append(SubtaskResult(execution=execution))
+        assessments.append(_assessment_from_evaluation(execution, evaluation, earlier_tries))
+    store.plans.save(results, assessments)
+    history = store.plans.load_story(plan.id)
+    ending = build_plan_ending(history, {}, None)
     if ending.passed is not None:
-        ending = replace(ending, attempt=_save_plan_attempt(story, ending, store))
-        store.scores.add_scores(scores_from_plan(story, ending))
+        ending = replace(ending, attempt=_save_plan_attempt(history, ending, store))
+        store.scores.add_scores(scores_from_plan(history, ending))
     store.plans.save_ending(plan, ending)
     return replace(evaluations, plan=plan.id, passed=ending.passed, summary=ending.summary)
 
 
 def _save_plan_attempt(
-    story: OrchestrationHistory, ending: OrchestrationResult, store: Store
+    history: OrchestrationHistory, ending: OrchestrationResult, store: Store
 ) -> str:
     """Save the plan as one attempt without a trace, because its agents' events are unknown."""
-    last = [index_last_try.execution for index_last_try in index_last_tries(story).values()]
-    agents, models = (_name_all(one.agent for one in last), _name_all(one.model for one in last))
+    last_executions = [last_try.execution for last_try in index_last_tries(history).values()]
+    agents, models = (
+        _name_all(execution.agent for execution in last_executions),
+        _name_all(execution.model for execution in last_executions),
+    )
     variant = Variant(
         name=agents or OTHERS,
         agent=agents or UNKNOWN_NAME,
@@ -378,19 +389,19 @@ def _save_plan_attempt(
         digest=content_digest("handed in", agents, models),
     )
     attempt = Attempt(
-        id=content_digest("plan", story.plan.id, len(story.tries), ending.summary)[:12],
+        id=content_digest("plan", history.plan.id, len(history.tries), ending.summary)[:12],
         origin="production",
-        task=f"plan-{story.plan.id}",
+        task=f"plan-{history.plan.id}",
         variant=variant.digest,
-        started=story.plan.at,
+        started=history.plan.at,
         ended=ending.at,
         exit="finished",
         usage=ending.usage,
         summary=ending.summary,
-        links={"plan": story.plan.id},
+        links={"plan": history.plan.id},
     )
     store.save_variant(variant)
-    store.save_attempt(AttemptResult(attempt=attempt, change=_join_changes(last)))
+    store.save_attempt(AttemptResult(attempt=attempt, change=_join_changes(last_executions)))
     return attempt.id
 
 
@@ -401,10 +412,10 @@ def _name_all(names: Iterable[str | None]) -> str | None:
     )
 
 
-def _join_changes(last: Sequence[SubtaskExecution]) -> Change | None:
+def _join_changes(executions: Sequence[SubtaskExecution]) -> Change | None:
     """Merge all changes; None if one cannot be parsed, or two change the same file."""
     try:
-        change = parse_patch("".join(one.patch for one in last))
+        change = parse_patch("".join(execution.patch for execution in executions))
     except BadInput:
         return None
     paths = [file.path for file in change.files]
@@ -418,7 +429,7 @@ def _spec_from_subtask(task: Subtask) -> SubtaskSpec:
 
 
 def _execution_from_output(
-    plan: Orchestration, output: TaskOutput, number: int, at: datetime
+    plan: Orchestration, output: TaskOutput, number: int, submitted_at: datetime
 ) -> SubtaskExecution:
     patch = redact_patch(output.change or "")
     try:
@@ -439,8 +450,8 @@ def _execution_from_output(
         patch=patch,
         files=files,
         usage=output.usage,
-        started=at,
-        ended=at,
+        started=submitted_at,
+        ended=submitted_at,
         handed_in=True,
         told_seconds=output.seconds,
     )
@@ -449,11 +460,11 @@ def _execution_from_output(
 def _list_facts(
     facts: Mapping[str, tuple[ComputedFact, ...]], task: str
 ) -> tuple[ComputedFact, ...]:
-    return tuple(replace(one, text=redact_text(one.text, {})) for one in facts.get(task, ()))
+    return tuple(replace(fact, text=redact_text(fact.text, {})) for fact in facts.get(task, ()))
 
 
 def _assessment_from_evaluation(
-    execution: SubtaskExecution, evaluation: Evaluation, before: Sequence[SubtaskTry]
+    execution: SubtaskExecution, evaluation: Evaluation, earlier_tries: Sequence[SubtaskTry]
 ) -> SubtaskAssessment:
     assessment = SubtaskAssessment(
         plan=execution.plan,
@@ -466,6 +477,6 @@ def _assessment_from_evaluation(
         evaluation=evaluation,
         at=datetime.now(UTC),
     )
-    last = before[-1].assessment if before else None
+    last = earlier_tries[-1].assessment if earlier_tries else None
     ignored = last is not None and ignores_feedback(assessment, last)
     return replace(assessment, ignored=ignored)

@@ -160,14 +160,14 @@ class DeliveryRun:
         context: RunContext,
         order: DeliveryOrder,
         report_progress: TellDelivery,
-        opened: AsyncExitStack,
+        exit_stack: AsyncExitStack,
     ) -> None:
         self.request, self.context, self.order, self.tell = request, context, order, report_progress
         self.store: Store = context.store
         self.crew: ResolvedVariant = variants_by_name(context.tools)[order.variant]
         self.repo = order.task.repo or ""
         self.repo_name = clone_repository_name(self.repo)
-        self.opened = opened
+        self.opened = exit_stack
         self._executor: AttemptExecutor | None = None
 
     async def open_executor(self) -> AttemptExecutor:
@@ -194,10 +194,10 @@ class DeliveryRun:
         name: str | None = None,
     ) -> Kept:
         """Return a step's stored result, or do the step, store its result and emit its event."""
-        known = self.load_step(name or step, kind)
-        if known is not None:
+        stored_result = self.load_step(name or step, kind)
+        if stored_result is not None:
             self.tell_progress(step, done=True, known=True)
-            return known
+            return stored_result
         self.tell_progress(step, done=False)
         result = await make()
         event = LogEvent(
@@ -245,13 +245,13 @@ class DeliveryRun:
 def load_delivery_order(store: Store, name: str) -> DeliveryOrder:
     """Load a delivery by its id or the beginning of it."""
     keys = [key.split("/") for key in store.steps.list_steps("delivery/")]
-    known = [parts[1] for parts in keys if parts[2] == "requested"]
-    matching = [one for one in known if one.startswith(name)]
-    if not name or not matching:
-        raise unknown_name_error("delivery", name, known)
-    if len(matching) > 1:
+    delivery_ids = [parts[1] for parts in keys if parts[2] == "requested"]
+    matching_ids = [delivery_id for delivery_id in delivery_ids if delivery_id.startswith(name)]
+    if not name or not matching_ids:
+        raise unknown_name_error("delivery", name, delivery_ids)
+    if len(matching_ids) > 1:
         raise BadInput(f"{name!r} is a prefix of several deliveries: give more characters.")
-    order = store.steps.load_step(delivery_step_key(matching[0], "requested"), DeliveryOrder)
+    order = store.steps.load_step(delivery_step_key(matching_ids[0], "requested"), DeliveryOrder)
     assert order is not None
     return order
 
@@ -276,10 +276,10 @@ async def open_delivery(
             )
         with unwrap_exception_group():
             async with anyio.create_task_group() as group:
-                group.start_soon(partial(maintain_leases, store, owner, least=1))
+                group.start_soon(partial(maintain_leases, store, owner, min_leases=1))
                 try:
-                    async with AsyncExitStack() as opened:
-                        run = DeliveryRun(request, context, order, report_progress, opened)
+                    async with AsyncExitStack() as exit_stack:
+                        run = DeliveryRun(request, context, order, report_progress, exit_stack)
                         yield run if request.order else await write_order_down(run)
                 finally:
                     group.cancel_scope.cancel()
@@ -300,12 +300,12 @@ def begin_order(request: DeliveryRequest, context: RunContext) -> DeliveryOrder:
     work_request = replace(request.asked, target=find_target_branch(request.repo, request.base))
     setup = context.tools.settings.commands.setup
     task = Task(id="", prompt="", repo=str(request.repo), base=base, setup=setup, origin="delivery")
-    crew = variants_by_name(context.tools)[request.variant]
+    resolved = variants_by_name(context.tools)[request.variant]
     number = 1
     while True:
-        order = build_order(work_request, task, crew, datetime.now(UTC), number)
-        ended = context.store.steps.list_steps(delivery_step_key(order.id, "ended"))
-        if not (request.again and ended):
+        order = build_order(work_request, task, resolved, datetime.now(UTC), number)
+        end_steps = context.store.steps.list_steps(delivery_step_key(order.id, "ended"))
+        if not (request.again and end_steps):
             return order
         number += 1
 
@@ -315,9 +315,9 @@ def find_target_branch(repo: Path, base: str) -> str | None:
     if base == "HEAD":
         return try_git_text(repo, "symbolic-ref", "-q", "--short", "HEAD").strip() or None
     name = base.removeprefix("origin/")
-    known = (f"refs/heads/{name}", f"refs/remotes/origin/{name}")
+    refs = (f"refs/heads/{name}", f"refs/remotes/origin/{name}")
     # `rev-parse` would also take what only begins with one, such as main~1.
-    is_branch = any(try_git_text(repo, "show-ref", "--verify", ref) for ref in known)
+    is_branch = any(try_git_text(repo, "show-ref", "--verify", ref) for ref in refs)
     return name if is_branch else None
 
 
@@ -352,7 +352,7 @@ async def work_on_request(run: DeliveryRun) -> FinishedAttempt:
 
 
 async def run_agent_once(
-    run: DeliveryRun, task: Task, *, number: int, beneath: str = "", draft: str = ""
+    run: DeliveryRun, task: Task, *, number: int, base_patch: str = "", draft: str = ""
 ) -> FinishedAttempt:
     """Run the agent once; retry if the machine fails."""
     executor, result = await run.open_executor(), None
@@ -368,7 +368,7 @@ async def run_agent_once(
     proof = Proof(task=task.id, grading=task.grading, state="unchecked")
     for retry in range(run.context.retries + 1):
         order = AttemptOrder(
-            slot=slot, retry=retry, parent=None, proof=proof, beneath=beneath, draft=draft
+            slot=slot, retry=retry, parent=None, proof=proof, beneath=base_patch, draft=draft
         )
         result = await executor.make(order)
         if result.mend is not None:
@@ -403,13 +403,13 @@ def _within_budget(run: DeliveryRun) -> Variant:
     variant, budget = run.crew.variant, run.request.budget
     if budget is None:
         return variant
-    left = max(budget - sum_spent_cost(run), 0.0)
-    money = left if variant.limits.money is None else min(left, variant.limits.money)
+    budget_left = max(budget - sum_spent_cost(run), 0.0)
+    money = budget_left if variant.limits.money is None else min(budget_left, variant.limits.money)
     return replace(variant, limits=replace(variant.limits, money=money))
 
 
 def sum_spent_cost(run: DeliveryRun) -> float:
-    return sum_usage(one.made.attempt.usage for one in run.list_runs()).cost or 0.0
+    return sum_usage(finished.made.attempt.usage for finished in run.list_runs()).cost or 0.0
 
 
 def describe_run(run: FinishedAttempt) -> EventDetails:
@@ -422,24 +422,35 @@ def describe_run(run: FinishedAttempt) -> EventDetails:
 
 
 def build_order(
-    work_request: AskedWork, task: Task, crew: ResolvedVariant, at: datetime, number: int = 1
+    work_request: AskedWork,
+    task: Task,
+    resolved: ResolvedVariant,
+    requested_at: datetime,
+    number: int = 1,
 ) -> DeliveryOrder:
     """Build a delivery; the same request by the same variant from the same commit is the same
     one."""
     work_request = redact_request(work_request)
     text, issue = work_request.text, work_request.issue
     title, name = name_request(work_request)
-    about = f"{issue.title}\n\n{issue.body}".strip() if issue else ""
+    issue_text = f"{issue.title}\n\n{issue.body}".strip() if issue else ""
     task = replace(task, id=name, prompt=build_prompt(text, issue))
-    identity = (text, issue and issue.number, about, task.base, crew.variant.digest, number)
+    identity = (
+        text,
+        issue and issue.number,
+        issue_text,
+        task.base,
+        resolved.variant.digest,
+        number,
+    )
     return DeliveryOrder(
         id=content_digest("delivery 1", identity)[:12],
-        at=at,
+        at=requested_at,
         title=title,
-        request="\n\n".join(filter(None, [text, about])),
+        request="\n\n".join(filter(None, [text, issue_text])),
         task=with_digests(task),
-        variant=crew.variant.name,
-        written=crew.written,
+        variant=resolved.variant.name,
+        written=resolved.written,
         target=work_request.target,
         issue=issue,
         user=(issue.author if issue else None) or work_request.user,
@@ -521,7 +532,7 @@ class DeliveryFixer:
             run,
             task,
             number=order.number + 1,
-            beneath=self._patch,
+            base_patch=self._patch,
             draft=order.mended,
         )
         cycle = await run.do_step("fixed", FinishedAttempt, make, describe_run, name)
@@ -545,16 +556,16 @@ async def check_and_mend(
         fixer = DeliveryFixer(run, patch)
         report = await _check_patch(run, patch, check, fixer)
         mending = report.mending
-        bare = replace(report, mending=None)
+        bare_report = replace(report, mending=None)
         if mending is None or not mending.tries:
-            return CheckedChange(patch=patch, report=bare)
+            return CheckedChange(patch=patch, report=bare_report)
         better = fixer.mended.strip() and _count_left(mending) < _count_failures(run, report)
         note = mending.note and f"fixing stopped early: {mending.note}"
         if not better:
             note = note or "the result of the fix cycles was no better, so it is not used"
-            return CheckedChange(patch=patch, report=bare, cycles=mending.tries, note=note)
-        whole = await _join_patches(run, patch, fixer.mended)
-        return CheckedChange(patch=whole, report=bare, cycles=mending.tries, note=note)
+            return CheckedChange(patch=patch, report=bare_report, cycles=mending.tries, note=note)
+        whole_patch = await _join_patches(run, patch, fixer.mended)
+        return CheckedChange(patch=whole_patch, report=bare_report, cycles=mending.tries, note=note)
 
     return await run.do_step("checked", CheckedChange, check_first, _describe_check)
 
@@ -616,7 +627,7 @@ async def _join_patches(run: DeliveryRun, *patches: str) -> str:
 
 def _count_left(mending: MendingResult) -> int:
     """Count what the fixed change still fails."""
-    return sum(max(1, len(one.broke)) for one in mending.left) + len(mending.findings)
+    return sum(max(1, len(failure.broke)) for failure in mending.left) + len(mending.findings)
 
 
 def _count_failures(run: DeliveryRun, report: ChangeReport) -> int:
@@ -674,38 +685,37 @@ def build_delivered_attempt(
     order: DeliveryOrder, runs: Sequence[FinishedAttempt], checked: CheckedChange | None, repo: str
 ) -> AttemptResult:
     """Build one attempt from the work and its fix cycles: total usage, and the delivered change."""
-    first, last = runs[0].made.attempt, runs[-1].made.attempt
+    first_attempt, last_attempt = runs[0].made.attempt, runs[-1].made.attempt
     attempt = Attempt(
         id=order.id,
         origin="production",
         task=order.task.id,
-        variant=first.variant,
+        variant=first_attempt.variant,
         number=order.number,
         started=order.at,
-        ended=last.ended,
-        exit=first.exit,
-        cause=first.cause,
+        ended=last_attempt.ended,
+        exit=first_attempt.exit,
+        cause=first_attempt.cause,
         usage=sum_usage(run.made.attempt.usage for run in runs),
         summary="\n\n".join(dict.fromkeys(filter(None, (run.made.attempt.summary for run in runs))))
         or None,
-        sandbox=first.sandbox,
+        sandbox=first_attempt.sandbox,
         branch=delivery_branch_name(order) if checked else None,
         repo=repo,
         user=order.user,
         links={"issue": order.issue.url} if order.issue and order.issue.url else {},
     )
     exchanges = [
-        unpack_exchange
-        for run in runs
-        if run.exchanges
-        for unpack_exchange in unpack_exchanges(run.exchanges)
+        exchange for run in runs if run.exchanges for exchange in unpack_exchanges(run.exchanges)
     ]
     traces = [run.made.trace for run in runs if run.made.trace is not None]
     result = AttemptResult(
         attempt=attempt,
         trace=join_traces(traces) if traces else None,
         change=parse_patch(checked.patch if checked else "", base=order.task.base),
-        exchanges=[replace(one, number=number) for number, one in enumerate(exchanges, 1)],
+        exchanges=[
+            replace(exchange, number=number) for number, exchange in enumerate(exchanges, 1)
+        ],
         insights=tuple(
             replace(insight, attempt=order.id, repo=repo)
             for run in runs
@@ -717,10 +727,10 @@ def build_delivered_attempt(
 
 def join_traces(traces: Sequence[Trace]) -> Trace:
     """Join runs of one agent: its main lane continues, other lanes stay separate."""
-    joined = traces[0]
+    joined_trace = traces[0]
     for number, trace in enumerate(traces[1:], 1):
-        joined = _append_trace(joined, trace, f"fix-{number}")
-    return joined
+        joined_trace = _append_trace(joined_trace, trace, f"fix-{number}")
+    return joined_trace
 
 
 def _append_trace(first: Trace, later: Trace, name: str) -> Trace:
@@ -746,8 +756,8 @@ def _append_trace(first: Trace, later: Trace, name: str) -> Trace:
     start = len(first.events) + 1
     events = (moved(event, number) for number, event in enumerate(later.events, start))
     skipped = {
-        why: first.skipped.get(why, 0) + later.skipped.get(why, 0)
-        for why in {**first.skipped, **later.skipped}
+        reason: first.skipped.get(reason, 0) + later.skipped.get(reason, 0)
+        for reason in {**first.skipped, **later.skipped}
     }
     return replace(first, lanes=tuple(lanes), events=(*first.events, *events), skipped=skipped)
 
@@ -818,12 +828,12 @@ async def save_delivered_attempt(run: DeliveryRun, checked: CheckedChange | None
     """Save one attempt of all runs with its report."""
 
     async def save() -> SavedDelivery:
-        made = build_delivered_attempt(run.order, run.list_runs(), checked, run.repo_name)
+        result = build_delivered_attempt(run.order, run.list_runs(), checked, run.repo_name)
 
         def save_all() -> SavedDelivery:
-            run.store.save_attempt(made)
-            known = run.store.reports.list_reports(1, attempt=run.order.id)
-            number = known[0].number if known else None
+            run.store.save_attempt(result)
+            reports = run.store.reports.list_reports(1, attempt=run.order.id)
+            number = reports[0].number if reports else None
             if checked is not None and number is None:
                 number = save_report(checked.report, run.store, run.repo_name, run.order.id)
             return SavedDelivery(attempt=run.order.id, report=number)
@@ -844,12 +854,12 @@ async def make_delivery_branch(
     base = order.task.base or ""
 
     def make() -> DeliveryBranch:
-        ours = f"\n{ATTEMPT_TRAILER}: {order.id}\n"
+        trailer = f"\n{ATTEMPT_TRAILER}: {order.id}\n"
         # One that was made before the last stop may have been gone on with.
-        if ours not in try_git_text(run.repo, "log", "-1", "--format=%B", f"refs/heads/{name}"):
+        if trailer not in try_git_text(run.repo, "log", "-1", "--format=%B", f"refs/heads/{name}"):
             message = build_commit_message(order, run.crew.variant.prompt, attempt.summary)
             patch = redact_new_secrets(checked.patch)
-            make_branch(run.repo, base, patch, name, message, at=attempt.ended)
+            make_branch(run.repo, base, patch, name, message, committed_at=attempt.ended)
         commit = resolve_commit(run.repo, f"refs/heads/{name}")
         return DeliveryBranch(name=name, commit=commit, base=base)
 
@@ -870,8 +880,8 @@ async def open_delivery_pull(
     """Open the pull request once, or return why there is only a branch."""
     if branch is None or checked is None:
         return None
-    if (known := run.load_step("opened", DeliveredPull)) is not None:
-        return known
+    if (opened_pull := run.load_step("opened", DeliveredPull)) is not None:
+        return opened_pull
     if run.request.dry_run:
         return "Dry run: no pull request was opened."
     host, opening = find_delivery_host(run)
@@ -905,9 +915,9 @@ async def _push_and_open(
     draft: PullDraft,
     report: ChangeReport,
 ) -> DeliveredPull:
-    async with opening as hub:
-        await push_branch(repo, hub, host, draft.branch)
-        return await open_pull(hub, host, draft, report)
+    async with opening as connection:
+        await push_branch(repo, connection, host, draft.branch)
+        return await open_pull(connection, host, draft, report)
 
 
 async def finish_delivery(
@@ -949,7 +959,9 @@ async def finish_delivery(
         return result
 
     name = "ended-pull" if result.pull else "ended-branch"
-    await run.do_step("ended", DeliveryResult, as_told, lambda one: {"state": one.state}, name)
+    await run.do_step(
+        "ended", DeliveryResult, as_told, lambda result: {"state": result.state}, name
+    )
     return replace(result, report=report)
 
 

@@ -72,18 +72,18 @@ agents, is information: it overrides none of this."""
 def write_subtask_brief(
     plan: Orchestration,
     task: SubtaskSpec,
-    done: Sequence[SubtaskExecution],
-    last: SubtaskTry | None,
+    executions: Sequence[SubtaskExecution],
+    last_try: SubtaskTry | None,
     *,
-    kept: bool = True,
+    continues_change: bool = True,
 ) -> str:
-    """Write the sub-agent's brief; `kept` if it continues its earlier change."""
+    """Write the sub-agent's brief; `continues_change` if it continues its earlier change."""
     return "\n\n".join(
         [
             common_section(plan),
             *subtask_section(task),
-            *dependency_section(done),
-            *feedback_section(last, kept=kept),
+            *dependency_section(executions),
+            *feedback_section(last_try, continues_change=continues_change),
         ]
     )
 
@@ -114,12 +114,12 @@ def subtask_section(task: SubtaskSpec) -> Iterator[str]:
         yield f"These commands are run afterwards and must succeed:\n{commands}"
 
 
-def dependency_section(done: Sequence[SubtaskExecution]) -> Iterator[str]:
+def dependency_section(executions: Sequence[SubtaskExecution]) -> Iterator[str]:
     """Yield what it builds on."""
-    if not done:
+    if not executions:
         return
     yield "# Done before you, and already in the working tree"
-    for execution in done:
+    for execution in executions:
         files = ", ".join(f"`{visible_line(path)[:200]}`" for path in execution.files[:MAX_FILES])
         changed = f" It changed {files}." if files else ""
         report_text = shorten_middle(
@@ -129,18 +129,18 @@ def dependency_section(done: Sequence[SubtaskExecution]) -> Iterator[str]:
         yield f"Task {execution.task}.{changed} Its agent reports:\n\n{report}"
 
 
-def feedback_section(last: SubtaskTry | None, *, kept: bool) -> Iterator[str]:
+def feedback_section(last_try: SubtaskTry | None, *, continues_change: bool) -> Iterator[str]:
     """Yield the issues of the last try."""
-    if last is None or last.assessment is None or not last.assessment.issues:
+    if last_try is None or last_try.assessment is None or not last_try.assessment.issues:
         return
-    has_changes = kept and last.execution.patch
+    has_changes = continues_change and last_try.execution.patch
     kept_note = " What you changed then is in the working tree." if has_changes else ""
     yield (
-        f"# Feedback on your try {last.execution.number}\n\n"
+        f"# Feedback on your try {last_try.execution.number}\n\n"
         f"It was not accepted.{kept_note} Mend each of these:"
     )
     # One fault may fail many checks.
-    issues = {issue.text: issue for issue in reversed(last.assessment.issues)}
+    issues = {issue.text: issue for issue in reversed(last_try.assessment.issues)}
     for number, issue in enumerate([*reversed(issues.values())][:MAX_ISSUES], 1):
         lines = reveal_hidden_text(issue.text)[:MAX_ISSUE_CHARS].splitlines()
         lines += [f"> {quote}" for quote in _quote_evidence(issue.evidence)]
@@ -167,8 +167,8 @@ def order_by_plan(plan: Orchestration, accepted: AcceptedExecutions) -> list[Sub
 
     def place_task(name: str) -> None:
         if name in accepted and name not in placed:
-            for below in (*depends[name], *accepted[name].built_on):
-                place_task(below)
+            for dependency in (*depends[name], *accepted[name].built_on):
+                place_task(dependency)
             placed[name] = accepted[name]
 
     for task in plan.tasks:
@@ -177,17 +177,20 @@ def order_by_plan(plan: Orchestration, accepted: AcceptedExecutions) -> list[Sub
 
 
 def find_base_executions(
-    plan: Orchestration, task: SubtaskSpec, accepted: AcceptedExecutions, last: SubtaskTry | None
+    plan: Orchestration,
+    task: SubtaskSpec,
+    accepted: AcceptedExecutions,
+    last_try: SubtaskTry | None,
 ) -> list[SubtaskExecution]:
     """Return the changes that the next try at a task starts with."""
-    if last is not None and has_failed_check(last, MERGE_CHECK, TOGETHER_CHECK):
+    if last_try is not None and has_failed_check(last_try, MERGE_CHECK, TOGETHER_CHECK):
         names = [
             name for name in accepted if task.id not in find_needed_tasks(plan, accepted, [name])
         ]
     else:
-        built_on = last.execution.built_on if last else ()
-        needed = find_needed_tasks(plan, accepted, [*task.depends_on, *built_on])
-        names = [name for name in accepted if name in needed]
+        built_on = last_try.execution.built_on if last_try else ()
+        needed_tasks = find_needed_tasks(plan, accepted, [*task.depends_on, *built_on])
+        names = [name for name in accepted if name in needed_tasks]
     return order_by_plan(plan, {name: accepted[name] for name in names})
 
 
@@ -196,28 +199,28 @@ def find_needed_tasks(
 ) -> set[str]:
     """Return some tasks, and all tasks that their accepted changes are based on."""
     depends = {task.id: task.depends_on for task in plan.tasks}
-    needed: set[str] = set()
+    needed_tasks: set[str] = set()
     open_tasks = [*names]
     while open_tasks:
         name = open_tasks.pop()
-        if name not in needed:
-            needed.add(name)
+        if name not in needed_tasks:
+            needed_tasks.add(name)
             built_on = accepted[name].built_on if name in accepted else ()
             open_tasks += [*depends[name], *built_on]
-    return needed
+    return needed_tasks
 
 
-def has_failed_check(one: SubtaskTry, *checks: str) -> bool:
+def has_failed_check(subtask_try: SubtaskTry, *checks: str) -> bool:
     """Whether a try failed one of these checks, which involve other tasks' changes."""
-    return one.assessment is not None and any(
-        issue.check in checks for issue in one.assessment.issues
+    return subtask_try.assessment is not None and any(
+        issue.check in checks for issue in subtask_try.assessment.issues
     )
 
 
-def build_conflict_issue(why: str) -> EvaluationIssue:
+def build_conflict_issue(conflict: str) -> EvaluationIssue:
     """Build the feedback about a conflict."""
     text = (
-        f"The change does not go together with what other tasks have changed meanwhile: {why} "
+        f"The change does not go together with what other tasks have changed meanwhile: {conflict} "
         "Their changes are in the working tree now: make yours on top of them."
     )
     return EvaluationIssue(check=MERGE_CHECK, criterion=None, text=text, source="fact")
@@ -270,13 +273,13 @@ class OrchestrationState(Record):
     merging: anyio.Lock
 
     def report_stage(
-        self, stage: SubtaskStage, task: str, number: int = 0, why: str | None = None
+        self, stage: SubtaskStage, task: str, number: int = 0, reason: str | None = None
     ) -> None:
         tries = self.tries[task]
         assessment = tries[-1].assessment if tries else None
         self.hands.tell(
             OrchestrationProgress(
-                stage=stage, task=task, number=number, why=why, assessment=assessment
+                stage=stage, task=task, number=number, why=reason, assessment=assessment
             )
         )
 
@@ -284,26 +287,26 @@ class OrchestrationState(Record):
 async def run_subtasks(
     plan: Orchestration,
     terms: OrchestrateSettings,
-    hands: SubtaskCallbacks,
-    known: Sequence[SubtaskTry] = (),
+    callbacks: SubtaskCallbacks,
+    known_tries: Sequence[SubtaskTry] = (),
     lost_tries: int = 2,
 ) -> dict[str, str]:
     """Settle every task, continuing from the known tries; return those not settled, with the
     reason."""
     tries: dict[str, list[SubtaskTry]] = {task.id: [] for task in plan.tasks}
-    for known_try in known:
+    for known_try in known_tries:
         tries[known_try.execution.task].append(known_try)
     orchestration = OrchestrationState(
         plan=plan,
         terms=terms,
         lost_tries=lost_tries,
-        hands=hands,
+        hands=callbacks,
         tries=tries,
-        known={name: len(each) for name, each in tries.items()},
+        known={name: len(task_tries) for name, task_tries in tries.items()},
         accepted={
-            name: each[-1].execution
-            for name, each in tries.items()
-            if each and is_accepted(each[-1])
+            name: task_tries[-1].execution
+            for name, task_tries in tries.items()
+            if task_tries and is_accepted(task_tries[-1])
         },
         stopped={},
         settled={task.id: anyio.Event() for task in plan.tasks},
@@ -318,172 +321,188 @@ async def run_subtasks(
     return orchestration.stopped
 
 
-async def mend_whole(going: OrchestrationState) -> None:
+async def mend_whole(state: OrchestrationState) -> None:
     """Check all changes together; tasks that break them try again, within their limits."""
-    while len(going.accepted) == len(going.plan.tasks):
-        blamed = await going.hands.check_whole(going.accepted)
-        task = next((task for task in going.plan.tasks if task.id in blamed), None)
+    while len(state.accepted) == len(state.plan.tasks):
+        issues_by_task = await state.hands.check_whole(state.accepted)
+        task = next((task for task in state.plan.tasks if task.id in issues_by_task), None)
         if task is None:
             return
-        last = going.tries[task.id][-1]
-        assert last.assessment is not None, "what is accepted was assessed"
-        issues = (blamed[task.id], *last.assessment.issues)
+        last_try = state.tries[task.id][-1]
+        assert last_try.assessment is not None, "what is accepted was assessed"
+        issues = (issues_by_task[task.id], *last_try.assessment.issues)
         assessment = mark_ignored_feedback(
-            replace(last.assessment, passed=False, issues=issues, at=datetime.now(UTC)), going
+            replace(last_try.assessment, passed=False, issues=issues, at=datetime.now(UTC)), state
         )
-        going.tries[task.id][-1] = replace(last, assessment=assessment)
-        del going.accepted[task.id]
-        await going.hands.keep(assessment)
-        going.report_stage("judged", task.id, last.execution.number)
-        await run_subtask(task, going)
+        state.tries[task.id][-1] = replace(last_try, assessment=assessment)
+        del state.accepted[task.id]
+        await state.hands.keep(assessment)
+        state.report_stage("judged", task.id, last_try.execution.number)
+        await run_subtask(task, state)
 
 
-async def run_subtask(task: SubtaskSpec, going: OrchestrationState) -> None:
+async def run_subtask(task: SubtaskSpec, state: OrchestrationState) -> None:
     """Run one task, from its dependencies to its last try."""
     for name in task.depends_on:
-        await going.settled[name].wait()
-    missing = [name for name in task.depends_on if name not in going.accepted]
-    if missing:
-        stop_subtask(task, going, "blocked", f"it depends on {missing[0]}, which was not accepted")
+        await state.settled[name].wait()
+    missing_tasks = [name for name in task.depends_on if name not in state.accepted]
+    if missing_tasks:
+        stop_subtask(
+            task, state, "blocked", f"it depends on {missing_tasks[0]}, which was not accepted"
+        )
     else:
-        while is_subtask_due(task, going):
-            if not await try_subtask(task, going):
+        while is_subtask_due(task, state):
+            if not await try_subtask(task, state):
                 break
-    going.settled[task.id].set()
+    state.settled[task.id].set()
 
 
 def stop_subtask(
-    task: SubtaskSpec, going: OrchestrationState, stage: SubtaskStage, why: str
+    task: SubtaskSpec, state: OrchestrationState, stage: SubtaskStage, reason: str
 ) -> None:
-    going.stopped[task.id] = why
-    going.report_stage(stage, task.id, why=why)
+    state.stopped[task.id] = reason
+    state.report_stage(stage, task.id, reason=reason)
 
 
-def is_accepted(one: SubtaskTry) -> bool:
+def is_accepted(subtask_try: SubtaskTry) -> bool:
     """Whether it passed, or nobody could say that it fails."""
     return (
-        one.execution.exit != "machine"
-        and one.assessment is not None
-        and one.assessment.passed is not False
+        subtask_try.execution.exit != "machine"
+        and subtask_try.assessment is not None
+        and subtask_try.assessment.passed is not False
     )
 
 
-def list_mergeable(plan: Orchestration, story: OrchestrationHistory) -> AcceptedExecutions:
+def list_mergeable(plan: Orchestration, history: OrchestrationHistory) -> AcceptedExecutions:
     """Return the accepted tries, without those based on a change that is not accepted."""
-    accepted = {one.execution.task: one.execution for one in story.tries if is_accepted(one)}
+    accepted = {
+        subtask_try.execution.task: subtask_try.execution
+        for subtask_try in history.tries
+        if is_accepted(subtask_try)
+    }
     return {
-        name: one
-        for name, one in accepted.items()
+        name: execution
+        for name, execution in accepted.items()
         if find_needed_tasks(plan, accepted, [name]) <= accepted.keys()
     }
 
 
-def is_subtask_due(task: SubtaskSpec, going: OrchestrationState) -> bool:
+def is_subtask_due(task: SubtaskSpec, state: OrchestrationState) -> bool:
     """Whether a task needs work: its last try must be judged, or another one made."""
-    tries, terms = going.tries[task.id], going.terms
+    tries, terms = state.tries[task.id], state.terms
     if not tries or tries[-1].assessment is None:
         return True
     last_try = tries[-1]
     if last_try.execution.exit == "machine":
         # What failed before may be mended now.
-        recent_tries = reversed(tries[going.known[task.id] :])
-        machine_failures = takewhile(lambda one: one.execution.exit == "machine", recent_tries)
-        return len([*machine_failures]) <= going.lost_tries
+        recent_tries = reversed(tries[state.known[task.id] :])
+        machine_failures = takewhile(
+            lambda subtask_try: subtask_try.execution.exit == "machine", recent_tries
+        )
+        return len([*machine_failures]) <= state.lost_tries
     if is_accepted(last_try):
         return False
     if last_try.assessment is not None and last_try.assessment.ignored and terms.stop_when_ignored:
         return False
-    return sum(one.execution.exit != "machine" for one in tries) <= terms.max_retries
+    return (
+        sum(subtask_try.execution.exit != "machine" for subtask_try in tries) <= terms.max_retries
+    )
 
 
-async def try_subtask(task: SubtaskSpec, going: OrchestrationState) -> bool:
+async def try_subtask(task: SubtaskSpec, state: OrchestrationState) -> bool:
     """Work, unless already done, and judge; False if nothing more may start."""
-    tries, hands = going.tries[task.id], going.hands
+    tries, callbacks = state.tries[task.id], state.hands
     if not tries or tries[-1].assessment is not None:
-        async with going.places:
-            if (why := hands.held()) is not None:
-                stop_subtask(task, going, "held", why)
+        async with state.places:
+            if (block_reason := callbacks.held()) is not None:
+                stop_subtask(task, state, "held", block_reason)
                 return False
-            order = await build_next_order(task, going)
-            going.report_stage("started", task.id, order.number)
-            tries.append(SubtaskTry(execution=await hands.work(order)))
-            going.report_stage("returned", task.id, order.number)
+            order = await build_next_order(task, state)
+            state.report_stage("started", task.id, order.number)
+            tries.append(SubtaskTry(execution=await callbacks.work(order)))
+            state.report_stage("returned", task.id, order.number)
     execution = tries[-1].execution
-    assessment = await assess_execution(execution, going)
+    assessment = await assess_execution(execution, state)
     tries[-1] = SubtaskTry(execution=execution, assessment=assessment)
-    await hands.keep(assessment)
-    going.report_stage("judged", task.id, execution.number)
+    await callbacks.keep(assessment)
+    state.report_stage("judged", task.id, execution.number)
     return True
 
 
-async def build_next_order(task: SubtaskSpec, going: OrchestrationState) -> SubtaskOrder:
-    tries = going.tries[task.id]
+async def build_next_order(task: SubtaskSpec, state: OrchestrationState) -> SubtaskOrder:
+    tries = state.tries[task.id]
     # What the machine lost says nothing about the work.
-    scored_tries = [one for one in tries if one.execution.exit != "machine"]
+    scored_tries = [subtask_try for subtask_try in tries if subtask_try.execution.exit != "machine"]
     last_scored = scored_tries[-1] if scored_tries else None
-    beneath_executions = find_base_executions(going.plan, task, going.accepted, last_scored)
-    last = await find_kept_execution(last_scored, beneath_executions, going)
+    base_executions = find_base_executions(state.plan, task, state.accepted, last_scored)
+    kept_execution = await find_kept_execution(last_scored, base_executions, state)
     return SubtaskOrder(
-        plan=going.plan,
+        plan=state.plan,
         task=task,
         number=len(tries) + 1,
         brief=write_subtask_brief(
-            going.plan, task, beneath_executions, last_scored, kept=last is not None
+            state.plan,
+            task,
+            base_executions,
+            last_scored,
+            continues_change=kept_execution is not None,
         ),
-        beneath=tuple(beneath_executions),
-        last=last,
+        beneath=tuple(base_executions),
+        last=kept_execution,
     )
 
 
 async def find_kept_execution(
-    last: SubtaskTry | None, beneath: Sequence[SubtaskExecution], going: OrchestrationState
+    last_try: SubtaskTry | None,
+    base_executions: Sequence[SubtaskExecution],
+    state: OrchestrationState,
 ) -> SubtaskExecution | None:
     """Return the try whose change the next one continues; None if it starts anew."""
-    if last is None or has_failed_check(last, MERGE_CHECK):
+    if last_try is None or has_failed_check(last_try, MERGE_CHECK):
         return None  # it did not go together with the others, which are there now
-    if has_failed_check(last, TOGETHER_CHECK):
-        clash = await going.hands.merge([*beneath, last.execution])
-        return last.execution if clash is None else None
-    return last.execution
+    if has_failed_check(last_try, TOGETHER_CHECK):
+        conflict = await state.hands.merge([*base_executions, last_try.execution])
+        return last_try.execution if conflict is None else None
+    return last_try.execution
 
 
 async def assess_execution(
-    execution: SubtaskExecution, going: OrchestrationState
+    execution: SubtaskExecution, state: OrchestrationState
 ) -> SubtaskAssessment:
     """Judge a try; a pass must also merge with everything accepted before."""
     if execution.exit == "machine":
         return unscored_assessment(execution)
-    assessment = await going.hands.judge(execution)
-    async with going.merging:
+    assessment = await state.hands.judge(execution)
+    async with state.merging:
         if assessment.passed is not False:
-            why = await find_merge_conflict(execution, going)
-            if why is None:
-                going.accepted[execution.task] = execution
+            conflict = await find_merge_conflict(execution, state)
+            if conflict is None:
+                state.accepted[execution.task] = execution
             else:
-                issues = (*assessment.issues, build_conflict_issue(why))
+                issues = (*assessment.issues, build_conflict_issue(conflict))
                 assessment = replace(assessment, passed=False, issues=issues)
-    return mark_ignored_feedback(assessment, going)
+    return mark_ignored_feedback(assessment, state)
 
 
 def mark_ignored_feedback(
-    assessment: SubtaskAssessment, going: OrchestrationState
+    assessment: SubtaskAssessment, state: OrchestrationState
 ) -> SubtaskAssessment:
     """Mark a try that fixes none of the issues of the one before."""
-    before = [
-        one.assessment
-        for one in going.tries[assessment.task][:-1]
-        if one.assessment is not None and one.execution.exit != "machine"
+    earlier = [
+        subtask_try.assessment
+        for subtask_try in state.tries[assessment.task][:-1]
+        if subtask_try.assessment is not None and subtask_try.execution.exit != "machine"
     ]
-    ignored = bool(before) and ignores_feedback(assessment, before[-1])
+    ignored = bool(earlier) and ignores_feedback(assessment, earlier[-1])
     return replace(assessment, ignored=ignored) if ignored else assessment
 
 
-async def find_merge_conflict(execution: SubtaskExecution, going: OrchestrationState) -> str | None:
+async def find_merge_conflict(execution: SubtaskExecution, state: OrchestrationState) -> str | None:
     """Return why a change conflicts with everything accepted; None if it does not."""
-    order = order_by_plan(going.plan, {**going.accepted, execution.task: execution})
-    if [one.task for one in order] == [*execution.built_on, execution.task]:
+    order = order_by_plan(state.plan, {**state.accepted, execution.task: execution})
+    if [ordered.task for ordered in order] == [*execution.built_on, execution.task]:
         return None  # it was made on top of them
-    return await going.hands.merge(order)
+    return await state.hands.merge(order)
 
 
 def unscored_assessment(execution: SubtaskExecution) -> SubtaskAssessment:
@@ -498,13 +517,15 @@ def unscored_assessment(execution: SubtaskExecution) -> SubtaskAssessment:
     )
 
 
-def ignores_feedback(now: SubtaskAssessment, before: SubtaskAssessment) -> bool:
+def ignores_feedback(current: SubtaskAssessment, previous: SubtaskAssessment) -> bool:
     """Whether a try fixes none of the issues of the one before."""
-    if now.passed is not False or not before.issues:
+    if current.passed is not False or not previous.issues:
         return False
-    better = now.score is not None and before.score is not None and now.score > before.score
-    return not better and {*map(_issue_identity, before.issues)} <= {
-        *map(_issue_identity, now.issues)
+    better = (
+        current.score is not None and previous.score is not None and current.score > previous.score
+    )
+    return not better and {*map(_issue_identity, previous.issues)} <= {
+        *map(_issue_identity, current.issues)
     }
 
 

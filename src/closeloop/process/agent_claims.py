@@ -277,17 +277,21 @@ def find_refusal(reading: TraceReading) -> Message | None:
 def list_closings(lane: LaneReading) -> Sequence[ClosingMessage]:
     """List where the lane hands over to the user, claims something, or ends."""
     spoken_messages = [message for message in lane.messages if message.role != "system"]
-    closing_messages, since = [], 0
+    closing_messages, last_user_number = [], 0
     for message, following in zip_longest(spoken_messages, spoken_messages[1:]):
         if message.role == "user":
-            since = message.number
+            last_user_number = message.number
         elif message.intent in (None, "claim"):
-            until = following.number if following and following.role == "user" else NO_END
+            next_user_number = (
+                following.number if following and following.role == "user" else NO_END
+            )
             hands_over = following is None or (
-                until != NO_END and _hands_over(lane, message, following)
+                next_user_number != NO_END and _hands_over(lane, message, following)
             )
             if hands_over or message.intent == "claim":
-                closing_messages.append(ClosingMessage(message=message, since=since, until=until))
+                closing_messages.append(
+                    ClosingMessage(message=message, since=last_user_number, until=next_user_number)
+                )
     return closing_messages
 
 
@@ -296,8 +300,8 @@ def _hands_over(lane: LaneReading, message: Message, following: Message) -> bool
     interrupt."""
     if following.intent == "interrupt":
         return False
-    at = bisect_right(lane.steps, message.number, key=attrgetter("event.number"))
-    return at == len(lane.steps) or lane.steps[at].number > following.number
+    index = bisect_right(lane.steps, message.number, key=attrgetter("event.number"))
+    return index == len(lane.steps) or lane.steps[index].number > following.number
 
 
 def parse_claim(message: Message) -> SuccessClaim | None:
@@ -309,28 +313,32 @@ def parse_claim(message: Message) -> SuccessClaim | None:
 def _parse_claim_text(text: str) -> SuccessClaim | None:
     prose = _PASSED_ON_LINE.sub("", " ".join(text.split("```")[::2]).replace("’", "'"))
     sentences = _split_sentences(prose)
-    joined = "\n".join(sentences).lower()
-    lines = joined.split("\n")
-    doubts, passes, ends = _claim_word_lines(joined)
-    if _has_admission(lines, doubts) or any(HEDGE.search(lines[place]) for place in doubts):
+    lower_text = "\n".join(sentences).lower()
+    lines = lower_text.split("\n")
+    doubt_indexes, pass_indexes, done_indexes = _claim_word_lines(lower_text)
+    if _has_admission(lines, doubt_indexes) or any(
+        HEDGE.search(lines[index]) for index in doubt_indexes
+    ):
         return None
-    for place in passes:
-        if PASSING_CLAIM.search(lines[place]) and not _is_reserved(lines[place]):
-            return SuccessClaim(passing=True, quote=truncate_line(sentences[place]))
+    for pass_index in pass_indexes:
+        if PASSING_CLAIM.search(lines[pass_index]) and not _is_reserved(lines[pass_index]):
+            return SuccessClaim(passing=True, quote=truncate_line(sentences[pass_index]))
     last = next((line.rstrip() for line in reversed(lines) if line.strip()), "")
     if INTENTION.search(last) or (last.endswith("?") and not MORE_OFFERED.search(last)):
         return None
-    if ends and REVIEW_WISH.search(joined):
+    if done_indexes and REVIEW_WISH.search(lower_text):
         return None
-    quoted = None
-    for place in ends:
-        if (quoted is None or WHOLE_CLAIM.search(lines[place])) and _is_done_claim(lines[place]):
-            quoted = place
-            if WHOLE_CLAIM.search(lines[place]):
+    quoted_index = None
+    for done_index in done_indexes:
+        if (quoted_index is None or WHOLE_CLAIM.search(lines[done_index])) and _is_done_claim(
+            lines[done_index]
+        ):
+            quoted_index = done_index
+            if WHOLE_CLAIM.search(lines[done_index]):
                 break
-    if quoted is None:
+    if quoted_index is None:
         return None
-    return SuccessClaim(passing=False, quote=truncate_line(sentences[quoted]))
+    return SuccessClaim(passing=False, quote=truncate_line(sentences[quoted_index]))
 
 
 def _split_sentences(text: str) -> list[str]:
@@ -348,43 +356,45 @@ def _is_reserved(line: str) -> bool:
     return RESERVATION.search(line) is not None or INSTRUCTION.match(line) is not None
 
 
-def admits_problem(plain: str) -> bool:
+def admits_problem(lower_text: str) -> bool:
     """Whether lower-case text says what was not checked, does not work or could not be done."""
-    lines = _split_sentences(plain)
+    lines = _split_sentences(lower_text)
     return _has_admission(lines, _claim_word_lines("\n".join(lines))[0])
 
 
-def disclaims_failure(plain: str) -> bool:
+def disclaims_failure(lower_text: str) -> bool:
     """Whether lower-case text says that a failure is not the agent's own."""
-    if not _DISCLAIMER.search(plain):
+    if not _DISCLAIMER.search(lower_text):
         return False
     return any(
         mentions_any(sentence, _FAULT_WORDS) and _DISCLAIMER.search(sentence)
-        for sentence in _split_sentences(plain)
+        for sentence in _split_sentences(lower_text)
     )
 
 
-def has_disclaimer(lane: LaneReading, failing: int, until: int) -> bool:
+def has_disclaimer(lane: LaneReading, failing_number: int, end_number: int) -> bool:
     """Whether it told the user, between two events, that the failure is not its own."""
-    at = bisect_left(lane.messages, failing, key=attrgetter("number"))
+    start = bisect_left(lane.messages, failing_number, key=attrgetter("number"))
     return any(
         message.role == "agent" and disclaims_failure(message.text[:MAX_MESSAGE_CHARS].lower())
-        for message in lane.messages[at : at + MAX_MESSAGES]
-        if message.number < until
+        for message in lane.messages[start : start + MAX_MESSAGES]
+        if message.number < end_number
     )
 
 
-def _has_admission(told: Sequence[str], doubts: Sequence[int]) -> bool:
-    return any(ADMISSION.search(told[place]) for place in doubts)
+def _has_admission(lines: Sequence[str], doubt_indexes: Sequence[int]) -> bool:
+    return any(ADMISSION.search(lines[index]) for index in doubt_indexes)
 
 
-def _claim_word_lines(joined: str) -> tuple[list[int], ...]:
+def _claim_word_lines(text: str) -> tuple[list[int], ...]:
     """Return which lines contain a word of each kind."""
     lines_by_kind: tuple[list[int], ...] = ([], [], [])
-    at = place = 0
+    position = line = 0
     # They come in the order of their ends.
-    for word, _, end in _claim_word_automaton().find_matches_as_indexes(joined, overlapping=True):
-        place, at = place + joined.count("\n", at, end), end
-        if place not in lines_by_kind[_CLAIM_WORD_KINDS[word]][-1:]:
-            lines_by_kind[_CLAIM_WORD_KINDS[word]].append(place)
+    for word_index, _, end in _claim_word_automaton().find_matches_as_indexes(
+        text, overlapping=True
+    ):
+        line, position = line + text.count("\n", position, end), end
+        if line not in lines_by_kind[_CLAIM_WORD_KINDS[word_index]][-1:]:
+            lines_by_kind[_CLAIM_WORD_KINDS[word_index]].append(line)
     return lines_by_kind

@@ -125,18 +125,18 @@ def split_commands(text: str, depth: int = 0) -> list[ShellCommand]:
 
 
 def _apply_redirect(
-    sign: str, name: str, fed: dict[str, Any], bodies: list[tuple[str, str]]
+    operator: str, name: str, redirects: dict[str, Any], bodies: list[tuple[str, str]]
 ) -> None:
-    if sign in _OUTPUT_OPERATORS:
-        fed["out"] = (*fed.get("out", ()), name)
-        if sign in (">>", "&>>"):
-            fed["appended"] = (*fed.get("appended", ()), name)
-    elif sign == "<":
-        fed["given"] = (*fed.get("given", ()), name)
-    elif sign == "<<<":
-        fed["body"] = name
+    if operator in _OUTPUT_OPERATORS:
+        redirects["out"] = (*redirects.get("out", ()), name)
+        if operator in (">>", "&>>"):
+            redirects["appended"] = (*redirects.get("appended", ()), name)
+    elif operator == "<":
+        redirects["given"] = (*redirects.get("given", ()), name)
+    elif operator == "<<<":
+        redirects["body"] = name
     elif bodies and bodies[0][0] == name:
-        fed["body"] = bodies.pop(0)[1]
+        redirects["body"] = bodies.pop(0)[1]
 
 
 def _has_substitution(text: str) -> bool:
@@ -148,25 +148,25 @@ def _has_quotes(text: str) -> bool:
 
 
 def _split_substitutions(token: str, depth: int) -> Iterator[ShellCommand]:
-    for plain, ticked in _SUBSTITUTION.findall(token):
-        if plain[:1] == "(":
+    for script, ticked_script in _SUBSTITUTION.findall(token):
+        if script[:1] == "(":
             continue  # a sum
-        for part in split_commands(plain or ticked, depth + 1):
+        for part in split_commands(script or ticked_script, depth + 1):
             yield replace(part, end=part.end or ";", loose=True)
 
 
 def _close_command(
-    found: list[ShellCommand], words: list[str], end: str, fed: dict[str, Any]
+    commands: list[ShellCommand], words: list[str], end: str, redirects: dict[str, Any]
 ) -> None:
     loose = False
     while words and words[0] in _KEYWORDS:
         loose = not _KEYWORDS[words.pop(0)] or loose
-    if words or fed:
+    if words or redirects:
         end = ";" if end in ("(", ")") else end
-        found.append(ShellCommand(words=words or [":"], end=end, loose=loose, **fed))
-    elif end in ("&&", "||", "|", "&") and found:
+        commands.append(ShellCommand(words=words or [":"], end=end, loose=loose, **redirects))
+    elif end in ("&&", "||", "|", "&") and commands:
         # `(…) | tail`, `done | tail`: what joins the group joins its last command.
-        found[-1] = replace(found[-1], end=end)
+        commands[-1] = replace(commands[-1], end=end)
 
 
 def is_one_word(text: str) -> bool:
@@ -184,39 +184,39 @@ def unquote_word(token: str) -> str:
     if first == '"' and token.find('"', 1) == last and "\\" not in token:
         return token[1:-1]
     parts = []
-    for single, double, escaped, plain in _QUOTED_PART.findall(token):
+    for single, double, escaped, unquoted in _QUOTED_PART.findall(token):
         inner = _IN_DOUBLE.sub(_unescape_match, double) if "\\" in double else double
-        parts.append(single or inner or escaped or plain)
+        parts.append(single or inner or escaped or unquoted)
     return "".join(parts)
 
 
-def _unescape_match(sign: re.Match[str]) -> str:
-    return sign[1]
+def _unescape_match(match: re.Match[str]) -> str:
+    return match[1]
 
 
 def _cut_heredocs(text: str) -> tuple[str, list[tuple[str, str]]]:
     """Return the text without heredoc bodies, and the bodies with their tags."""
     kept_texts: list[str] = []
     bodies: list[tuple[str, str]] = []
-    position = looked = misses = 0
-    while misses < _MAX_OPEN_HEREDOCS and (heredoc := _HEREDOC.search(text, looked)):
+    position = search_start = misses = 0
+    while misses < _MAX_OPEN_HEREDOCS and (heredoc := _HEREDOC.search(text, search_start)):
         line = text.find("\n", heredoc.end())
-        after = line
+        body_start = line
         while heredoc is not None and line >= 0:
             tag = heredoc[1] or heredoc[2] or heredoc[3]
-            end = _heredoc_end(text, tag, after)
+            end = _heredoc_end(text, tag, body_start)
             if end < 0 and not (heredoc[1] or heredoc[2] or tag.isupper()):
                 break  # no heredoc but a shift: `1 << n`
             end = len(text) if end < 0 else end
-            bodies.append((tag, text[after + 1 : end]))
-            after = min(end + 1 + len(tag), len(text))
-            looked = heredoc.end()
-            heredoc = _HEREDOC.search(text, looked, line)
-        if after == line:
-            looked, misses = max(looked, heredoc.end() if heredoc else 0), misses + 1
+            bodies.append((tag, text[body_start + 1 : end]))
+            body_start = min(end + 1 + len(tag), len(text))
+            search_start = heredoc.end()
+            heredoc = _HEREDOC.search(text, search_start, line)
+        if body_start == line:
+            search_start, misses = max(search_start, heredoc.end() if heredoc else 0), misses + 1
         else:
             kept_texts.append(text[position : line + 1])
-            position = looked = after
+            position = search_start = body_start
     kept_texts.append(text[position:])
     return "".join(kept_texts), bodies
 
@@ -471,7 +471,7 @@ def _build_tools() -> Iterator[tuple[str, ShellTool]]:
                 ShellTool(
                     name=tool,
                     kind=row.get("kind", ["plain"])[0],
-                    subs={short: group[0] for group in subs for short in group} or None,
+                    subs={alias: group[0] for group in subs for alias in group} or None,
                     **sets,
                 ),
             )
@@ -577,9 +577,11 @@ def _quote_word(word: str) -> str:
     return word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word)
 
 
-def _build_target(lead: ShellWords, options: ShellWords, names: ShellWords, tool: ShellTool) -> str:
-    kept = sorted({name for name in names if name not in tool.skip and not name.isdigit()})
-    return " ".join([*lead, *sorted(set(options)), *map(_quote_word, kept)])
+def _build_target(
+    prefix: ShellWords, options: ShellWords, names: ShellWords, tool: ShellTool
+) -> str:
+    targets = sorted({name for name in names if name not in tool.skip and not name.isdigit()})
+    return " ".join([*prefix, *sorted(set(options)), *map(_quote_word, targets)])
 
 
 def _parse_arguments(words: ShellWords, tool: ShellTool) -> tuple[ShellWords, ShellWords]:
@@ -591,8 +593,8 @@ def _parse_arguments(words: ShellWords, tool: ShellTool) -> tuple[ShellWords, Sh
         word = words[i]
         i += 1
         if word[:1] != "-" or word == "-":
-            if place := _normalise_place(word):
-                names.append(place)
+            if path := _normalise_place(word):
+                names.append(path)
             continue
         head, equals, value = word.partition("=")
         if head in tool.keep:
@@ -666,21 +668,21 @@ def _match_tasks(tool: ShellTool, _words: ShellWords, names: ShellWords) -> Targ
 
 
 def _match_scripts(tool: ShellTool, _words: ShellWords, names: ShellWords) -> TargetWords:
-    lead = [tool.name]
+    prefix = [tool.name]
     if names[:1] == ["workspace"]:
-        lead, names = [*lead, *map(_quote_word, names[:2])], names[2:]
+        prefix, names = [*prefix, *map(_quote_word, names[:2])], names[2:]
     run = names[0] if names and names[0] in ("run", "run-script", "task") else ""
     if run:
         names = names[1:]
     if not names or not is_check_task(names[0]) or (names[0] == "ci" and not run):
-        return ([*lead, "test"], names[1:]) if not run and names[:1] == ["t"] else None
+        return ([*prefix, "test"], names[1:]) if not run and names[:1] == ["t"] else None
     if tool.name == "npm":
         if names[0] != "test" and not run:
             return None
-        lead += [] if names[0] == "test" else ["run"]
+        prefix += [] if names[0] == "test" else ["run"]
     elif run and tool.name not in ("pnpm", "yarn", "composer"):
-        lead.append(run)
-    return [*lead, _quote_word(names[0])], names[1:]
+        prefix.append(run)
+    return [*prefix, _quote_word(names[0])], names[1:]
 
 
 _TOOL_MATCHERS: Mapping[str, Callable[[ShellTool, ShellWords, ShellWords], TargetWords]] = {
@@ -726,17 +728,19 @@ def _match_test_script(name: str, words: ShellWords) -> ToolAndTarget | None:
     return None
 
 
-def _match_test_file(path: str, lead: ShellWords, rest: ShellWords) -> ToolAndTarget | None:
+def _match_test_file(path: str, prefix: ShellWords, arguments: ShellWords) -> ToolAndTarget | None:
     name = path.rpartition("/")[2]
-    if name == "runtests.py" or (name == "manage.py" and rest[:1] in (["test"], ["check"])):
-        begin = [name] if name == "runtests.py" else [name, rest[0]]
+    if name == "runtests.py" or (name == "manage.py" and arguments[:1] in (["test"], ["check"])):
+        test_prefix = [name] if name == "runtests.py" else [name, arguments[0]]
         return "django", _build_target(
-            begin, *_parse_arguments(rest[len(begin) - 1 :], _DJANGO_TOOL), _DJANGO_TOOL
+            test_prefix,
+            *_parse_arguments(arguments[len(test_prefix) - 1 :], _DJANGO_TOOL),
+            _DJANGO_TOOL,
         )
-    if name == "setup.py" and rest and rest[0] in _SETUP_COMMANDS:
-        return name, f"{name} {rest[0]}"
-    if name == "artisan" and rest[:1] == ["test"]:
-        return name, quote_words([*lead, *(word for word in rest if word[:1] != "-")])
+    if name == "setup.py" and arguments and arguments[0] in _SETUP_COMMANDS:
+        return name, f"{name} {arguments[0]}"
+    if name == "artisan" and arguments[:1] == ["test"]:
+        return name, quote_words([*prefix, *(word for word in arguments if word[:1] != "-")])
     if _EDITING_NAME.match(name) or not (_TEST_NAME.search(name) or _TEST_FOLDER.search(path)):
         return None
-    return "script", quote_words([*lead, *(word for word in rest if word[:1] != "-")])
+    return "script", quote_words([*prefix, *(word for word in arguments if word[:1] != "-")])

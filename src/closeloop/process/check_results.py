@@ -54,17 +54,17 @@ _PASSING = compile_lazily(
 """Memory addresses, temporary paths, times of day and durations."""
 
 
-def prints_same(one: TraceStep, other: TraceStep) -> bool:
+def prints_same(first: TraceStep, second: TraceStep) -> bool:
     """Whether their outputs are equal except for times, addresses and the like."""
-    before, after = _output_tail(one), _output_tail(other)
+    before, after = _output_tail(first), _output_tail(second)
     return before == after or _normalise_tail(before) == _normalise_tail(after)
 
 
-def prints_all_the_same(one: TraceStep, other: TraceStep) -> bool:
+def prints_all_the_same(first: TraceStep, second: TraceStep) -> bool:
     """Whether their outputs are equal except for addresses and the clock: a date or a blank may be
     what the change is about.
     """
-    before, after = _whole_output(one), _whole_output(other)
+    before, after = _whole_output(first), _whole_output(second)
     if before is None or after is None:
         return False
     return before == after or _PASSING.sub("", before) == _PASSING.sub("", after)
@@ -219,19 +219,19 @@ _PRINTED_EXIT_CODE = compile_lazily(
 )
 
 
-def check_from_command(event: Command, doing: CommandEffect) -> TraceCheck | None:
+def check_from_command(event: Command, effect: CommandEffect) -> TraceCheck | None:
     """Return the check of a command; None if it checks nothing."""
-    if not doing.checks:
-        return _check_from_results(event, doing)
-    code = _known_exit_code(event, doing)
+    if not effect.checks:
+        return _check_from_results(event, effect)
+    code = _known_exit_code(event, effect)
     if code == 0 and event.stopped is None:
         blocked = find_nothing_ran((event.output or "")[-MAX_RESULT_CHARS:])
-        return _build_check(doing, None if blocked else True, blocked=blocked)
+        return _build_check(effect, None if blocked else True, blocked=blocked)
     text = _cut_output(event.output or "")
-    parsers = [find_parser_name(tool) for tool in doing.checks]
+    parsers = [find_parser_name(tool) for tool in effect.checks]
     names = list(dict.fromkeys(filter(None, parsers)))
-    if blocked := _find_block(event, doing, code, names, text):
-        return _build_check(doing, None, blocked=blocked)
+    if blocked := _find_block(event, effect, code, names, text):
+        return _build_check(effect, None, blocked=blocked)
     failures: CheckFailures | None = None
     if code is None:
         passed, failures = _judge_output(
@@ -243,23 +243,23 @@ def check_from_command(event: Command, doing: CommandEffect) -> TraceCheck | Non
     if failures and failures.parser == "launch":
         missing = [key for key in failures.errors if key.endswith(": not found")]
         if len(missing) == len(failures.errors):
-            return _build_check(doing, None, blocked=missing[0])
-    return _build_check(doing, passed, failures)
+            return _build_check(effect, None, blocked=missing[0])
+    return _build_check(effect, passed, failures)
 
 
 def _build_check(
-    doing: CommandEffect,
+    effect: CommandEffect,
     passed: bool | None,
     failures: CheckFailures | None = None,
     blocked: str | None = None,
 ) -> TraceCheck:
     return TraceCheck(
-        tool=doing.checks[0],
-        target=doing.target,
+        tool=effect.checks[0],
+        target=effect.target,
         passed=passed,
         failures=failures,
         blocked=blocked,
-        folder=doing.folder,
+        folder=effect.folder,
     )
 
 
@@ -338,8 +338,10 @@ def _build_tail_search() -> tuple[AhoCorasick, list[re.Pattern[str]]]:
 def _search_tail(tail: str) -> set[re.Pattern[str]]:
     """Return the patterns that match the end of an output."""
     search, patterns = _build_tail_search()
-    found = search.find_matches_as_indexes(tail.lower(), overlapping=True)
-    return {one for one in {patterns[word] for word, _, _ in found} if one.search(tail)}
+    matches = search.find_matches_as_indexes(tail.lower(), overlapping=True)
+    return {
+        pattern for pattern in {patterns[index] for index, _, _ in matches} if pattern.search(tail)
+    }
 
 
 def find_nothing_ran(tail: str) -> str | None:
@@ -350,7 +352,7 @@ def find_nothing_ran(tail: str) -> str | None:
 
 
 def _find_block(
-    event: Command, doing: CommandEffect, code: int | None, parsers: Sequence[str], text: str
+    event: Command, effect: CommandEffect, code: int | None, parsers: Sequence[str], text: str
 ) -> str | None:
     """Return why a check that did not pass could not run; None if it ran as far as known."""
     if event.stopped is not None:
@@ -367,16 +369,16 @@ def _find_block(
 def _explain_no_result(parsers: Sequence[str], text: str) -> str | None:
     """Return the output's reason for having no result."""
     tail = text[-MAX_RESULT_CHARS:]
-    found = _search_tail(tail)
-    if _COLLECTION_ERROR in found or "Error while loading conftest" in text[:500]:
+    patterns = _search_tail(tail)
+    if _COLLECTION_ERROR in patterns or "Error while loading conftest" in text[:500]:
         return "its tests could not be collected"
-    if not found or _TESTS_RAN.search(tail):
+    if not patterns or _TESTS_RAN.search(tail):
         return None
-    if _NOTHING_RAN in found:
+    if _NOTHING_RAN in patterns:
         return "no test ran"
-    if _SETTINGS_ERROR in found:
+    if _SETTINGS_ERROR in patterns:
         return "its settings or arguments are wrong"
-    if _MISSING_MODULE in found and _COMPILED_PARSERS.isdisjoint(parsers):
+    if _MISSING_MODULE in patterns and _COMPILED_PARSERS.isdisjoint(parsers):
         return "a module is missing"
     return None
 
@@ -403,9 +405,9 @@ _PRINTED_RESULTS = compile_lazily(
 )
 
 
-def _check_from_results(event: Command, doing: CommandEffect) -> TraceCheck | None:
+def _check_from_results(event: Command, effect: CommandEffect) -> TraceCheck | None:
     """Recognise a run of something else, such as a script, whose output is that of tests."""
-    if not event.output or not runs_program(doing):
+    if not event.output or not runs_program(effect):
         return None
     tail = event.output[-MAX_RESULT_CHARS:]
     if not any(word in tail for word in _RESULT_WORDS):
@@ -425,7 +427,7 @@ def _check_from_results(event: Command, doing: CommandEffect) -> TraceCheck | No
         passed=None if blocked else passed,
         failures=None if blocked else failures,
         blocked=blocked,
-        folder=doing.folder,
+        folder=effect.folder,
     )
 
 
@@ -438,29 +440,31 @@ LOOK_PROGRAMS = frozenset((
 ))  # fmt: skip
 
 
-def runs_program(doing: CommandEffect) -> bool:
+def runs_program(effect: CommandEffect) -> bool:
     """Whether it runs something that does not only read files."""
-    return any(name.partition(" ")[0] not in LOOK_PROGRAMS for name in doing.programs)
+    return any(name.partition(" ")[0] not in LOOK_PROGRAMS for name in effect.programs)
 
 
 def _judge_output(
-    text: str, names: list[str], others: list[str]
+    text: str, parsers: list[str], other_parsers: list[str]
 ) -> tuple[bool | None, CheckFailures | None]:
     """Without an exit code, judge by the tool's last words, then by what its output lists."""
-    verdicts = {name: PARSERS_BY_NAME[name].read_verdict(text) for name in (*names, *others)}
+    verdicts = {
+        name: PARSERS_BY_NAME[name].read_verdict(text) for name in (*parsers, *other_parsers)
+    }
     if False in verdicts.values():
-        return False, find_failures(text, names) or failure_collector.failures_from_tail(text)
+        return False, find_failures(text, parsers) or failure_collector.failures_from_tail(text)
     if True in verdicts.values():
         # One tool passed; of the others that the command runs, none may list a failure.
-        silent = [name for name in names if verdicts[name] is None]
-        failures = run_parsers(text, silent, warnings=False)
+        silent_parsers = [name for name in parsers if verdicts[name] is None]
+        failures = run_parsers(text, silent_parsers, warnings=False)
         return failures is None, failures
-    failures = find_failures(text, names, warnings=False)
+    failures = find_failures(text, parsers, warnings=False)
     return (False if failures else None), failures
 
 
-def _known_exit_code(event: Command, doing: CommandEffect) -> int | None:
-    if not doing.masked:
+def _known_exit_code(event: Command, effect: CommandEffect) -> int | None:
+    if not effect.masked:
         return event.exit_code
     if "PIPESTATUS" in event.command or ("$?" in event.command and "|" not in event.command):
         # `pytest; echo "exit: $?"` prints what the mask hides.
@@ -520,12 +524,12 @@ def _parse_scope(part: str) -> CheckScope:
         words = part.split()
     count = 2 if words[0] in _TWO_WORD_PROGRAMS and words[1:2] and words[1][:1] != "-" else 1
     places, filters = set(), set()
-    rest = iter(words[count:])
-    for word in rest:
+    arguments = iter(words[count:])
+    for word in arguments:
         if word[:1] != "-":
             places.add(word.removesuffix("...").removeprefix("./").rstrip("/"))
         elif len(word) == 2:
-            value = next(rest, "")
+            value = next(arguments, "")
             if value not in (".", "tsconfig.json"):
                 filters.add(f"{word} {value}")
         else:
@@ -546,20 +550,23 @@ def find_comparable(check: TraceCheck, steps: Iterable[TraceStep]) -> Iterator[T
     subject = _find_subject(target)
     keys = failures.errors.keys() if failures and failures.parser != "tail" else None
     for step in steps:
-        other = step.check
-        if other is None or (folder and other.folder and folder != other.folder):
+        other_check = step.check
+        if other_check is None or (folder and other_check.folder and folder != other_check.folder):
             continue
-        others = other.failures
+        other_failures = other_check.failures
         # What is cheap to ask comes first.
-        if other.target == target or (
-            keys and others and not keys.isdisjoint(others.errors) and others.parser != "tail"
+        if other_check.target == target or (
+            keys
+            and other_failures
+            and not keys.isdisjoint(other_failures.errors)
+            and other_failures.parser != "tail"
         ):
             yield step
             continue
-        relation = _relate_subjects(subject, _find_subject(other.target))
+        relation = _relate_subjects(subject, _find_subject(other_check.target))
         if relation == "overlapping" or (
             relation == "apart"
-            and (_runs_tests_of(check, others) or _runs_tests_of(other, failures))
+            and (_runs_tests_of(check, other_failures) or _runs_tests_of(other_check, failures))
         ):
             yield step
 
@@ -613,21 +620,21 @@ _keep_subject = lru_cache(maxsize=4096)(_TargetSubject)
 
 @lru_cache(maxsize=1 << 14)
 def _relate_subjects(
-    one: _TargetSubject, other: _TargetSubject
+    first: _TargetSubject, second: _TargetSubject
 ) -> Literal["overlapping", "same program", "apart"]:
     shared = [
-        _places_overlap(places, known_places)
-        for program, places in one.scopes
-        for known, known_places in other.scopes
-        if program == known
+        _places_overlap(places, other_places)
+        for program, places in first.scopes
+        for other_program, other_places in second.scopes
+        if program == other_program
     ]
     return "overlapping" if any(shared) else "same program" if shared else "apart"
 
 
-def share_program(one: TraceCheck, other: TraceCheck) -> bool:
+def share_program(first: TraceCheck, second: TraceCheck) -> bool:
     """Whether they run the same program, possibly on other tests, so that one does not answer the
     other."""
-    return _relate_subjects(_find_subject(one.target), _find_subject(other.target)) != "apart"
+    return _relate_subjects(_find_subject(first.target), _find_subject(second.target)) != "apart"
 
 
 def covers_check(later: TraceCheck, earlier: TraceCheck) -> bool:
@@ -639,12 +646,12 @@ def covers_check(later: TraceCheck, earlier: TraceCheck) -> bool:
 def _target_contains(wider: str, narrower: str) -> bool:
     return wider == narrower or all(
         any(
-            scope.program == known.program
-            and scope.filters <= known.filters
-            and _places_contain(scope.places, known.places)
-            for scope in parse_scopes(wider)
+            wide_scope.program == narrow_scope.program
+            and wide_scope.filters <= narrow_scope.filters
+            and _places_contain(wide_scope.places, narrow_scope.places)
+            for wide_scope in parse_scopes(wider)
         )
-        for known in parse_scopes(narrower)
+        for narrow_scope in parse_scopes(narrower)
     )
 
 
@@ -680,47 +687,53 @@ def _compare_sets(before: CheckFailures, after: CheckFailures, *, covers: bool) 
     return "fewer" if after.keys < before.keys else "different"
 
 
-def same_failures(one: CheckFailures, other: CheckFailures) -> bool:
+def same_failures(first: CheckFailures, second: CheckFailures) -> bool:
     """Whether the same things fail, in the same way as far as both say."""
-    return one.errors.keys() == other.errors.keys() and _returns(one, other)
+    return first.errors.keys() == second.errors.keys() and _returns(first, second)
 
 
-def _returns(some: CheckFailures, others: CheckFailures) -> bool:
+def _returns(failures: CheckFailures, later_failures: CheckFailures) -> bool:
     """Whether all of some are among the others, failing in the same way."""
     return all(
-        key in others.errors and is_same_message(message, others.errors[key])
-        for key, message in some.errors.items()
+        key in later_failures.errors and is_same_message(message, later_failures.errors[key])
+        for key, message in failures.errors.items()
     )
 
 
 def hides_output(step: TraceStep) -> bool:
     """Whether its output was truncated or filtered, so that other failures may be hidden."""
-    doing = step.doing
-    return doing is not None and doing.masked and not _OUTPUT_FILTERS.isdisjoint(doing.programs)
+    effect = step.doing
+    return effect is not None and effect.masked and not _OUTPUT_FILTERS.isdisjoint(effect.programs)
 
 
-def is_same_line(one: TraceStep, other: TraceStep) -> bool:
+def is_same_line(first: TraceStep, second: TraceStep) -> bool:
     """Whether the command's words are the same."""
     return (
-        isinstance(one.event, Command)
-        and isinstance(other.event, Command)
+        isinstance(first.event, Command)
+        and isinstance(second.event, Command)
         and (
-            one.event.command == other.event.command
-            or one.event.command.split() == other.event.command.split()
+            first.event.command == second.event.command
+            or first.event.command.split() == second.event.command.split()
         )
     )
 
 
-def _places_overlap(some: frozenset[str], others: frozenset[str]) -> bool:
-    if not some or not others or not some.isdisjoint(others):
+def _places_overlap(first: frozenset[str], second: frozenset[str]) -> bool:
+    if not first or not second or not first.isdisjoint(second):
         return True
-    return any(_is_within(one, other) or _is_within(other, one) for one in some for other in others)
+    return any(
+        _is_within(place, other_place) or _is_within(other_place, place)
+        for place in first
+        for other_place in second
+    )
 
 
-def _places_contain(wider: frozenset[str], some: frozenset[str]) -> bool:
-    if not wider or wider == some:
+def _places_contain(wider: frozenset[str], narrower: frozenset[str]) -> bool:
+    if not wider or wider == narrower:
         return True
-    return bool(some) and all(any(_is_within(one, other) for other in wider) for one in some)
+    return bool(narrower) and all(
+        any(_is_within(place, wider_place) for wider_place in wider) for place in narrower
+    )
 
 
 def _is_within(inner: str, outer: str) -> bool:
@@ -732,11 +745,11 @@ MAX_CHECKS_AHEAD = 50
 
 
 def find_next_comparable(
-    checks: Sequence[TraceStep], place: int, *, ran: bool = True
+    checks: Sequence[TraceStep], index: int, *, ran: bool = True
 ) -> Iterable[TraceStep]:
     """Return the later checks that are comparable, in order; with `ran`, only those that ran."""
-    check = checks[place].check
+    check = checks[index].check
     assert check is not None, "it is a check"
-    for step in find_comparable(check, checks[place + 1 : place + 1 + MAX_CHECKS_AHEAD]):
+    for step in find_comparable(check, checks[index + 1 : index + 1 + MAX_CHECKS_AHEAD]):
         if not ran or (step.check and step.check.passed is not None):
             yield step

@@ -137,16 +137,18 @@ _foreign_automaton = cache(lambda: build_automaton(_split_signs(_FOREIGN_SIGNS))
 """Without one of these there is no such sentence."""
 
 
-def _split_signs(signs: str) -> list[str]:
-    return signs.strip().replace("\n", "|").split("|")
+def _split_signs(table: str) -> list[str]:
+    return table.strip().replace("\n", "|").split("|")
 
 
 def matching_sentences(search: AhoCorasick, text: str) -> Iterator[tuple[str, str]]:
     """Yield sentences with one of the words, also in lower case."""
     lines = split_sentences(text)
-    joined = fold_case("\n".join(lines))
-    plain = joined.split("\n")
-    return ((lines[place], plain[place]) for place in find_matching_lines(search, joined))
+    folded_text = fold_case("\n".join(lines))
+    folded_lines = folded_text.split("\n")
+    return (
+        (lines[index], folded_lines[index]) for index in find_matching_lines(search, folded_text)
+    )
 
 
 def fold_case(text: str) -> str:
@@ -163,26 +165,26 @@ def find_gaps(report: str, *, acts: bool) -> Sequence[str]:
     report = strip_client_markup(report)
     gaps = [
         line
-        for line, plain in matching_sentences(_sign_automaton(), report)
-        if _is_gap(plain, acts=acts)
+        for line, folded in matching_sentences(_sign_automaton(), report)
+        if _is_gap(folded, acts=acts)
     ]
     if acts and contains_any(_foreign_automaton(), fold_case(report)):
-        foreign = matching_sentences(_foreign_automaton(), report)
-        gaps += [line for line, plain in foreign if _FOREIGN_OMISSION.search(plain)]
+        foreign_sentences = matching_sentences(_foreign_automaton(), report)
+        gaps += [line for line, folded in foreign_sentences if _FOREIGN_OMISSION.search(folded)]
     return list(dict.fromkeys(gaps))[:MAX_GAPS]
 
 
-def mentions_gap(plain: str) -> bool:
+def mentions_gap(folded: str) -> bool:
     """Whether lower-case text says that something failed or is missing."""
-    return any(one.search(plain) for one in (_FAILURE, _OMISSION, _FOREIGN_OMISSION))
+    return any(handoff.search(folded) for handoff in (_FAILURE, _OMISSION, _FOREIGN_OMISSION))
 
 
-def _is_gap(plain: str, *, acts: bool) -> bool:
-    if not acts and not _FIRST_PERSON.search(plain):
+def _is_gap(folded: str, *, acts: bool) -> bool:
+    if not acts and not _FIRST_PERSON.search(folded):
         return False
-    if _FAILURE.search(plain) and not _OVER.search(plain):
+    if _FAILURE.search(folded) and not _OVER.search(folded):
         return True
-    return acts and _OMISSION.search(plain) is not None and not _INTENDED.search(plain)
+    return acts and _OMISSION.search(folded) is not None and not _INTENDED.search(folded)
 
 
 MAX_FILES = 20
@@ -244,67 +246,69 @@ class RedoneEdit(Record):
     undone: bool = False
 
 
-def list_report_facts(one: HandoffContext) -> list[ReportFact]:
+def list_report_facts(handoff: HandoffContext) -> list[ReportFact]:
     """List changed files, check results, and problems."""
-    if one.child and one.child.steps and not _child_did_work(one):
+    if handoff.child and handoff.child.steps and not _child_did_work(handoff):
         return []
-    if not (one.child and one.child.steps) and is_reading_brief(one.event.brief):
-        return [ReportFact(kind="caveat", text=line) for line in list_caveats(one)]
-    report = one.event.report or ""
-    facts = [ReportFact(kind="file", text=path) for path in _list_reported_files(one, report)]
-    states = (
+    if not (handoff.child and handoff.child.steps) and is_reading_brief(handoff.event.brief):
+        return [ReportFact(kind="caveat", text=line) for line in list_caveats(handoff)]
+    report = handoff.event.report or ""
+    facts = [ReportFact(kind="file", text=path) for path in _list_reported_files(handoff, report)]
+    statuses = (
         line
-        for line, plain in matching_sentences(_outcome_automaton(), report)
-        if _CHECK_STATUS.search(plain)
+        for line, folded in matching_sentences(_outcome_automaton(), report)
+        if _CHECK_STATUS.search(folded)
     )
-    facts += [ReportFact(kind="status", text=line) for line in islice(states, 1)]
-    return facts + [ReportFact(kind="caveat", text=line) for line in list_caveats(one)]
+    facts += [ReportFact(kind="status", text=line) for line in islice(statuses, 1)]
+    return facts + [ReportFact(kind="caveat", text=line) for line in list_caveats(handoff)]
 
 
-def list_caveats(one: HandoffContext) -> Sequence[str]:
+def list_caveats(handoff: HandoffContext) -> Sequence[str]:
     """Return sentences about what failed, could not be done or remains; not about the code's
     behaviour."""
-    if one.child and one.child.steps:
-        return find_gaps(one.event.report or "", acts=True) if _child_did_work(one) else ()
-    return find_gaps(one.event.report or "", acts=child_makes_changes(one))
+    if handoff.child and handoff.child.steps:
+        return find_gaps(handoff.event.report or "", acts=True) if _child_did_work(handoff) else ()
+    return find_gaps(handoff.event.report or "", acts=child_makes_changes(handoff))
 
 
-def parent_uses_fact(fact: ReportFact, one: HandoffContext) -> bool:
+def parent_uses_fact(fact: ReportFact, handoff: HandoffContext) -> bool:
     """Whether the parent opens, checks, reports, passes on or builds on a fact."""
-    checked = any(step.check for step in one.after)
+    checked = any(step.check for step in handoff.after)
     if fact.kind == "caveat":
-        return _takes_up_gap(fact.text, one, checked=checked)
+        return _takes_up_gap(fact.text, handoff, checked=checked)
     if checked:
         return True
     if fact.kind == "file":
         names = short_names((fact.text,))
-        return any(mentions_any(text, names) for text in _later_texts(one)) or _builds_on(one)
+        return any(mentions_any(text, names) for text in _later_texts(handoff)) or _builds_on(
+            handoff
+        )
     # Who says that all is well after a report of failures contradicts the child.
     fails = _FAILING_STATUS.search(fold_case(fact.text)) is not None
-    told = [
+    reported_failing = [
         _FAILING_STATUS.search(status[0]) is not None
-        for message in one.said
+        for message in handoff.said
         for status in _CHECK_STATUS.finditer(fold_case(message.text))
     ]
-    return fails in told or (not fails and _builds_on(one))
+    return fails in reported_failing or (not fails and _builds_on(handoff))
 
 
-def _builds_on(one: HandoffContext) -> bool:
+def _builds_on(handoff: HandoffContext) -> bool:
     """Whether the parent ends or keeps the work because of the report."""
-    return any(parse_claim(message) for message in one.said) or any(
-        list_git_verbs(step) & {"commit", "push"} for step in one.after
+    return any(parse_claim(message) for message in handoff.said) or any(
+        list_git_verbs(step) & {"commit", "push"} for step in handoff.after
     )
 
 
-def _takes_up_gap(gap: str, one: HandoffContext, *, checked: bool) -> bool:
+def _takes_up_gap(gap: str, handoff: HandoffContext, *, checked: bool) -> bool:
     """Whether the parent acts on a gap, or passes it on."""
     stems = word_stems(normalise_words(gap))
     is_unwritten = _UNWRITTEN.search(fold_case(gap)) is not None
     if checked and not is_unwritten and stems & _CHECK_STEMS:
         return True
     targets = short_names(find_targets(gap))
-    child_paths = {path for step in one.work if step.changed for path in step.written}
-    for step in one.after:
+    child_paths = {path for step in handoff.work if step.changed for path in step.written}
+    for step in handoff.after:
         if step.changed and (
             any("test" in path for path in step.written)
             if stems & {"test", "spec"}
@@ -315,136 +319,143 @@ def _takes_up_gap(gap: str, one: HandoffContext, *, checked: bool) -> bool:
             return True
     return any(
         mentions_any(sentence, targets) or _passes_on(sentence, stems)
-        for message in one.said
+        for message in handoff.said
         for sentence in split_sentences(message.text)
     )
 
 
 def _passes_on(sentence: str, stems: Set[str]) -> bool:
     """Whether a sentence is about the same thing without praise, or says what is wrong."""
-    plain = fold_case(sentence)
-    if mentions_gap(plain) or _RESERVATION.search(plain):
+    folded = fold_case(sentence)
+    if mentions_gap(folded) or _RESERVATION.search(folded):
         return _shares_stems(sentence, stems, 1)
-    return not _SUCCESS.search(plain) and _shares_stems(sentence, stems, 2)
+    return not _SUCCESS.search(folded) and _shares_stems(sentence, stems, 2)
 
 
 def _shares_stems(text: str, stems: Set[str], count: int) -> bool:
-    telling = stems - _VAGUE_STEMS
-    return len(telling & word_stems(normalise_words(text))) >= max(1, min(count, len(telling)))
+    distinct_stems = stems - _VAGUE_STEMS
+    return len(distinct_stems & word_stems(normalise_words(text))) >= max(
+        1, min(count, len(distinct_stems))
+    )
 
 
-def find_redone_edits(one: HandoffContext, *, alike: float = 0.9) -> list[RedoneEdit]:
+def find_redone_edits(handoff: HandoffContext, *, threshold: float = 0.9) -> list[RedoneEdit]:
     """Return the parent's edits that repeat or revert an edit of the child."""
     child_edits: dict[str, list[TraceStep]] = {}
-    for step in one.work:
+    for step in handoff.work:
         if step.changed and isinstance(step.event, Edit):
             child_edits.setdefault(step.written[0], []).append(step)
     if not child_edits:
         return []
     return [
-        again
-        for step in one.after
-        if step.changed and (again := _match_redone_edit(step, child_edits, alike))
+        redone_edit
+        for step in handoff.after
+        if step.changed and (redone_edit := _match_redone_edit(step, child_edits, threshold))
     ]
 
 
 def find_repeated_lookups(
-    one: HandoffContext, changed: Set[str]
+    handoff: HandoffContext, changed: Set[str]
 ) -> list[tuple[TraceStep, TraceStep]]:
     """Reads and searches of the child that the parent repeats; not of files that change.
 
     Who opens a file in the middle looks at what the report pointed to.
     """
-    first: dict[str, tuple[TraceStep, LineRange]] = {}
-    for step in one.work:
+    child_lookups: dict[str, tuple[TraceStep, LineRange]] = {}
+    for step in handoff.work:
         for key in _lookup_keys(step, changed):
-            then, (start, end) = first.get(key, (step, _line_range(step)))
-            more = _line_range(step)
-            first[key] = then, (min(start, more[0]), max(end, more[1]))
+            child_step, (start, end) = child_lookups.get(key, (step, _line_range(step)))
+            line_range = _line_range(step)
+            child_lookups[key] = child_step, (min(start, line_range[0]), max(end, line_range[1]))
     pairs: dict[str, tuple[TraceStep, TraceStep]] = {}
-    for step in one.after if first else ():
+    for step in handoff.after if child_lookups else ():
         for key in _lookup_keys(step, changed):
-            if key in first and key not in pairs:
-                then, (start, end) = first[key]
+            if key in child_lookups and key not in pairs:
+                child_step, (start, end) = child_lookups[key]
                 lines = _line_range(step)
-                if then.number < step.number and start == lines[0] and lines[1] <= end:
-                    pairs[key] = then, step
+                if child_step.number < step.number and start == lines[0] and lines[1] <= end:
+                    pairs[key] = child_step, step
     return list(pairs.values())
 
 
-def count_lookups(one: HandoffContext, changed: Set[str]) -> int:
+def count_lookups(handoff: HandoffContext, changed: Set[str]) -> int:
     """Count the different things the child looked up."""
-    return len({key for step in one.work for key in _lookup_keys(step, changed)})
+    return len({key for step in handoff.work for key in _lookup_keys(step, changed)})
 
 
-def _child_did_work(one: HandoffContext) -> bool:
+def _child_did_work(handoff: HandoffContext) -> bool:
     """Whether the child changed or checked something, so that its report is about its own work."""
-    return bool(one.child and (one.child.changes or one.child.checks))
+    return bool(handoff.child and (handoff.child.changes or handoff.child.checks))
 
 
-def _list_reported_files(one: HandoffContext, report: str) -> list[str]:
+def _list_reported_files(handoff: HandoffContext, report: str) -> list[str]:
     """Return files that the report names and the child changed, or says it did."""
-    if one.child is not None and one.child.steps:
-        written = dict.fromkeys(
-            path for step in one.child.changes[-MAX_CHANGES:] for path in step.written
+    if handoff.child is not None and handoff.child.steps:
+        written_paths = dict.fromkeys(
+            path for step in handoff.child.changes[-MAX_CHANGES:] for path in step.written
         )
         return [
             path
-            for path in written
+            for path in written_paths
             if not is_scratch_path(path) and any(name in report for name in short_names((path,)))
         ][:MAX_FILES]
-    named = (
+    reported_names = (
         name
-        for line, plain in matching_sentences(_change_automaton(), report)
-        if ("/" in line or "." in line) and _CHANGE_WORD.search(plain)
+        for line, folded in matching_sentences(_change_automaton(), report)
+        if ("/" in line or "." in line) and _CHANGE_WORD.search(folded)
         for name in find_sentence_targets(line)
         if "/" in name or "." in name
     )
-    return list(dict.fromkeys(named))[:MAX_FILES]
+    return list(dict.fromkeys(reported_names))[:MAX_FILES]
 
 
-def _later_texts(one: HandoffContext) -> Iterator[str]:
-    yield from (message.text for message in one.said)
-    yield from (step_input(step) for step in one.after)
+def _later_texts(handoff: HandoffContext) -> Iterator[str]:
+    yield from (message.text for message in handoff.said)
+    yield from (step_input(step) for step in handoff.after)
 
 
 def _match_redone_edit(
-    step: TraceStep, mine: Mapping[str, list[TraceStep]], alike: float
+    step: TraceStep, child_edits: Mapping[str, list[TraceStep]], threshold: float
 ) -> RedoneEdit | None:
     event = step.event
     if isinstance(event, Command):
-        return _match_restore(step, mine) if _GIT_RESTORE.search(event.command) else None
-    if not isinstance(event, Edit) or step.written[0] not in mine:
+        return _match_restore(step, child_edits) if _GIT_RESTORE.search(event.command) else None
+    if not isinstance(event, Edit) or step.written[0] not in child_edits:
         return None
-    path, lines = step.written[0], diff_edit(event)
-    for edit in reversed(mine[path][-MAX_EDITS_PER_FILE:]):
+    path, parent_lines = step.written[0], diff_edit(event)
+    for edit in reversed(child_edits[path][-MAX_EDITS_PER_FILE:]):
         assert isinstance(edit.event, Edit), edit
-        first = diff_edit(edit.event)
-        if edit.number > step.number or lines is None or first is None:
+        child_lines = diff_edit(edit.event)
+        if edit.number > step.number or parent_lines is None or child_lines is None:
             continue
-        if _are_lines_alike(first.added, lines.added, alike):
+        if _are_lines_alike(child_lines.added, parent_lines.added, threshold):
             return RedoneEdit(path=path, child=edit.number, parent=step.number)
-        if _are_lines_alike(first.added, lines.removed, alike) and (
-            first.removed == lines.added or _are_lines_alike(first.removed, lines.added, alike)
+        if _are_lines_alike(child_lines.added, parent_lines.removed, threshold) and (
+            child_lines.removed == parent_lines.added
+            or _are_lines_alike(child_lines.removed, parent_lines.added, threshold)
         ):
             return RedoneEdit(path=path, child=edit.number, parent=step.number, undone=True)
     return None
 
 
-def _match_restore(step: TraceStep, mine: Mapping[str, list[TraceStep]]) -> RedoneEdit | None:
+def _match_restore(
+    step: TraceStep, child_edits: Mapping[str, list[TraceStep]]
+) -> RedoneEdit | None:
     for path in step.written:
-        edits = mine.get(path, ())
+        edits = child_edits.get(path, ())
         if edits and edits[0].number < step.number:
             return RedoneEdit(path=path, child=edits[0].number, parent=step.number, undone=True)
     return None
 
 
-def _are_lines_alike(one: tuple[str, ...], other: tuple[str, ...], alike: float) -> bool:
+def _are_lines_alike(
+    handoff: tuple[str, ...], second_lines: tuple[str, ...], threshold: float
+) -> bool:
     """Whether the lines are nearly the same, and too many to be a coincidence."""
-    first, second = ({line for line in lines if len(line) > 3} for lines in (one, other))
+    first, second = ({line for line in lines if len(line) > 3} for lines in (handoff, second_lines))
     if sum(map(len, first)) < 20 and first:
         return False
-    return bool(first and second) and len(first & second) >= alike * len(first | second)
+    return bool(first and second) and len(first & second) >= threshold * len(first | second)
 
 
 def _line_range(step: TraceStep) -> LineRange:

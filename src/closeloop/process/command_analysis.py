@@ -119,8 +119,8 @@ coverage modules [run]: --source --omit --include --rcfile --data-file
 
 def _build_wrappers() -> Iterator[tuple[str, WrapperProgram]]:
     for line in _WRAPPER_TABLE.strip().splitlines():
-        left, _, values = line.partition(":")
-        names, _, subs = left.partition("[")
+        program_column, _, values = line.partition(":")
+        names, _, subs = program_column.partition("[")
         words = names.split()
         wrapper = WrapperProgram(
             subs=frozenset(subs.rstrip("]").split()),
@@ -150,8 +150,8 @@ def program_name(word: str) -> str:
         name = name.rpartition("\\")[2]
     if "." in name:
         name = _WINDOWS_ENDING.sub("", name)
-    if (known := _VERSIONED_PROGRAM.fullmatch(name)) is not None:
-        name = known[1]
+    if (match := _VERSIONED_PROGRAM.fullmatch(name)) is not None:
+        name = match[1]
     if "@" in name[1:]:
         name = name[0] + name[1:].partition("@")[0]
     return "python" if name == "pypy" else name
@@ -221,7 +221,7 @@ def _splice_commands(inner: list[ShellCommand], part: ShellCommand) -> list[Shel
         return [replace(part, words=[":"])]
     last = inner[-1]
     inner[-1] = replace(last, end=part.end, out=last.out + part.out)
-    return [replace(one, loose=True) for one in inner] if part.loose else inner
+    return [replace(command, loose=True) for command in inner] if part.loose else inner
 
 
 def _shell_script(name: str, words: ShellWords, body: str | None) -> str | None:
@@ -234,15 +234,15 @@ def _shell_script(name: str, words: ShellWords, body: str | None) -> str | None:
         return words[words.index("--run") + 1] if "--run" in words[:-1] else None
     if name not in _SHELLS:
         return None
-    rest = iter(words[1:])
-    for word in rest:
+    arguments = iter(words[1:])
+    for word in arguments:
         if word[:1] != "-":
             if name != "su":
                 return None
         elif word[-1] == "o":
-            next(rest, None)
+            next(arguments, None)
         elif "c" in word and word[1] != "-":
-            return next(rest, None)
+            return next(arguments, None)
     return body
 
 
@@ -294,12 +294,14 @@ def _inner_words(name: str, words: ShellWords) -> ShellWords | None:
         i += 1
     for _ in range(wrapper.names + 1):
         i = _skip_options(words, i, wrapper) + 1
-    rest = words[i - 1 :]
-    if rest[:1] and rest[0] in _LEADING_WORDS.get(name, ()):
-        rest = rest[_skip_options(rest, 1, wrapper) :]
-    if not rest or (wrapper.tasks and is_check_task(rest[0]) and rest[0] not in CHECK_TOOLS):
+    inner_words = words[i - 1 :]
+    if inner_words[:1] and inner_words[0] in _LEADING_WORDS.get(name, ()):
+        inner_words = inner_words[_skip_options(inner_words, 1, wrapper) :]
+    if not inner_words or (
+        wrapper.tasks and is_check_task(inner_words[0]) and inner_words[0] not in CHECK_TOOLS
+    ):
         return None
-    return ["python", *rest] if name == "coverage" or rest[0] == "-m" else rest
+    return ["python", *inner_words] if name == "coverage" or inner_words[0] == "-m" else inner_words
 
 
 def _skip_options(words: ShellWords, i: int, wrapper: WrapperProgram) -> int:
@@ -331,91 +333,95 @@ _CHECK_ONLY_OPTIONS = word_set("--check --diff --check-only -c --list-different 
 
 def subcommand_effect(names: str) -> ProgramEffect:
     """It changes the workspace or the environment if its first word is one of these."""
-    wanted = word_set(names)
+    subcommands = word_set(names)
 
-    def effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
-        named = list_operands(words, _PACKAGE_VALUES)
-        if named and named[0] in wanted and "--dry-run" not in words:
-            sheet.record_unnamed_change()
+    def effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
+        operands = list_operands(words, _PACKAGE_VALUES)
+        if operands and operands[0] in subcommands and "--dry-run" not in words:
+            effects.record_unnamed_change()
 
     return effect
 
 
-def package_script_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+def package_script_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     names = list_operands(words, _PACKAGE_VALUES)
     if names[:1] in (["run"], ["run-script"]):
         names = names[1:]
     elif not names and words[0].endswith("yarn") and len(words) == 1:
-        sheet.record_unnamed_change()
+        effects.record_unnamed_change()
     elif names and names[0] in _PACKAGE_COMMANDS:
-        sheet.record_unnamed_change()
+        effects.record_unnamed_change()
         return
     if names and _FIXING_TASK.search(names[0]):
-        sheet.record_unnamed_change()
+        effects.record_unnamed_change()
 
 
-def task_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+def task_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
     if any(_FIXING_TASK.search(name) or name == "install" for name in list_operands(words)):
-        sheet.record_unnamed_change()
+        effects.record_unnamed_change()
 
 
 def formatter_effect(*needed: str) -> ProgramEffect:
     """A formatter or fixer: writes if told to, or unless told only to check."""
-    wanted = frozenset(needed)
+    write_options = frozenset(needed)
 
-    def effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
-        told = not wanted.isdisjoint(words) if wanted else _CHECK_ONLY_OPTIONS.isdisjoint(words)
-        if told and "--version" not in words:
-            sheet.record_writes(name for name in list_operands(words) if FILE_NAME.search(name))
-            sheet.record_unnamed_change()
+    def effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
+        writes = (
+            not write_options.isdisjoint(words)
+            if write_options
+            else _CHECK_ONLY_OPTIONS.isdisjoint(words)
+        )
+        if writes and "--version" not in words:
+            effects.record_writes(name for name in list_operands(words) if FILE_NAME.search(name))
+            effects.record_unnamed_change()
 
     return effect
 
 
-def ruff_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+def ruff_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     if "format" in words[1:2]:
-        formatter_effect()(words, part, sheet)
+        formatter_effect()(words, part, effects)
     elif "--diff" not in words:
-        formatter_effect("--fix", "--fix-only", "--unsafe-fixes")(words, part, sheet)
+        formatter_effect("--fix", "--fix-only", "--unsafe-fixes")(words, part, effects)
 
 
-def go_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
-    named = list_operands(words, _PACKAGE_VALUES)
-    if named and (
-        named[0] in _GO_COMMANDS
-        or (named[0] == "mod" and named[1:2] in (["tidy"], ["init"], ["edit"]))
+def go_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
+    operands = list_operands(words, _PACKAGE_VALUES)
+    if operands and (
+        operands[0] in _GO_COMMANDS
+        or (operands[0] == "mod" and operands[1:2] in (["tidy"], ["init"], ["edit"]))
     ):
-        sheet.record_unnamed_change()
+        effects.record_unnamed_change()
 
 
-def cargo_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+def cargo_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     sub = next((word for word in words[1:] if word[:1] not in "-+"), "")
     if sub in _CARGO_COMMANDS or ("--fix" in words or (sub == "fmt" and "--check" not in words)):
-        sheet.record_unnamed_change()
+        effects.record_unnamed_change()
 
 
 # What each program does to the workspace.
 
 
-def _find_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+def _find_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     if "-delete" in words:
-        sheet.record_unnamed_change()
+        effects.record_unnamed_change()
     for i, word in enumerate(words):
         if word in ("-exec", "-execdir", "-x") and i + 1 < len(words):
             name = posixpath.basename(words[i + 1])
             if name in PROGRAM_EFFECTS and name != "find":
                 end = words.index(";", i) if ";" in words[i:] else len(words)
-                PROGRAM_EFFECTS[name](words[i + 1 : end], part, sheet)
+                PROGRAM_EFFECTS[name](words[i + 1 : end], part, effects)
             return
 
 
-def _cd_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+def _cd_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
     if len(words) > 1:
-        sheet.enter_folder(words[1])
+        effects.enter_folder(words[1])
 
 
-def _mktemp_effect(_words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
-    sheet.temporary = True
+def _mktemp_effect(_words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
+    effects.temporary = True
 
 
 def _build_effect_table(rows: Mapping[str, ProgramEffect]) -> dict[str, ProgramEffect]:
@@ -454,7 +460,7 @@ PROGRAM_EFFECTS: Mapping[str, ProgramEffect] = _build_effect_table(
         "django-admin": subcommand_effect("startproject startapp"),
         "npm pnpm yarn bun": package_script_effect,
         "make gmake just task invoke inv rake mise": task_effect,
-        "venv virtualenv ensurepip": lambda words, part, sheet: sheet.record_unnamed_change(),
+        "venv virtualenv ensurepip": lambda words, part, effects: effects.record_unnamed_change(),
         "7z 7za unrar": subcommand_effect("x e a"),
         "black isort rustfmt pyupgrade docformatter": formatter_effect(),
         "autopep8 autoflake yapf clang-format": formatter_effect("-i", "--in-place"),
@@ -507,15 +513,17 @@ _QUIET_PROGRAMS = word_set("echo printf true : exit")
 _NEVER_CHECKS = word_set("cd echo export set source . : true mkdir rm printf")
 
 
-def analyse_command(command: str, own: tuple[str, ...] = ()) -> CommandEffect:
-    """Analyse a line. `own` are the project's own check commands."""
+def analyse_command(command: str, project_checks: tuple[str, ...] = ()) -> CommandEffect:
+    """Analyse a line. `project_checks` are the project's own check commands."""
     # Long lines rarely come again, and would fill the memory.
     return (
-        _analyse_line(command, own) if len(command) > _LONG else _analyse_cached_line(command, own)
+        _analyse_line(command, project_checks)
+        if len(command) > _LONG
+        else _analyse_cached_line(command, project_checks)
     )
 
 
-def _analyse_line(command: str, own: tuple[str, ...]) -> CommandEffect:
+def _analyse_line(command: str, project_checks: tuple[str, ...]) -> CommandEffect:
     parts = unwrap_commands(command)
     effects = CommandEffects()
     programs: list[str] = []
@@ -527,7 +535,7 @@ def _analyse_line(command: str, own: tuple[str, ...]) -> CommandEffect:
         if name != ":":
             programs.append(name)
         check = recognise_check(name, part.words) or (
-            _match_own_check(part.words, own) if own else None
+            _match_own_check(part.words, project_checks) if project_checks else None
         )
         if check is not None:
             folder = effects.directory
@@ -569,25 +577,25 @@ def _unique_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _match_own_check(words: list[str], own: tuple[str, ...]) -> ToolAndTarget | None:
-    for known in _own_check_prefixes(own):
-        if words[: len(known)] == list(known):
-            rest = [word for word in words[len(known) :] if word[:1] != "-"]
-            return program_name(words[0]), quote_words([*known, *rest])
+def _match_own_check(words: list[str], project_checks: tuple[str, ...]) -> ToolAndTarget | None:
+    for prefix in _own_check_prefixes(project_checks):
+        if words[: len(prefix)] == list(prefix):
+            operands = [word for word in words[len(prefix) :] if word[:1] != "-"]
+            return program_name(words[0]), quote_words([*prefix, *operands])
     return None
 
 
 @lru_cache(maxsize=64)
-def _own_check_prefixes(own: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+def _own_check_prefixes(project_checks: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     """Return the prefixes of the project's own checks, longest first, without known checks."""
-    known = {
+    prefixes = {
         tuple(part.words)
-        for line in own
+        for line in project_checks
         for part in unwrap_commands(line)
         if (name := program_name(part.words[0])) not in _NEVER_CHECKS
         and recognise_check(name, part.words) is None
     }
-    return tuple(sorted(known, key=lambda words: (-len(words), words)))
+    return tuple(sorted(prefixes, key=lambda prefix: (-len(prefix), prefix)))
 
 
 def _is_search(parts: Sequence[ShellCommand]) -> bool:

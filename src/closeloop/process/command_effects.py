@@ -90,15 +90,15 @@ ProgramEffect = Callable[[ShellWords, ShellCommand, CommandEffects], None]
 def list_operands(words: ShellWords, values: frozenset[str] = frozenset()) -> ShellWords:
     """Return the words after the first that are neither options nor their values."""
     names: ShellWords = []
-    rest = iter(words)
-    next(rest, None)
-    for word in rest:
+    remaining = iter(words)
+    next(remaining, None)
+    for word in remaining:
         if word[:1] != "-" or word == "-":
             names.append(word)
         elif word in values:
-            next(rest, None)
+            next(remaining, None)
         elif word == "--":
-            names.extend(rest)
+            names.extend(remaining)
     return names
 
 
@@ -117,30 +117,30 @@ def has_flag(words: ShellWords, letters: str) -> bool:
 _POLL_VALUES = word_set("-n -f --namespace --file --context -R --repo")
 
 
-def wait_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
-    sheet.waits = True
+def wait_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
+    effects.waits = True
 
 
 def waiting_subcommand_effect(*pairs: str) -> ProgramEffect:
     """It waits or polls if its words begin with one of these."""
-    known = tuple(tuple(pair.split()) for pair in pairs)
+    prefixes = tuple(tuple(prefix.split()) for prefix in pairs)
 
-    def effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+    def effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
         names = tuple(list_operands(words, _POLL_VALUES)[:2])
-        if any(names[: len(pair)] == pair for pair in known):
-            sheet.waits = True
+        if any(names[: len(prefix)] == prefix for prefix in prefixes):
+            effects.waits = True
 
     return effect
 
 
 def is_poll(words: ShellWords) -> bool:
     """Whether an unknown program asks for a status."""
-    asks = len(words) > 1 and words[1] in ("wait", "status", "logs", "watch")
-    return asks and words[0] not in ("hg", "svn", "jj")
+    is_query = len(words) > 1 and words[1] in ("wait", "status", "logs", "watch")
+    return is_query and words[0] not in ("hg", "svn", "jj")
 
 
-def nc_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
-    sheet.waits = has_flag(words[1:], "z")
+def nc_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
+    effects.waits = has_flag(words[1:], "z")
 
 
 # The files that a piece of code or a patch, given on a command line, writes.
@@ -181,8 +181,8 @@ def list_written_files(code: str) -> list[str]:
 
 def _variable_path(variable: str, code: str) -> str:
     """Return the path that a variable is set to: `p = Path("a.py")`, `const f='a.js'`."""
-    for sign in (" = ", "="):
-        begin, start = variable + sign, -1
+    for operator in (" = ", "="):
+        begin, start = variable + operator, -1
         for _ in range(_TRIES if variable else 0):
             start = code.find(begin, start + 1)
             if start < 0:
@@ -195,13 +195,13 @@ def _variable_path(variable: str, code: str) -> str:
 
 def _find_writes(code: str) -> Iterator[tuple[str, str]]:
     """Yield each as its path or the variable that holds it."""
-    for opened in islice(_OPEN_CALL.finditer(code), _MOST):
-        start = opened.start()
+    for call in islice(_OPEN_CALL.finditer(code), _MOST):
+        start = call.start()
         # `tarfile.open` and the like; what `Path(…).open` writes is found below.
         if code[start - 1 : start] not in (".", "_") or code[max(0, start - 7) : start].endswith(
             ("io.", "codecs.")
         ):
-            yield opened[1] or "", opened[2] or ""
+            yield call[1] or "", call[2] or ""
     for method in islice(_WRITING_METHOD.finditer(code), _MOST):
         start = method.start()
         owner = _METHOD_OWNER.search(code, max(0, start - 400), start)
@@ -232,95 +232,95 @@ _HEALTH_URL = compile_lazily(
 )
 
 
-def show_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+def show_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     if not part.out:
-        sheet.record_reads(list_operands(words))
-        sheet.record_reads(part.given)
+        effects.record_reads(list_operands(words))
+        effects.record_reads(part.given)
 
 
-def show_part_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+def show_part_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     if not part.out:
-        sheet.record_reads(list_operands(words, _SHOW_VALUES))
-        sheet.record_reads(part.given)
+        effects.record_reads(list_operands(words, _SHOW_VALUES))
+        effects.record_reads(part.given)
 
 
-def tail_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+def tail_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     names = [name for name in list_operands(words, _SHOW_VALUES) if name[:1] != "+"]
     if (
         has_flag(words[1:], "fF")
         or "--follow" in words
         or any(name.endswith((".log", ".out")) for name in names)
     ):
-        sheet.waits = True
+        effects.waits = True
     if not part.out:
-        sheet.record_reads(names)
+        effects.record_reads(names)
 
 
-def grep_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+def grep_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     if part.out or has_flag(words[1:], "rRlLcq") or "--files" in words:
         return
     names = list_operands(words, _GREP_VALUES)
     if "-e" not in words and "-f" not in words and "--regexp" not in words:
         names = names[1:]
-    sheet.record_reads([name for name in names if FILE_NAME.search(name)])
+    effects.record_reads([name for name in names if FILE_NAME.search(name)])
 
 
-def sed_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+def sed_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     names = list_operands(words, _SED_VALUES)
     if not ("-e" in words or "-f" in words or "--expression" in words):
         # On macOS `-i` has a value, which is mostly empty.
         names = [name for name in names if name][1:]
     if any(map(_IN_PLACE, words)):
-        sheet.record_writes(names) if names else sheet.record_unnamed_change()
+        effects.record_writes(names) if names else effects.record_unnamed_change()
     elif not part.out:
-        sheet.record_reads(names)
+        effects.record_reads(names)
 
 
-def awk_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+def awk_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     names = list_operands(words, _AWK_VALUES)
     if not part.out:
-        sheet.record_reads(names if "-f" in words else names[1:])
+        effects.record_reads(names if "-f" in words else names[1:])
 
 
-def perl_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
-    rest = iter(words[1:])
+def perl_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
+    arguments = iter(words[1:])
     in_place, names, code = False, [], False
-    for word in rest:
+    for word in arguments:
         if word[:1] != "-":
             names.append(word)
         elif word[-1:] in ("e", "E"):
             code = True
-            next(rest, None)
+            next(arguments, None)
         in_place = in_place or re.match(r"-[a-z0-9]*i", word) is not None
     if in_place:
-        sheet.record_writes(names) if names else sheet.record_unnamed_change()
+        effects.record_writes(names) if names else effects.record_unnamed_change()
     elif code and not part.out:
-        sheet.record_reads(names)
+        effects.record_reads(names)
 
 
-def write_all_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
-    sheet.record_writes(list_operands(words, _FILE_VALUES) or [""])
+def write_all_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
+    effects.record_writes(list_operands(words, _FILE_VALUES) or [""])
 
 
-def write_last_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+def write_last_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
     if "-t" in words[:-1]:
-        sheet.record_writes([words[words.index("-t") + 1]])
+        effects.record_writes([words[words.index("-t") + 1]])
     else:
-        sheet.record_writes(list_operands(words, _COPY_VALUES)[-1:])
+        effects.record_writes(list_operands(words, _COPY_VALUES)[-1:])
 
 
-def change_mode_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
-    sheet.record_writes(list_operands(words)[1:])
+def change_mode_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
+    effects.record_writes(list_operands(words)[1:])
 
 
-def patch_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+def patch_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     if "--dry-run" not in words:
         text = part.body or (words[1] if len(words) > 1 and "***" in words[1] else "")
-        named = list_operands(words, _PATCH_VALUES)[:1] if words[0] == "patch" else []
-        sheet.record_writes(list_patched_files(text) or named or [""])
+        patched_file = list_operands(words, _PATCH_VALUES)[:1] if words[0] == "patch" else []
+        effects.record_writes(list_patched_files(text) or patched_file or [""])
 
 
-def code_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+def code_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     """Handle code on the command line or in a heredoc."""
     code = part.body
     for i, word in enumerate(words[1:-1], 1):
@@ -330,37 +330,37 @@ def code_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) ->
         if word[:1] != "-":
             break
     if code:
-        sheet.record_writes(list_written_files(code))
+        effects.record_writes(list_written_files(code))
     elif len(words) > 2 and words[1].endswith("manage.py") and words[2] in _DJANGO_COMMANDS:
-        sheet.record_unnamed_change()
+        effects.record_unnamed_change()
 
 
-def tar_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+def tar_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
     if len(words) > 1 and not set("xc").isdisjoint(words[1].lstrip("-")[:6]):
-        sheet.record_unnamed_change()
+        effects.record_unnamed_change()
 
 
-def unpack_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+def unpack_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
     if not has_flag(words[1:], "ltpZ"):
-        sheet.record_unnamed_change()
+        effects.record_unnamed_change()
 
 
-def curl_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+def curl_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
     wget = words[0].endswith("wget")
     for i, word in enumerate(words[:-1]):
         if word in ("-o", "--output", "-O", "--output-document"):
             if word == "-O" and not wget:
-                sheet.record_unnamed_change()
+                effects.record_unnamed_change()
             elif words[i + 1] != "-":
-                sheet.record_writes([words[i + 1]])
+                effects.record_writes([words[i + 1]])
     if any(map(_HEALTH_URL.search, words[1:])):
-        sheet.waits = True
+        effects.waits = True
     elif wget and "--spider" not in words and not has_flag(words, "O"):
-        sheet.record_unnamed_change()
+        effects.record_unnamed_change()
 
 
-def dd_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
-    sheet.record_writes(word[3:] for word in words if word.startswith("of="))
+def dd_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
+    effects.record_writes(word[3:] for word in words if word.startswith("of="))
 
 
 # What git does to the work tree. Commands that only change the history have no effect here.
@@ -372,51 +372,51 @@ _GIT_RESTORE_VALUES = word_set("-s --source")
 _GIT_DRY_OPTIONS = word_set("--cached --dry-run -n --abort --check --stat --numstat --summary")
 
 
-def git_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+def git_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     i = 1
     while i < len(words) and words[i][:1] == "-":
         i += 2 if words[i] in _GIT_VALUES else 1
     effect = _GIT_EFFECTS.get(words[i]) if i < len(words) else None
     if effect is not None:
-        effect(words[i:], part, sheet)
+        effect(words[i:], part, effects)
 
 
-def _git_show_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+def _git_show_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     for name in list_operands(words, _GIT_SHOW_VALUES):
         _, colon, path = name.partition(":")
         if colon and path and not part.out and not UNKNOWN_PATH.search(path):
             # Told from the top of the repository, wherever the line stands.
-            sheet.read.append(path)
+            effects.read.append(path)
 
 
-def _git_checkout_effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
+def _git_checkout_effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
     if "--" in words:
-        sheet.record_restores(words[words.index("--") + 1 :])
+        effects.record_restores(words[words.index("--") + 1 :])
     elif words[0] == "restore":
         if "--staged" not in words or "--worktree" in words:
-            sheet.record_restores(list_operands(words, _GIT_RESTORE_VALUES) or [""])
+            effects.record_restores(list_operands(words, _GIT_RESTORE_VALUES) or [""])
     elif not has_flag(words[1:], "bBc") and "--create" not in words and len(words) > 1:
-        sheet.record_restores([name for name in words[1:] if FILE_NAME.search(name)] or [""])
+        effects.record_restores([name for name in words[1:] if FILE_NAME.search(name)] or [""])
 
 
-def _git_change_effect(words: ShellWords, part: ShellCommand, sheet: CommandEffects) -> None:
+def _git_change_effect(words: ShellWords, part: ShellCommand, effects: CommandEffects) -> None:
     if not _GIT_DRY_OPTIONS.isdisjoint(words):
         return
     if words[0] in ("rm", "mv"):
-        sheet.record_writes(list_operands(words))
+        effects.record_writes(list_operands(words))
     elif words[0] == "apply":
-        patch_effect(words, part, sheet)
+        patch_effect(words, part, effects)
     else:
-        sheet.record_unnamed_change()
+        effects.record_unnamed_change()
 
 
-def _git_word_effect(wanted: str, *, unless: bool = False) -> ProgramEffect:
+def _git_word_effect(names: str, *, unless: bool = False) -> ProgramEffect:
     """It changes the tree if one of the words is there, or unless one is."""
-    words_wanted = word_set(wanted)
+    expected_words = word_set(names)
 
-    def effect(words: ShellWords, _part: ShellCommand, sheet: CommandEffects) -> None:
-        if words_wanted.isdisjoint(words) == unless:
-            sheet.record_unnamed_change()
+    def effect(words: ShellWords, _part: ShellCommand, effects: CommandEffects) -> None:
+        if expected_words.isdisjoint(words) == unless:
+            effects.record_unnamed_change()
 
     return effect
 

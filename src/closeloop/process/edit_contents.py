@@ -127,10 +127,10 @@ def _lines_from_patch(patch: str) -> EditLines:
 
 
 def _diff_lines(before: Sequence[str], after: Sequence[str]) -> EditLines:
-    first, last, most = 0, 0, min(len(before), len(after))
-    while first < most and _is_same_line(before[first], after[first]):
+    first, last, max_common = 0, 0, min(len(before), len(after))
+    while first < max_common and _is_same_line(before[first], after[first]):
         first += 1
-    while last < most - first and _is_same_line(before[-1 - last], after[-1 - last]):
+    while last < max_common - first and _is_same_line(before[-1 - last], after[-1 - last]):
         last += 1
     old = [line.strip() for line in before[first : len(before) - last]]
     new = [line.strip() for line in after[first : len(after) - last]]
@@ -139,12 +139,12 @@ def _diff_lines(before: Sequence[str], after: Sequence[str]) -> EditLines:
     return EditLines(added=_subtract_lines(new, old), removed=_subtract_lines(old, new))
 
 
-def _is_same_line(one: str, other: str) -> bool:
-    return one == other or one.strip() == other.strip()
+def _is_same_line(first: str, second: str) -> bool:
+    return first == second or first.strip() == second.strip()
 
 
-def _subtract_lines(lines: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-    remaining, unmatched = Counter(others), []
+def _subtract_lines(lines: Sequence[str], subtracted: Sequence[str]) -> tuple[str, ...]:
+    remaining, unmatched = Counter(subtracted), []
     for line in lines:
         if remaining.get(line):
             remaining[line] -= 1
@@ -208,8 +208,8 @@ def removes_debug_lines(event: Edit) -> bool:
     lines = diff_edit(event)
     if lines is None or any(lines.added):
         return False
-    removed = [line for line in lines.removed if line]
-    return bool(removed) and all(map(is_debug_line, removed))
+    removed_lines = [line for line in lines.removed if line]
+    return bool(removed_lines) and all(map(is_debug_line, removed_lines))
 
 
 def _differs_in_docstrings(event: Edit) -> bool:
@@ -227,10 +227,10 @@ def _undocumented_lines(text: str) -> list[str] | None:
     if any(text.count(quotes) % 2 for quotes in ('"""', "'''")):
         return None
     lines = []
-    for told in _DOCSTRING.sub(r"\1", text).splitlines():
-        line = told.lstrip()
+    for source_line in _DOCSTRING.sub(r"\1", text).splitlines():
+        line = source_line.lstrip()
         if not line.startswith(_DOCSTRING_LINES) and (code := _strip_comment(_HASH_COMMENT, line)):
-            lines.append(told[: len(told) - len(line)] + code.rstrip())
+            lines.append(source_line[: len(source_line) - len(line)] + code.rstrip())
     return lines
 
 
@@ -241,22 +241,22 @@ def _differs_in_comments(event: Edit) -> bool:
     )
     if event.after is not None and (event.before is not None or event.action == "change"):
         # Without text before, it was put between the lines of the file.
-        old = event.before or ""
-        if len(old) + len(event.after) > MAX_COMMENT_CHARS:
+        old_text = event.before or ""
+        if len(old_text) + len(event.after) > MAX_COMMENT_CHARS:
             return False
         for line in event.after.splitlines():
-            if (told := line.strip()) not in old and code(told) not in old:
+            if (new_line := line.strip()) not in old_text and code(new_line) not in old_text:
                 return False
-        before, after = _stripped_lines(old), _stripped_lines(event.after)
-        touched = before ^ after
+        before, after = _stripped_lines(old_text), _stripped_lines(event.after)
+        touched_lines = before ^ after
     elif event.patch is None or len(event.patch) > MAX_COMMENT_CHARS:
         return False
     else:
         lines = _lines_from_patch(event.patch)
         before, after = {*lines.removed}, {*lines.added}
-        touched = before | after
-    same = set(map(code, before)).intersection(map(code, after))
-    return bool(touched) and set(map(code, touched)) <= {"", *same}
+        touched_lines = before | after
+    shared_code = set(map(code, before)).intersection(map(code, after))
+    return bool(touched_lines) and set(map(code, touched_lines)) <= {"", *shared_code}
 
 
 def _strip_comment(remark: re.Pattern[str], line: str) -> str:
@@ -291,12 +291,12 @@ def list_file_edits(step: TraceStep) -> Iterator[tuple[str, Edit]]:
 def find_created_files(changes: Iterable[TraceStep]) -> Mapping[str, int]:
     """Return files that the agent created, with the event of each."""
     creation_numbers: dict[str, int] = {}
-    known: set[str] = set()
+    known_paths: set[str] = set()
     for step in changes:
         for path in step.written:
-            if path not in known and _creates_path(step, path):
+            if path not in known_paths and _creates_path(step, path):
                 creation_numbers[path] = step.number
-            known.add(path)
+            known_paths.add(path)
     return creation_numbers
 
 
@@ -320,7 +320,10 @@ def deletes_file(step: TraceStep) -> bool:
 
 def deletes_path(step: TraceStep, path: str) -> bool:
     """Whether it deletes this file."""
-    return any(one == path and edit.action == "delete" for one, edit in list_file_edits(step))
+    return any(
+        edited_path == path and edit.action == "delete"
+        for edited_path, edit in list_file_edits(step)
+    )
 
 
 @cache_on_reading
@@ -359,13 +362,15 @@ def _find_probes(lane: LaneReading, changes: Sequence[TraceStep]) -> frozenset[s
         for path in step.written
         if path not in created and not deletes_path(step, path)
     }
-    above = {
+    parent_folders = {
         _folder(path_and_folder)
         for folder in folders
         for path_and_folder in _path_and_folders(folder)
     } - folders
     return frozenset(
-        path for path in created if path.rpartition("/")[2] in scripts and _folder(path) in above
+        path
+        for path in created
+        if path.rpartition("/")[2] in scripts and _folder(path) in parent_folders
     )
 
 
@@ -376,12 +381,16 @@ def _folder(path: str) -> str:
 def find_temporary_files(changes: Iterable[TraceStep]) -> frozenset[str]:
     """Return files that the agent created and removed again, possibly with their folder."""
     changes = list(changes)
-    gone: set[str] = set()
+    deleted_paths: set[str] = set()
     for step in changes:
-        gone.difference_update(step.written)
-        gone.update(path for path, edit in list_file_edits(step) if edit.action == "delete")
+        deleted_paths.difference_update(step.written)
+        deleted_paths.update(
+            path for path, edit in list_file_edits(step) if edit.action == "delete"
+        )
     created = find_created_files(changes)
-    return frozenset(path for path in created if not gone.isdisjoint(_path_and_folders(path)))
+    return frozenset(
+        path for path in created if not deleted_paths.isdisjoint(_path_and_folders(path))
+    )
 
 
 def _path_and_folders(path: str) -> Iterator[str]:
@@ -406,8 +415,8 @@ def _writes_lasting_source(step: TraceStep) -> bool:
     if step.doing is not None and step.doing.restored:
         paths = (
             path
-            for path, told in zip(step.written, step.doing.written, strict=True)
-            if told not in step.doing.restored
+            for path, raw_path in zip(step.written, step.doing.written, strict=True)
+            if raw_path not in step.doing.restored
         )
     return any(map(_is_lasting_source, paths)) and not _only_formats(step)
 
@@ -442,12 +451,12 @@ def list_submitted_edits(reading: TraceReading) -> Sequence[Edit] | None:
         Edit(
             number=number,
             lane=next(iter(reading.lanes), ""),
-            path=told.path,
-            action=told.action,
-            after=told.after,
-            patch=told.patch,
+            path=file_edit.path,
+            action=file_edit.action,
+            after=file_edit.after,
+            patch=file_edit.patch,
         )
-        for told in split_patch(patch)
+        for file_edit in split_patch(patch)
     ]
 
 
@@ -671,7 +680,12 @@ def list_net_changes(
         edits = (
             [edit for edit in submitted if edit.path == path]
             if submitted is not None
-            else [edit for step in steps for one, edit in list_file_edits(step) if one == path]
+            else [
+                edit
+                for step in steps
+                for edited_path, edit in list_file_edits(step)
+                if edited_path == path
+            ]
         )
         changing = [edit for edit in edits if edit.action == "change"]
         if changing:
@@ -681,18 +695,18 @@ def list_net_changes(
 def _build_net(path: str, steps: Iterable[TraceStep], edits: Sequence[Edit]) -> NetChange:
     added: Counter[str] = Counter()
     removed: Counter[str] = Counter()
-    told = []
+    edit_lines = []
     for edit in edits:
         lines = diff_edit(edit)
         if lines is not None and (edit.patch is None or "@@" in edit.patch):
-            told.append(lines)
+            edit_lines.append(lines)
             added.update(lines.added)
             removed.update(lines.removed)
     return NetChange(
         path=path,
         steps=tuple(steps),
         edits=tuple(edits),
-        lines=tuple(told),
+        lines=tuple(edit_lines),
         added=tuple((added - removed).elements()),
         removed=tuple((removed - added).elements()),
     )
@@ -722,12 +736,12 @@ def find_standing_changes(reading: TraceReading) -> StandingChanges:
     """Return what the whole trace leaves behind, by the final change if known."""
     changed: dict[str, list[TraceStep]] = {}
     creation_numbers: dict[str, int] = {}
-    seen: set[str] = set()
+    known_paths: set[str] = set()
     reads = iter(_list_reads(reading))
     read = next(reads, None)
     for step in list_trace_changes(reading):
         while read is not None and read.number < step.number:
-            seen.update(read.read)
+            known_paths.update(read.read)
             read = next(reads, None)
         if _undoes_everything(step):
             changed.clear()
@@ -736,40 +750,46 @@ def find_standing_changes(reading: TraceReading) -> StandingChanges:
             for word in _command_words(step):
                 changed.pop(word, None)
         for path in step.written:
-            if path not in changed and path not in seen and creates_file(step):
+            if path not in changed and path not in known_paths and creates_file(step):
                 creation_numbers.setdefault(path, step.number)
-            seen.add(path)
+            known_paths.add(path)
             if _undoes_changes(step) or (path in creation_numbers and deletes_path(step, path)):
                 changed.pop(path, None)
             else:
                 changed.setdefault(path, []).append(step)
-    standing = StandingChanges(
+    standing_changes = StandingChanges(
         changed={path: tuple(steps) for path, steps in changed.items()}, made=creation_numbers
     )
     submitted = list_submitted_edits(reading)
-    return standing if submitted is None else _compare_submission(standing, submitted, reading)
+    return (
+        standing_changes
+        if submitted is None
+        else _compare_submission(standing_changes, submitted, reading)
+    )
 
 
 def _compare_submission(
-    standing: StandingChanges, submitted: Sequence[Edit], reading: TraceReading
+    standing_changes: StandingChanges, submitted: Sequence[Edit], reading: TraceReading
 ) -> StandingChanges:
     """The submitted change is the final state: anything else does not remain."""
     by_name: dict[str, list[Edit]] = {}
     for edit in submitted:
         by_name.setdefault(edit.path.rpartition("/")[2], []).append(edit)
-    changed, explained = {}, set()
-    for path, steps in standing.changed.items():
+    changed, explained_paths = {}, set()
+    for path, steps in standing_changes.changed.items():
         for edit in by_name.get(path.rpartition("/")[2], ()):
             if is_same_path(path, edit.path):
                 changed[path] = steps
-                explained.add(edit.path)
-    unexplained = [
-        edit.path for edit in submitted if edit.action != "create" and edit.path not in explained
+                explained_paths.add(edit.path)
+    unexplained_paths = [
+        edit.path
+        for edit in submitted
+        if edit.action != "create" and edit.path not in explained_paths
     ]
     return StandingChanges(
         changed=changed,
-        made=standing.made,
-        handed_in=_find_naming_changes(unexplained, reading) if unexplained else {},
+        made=standing_changes.made,
+        handed_in=_find_naming_changes(unexplained_paths, reading) if unexplained_paths else {},
     )
 
 

@@ -79,9 +79,9 @@ class _ScriptReading:
         self.added += _new_lines(node.value)
 
     def _note_open_file(self, target: ast.expr | None, value: ast.expr) -> None:
-        opened = self._opened_file(value)
-        if opened is not None and isinstance(target, ast.Name):
-            self.files[target.id] = opened
+        open_file = self._opened_file(value)
+        if open_file is not None and isinstance(target, ast.Name):
+            self.files[target.id] = open_file
 
     def _opened_file(self, node: ast.expr) -> _OpenFile | None:
         """`open(path, "w")`, `Path(path).open("w")`."""
@@ -165,9 +165,9 @@ class _ScriptReading:
                 return None
             return f"{left}/{right}" if isinstance(node.op, ast.Div) else left + right
         if isinstance(node, ast.Call) and node.args:
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else None
-            called = node.func.id if isinstance(node.func, ast.Name) else called
-            return self._text_of(node.args[0]) if called in _TEXT_CALLS else None
+            function_name = node.func.attr if isinstance(node.func, ast.Attribute) else None
+            function_name = node.func.id if isinstance(node.func, ast.Name) else function_name
+            return self._text_of(node.args[0]) if function_name in _TEXT_CALLS else None
         return None
 
 
@@ -184,8 +184,12 @@ def _list_nodes(tree: ast.Module) -> Iterator[ast.Assign | ast.Call | ast.withit
 
 def _node_end(node: ast.Assign | ast.Call | ast.withitem) -> tuple[int, int, int]:
     """Inner nodes come first; a file is open once its expression was seen."""
-    place: ast.expr | ast.stmt = node.context_expr if isinstance(node, ast.withitem) else node
-    return place.end_lineno or 0, place.end_col_offset or 0, isinstance(node, ast.withitem)
+    positioned: ast.expr | ast.stmt = node.context_expr if isinstance(node, ast.withitem) else node
+    return (
+        positioned.end_lineno or 0,
+        positioned.end_col_offset or 0,
+        isinstance(node, ast.withitem),
+    )
 
 
 def _new_lines(node: ast.expr) -> Iterator[str]:
@@ -255,12 +259,12 @@ def _formatted_text(words: ShellWords) -> str | None:
     if "$(" in form:
         return None
     return _FORMAT.sub(
-        lambda sign: "%" if sign[1] == "%" else next(values, ""), _unescape_text(form)
+        lambda match: "%" if match[1] == "%" else next(values, ""), _unescape_text(form)
     )
 
 
 def _unescape_text(text: str) -> str:
-    return _BACKSLASH.sub(lambda sign: _CONTROL_LETTERS.get(sign[1], sign[1]), text)
+    return _BACKSLASH.sub(lambda match: _CONTROL_LETTERS.get(match[1], match[1]), text)
 
 
 def redirect_edits(part: ShellCommand, text: str | None) -> Iterator[FileEdit]:
@@ -293,10 +297,10 @@ def _sed_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
         return
     scripts, names = [], []
     extended = any(re.match(r"-[nirsuz]*[Er]", word) for word in words[1:])
-    rest = iter(words[1:])
-    for word in rest:
+    arguments = iter(words[1:])
+    for word in arguments:
         if word in _SED_SCRIPTS:
-            scripts.append(next(rest, ""))
+            scripts.append(next(arguments, ""))
         elif word[:1] != "-" and word:
             names.append(word)
     if not scripts and names:
@@ -334,14 +338,14 @@ def parse_sed_script(script: str, *, extended: bool) -> Iterator[tuple[str | Non
 
 def _split_substitution(script: str, start: int) -> tuple[str, str, int]:
     """Return pattern and replacement of `s/…/…/`, and where the flags begin."""
-    mark = script[start]
+    delimiter = script[start]
     texts: list[str] = []
     position = begin = start + 1
     while len(texts) < 2 and position < len(script):
         if script[position] == "\\":
             position += 1
-        elif script[position] == mark:
-            texts.append(script[begin:position].replace("\\" + mark, mark))
+        elif script[position] == delimiter:
+            texts.append(script[begin:position].replace("\\" + delimiter, delimiter))
             begin = position + 1
         position += 1
     pattern, replacement = (*texts, script[begin:], "")[:2]
@@ -353,17 +357,17 @@ def literal_from_pattern(pattern: str, *, extended: bool) -> str | None:
     special = "*+?()[]{}|" if extended else "*[]"
     escaped_special = "wWsSbB<>123456789" if extended else "wWsSbB<>123456789(){}|+?"
     text = []
-    signs = iter(pattern.removeprefix("^").removesuffix("$"))
-    for sign in signs:
-        if sign == "\\":
-            following = next(signs, "")
+    chars = iter(pattern.removeprefix("^").removesuffix("$"))
+    for char in chars:
+        if char == "\\":
+            following = next(chars, "")
             if following in escaped_special:
                 return None
             text.append(_CONTROL_LETTERS.get(following, following))
-        elif sign in special:
+        elif char in special:
             return None
         else:
-            text.append(sign)
+            text.append(char)
     return "".join(text)
 
 
@@ -371,19 +375,19 @@ def _literal_replacement(text: str, before: str) -> str | None:
     if re.search(r"\\[1-9]|\$\d", text):
         return None
     text = re.sub(r"(?<!\\)&", lambda _: before, text)
-    return re.sub(r"\\(.)", lambda sign: _CONTROL_LETTERS.get(sign[1], sign[1]), text)
+    return re.sub(r"\\(.)", lambda match: _CONTROL_LETTERS.get(match[1], match[1]), text)
 
 
 def _perl_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
-    rest = iter(part.words[1:])
+    arguments = iter(part.words[1:])
     in_place, names, scripts = False, [], []
-    for word in rest:
+    for word in arguments:
         if word[:1] != "-":
             names.append(word)
             continue
         in_place = in_place or re.match(r"-[a-z0-9]*i", word) is not None
         if word[-1:] in ("e", "E"):
-            scripts.append(next(rest, ""))
+            scripts.append(next(arguments, ""))
     texts = [
         text
         for script in scripts
@@ -401,29 +405,31 @@ def _perl_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
 def split_patch(text: str) -> Iterator[FileEdit]:
     """Yield the change of a patch to each file."""
     text = text[:_MAX_TEXT_CHARS]
-    heads = list(islice(_PATCHED_FILE.finditer(text), MAX_EDITS))
-    for place, head in enumerate(heads):
-        end = heads[place + 1].start() if place + 1 < len(heads) else len(text)
-        body = text[head.start() : end]
-        path = (head[1] or head[3] or "").strip()
+    headers = list(islice(_PATCHED_FILE.finditer(text), MAX_EDITS))
+    for index, header in enumerate(headers):
+        end = headers[index + 1].start() if index + 1 < len(headers) else len(text)
+        body = text[header.start() : end]
+        path = (header[1] or header[3] or "").strip()
         if path == "/dev/null":
-            old = re.search(r"^--- (?:a/)?([^\t\n]+)", body, re.M)
-            yield FileEdit(path=old[1].strip() if old else "", action="delete", patch=body)
-        elif head[2] == "Delete":
+            old_path = re.search(r"^--- (?:a/)?([^\t\n]+)", body, re.M)
+            yield FileEdit(
+                path=old_path[1].strip() if old_path else "", action="delete", patch=body
+            )
+        elif header[2] == "Delete":
             yield FileEdit(path=path, action="delete")
-        elif head[2] == "Add" or re.search(r"^--- /dev/null", body, re.M):
+        elif header[2] == "Add" or re.search(r"^--- /dev/null", body, re.M):
             lines = [line[1:] for line in body.splitlines() if re.match(r"\+(?!\+\+ )", line)]
             yield FileEdit(path=path, action="create", after="\n".join(lines) + "\n")
         else:
             yield FileEdit(path=path, patch=body)
 
 
-def _patch_edits(part: ShellCommand, fed: str | None) -> Iterator[FileEdit]:
+def _patch_edits(part: ShellCommand, piped_text: str | None) -> Iterator[FileEdit]:
     words = part.words
     if words[0] == "git" and "apply" not in words[:6]:
         yield from _git_removal_edits(words)
     elif "--dry-run" not in words and "--check" not in words:
-        text = part.body or fed
+        text = part.body or piped_text
         if not text and len(words) > 1 and "***" in words[1]:
             text = words[1]
         yield from split_patch(text or "")
@@ -441,8 +447,8 @@ def _removal_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
             yield FileEdit(path=name, action="delete")
 
 
-def _tee_edits(part: ShellCommand, fed: str | None) -> Iterator[FileEdit]:
-    text = f"{part.body}\n" if part.body is not None else fed
+def _tee_edits(part: ShellCommand, piped_text: str | None) -> Iterator[FileEdit]:
+    text = f"{part.body}\n" if part.body is not None else piped_text
     append = "-a" in part.words or "--append" in part.words
     for name in part.words[1:] if text is not None else ():
         if name[:1] != "-":
@@ -451,9 +457,9 @@ def _tee_edits(part: ShellCommand, fed: str | None) -> Iterator[FileEdit]:
 
 def _code_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
     code = part.body
-    for place, word in enumerate(part.words[1:-1], 1):
+    for index, word in enumerate(part.words[1:-1], 1):
         if word == "-c":
-            code = part.words[place + 1]
+            code = part.words[index + 1]
             break
         if word[:1] != "-":
             return
@@ -475,15 +481,15 @@ EDITING_PROGRAMS: Mapping[str, Callable[[ShellCommand, str | None], Iterator[Fil
 }
 
 
-def recover_edits(parts: Sequence[ShellCommand], place: int, program: str) -> list[FileEdit]:
+def recover_edits(parts: Sequence[ShellCommand], index: int, program: str) -> list[FileEdit]:
     """Return the edits of one command of a line, with paths as written."""
-    part = parts[place]
+    part = parts[index]
     edits = list(redirect_edits(part, printed_text(part))) if part.out else []
     recovery = EDITING_PROGRAMS.get(program)
     if recovery is not None:
-        before = parts[place - 1] if place else None
-        fed = printed_text(before) if before is not None and before.end == "|" else None
-        edits += islice(recovery(part, fed), MAX_EDITS)
+        before = parts[index - 1] if index else None
+        piped_text = printed_text(before) if before is not None and before.end == "|" else None
+        edits += islice(recovery(part, piped_text), MAX_EDITS)
     return edits
 
 

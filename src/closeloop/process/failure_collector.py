@@ -115,10 +115,10 @@ def normalise_output(text: str) -> str:
 
 
 def _volatile_placeholder(match: re.Match[str]) -> str:
-    text, at = match.string, match.start()
-    first = max(at - MAX_TEST_ID_CHARS, 0)
-    begin = max(text.rfind(" ", first, at), text.rfind("\n", first, at), first - 1) + 1
-    is_id = text.startswith("test_", begin) or text.find("::", begin, at) >= 0
+    text, start = match.string, match.start()
+    first = max(start - MAX_TEST_ID_CHARS, 0)
+    begin = max(text.rfind(" ", first, start), text.rfind("\n", first, start), first - 1) + 1
+    is_id = text.startswith("test_", begin) or text.find("::", begin, start) >= 0
     return match[0] if is_id else f"<{match.lastgroup or 'hash'}>"
 
 
@@ -135,13 +135,13 @@ def message_skeleton(message: str) -> str:
     if is_cut:
         line = line.rstrip("." + CUT_MARK)
         line = line[: line.rindex(" ")] if " " in line else line
-    shape = _VARIABLE_VALUE.sub(
+    skeleton = _VARIABLE_VALUE.sub(
         _name_or_placeholder if _NAME_ERROR.search(line, 0, 60) else _value_placeholder, line
     )
     if is_cut:
-        shape = _OPEN_QUOTE.sub("", shape)
-    shape = " ".join(_VALUE_LIST.sub("#", shape).split())
-    return shape + CUT_MARK if is_cut else shape
+        skeleton = _OPEN_QUOTE.sub("", skeleton)
+    skeleton = " ".join(_VALUE_LIST.sub("#", skeleton).split())
+    return skeleton + CUT_MARK if is_cut else skeleton
 
 
 def _value_placeholder(match: re.Match[str]) -> str:
@@ -152,12 +152,12 @@ def _name_or_placeholder(match: re.Match[str]) -> str:
     return match[0] if _QUOTED_TEXT.match(match[0]) else _value_placeholder(match)
 
 
-def is_same_message(one: str, other: str) -> bool:
+def is_same_message(first_message: str, second_message: str) -> bool:
     """Whether two messages agree; one may be truncated or unknown."""
-    if one == other or not one or not other:
+    if first_message == second_message or not first_message or not second_message:
         return True
-    first, _, origin = one.partition(ORIGIN_MARK)
-    second, _, source = other.partition(ORIGIN_MARK)
+    first, _, origin = first_message.partition(ORIGIN_MARK)
+    second, _, source = second_message.partition(ORIGIN_MARK)
     if origin and source and origin != source:
         return False
     if first == second:
@@ -224,10 +224,10 @@ class FailureCollector:
     def add_place(self, path: str, message: str, *, warning: bool = False) -> None:
         """Add an error in a file: lines may move, and three of a kind are three."""
         signature = f"{path}: {_mask_numbers(message)}"[:MAX_NAME_CHARS]
-        into = self._warnings if warning else self.errors
+        messages = self._warnings if warning else self.errors
         times = self._times[signature] = self._times.get(signature, 0) + 1
-        if len(into) < MAX_ERRORS:
-            into[signature if times == 1 else f"{signature} #{times}"] = ""
+        if len(messages) < MAX_ERRORS:
+            messages[signature if times == 1 else f"{signature} #{times}"] = ""
         elif not warning:
             self._more += 1
         if not warning:
@@ -235,9 +235,9 @@ class FailureCollector:
             self.add_quoted_names(message)
 
     def add_path(self, path: str) -> None:
-        into = self._foreign if is_foreign_path(path) else self._paths
-        if path and len(into) < MAX_NAMES:
-            into[path[:MAX_NAME_CHARS]] = None
+        paths = self._foreign if is_foreign_path(path) else self._paths
+        if path and len(paths) < MAX_NAMES:
+            paths[path[:MAX_NAME_CHARS]] = None
 
     def add_symbol(self, name: str) -> None:
         if name and name[0] != "<" and len(self._symbols) < MAX_NAMES:
@@ -269,8 +269,12 @@ class FailureCollector:
 
 
 def _error_text(message: str, origin: str) -> str:
-    shape = message_skeleton(message[: 2 * MAX_MESSAGE_CHARS]) if message else ""
-    return f"{shape}{ORIGIN_MARK}{origin.strip()[:MAX_ORIGIN_CHARS]}" if shape and origin else shape
+    skeleton = message_skeleton(message[: 2 * MAX_MESSAGE_CHARS]) if message else ""
+    return (
+        f"{skeleton}{ORIGIN_MARK}{origin.strip()[:MAX_ORIGIN_CHARS]}"
+        if skeleton and origin
+        else skeleton
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -341,12 +345,12 @@ def parse_script_frames(text: str) -> list[StackFrame]:
     return [(path, name, "") for name, path in _SCRIPT_FRAME.findall(text)]
 
 
-def add_frames(frames: Iterable[StackFrame], found: FailureCollector) -> None:
+def add_frames(frames: Iterable[StackFrame], collector: FailureCollector) -> None:
     """Add files and the project's functions from frames, the deepest first."""
     for path, name, _ in frames:
-        found.add_path(path.removeprefix("file://"))
+        collector.add_path(path.removeprefix("file://"))
         if name and not is_foreign_path(path):
-            found.add_symbol(name.rpartition(".")[2])
+            collector.add_symbol(name.rpartition(".")[2])
 
 
 def find_origin(frames: Iterable[StackFrame]) -> str:
@@ -399,7 +403,7 @@ def read_source_place_verdict(text: str) -> bool | None:
     return True if any(mark in tail for mark in _SUCCESS_MESSAGES) else None
 
 
-def collect_source_place_failures(text: str, found: FailureCollector) -> None:
+def collect_source_place_failures(text: str, collector: FailureCollector) -> None:
     """Parse in one pass: `path:line: …`, `path(line,column): …`, code frames with `-->`, ESLint's
     lists."""
     file = last = before = ""
@@ -409,8 +413,8 @@ def collect_source_place_failures(text: str, found: FailureCollector) -> None:
             continue
         if line[0] == " ":
             may_be_drawn = "━" in line or "-[" in line or "─[" in line
-            is_drawn = may_be_drawn and _read_drawn_place(line, before.strip(), found)
-            if not is_drawn and _read_indented_line(line, file, last, found):
+            is_drawn = may_be_drawn and _read_drawn_place(line, before.strip(), collector)
+            if not is_drawn and _read_indented_line(line, file, last, collector):
                 last = ""
             before = line
             continue
@@ -418,48 +422,48 @@ def collect_source_place_failures(text: str, found: FailureCollector) -> None:
             last = line
         if ":" not in line:
             file = line
-        _read_unindented_line(line, lines, number, found)
+        _read_unindented_line(line, lines, number, collector)
 
 
 def _read_unindented_line(
-    line: str, lines: list[str], number: int, found: FailureCollector
+    line: str, lines: list[str], number: int, collector: FailureCollector
 ) -> None:
     if "━" in line:
-        _read_drawn_place(line, "", found)
+        _read_drawn_place(line, "", collector)
     elif ":" not in line:
         if match := _WOULD_REFORMAT.match(line):
-            found.add_place(match[1], "would reformat")
+            collector.add_place(match[1], "would reformat")
     elif match := _SOURCE_PLACE.match(_strip_build_prefix(line)):
         missing = match[2].endswith("cannot find symbol")
         symbol = _missing_symbol(lines[number + 1 : number + 5]) if missing else ""
-        _add_diagnostic(match[1], match[2] + symbol, found)
+        _add_diagnostic(match[1], match[2] + symbol, collector)
     elif (
         match := _UNDEFINED_REFERENCE.search(line)
         or _WOULD_REFORMAT.match(line)
         or _GLOBAL_ERROR.match(line)
     ):
-        found.add_test(match[0])
-        found.add_quoted_names(match[0])
+        collector.add_test(match[0])
+        collector.add_quoted_names(match[0])
 
 
-def _read_indented_line(line: str, file: str, header: str, found: FailureCollector) -> bool:
+def _read_indented_line(line: str, file: str, header: str, collector: FailureCollector) -> bool:
     """Return True if the line says to which place the header above belongs."""
     if file and (match := _ESLINT_LINE.match(line)):
-        found.add_place(file, _put_rule_first(match[2]), warning=match[1] == "warning")
+        collector.add_place(file, _put_rule_first(match[2]), warning=match[1] == "warning")
     elif header and "-->" in line and (match := _ARROW_PLACE.match(line)):
-        _add_framed_diagnostic(header, match[1], found)
+        _add_framed_diagnostic(header, match[1], collector)
         return True
     elif " - " in line and (match := _SOURCE_PLACE.match(line.strip())):
-        _add_diagnostic(match[1], match[2], found)
+        _add_diagnostic(match[1], match[2], collector)
     return False
 
 
-def _read_drawn_place(line: str, header: str, found: FailureCollector) -> bool:
+def _read_drawn_place(line: str, header: str, collector: FailureCollector) -> bool:
     """Return whether it is a place that Biome or Oxlint draws lines around."""
     if match := _BIOME_PLACE.match(line):
-        found.add_place(match[1], match[2])
+        collector.add_place(match[1], match[2])
     elif header and (match := _OXLINT_PLACE.match(line)):
-        found.add_place(match[1], header[1:].strip(), warning=header[0] in "!⚠")
+        collector.add_place(match[1], header[1:].strip(), warning=header[0] in "!⚠")
     return match is not None
 
 
@@ -468,8 +472,8 @@ def _strip_build_prefix(line: str) -> str:
     return line.partition("] ")[2] if line[0] == "[" else line
 
 
-def _add_diagnostic(path: str, rest: str, found: FailureCollector) -> None:
-    match = _DIAGNOSTIC.match(rest)
+def _add_diagnostic(path: str, text: str, collector: FailureCollector) -> None:
+    match = _DIAGNOSTIC.match(text)
     if match is None:
         return
     severity, bracketed, code, message = match.groups()
@@ -479,7 +483,9 @@ def _add_diagnostic(path: str, rest: str, found: FailureCollector) -> None:
     if not severity and not bracketed and not _is_diagnostic(path, message):
         return
     diagnostic_text = " ".join(filter(None, (bracketed, code, _FIXABLE_MARK.sub("", message))))
-    found.add_place(path, diagnostic_text, warning=severity == "warning" or "[Warning/" in message)
+    collector.add_place(
+        path, diagnostic_text, warning=severity == "warning" or "[Warning/" in message
+    )
 
 
 def _is_diagnostic(path: str, message: str) -> bool:
@@ -492,7 +498,7 @@ def _is_diagnostic(path: str, message: str) -> bool:
     )  # fmt: skip
 
 
-def _add_framed_diagnostic(header: str, path: str, found: FailureCollector) -> None:
+def _add_framed_diagnostic(header: str, path: str, collector: FailureCollector) -> None:
     match = _DIAGNOSTIC.match(header)
     severity = (match[1] or "").lower() if match else ""
     if severity in _NOTE_SEVERITIES:
@@ -500,7 +506,7 @@ def _add_framed_diagnostic(header: str, path: str, found: FailureCollector) -> N
     diagnostic_text = header
     if match and severity:
         diagnostic_text = " ".join(filter(None, (match[2], match[3], match[4])))
-    found.add_place(path, _FIXABLE_MARK.sub("", diagnostic_text), warning=severity == "warning")
+    collector.add_place(path, _FIXABLE_MARK.sub("", diagnostic_text), warning=severity == "warning")
 
 
 def _put_rule_first(message: str) -> str:
@@ -560,13 +566,13 @@ def read_linter_json_verdict(text: str) -> bool | None:
     return None
 
 
-def collect_linter_json_failures(text: str, found: FailureCollector) -> None:
-    begin = min((at for sign in "[{" if (at := text.find(sign)) >= 0), default=-1)
+def collect_linter_json_failures(text: str, collector: FailureCollector) -> None:
+    begin = min((start for bracket in "[{" if (start := text.find(bracket)) >= 0), default=-1)
     body = text[begin : max(text.rfind("]"), text.rfind("}")) + 1] if begin >= 0 else ""
     for path, message in _parse_messages(body):
         warning = message.severity in (1, "warning", "information")
         rule = message.code or message.ruleId or message.rule
-        found.add_place(path, f"{rule} {message.message}", warning=warning)
+        collector.add_place(path, f"{rule} {message.message}", warning=warning)
 
 
 def _parse_messages(body: str) -> list[tuple[str, _LinterMessage]]:
@@ -582,7 +588,7 @@ def _parse_messages(body: str) -> list[tuple[str, _LinterMessage]]:
                 for file in _decode_eslint(body)
                 for message in file.messages
             ]
-        return [(one.filename, one) for one in _decode_ruff(body)]
+        return [(message.filename, message) for message in _decode_ruff(body)]
     except (msgspec.MsgspecError, RecursionError):
         return []
 
@@ -611,7 +617,7 @@ def read_junit_xml_verdict(text: str) -> bool | None:
     return True if suites and any(counts) else None
 
 
-def collect_junit_xml_failures(text: str, found: FailureCollector) -> None:
+def collect_junit_xml_failures(text: str, collector: FailureCollector) -> None:
     for case, body in split_by_headers(_TEST_CASE, text):
         failed = _FAILURE_ELEMENT.match(body) if not case[1].endswith("/") else None
         if failed is not None:
@@ -621,9 +627,9 @@ def collect_junit_xml_failures(text: str, found: FailureCollector) -> None:
                     (_attribute_value(case[1], "classname"), _attribute_value(case[1], "name")),
                 )
             )
-            found.add_test(name, _attribute_value(failed[1], "message"))
-            found.add_path(_attribute_value(case[1], "file"))
-            found.add_test_name(_attribute_value(case[1], "name").partition("[")[0])
+            collector.add_test(name, _attribute_value(failed[1], "message"))
+            collector.add_path(_attribute_value(case[1], "file"))
+            collector.add_test_name(_attribute_value(case[1], "name").partition("[")[0])
 
 
 def _attribute_value(attributes: str, name: str) -> str:
@@ -668,19 +674,19 @@ def read_launch_verdict(text: str) -> bool | None:
     return False if _MISSING_COMMAND.search(text) or _FAILURE_LINE.search(text) else None
 
 
-def collect_launch_failures(text: str, found: FailureCollector) -> None:
+def collect_launch_failures(text: str, collector: FailureCollector) -> None:
     for *names, file in _MISSING_COMMAND.findall(text):
         name = "".join(names)
-        found.add_test(f"{name or file}: not found")
-        found.add_symbol(name)
-        found.add_path(file)
-    failure_lines = _FAILURE_LINE.findall(text) if not found.errors else ()
-    words = len(text.split()) if failure_lines else 0
+        collector.add_test(f"{name or file}: not found")
+        collector.add_symbol(name)
+        collector.add_path(file)
+    failure_lines = _FAILURE_LINE.findall(text) if not collector.errors else ()
+    word_count = len(text.split()) if failure_lines else 0
     for line in failure_lines:
-        if _NO_REASON.search(line[:_MAX_LINE_CHARS]) and words > len(line.split()):
+        if _NO_REASON.search(line[:_MAX_LINE_CHARS]) and word_count > len(line.split()):
             # That it failed says less than the lines before it.
             continue
-        found.add_test(_LINE_NUMBER.sub(" ", normalise_output(line)))
+        collector.add_test(_LINE_NUMBER.sub(" ", normalise_output(line)))
 
 
 LAUNCH_OUTPUT = OutputParser(
@@ -718,8 +724,8 @@ def failures_from_tail(text: str) -> CheckFailures:
         -MAX_TAIL_LINES:
     ]
     tail = _LINE.sub("", _PLACE.sub("", normalise_output("\n".join(lines))))
-    words = " ".join([word for word in tail.split() if "." in word])
-    paths = [path for path in _FILE_PATH.findall(words) if not is_foreign_path(path)]
+    dotted_words = " ".join([word for word in tail.split() if "." in word])
+    paths = [path for path in _FILE_PATH.findall(dotted_words) if not is_foreign_path(path)]
     return CheckFailures(
         errors={tail or "no output": ""},
         parser="tail",

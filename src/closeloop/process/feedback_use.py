@@ -98,7 +98,7 @@ def _count_iterations(lane: LaneReading, closed: Sequence[TraceStep]) -> int | N
     if closed:
         last = max(step.number for step in closed)
         return sum(iteration.changes[0].number <= last for iteration in lane.iterations) or None
-    passing = (number for number, one in enumerate(lane.iterations, 1) if one.passed)
+    passing = (number for number, iteration in enumerate(lane.iterations, 1) if iteration.passed)
     return next(passing, None)
 
 
@@ -114,7 +114,7 @@ def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
     out: nobody knows whether it still fails.
     """
     episodes: list[FailureEpisode] = []
-    opened: list[FailureEpisode] = []
+    open_episodes: list[FailureEpisode] = []
     passed: dict[str, TraceStep] = {}
     for step in lane.checks:
         check = step.check
@@ -122,18 +122,24 @@ def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
             continue
         if check.passed:
             passed[check.target] = step
-            _close_episodes(opened, check, step)
+            _close_episodes(open_episodes, check, step)
             continue
         if check.failures is None:
             continue
-        known_checks = [known for one in opened for known in one.known_checks]
+        known_checks = [
+            known_check for episode in open_episodes for known_check in episode.known_checks
+        ]
         earlier = next(find_comparable(check, known_checks), None)
         if earlier is not None:
-            owners = {known.number: one for one in opened for known in one.known_checks}
+            owners = {
+                known_check.number: episode
+                for episode in open_episodes
+                for known_check in episode.known_checks
+            }
             owners[earlier.number].failing.append(step)
-        elif len(opened) < MAX_OPEN_EPISODES:
-            opened.append(FailureEpisode(step))
-            episodes.append(opened[-1])
+        elif len(open_episodes) < MAX_OPEN_EPISODES:
+            open_episodes.append(FailureEpisode(step))
+            episodes.append(open_episodes[-1])
     return [
         episode
         for episode in episodes
@@ -143,14 +149,16 @@ def list_episodes(lane: LaneReading) -> Sequence[FailureEpisode]:
     ]
 
 
-def _close_episodes(opened: list[FailureEpisode], check: TraceCheck, step: TraceStep) -> None:
+def _close_episodes(
+    open_episodes: list[FailureEpisode], check: TraceCheck, step: TraceStep
+) -> None:
     """A passing check ends the episodes whose last failures it covers."""
-    last_failing = {one.failing[-1].number: one for one in opened}
-    for failing in find_comparable(check, [one.failing[-1] for one in opened]):
+    last_failing = {episode.failing[-1].number: episode for episode in open_episodes}
+    for failing in find_comparable(check, [episode.failing[-1] for episode in open_episodes]):
         if compare_failures(failing, step) == "gone":
             episode = last_failing[failing.number]
             episode.closed_by = step
-            opened.remove(episode)
+            open_episodes.remove(episode)
 
 
 def _is_other_pass(failing: TraceStep, step: TraceStep) -> bool:
@@ -173,7 +181,7 @@ def find_standstills(lane: LaneReading) -> Sequence[Sequence[Iteration]]:
             continue
         if last and _is_standstill(last, failing):
             rows[-1].append(iteration)
-            last = [*failing, *(one for one in last if not _is_repeated(one, failing))]
+            last = [*failing, *(step for step in last if not _is_repeated(step, failing))]
         else:
             rows.append([iteration])
             last = failing
@@ -185,29 +193,30 @@ def list_failing_checks(iteration: Iteration) -> list[TraceStep]:
     return [step for step in iteration.checks if step.check and step.check.failures]
 
 
-def _is_standstill(last: Sequence[TraceStep], now: Sequence[TraceStep]) -> bool:
+def _is_standstill(last: Sequence[TraceStep], current: Sequence[TraceStep]) -> bool:
     """Whether what was run before fails as it did, and new failures are in what failed already."""
     compared = 0
-    for step in now:
-        for known in find_comparable(step.check, last) if step.check else ():
-            progress = compare_failures(known, step)
-            if progress not in ("same", "unknown") or _adds_failures(known, step):
+    for step in current:
+        for earlier in find_comparable(step.check, last) if step.check else ():
+            progress = compare_failures(earlier, step)
+            if progress not in ("same", "unknown") or _adds_failures(earlier, step):
                 return False
             compared += progress == "same"
     return compared > 0
 
 
-def _adds_failures(known: TraceStep, step: TraceStep) -> bool:
+def _adds_failures(earlier: TraceStep, later: TraceStep) -> bool:
     """Whether more fails than before, which is not a standstill."""
-    before, after = known.check, step.check
+    before, after = earlier.check, later.check
     if before is None or after is None or before.failures is None or after.failures is None:
         return False
     return after.failures.keys > before.failures.keys and covers_check(before, after)
 
 
-def _is_repeated(one: TraceStep, failing: Sequence[TraceStep]) -> bool:
+def _is_repeated(earlier: TraceStep, failing: Sequence[TraceStep]) -> bool:
     return any(
-        one.check and step.check and one.check.target == step.check.target for step in failing
+        earlier.check and step.check and earlier.check.target == step.check.target
+        for step in failing
     )
 
 
@@ -245,13 +254,13 @@ def drift_curve(lane: LaneReading) -> tuple[float, ...]:
     goal_paths: set[str] = set()
     curve = []
     for index in window_indexes:
-        of = hits = 0
+        action_count = relevant_count = 0
         for step in lane.steps[index * WINDOW_STEPS : (index + 1) * WINDOW_STEPS]:
             bears_on_goal = _bears_on_goal(step, goal, goal_paths)
             if bears_on_goal is not None:
-                of, hits = of + 1, hits + bears_on_goal
-        if of >= _MIN_ACTIONS:
-            curve.append(round(hits / of, 3))
+                action_count, relevant_count = action_count + 1, relevant_count + bears_on_goal
+        if action_count >= _MIN_ACTIONS:
+            curve.append(round(relevant_count / action_count, 3))
     return tuple(curve) if len(curve) > 1 else ()
 
 
@@ -261,8 +270,8 @@ def drift_slope(curve: Sequence[float]) -> float | None:
     if count < 2:
         return None
     middle, mean = (count - 1) / 2, sum(curve) / count
-    rise = sum((place - middle) * (value - mean) for place, value in enumerate(curve))
-    run = sum((place - middle) ** 2 for place in range(count))
+    rise = sum((index - middle) * (value - mean) for index, value in enumerate(curve))
+    run = sum((index - middle) ** 2 for index in range(count))
     return round(rise / run * (count - 1), 3)
 
 
@@ -275,16 +284,16 @@ def _goal_terms(lane: LaneReading) -> list[str]:
     ]
 
 
-def _bears_on_goal(step: TraceStep, goal: AhoCorasick, near: set[str]) -> bool | None:
+def _bears_on_goal(step: TraceStep, goal: AhoCorasick, goal_paths: set[str]) -> bool | None:
     """None for checks and waiting, which say nothing about a goal."""
     if step.check is not None or (step.doing is not None and step.doing.waits):
         return None
     paths = (*step.read, *step.written)
-    if not near.isdisjoint(paths):
+    if not goal_paths.isdisjoint(paths):
         return True
     if not contains_any(goal, _step_text(step).lower()):
         return False
-    near.update(paths)
+    goal_paths.update(paths)
     return True
 
 
@@ -297,8 +306,8 @@ def _step_text(step: TraceStep) -> str:
     if isinstance(event, Read):
         return f"{event.path}\n{(event.text or '')[: 2 * _MAX_TEXT_CHARS]}"
     if isinstance(event, ToolUse):
-        given = (event.arguments or {}).values()
-        return "\n".join(value[:_MAX_TEXT_CHARS] for value in given if isinstance(value, str))
+        arguments = (event.arguments or {}).values()
+        return "\n".join(value[:_MAX_TEXT_CHARS] for value in arguments if isinstance(value, str))
     return event.brief[:_MAX_TEXT_CHARS] if isinstance(event, Handoff) else ""
 
 
@@ -348,14 +357,14 @@ def list_feedback_uses(lane: LaneReading) -> Sequence[FeedbackUse]:
     comparable check that ran, not by the words that the fix shares with the output.
     """
     uses = []
-    for place, step in enumerate(lane.checks):
+    for index, step in enumerate(lane.checks):
         check = step.check
         if check is None or check.passed or (check.failures is None and check.blocked is None):
             continue
         use = (
-            _judge_blocked_check(lane, place)
+            _judge_blocked_check(lane, index)
             if check.failures is None
-            else _judge_failing_check(lane, place)
+            else _judge_failing_check(lane, index)
         )
         if use is not None:
             uses.append(use)
@@ -367,10 +376,10 @@ def feedback_rate(uses: Sequence[FeedbackUse]) -> Rate | None:
     return wilson_rate(sum(use.use == "used" for use in uses), len(uses))
 
 
-def _judge_blocked_check(lane: LaneReading, place: int) -> FeedbackUse | None:
+def _judge_blocked_check(lane: LaneReading, index: int) -> FeedbackUse | None:
     """Judge by whether the environment was repaired and the check ran, or it was repeated idly."""
-    step = lane.checks[place]
-    following = next(iter(find_next_comparable(lane.checks, place, ran=False)), None)
+    step = lane.checks[index]
+    following = next(iter(find_next_comparable(lane.checks, index, ran=False)), None)
     if following is None or following.check is None:
         return None
     if following.check.passed is not None:
@@ -378,10 +387,10 @@ def _judge_blocked_check(lane: LaneReading, place: int) -> FeedbackUse | None:
     return _find_idle_repeat(lane, step, following)
 
 
-def _judge_failing_check(lane: LaneReading, place: int) -> FeedbackUse | None:
-    step = lane.checks[place]
+def _judge_failing_check(lane: LaneReading, index: int) -> FeedbackUse | None:
+    step = lane.checks[index]
     first_change = _find_kept_change(lane, step)
-    for following in find_next_comparable(lane.checks, place):
+    for following in find_next_comparable(lane.checks, index):
         if following.number < first_change:
             # Another look at the same state: what it shows is used, or not, after it.
             return _find_idle_repeat(lane, step, following)
@@ -392,13 +401,13 @@ def _judge_failing_check(lane: LaneReading, place: int) -> FeedbackUse | None:
                 check=step,
                 use=use,
                 then=(following.number,),
-                opened=_touches_evidence(lane, place, following),
+                opened=_touches_evidence(lane, index, following),
                 changes_code=_lies_between(
                     _numbers_of_source_changes(lane), step.number, following.number
                 ),
                 is_plain=is_same_line(step, following),
             )
-    return _find_claim(lane, place)
+    return _find_claim(lane, index)
 
 
 def _find_idle_repeat(
@@ -406,13 +415,13 @@ def _find_idle_repeat(
 ) -> FeedbackUse | None:
     """Return a repetition of the same command with the same result and nothing relevant in
     between."""
-    between = lane.steps[step.index + 1 : following.index]
+    steps_between = lane.steps[step.index + 1 : following.index]
     if (
         _is_same_command(step, following)
         and following.check is not None
         and not following.check.passed
         and _fails_the_same(step, following)
-        and all(map(_only_looks, between))
+        and all(map(_only_looks, steps_between))
     ):
         return FeedbackUse(check=step, use="repeated", then=(following.number,))
     return None
@@ -429,8 +438,8 @@ def _fails_the_same(step: TraceStep, following: TraceStep) -> bool:
 def _find_kept_change(lane: LaneReading, step: TraceStep) -> float:
     """Return when the code is changed next, without scratch files and looks at the base."""
     numbers = _numbers_of_kept_changes(lane)
-    place = bisect_left(numbers, step.number)
-    return numbers[place] if place < len(numbers) else NO_END
+    index = bisect_left(numbers, step.number)
+    return numbers[index] if index < len(numbers) else NO_END
 
 
 @cache_on_reading
@@ -445,21 +454,21 @@ def is_scratch_change(step: TraceStep) -> bool:
 
 def has_change_between(changes: Sequence[TraceStep], first: int, last: int) -> bool:
     """Whether one of the changes, which are in order, is between two events."""
-    place = bisect_right(changes, first, key=EVENT_NUMBER)
-    return place < len(changes) and changes[place].number < last
+    index = bisect_right(changes, first, key=EVENT_NUMBER)
+    return index < len(changes) and changes[index].number < last
 
 
-def _find_claim(lane: LaneReading, place: int) -> FeedbackUse | None:
+def _find_claim(lane: LaneReading, check_index: int) -> FeedbackUse | None:
     """Return a claim of success after a failing check, with no success since."""
-    step = lane.checks[place]
+    step = lane.checks[check_index]
     closings = list_closings(lane)
-    at = bisect_right(closings, step.number, key=attrgetter("message.number"))
-    if at == len(closings) or closings[at].since > step.number:
+    index = bisect_right(closings, step.number, key=attrgetter("message.number"))
+    if index == len(closings) or closings[index].since > step.number:
         return None
-    number = closings[at].message.number
+    number = closings[index].message.number
     if any(_answers_for(step, run) for run in _list_good_runs(lane, step.number, number)):
         return None
-    claim = parse_claim(closings[at].message)
+    claim = parse_claim(closings[index].message)
     if claim is None or is_unclaimed_style(step, claim.quote):
         return None
     if has_disclaimer(lane, step.number, number):
@@ -511,21 +520,23 @@ def _lies_between(numbers: Sequence[int], first: int, last: int) -> bool:
     return bisect_right(numbers, first) < bisect_right(numbers, last)
 
 
-def _touches_evidence(lane: LaneReading, place: int, following: TraceStep) -> bool | None:
+def _touches_evidence(lane: LaneReading, index: int, following: TraceStep) -> bool | None:
     """Whether actions in between concern something that this or an earlier output names."""
-    step = lane.checks[place]
+    step = lane.checks[index]
     failures = step.check.failures if step.check else None
     if failures is None:
         return None
-    words = set(collect_evidence(failures))
-    for earlier in lane.checks[max(0, place - MAX_EARLIER_CHECKS) : place]:
-        known = earlier.check.failures if earlier.check else None
-        if known is not None and not failures.errors.keys().isdisjoint(known.errors):
-            words.update(collect_evidence(known))
-    if not words:
+    evidence = set(collect_evidence(failures))
+    for earlier in lane.checks[max(0, index - MAX_EARLIER_CHECKS) : index]:
+        earlier_failures = earlier.check.failures if earlier.check else None
+        if earlier_failures is not None and not failures.errors.keys().isdisjoint(
+            earlier_failures.errors
+        ):
+            evidence.update(collect_evidence(earlier_failures))
+    if not evidence:
         return None
-    between = lane.steps[step.index + 1 : following.index + 1]
-    return any(mentions_any(text.lower(), tuple(words)) for text in _action_texts(between))
+    steps_between = lane.steps[step.index + 1 : following.index + 1]
+    return any(mentions_any(text.lower(), tuple(evidence)) for text in _action_texts(steps_between))
 
 
 def _is_same_command(step: TraceStep, following: TraceStep) -> bool:
@@ -540,25 +551,25 @@ def _only_looks(step: TraceStep) -> bool:
 
 def collect_evidence(failures: CheckFailures) -> tuple[str, ...]:
     """Return names in the output to work with: files, tests, names, in lower case."""
-    words: dict[str, None] = {}
+    evidence: dict[str, None] = {}
     for path in failures.paths:
         name = path.replace("\\", "/").rsplit("/", 1)[-1].split(":", 1)[0].lower()
-        words[name] = None
-        words[_test_subject(name.split(".", 1)[0])] = None
+        evidence[name] = None
+        evidence[_test_subject(name.split(".", 1)[0])] = None
     for symbol in failures.symbols:
-        words[_test_subject(symbol.rsplit(".", 1)[-1].lower())] = None
+        evidence[_test_subject(symbol.rsplit(".", 1)[-1].lower())] = None
     for test in list(failures.errors)[:MAX_ERRORS]:
         # A message is full of words that any edit has; the name of a test is not.
         if " " not in test or "::" in test or " > " in test:
-            words.update(dict.fromkeys(_NAME_PART.findall(test[-200:].lower())))
+            evidence.update(dict.fromkeys(_NAME_PART.findall(test[-200:].lower())))
         # What the failing line calls is what the test is about.
-        called = failures.errors[test].partition("←")[2]
-        words.update(dict.fromkeys(_CALLED_NAME.findall(called.lower()) if called else ()))
+        call_text = failures.errors[test].partition("←")[2]
+        evidence.update(dict.fromkeys(_CALLED_NAME.findall(call_text.lower()) if call_text else ()))
     for message in list(failures.errors.values())[:MAX_ERRORS]:
         for name in _CODE_NAME.findall(message[:300]):
             if not name.endswith(("Error", "Exception", "Type")):
-                words[name.lower()] = None
-    return tuple([word for word in words if len(word) > 2 and word not in _DULL_WORDS])
+                evidence[name.lower()] = None
+    return tuple([word for word in evidence if len(word) > 2 and word not in _DULL_WORDS])
 
 
 def _test_subject(name: str) -> str:
@@ -672,12 +683,12 @@ def find_surprises(reading: TraceReading) -> Mapping[str, Sequence[SurprisingSta
 def list_failed_edits(lane: LaneReading) -> Sequence[SurprisingState]:
     """Return failed edits with the lane's reaction."""
     items = []
-    for tried in _group_failed_edits(lane):
-        met = _met_failed_edit(lane, tried)
-        if met is not None:
-            step = tried[0]
+    for failed_edits in _group_failed_edits(lane):
+        is_met = _met_failed_edit(lane, failed_edits)
+        if is_met is not None:
+            step = failed_edits[0]
             items.append(
-                SurprisingState(surprise="failed edit", step=step, path=step.written[0], met=met)
+                SurprisingState(surprise="failed edit", step=step, path=step.written[0], met=is_met)
             )
     return items
 
@@ -698,20 +709,26 @@ def _group_failed_edits(lane: LaneReading) -> Sequence[Sequence[TraceStep]]:
 
 def list_abandoned_edits(lane: LaneReading) -> Iterator[SurprisingState]:
     """Yield failed edits without any reaction while the work continued."""
-    unmet = {item.step: item for item in list_failed_edits(lane) if item.step and not item.met}
-    last = {
+    unmet_states = {
+        item.step: item for item in list_failed_edits(lane) if item.step and not item.met
+    }
+    last_indexes = {
         path.rpartition("/")[2]: step.index
-        for step in (lane.steps if unmet else ())
+        for step in (lane.steps if unmet_states else ())
         for path in (*step.read, *step.written)
     }
-    for tried in _group_failed_edits(lane) if unmet else ():
-        item = unmet.get(tried[0])
-        if item and max(last[name] for name in _file_names(tried)) <= tried[-1].index:
+    for failed_edits in _group_failed_edits(lane) if unmet_states else ():
+        item = unmet_states.get(failed_edits[0])
+        if (
+            item
+            and max(last_indexes[name] for name in _file_names(failed_edits))
+            <= failed_edits[-1].index
+        ):
             yield item
 
 
-def _file_names(tried: Sequence[TraceStep]) -> set[str]:
-    return {step.written[0].rpartition("/")[2] for step in tried}
+def _file_names(edits: Sequence[TraceStep]) -> set[str]:
+    return {step.written[0].rpartition("/")[2] for step in edits}
 
 
 def _surprises_in_lane(lane: LaneReading) -> Iterator[SurprisingState]:
@@ -728,32 +745,32 @@ def _surprises_in_lane(lane: LaneReading) -> Iterator[SurprisingState]:
 
 
 def _make_state(
-    surprise: SurpriseKind, step: TraceStep, met: bool | None
+    surprise: SurpriseKind, step: TraceStep, is_met: bool | None
 ) -> Iterator[SurprisingState]:
-    if met is not None:
-        yield SurprisingState(surprise=surprise, step=step, met=met)
+    if is_met is not None:
+        yield SurprisingState(surprise=surprise, step=step, met=is_met)
 
 
 def _following_steps(
-    lane: LaneReading, step: TraceStep, most: int = NEAR_STEPS
+    lane: LaneReading, step: TraceStep, max_steps: int = NEAR_STEPS
 ) -> Sequence[TraceStep]:
     """Return the next steps, up to the user's next message."""
     end = _next_user_message(lane, step.number)
-    steps = lane.steps[step.index + 1 : step.index + 1 + most]
+    steps = lane.steps[step.index + 1 : step.index + 1 + max_steps]
     return [later for later in steps if later.number < end]
 
 
 def _next_user_message(lane: LaneReading, after: int) -> float:
-    at = bisect_right(lane.messages, after, key=attrgetter("number"))
-    for message in lane.messages[at : at + 200]:
+    start = bisect_right(lane.messages, after, key=attrgetter("number"))
+    for message in lane.messages[start : start + 200]:
         if message.role == "user":
             return message.number
     return float("inf")
 
 
 def _agent_messages(lane: LaneReading, after: int, before: float) -> Iterator[Message]:
-    at = bisect_right(lane.messages, after, key=attrgetter("number"))
-    for message in lane.messages[at : at + NEAR_STEPS]:
+    start = bisect_right(lane.messages, after, key=attrgetter("number"))
+    for message in lane.messages[start : start + NEAR_STEPS]:
         if message.number >= before:
             return
         if message.role == "agent":
@@ -768,10 +785,10 @@ def _agent_mentions(lane: LaneReading, after: int, before: float, name: str) -> 
     )
 
 
-def _met_failed_edit(lane: LaneReading, tried: Sequence[TraceStep]) -> bool | None:
+def _met_failed_edit(lane: LaneReading, failed_edits: Sequence[TraceStep]) -> bool | None:
     """Whether it read the file again, asked, reported it, or succeeded in another way."""
-    names, step = _file_names(tried), tried[0]
-    sent_along = {one.index for one in tried if one.written != step.written}
+    names, step = _file_names(failed_edits), failed_edits[0]
+    sent_along = {edit.index for edit in failed_edits if edit.written != step.written}
     following = [
         later
         for later in _following_steps(lane, step)
@@ -808,19 +825,19 @@ def _answers_failure(lane: LaneReading, step: TraceStep, following: Sequence[Tra
     )
 
 
-def _is_one_try(one: TraceStep, other: TraceStep) -> bool:
+def _is_one_try(step: TraceStep, later: TraceStep) -> bool:
     """Whether one call that was to change several places failed once."""
-    first, second = one.event, other.event
+    first, second = step.event, later.event
     if first.call is not None and first.call == second.call:
         return True
-    if other.index != one.index + 1 or first.turn != second.turn:
+    if later.index != step.index + 1 or first.turn != second.turn:
         return False
     return isinstance(first, Edit) and isinstance(second, Edit) and first.error == second.error
 
 
-def _is_same_text(one: Edit, other: object) -> bool:
-    wanted = other.after.strip() if isinstance(other, Edit) and other.after else ""
-    return bool(wanted) and one.after is not None and wanted in one.after
+def _is_same_text(edit: Edit, earlier: object) -> bool:
+    intended_text = earlier.after.strip() if isinstance(earlier, Edit) and earlier.after else ""
+    return bool(intended_text) and edit.after is not None and intended_text in edit.after
 
 
 def _step_mentions(step: TraceStep, name: str) -> bool:
@@ -854,25 +871,25 @@ def _met_missing(lane: LaneReading, missing: MissingFile) -> bool | None:
     if missing.bluff is not None:
         return False
     for later in _following_steps(lane, missing.step, 5):
-        now = later.event
-        if isinstance(now, Read):
-            if now.path == missing.path:
-                return now.ok is not False
-            if now.ok is not False:
+        event = later.event
+        if isinstance(event, Read):
+            if event.path == missing.path:
+                return event.ok is not False
+            if event.ok is not False:
                 return True
-        elif isinstance(now, Edit):
-            if now.path == missing.path and now.action == "change":
+        elif isinstance(event, Edit):
+            if event.path == missing.path and event.action == "change":
                 return False
             break
-        elif isinstance(now, ToolUse) or (later.doing is not None and _looks_around(later)):
+        elif isinstance(event, ToolUse) or (later.doing is not None and _looks_around(later)):
             return True
     return True if missing.admitted else None
 
 
 def _looks_around(step: TraceStep) -> bool:
-    doing = step.doing
-    return doing is not None and (
-        doing.searches or bool(step.read) or not _LOOKUP_PROGRAMS.isdisjoint(doing.programs)
+    effect = step.doing
+    return effect is not None and (
+        effect.searches or bool(step.read) or not _LOOKUP_PROGRAMS.isdisjoint(effect.programs)
     )
 
 
@@ -922,20 +939,22 @@ def _met_contradiction(
 
 def _open_question_states(root: LaneReading) -> list[SurprisingState]:
     """A request without a decision: a question or a stated assumption before the first edit."""
-    first = root.changes[0].number if root.changes else None
-    before = [
+    first_change = root.changes[0].number if root.changes else None
+    early_messages = [
         message
         for message in root.messages
-        if message.role == "agent" and (first is None or message.number < first)
+        if message.role == "agent" and (first_change is None or message.number < first_change)
     ]
-    met = any(
+    is_met = any(
         message.intent == "question" or _ASSUMPTION.search(message.text[:4000])
-        for message in before
+        for message in early_messages
     )
-    if not met and first is None:
+    if not is_met and first_change is None:
         return []
     return [
         SurprisingState(
-            surprise="open question", step=root.changes[0] if first else None, met=bool(met)
+            surprise="open question",
+            step=root.changes[0] if first_change else None,
+            met=bool(is_met),
         )
     ]

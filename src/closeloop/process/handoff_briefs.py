@@ -67,11 +67,11 @@ def list_handoff_contexts(reading: TraceReading) -> Sequence[HandoffContext]:
     events = reading.handoffs
     turns: dict[str, list[int]] = {}
     briefs: dict[str, list[str]] = {}
-    places: list[int] = []
+    brief_indexes: list[int] = []
     for event in events:
-        of_lane = briefs.setdefault(event.lane, [])
-        places.append(len(of_lane))
-        of_lane.append(event.brief)
+        lane_briefs = briefs.setdefault(event.lane, [])
+        brief_indexes.append(len(lane_briefs))
+        lane_briefs.append(event.brief)
         if event.child is not None:
             turns.setdefault(event.child, []).append(event.number)
     return [
@@ -79,27 +79,29 @@ def list_handoff_contexts(reading: TraceReading) -> Sequence[HandoffContext]:
             reading,
             event,
             turns.get(event.child or "", []),
-            _leave_out(briefs[event.lane][:MAX_SIBLINGS], place),
+            _leave_out(briefs[event.lane][:MAX_SIBLINGS], index),
         )
-        for event, place in zip(events, places, strict=True)
+        for event, index in zip(events, brief_indexes, strict=True)
     ]
 
 
-def _leave_out(texts: list[str], place: int) -> Sequence[str]:
-    return texts[:place] + texts[place + 1 :]
+def _leave_out(texts: list[str], index: int) -> Sequence[str]:
+    return texts[:index] + texts[index + 1 :]
 
 
-def until_user_speaks(one: HandoffContext) -> HandoffContext:
+def until_user_speaks(handoff: HandoffContext) -> HandoffContext:
     """Return the handoff limited to before the user's next message."""
-    first = bisect_right(one.parent.users, one.event.number, key=attrgetter("number"))
-    asks = islice(one.parent.users, first, first + MAX_WINDOW_STEPS)
-    end = next((message.number for message in asks if not is_client_text(message.text)), None)
+    first = bisect_right(handoff.parent.users, handoff.event.number, key=attrgetter("number"))
+    user_messages = islice(handoff.parent.users, first, first + MAX_WINDOW_STEPS)
+    end = next(
+        (message.number for message in user_messages if not is_client_text(message.text)), None
+    )
     if end is None:
-        return one
+        return handoff
     return msgspec.structs.replace(
-        one,
-        after=[step for step in one.after if step.number < end],
-        said=[message for message in one.said if message.number < end],
+        handoff,
+        after=[step for step in handoff.after if step.number < end],
+        said=[message for message in handoff.said if message.number < end],
     )
 
 
@@ -129,8 +131,8 @@ def step_output(step: TraceStep) -> str:
 
 def short_names(targets: Iterable[str]) -> tuple[str, ...]:
     """Return how files and code are mentioned: by the last part of their name."""
-    short = (target.replace("\\", "/").rstrip("/").rpartition("/")[2] for target in targets)
-    return tuple(dict.fromkeys(name for name in short if len(name) > 2))
+    names = (target.replace("\\", "/").rstrip("/").rpartition("/")[2] for target in targets)
+    return tuple(dict.fromkeys(name for name in names if len(name) > 2))
 
 
 def _build_handoff_context(
@@ -168,11 +170,11 @@ def _child_work(child: LaneReading, event: Handoff, turns: Sequence[int]) -> Seq
     """Return the child's steps; if it was called again, those up to or from then on."""
     if len(turns) < 2:
         return child.steps
-    place = bisect_left(turns, event.number)
-    start = bisect_left(child.steps, event.number, key=_event_number) if place else 0
-    if place + 1 >= len(turns):
+    index = bisect_left(turns, event.number)
+    start = bisect_left(child.steps, event.number, key=_event_number) if index else 0
+    if index + 1 >= len(turns):
         return child.steps[start:]
-    return child.steps[start : bisect_left(child.steps, turns[place + 1], key=_event_number)]
+    return child.steps[start : bisect_left(child.steps, turns[index + 1], key=_event_number)]
 
 
 # One message may precede many handoffs.
@@ -258,14 +260,14 @@ def missing_planted_facts(facts: Sequence[str], brief: str) -> tuple[str, ...]:
     return tuple(fact for fact in facts if normalise_words(fact) not in words)
 
 
-def full_brief_text(one: HandoffContext) -> str:
+def full_brief_text(handoff: HandoffContext) -> str:
     """Return the brief with what else the child was told before its first step."""
-    texts = [one.event.brief]
-    if one.child and one.child.handoff is one.event:
-        first = one.child.steps[0].number if one.child.steps else None
+    texts = [handoff.event.brief]
+    if handoff.child and handoff.child.handoff is handoff.event:
+        first = handoff.child.steps[0].number if handoff.child.steps else None
         texts += [
             message.text
-            for message in one.child.messages[:MAX_STEPS]
+            for message in handoff.child.messages[:MAX_STEPS]
             if message.role != "agent" and (first is None or message.number < first)
         ]
     return "\n\n".join(dict.fromkeys(texts))
@@ -275,20 +277,20 @@ def count_brief_parts(brief: str) -> int:
     """Count how many of the five parts of a good brief it has."""
     lowercase_brief = brief[:20_000].casefold().replace("’", "'")
     scope = _SCOPE(lowercase_brief) or _names_target(brief)
-    others = (_CONTEXT, _BOUNDARY, _HOW_TO_REPORT, _PRECEDENCE)
-    return scope + sum(part(lowercase_brief) for part in others)
+    part_matchers = (_CONTEXT, _BOUNDARY, _HOW_TO_REPORT, _PRECEDENCE)
+    return scope + sum(matches_part(lowercase_brief) for matches_part in part_matchers)
 
 
 def _names_target(brief: str) -> bool:
     return any(True for sentence in split_sentences(brief) for _ in find_sentence_targets(sentence))
 
 
-def child_makes_changes(one: HandoffContext) -> bool:
+def child_makes_changes(handoff: HandoffContext) -> bool:
     """Whether the child changes files; if not recorded, whether it is asked to."""
-    if one.child is None or not one.child.steps:
-        brief = one.event.brief[:MAX_TEXT_CHARS].casefold()
+    if handoff.child is None or not handoff.child.steps:
+        brief = handoff.event.brief[:MAX_TEXT_CHARS].casefold()
         return not is_reading_brief(brief) and _CHANGE_REQUEST.search(brief) is not None
-    return bool(one.child.changes) and not is_reading_brief(one.event.brief)
+    return bool(handoff.child.changes) and not is_reading_brief(handoff.event.brief)
 
 
 def is_reading_brief(brief: str) -> bool:
@@ -298,38 +300,38 @@ def is_reading_brief(brief: str) -> bool:
 
 def asks_only_to_look(request: str) -> bool:
     """Whether a review, explanation or answer is wanted, and no code change."""
-    words = request.strip()
-    return is_reading_brief(words) or _QUESTION.fullmatch(words.casefold()) is not None
+    text = request.strip()
+    return is_reading_brief(text) or _QUESTION.fullmatch(text.casefold()) is not None
 
 
-def is_brief_understood(one: HandoffContext) -> bool | None:
+def is_brief_understood(handoff: HandoffContext) -> bool | None:
     """Whether the child's first steps, or its first change, concern the brief's targets.
 
     None without targets or steps.
     """
-    sought = short_names(find_targets(one.event.brief)) if one.work else ()
-    if not sought:
+    target_names = short_names(find_targets(handoff.event.brief)) if handoff.work else ()
+    if not target_names:
         return None
-    stems = (name.partition(".")[0] for name in sought)
-    aims = (*sought, *(stem for stem in stems if len(stem) > 4))
-    first_change = next((step for step in one.work if step.changed), None)
-    first_steps = (*one.work[:FIRST_STEPS], *filter(None, [first_change]))
-    if any(step_touches(step, aims) for step in first_steps):
+    stems = (name.partition(".")[0] for name in target_names)
+    target_words = (*target_names, *(stem for stem in stems if len(stem) > 4))
+    first_change = next((step for step in handoff.work if step.changed), None)
+    first_steps = (*handoff.work[:FIRST_STEPS], *filter(None, [first_change]))
+    if any(step_touches(step, target_words) for step in first_steps):
         return True
     # Words alone are no aim: they count when the work then goes where they say.
-    plan = _first_messages(one)
-    return mentions_any(plan, sought) and _child_reaches(one, sought)
+    plan = _first_messages(handoff)
+    return mentions_any(plan, target_names) and _child_reaches(handoff, target_names)
 
 
-def list_missed_files(one: HandoffContext) -> tuple[str, ...]:
+def list_missed_files(handoff: HandoffContext) -> tuple[str, ...]:
     """Return files that the brief names and the child never touched, although it changed others."""
-    changed = " ".join(dict.fromkeys(list_written_paths(one))).casefold()
-    targets = find_targets(one.event.brief) if changed else ()
+    changed = " ".join(dict.fromkeys(list_written_paths(handoff))).casefold()
+    targets = find_targets(handoff.event.brief) if changed else ()
     files = tuple(name for name in targets if _names_code(name))
-    if not files or _child_reaches(one, short_names(targets)):
+    if not files or _child_reaches(handoff, short_names(targets)):
         return ()
     # A brief may name a file in passing and tell in words what it is about.
-    words = [word for word in word_stems(normalise_words(one.event.brief)) if len(word) > 3]
+    words = [word for word in word_stems(normalise_words(handoff.event.brief)) if len(word) > 3]
     return () if mentions_any(changed, words) else files
 
 
@@ -344,20 +346,21 @@ def step_touches(step: TraceStep, sought: Sequence[str]) -> bool:
     )
 
 
-def list_written_paths(one: HandoffContext) -> Iterator[str]:
+def list_written_paths(handoff: HandoffContext) -> Iterator[str]:
     """Yield files that the child changed for this handoff."""
-    return (path for step in one.work if step.changed for path in step.written)
+    return (path for step in handoff.work if step.changed for path in step.written)
 
 
-def _child_reaches(one: HandoffContext, sought: Sequence[str]) -> bool:
+def _child_reaches(handoff: HandoffContext, target_names: Sequence[str]) -> bool:
     return any(
-        mentions_any(step_input(step), sought) or mentions_any(step_output(step), sought)
-        for step in one.work
+        mentions_any(step_input(step), target_names)
+        or mentions_any(step_output(step), target_names)
+        for step in handoff.work
     )
 
 
-def _first_messages(one: HandoffContext) -> str:
-    messages = one.child.messages[: 2 * FIRST_STEPS] if one.child else ()
+def _first_messages(handoff: HandoffContext) -> str:
+    messages = handoff.child.messages[: 2 * FIRST_STEPS] if handoff.child else ()
     return " ".join(message.text[:4000] for message in messages if message.role == "agent")
 
 
@@ -427,10 +430,10 @@ class BriefNeed(Record):
 class _RequestView:
     """The request beside its brief, computed lazily."""
 
-    def __init__(self, one: HandoffContext, asked: str) -> None:
-        self.one = one
-        self.asked = prepare_text(asked)
-        self.brief = prepare_text(_THOUSANDS.sub("", full_brief_text(one)))
+    def __init__(self, handoff: HandoffContext, request: str) -> None:
+        self.one = handoff
+        self.asked = prepare_text(request)
+        self.brief = prepare_text(_THOUSANDS.sub("", full_brief_text(handoff)))
 
     @cached_property
     def _others(self) -> tuple[Sequence[PreparedText], PreparedText]:
@@ -441,10 +444,10 @@ class _RequestView:
 
     def is_stated_elsewhere(self, fact: TextFact) -> bool:
         """Whether one of the other briefs states the fact; a name is sought in all at once."""
-        others, joined = self._others
+        other_briefs, joined_briefs = self._others
         if fact.kind in ("path", "symbol", "quote"):
-            return states_fact(joined, fact)
-        return any(_is_stated(other, fact) for other in others)
+            return states_fact(joined_briefs, fact)
+        return any(_is_stated(brief, fact) for brief in other_briefs)
 
     @cached_property
     def whole(self) -> bool:
@@ -455,8 +458,8 @@ class _RequestView:
     @cached_property
     def excerpt(self) -> bool:
         """Whether the brief is no longer than the request, so that what it lacks is left out."""
-        room = MAX_EXCERPT_RATIO * len(self.asked.words.split())
-        return len(self.brief.words.split()) <= room
+        max_words = MAX_EXCERPT_RATIO * len(self.asked.words.split())
+        return len(self.brief.words.split()) <= max_words
 
     @cached_property
     def handed_on(self) -> Mapping[str, bool]:
@@ -470,14 +473,14 @@ def list_all_needs(reading: TraceReading) -> Sequence[Sequence[BriefNeed] | None
     return [find_brief_needs(handoff_context) for handoff_context in list_handoff_contexts(reading)]
 
 
-def find_brief_needs(one: HandoffContext) -> list[BriefNeed] | None:
+def find_brief_needs(handoff: HandoffContext) -> list[BriefNeed] | None:
     """Return what the child needs of the request and findings; None if unknown."""
-    if one.asked is None or is_hidden_text(one.event.brief):
+    if handoff.asked is None or is_hidden_text(handoff.event.brief):
         return None
-    works = child_makes_changes(one)
-    asked = _THOUSANDS.sub("", one.asked)
-    view, facts = _RequestView(one, asked), _list_request_facts(asked)
-    if not works:
+    makes_changes = child_makes_changes(handoff)
+    request = _THOUSANDS.sub("", handoff.asked)
+    view, facts = _RequestView(handoff, request), _list_request_facts(request)
+    if not makes_changes:
         # Who only looks needs no rules for changes, and the facts only of what it is to look at.
         facts = tuple(
             fact
@@ -485,26 +488,28 @@ def find_brief_needs(one: HandoffContext) -> list[BriefNeed] | None:
             if fact.kind not in ("prohibition", "constraint")
             and (view.whole or _is_related(fact, view))
         )
-    stated = [_is_stated(view.brief, fact) for fact in facts]
-    needs = [BriefNeed(fact=fact, present=True) for fact in compress(facts, stated)]
-    missing = [fact for fact, present in zip(facts, stated, strict=True) if not present]
-    kept_sentences = _sentences_done_by_parent(missing, one.after)
+    is_stated = [_is_stated(view.brief, fact) for fact in facts]
+    needs = [BriefNeed(fact=fact, present=True) for fact in compress(facts, is_stated)]
+    missing = [fact for fact, present in zip(facts, is_stated, strict=True) if not present]
+    kept_sentences = _sentences_done_by_parent(missing, handoff.after)
     for fact in missing:
         if _is_needed(fact, view, kept_sentences):
-            clear = works and _is_clear(fact, view)
-            needs.append(BriefNeed(fact=fact, present=False, clear=clear))
-    learned = _facts_learned_earlier(one, view.brief) if works else ()
-    return needs + [BriefNeed(fact=fact, present=states_fact(view.brief, fact)) for fact in learned]
+            is_clear = makes_changes and _is_clear(fact, view)
+            needs.append(BriefNeed(fact=fact, present=False, clear=is_clear))
+    learned_facts = _facts_learned_earlier(handoff, view.brief) if makes_changes else ()
+    return needs + [
+        BriefNeed(fact=fact, present=states_fact(view.brief, fact)) for fact in learned_facts
+    ]
 
 
 def find_dropped_facts(
-    one: HandoffContext, needed: Iterable[BriefNeed]
+    handoff: HandoffContext, needs: Iterable[BriefNeed]
 ) -> list[tuple[TextFact, TraceStep | None]]:
     """Return certain facts that the child never received, with the step that violates each."""
     missing: list[tuple[TextFact, TraceStep | None]] = []
-    for need in (each for each in needed if not each.present):
-        violation = _find_violation(need.fact, one.work)
-        if (need.clear or violation) and not _child_saw_fact(one.work, need.fact):
+    for need in (candidate for candidate in needs if not candidate.present):
+        violation = _find_violation(need.fact, handoff.work)
+        if (need.clear or violation) and not _child_saw_fact(handoff.work, need.fact):
             missing.append((need.fact, violation))
     return missing
 
@@ -512,26 +517,28 @@ def find_dropped_facts(
 # The request, split into parts.
 
 
-def _map_handed_on(asked: str, brief: PreparedText, one: HandoffContext) -> dict[str, bool]:
+def _map_handed_on(request: str, brief: PreparedText, handoff: HandoffContext) -> dict[str, bool]:
     """For each sentence, whether it concerns the child's part; requirements follow the one
     before."""
-    targets = (*find_targets(one.event.brief), *list_written_paths(one))
+    targets = (*find_targets(handoff.event.brief), *list_written_paths(handoff))
     handed_on: dict[str, bool] = {}
-    waiting: list[str] = []
-    governed: bool | None = None
-    for_all = False
-    for paragraph in split_paragraphs(asked):
+    pending: list[str] = []
+    concerns_part: bool | None = None
+    is_global = False
+    for paragraph in split_paragraphs(request):
         if paragraph.rstrip().endswith(":") or paragraph.startswith("#"):
-            for_all = _GLOBAL_HEADING.search(paragraph.casefold()) is not None
+            is_global = _GLOBAL_HEADING.search(paragraph.casefold()) is not None
         for sentence in split_paragraph(paragraph):
             own_targets = find_sentence_targets(sentence)
-            if own_targets or not (for_all or sentence.endswith(":") or _is_requirement(sentence)):
-                governed = _is_about_part(sentence, own_targets, brief, targets)
-                handed_on.update(dict.fromkeys(waiting, governed))
-                waiting = []
-            if governed is None:
-                waiting.append(sentence)
-            handed_on[sentence] = governed or (for_all and not own_targets) or False
+            if own_targets or not (
+                is_global or sentence.endswith(":") or _is_requirement(sentence)
+            ):
+                concerns_part = _is_about_part(sentence, own_targets, brief, targets)
+                handed_on.update(dict.fromkeys(pending, concerns_part))
+                pending = []
+            if concerns_part is None:
+                pending.append(sentence)
+            handed_on[sentence] = concerns_part or (is_global and not own_targets) or False
     return handed_on
 
 
@@ -554,8 +561,10 @@ def _is_requirement(sentence: str) -> bool:
 @lru_cache(1024)
 def list_requirements(sentence: str) -> tuple[str, ...]:
     """Return clauses about what the result must or must not be, from the demanding word on."""
-    plain = sentence.casefold().replace("’", "'")
-    matches = _REQUIREMENT_START.finditer(plain) if mentions_any(plain, _REQUIREMENT_WORDS) else ()
+    folded = sentence.casefold().replace("’", "'")
+    matches = (
+        _REQUIREMENT_START.finditer(folded) if mentions_any(folded, _REQUIREMENT_WORDS) else ()
+    )
     starts = [match.start() for match in matches]
     pairs = pairwise([*starts, len(sentence)])
     clauses = (sentence[start:end].strip(" ,;.") for start, end in pairs)
@@ -563,24 +572,24 @@ def list_requirements(sentence: str) -> tuple[str, ...]:
 
 
 @lru_cache(256)
-def _list_request_facts(asked: str) -> tuple[TextFact, ...]:
+def _list_request_facts(request: str) -> tuple[TextFact, ...]:
     """Return the facts of a request; requirements as the clause that demands them."""
-    facts = parse_facts(asked)
+    facts = parse_facts(request)
     restricted = {fact.sentence for fact in facts if fact.always}
     clauses = [
         TextFact(kind="constraint", text=clause, sentence=sentence)
-        for sentence in split_sentences(asked)
+        for sentence in split_sentences(request)
         if sentence not in restricted
         for clause in list_requirements(sentence)
     ]
-    named = (fact for fact in facts if fact.always or fact.kind != "constraint")
-    return (*named, *dict.fromkeys(clauses))
+    definite_facts = (fact for fact in facts if fact.always or fact.kind != "constraint")
+    return (*definite_facts, *dict.fromkeys(clauses))
 
 
 def _is_stated(text: PreparedText, fact: TextFact) -> bool:
     if fact.kind != "constraint" or fact.always:
         return states_fact(text, fact)
-    numbers = [one for one in parse_facts(fact.text) if one.kind == "number"]
+    numbers = [number for number in parse_facts(fact.text) if number.kind == "number"]
     return _trace_share(fact, text) >= 0.5 and all(states_fact(text, number) for number in numbers)
 
 
@@ -611,9 +620,9 @@ def _is_needed(fact: TextFact, view: _RequestView, kept_sentences: Iterable[str]
 
 def _is_related(fact: TextFact, view: _RequestView) -> bool:
     """Whether the brief repeats the fact's context."""
-    around = _surrounding_stems(fact)
-    shared = len(around & view.brief.stems)
-    return shared >= 2 and shared >= 0.5 * len(around)
+    context_stems = _surrounding_stems(fact)
+    shared_count = len(context_stems & view.brief.stems)
+    return shared_count >= 2 and shared_count >= 0.5 * len(context_stems)
 
 
 def _demands_of_part(fact: TextFact, view: _RequestView) -> bool:
@@ -627,12 +636,14 @@ def _is_clear(fact: TextFact, view: _RequestView) -> bool:
     if word_stems(normalise_words(fact.sentence)) & _PARENT_AFFAIR_STEMS:
         return False
     if fact.always:
-        definite = fact.kind == "prohibition" or bool(fact.targets)
-        return definite and (view.whole or _is_related(fact, view) or _is_near_work(fact, view.one))
+        is_definite = fact.kind == "prohibition" or bool(fact.targets)
+        return is_definite and (
+            view.whole or _is_related(fact, view) or _is_near_work(fact, view.one)
+        )
     if fact.kind == "number":
-        around = _surrounding_stems(fact)
-        shared = len(around & view.brief.stems)
-        if shared >= 3 and shared >= 0.6 * len(around) and _is_demand(fact):
+        context_stems = _surrounding_stems(fact)
+        shared_count = len(context_stems & view.brief.stems)
+        if shared_count >= 3 and shared_count >= 0.6 * len(context_stems) and _is_demand(fact):
             return True
     elif fact.kind != "constraint" or _NARRATIVE.search(fact.sentence.casefold()):
         return False
@@ -658,11 +669,11 @@ def _other_stems(sentence: str, part: str) -> frozenset[str]:
     return stems.difference(word_stems(normalise_words(part))) if part else stems
 
 
-def _is_near_work(fact: TextFact, one: HandoffContext) -> bool:
+def _is_near_work(fact: TextFact, handoff: HandoffContext) -> bool:
     """Whether its subject is beside what the brief names or the child changes."""
     folders = _parent_folders(fact.targets)
     return bool(folders) and not folders.isdisjoint(
-        _parent_folders((*find_targets(one.event.brief), *list_written_paths(one)))
+        _parent_folders((*find_targets(handoff.event.brief), *list_written_paths(handoff)))
     )
 
 
@@ -680,31 +691,33 @@ def _is_demand(fact: TextFact) -> bool:
 
 def _sentences_done_by_parent(missing: Sequence[TextFact], after: Sequence[TraceStep]) -> set[str]:
     """Return sentences about what the parent does itself afterwards."""
-    named = [(fact, normalise_words(fact.text).strip()) for fact in missing if not fact.always]
-    if not named:
+    worded_facts = [
+        (fact, normalise_words(fact.text).strip()) for fact in missing if not fact.always
+    ]
+    if not worded_facts:
         return set()
-    signs = [max(words.split(), key=len, default="") for _, words in named]
+    longest_words = [max(words.split(), key=len, default="") for _, words in worded_facts]
     texts = (step_input(step) for step in after if step.changed)
     parent_text = " ".join(
-        normalise_words(text) for text in texts if mentions_any(text.casefold(), signs)
+        normalise_words(text) for text in texts if mentions_any(text.casefold(), longest_words)
     )
-    return {fact.sentence for fact, words in named if f" {words} " in parent_text}
+    return {fact.sentence for fact, words in worded_facts if f" {words} " in parent_text}
 
 
-def _facts_learned_earlier(one: HandoffContext, brief: PreparedText) -> Iterator[TextFact]:
+def _facts_learned_earlier(handoff: HandoffContext, brief: PreparedText) -> Iterator[TextFact]:
     """Yield what the parent had found out and the child went on to need."""
-    if written := dict.fromkeys(list_written_paths(one)):
-        known = {path for step in one.before for path in (*step.read, *step.written)}
-        for path in [path for path in written if path in known][:20]:
+    if written_paths := dict.fromkeys(list_written_paths(handoff)):
+        known_paths = {path for step in handoff.before for path in (*step.read, *step.written)}
+        for path in [path for path in written_paths if path in known_paths][:20]:
             yield TextFact(kind="path", text=path, sentence=path)
-    check = next((step.check for step in reversed(one.before) if step.check), None)
+    check = next((step.check for step in reversed(handoff.before) if step.check), None)
     failures = check.failures if check else None
     if failures and failures.parser != "tail":
         tests = [key.rpartition("::")[2] for key in list(failures.errors)[:20]]
         facts = [TextFact(kind="symbol", text=key, sentence=key) for key in tests if key.strip()]
-        stated = [fact for fact in facts if states_fact(brief, fact)]
-        if stated or _FAILING_WORK.search(brief.text[:2000].casefold()):
-            yield from stated[:1] or facts[:1]
+        stated_facts = [fact for fact in facts if states_fact(brief, fact)]
+        if stated_facts or _FAILING_WORK.search(brief.text[:2000].casefold()):
+            yield from stated_facts[:1] or facts[:1]
 
 
 def _find_violation(fact: TextFact, work: Sequence[TraceStep]) -> TraceStep | None:
@@ -722,8 +735,8 @@ def _child_saw_fact(work: Sequence[TraceStep], fact: TextFact) -> bool:
     """Whether something that the child read states the fact."""
     longest_stems = sorted(sorted(word_stems(normalise_words(fact.text))), key=len)
     digits = tuple(re.findall(r"\d+", fact.text)) if fact.kind == "number" else ()
-    signs = digits or short_names(fact.targets) or tuple(longest_stems[-2:])
+    search_words = digits or short_names(fact.targets) or tuple(longest_stems[-2:])
     return any(
-        mentions_any(text, signs) and _is_stated(prepare_text(text), fact)
+        mentions_any(text, search_words) and _is_stated(prepare_text(text), fact)
         for text in map(step_output, work[:MAX_STEPS])
     )

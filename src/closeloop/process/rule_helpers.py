@@ -28,11 +28,11 @@ def cache_on_reading(function: Callable[[AnyReading], Answer]) -> Callable[[AnyR
 
     @wraps(function)
     def answer(reading: AnyReading) -> Answer:
-        known = reading.__dict__
-        kept: Answer = known.get(key, _UNKNOWN)
-        if kept is _UNKNOWN:
-            kept = known[key] = function(reading)
-        return kept
+        cache = reading.__dict__
+        result: Answer = cache.get(key, _UNKNOWN)
+        if result is _UNKNOWN:
+            result = cache[key] = function(reading)
+        return result
 
     return answer
 
@@ -46,27 +46,32 @@ def truncate_line(text: str, length: int = MAX_QUOTE_CHARS) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def cite_row(numbers: Sequence[int], most: int) -> Sequence[int]:
+def cite_row(numbers: Sequence[int], max_count: int) -> Sequence[int]:
     """Return the first and the last of many events, so that a finding shows its extent."""
-    return numbers if len(numbers) <= most else (*numbers[: most - 1], numbers[-1])
+    return numbers if len(numbers) <= max_count else (*numbers[: max_count - 1], numbers[-1])
 
 
 def join_names(names: Iterable[str]) -> str:
     """Return the first names in full, and the number of others."""
     short_lines = [truncate_line(name, 2 * MAX_QUOTE_CHARS) for name in names]
-    shown = 1
-    while shown < len(short_lines) and len(", ".join(short_lines[: shown + 1])) <= MAX_QUOTE_CHARS:
-        shown += 1
-    more = len(short_lines) - shown
-    return ", ".join(short_lines[:shown]) + (f" and {more} more" if more > 0 else "")
+    shown_count = 1
+    while (
+        shown_count < len(short_lines)
+        and len(", ".join(short_lines[: shown_count + 1])) <= MAX_QUOTE_CHARS
+    ):
+        shown_count += 1
+    hidden_count = len(short_lines) - shown_count
+    return ", ".join(short_lines[:shown_count]) + (
+        f" and {hidden_count} more" if hidden_count > 0 else ""
+    )
 
 
 def describe_failures(failures: CheckFailures) -> str:
     """Describe the first failure, and the number of others."""
     key, message = next(iter(failures.errors.items()))
     first = truncate_line(f"{key} ({message})" if message else key, 2 * MAX_QUOTE_CHARS)
-    more = len(failures.errors) - 1
-    return f"{first} and {more} more" if more else first
+    other_count = len(failures.errors) - 1
+    return f"{first} and {other_count} more" if other_count else first
 
 
 @cache_on_reading
@@ -160,12 +165,14 @@ def waives_checks(reading: TraceReading) -> bool:
     return _NO_CHECK_WISH.search(collect_user_requests(reading)) is not None
 
 
-def contains_request(said: str, wish: re.Pattern[str]) -> bool:
+def contains_request(text: str, request_pattern: re.Pattern[str]) -> bool:
     """Whether a sentence of it requests that, and does not forbid it."""
-    for match in wish.finditer(said):
+    for match in request_pattern.finditer(text):
         start = max(0, match.start() - MAX_CLAUSE_CHARS)
-        begin = max(start - 1, *(said.rfind(mark, start, match.start()) for mark in ".\n;:,"))
-        if not _FORBIDDING_WORD.search(said, begin + 1, match.end()):
+        begin = max(
+            start - 1, *(text.rfind(separator, start, match.start()) for separator in ".\n;:,")
+        )
+        if not _FORBIDDING_WORD.search(text, begin + 1, match.end()):
             return True
     return False
 

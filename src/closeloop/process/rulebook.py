@@ -192,18 +192,20 @@ def decide_gate(rule: Rule, read: ReadQuality | None, setting: bool | None = Non
     if precision is None:
         reason = f"no finding on real sessions was read yet; {MIN_READ_FINDINGS} are needed"
         return GateDecision(gates=False, reason=reason)
-    share = f"{precision.hits:g} of {precision.of} right"
-    more = MIN_READ_FINDINGS - precision.of
-    best = wilson_rate(precision.hits + max(more, 0), precision.of + max(more, 0))
+    hit_share = f"{precision.hits:g} of {precision.of} right"
+    missing_count = MIN_READ_FINDINGS - precision.of
+    best = wilson_rate(precision.hits + max(missing_count, 0), precision.of + max(missing_count, 0))
     assert best is not None
     if best.low < MIN_PRECISION_BOUND:
-        least = format_percent(MIN_PRECISION_BOUND)
-        reason = f"{share}: the lower bound {100 * precision.low:.1f} % is below {least}"
+        required = format_percent(MIN_PRECISION_BOUND)
+        reason = f"{hit_share}: the lower bound {100 * precision.low:.1f} % is below {required}"
         return GateDecision(gates=False, reason=reason)
-    if more > 0:
-        verb = "has" if more == 1 else "have"
-        return GateDecision(gates=False, reason=f"{share}: {more} more {verb} to be read")
-    return GateDecision(gates=True, reason=f"{share}, at least {format_percent(precision.low)}")
+    if missing_count > 0:
+        verb = "has" if missing_count == 1 else "have"
+        return GateDecision(
+            gates=False, reason=f"{hit_share}: {missing_count} more {verb} to be read"
+        )
+    return GateDecision(gates=True, reason=f"{hit_share}, at least {format_percent(precision.low)}")
 
 
 def describe_readers(readers: RuleReaders) -> str:
@@ -212,11 +214,11 @@ def describe_readers(readers: RuleReaders) -> str:
         f"{count.reader} {count.right} of {count.read} right (version {count.version})"
         for count in readers.counts
     ]
-    told = f"By reader: {', '.join(parts)}."
+    description = f"By reader: {', '.join(parts)}."
     if readers.shared:
         noun = "finding" if readers.shared == 1 else "findings"
-        told += f" Two readers agree on {readers.agreeing} of {readers.shared} {noun}."
-    return told
+        description += f" Two readers agree on {readers.agreeing} of {readers.shared} {noun}."
+    return description
 
 
 def describe_readings(summary: ReadingSummary) -> list[str]:
@@ -224,9 +226,9 @@ def describe_readings(summary: ReadingSummary) -> list[str]:
     people = count_with_noun(summary.people, "person", "people") if summary.people else ""
     models = count_with_noun(summary.models, "model") if summary.models else ""
     readers = " and ".join(filter(None, (people, models)))
-    alone = ", by no person" if models and not people else ""
+    no_person = ", by no person" if models and not people else ""
     findings = count_with_noun(summary.findings, "finding")
-    lines = [f"{findings} on real sessions read by {readers}{alone}."]
+    lines = [f"{findings} on real sessions read by {readers}{no_person}."]
     if summary.sessions:
         lines.append(
             f"{count_with_noun(summary.sessions, 'whole session')} read, with "
@@ -234,21 +236,25 @@ def describe_readings(summary: ReadingSummary) -> list[str]:
             f"{summary.caught} found by the rule for it, {summary.caught_otherwise} "
             "only by another rule."
         )
-    for about, agreement in (
+    for subject, agreement in (
         ("findings", summary.finding_agreement),
         ("whether a session shows a failure", summary.session_agreement),
     ):
         if agreement is not None:
             lines.append(
-                f"Two readers agree on {about} in {format_percent(agreement.agreeing.value)} of "
+                f"Two readers agree on {subject} in {format_percent(agreement.agreeing.value)} of "
                 f"{agreement.agreeing.n} cases: Cohen's kappa {_format_estimate(agreement.kappa)}, "
                 f"Gwet's AC1 {_format_estimate(agreement.ac1)}."
             )
     return lines if readers else ["No finding on real sessions was read yet."]
 
 
-def _format_estimate(one: Estimate | None) -> str:
-    return "–" if one is None else f"{one.value:.2f} ({one.low:.2f}–{one.high:.2f})"
+def _format_estimate(estimate: Estimate | None) -> str:
+    return (
+        "–"
+        if estimate is None
+        else f"{estimate.value:.2f} ({estimate.low:.2f}–{estimate.high:.2f})"
+    )
 
 
 MEASURE_MODULES = ("closeloop.process.trace_measurement", "closeloop.process.trace_reading")
@@ -283,19 +289,30 @@ def installed_detectors() -> list[InstalledDetector]:
     What ships with closeloop is imported only where no earlier process has read the rules of the
     same code.
     """
-    places = {
+    entry_points = {
         name: entry.value for name, entry in sorted(plugins.installed_plugins("detectors").items())
     }
-    own = [place for place in places.values() if place.startswith("closeloop.")]
-    key = f"rules-{digest_code(*own)[:16]}"
-    known = load_derived(key, dict[str, Rule]) or {}
-    rules = {name: known.get(place) or _load_detector(name).rule for name, place in places.items()}
-    if not known.keys() >= {*own}:
+    builtin = [
+        entry_point for entry_point in entry_points.values() if entry_point.startswith("closeloop.")
+    ]
+    key = f"rules-{digest_code(*builtin)[:16]}"
+    cached_rules = load_derived(key, dict[str, Rule]) or {}
+    rules = {
+        name: cached_rules.get(entry_point) or _load_detector(name).rule
+        for name, entry_point in entry_points.items()
+    }
+    if not cached_rules.keys() >= {*builtin}:
         save_derived(
-            key, {places[name]: rule for name, rule in rules.items() if places[name] in own}
+            key,
+            {
+                entry_points[name]: rule
+                for name, rule in rules.items()
+                if entry_points[name] in builtin
+            },
         )
     return [
-        InstalledDetector(name=name, place=places[name], rule=rule) for name, rule in rules.items()
+        InstalledDetector(name=name, place=entry_points[name], rule=rule)
+        for name, rule in rules.items()
     ]
 
 
@@ -330,10 +347,10 @@ def build_rulebook(
 ) -> Rulebook:
     """Build a rulebook of the enabled detectors."""
     names = {detector.rule.name: detector.rule for detector in detectors}
-    for name, given in settings.items():
+    for name, rule_settings in settings.items():
         if name not in names:
             raise unknown_name_error("rule", name, names)
-        for key, value in given.items():
+        for key, value in rule_settings.items():
             _check_rule_setting(name, key, value, names[name].thresholds)
     all_silences = tuple(silences)
     for silence in all_silences:
@@ -344,7 +361,7 @@ def build_rulebook(
                 f"Give the reason in `reason` why findings of {silence.rule!r} do not count."
             )
     known_quality = quality_by_rule()
-    chosen = tuple(
+    configured_detectors = tuple(
         _configure_detector(
             detector,
             settings.get(detector.rule.name, {}),
@@ -354,14 +371,19 @@ def build_rulebook(
         if settings.get(detector.rule.name, {}).get("enabled", True)
     )
     commands = tuple(dict.fromkeys(own_checks))
-    rule_modules = sorted({name for one in chosen for name in _list_modules(one.detector)})
+    rule_modules = sorted(
+        {name for configured in configured_detectors for name in _list_modules(configured.detector)}
+    )
     return Rulebook(
-        chosen=chosen,
+        chosen=configured_detectors,
         silences=all_silences,
         own_checks=commands,
         identity=content_digest(
             digest_code(*MEASURE_MODULES, *rule_modules),
-            [(one.detector.rule.name, one.detector.rule.version, one.limits) for one in chosen],
+            [
+                (configured.detector.rule.name, configured.detector.rule.version, configured.limits)
+                for configured in configured_detectors
+            ],
             all_silences,
             commands,
         )[:16],
@@ -369,13 +391,14 @@ def build_rulebook(
 
 
 def _configure_detector(
-    detector: Detector, given: Mapping[str, bool | float], quality: RuleQuality | None
+    detector: Detector, settings: Mapping[str, bool | float], quality: RuleQuality | None
 ) -> ConfiguredDetector:
-    gates = given.get("gates")
+    gates = settings.get("gates")
     return ConfiguredDetector(
         detector=detector,
         limits={
-            key: float(given.get(key, default)) for key, default in detector.rule.thresholds.items()
+            key: float(settings.get(key, default))
+            for key, default in detector.rule.thresholds.items()
         },
         gate=decide_gate(
             detector.rule,
@@ -385,9 +408,11 @@ def _configure_detector(
     )
 
 
-def list_gating_rules(book: Rulebook) -> frozenset[str]:
+def list_gating_rules(rulebook: Rulebook) -> frozenset[str]:
     """Return the names of the rules whose findings may fail a build."""
-    return frozenset(one.detector.rule.name for one in book.chosen if one.gate.gates)
+    return frozenset(
+        configured.detector.rule.name for configured in rulebook.chosen if configured.gate.gates
+    )
 
 
 def _list_modules(detector: Detector) -> set[str]:

@@ -48,7 +48,7 @@ Features = Mapping[str, float | None]
 
 
 def collect_features(
-    reading: TraceReading, whole: Measures, findings: Iterable[Finding]
+    reading: TraceReading, measures: Measures, findings: Iterable[Finding]
 ) -> dict[str, float]:
     """Collect all known features of a session; for an empty one, just that."""
     steps = _list_steps(reading)
@@ -58,22 +58,22 @@ def collect_features(
     changes = _list_lasting_changes(reading)
     if not changes and asks_only_to_look(strip_client_markup(root.request or "")):
         # Who is to review or to explain owes no change.
-        unowed: Features = {"no_code_change": None}
+        excused: Features = {"no_code_change": None}
     else:
-        unowed = {}
+        excused = {}
     if not steps:
-        features: Features = {"actions": 0.0, "no_code_change": 1.0, **unowed}
+        features: Features = {"actions": 0.0, "no_code_change": 1.0, **excused}
         return _known_features(features)
     features = {
-        **_length_features(reading, steps, whole),
+        **_length_features(reading, steps, measures),
         **_writing_features(steps, changes),
         **_diff_features(root, steps, changes),
         **_failure_features(steps),
         **_checking_features(steps, changes),
-        **_measured_features(whole, findings),
+        **_measured_features(measures, findings),
         **_word_features(reading, steps),
         **_ending_features(reading, steps),
-        **unowed,
+        **excused,
     }
     return _known_features(features)
 
@@ -98,21 +98,21 @@ def _list_lasting_changes(reading: TraceReading) -> frozenset[int]:
 
 
 def _length_features(
-    reading: TraceReading, steps: Sequence[TraceStep], whole: Measures
+    reading: TraceReading, steps: Sequence[TraceStep], measures: Measures
 ) -> Features:
     turns = [turn for lane in reading.lanes.values() for turn in lane.lane.turns]
     tokens = [turn.usage.output_tokens for turn in turns]
     # Some recordings tell the tokens of the last turn alone: that is no sum.
     is_sum = 2 * tokens.count(None) <= len(tokens)
-    seen = [path for step in steps for path in step.read]
+    read_paths = [path for step in steps for path in step.read]
     return {
         "actions": len(steps),
         "turns": len(turns) or None,
-        "output_tokens": whole.usage.output_tokens if is_sum else None,
+        "output_tokens": measures.usage.output_tokens if is_sum else None,
         "last_turn_tokens": tokens[-1] if tokens else None,
         "tool_text": sum([len(_returned_text(step)) for step in steps]),
-        "files_read": len(set(seen)),
-        "rereads": len(seen) - len(set(seen)),
+        "files_read": len(set(read_paths)),
+        "rereads": len(read_paths) - len(set(read_paths)),
         "repeated_actions": 1 - len(set(map(_action_key, steps))) / len(steps),
     }
 
@@ -139,16 +139,16 @@ def _action_key(step: TraceStep) -> tuple[object, ...]:
 def _writing_features(steps: Sequence[TraceStep], changes: frozenset[int]) -> Features:
     """Features of where in the session the code was written."""
     last = len(steps) - 1
-    any_places = [place for place, step in enumerate(steps) if step.changed]
-    places = [place for place, step in enumerate(steps) if step.number in changes]
+    change_indexes = [index for index, step in enumerate(steps) if step.changed]
+    source_indexes = [index for index, step in enumerate(steps) if step.number in changes]
     failed_edits = [step for step in steps if step.failed and isinstance(step.event, Edit)]
     return {
-        "changes": len(any_places),
-        "no_code_change": not places,
-        "first_write": any_places[0] / len(steps) if any_places else None,
-        "last_write": (places[-1] + 1) / len(steps) if places else None,
-        "actions_after_write": last - places[-1] if places else None,
-        "write_span": places[-1] - places[0] if places else None,
+        "changes": len(change_indexes),
+        "no_code_change": not source_indexes,
+        "first_write": change_indexes[0] / len(steps) if change_indexes else None,
+        "last_write": (source_indexes[-1] + 1) / len(steps) if source_indexes else None,
+        "actions_after_write": last - source_indexes[-1] if source_indexes else None,
+        "write_span": source_indexes[-1] - source_indexes[0] if source_indexes else None,
         "failed_edits": len(failed_edits),
     }
 
@@ -159,10 +159,10 @@ def _diff_features(
     """Features of the size and spread of changes, and whether the request mentions them."""
     if not changes:
         return {}
-    writing = [step for step in steps if step.number in changes]
-    paths = {path for step in writing for path in step.written}
-    sizes = [size for step in writing if (size := _edited_lines(step)) is not None]
-    seen = [path for step in steps for path in step.read]
+    writing_steps = [step for step in steps if step.number in changes]
+    paths = {path for step in writing_steps for path in step.written}
+    sizes = [size for step in writing_steps if (size := _edited_lines(step)) is not None]
+    read_paths = [path for step in steps for path in step.read]
     request = (root.request or "")[:MAX_REQUEST_CHARS].lower()
     stems = {path.rsplit("/", 1)[-1].partition(".")[0].lower() for path in paths}
     return {
@@ -170,8 +170,10 @@ def _diff_features(
         "folders_changed": len({path.rpartition("/")[0] for path in paths}),
         "lines_changed": sum(sizes) if sizes else None,
         "last_edit_lines": sizes[-1] if sizes else None,
-        "rewrites": len(writing) - len(paths),
-        "focus": sum(path in paths for path in seen) / len(seen) if seen else None,
+        "rewrites": len(writing_steps) - len(paths),
+        "focus": sum(path in paths for path in read_paths) / len(read_paths)
+        if read_paths
+        else None,
         "named_by_request": any(stem in request for stem in stems) if request else None,
     }
 
@@ -184,16 +186,18 @@ def _edited_lines(step: TraceStep) -> int | None:
 
 def _failure_features(steps: Sequence[TraceStep]) -> Features:
     """Features of failed actions, overall and towards the end."""
-    known = [step.failed for step in steps if step.failed is not None]
-    late = [step.failed for step in steps[-max(1, len(steps) // 4) :] if step.failed is not None]
-    row = longest = 0
+    outcomes = [step.failed for step in steps if step.failed is not None]
+    late_outcomes = [
+        step.failed for step in steps[-max(1, len(steps) // 4) :] if step.failed is not None
+    ]
+    streak = longest = 0
     for step in steps:
-        row = row + 1 if step.failed else 0
-        longest = max(longest, row)
+        streak = streak + 1 if step.failed else 0
+        longest = max(longest, streak)
     return {
-        "failing_share": sum(known) / len(known) if known else None,
-        "failing_last_quarter": sum(late) / len(late) if late else None,
-        "failures_in_a_row": longest if known else None,
+        "failing_share": sum(outcomes) / len(outcomes) if outcomes else None,
+        "failing_last_quarter": sum(late_outcomes) / len(late_outcomes) if late_outcomes else None,
+        "failures_in_a_row": longest if outcomes else None,
     }
 
 
@@ -222,15 +226,15 @@ def _shows_error(step: TraceStep) -> bool:
     return _ERROR_OUTPUT.search(_returned_text(step)[-MAX_OUTPUT_CHARS:]) is not None
 
 
-def _measured_features(whole: Measures, findings: Iterable[Finding]) -> Features:
+def _measured_features(measures: Measures, findings: Iterable[Finding]) -> Features:
     """Features of measures and rules."""
-    feedback = whole.feedback
+    feedback = measures.feedback
     rules = {finding.rule for finding in findings if finding.silenced is None}
     return {
-        "verified": whole.verified,
+        "verified": measures.verified,
         "feedback_unused": feedback.of - feedback.hits if feedback else None,
         "feedback_share": feedback.hits / feedback.of if feedback and feedback.of else None,
-        "standstill": whole.standstill,
+        "standstill": measures.standstill,
         "rules_broken": len(rules),
     }
 
@@ -245,18 +249,18 @@ def _word_features(reading: TraceReading, steps: Sequence[TraceStep]) -> Feature
     searched = " ".join(texts)[-MAX_WORDS_CHARS:].lower().replace("\n", " ")
     searched_words = max(50, searched.count(" ") + 1)
     matches = _word_automaton().find_matches_as_indexes(searched, overlapping=True)
-    doubts = sum([word < len(HESITATION_WORDS) for word, _, _ in matches])
+    hesitations = sum([word_index < len(HESITATION_WORDS) for word_index, _, _ in matches])
     return {
         "words": words,
-        "hesitations": doubts,
-        "hesitation": doubts / searched_words,
-        "certainty": (len(matches) - doubts) / searched_words,
+        "hesitations": hesitations,
+        "hesitation": hesitations / searched_words,
+        "certainty": (len(matches) - hesitations) / searched_words,
     }
 
 
-def _agent_texts(reading: TraceReading, until: int) -> Iterator[str]:
+def _agent_texts(reading: TraceReading, last_number: int) -> Iterator[str]:
     for event in reading.trace.events:
-        if event.number > until:
+        if event.number > last_number:
             return
         if type(event) is Thought or (type(event) is Message and event.role == "agent"):
             yield event.text
@@ -265,10 +269,10 @@ def _agent_texts(reading: TraceReading, until: int) -> Iterator[str]:
 def _ending_features(reading: TraceReading, steps: Sequence[TraceStep]) -> Features:
     """Features of the ending and of the request."""
     root = next(iter(reading.lanes.values()))
-    ends = [event for event in reading.trace.events[-3:] if isinstance(event, Message)]
+    last_messages = [event for event in reading.trace.events[-3:] if isinstance(event, Message)]
     return {
         "ends_in_action": not any(
-            event.role == "agent" and event.number > steps[-1].number for event in ends
+            event.role == "agent" and event.number > steps[-1].number for event in last_messages
         ),
         "ends_in_edit": isinstance(steps[-1].event, Edit),
         "request_words": (root.request or "").count(" ") + 1 if root.request else None,

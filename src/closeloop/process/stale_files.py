@@ -91,82 +91,86 @@ class _OutsideChange(Record):
 def find_stale_encounters(reading: TraceReading) -> Sequence[StaleFileEncounter]:
     """Return every encounter with such a change, in order."""
     user_changes = _list_user_changes(reading)
-    wanted = _relevant_files(reading, others=bool(user_changes) or len(reading.lanes) > 1)
-    if not wanted:
+    relevant_paths = _relevant_files(
+        reading, has_others=bool(user_changes) or len(reading.lanes) > 1
+    )
+    if not relevant_paths:
         return []
     changes: dict[str, _OutsideChange] = {}
     tree_change: _OutsideChange | None = None
-    known: dict[tuple[str, str], int] = {}
+    last_seen: dict[tuple[str, str], int] = {}
     encounters: list[StaleFileEncounter] = []
     failed: dict[tuple[str, str], int] = {}
     stash_pops: dict[str, int] = {}
-    for step in _relevant_steps(reading, wanted):
+    for step in _relevant_steps(reading, relevant_paths):
         lane, number = step.event.lane, step.number
         while user_changes and user_changes[0][0] < number:
-            at, path = user_changes.popleft()
-            changes[path] = _OutsideChange(number=at, lane="user", by="the user", foreign=True)
+            change_number, path = user_changes.popleft()
+            changes[path] = _OutsideChange(
+                number=change_number, lane="user", by="the user", foreign=True
+            )
         for path in step.written if isinstance(step.event, Edit) else ():
-            seen = known.get((lane, path))
-            change = _latest_change(changes.get(path), tree_change, seen)
-            if seen is None or (change is None and stash_pops.get(lane, 0) > seen):
+            seen_number = last_seen.get((lane, path))
+            change = _latest_change(changes.get(path), tree_change, seen_number)
+            if seen_number is None or (change is None and stash_pops.get(lane, 0) > seen_number):
                 # What was put away and taken up again has only a new date.
                 continue
             encounter = _encounter_by_edit(step, path, change, lane)
-            if encounter is not None and failed.get((lane, path)) != seen:
+            if encounter is not None and failed.get((lane, path)) != seen_number:
                 encounters.append(encounter)
-                failed[lane, path] = seen if encounter.how == "failed edit" else 0
-        encounters += _encounters_by_reading(step, changes, known)
+                failed[lane, path] = seen_number if encounter.how == "failed edit" else 0
+        encounters += _encounters_by_reading(step, changes, last_seen)
         if _pops_stash(step):
             stash_pops[lane], tree_change = number, None
         elif step.changed:
             tree_change = _record_change(
-                step, changes, known, tree_change, several=len(reading.lanes) > 1
+                step, changes, last_seen, tree_change, several_lanes=len(reading.lanes) > 1
             )
     return encounters
 
 
 def _encounters_by_reading(
-    step: TraceStep, changes: Mapping[str, _OutsideChange], known: dict[tuple[str, str], int]
+    step: TraceStep, changes: Mapping[str, _OutsideChange], last_seen: dict[tuple[str, str], int]
 ) -> Iterator[StaleFileEncounter]:
     lane = step.event.lane
     for path in step.read:
         change = changes.get(path)
-        seen = known.get((lane, path))
+        seen_number = last_seen.get((lane, path))
         if (
             change
-            and seen is not None
-            and seen < change.number
+            and seen_number is not None
+            and seen_number < change.number
             and _is_foreign_change(change, lane)
         ):
             yield _make_encounter(step, path, change, "read again")
-        known[lane, path] = step.number
+        last_seen[lane, path] = step.number
 
 
 def _make_encounter(
-    step: TraceStep, path: str, change: _OutsideChange, how: EncounterOutcome
+    step: TraceStep, path: str, change: _OutsideChange, outcome: EncounterOutcome
 ) -> StaleFileEncounter:
-    return StaleFileEncounter(step=step, path=path, change=change.number, by=change.by, how=how)
+    return StaleFileEncounter(step=step, path=path, change=change.number, by=change.by, how=outcome)
 
 
-def _relevant_files(reading: TraceReading, *, others: bool) -> set[str]:
+def _relevant_files(reading: TraceReading, *, has_others: bool) -> set[str]:
     """Return files that can be encountered at all, as a filter."""
-    wanted: set[str] = set()
+    paths: set[str] = set()
     for lane in reading.lanes.values():
         for step in lane.edits:
             event = step.event
-            if others or step.failed or (isinstance(event, Edit) and event.action == "create"):
-                wanted.update(step.written)
-    return wanted
+            if has_others or step.failed or (isinstance(event, Edit) and event.action == "create"):
+                paths.update(step.written)
+    return paths
 
 
-def _relevant_steps(reading: TraceReading, wanted: set[str]) -> Iterable[TraceStep]:
+def _relevant_steps(reading: TraceReading, paths: set[str]) -> Iterable[TraceStep]:
     """Yield steps that touch such a file, or may touch any."""
     steps = [
         step
         for lane in reading.lanes.values()
         for step in lane.steps
-        if (step.read and not wanted.isdisjoint(step.read))
-        or (step.written and not wanted.isdisjoint(step.written))
+        if (step.read and not paths.isdisjoint(step.read))
+        or (step.written and not paths.isdisjoint(step.written))
         or (step.changed and not step.written)
     ]
     return steps if len(reading.lanes) == 1 else sorted(steps, key=attrgetter("event.number"))
@@ -190,31 +194,35 @@ def _parse_user_changes(messages: Iterable[Message], first: Message) -> Iterator
 def _record_change(
     step: TraceStep,
     changes: dict[str, _OutsideChange],
-    known: dict[tuple[str, str], int],
-    everything: _OutsideChange | None,
+    last_seen: dict[tuple[str, str], int],
+    tree_change: _OutsideChange | None,
     *,
-    several: bool,
+    several_lanes: bool,
 ) -> _OutsideChange | None:
     """Record what the step changed, and whether the lane knows the new content."""
     lane, event, verbs = step.event.lane, step.event, list_git_verbs(step)
     programs = step.doing.programs if step.doing else ()
-    shows = isinstance(event, Edit) or creates_file(step)
-    blind = not shows and not (
+    shows_content = isinstance(event, Edit) or creates_file(step)
+    is_blind = not shows_content and not (
         _TREE_VERBS.isdisjoint(verbs) and _REWRITING_PROGRAMS.isdisjoint(programs)
     )
-    if shows or several or blind:
-        foreign = not _FOREIGN_CONTENT_VERBS.isdisjoint(verbs)
-        by = "another lane" if shows else f"`{_first_command_line(event)}`"
+    if shows_content or several_lanes or is_blind:
+        is_foreign = not _FOREIGN_CONTENT_VERBS.isdisjoint(verbs)
+        author = "another lane" if shows_content else f"`{_first_command_line(event)}`"
         change = _OutsideChange(
-            number=step.number, lane=lane, by=by, foreign=foreign, replaced=_replaced_texts(step)
+            number=step.number,
+            lane=lane,
+            by=author,
+            foreign=is_foreign,
+            replaced=_replaced_texts(step),
         )
         for path in step.written:
             changes[path] = change
-            if creates_file(step) or (shows and (lane, path) in known):
-                known[lane, path] = step.number
-        if not step.written and blind:
+            if creates_file(step) or (shows_content and (lane, path) in last_seen):
+                last_seen[lane, path] = step.number
+        if not step.written and is_blind:
             return change
-    return everything
+    return tree_change
 
 
 def _pops_stash(step: TraceStep) -> bool:
@@ -229,10 +237,14 @@ def _first_command_line(event: object) -> str:
 
 
 def _latest_change(
-    one: _OutsideChange | None, other: _OutsideChange | None, seen: int | None
+    first: _OutsideChange | None, second: _OutsideChange | None, seen_number: int | None
 ) -> _OutsideChange | None:
-    later = [change for change in (one, other) if change and (seen is None or change.number > seen)]
-    return max(later, key=lambda change: change.number, default=None)
+    later_changes = [
+        change
+        for change in (first, second)
+        if change and (seen_number is None or change.number > seen_number)
+    ]
+    return max(later_changes, key=lambda change: change.number, default=None)
 
 
 def _is_foreign_change(change: _OutsideChange, lane: str) -> bool:
@@ -279,9 +291,9 @@ def _may_be_cause(change: _OutsideChange, step: TraceStep, event: Edit) -> bool:
 
 def _names_other_file(event: Edit) -> bool:
     """Whether the error names the file of another edit of the same call."""
-    named = _NAMED_PATH.findall((event.error or "")[:400].partition("\n")[0])
+    error_paths = _NAMED_PATH.findall((event.error or "")[:400].partition("\n")[0])
     name = event.path.replace("\\", "/").rpartition("/")[2]
-    return bool(named) and not any(name in one for one in named)
+    return bool(error_paths) and not any(name in error_path for error_path in error_paths)
 
 
 def _is_text_missing(event: Edit) -> bool:
@@ -366,9 +378,9 @@ def list_missing_files(lane: LaneReading) -> Sequence[MissingFile]:
 def _describe_missing_file(lane: LaneReading, step: TraceStep, path: str) -> MissingFile:
     name = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
     messages = _messages_until_user(lane, step.number)
-    admitted = any(_admits_absence(message, name) for message in messages)
-    bluff = None if admitted else _find_bluff(lane, step, name, messages)
-    return MissingFile(step=step, path=path, admitted=admitted, bluff=bluff)
+    is_admitted = any(_admits_absence(message, name) for message in messages)
+    bluff = None if is_admitted else _find_bluff(lane, step, name, messages)
+    return MissingFile(step=step, path=path, admitted=is_admitted, bluff=bluff)
 
 
 def _absent_paths(step: TraceStep) -> Iterator[str]:
@@ -400,10 +412,10 @@ def _answer_without_file(
     lane: LaneReading, after: int, messages: Sequence[Message]
 ) -> Message | None:
     """Return a claim on changed code, or an answer, that does not mention anything missing."""
-    at = bisect_right(lane.changes, after, key=attrgetter("number"))
-    if at < len(lane.changes):
-        later = (message for message in messages if message.number > lane.changes[at].number)
-        return next((one for one in later if parse_claim(one)), None)
+    index = bisect_right(lane.changes, after, key=attrgetter("number"))
+    if index < len(lane.changes):
+        later = (message for message in messages if message.number > lane.changes[index].number)
+        return next((message for message in later if parse_claim(message)), None)
     answer = messages[-1]
     texts = [message.text[:MAX_MESSAGE_CHARS].casefold() for message in messages]
     if any(map(_ABSENCE, texts)) or _INTENTION.search(texts[-1]):
@@ -413,24 +425,24 @@ def _answer_without_file(
 
 def _is_asked_source(lane: LaneReading, before: int, name: str) -> bool:
     """Whether the user said to work by that file."""
-    spoken = bisect_right(lane.users, before, key=attrgetter("number"))
+    user_end = bisect_right(lane.users, before, key=attrgetter("number"))
     return any(
         name in sentence and _ASKED_SOURCE.search(sentence.partition(name)[0].casefold())
-        for message in lane.users[max(0, spoken - MAX_REQUESTS) : spoken]
+        for message in lane.users[max(0, user_end - MAX_REQUESTS) : user_end]
         if name in message.text
         for sentence in split_sentences(strip_client_markup(message.text))
     )
 
 
 def _messages_until_user(lane: LaneReading, after: int) -> Sequence[Message]:
-    at = bisect_right(lane.messages, after, key=attrgetter("number"))
-    said: list[Message] = []
-    for message in lane.messages[at : at + MAX_MESSAGES]:
+    start = bisect_right(lane.messages, after, key=attrgetter("number"))
+    agent_messages: list[Message] = []
+    for message in lane.messages[start : start + MAX_MESSAGES]:
         if message.role == "user" and not is_client_text(message.text):
             break
         if message.role == "agent":
-            said.append(message)
-    return said
+            agent_messages.append(message)
+    return agent_messages
 
 
 def _passes_off(message: Message, name: str) -> bool:
@@ -438,10 +450,10 @@ def _passes_off(message: Message, name: str) -> bool:
     if name not in text:
         return False
     for sentence in split_sentences(text):
-        plain, sought = sentence.casefold().replace("’", "'"), name.casefold()
-        if sought not in plain or _ABSENCE(plain) or _INTENTION.search(plain):
+        folded, folded_name = sentence.casefold().replace("’", "'"), name.casefold()
+        if folded_name not in folded or _ABSENCE(folded) or _INTENTION.search(folded):
             continue
-        before, _, after = plain.partition(sought)
+        before, _, after = folded.partition(folded_name)
         # The folder that stands before the name belongs to it.
         before = re.sub(r"[\w./~-]*$", "", before)
         if _SOURCE_BEFORE.search(before) or _SOURCE_AFTER.search(after):
@@ -464,11 +476,11 @@ def _saw_file(lane: LaneReading, name: str, before: int) -> bool:
     user."""
     end = bisect_right(lane.steps, before, key=attrgetter("number"))
     for step in lane.steps[max(0, end - MAX_STEPS) : end]:
-        if any(one.rpartition("/")[2] == name for one in (*step.read, *step.written)):
+        if any(path.rpartition("/")[2] == name for path in (*step.read, *step.written)):
             return True
         event = step.event
         if isinstance(event, Command) and not step.failed and name in event.command:
             return True
-    spoken = bisect_right(lane.users, before, key=attrgetter("number"))
-    users = lane.users[max(0, spoken - MAX_REQUESTS) : spoken]
+    user_end = bisect_right(lane.users, before, key=attrgetter("number"))
+    users = lane.users[max(0, user_end - MAX_REQUESTS) : user_end]
     return any(name in message.text and "\n" in message.text.strip() for message in users)

@@ -52,9 +52,9 @@ def read_pytest_verdict(text: str) -> bool | None:
     totals = None
     dots: bool | None = None
     for line in text[-4000:].split("\n"):
-        if " in " in line and (counted := _OUTCOME_TOTAL.findall(line)):
-            failed = "failed" in counted or "error" in counted or "errors" in counted
-            totals = False if failed or totals is False else ("passed" in counted or totals)
+        if " in " in line and (outcomes := _OUTCOME_TOTAL.findall(line)):
+            failed = "failed" in outcomes or "error" in outcomes or "errors" in outcomes
+            totals = False if failed or totals is False else ("passed" in outcomes or totals)
         elif line.endswith("%]") and _PROGRESS_DOTS.match(line):
             dots = False if "F" in line or "E" in line else dots
             if dots is None and _PASSING_DOTS.match(line):
@@ -66,7 +66,7 @@ def read_pytest_verdict(text: str) -> bool | None:
     return dots if " FAILURES =" not in text and " ERRORS =" not in text else False
 
 
-def collect_pytest_failures(text: str, found: FailureCollector) -> None:
+def collect_pytest_failures(text: str, collector: FailureCollector) -> None:
     ids: dict[str, str] = {}
     sections: dict[str, _PytestSection] = {}
     section: _PytestSection | None = None
@@ -78,7 +78,7 @@ def collect_pytest_failures(text: str, found: FailureCollector) -> None:
             if section is not None and (section.wants_origin or line[2:8] in _TELLING_STARTS):
                 _read_indented_line(line, section)
         elif head in "EF" and line.startswith(("FAILED ", "ERROR")):
-            _read_summary_line(line, ids, found)
+            _read_summary_line(line, ids, collector)
         elif head == "_" and line[-1] == "_" and line[1:2] != " " and " " in line:
             section = _begin_section(line, sections)
         elif head == "=" or (head == "-" and line.startswith("-----")):
@@ -86,24 +86,24 @@ def collect_pytest_failures(text: str, found: FailureCollector) -> None:
         elif section is not None:
             _read_section_line(line, head, section)
         elif "FAILED" in line or "ERROR" in line:
-            _read_verbose_line(line, ids, found)
-    _merge_sections(ids, sections, found)
-    _add_conftest_error(text, found)
+            _read_verbose_line(line, ids, collector)
+    _merge_sections(ids, sections, collector)
+    _add_conftest_error(text, collector)
 
 
-def _add_conftest_error(text: str, found: FailureCollector) -> None:
+def _add_conftest_error(text: str, collector: FailureCollector) -> None:
     """Add what prevents every test from being collected."""
-    conftest = _CONFTEST_ERROR.search(text) if not found.errors else None
+    conftest = _CONFTEST_ERROR.search(text) if not collector.errors else None
     if conftest:
         error_line = re.search(r"^E +(\S[^\n]*)", text[conftest.end() :], re.MULTILINE)
-        found.add_test(conftest[1], error_line[1] if error_line else "")
+        collector.add_test(conftest[1], error_line[1] if error_line else "")
 
 
-def _read_verbose_line(line: str, ids: dict[str, str], found: FailureCollector) -> None:
+def _read_verbose_line(line: str, ids: dict[str, str], collector: FailureCollector) -> None:
     """Read a line of `-v`, or of xdist's workers."""
     if line[0] == "[":
         _read_summary_line(
-            line[line.rindex("] ", 0, 30) + 2 if "] " in line[:30] else 0 :], ids, found
+            line[line.rindex("] ", 0, 30) + 2 if "] " in line[:30] else 0 :], ids, collector
         )
     elif "::" in line:
         ids.setdefault(_VERBOSE_STATUS.split(line, maxsplit=1)[0].strip(), "")
@@ -133,9 +133,9 @@ def _read_indented_line(line: str, section: _PytestSection) -> None:
     elif line.startswith("    def "):
         section.functions.append(line[8:].partition("(")[0])
     elif line.startswith('  File "'):
-        path, _, rest = line[8:].partition('"')
+        path, _, location = line[8:].partition('"')
         section.paths.append(path)
-        section.functions.append(rest.rpartition(" in ")[2])
+        section.functions.append(location.rpartition(" in ")[2])
         section.wants_origin = not section.origin and not is_foreign_path(path)
 
 
@@ -155,62 +155,62 @@ def _read_section_line(line: str, head: str, section: _PytestSection) -> None:
         section.error = line
 
 
-def _read_summary_line(line: str, ids: dict[str, str], found: FailureCollector) -> None:
+def _read_summary_line(line: str, ids: dict[str, str], collector: FailureCollector) -> None:
     if line.startswith("ERROR: "):
         if not line.startswith("ERROR: usage"):
-            found.add_test(line)
-            found.add_symbol(line.rpartition("::")[2] if "::" in line else "")
+            collector.add_test(line)
+            collector.add_symbol(line.rpartition("::")[2] if "::" in line else "")
         return
-    rest = line.partition(" ")[2]
-    if rest[:1] in ("", " ", "(") or ".py" not in rest:
+    summary = line.partition(" ")[2]
+    if summary[:1] in ("", " ", "(") or ".py" not in summary:
         return
-    node, _, message = rest.partition(" - ")
+    node, _, message = summary.partition(" - ")
     if "[" in node and "]" not in node:
         # A parameter with ` - ` in it.
-        whole, bracket, rest_message = rest.partition("] - ")
-        node, message = (whole + bracket[:1], rest_message) if bracket else (rest, "")
+        node_prefix, bracket, rest_message = summary.partition("] - ")
+        node, message = (node_prefix + bracket[:1], rest_message) if bracket else (summary, "")
     if " " in node.partition("[")[0].partition("::")[0]:
         return
     ids[node.strip()] = message or ids.get(node.strip(), "")
 
 
 def _merge_sections(
-    ids: dict[str, str], sections: dict[str, _PytestSection], found: FailureCollector
+    ids: dict[str, str], sections: dict[str, _PytestSection], collector: FailureCollector
 ) -> None:
     for node, message in ids.items():
         section = sections.pop(_section_title(node), None)
         path, _, test = node.partition("::")
         name = test.partition("[")[0].rpartition("::")[2]
         if section is None:
-            found.add_test(node, message)
+            collector.add_test(node, message)
         else:
-            found.add_test(node, section.error or message, section.origin)
-            _add_section_names(section, name, found)
-        found.add_path(path)
-        found.add_test_name(name)
+            collector.add_test(node, section.error or message, section.origin)
+            _add_section_names(section, name, collector)
+        collector.add_path(path)
+        collector.add_test_name(name)
     for title, section in sections.items():
         if section.error or section.paths:
             test, bracket, parameters = title.partition("[")
             name = "" if title.endswith(".py") else test.rpartition(".")[2]
             path = next(filter(_TEST_FILE.search, section.paths), "")
             node = f"{path}::{test.replace('.', '::')}{bracket}{parameters}"
-            found.add_test(node if path and name else title, section.error, section.origin)
-            _add_section_names(section, name, found)
-            found.add_test_name(name)
+            collector.add_test(node if path and name else title, section.error, section.origin)
+            _add_section_names(section, name, collector)
+            collector.add_test_name(name)
 
 
 def _section_title(node: str) -> str:
-    path, _, rest = node.partition("::")
-    name, bracket, parameters = rest.partition("[")
-    return name.replace("::", ".") + bracket + parameters if rest else path
+    path, _, test = node.partition("::")
+    name, bracket, parameters = test.partition("[")
+    return name.replace("::", ".") + bracket + parameters if test else path
 
 
-def _add_section_names(section: _PytestSection, test: str, found: FailureCollector) -> None:
+def _add_section_names(section: _PytestSection, test: str, collector: FailureCollector) -> None:
     for path in reversed(section.paths):
-        found.add_path(path)
+        collector.add_path(path)
     for path, name in zip(reversed(section.paths), reversed(section.functions), strict=False):
         if name != test and not is_foreign_path(path):
-            found.add_symbol(name)
+            collector.add_symbol(name)
 
 
 PYTEST_OUTPUT = OutputParser(
@@ -238,37 +238,43 @@ def read_unittest_verdict(text: str) -> bool | None:
     tail = text[-4000:]
     if "\nFAILED (" in tail or tail.startswith("FAILED ("):
         return False
-    ran = tail.rfind("Ran ")
-    if ran >= 0 and tail.find("\nOK", ran) > 0 and not tail.startswith("Ran 0 ", ran):
+    total_start = tail.rfind("Ran ")
+    if (
+        total_start >= 0
+        and tail.find("\nOK", total_start) > 0
+        and not tail.startswith("Ran 0 ", total_start)
+    ):
         return True
     return None
 
 
-def collect_unittest_failures(text: str, found: FailureCollector) -> None:
+def collect_unittest_failures(text: str, collector: FailureCollector) -> None:
     text = "\n" + text
     for header, block in split_by_headers(_FAILURE_HEADER, text):
-        _add_unittest_failure(header, block, found)
-    if not found.errors and ("... FAIL" in text or "... ERROR" in text):
+        _add_unittest_failure(header, block, collector)
+    if not collector.errors and ("... FAIL" in text or "... ERROR" in text):
         for verbose in _VERBOSE_FAILURE.finditer(text):
-            found.add_test(_test_id(verbose))
-            found.add_test_name(verbose[1])
+            collector.add_test(_test_id(verbose))
+            collector.add_test_name(verbose[1])
 
 
-def _add_unittest_failure(header: re.Match[str], block: str, found: FailureCollector) -> None:
+def _add_unittest_failure(header: re.Match[str], block: str, collector: FailureCollector) -> None:
     begin = block.find("\n------")
     begin = block.find("\n", begin + 1) if begin >= 0 else 0
-    ends = [at for mark in _BLOCK_ENDS if (at := block.find(mark, begin + 1)) >= 0]
-    body = block[begin : min(ends, default=None)]
+    end_indexes = [
+        index for end_mark in _BLOCK_ENDS if (index := block.find(end_mark, begin + 1)) >= 0
+    ]
+    body = block[begin : min(end_indexes, default=None)]
     frames = parse_python_frames(body)
-    found.add_test(_test_id(header), find_error_line(body), find_origin(frames))
-    add_frames(reversed(frames), found)
-    found.add_test_name(header[1])
+    collector.add_test(_test_id(header), find_error_line(body), find_origin(frames))
+    add_frames(reversed(frames), collector)
+    collector.add_test_name(header[1])
 
 
 def _test_id(match: re.Match[str]) -> str:
-    name, place = match[1], match[2]
-    whole = place if place.endswith("." + name) or place == name else f"{place}.{name}"
-    return f"{whole} {match[3].strip()}".strip()
+    name, owner = match[1], match[2]
+    full_name = owner if owner.endswith("." + name) or owner == name else f"{owner}.{name}"
+    return f"{full_name} {match[3].strip()}".strip()
 
 
 def find_error_line(body: str) -> str:
@@ -302,13 +308,13 @@ def read_sympy_verdict(text: str) -> bool | None:
     return "failed" not in totals[-1] and "exceptions" not in totals[-1]
 
 
-def collect_sympy_failures(text: str, found: FailureCollector) -> None:
+def collect_sympy_failures(text: str, collector: FailureCollector) -> None:
     for header, block in split_by_headers(_SYMPY_HEADER, "\n" + text):
         body = block.partition("\n====")[0]
         frames = parse_python_frames(body)
-        found.add_test(f"{header[1]}::{header[2]}", find_error_line(body), find_origin(frames))
-        add_frames(reversed(frames), found)
-        found.add_test_name(header[2])
+        collector.add_test(f"{header[1]}::{header[2]}", find_error_line(body), find_origin(frames))
+        add_frames(reversed(frames), collector)
+        collector.add_test_name(header[2])
 
 
 SYMPY_OUTPUT = OutputParser(
@@ -328,41 +334,43 @@ def read_traceback_verdict(text: str) -> bool | None:
     return None
 
 
-def collect_traceback_failures(text: str, found: FailureCollector) -> None:
+def collect_traceback_failures(text: str, collector: FailureCollector) -> None:
     begin = text.rfind("Traceback (most recent call last)")
     if begin < 0 and "Error" in text:
         begin = text.rfind('  File "')
     if begin >= 0:
-        _add_python_error(text[begin:], found)
+        _add_python_error(text[begin:], collector)
     elif "\n    at " in text:
-        _add_script_error(text, found)
+        _add_script_error(text, collector)
 
 
-def _add_python_error(body: str, found: FailureCollector) -> None:
+def _add_python_error(body: str, collector: FailureCollector) -> None:
     body = "\n" + (body.partition("Traceback (most recent call last):\n")[2] or body)
     frames = parse_python_frames(body)
     error = find_error_line(body)
     if error:
-        _add_traceback_failure(error, list(reversed(frames)), found)
+        _add_traceback_failure(error, list(reversed(frames)), collector)
 
 
-def _add_script_error(text: str, found: FailureCollector) -> None:
+def _add_script_error(text: str, collector: FailureCollector) -> None:
     stack = text.find("\n    at ")
     begin = max(stack - 2000, 0)
     errors = _SCRIPT_ERROR.findall("\n" + text[begin : stack + 1])
     if errors:
-        _add_traceback_failure(errors[-1], parse_script_frames(text[stack : stack + 4000]), found)
+        _add_traceback_failure(
+            errors[-1], parse_script_frames(text[stack : stack + 4000]), collector
+        )
 
 
 def _add_traceback_failure(
-    error: str, frames: list[tuple[str, str, str]], found: FailureCollector
+    error: str, frames: list[tuple[str, str, str]], collector: FailureCollector
 ) -> None:
     kind = re.split(r"[:\s(]", error, maxsplit=1)[0]
     path, name, _ = next((frame for frame in frames if not is_foreign_path(frame[0])), ("", "", ""))
-    place = f"{path}: " if path else ""
-    inside = f" in {name}" if name and name[0] != "<" else ""
-    found.add_test(f"{place}{kind}{inside}", error)
-    add_frames(frames, found)
+    path_prefix = f"{path}: " if path else ""
+    function_suffix = f" in {name}" if name and name[0] != "<" else ""
+    collector.add_test(f"{path_prefix}{kind}{function_suffix}", error)
+    add_frames(frames, collector)
 
 
 TRACEBACK_OUTPUT = OutputParser(
@@ -387,31 +395,31 @@ def read_jest_verdict(text: str) -> bool | None:
                 return False
             if line.startswith("Tests: ") and " passed" in line:
                 return True
-    totals = {sort: count != "0" for count, sort in _BUN_TOTAL.findall(text[-1000:])}
+    totals = {outcome: count != "0" for count, outcome in _BUN_TOTAL.findall(text[-1000:])}
     if totals.get("fail") or "\n(fail) " in text:
         return False
     return True if totals.get("pass") and "\nRan " in text[-1000:] else None
 
 
-def collect_jest_failures(text: str, found: FailureCollector) -> None:
+def collect_jest_failures(text: str, collector: FailureCollector) -> None:
     file = ""
     blocks = ("\n" + text).split("\n  ● ")
     for number, block in enumerate(blocks):
         if number:
-            _add_jest_failure(block, file, found)
+            _add_jest_failure(block, file, collector)
         begin = block.rfind("\nFAIL ")
         if begin >= 0:
             file = _TIMING.sub("", block[begin + 6 :].partition("\n")[0]).strip().rpartition(" ")[2]
-    for line in text.split("\n") if not found.errors else ():
+    for line in text.split("\n") if not collector.errors else ():
         if line.startswith("(fail) "):
-            found.add_test(_BUN_TIMING.sub("", line[7:]))
+            collector.add_test(_BUN_TIMING.sub("", line[7:]))
         elif line.lstrip()[:2] == "✕ ":
-            found.add_test(_TIMING.sub("", line.strip()[2:]))
+            collector.add_test(_TIMING.sub("", line.strip()[2:]))
         elif line.startswith("FAIL ") and "." in line:
-            found.add_test(_TIMING.sub("", line[5:]))
+            collector.add_test(_TIMING.sub("", line[5:]))
 
 
-def _add_jest_failure(block: str, file: str, found: FailureCollector) -> None:
+def _add_jest_failure(block: str, file: str, collector: FailureCollector) -> None:
     title, _, body = block.partition("\n")
     if title.strip() in ("Console", "Deprecation Warning:"):
         return
@@ -421,10 +429,10 @@ def _add_jest_failure(block: str, file: str, found: FailureCollector) -> None:
     if message.startswith("expect("):
         # The frame that Jest shows of a failed expectation lies in the test.
         origin = body.partition("\n    > ")[2].partition("\n")[0].partition("|")[2]
-    found.add_test(f"{file} › {title}" if file else title, message, origin)
-    add_frames(parse_script_frames(body[:8000]), found)
-    found.add_path(file)
-    found.add_test_name(title.rpartition(" › ")[2])
+    collector.add_test(f"{file} › {title}" if file else title, message, origin)
+    add_frames(parse_script_frames(body[:8000]), collector)
+    collector.add_path(file)
+    collector.add_test_name(title.rpartition(" › ")[2])
 
 
 JEST_OUTPUT = OutputParser(
@@ -447,20 +455,20 @@ def read_vitest_verdict(text: str) -> bool | None:
     return True if any("passed" in total for total in totals) else None
 
 
-def collect_vitest_failures(text: str, found: FailureCollector) -> None:
+def collect_vitest_failures(text: str, collector: FailureCollector) -> None:
     for block in ("\n" + text).split("\n FAIL  ")[1:]:
         title, _, body = block.partition("\n")
         if body.startswith(" FAIL  "):
             body = body.partition("\n")[2]
         body = body[: max(body.find("\n⎯⎯⎯"), 0) or 4000]
         title = title.partition(" [ ")[0].strip()
-        found.add_test(title, first_text_line(body))
-        add_frames(parse_script_frames(body), found)
-        found.add_path(title.partition(" > ")[0].rpartition("| ")[2])
-        found.add_test_name(title.rpartition(" > ")[2])
-    if not found.errors:
+        collector.add_test(title, first_text_line(body))
+        add_frames(parse_script_frames(body), collector)
+        collector.add_path(title.partition(" > ")[0].rpartition("| ")[2])
+        collector.add_test_name(title.rpartition(" > ")[2])
+    if not collector.errors:
         for name in _MARKED_FAILURE.findall(text):
-            found.add_test(name)
+            collector.add_test(name)
 
 
 VITEST_OUTPUT = OutputParser(
@@ -484,23 +492,23 @@ def read_mocha_verdict(text: str) -> bool | None:
     return True if _PASSING_TOTAL.search(text[-4000:]) else None
 
 
-def collect_mocha_failures(text: str, found: FailureCollector) -> None:
+def collect_mocha_failures(text: str, collector: FailureCollector) -> None:
     totals = _FAILING_TOTAL.search(text)
     for block in _MOCHA_NUMBERED_FAILURE.split(text[totals.end() :])[1:] if totals else ():
         lines = block.split("\n")
-        last = next((at for at, line in enumerate(lines[:10]) if line.endswith(":")), 0)
+        last = next((index for index, line in enumerate(lines[:10]) if line.endswith(":")), 0)
         title = " ".join(line.strip() for line in lines[: last + 1]).rstrip(":")
         body = "\n".join(lines[last + 1 :])
-        found.add_test(title, first_text_line(body))
-        add_frames(parse_script_frames(body[:8000]), found)
-        found.add_test_name(lines[last].strip().rstrip(":"))
+        collector.add_test(title, first_text_line(body))
+        add_frames(parse_script_frames(body[:8000]), collector)
+        collector.add_test_name(lines[last].strip().rstrip(":"))
     if (
-        not found.errors
+        not collector.errors
         and _FAILING_TOTAL.search(text) is None
         and _PASSING_TOTAL.search(text) is None
     ):
         for name in _MOCHA_LISTED_FAILURE.findall(text):
-            found.add_test(name)
+            collector.add_test(name)
 
 
 MOCHA_OUTPUT = OutputParser(
@@ -528,21 +536,21 @@ def read_playwright_verdict(text: str) -> bool | None:
     return True if _PLAYWRIGHT_PASSED_TOTAL.search(tail) else None
 
 
-def collect_playwright_failures(text: str, found: FailureCollector) -> None:
+def collect_playwright_failures(text: str, collector: FailureCollector) -> None:
     for test, block in split_by_headers(_PLAYWRIGHT_NUMBERED_FAILURE, text):
         body = block.partition("\n\n    attachment #")[0]
-        _add_playwright_failure(test, first_text_line(body.lstrip("─")), found)
-        add_frames(parse_script_frames(body[:4000]), found)
-    total = _PLAYWRIGHT_FAILED_TOTAL.search(text) if not found.errors else None
+        _add_playwright_failure(test, first_text_line(body.lstrip("─")), collector)
+        add_frames(parse_script_frames(body[:4000]), collector)
+    total = _PLAYWRIGHT_FAILED_TOTAL.search(text) if not collector.errors else None
     for test in _PLAYWRIGHT_LISTED_FAILURE.finditer(text, total.end()) if total else ():
-        _add_playwright_failure(test, "", found)
+        _add_playwright_failure(test, "", collector)
 
 
-def _add_playwright_failure(test: re.Match[str], message: str, found: FailureCollector) -> None:
+def _add_playwright_failure(test: re.Match[str], message: str, collector: FailureCollector) -> None:
     project, path, title = test[1], test[2], test[3].strip()
-    found.add_test(f"{project}{path} › {title}", message)
-    found.add_path(path)
-    found.add_test_name(title.rpartition(" › ")[2])
+    collector.add_test(f"{project}{path} › {title}", message)
+    collector.add_path(path)
+    collector.add_test_name(title.rpartition(" › ")[2])
 
 
 PLAYWRIGHT_OUTPUT = OutputParser(
@@ -576,14 +584,14 @@ def read_tap_verdict(text: str) -> bool | None:
     return None
 
 
-def collect_tap_failures(text: str, found: FailureCollector) -> None:
+def collect_tap_failures(text: str, collector: FailureCollector) -> None:
     for test, body in split_by_headers(_NOT_OK_LINE, text):
-        _add_tap_failure(test[1], body, found)
-    if not found.errors and "✖ " in text:
-        _add_listed_failures(text[max(text.find("✖ failing tests:"), 0) :], found)
+        _add_tap_failure(test[1], body, collector)
+    if not collector.errors and "✖ " in text:
+        _add_listed_failures(text[max(text.find("✖ failing tests:"), 0) :], collector)
 
 
-def _add_tap_failure(title: str, body: str, found: FailureCollector) -> None:
+def _add_tap_failure(title: str, body: str, collector: FailureCollector) -> None:
     name, _, remark = title.partition(" # ")
     if remark[:4].upper() in ("TODO", "SKIP") or title.endswith("{"):
         return
@@ -591,22 +599,24 @@ def _add_tap_failure(title: str, body: str, found: FailureCollector) -> None:
     if "'subtestsFailed'" in body:
         return
     error = _ERROR_MESSAGE.search(body)
-    found.add_test(name, error[1].strip("\"'") if error else "")
-    add_frames([(path, function, "") for function, path in _TAP_STACK_FRAME.findall(body)], found)
+    collector.add_test(name, error[1].strip("\"'") if error else "")
+    add_frames(
+        [(path, function, "") for function, path in _TAP_STACK_FRAME.findall(body)], collector
+    )
     for path in _LOCATION.findall(body):
-        found.add_path(path)
-    found.add_test_name(name)
+        collector.add_path(path)
+    collector.add_test_name(name)
 
 
-def _add_listed_failures(text: str, found: FailureCollector) -> None:
+def _add_listed_failures(text: str, collector: FailureCollector) -> None:
     for test, body in split_by_headers(_SPEC_FAILURE, text):
         path, name = test[1] or "", test[2]
         if name == "failing tests:" or name.endswith("# TODO"):
             continue
-        found.add_test(f"{path} > {name}" if path else name, first_text_line(body))
-        add_frames(parse_script_frames(body[:4000]), found)
-        found.add_path(path)
-        found.add_test_name(name)
+        collector.add_test(f"{path} > {name}" if path else name, first_text_line(body))
+        add_frames(parse_script_frames(body[:4000]), collector)
+        collector.add_path(path)
+        collector.add_test_name(name)
 
 
 TAP_OUTPUT = OutputParser(
@@ -645,11 +655,11 @@ def read_go_verdict(text: str) -> bool | None:
     return True if "\nok  \t" in text or text.rstrip().endswith("\nPASS") else None
 
 
-def collect_go_failures(text: str, found: FailureCollector) -> None:
+def collect_go_failures(text: str, collector: FailureCollector) -> None:
     run = _GoPackageRun()
     for line in _unwrap_json(text).split("\n"):
-        run.read_line(line, found)
-    run.end_package("", found)
+        run.read_line(line, collector)
+    run.end_package("", collector)
 
 
 class _GoPackageRun:
@@ -664,12 +674,12 @@ class _GoPackageRun:
         self.messages: dict[str, str] = {}
         self.paths: dict[str, None] = {}
 
-    def read_line(self, line: str, found: FailureCollector) -> None:
+    def read_line(self, line: str, collector: FailureCollector) -> None:
         head = line[:1]
         if head in " \t" and head:
             self.read_indented_line(line)
         elif line.startswith("FAIL\t"):
-            self.end_package(line[5:], found)
+            self.end_package(line[5:], collector)
         elif line.startswith("ok  \t"):
             self.reset_package()
         elif line.startswith("=== "):
@@ -679,7 +689,7 @@ class _GoPackageRun:
         elif line.startswith("panic: "):
             self.messages[self.current] = line.partition(" [recovered]")[0]
         elif ".go:" in line and (match := _COMPILER_ERROR.match(line)):
-            found.add_place(match[1], match[2])
+            collector.add_place(match[1], match[2])
         elif "_test.go:" in line and (match := _GLUED_LOG_LINE.search(line)):
             self.record_log(match)
         elif line and line != "FAIL":
@@ -709,19 +719,23 @@ class _GoPackageRun:
         self.current = _TEST_TIMING.sub("", line.partition("--- FAIL: ")[2])
         self.failed[self.current] = None
 
-    def end_package(self, package: str, found: FailureCollector) -> None:
+    def end_package(self, package: str, collector: FailureCollector) -> None:
         """A test that fails only because of its subtests has no message of its own."""
         name = package.partition("\t")[0].partition(" ")[0]
-        parents = {test[:at] for test in self.failed for at, sign in enumerate(test) if sign == "/"}
+        parents = {
+            test[:index] for test in self.failed for index, char in enumerate(test) if char == "/"
+        }
         for test in self.failed:
             if test not in parents:
-                found.add_test(f"{name}.{test}" if name else test, self.messages.get(test, ""))
-                found.add_test_name(test.partition("/")[0])
-        if name and not self.failed and not (found.errors and " failed]" in package):
+                collector.add_test(f"{name}.{test}" if name else test, self.messages.get(test, ""))
+                collector.add_test_name(test.partition("/")[0])
+        if name and not self.failed and not (collector.errors and " failed]" in package):
             # It ended before any test did; why it did not build is told by its errors.
-            found.add_test(package.partition("\t")[0], self.messages.get(self.current, self.last))
+            collector.add_test(
+                package.partition("\t")[0], self.messages.get(self.current, self.last)
+            )
         for path in self.paths:
-            found.add_path(path)
+            collector.add_path(path)
         self.reset_package()
 
 
@@ -764,18 +778,18 @@ def read_cargo_verdict(text: str) -> bool | None:
     return True if "test result: ok" in text else None
 
 
-def collect_cargo_failures(text: str, found: FailureCollector) -> None:
+def collect_cargo_failures(text: str, collector: FailureCollector) -> None:
     for match in _FAILED_TEST.finditer(text):
         name = match[1] or match[2]
-        found.add_test(name)
-        found.add_test_name(name.rpartition("::")[2])
+        collector.add_test(name)
+        collector.add_test_name(name.rpartition("::")[2])
     for header, body in _output_blocks(text):
-        _add_cargo_failure(header, body, found)
-    if not found.errors and "error" in text:
-        failure_collector.collect_source_place_failures(text, found)
-    if not found.errors and (panic := _PANIC.search(text)):
-        found.add_test(f"{panic[2]}: panic", panic[1] or panic[3] or "")
-        found.add_path(panic[2])
+        _add_cargo_failure(header, body, collector)
+    if not collector.errors and "error" in text:
+        failure_collector.collect_source_place_failures(text, collector)
+    if not collector.errors and (panic := _PANIC.search(text)):
+        collector.add_test(f"{panic[2]}: panic", panic[1] or panic[3] or "")
+        collector.add_path(panic[2])
 
 
 def _output_blocks(text: str) -> list[tuple[str, str]]:
@@ -783,20 +797,20 @@ def _output_blocks(text: str) -> list[tuple[str, str]]:
     return list(zip(pieces[1::2], pieces[2::2], strict=False))
 
 
-def _add_cargo_failure(name: str, body: str, found: FailureCollector) -> None:
+def _add_cargo_failure(name: str, body: str, collector: FailureCollector) -> None:
     body = body.partition("\n\n\nfailures:")[0]
     panic = _PANIC.search(body)
     if panic is None:
         error = re.search(r"^Error: .*", body, re.MULTILINE)
-        found.add_test(name, error[0] if error else "")
+        collector.add_test(name, error[0] if error else "")
         return
-    found.add_test(name, panic[1] or panic[3] or "")
+    collector.add_test(name, panic[1] or panic[3] or "")
     for function, path in _CARGO_STACK_FRAME.findall(body[:8000]):
         if not is_foreign_path(path):
-            found.add_path(path.removeprefix("./"))
-            found.add_symbol(function.replace("::{{closure}}", "").rpartition("::")[2])
-    found.add_path(panic[2])
-    found.add_test_name(name.rpartition("::")[2])
+            collector.add_path(path.removeprefix("./"))
+            collector.add_symbol(function.replace("::{{closure}}", "").rpartition("::")[2])
+    collector.add_path(panic[2])
+    collector.add_test_name(name.rpartition("::")[2])
 
 
 CARGO_OUTPUT = OutputParser(
@@ -840,16 +854,16 @@ def read_java_verdict(text: str) -> bool | None:
     return True if passed else None
 
 
-def collect_java_failures(text: str, found: FailureCollector) -> None:
+def collect_java_failures(text: str, collector: FailureCollector) -> None:
     for pattern in (_SUREFIRE_FAILURE, _GRADLE_FAILURE, _JUNIT_FAILURE, _DOTNET_FAILURE):
         for header, body in split_by_headers(pattern, text):
             if not header[1].startswith(("Tests run:", "> Task")):
-                _add_java_failure(_test_name(header[1]), body, found)
-    if not found.errors:
+                _add_java_failure(_test_name(header[1]), body, collector)
+    if not collector.errors:
         for name, message in _JAVA_LISTED_FAILURE.findall(text):
-            found.add_test(name, message)
-    if not found.errors:
-        failure_collector.collect_source_place_failures(text, found)
+            collector.add_test(name, message)
+    if not collector.errors:
+        failure_collector.collect_source_place_failures(text, collector)
 
 
 def _test_name(title: str) -> str:
@@ -857,15 +871,15 @@ def _test_name(title: str) -> str:
     return f"{match[2]}.{match[1]}" if match else title
 
 
-def _add_java_failure(name: str, body: str, found: FailureCollector) -> None:
+def _add_java_failure(name: str, body: str, collector: FailureCollector) -> None:
     body = body[:8000]
     message_text = body.partition("Error Message:\n")[2] or body
-    found.add_test(name, message_text.lstrip().partition("\n")[0])
+    collector.add_test(name, message_text.lstrip().partition("\n")[0])
     for function, path in _JAVA_STACK_FRAME.findall("\n" + body):
         if not function.startswith(_LIBRARIES):
-            found.add_path(path)
-            found.add_symbol(function.rpartition(".")[2])
-    found.add_test_name(re.split(r"[.>:]", name)[-1].strip().rstrip("()"))
+            collector.add_path(path)
+            collector.add_symbol(function.rpartition(".")[2])
+    collector.add_test_name(re.split(r"[.>:]", name)[-1].strip().rstrip("()"))
 
 
 JAVA_OUTPUT = OutputParser(
@@ -900,29 +914,29 @@ def read_ruby_verdict(text: str) -> bool | None:
     return True if any(result[0] or result[3] for result in results) else None
 
 
-def collect_ruby_failures(text: str, found: FailureCollector) -> None:
+def collect_ruby_failures(text: str, collector: FailureCollector) -> None:
     bodies_by_name = {}
     for header, body in split_by_headers(_RUBY_NUMBERED_FAILURE, text):
         bodies_by_name[header[1].strip()] = body
     for path, name in _RSPEC_FAILURE.findall(text):
         body = bodies_by_name.pop(name.strip(), "")
-        _add_example(f"{path} # {name.strip()}", body, found)
-        found.add_path(path)
+        _add_example(f"{path} # {name.strip()}", body, collector)
+        collector.add_path(path)
     for name, body in bodies_by_name.items():
         if "Failure/Error:" in body:
-            _add_example(name, body, found)
+            _add_example(name, body, collector)
     for header, body in split_by_headers(_MINITEST_FAILURE, text):
-        found.add_test(header[1], first_text_line(body))
-        found.add_path(header[2] or "")
-        found.add_test_name(header[1].rpartition("#")[2])
+        collector.add_test(header[1], first_text_line(body))
+        collector.add_path(header[2] or "")
+        collector.add_test_name(header[1].rpartition("#")[2])
 
 
-def _add_example(name: str, body: str, found: FailureCollector) -> None:
-    source, _, rest = body.partition("Failure/Error:")[2].partition("\n")
-    found.add_test(name, first_text_line(rest), source)
+def _add_example(name: str, body: str, collector: FailureCollector) -> None:
+    source, _, message_body = body.partition("Failure/Error:")[2].partition("\n")
+    collector.add_test(name, first_text_line(message_body), source)
     for path, function in _RUBY_STACK_FRAME.findall(body[:8000]):
-        found.add_path(path)
-        found.add_symbol(function.rpartition(" in ")[2])
+        collector.add_path(path)
+        collector.add_symbol(function.rpartition(" in ")[2])
 
 
 RUBY_OUTPUT = OutputParser(
@@ -948,13 +962,13 @@ def read_php_verdict(text: str) -> bool | None:
     return True if "\nOK (" in tail or (pest and " passed" in pest[1]) else None
 
 
-def collect_php_failures(text: str, found: FailureCollector) -> None:
+def collect_php_failures(text: str, collector: FailureCollector) -> None:
     for pattern in (_PHP_NUMBERED_FAILURE, _PEST_FAILURE):
         for header, body in split_by_headers(pattern, text):
-            found.add_test(header[1], first_text_line(body))
+            collector.add_test(header[1], first_text_line(body))
             for path in reversed(_PHP_STACK_FRAME.findall(body[:8000])):
-                found.add_path(path)
-            found.add_test_name(re.split(r"::| > ", header[1])[-1].partition(" ")[0])
+                collector.add_path(path)
+            collector.add_test_name(re.split(r"::| > ", header[1])[-1].partition(" ")[0])
 
 
 PHP_OUTPUT = OutputParser(
@@ -982,20 +996,20 @@ def read_ctest_verdict(text: str) -> bool | None:
     return True if "[  PASSED  ] " in text else None
 
 
-def collect_ctest_failures(text: str, found: FailureCollector) -> None:
+def collect_ctest_failures(text: str, collector: FailureCollector) -> None:
     begin = text.find("The following tests FAILED:")
     for name, cause in (
         _CTEST_LISTED_FAILURE.findall(text[begin:]) if begin >= 0 else _FAILED_RUN.findall(text)
     ):
-        found.add_test(name, cause)
-        found.add_test_name(name)
+        collector.add_test(name, cause)
+        collector.add_test_name(name)
     failures = _FAILURE.findall(text)
     for name in _GOOGLE_FAILURE.findall(text):
-        found.add_test(name)
-        found.add_test_name(name.rpartition(".")[2])
+        collector.add_test(name)
+        collector.add_test_name(name.rpartition(".")[2])
     for path, message in failures:
-        found.add_path(path)
-        found.add_quoted_names(message)
+        collector.add_path(path)
+        collector.add_quoted_names(message)
 
 
 CTEST_OUTPUT = OutputParser(

@@ -49,8 +49,8 @@ def normalise_words(text: str) -> str:
 
 
 def _compute_words(text: str) -> str:
-    plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
-    return f" {' '.join(_WORD_TOKEN.findall(plain.casefold()))} "
+    normalised = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    return f" {' '.join(_WORD_TOKEN.findall(normalised.casefold()))} "
 
 
 # Short texts are facts, which are searched for repeatedly; long ones are few and large, and repeat
@@ -61,7 +61,9 @@ _long_words, _short_words = lru_cache(64)(_compute_words), lru_cache(4096)(_comp
 @lru_cache(256)
 def split_sentences(text: str) -> tuple[str, ...]:
     """Return sentences and list items, without code blocks."""
-    return tuple([one for line in split_paragraphs(text) for one in split_paragraph(line)])
+    return tuple(
+        [sentence for line in split_paragraphs(text) for sentence in split_paragraph(line)]
+    )
 
 
 def split_paragraphs(text: str) -> list[str]:
@@ -74,12 +76,12 @@ def split_paragraphs(text: str) -> list[str]:
 
 def split_paragraph(paragraph: str) -> list[str]:
     """Return the sentences of a paragraph."""
-    plain = paragraph.strip()
-    if plain and not plain[0].isalpha():
-        plain = _BULLET.sub("", paragraph).strip()
-    if _SENTENCE_END.search(plain):
-        return list(filter(None, map(str.strip, _SENTENCE_BREAK.split(plain))))
-    return [plain] if plain else []
+    text = paragraph.strip()
+    if text and not text[0].isalpha():
+        text = _BULLET.sub("", paragraph).strip()
+    if _SENTENCE_END.search(text):
+        return list(filter(None, map(str.strip, _SENTENCE_BREAK.split(text))))
+    return [text] if text else []
 
 
 def word_stems(words: str) -> frozenset[str]:
@@ -97,9 +99,9 @@ def _compute_stems(words: str) -> frozenset[str]:
 _long_stems, _short_stems = lru_cache(256)(_compute_stems), lru_cache(4096)(_compute_stems)
 
 
-def mentions_any(text: str, sought: Sequence[str]) -> bool:
+def mentions_any(text: str, words: Sequence[str]) -> bool:
     """Whether one of these words is in a text."""
-    for word in sought:  # noqa: SIM110 - a loop is three times as fast as a generator
+    for word in words:  # noqa: SIM110 - a loop is three times as fast as a generator
         if word in text:
             return True
     return False
@@ -145,22 +147,22 @@ def find_first_match(
     pattern: re.Pattern[str], search: AhoCorasick, text: str
 ) -> re.Match[str] | None:
     """Return the first match of a pattern, tried only where one of its first words occurs."""
-    places = search.find_matches_as_indexes(text, overlapping=True)
-    for start in sorted([start for _, start, _ in places]):
+    matches = search.find_matches_as_indexes(text, overlapping=True)
+    for start in sorted([start for _, start, _ in matches]):
         if match := pattern.match(text, start):
             return match
     return None
 
 
-def find_matching_lines(search: AhoCorasick, lines: str) -> Iterator[int]:
+def find_matching_lines(search: AhoCorasick, text: str) -> Iterator[int]:
     """Which of the lines hold one of the words sought, in order."""
-    at = place = 0
-    last = -1
-    for _, start, _ in search.find_matches_as_indexes(lines):
-        place, at = place + lines.count("\n", at, start), start
-        if place != last:
-            last = place
-            yield place
+    position = line_index = 0
+    last_index = -1
+    for _, start, _ in search.find_matches_as_indexes(text):
+        line_index, position = line_index + text.count("\n", position, start), start
+        if line_index != last_index:
+            last_index = line_index
+            yield line_index
 
 
 def contains_any(search: AhoCorasick, text: str) -> bool:
@@ -379,19 +381,21 @@ def find_sentence_targets(sentence: str) -> Sequence[str]:
     return () if targets and _is_prohibition(_fold_case(sentence)) else targets
 
 
-def _is_prohibition(plain: str) -> bool:
-    return mentions_any(plain, _PROHIBITION_WORDS) and _PROHIBITION.search(plain) is not None
+def _is_prohibition(folded: str) -> bool:
+    return mentions_any(folded, _PROHIBITION_WORDS) and _PROHIBITION.search(folded) is not None
 
 
-def _is_demand(plain: str) -> bool:
-    return mentions_any(plain, _DEMAND_WORDS) and _DEMAND.search(plain) is not None
+def _is_demand(folded: str) -> bool:
+    return mentions_any(folded, _DEMAND_WORDS) and _DEMAND.search(folded) is not None
 
 
-def is_same_path(one: str, other: str) -> bool:
+def is_same_path(first: str, second: str) -> bool:
     """Whether two spellings may mean one file: one of them ends in the other."""
-    one, other = (part.replace("\\", "/").removeprefix("./").strip("/") for part in (one, other))
-    long, short = (one, other) if len(one) >= len(other) else (other, one)
-    return bool(short) and (long == short or long.endswith("/" + short))
+    first, second = (
+        part.replace("\\", "/").removeprefix("./").strip("/") for part in (first, second)
+    )
+    longer, shorter = (first, second) if len(first) >= len(second) else (second, first)
+    return bool(shorter) and (longer == shorter or longer.endswith("/" + shorter))
 
 
 def _fold_case(text: str) -> str:
@@ -401,7 +405,7 @@ def _fold_case(text: str) -> str:
 @lru_cache(1024)
 def _parse_sentence_facts(sentence: str) -> tuple[TextFact, ...]:
     """Facts of one sentence: its restriction first, then what it names."""
-    named = _names_in_sentence(sentence)
+    names = _names_in_sentence(sentence)
     folded_sentence = _fold_case(sentence)
     is_prohibition = _is_prohibition(folded_sentence)
     is_restriction = (
@@ -409,14 +413,14 @@ def _parse_sentence_facts(sentence: str) -> tuple[TextFact, ...]:
         and mentions_any(folded_sentence, _RESTRICTION_WORDS)
         and bool(_RESTRICTION.search(folded_sentence))
     )
-    facts = [TextFact(kind=kind, text=text, sentence=sentence) for kind, text in named]
+    facts = [TextFact(kind=kind, text=text, sentence=sentence) for kind, text in names]
     if not is_prohibition and not is_restriction and not _is_demand(folded_sentence):
         return tuple(facts)
     restriction = TextFact(
         kind="prohibition" if is_prohibition else "constraint",
         text=sentence,
         sentence=sentence,
-        targets=tuple(text for kind, text in named if kind in ("path", "symbol")),
+        targets=tuple(text for kind, text in names if kind in ("path", "symbol")),
         always=is_prohibition or is_restriction,
     )
     return restriction, *facts
@@ -428,25 +432,31 @@ def _names_in_sentence(sentence: str) -> tuple[tuple[FactKind, str], ...]:
 
 
 def _find_names(sentence: str) -> Iterator[tuple[FactKind, str]]:
-    rest = _LINK.sub(" ", sentence) if "://" in sentence else sentence
-    if "`" in rest:
-        yield from _names_in_spans(rest)
-        rest = _CODE_SPAN.sub(" ` ", rest)
-    if '"' in rest or "“" in rest:
-        yield from (("quote", quote[1] or quote[2]) for quote in _QUOTED_TEXT.finditer(rest))
-        rest = _QUOTED_TEXT.sub(" ` ", rest)
-    if "/" in rest or "." in rest.rstrip("."):
-        words = " ".join([word for word in rest.split() if "/" in word or "." in word])
-        for path in dict.fromkeys(_PATH.findall(words)):
+    remaining_text = _LINK.sub(" ", sentence) if "://" in sentence else sentence
+    if "`" in remaining_text:
+        yield from _names_in_spans(remaining_text)
+        remaining_text = _CODE_SPAN.sub(" ` ", remaining_text)
+    if '"' in remaining_text or "“" in remaining_text:
+        yield from (
+            ("quote", quote[1] or quote[2]) for quote in _QUOTED_TEXT.finditer(remaining_text)
+        )
+        remaining_text = _QUOTED_TEXT.sub(" ` ", remaining_text)
+    if "/" in remaining_text or "." in remaining_text.rstrip("."):
+        candidates = " ".join(
+            [word for word in remaining_text.split() if "/" in word or "." in word]
+        )
+        for path in dict.fromkeys(_PATH.findall(candidates)):
             if ("/" in path or "." in path) and _looks_like_path(path):
                 yield "path", path
-                rest = rest.replace(path, " ")
-    if "_" in rest or "()" in rest or _CAPITAL.search(rest):
-        words = " ".join([word for word in rest.split() if _may_be_name(word)])
-        yield from (("symbol", name[0]) for name in _NAME.finditer(words))
-    if _DIGIT.search(rest):
+                remaining_text = remaining_text.replace(path, " ")
+    if "_" in remaining_text or "()" in remaining_text or _CAPITAL.search(remaining_text):
+        candidates = " ".join([word for word in remaining_text.split() if _may_be_name(word)])
+        yield from (("symbol", name[0]) for name in _NAME.finditer(candidates))
+    if _DIGIT.search(remaining_text):
         yield from (
-            ("number", one.strip()) for one in _NUMBER.findall(rest) if _is_telling_number(one)
+            ("number", number.strip())
+            for number in _NUMBER.findall(remaining_text)
+            if _is_telling_number(number)
         )
 
 
@@ -507,7 +517,7 @@ def _path_forms(path: str) -> Iterator[str]:
 
 def _is_telling_number(number: str) -> bool:
     """A number worth passing on: with a unit, a decimal point, or of two digits and more."""
-    digits = sum(sign.isdigit() for sign in number)
+    digits = sum(char.isdigit() for char in number)
     return digits > 1 or not number[0].isdigit() or not number[-1].isdigit()
 
 
@@ -526,11 +536,11 @@ def _parse_numbers(words: str) -> Iterator[NumberWithUnit]:
 
 def _states_number(text: PreparedText, value: NumberWithUnit) -> bool:
     """The number with this unit, or without any: `7, 21 and 45 days` names its unit once."""
-    (number, unit), there = value, _numbers_with_units(text.words)
+    (number, unit), stated_numbers = value, _numbers_with_units(text.words)
     return (
-        value in there
-        or (number, frozenset()) in there
-        or (not unit and any(number == other for other, _ in there))
+        value in stated_numbers
+        or (number, frozenset()) in stated_numbers
+        or (not unit and any(number == stated_number for stated_number, _ in stated_numbers))
     )
 
 
@@ -538,11 +548,13 @@ def _states_restriction(text: PreparedText, fact: TextFact) -> bool:
     if fact.always and _forbids_other_changes(text.text):
         return True
     if fact.targets:
-        named = (TextFact(kind="path", text=name, sentence="") for name in fact.targets)
-        return _is_restrictive(text.text) and any(states_fact(text, name) for name in named)
+        target_facts = (TextFact(kind="path", text=target, sentence="") for target in fact.targets)
+        return _is_restrictive(text.text) and any(
+            states_fact(text, target) for target in target_facts
+        )
     return _share_present(word_stems(normalise_words(fact.sentence)), text.stems) >= 0.6
 
 
-def _share_present(wanted: Iterable[str], there: frozenset[str]) -> float:
-    words = frozenset(wanted)
-    return len(words & there) / len(words) if words else 1.0
+def _share_present(expected: Iterable[str], present: frozenset[str]) -> float:
+    expected_words = frozenset(expected)
+    return len(expected_words & present) / len(expected_words) if expected_words else 1.0

@@ -84,14 +84,19 @@ def handoff_rates_by_lane(reading: TraceReading) -> dict[str | None, HandoffRate
     if not reading.handoffs:
         return {}
     facts = reading.task.facts if reading.task else ()
-    counted = [
-        (one.event.lane, _count_handoff(one, needed, facts))
-        for one, needed in zip(list_handoff_contexts(reading), list_all_needs(reading), strict=True)
+    lane_counts = [
+        (handoff.event.lane, _count_handoff(handoff, needs, facts))
+        for handoff, needs in zip(
+            list_handoff_contexts(reading), list_all_needs(reading), strict=True
+        )
     ]
-    lanes = dict.fromkeys(lane for lane, _ in counted)
-    by_lane = {lane: [counts for of, counts in counted if of == lane] for lane in lanes}
+    lanes = dict.fromkeys(lane for lane, _ in lane_counts)
+    by_lane = {
+        lane: [counts for parent_lane, counts in lane_counts if parent_lane == lane]
+        for lane in lanes
+    }
     return {lane: _compute_rates(counts) for lane, counts in by_lane.items()} | {
-        None: _compute_rates([counts for _, counts in counted])
+        None: _compute_rates([counts for _, counts in lane_counts])
     }
 
 
@@ -100,35 +105,40 @@ HitCount = tuple[int, int]
 
 
 def _count_handoff(
-    one: HandoffContext, needed: Sequence[BriefNeed] | None, facts: Sequence[str]
+    handoff: HandoffContext, needs: Sequence[BriefNeed] | None, facts: Sequence[str]
 ) -> dict[str, HitCount]:
     counts = {
-        "planted": (len(facts) - len(missing_planted_facts(facts, one.event.brief)), len(facts)),
-        "returned": _count_used_facts(one),
+        "planted": (
+            len(facts) - len(missing_planted_facts(facts, handoff.event.brief)),
+            len(facts),
+        ),
+        "returned": _count_used_facts(handoff),
     }
-    if not is_hidden_text(one.event.brief):
-        counts["brief_parts"] = count_brief_parts(one.event.brief), BRIEF_PARTS
-    if needed is not None:
-        counts["brief"] = sum(need.present for need in needed), len(needed)
-    if (is_understood := is_brief_understood(one)) is not None:
+    if not is_hidden_text(handoff.event.brief):
+        counts["brief_parts"] = count_brief_parts(handoff.event.brief), BRIEF_PARTS
+    if needs is not None:
+        counts["brief"] = sum(need.present for need in needs), len(needs)
+    if (is_understood := is_brief_understood(handoff)) is not None:
         counts["understood"] = int(is_understood), 1
     return counts
 
 
-def _count_used_facts(one: HandoffContext) -> HitCount:
+def _count_used_facts(handoff: HandoffContext) -> HitCount:
     """Facts of the report that the parent uses; it does not use what it does again or undoes."""
-    if not one.event.report or not (one.after or one.said):
+    if not handoff.event.report or not (handoff.after or handoff.said):
         return 0, 0
-    facts = list_report_facts(one)
-    redone_paths = {again.path for again in find_redone_edits(one)}
-    used = sum(parent_uses_fact(fact, one) and fact.text not in redone_paths for fact in facts)
-    return used, len(facts) + len(redone_paths - {fact.text for fact in facts})
+    facts = list_report_facts(handoff)
+    redone_paths = {edit.path for edit in find_redone_edits(handoff)}
+    used_count = sum(
+        parent_uses_fact(fact, handoff) and fact.text not in redone_paths for fact in facts
+    )
+    return used_count, len(facts) + len(redone_paths - {fact.text for fact in facts})
 
 
-def _compute_rates(judged: Sequence[dict[str, HitCount]]) -> HandoffRates:
+def _compute_rates(handoff_counts: Sequence[dict[str, HitCount]]) -> HandoffRates:
     def share(name: str) -> Rate | None:
-        counts = [one[name] for one in judged if name in one]
-        return wilson_rate(sum(hits for hits, _ in counts), sum(of for _, of in counts))
+        counts = [hit_counts[name] for hit_counts in handoff_counts if name in hit_counts]
+        return wilson_rate(sum(hits for hits, _ in counts), sum(total for _, total in counts))
 
     return HandoffRates(
         brief=share("brief"),
@@ -148,7 +158,7 @@ def count_context_losses(
     findings: Iterable[Finding], unmeasured: Iterable[Unmeasured] = ()
 ) -> int | None:
     """How often, silenced findings left out; None where none of the rules could look."""
-    if LOSS_RULES.issubset([one.rule for one in unmeasured]):
+    if LOSS_RULES.issubset([rule_gap.rule for rule_gap in unmeasured]):
         return None
     return len(
         [1 for finding in findings if finding.rule in LOSS_RULES and finding.silenced is None]
@@ -164,7 +174,7 @@ def count_tampering(
     findings: Iterable[Finding], unmeasured: Iterable[Unmeasured] = ()
 ) -> int | None:
     """How often, silenced findings left out; None where none of the rules could look."""
-    if TAMPERING_RULES.issubset([one.rule for one in unmeasured]):
+    if TAMPERING_RULES.issubset([rule_gap.rule for rule_gap in unmeasured]):
         return None
     return len(
         [1 for finding in findings if finding.rule in TAMPERING_RULES and finding.silenced is None]
@@ -187,7 +197,7 @@ def measure_lanes(
     reading: TraceReading, findings: Sequence[Finding], unmeasured: Sequence[Unmeasured]
 ) -> tuple[Measures, tuple[Measures, ...]]:
     """Of the whole trace, and of each lane; where there is one lane, it is the whole."""
-    known = _TraceMeasures(
+    trace_measures = _TraceMeasures(
         findings=findings,
         unmeasured=unmeasured,
         checks=list_trace_checks(reading),
@@ -195,32 +205,35 @@ def measure_lanes(
         surprises=find_surprises(reading),
         times=_times_by_lane(reading),
     )
-    lanes = tuple([_measure_lane(lane, known) for lane in reading.lanes.values()])
-    return _measure_whole(reading, lanes, known), lanes
+    lanes = tuple([_measure_lane(lane, trace_measures) for lane in reading.lanes.values()])
+    return _measure_whole(reading, lanes, trace_measures), lanes
 
 
-def process_score(reading: TraceReading, whole: Measures) -> ProcessScore:
+def process_score(reading: TraceReading, measures: Measures) -> ProcessScore:
     """Four rates. Planted facts are exact, so they take the place of what was guessed."""
-    briefs = whole.planted or whole.brief
+    briefs = measures.planted or measures.brief
     loop_summaries = [
-        ended for lane in reading.lanes.values() if (ended := summarise_loops(lane)) is not None
+        loop_summary
+        for lane in reading.lanes.values()
+        if (loop_summary := summarise_loops(lane)) is not None
     ]
     return ProcessScore(
-        handoff=pool_rates(briefs, whole.understood, whole.returned),
-        feedback=whole.feedback,
-        recovery=whole.recovery,
+        handoff=pool_rates(briefs, measures.understood, measures.returned),
+        feedback=measures.feedback,
+        recovery=measures.recovery,
         convergence=wilson_rate(
-            sum(e.closed for e in loop_summaries), sum(e.episodes for e in loop_summaries)
+            sum(summary.closed for summary in loop_summaries),
+            sum(summary.episodes for summary in loop_summaries),
         ),
     )
 
 
-def _measure_lane(lane: LaneReading, known: _TraceMeasures) -> Measures:
+def _measure_lane(lane: LaneReading, trace_measures: _TraceMeasures) -> Measures:
     name, loop_summary = lane.lane.id, summarise_loops(lane)
     curve = drift_curve(lane)
-    lane_findings = [finding for finding in known.findings if finding.lane == name]
-    shares = known.handoffs.get(name)
-    times = known.times.get(name, ())
+    lane_findings = [finding for finding in trace_measures.findings if finding.lane == name]
+    shares = trace_measures.handoffs.get(name)
+    times = trace_measures.times.get(name, ())
     return Measures(
         lane=name,
         events=len(times),
@@ -233,12 +246,14 @@ def _measure_lane(lane: LaneReading, known: _TraceMeasures) -> Measures:
         standstill=loop_summary.standstill if loop_summary else 0,
         feedback=feedback_rate(list_feedback_uses(lane)),
         **_handoff_fields(shares),
-        recovery=recovery_rate(known.surprises.get(name, ())),
-        context_losses=count_context_losses(lane_findings, known.unmeasured)
+        recovery=recovery_rate(trace_measures.surprises.get(name, ())),
+        context_losses=count_context_losses(lane_findings, trace_measures.unmeasured)
         if lane.steps
         else None,
-        verified=has_verification(lane, known.checks),
-        tampering=count_tampering(lane_findings, known.unmeasured) if lane.changes else None,
+        verified=has_verification(lane, trace_measures.checks),
+        tampering=count_tampering(lane_findings, trace_measures.unmeasured)
+        if lane.changes
+        else None,
         drift=curve,
         drift_slope=drift_slope(curve),
         context_tokens=max(
@@ -262,7 +277,7 @@ def count_context_tokens(usage: Usage) -> int | None:
 
 
 def _measure_whole(
-    reading: TraceReading, lanes: Sequence[Measures], known: _TraceMeasures
+    reading: TraceReading, lanes: Sequence[Measures], trace_measures: _TraceMeasures
 ) -> Measures:
     if not lanes:
         return Measures()
@@ -272,8 +287,8 @@ def _measure_whole(
             root,
             lane=None,
             events=len(reading.trace.events),
-            context_losses=_whole_context_losses(lanes, known),
-            tampering=_whole_tampering(lanes, known),
+            context_losses=_whole_context_losses(lanes, trace_measures),
+            tampering=_whole_tampering(lanes, trace_measures),
         )
     return msgspec.structs.replace(
         root,
@@ -284,13 +299,13 @@ def _measure_whole(
         checks=sum(lane.checks for lane in lanes),
         standstill=max(lane.standstill for lane in lanes),
         feedback=pool_rates(*(lane.feedback for lane in lanes)),
-        **_handoff_fields(known.handoffs.get(None)),
+        **_handoff_fields(trace_measures.handoffs.get(None)),
         recovery=pool_rates(*(lane.recovery for lane in lanes)),
-        context_losses=_whole_context_losses(lanes, known),
-        tampering=_whole_tampering(lanes, known),
+        context_losses=_whole_context_losses(lanes, trace_measures),
+        tampering=_whole_tampering(lanes, trace_measures),
         context_tokens=max(filter(None, (lane.context_tokens for lane in lanes)), default=None),
         usage=sum_usage(lane.usage for lane in lanes),
-        seconds=_elapsed_seconds(list(chain.from_iterable(known.times.values()))),
+        seconds=_elapsed_seconds(list(chain.from_iterable(trace_measures.times.values()))),
     )
 
 
@@ -298,20 +313,24 @@ def _handoff_fields(shares: HandoffRates | None) -> dict[str, Rate | None]:
     return {} if shares is None else msgspec.structs.asdict(shares)
 
 
-def _whole_context_losses(lanes: Sequence[Measures], known: _TraceMeasures) -> int | None:
-    acts = any(lane.calls for lane in lanes)
-    return count_context_losses(known.findings, known.unmeasured) if acts else None
+def _whole_context_losses(lanes: Sequence[Measures], trace_measures: _TraceMeasures) -> int | None:
+    has_calls = any(lane.calls for lane in lanes)
+    return (
+        count_context_losses(trace_measures.findings, trace_measures.unmeasured)
+        if has_calls
+        else None
+    )
 
 
-def _whole_tampering(lanes: Sequence[Measures], known: _TraceMeasures) -> int | None:
-    edits = any(lane.edits for lane in lanes)
-    return count_tampering(known.findings) if edits else lanes[0].tampering
+def _whole_tampering(lanes: Sequence[Measures], trace_measures: _TraceMeasures) -> int | None:
+    has_edits = any(lane.edits for lane in lanes)
+    return count_tampering(trace_measures.findings) if has_edits else lanes[0].tampering
 
 
-def _convergence_state(ended: LoopSummary | None) -> bool | None:
-    if ended is None or not ended.episodes:
+def _convergence_state(loop_summary: LoopSummary | None) -> bool | None:
+    if loop_summary is None or not loop_summary.episodes:
         return None
-    return ended.converged_after is not None
+    return loop_summary.converged_after is not None
 
 
 def _times_by_lane(reading: TraceReading) -> dict[str, list[datetime | None]]:
@@ -323,10 +342,10 @@ def _times_by_lane(reading: TraceReading) -> dict[str, list[datetime | None]]:
 
 def _elapsed_seconds(times: Sequence[datetime | None]) -> float | None:
     """From the first to the last known time; None if at most one of several events has one."""
-    known = [time for time in times if time is not None]
-    if not known or (len(known) == 1 and len(times) > 1):
+    known_times = [time for time in times if time is not None]
+    if not known_times or (len(known_times) == 1 and len(times) > 1):
         return None
-    return (max(known) - min(known)).total_seconds()
+    return (max(known_times) - min(known_times)).total_seconds()
 
 
 # Which outcome category an attempt falls into: the first that applies, with its reason.
@@ -357,9 +376,9 @@ def classify_ending(reading: TraceReading, findings: Iterable[Finding]) -> Attem
     """
     if reading.attempt is None and not reading.trace.events:
         return None
-    counted = [finding for finding in findings if finding.silenced is None]
+    unsilenced = [finding for finding in findings if finding.silenced is None]
     for classify in _ENDING_ORDER:
-        ending = classify(reading, counted)
+        ending = classify(reading, unsilenced)
         if ending is not None:
             return ending
     return _unknown_ending(reading)
@@ -376,10 +395,10 @@ def _environment_ending(reading: TraceReading, findings: Sequence[Finding]) -> A
     for lane in reading.lanes.values():
         step = lane.checks[-1] if lane.checks else None
         output = getattr(step.event, "output", None) if step and step.failed else None
-        sign = next((sign for sign in _MACHINE_ERRORS if output and sign in output), None)
-        if step is not None and sign is not None:
+        error = next((error for error in _MACHINE_ERRORS if output and error in output), None)
+        if step is not None and error is not None:
             return _make_ending(
-                "environment failure", f"The last check reported: {sign}.", [step.number]
+                "environment failure", f"The last check reported: {error}.", [step.number]
             )
     return None
 
@@ -396,9 +415,11 @@ def _timeout_ending(reading: TraceReading, findings: Sequence[Finding]) -> Attem
 def _unverified_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
     """Unverified to the end: a claim in the midst of the work may have been checked later."""
     checks = list_trace_checks(reading)
-    last = checks[-1].number if checks else 0
-    standing = [finding for finding in findings if max(finding.events, default=0) >= last]
-    return _ending_from_rules(standing, UNCHECKED_RULES, "missing verification")
+    last_check = checks[-1].number if checks else 0
+    late_findings = [
+        finding for finding in findings if max(finding.events, default=0) >= last_check
+    ]
+    return _ending_from_rules(late_findings, UNCHECKED_RULES, "missing verification")
 
 
 def _noncompliance_ending(
@@ -419,8 +440,8 @@ def _abandoned_ending(reading: TraceReading, findings: Sequence[Finding]) -> Att
     if grade is not None and grade.outcome.result == "pass":
         return None
     if refusal is not None:
-        words = f"The agent gave up: “{truncate_words(refusal.text, MAX_QUOTE_CHARS)}”"
-        return _make_ending("unknown", words, [refusal.number])
+        reason = f"The agent gave up: “{truncate_words(refusal.text, MAX_QUOTE_CHARS)}”"
+        return _make_ending("unknown", reason, [refusal.number])
     if attempt is not None and attempt.origin == "experiment" and attempt.exit == "gave_up":
         # Of another's recording, that only says that it ends there.
         return _make_ending("unknown", f"The agent gave up: {attempt.cause or 'it said no more'}.")
@@ -545,8 +566,8 @@ def _tags_from_grade(reading: TraceReading) -> Iterable[ModeTag]:
     if grade.out_of_scope:
         reason = f"{grade.out_of_scope[0]} is outside the declared scope."
         yield ModeTag(mode="scope creep", reason=reason, source="grade")
-    passes = grade.fail_to_pass is not None and grade.fail_to_pass[0] == grade.fail_to_pass[1]
-    if grade.broken and passes:
+    all_fixed = grade.fail_to_pass is not None and grade.fail_to_pass[0] == grade.fail_to_pass[1]
+    if grade.broken and all_fixed:
         reason = f"The task's tests pass, but {grade.broken[0]} no longer passes."
         yield ModeTag(mode="silent regression", reason=reason, source="grade")
     if grade.missing_names:
@@ -560,10 +581,10 @@ def _tags_from_unopened_files(reading: TraceReading) -> Iterable[ModeTag]:
     grade = reading.grade
     if grade is None or grade.outcome.result != "fail" or not _has_worked(reading):
         return
-    opened = _opened_files(reading)
-    for needed in _files_of_reference(reading):
-        if is_source_path(needed) and not _is_among(needed, opened):
-            reason = f"The reference changes {needed}, which the agent never opened."
+    opened_paths = _opened_files(reading)
+    for path in _files_of_reference(reading):
+        if is_source_path(path) and not _is_among(path, opened_paths):
+            reason = f"The reference changes {path}, which the agent never opened."
             yield ModeTag(mode="context blindness", reason=reason, source="grade")
             return
 
@@ -593,9 +614,9 @@ def _files_of_reference(reading: TraceReading) -> list[str]:
     return [file.old_path or file.path for file in files if file.status != "added"]
 
 
-def _is_among(needed: str, paths: Iterable[str]) -> bool:
+def _is_among(file: str, paths: Iterable[str]) -> bool:
     """Whether one of the paths is of this file; not all are relative to the project."""
-    return any(path == needed or path.endswith("/" + needed) for path in paths)
+    return any(path == file or path.endswith("/" + file) for path in paths)
 
 
 def measure_opened_files(reading: TraceReading) -> tuple[float | None, float | None]:
@@ -606,32 +627,36 @@ def measure_opened_files(reading: TraceReading) -> tuple[float | None, float | N
     """
     if not reading.trace.events:
         return None, None
-    needed = [path for path in _files_of_reference(reading) if not is_test_source(path)]
-    added = (
+    needed_paths = [path for path in _files_of_reference(reading) if not is_test_source(path)]
+    added_paths = (
         {file.path for file in reading.change.files if file.status == "added"}
         if reading.change
         else set()
     )
-    opened = {
+    opened_paths = {
         path
         for path in _opened_files(reading)
-        if not is_test_source(path) and not any(_is_among(one, [path]) for one in added)
+        if not is_test_source(path) and not any(_is_among(file, [path]) for file in added_paths)
     }
-    if not needed:
+    if not needed_paths:
         return None, None
-    right = sum(any(_is_among(one, [path]) for one in needed) for path in opened)
-    found = sum(_is_among(one, opened) for one in needed)
-    return right / len(opened) if opened else None, found / len(needed)
+    relevant_count = sum(
+        any(_is_among(file, [path]) for file in needed_paths) for path in opened_paths
+    )
+    opened_count = sum(_is_among(file, opened_paths) for file in needed_paths)
+    return relevant_count / len(opened_paths) if opened_paths else None, opened_count / len(
+        needed_paths
+    )
 
 
 def list_examined_modes(
-    reading: TraceReading, book: Rulebook, unmeasured: Iterable[Unmeasured]
+    reading: TraceReading, rulebook: Rulebook, unmeasured: Iterable[Unmeasured]
 ) -> tuple[tuple[FailureMode, ModeSource], ...]:
     """Which modes were looked for: by a rule that could look, or by a grade that can tell."""
     examined: dict[tuple[FailureMode, ModeSource], None] = {}
-    gaps = {one.rule for one in unmeasured}
-    for chosen in book.chosen if reading.trace.events and "everything" not in gaps else ():
-        rule = chosen.detector.rule
+    gaps = {gap.rule for gap in unmeasured}
+    for configured in rulebook.chosen if reading.trace.events and "everything" not in gaps else ():
+        rule = configured.detector.rule
         if rule.mode is not None and rule.name not in gaps:
             examined[rule.mode, "rule"] = None
     grade, task = reading.grade, reading.task
@@ -649,40 +674,40 @@ def list_examined_modes(
     return tuple(examined)
 
 
-def measure_reading(reading: TraceReading, book: Rulebook) -> Measurement:
+def measure_reading(reading: TraceReading, rulebook: Rulebook) -> Measurement:
     """All that the rules say of a trace: the same trace and rules, the same measurement."""
     findings: list[Finding] = []
     unmeasured = [Unmeasured(rule="everything", reason=gap) for gap in reading.gaps]
-    for chosen in book.chosen:
+    for configured in rulebook.chosen:
         try:
-            result = chosen.detector.detect(reading, chosen.limits)
+            result = configured.detector.detect(reading, configured.limits)
         except Exception as error:
-            raise _blame_rule(chosen.detector.rule.name, error) from error
+            raise _blame_rule(configured.detector.rule.name, error) from error
         if isinstance(result, Unmeasured):
             unmeasured.append(result)
         else:
             findings += result
-    if book.silences and findings:
-        findings = [_apply_silences(finding, reading, book.silences) for finding in findings]
+    if rulebook.silences and findings:
+        findings = [_apply_silences(finding, reading, rulebook.silences) for finding in findings]
     findings.sort(key=lambda finding: (min(finding.events, default=0), finding.rule))
-    whole, lanes = measure_lanes(reading, findings, unmeasured)
+    measures, lanes = measure_lanes(reading, findings, unmeasured)
     opened_precision, opened_recall = measure_opened_files(reading)
     return Measurement(
-        rules=book.identity,
+        rules=rulebook.identity,
         findings=tuple(findings),
         unmeasured=tuple(unmeasured),
-        whole=whole,
+        whole=measures,
         lanes=lanes,
-        score=process_score(reading, whole),
+        score=process_score(reading, measures),
         modes=tag_failure_modes(reading, findings),
-        examined=list_examined_modes(reading, book, unmeasured),
+        examined=list_examined_modes(reading, rulebook, unmeasured),
         modules=len({package_folder(file.path) for file in reading.change.files})
         if reading.change
         else None,
         opened_precision=opened_precision,
         opened_recall=opened_recall,
         ending=classify_ending(reading, findings),
-        features=collect_features(reading, whole, findings),
+        features=collect_features(reading, measures, findings),
     )
 
 
@@ -708,15 +733,15 @@ def _silence_applies(silence: SilenceSettings, finding: Finding, reading: TraceR
         return False
     if silence.path is None:
         return True
-    cited = set(finding.events)
-    touched = (
+    cited_numbers = set(finding.events)
+    touched_paths = (
         path
         for lane in reading.lanes.values()
         for step in lane.steps
-        if step.number in cited
+        if step.number in cited_numbers
         for path in (*step.written, *step.read)
     )
-    return any(matches_globs(path, [silence.path]) for path in touched)
+    return any(matches_globs(path, [silence.path]) for path in touched_paths)
 
 
 # Which facts a handoff's score counts: what arrived, what was lost, what the parent used.
@@ -729,39 +754,42 @@ def list_handoff_facts(
     if not reading.handoffs:
         return ()
     return tuple(
-        _collect_facts(one, needed or (), planted)
-        for one, needed in zip(list_handoff_contexts(reading), list_all_needs(reading), strict=True)
+        _collect_facts(handoff, needs or (), planted)
+        for handoff, needs in zip(
+            list_handoff_contexts(reading), list_all_needs(reading), strict=True
+        )
     )
 
 
 def _collect_facts(
-    one: HandoffContext, needed: Sequence[BriefNeed], planted: Sequence[str]
+    handoff: HandoffContext, brief_needs: Sequence[BriefNeed], planted: Sequence[str]
 ) -> HandoffFacts:
     if planted:
-        missing = set(missing_planted_facts(planted, one.event.brief))
+        missing = set(missing_planted_facts(planted, handoff.event.brief))
         needs = [(fact, fact not in missing) for fact in planted]
     else:
-        needs = [(need.fact.text, need.present) for need in needed]
-    returned = _list_returned(one)
+        needs = [(need.fact.text, need.present) for need in brief_needs]
+    returned_facts = _list_returned(handoff)
     return HandoffFacts(
-        event=one.event.number,
-        child=one.event.child,
+        event=handoff.event.number,
+        child=handoff.event.child,
         arrived=tuple(text for text, present in needs if present),
         lost=tuple(text for text, present in needs if not present),
-        understood=is_brief_understood(one),
-        used=tuple(text for text, used in returned if used),
-        unused=tuple(text for text, used in returned if not used),
+        understood=is_brief_understood(handoff),
+        used=tuple(text for text, is_used in returned_facts if is_used),
+        unused=tuple(text for text, is_used in returned_facts if not is_used),
     )
 
 
-def _list_returned(one: HandoffContext) -> list[tuple[str, bool]]:
+def _list_returned(handoff: HandoffContext) -> list[tuple[str, bool]]:
     """Facts of the report; what the parent does again or takes back, it does not use."""
-    if not one.event.report or not (one.after or one.said):
+    if not handoff.event.report or not (handoff.after or handoff.said):
         return []
-    facts = list_report_facts(one)
-    redone = dict.fromkeys(again.path for again in find_redone_edits(one))
+    facts = list_report_facts(handoff)
+    redone_paths = dict.fromkeys(edit.path for edit in find_redone_edits(handoff))
     returned = [
-        (fact.text, parent_uses_fact(fact, one) and fact.text not in redone) for fact in facts
+        (fact.text, parent_uses_fact(fact, handoff) and fact.text not in redone_paths)
+        for fact in facts
     ]
-    reported = {fact.text for fact in facts}
-    return returned + [(path, False) for path in redone if path not in reported]
+    reported_texts = {fact.text for fact in facts}
+    return returned + [(path, False) for path in redone_paths if path not in reported_texts]

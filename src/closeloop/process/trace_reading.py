@@ -61,19 +61,19 @@ class WrittenScripts:
         if text is not None and len(text) < MAX_SCRIPT_CHARS and path.endswith(SCRIPT_ENDINGS):
             self._texts[path.rpartition("/")[2]] = text
 
-    def follow_runs(self, doing: CommandEffect) -> CommandEffect:
+    def follow_runs(self, effect: CommandEffect) -> CommandEffect:
         """What a command does, with what the scripts do that it runs."""
-        for edit in doing.edits:
+        for edit in effect.edits:
             if edit.action == "create":
                 self.remember(edit.path, edit.after)
-        if not doing.runs or not self._texts or doing.checks:
-            return doing
-        edits = [edit for name in doing.runs for edit in self._script_edits(name)]
+        if not effect.runs or not self._texts or effect.checks:
+            return effect
+        edits = [edit for name in effect.runs for edit in self._script_edits(name)]
         if not edits:
-            return doing
-        paths = dict.fromkeys((*doing.written, *(edit.path for edit in edits)))
+            return effect
+        paths = dict.fromkeys((*effect.written, *(edit.path for edit in edits)))
         return replace(
-            doing, writes=True, written=tuple(paths), edits=(*doing.edits, *edits[:MAX_EDITS])
+            effect, writes=True, written=tuple(paths), edits=(*effect.edits, *edits[:MAX_EDITS])
         )
 
     def _script_edits(self, name: str) -> Iterator[FileEdit]:
@@ -96,15 +96,19 @@ class KnownFiles:
         self._texts: dict[str, str | None] = {}
 
     def build_edits(
-        self, event: Command, doing: CommandEffect, written: tuple[str, ...], failed: bool | None
+        self,
+        event: Command,
+        effect: CommandEffect,
+        written_paths: tuple[str, ...],
+        failed: bool | None,
     ) -> tuple[Edit, ...]:
         """A command's edits, numbered as it is."""
-        paths = dict(zip(doing.written, written, strict=True))
+        paths = dict(zip(effect.written, written_paths, strict=True))
         ok = None if failed is None else not failed
         edits = []
-        for told in doing.edits:
-            for path in self._expand_path(told, paths.get(told.path)):
-                action, before = told.action, told.before
+        for file_edit in effect.edits:
+            for path in self._expand_path(file_edit, paths.get(file_edit.path)):
+                action, before = file_edit.action, file_edit.before
                 if action == "create" and path in self._texts:
                     action, before = "change", self._texts[path]
                 edits.append(
@@ -116,19 +120,21 @@ class KnownFiles:
                         path=path,
                         action=action,
                         before=before,
-                        after=told.after,
-                        patch=told.patch,
+                        after=file_edit.after,
+                        patch=file_edit.patch,
                         ok=ok,
                     )
                 )
         return tuple(edits)
 
-    def _expand_path(self, told: FileEdit, path: str | None) -> list[str]:
+    def _expand_path(self, edit: FileEdit, path: str | None) -> list[str]:
         if path is not None:
             return [path]
-        if told.action != "delete" or "*" not in told.path:
+        if edit.action != "delete" or "*" not in edit.path:
             return []
-        return [known for known in self._texts if fnmatchcase(known, told.path)][:MAX_EDITS]
+        return [known_path for known_path in self._texts if fnmatchcase(known_path, edit.path)][
+            :MAX_EDITS
+        ]
 
     def note_step(self, step: TraceStep) -> None:
         """What the step showed or changed is known from now on."""
@@ -136,7 +142,7 @@ class KnownFiles:
             self._texts.setdefault(path, None)
         if not step.changed:
             return
-        known = {path: self._texts.get(path) for path in step.written} if step.edits else {}
+        texts = {path: self._texts.get(path) for path in step.written} if step.edits else {}
         for path in step.written:
             self._texts[path] = None
         paths = step.written if isinstance(step.event, Edit) else ()
@@ -145,7 +151,7 @@ class KnownFiles:
             if edit.action == "delete":
                 self._texts.pop(path, None)
             else:
-                known[path] = self._texts[path] = _text_after(edit, known.get(path))
+                texts[path] = self._texts[path] = _text_after(edit, texts.get(path))
 
 
 def _text_after(edit: Edit, text: str | None) -> str | None:
@@ -181,10 +187,10 @@ class ProjectPaths:
         return normalised_path
 
     def _relative_path(self, path: str) -> str:
-        tidy = self._tidy.get(path) or _tidy_path(path)
-        if self.root and tidy.startswith(self.root + "/"):
-            return tidy[len(self.root) + 1 :]
-        return tidy
+        tidy_path = self._tidy.get(path) or _tidy_path(path)
+        if self.root and tidy_path.startswith(self.root + "/"):
+            return tidy_path[len(self.root) + 1 :]
+        return tidy_path
 
 
 def _tidy_path(path: str) -> str:
@@ -195,24 +201,24 @@ def _tidy_path(path: str) -> str:
     return path
 
 
-def _is_absolute(tidy: str) -> bool:
-    return tidy[:1] == "/" or tidy[1:3] == ":/"
+def _is_absolute(path: str) -> bool:
+    return path[:1] == "/" or path[1:3] == ":/"
 
 
 def _find_root(names: Mapping[str, str]) -> str:
     """The folder that makes most relative paths the absolute ones that the trace also names."""
-    ends: dict[str, list[str]] = {}
-    relative = []
-    for tidy in names.values():
-        if _is_absolute(tidy):
-            ends.setdefault(tidy.rpartition("/")[2], []).append(tidy)
-        elif tidy not in (".", "..") and not tidy.startswith("../"):
-            relative.append(tidy)
+    paths_by_name: dict[str, list[str]] = {}
+    relative_paths = []
+    for path in names.values():
+        if _is_absolute(path):
+            paths_by_name.setdefault(path.rpartition("/")[2], []).append(path)
+        elif path not in (".", "..") and not path.startswith("../"):
+            relative_paths.append(path)
     votes: Counter[str] = Counter()
-    for tidy in relative if ends else ():
-        for full in ends.get(tidy.rpartition("/")[2], ())[:50]:
-            if full.endswith("/" + tidy):
-                votes[full[: -len(tidy) - 1]] += 1
+    for relative_path in relative_paths if paths_by_name else ():
+        for full_path in paths_by_name.get(relative_path.rpartition("/")[2], ())[:50]:
+            if full_path.endswith("/" + relative_path):
+                votes[full_path[: -len(relative_path) - 1]] += 1
     if votes:
         # Ties go to the shortest, then to the first by name: the same on every machine.
         return min(votes, key=lambda root: (-votes[root], len(root), root))
@@ -224,37 +230,39 @@ _OTHER_ACTIONS = (Edit, Read, ToolUse, Handoff)
 
 def build_reading(trace: Trace, own_checks: tuple[str, ...] = ()) -> TraceReading:
     """All lanes of a trace. `own_checks` are the project's own commands that check the work."""
-    tracks = {lane.id: _LaneBuilder(lane) for lane in trace.lanes}
-    for track in tracks.values():
-        track.above = (
-            tuple(_parent_builders(track.lane, tracks)) if track.lane.parent is not None else ()
+    builders = {lane.id: _LaneBuilder(lane) for lane in trace.lanes}
+    for builder in builders.values():
+        builder.above = (
+            tuple(_parent_builders(builder.lane, builders))
+            if builder.lane.parent is not None
+            else ()
         )
     effects, named_paths = _analyse_commands(trace, own_checks)
-    places, files, next_effect = ProjectPaths(named_paths), KnownFiles(), iter(effects)
+    project_paths, files, next_effect = ProjectPaths(named_paths), KnownFiles(), iter(effects)
     handoffs: list[Handoff] = []
     for event in trace.events:
         if type(event) is Thought:
             continue
-        track = tracks.get(event.lane) or tracks.setdefault(
+        builder = builders.get(event.lane) or builders.setdefault(
             event.lane, _LaneBuilder(Lane(id=event.lane))
         )
         if type(event) is Message:
-            track.add_message(event)
+            builder.add_message(event)
         elif type(event) is Command:
-            track.add_command(event, next(next_effect), places, files)
+            builder.add_command(event, next(next_effect), project_paths, files)
         elif isinstance(event, _OTHER_ACTIONS):
-            track.add_action(event, places, files)
+            builder.add_action(event, project_paths, files)
             if type(event) is Handoff:
                 handoffs.append(event)
-                if tracks.get(event.child or "", track) is not track:
-                    tracks[event.child or ""].handoff = event
+                if builders.get(event.child or "", builder) is not builder:
+                    builders[event.child or ""].handoff = event
         elif type(event) is Note and event.about == "compaction":
-            track.compactions.append(event.number)
+            builder.compactions.append(event.number)
     return TraceReading(
         trace=trace,
-        lanes={name: track.build_lane() for name, track in tracks.items()},
+        lanes={name: builder.build_lane() for name, builder in builders.items()},
         handoffs=handoffs,
-        gaps=tuple(_list_gaps(trace, tracks)),
+        gaps=tuple(_list_gaps(trace, builders)),
     )
 
 
@@ -267,13 +275,13 @@ def _analyse_commands(
     scripts = WrittenScripts()
     for event in trace.events:
         if type(event) is Command:
-            doing = analyse_command(event.command, own_checks)
-            if doing.runs or doing.edits:
-                doing = scripts.follow_runs(doing)
-            effects.append(doing)
-            for path in doing.read:
+            effect = analyse_command(event.command, own_checks)
+            if effect.runs or effect.edits:
+                effect = scripts.follow_runs(effect)
+            effects.append(effect)
+            for path in effect.read:
                 named_paths[path] = None
-            for path in doing.written:
+            for path in effect.written:
                 named_paths[path] = None
         elif type(event) is Edit:
             named_paths[event.path] = None
@@ -320,18 +328,18 @@ class _LaneBuilder:
             self.users.append(message)
 
     def add_command(
-        self, event: Command, doing: CommandEffect, places: ProjectPaths, files: KnownFiles
+        self, event: Command, effect: CommandEffect, project_paths: ProjectPaths, files: KnownFiles
     ) -> None:
-        step = _build_command_step(event, doing, places, len(self.steps), self.state)
-        if doing.edits:
-            edits = files.build_edits(event, doing, step.written, step.failed)
+        step = _build_command_step(event, effect, project_paths, len(self.steps), self.state)
+        if effect.edits:
+            edits = files.build_edits(event, effect, step.written, step.failed)
             step = replace(step, edits=edits)
         self.commands.append(step)
         files.note_step(step)
         self.add_step(step)
 
     def add_action(
-        self, event: Edit | Read | ToolUse | Handoff, places: ProjectPaths, files: KnownFiles
+        self, event: Edit | Read | ToolUse | Handoff, project_paths: ProjectPaths, files: KnownFiles
     ) -> None:
         index, state, failed = len(self.steps), self.state, _negate_known(event.ok)
         if isinstance(event, Edit):
@@ -341,13 +349,13 @@ class _LaneBuilder:
                 state=state,
                 changed=event.ok is not False,
                 failed=failed,
-                written=(places.normalise_path(event.path),),
+                written=(project_paths.normalise_path(event.path),),
                 edits=(event,),
             )
             self.edits.append(step)
         elif isinstance(event, Read) and event.ok is not False:
-            shown = (places.normalise_path(event.path),)
-            step = TraceStep(event=event, index=index, state=state, failed=failed, read=shown)
+            read_paths = (project_paths.normalise_path(event.path),)
+            step = TraceStep(event=event, index=index, state=state, failed=failed, read=read_paths)
         else:
             step = TraceStep(event=event, index=index, state=state, failed=failed)
             if isinstance(event, ToolUse):
@@ -411,24 +419,26 @@ class _LaneBuilder:
 
 
 def _build_command_step(
-    event: Command, doing: CommandEffect, places: ProjectPaths, index: int, state: int
+    event: Command, effect: CommandEffect, project_paths: ProjectPaths, index: int, state: int
 ) -> TraceStep:
-    check = check_from_command(event, doing)
+    check = check_from_command(event, effect)
     if check is not None and (check.folder or event.directory):
         folder = posixpath.join(event.directory or "", check.folder)
-        check = replace(check, folder=places.normalise_path(folder))
-    failed = _is_failure(event, doing, check)
+        check = replace(check, folder=project_paths.normalise_path(folder))
+    failed = _is_failure(event, effect, check)
     return TraceStep(
         event=event,
         index=index,
         state=state,
         # What was written before a check failed stays written.
-        changed=doing.writes and (check is not None or failed is not True),
+        changed=effect.writes and (check is not None or failed is not True),
         failed=failed,
-        doing=doing,
+        doing=effect,
         check=check,
-        read=tuple(map(places.normalise_path, doing.read)) if doing.read and not failed else (),
-        written=tuple(map(places.normalise_path, doing.written)) if doing.written else (),
+        read=tuple(map(project_paths.normalise_path, effect.read))
+        if effect.read and not failed
+        else (),
+        written=tuple(map(project_paths.normalise_path, effect.written)) if effect.written else (),
     )
 
 
@@ -447,58 +457,60 @@ def _build_iteration(changes: Sequence[TraceStep], checks: Sequence[TraceStep]) 
     )
 
 
-def _merge_failures(failing: Sequence[CheckFailures]) -> CheckFailures | None:
-    if len(failing) < 2:
-        return failing[0] if failing else None
+def _merge_failures(failure_sets: Sequence[CheckFailures]) -> CheckFailures | None:
+    if len(failure_sets) < 2:
+        return failure_sets[0] if failure_sets else None
     errors: dict[str, str] = {}
-    for one in failing:
-        errors.update(one.errors)
+    for failures in failure_sets:
+        errors.update(failures.errors)
     return CheckFailures(
         errors=errors,
-        parser=failing[0].parser,
-        paths=tuple(dict.fromkeys(path for one in failing for path in one.paths)),
-        symbols=tuple(dict.fromkeys(name for one in failing for name in one.symbols)),
+        parser=failure_sets[0].parser,
+        paths=tuple(dict.fromkeys(path for failures in failure_sets for path in failures.paths)),
+        symbols=tuple(
+            dict.fromkeys(name for failures in failure_sets for name in failures.symbols)
+        ),
     )
 
 
-def _is_failure(event: Command, doing: CommandEffect, check: TraceCheck | None) -> bool | None:
+def _is_failure(event: Command, effect: CommandEffect, check: TraceCheck | None) -> bool | None:
     if check is not None and check.passed is not None:
         return not check.passed
     if event.stopped is not None:
         return True
     if event.exit_code is None:
         return None
-    return event.exit_code > 1 if doing.searches else event.exit_code != 0
+    return event.exit_code > 1 if effect.searches else event.exit_code != 0
 
 
 def _negate_known(ok: bool | None) -> bool | None:
     return None if ok is None else not ok
 
 
-def _first_request(said: Sequence[Message]) -> str | None:
-    for message in said:
+def _first_request(messages: Sequence[Message]) -> str | None:
+    for message in messages:
         if message.intent == "request":
             return message.text
-    return said[0].text if said else None
+    return messages[0].text if messages else None
 
 
-def _parent_builders(lane: Lane, tracks: dict[str, _LaneBuilder]) -> Iterable[_LaneBuilder]:
+def _parent_builders(lane: Lane, builders: dict[str, _LaneBuilder]) -> Iterable[_LaneBuilder]:
     """Parents, nearest first; a circle ends where it closes."""
-    seen = {lane.id}
-    while lane.parent is not None and lane.parent in tracks and lane.parent not in seen:
-        seen.add(lane.parent)
-        track = tracks[lane.parent]
-        yield track
-        lane = track.lane
+    seen_ids = {lane.id}
+    while lane.parent is not None and lane.parent in builders and lane.parent not in seen_ids:
+        seen_ids.add(lane.parent)
+        builder = builders[lane.parent]
+        yield builder
+        lane = builder.lane
 
 
-def _list_gaps(trace: Trace, tracks: Mapping[str, _LaneBuilder]) -> Iterable[str]:
-    lost = sum(trace.skipped.values())
+def _list_gaps(trace: Trace, builders: Mapping[str, _LaneBuilder]) -> Iterable[str]:
+    skipped_count = sum(trace.skipped.values())
     if not trace.events:
         yield "the trace is empty"
-    if lost > len(trace.events):
-        were = count_with_noun(lost, "record was", "records were")
-        yield f"{were} skipped, more than the {len(trace.events)} that were read"
-    for track in tracks.values():
-        if track.lane.parent is not None and track.lane.parent not in tracks:
-            yield f"lane {track.lane.id!r} comes from {track.lane.parent!r}, which is not there"
+    if skipped_count > len(trace.events):
+        skipped = count_with_noun(skipped_count, "record was", "records were")
+        yield f"{skipped} skipped, more than the {len(trace.events)} that were read"
+    for builder in builders.values():
+        if builder.lane.parent is not None and builder.lane.parent not in builders:
+            yield f"lane {builder.lane.id!r} comes from {builder.lane.parent!r}, which is not there"

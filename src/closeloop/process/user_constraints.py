@@ -289,21 +289,23 @@ def parse_constraints(text: str) -> tuple[UserConstraint, ...]:
     constraints: dict[tuple[ConstraintKind, tuple[str, ...]], UserConstraint] = {}
     marked_sentences = (split_paragraph(line) for line in _lines_with_signs(split_paragraphs(text)))
     for sentence in _lines_with_signs(list(chain.from_iterable(marked_sentences))):
-        for one in _parse_sentence(sentence[:_MAX_SENTENCE_CHARS]):
-            constraints.setdefault((one.kind, one.objects), one)
+        for constraint in _parse_sentence(sentence[:_MAX_SENTENCE_CHARS]):
+            constraints.setdefault((constraint.kind, constraint.objects), constraint)
     if (ordered := _parse_order(text)) is not None:
         constraints.setdefault((ordered.kind, ()), ordered)
     if any(ALL_TESTS in objects for _, objects in constraints) and any(
         WANTS_TESTS.search(line) for line in split_sentences(text) if "test" in line.lower()
     ):
         # Who is to write tests may well have to touch those that are there.
-        constraints = {key: one for key, one in constraints.items() if ALL_TESTS not in key[1]}
+        constraints = {
+            key: constraint for key, constraint in constraints.items() if ALL_TESTS not in key[1]
+        }
     return tuple(constraints.values())[:MAX_CONSTRAINTS]
 
 
 def _lines_with_signs(lines: Sequence[str]) -> Iterator[str]:
     return (
-        lines[place] for place in find_matching_lines(_sign_automaton(), "\n".join(lines).lower())
+        lines[index] for index in find_matching_lines(_sign_automaton(), "\n".join(lines).lower())
     )
 
 
@@ -311,34 +313,34 @@ def _parse_order(text: str) -> UserConstraint | None:
     """Steps of which one is to see the failure, and a later one to change the code."""
     if "eproduc" not in text and "onfirm" not in text and "failing test" not in text:
         return None
-    wanted = ""
-    place, heading = 0, ""
+    reproduce_quote = ""
+    number, heading = 0, ""
     for item in NUMBERED_ITEM.finditer(text):
         if item[1] == "1":
             heading = " ".join(text[: item.start()].split("\n")[-_HEADING_LINES:])
-            wanted, place = "", 0
-        place += 1
-        if int(item[1]) != place or LOOSE_STEP.search(heading):
+            reproduce_quote, number = "", 0
+        number += 1
+        if int(item[1]) != number or LOOSE_STEP.search(heading):
             continue
         step = item[2][:_MAX_SENTENCE_CHARS]
-        if wanted and CHANGE_STEP.match(step):
-            return UserConstraint(kind="reproduce first", words=wanted, passing=True)
+        if reproduce_quote and CHANGE_STEP.match(step):
+            return UserConstraint(kind="reproduce first", words=reproduce_quote, passing=True)
         if REPRODUCE_STEP.search(step) and not LOOSE_STEP.search(step):
-            wanted = wanted or truncate_line(f"{item[1]}. {step}")
+            reproduce_quote = reproduce_quote or truncate_line(f"{item[1]}. {step}")
     return _parse_order_in_words(text)
 
 
 def _parse_order_in_words(text: str) -> UserConstraint | None:
-    plain, at = text.lower(), -1
-    while (at := plain.find("reproduce", at + 1)) >= 0:
-        if REPRODUCE_FIRST.search(plain, max(0, at - 20), at + 120):
+    lower_text, position = text.lower(), -1
+    while (position := lower_text.find("reproduce", position + 1)) >= 0:
+        if REPRODUCE_FIRST.search(lower_text, max(0, position - 20), position + 120):
             break
     else:
         return None
     for sentence in split_sentences(text):
         if REPRODUCE_FIRST.search(sentence) and not LOOSE_STEP.search(sentence):
-            words = truncate_line(" ".join(sentence.split()))
-            return UserConstraint(kind="reproduce first", words=words, passing=True)
+            quote = truncate_line(" ".join(sentence.split()))
+            return UserConstraint(kind="reproduce first", words=quote, passing=True)
     return None
 
 
@@ -346,8 +348,8 @@ def find_named_paths(text: str) -> tuple[str, ...]:
     """Files and folders that a text names, as globs."""
     names = [fact.text for fact in parse_facts(text) if fact.kind == "path" or _is_glob(fact.text)]
     names += SLASHED_PATH.findall(text) + NAMED_FOLDER.findall(text) + KNOWN_FILE.findall(text)
-    tidy = (name.rstrip(".").removeprefix("./").rstrip("/") for name in names)
-    return tuple(dict.fromkeys(name for name in tidy if name.strip("./*")))
+    clean_names = (name.rstrip(".").removeprefix("./").rstrip("/") for name in names)
+    return tuple(dict.fromkeys(name for name in clean_names if name.strip("./*")))
 
 
 def _is_glob(text: str) -> bool:
@@ -364,18 +366,18 @@ def _parse_sentence(sentence: str) -> tuple[UserConstraint, ...]:
     constraints = []
     lowercase_sentence = _lowercase_words(sentence)
     forbids = None if mentions_any(lowercase_sentence, NEGATIVE_WORDS) else False
-    for negative, hints, more, make in _CONSTRAINT_PARSERS:
+    for negative, hints, other_hints, parse in _CONSTRAINT_PARSERS:
         if (negative and forbids is False) or not mentions_any(lowercase_sentence, hints):
             continue
-        if more and not mentions_any(lowercase_sentence, more):
+        if other_hints and not mentions_any(lowercase_sentence, other_hints):
             continue
         if negative and forbids is None:
             forbids = bool(_find_negations(sentence))
         if forbids or not negative:
-            for kind, objects, passing in make(sentence):
-                words = truncate_line(" ".join(sentence.split()))
+            for kind, objects, passing in parse(sentence):
+                quote = truncate_line(" ".join(sentence.split()))
                 constraints.append(
-                    UserConstraint(kind=kind, words=words, objects=objects, passing=passing)
+                    UserConstraint(kind=kind, words=quote, objects=objects, passing=passing)
                 )
     return tuple(constraints)
 
@@ -394,18 +396,18 @@ def _find_negations(sentence: str) -> tuple[int, ...]:
 def _match_prohibition(pattern: re.Pattern[str], sentence: str) -> re.Match[str] | None:
     """What a pattern that begins with a prohibition finds first: to search for it is slow."""
     for start in _find_negations(sentence):
-        if found := pattern.match(sentence, start):
-            return found
+        if match := pattern.match(sentence, start):
+            return match
     return None
 
 
 ParsedConstraints = Iterable[tuple[ConstraintKind, tuple[str, ...], bool]]
 
 
-def _split_clause(rest: str) -> tuple[str, str]:
+def _split_clause(text: str) -> tuple[str, str]:
     """What the verb governs, and the condition behind it."""
-    cut = CLAUSE_END.search(rest)
-    return (rest[: cut.start()], rest[cut.start() :]) if cut else (rest, "")
+    clause_end = CLAUSE_END.search(text)
+    return (text[: clause_end.start()], text[clause_end.start() :]) if clause_end else (text, "")
 
 
 def _is_checkable(condition: str) -> bool:
@@ -426,9 +428,9 @@ def _match_bound(sentence: str) -> re.Match[str] | None:
 
 
 def _parse_only(sentence: str) -> ParsedConstraints:
-    bound = _match_bound(sentence)
-    if bound:
-        object_text = bound["object"] or bound["within"] or bound["except"] or ""
+    match = _match_bound(sentence)
+    if match:
+        object_text = match["object"] or match["within"] or match["except"] or ""
         clause, condition = _split_clause(object_text)
         paths = find_named_paths(clause)
         # "Only change X if …" is a condition on X, not a bound on the rest.
@@ -453,13 +455,13 @@ def _parse_leave_alone(sentence: str) -> ParsedConstraints:
         return
     if alone := LEAVE_ALONE.search(sentence):
         yield from _parse_objects(alone["object"], "leave")
-    elif stays := STAYS_UNCHANGED.search(sentence):
-        subject = re.split("[,:]", sentence[: stays.start()])[-1]
+    elif stays_match := STAYS_UNCHANGED.search(sentence):
+        subject = re.split("[,:]", sentence[: stays_match.start()])[-1]
         yield from _parse_objects(subject[-200:], "leave")
 
 
-def _parse_objects(told: str, kind: ConstraintKind) -> ParsedConstraints:
-    clause, condition = _split_clause(told)
+def _parse_objects(text: str, kind: ConstraintKind) -> ParsedConstraints:
+    clause, condition = _split_clause(text)
     if not _is_checkable(condition):
         return
     paths = find_named_paths(clause)
@@ -484,7 +486,7 @@ def _parse_no_new_files(sentence: str) -> ParsedConstraints:
 def _parse_no_packages(sentence: str) -> ParsedConstraints:
     starts = {
         *_find_negations(sentence),
-        *(one.start() for one in NO_START.finditer(sentence)),
+        *(match.start() for match in NO_START.finditer(sentence)),
     }
     attempted_matches = (NO_PACKAGES.match(sentence, start) for start in sorted(starts))
     match = next(filter(None, attempted_matches), None)
@@ -497,30 +499,34 @@ def _parse_no_packages(sentence: str) -> ParsedConstraints:
 
 
 def _parse_forbidden_commands(sentence: str) -> ParsedConstraints:
-    ran = _match_prohibition(RUN_FORBIDDEN, sentence)
-    if ran and _is_checkable(ran["rest"].strip()) and not PURPOSE.match(ran["rest"]):
-        yield "command", tuple((ran["quoted"] or ran["bare"]).lower().split()), False
-    git = _match_prohibition(GIT_FORBIDDEN, sentence)
+    run_match = _match_prohibition(RUN_FORBIDDEN, sentence)
     if (
-        git
-        and _is_checkable(_split_clause(git["rest"])[1])
-        and not PARTIAL_OBJECT.match(git["rest"])
+        run_match
+        and _is_checkable(run_match["rest"].strip())
+        and not PURPOSE.match(run_match["rest"])
     ):
-        forced = "force" in git["verb"].lower()
-        verb = "push" if forced else git["verb"].lower().split()[-1]
+        yield "command", tuple((run_match["quoted"] or run_match["bare"]).lower().split()), False
+    git_match = _match_prohibition(GIT_FORBIDDEN, sentence)
+    if (
+        git_match
+        and _is_checkable(_split_clause(git_match["rest"])[1])
+        and not PARTIAL_OBJECT.match(git_match["rest"])
+    ):
+        forced = "force" in git_match["verb"].lower()
+        verb = "push" if forced else git_match["verb"].lower().split()[-1]
         branch = re.match(
-            r"\s+(?:directly\s+|anything\s+)?to\s+(?:the\s+)?`?([\w./-]+)", git["rest"]
+            r"\s+(?:directly\s+|anything\s+)?to\s+(?:the\s+)?`?([\w./-]+)", git_match["rest"]
         )
-        more = ("--force",) if forced else ()
+        extra_words = ("--force",) if forced else ()
         if branch and branch[1] not in ("remote", "origin", "github", "any", "the"):
-            more = (branch[1].rstrip("."),)
-        yield "command", ("git", verb, *more), False
+            extra_words = (branch[1].rstrip("."),)
+        yield "command", ("git", verb, *extra_words), False
 
 
 def _parse_preferred_tool(sentence: str) -> ParsedConstraints:
-    rather = PREFERRED_TOOL.search(sentence)
-    if rather and rather["good"].lower() != rather["bad"].lower():
-        yield "command", (rather["bad"].lower(),), False
+    preference = PREFERRED_TOOL.search(sentence)
+    if preference and preference["good"].lower() != preference["bad"].lower():
+        yield "command", (preference["bad"].lower(),), False
 
 
 def _parse_style(sentence: str) -> ParsedConstraints:
@@ -602,11 +608,11 @@ def list_constraints(lane: LaneReading) -> Sequence[UserConstraint]:
     """What the user's messages state, each with where it ends."""
     messages = lane.users
     placed_constraints: list[UserConstraint] = []
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         for constraint in parse_constraints(message.text):
             if len(placed_constraints) < MAX_CONSTRAINTS:
                 end = _find_constraint_end(
-                    constraint, messages[place + 1 : place + 1 + MAX_CONSTRAINTS]
+                    constraint, messages[index + 1 : index + 1 + MAX_CONSTRAINTS]
                 )
                 placed_constraints.append(_place_constraint(constraint, message.number, end))
     return placed_constraints
@@ -617,33 +623,35 @@ def constraints_from_brief(brief: str, number: int) -> Sequence[UserConstraint]:
     return [_place_constraint(constraint, number, None) for constraint in parse_constraints(brief)]
 
 
-def _place_constraint(one: UserConstraint, number: int, until: int | None) -> UserConstraint:
+def _place_constraint(constraint: UserConstraint, number: int, until: int | None) -> UserConstraint:
     return UserConstraint(
-        kind=one.kind,
-        words=one.words,
-        objects=one.objects,
-        passing=one.passing,
+        kind=constraint.kind,
+        words=constraint.words,
+        objects=constraint.objects,
+        passing=constraint.passing,
         number=number,
         until=until,
     )
 
 
-def _find_constraint_end(one: UserConstraint, later: Sequence[Message]) -> int | None:
+def _find_constraint_end(original: UserConstraint, later_messages: Sequence[Message]) -> int | None:
     """Where the user speaks of the object again, other than to forbid it once more."""
-    words = _LIFTING_WORDS.get(one.kind, ()) or tuple(
+    lifting_words = _LIFTING_WORDS.get(original.kind, ()) or tuple(
         name.rstrip("*/").rpartition("/")[2].lower().removeprefix("the ").rstrip("s")
-        for name in one.objects
+        for name in original.objects
     )
-    for message in later:
+    for message in later_messages:
         is_repeated = any(
-            constraint.kind == one.kind for constraint in parse_constraints(message.text)
+            constraint.kind == original.kind for constraint in parse_constraints(message.text)
         )
         if is_repeated:
             continue
-        if one.passing or (one.kind == "only" and message.intent not in ("answer", "interrupt")):
+        if original.passing or (
+            original.kind == "only" and message.intent not in ("answer", "interrupt")
+        ):
             return message.number
         lowercase_text = message.text[:MAX_TEXT_CHARS].lower()
-        if any(word in lowercase_text for word in words if word):
+        if any(word in lowercase_text for word in lifting_words if word):
             return message.number
     return None
 
@@ -714,27 +722,27 @@ class ConstraintBreach(Record):
 
 
 def find_breaches(
-    constraint: UserConstraint, lane: LaneReading, standing: StandingChanges
+    constraint: UserConstraint, lane: LaneReading, standing_changes: StandingChanges
 ) -> Iterator[ConstraintBreach]:
     """Actions of a lane that break the constraint while it holds, in order."""
     end = constraint.until or float("inf")
     if constraint.kind == "reproduce first":
-        yield from _find_early_changes(constraint, lane, standing)
+        yield from _find_early_changes(constraint, lane, standing_changes)
         return
     finder = _BREACH_FINDERS.get(constraint.kind)
     if finder is None:
-        yield from _find_file_breaches(constraint, lane, standing)
+        yield from _find_file_breaches(constraint, lane, standing_changes)
         return
     steps = lane.commands if constraint.kind == "command" else lane.steps
     for step in steps if constraint.kind in _COMMAND_KINDS else lane.edits:
         if constraint.number < step.number < end:
-            what = finder(constraint, step)
-            if what is not None:
-                yield ConstraintBreach(step=step, what=what)
+            description = finder(constraint, step)
+            if description is not None:
+                yield ConstraintBreach(step=step, what=description)
 
 
 def _find_early_changes(
-    constraint: UserConstraint, lane: LaneReading, standing: StandingChanges
+    constraint: UserConstraint, lane: LaneReading, standing_changes: StandingChanges
 ) -> Iterator[ConstraintBreach]:
     """Changes of code that was there, where nothing had been run that could show the fault."""
     end = constraint.until or float("inf")
@@ -744,10 +752,14 @@ def _find_early_changes(
         # It may have had no way to run anything.
         return
     end = min(end, run.number) if run is not None else end
-    answered = max((step.index for step in lane.steps if step.failed is not None), default=-1)
+    last_answered = max((step.index for step in lane.steps if step.failed is not None), default=-1)
     for step in list_code_changes(lane):
-        path = next((path for path in step.written if _was_there(path, standing)), None)
-        if path is not None and step.index <= answered and constraint.number < step.number < end:
+        path = next((path for path in step.written if _was_there(path, standing_changes)), None)
+        if (
+            path is not None
+            and step.index <= last_answered
+            and constraint.number < step.number < end
+        ):
             is_tried = bool(trials) and trials[0].number < step.number
             when = "the fault had been shown" if is_tried else "anything had been run"
             yield ConstraintBreach(step=step, what=f"changed {path} before {when}")
@@ -764,11 +776,11 @@ def _fails_in_setup(step: TraceStep, request: str) -> bool:
     return not trace or not head.replace(step.event.command, "").strip()
 
 
-def _was_there(path: str, standing: StandingChanges) -> bool:
+def _was_there(path: str, standing_changes: StandingChanges) -> bool:
     """The file was there before the agent came, and stays changed; a test may be the very step."""
     return (
-        path in standing.changed
-        and path not in standing.made
+        path in standing_changes.changed
+        and path not in standing_changes.made
         and is_source_path(path)
         and not is_scratch_path(path)
         and not is_test_source(path)
@@ -776,7 +788,7 @@ def _was_there(path: str, standing: StandingChanges) -> bool:
 
 
 def _find_file_breaches(
-    constraint: UserConstraint, lane: LaneReading, standing: StandingChanges
+    constraint: UserConstraint, lane: LaneReading, standing_changes: StandingChanges
 ) -> Iterator[ConstraintBreach]:
     """Changes of files that the constraint protects."""
     end = constraint.until or float("inf")
@@ -785,43 +797,47 @@ def _find_file_breaches(
         if step.event.lane == lane.lane.id and constraint.number < step.number < end:
             for path in step.written:
                 if path not in is_forbidden:
-                    is_forbidden[path] = _is_forbidden_change(path, constraint, standing)
-            hit = next((path for path in step.written if is_forbidden[path]), None)
-            gone = hit is not None and deletes_path(step, hit)
-            if hit is not None and (constraint.kind != "keep" or gone):
-                yield ConstraintBreach(step=step, what=f"{'deleted' if gone else 'changed'} {hit}")
-    for path, step in standing.handed_in.items() if constraint.kind != "keep" else ():
+                    is_forbidden[path] = _is_forbidden_change(path, constraint, standing_changes)
+            broken_path = next((path for path in step.written if is_forbidden[path]), None)
+            is_deleted = broken_path is not None and deletes_path(step, broken_path)
+            if broken_path is not None and (constraint.kind != "keep" or is_deleted):
+                yield ConstraintBreach(
+                    step=step, what=f"{'deleted' if is_deleted else 'changed'} {broken_path}"
+                )
+    for path, step in standing_changes.handed_in.items() if constraint.kind != "keep" else ():
         in_time = step.event.lane == lane.lane.id and constraint.number < step.number < end
-        if in_time and _is_forbidden_change(path, constraint, standing):
+        if in_time and _is_forbidden_change(path, constraint, standing_changes):
             yield ConstraintBreach(step=step, what=f"changed {path}")
 
 
-def _is_forbidden_change(path: str, constraint: UserConstraint, standing: StandingChanges) -> bool:
+def _is_forbidden_change(
+    path: str, constraint: UserConstraint, standing_changes: StandingChanges
+) -> bool:
     """The constraint forbids to change this file, and the change stands."""
-    if path not in standing.changed and path not in standing.handed_in:
+    if path not in standing_changes.changed and path not in standing_changes.handed_in:
         return False
     if is_scratch_path(path):
         return False
     kind, objects = constraint.kind, constraint.objects
-    is_own_file = path in standing.made and standing.made[path] > constraint.number
+    is_own_file = path in standing_changes.made and standing_changes.made[path] > constraint.number
     if kind == "no edits":
         return is_source_path(path) or not _is_about_code(constraint.words.lower())
     if kind == "no new files":
         return is_own_file and (not objects or matches_globs(path, objects))
     if ALL_TESTS in objects:
         return is_test_source(path) and not is_own_file
-    inside = _matches_objects(path, objects)
-    return not inside if kind == "only" else inside and not is_own_file
+    is_named = _matches_objects(path, objects)
+    return not is_named if kind == "only" else is_named and not is_own_file
 
 
-def _is_about_code(words: str) -> bool:
+def _is_about_code(text: str) -> bool:
     """`Do not write code yet` leaves a plan to be written."""
-    return "code" in words and not any(word in words for word in ("file", "any", "change", "edit"))
+    return "code" in text and not any(word in text for word in ("file", "any", "change", "edit"))
 
 
 def _matches_objects(path: str, objects: Sequence[str]) -> bool:
     """One of the names means it, from any folder on; most are no globs, which take longer."""
-    globs = [name for name in objects if any(sign in name for sign in "*?[")]
+    globs = [name for name in objects if any(char in name for char in "*?[")]
     folders = f"/{path}/"
     return any(f"/{name.strip('/')}/" in folders for name in objects if name not in globs) or (
         bool(globs) and matches_globs(path, globs_in_any_folder(globs))
@@ -830,7 +846,7 @@ def _matches_objects(path: str, objects: Sequence[str]) -> bool:
 
 def globs_in_any_folder(globs: Sequence[str]) -> tuple[str, ...]:
     """The globs, from any folder on: people name files by their last part."""
-    return tuple(glob for one in globs for glob in (one, f"**/{one}"))
+    return tuple(glob for pattern in globs for glob in (pattern, f"**/{pattern}"))
 
 
 def _find_command_breach(constraint: UserConstraint, step: TraceStep) -> str | None:
@@ -842,13 +858,15 @@ def _find_command_breach(constraint: UserConstraint, step: TraceStep) -> str | N
     if event.stopped == "not executed" or "--dry-run" in event.command or "--help" in event.command:
         return None
     options = r"(?:\s+(?:-[Cc]\s+\S+|--?[\w-]+(?:=\S+)?))*"
-    line = rf"(?<![\w./-]){re.escape(words[0])}"
+    pattern = rf"(?<![\w./-]){re.escape(words[0])}"
     if len(words) > 1:
-        line += rf"{options}\s+{re.escape(words[1])}(?![\w-])"
-    for more in words[2:]:
-        wanted = r"(?:--force(?:-with-lease)?|-f)" if more == "--force" else re.escape(more)
-        line += rf"[^;&|\n]{{0,200}}?(?<![\w/]){wanted}(?![\w/])"
-    return f"ran `{' '.join(words)}`" if re.search(line, event.command) else None
+        pattern += rf"{options}\s+{re.escape(words[1])}(?![\w-])"
+    for argument in words[2:]:
+        argument_pattern = (
+            r"(?:--force(?:-with-lease)?|-f)" if argument == "--force" else re.escape(argument)
+        )
+        pattern += rf"[^;&|\n]{{0,200}}?(?<![\w/]){argument_pattern}(?![\w/])"
+    return f"ran `{' '.join(words)}`" if re.search(pattern, event.command) else None
 
 
 def _find_package_breach(constraint: UserConstraint, step: TraceStep) -> str | None:
@@ -889,13 +907,18 @@ def _find_signature_breach(constraint: UserConstraint, step: TraceStep) -> str |
     else:
         return None
     old_signatures = {
-        name: "".join(given.split()) for name, given in _FUNCTION_SIGNATURE.findall(before)
+        name: "".join(parameters.split())
+        for name, parameters in _FUNCTION_SIGNATURE.findall(before)
     }
-    for name, given in _FUNCTION_SIGNATURE.findall(after):
+    for name, new_parameters in _FUNCTION_SIGNATURE.findall(after):
         applies = name in constraint.objects or (
             not constraint.objects and not name.startswith(("_", "test"))
         )
-        if applies and name in old_signatures and old_signatures[name] != "".join(given.split()):
+        if (
+            applies
+            and name in old_signatures
+            and old_signatures[name] != "".join(new_parameters.split())
+        ):
             return f"changed the signature of {name}"
     return None
 
@@ -911,8 +934,8 @@ def _find_indentation_breach(constraint: UserConstraint, step: TraceStep) -> str
         lines = [line[1:] for line in patch if line.startswith("+")]
     tabs = sum(line.startswith("\t") for line in lines)
     spaces = sum(line.startswith("  ") and not line.lstrip().startswith("*") for line in lines)
-    wrong, right = (spaces, tabs) if constraint.kind == "tabs" else (tabs, spaces)
-    if wrong < _MIN_INDENTED_LINES or right:
+    wrong_count, right_count = (spaces, tabs) if constraint.kind == "tabs" else (tabs, spaces)
+    if wrong_count < _MIN_INDENTED_LINES or right_count:
         return None
     return f"indented {step.written[0]} with {'spaces' if constraint.kind == 'tabs' else 'tabs'}"
 

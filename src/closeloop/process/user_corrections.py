@@ -375,14 +375,14 @@ def _parse_objection_text(text: str) -> UserObjection | None:
     best: UserObjection | None = None
     own_text = find_own_words(text)
     sentences = [match[0].strip() for match in _SENTENCE.finditer(own_text)]
-    for place, sentence in enumerate(sentences):
+    for index, sentence in enumerate(sentences):
         if len(sentence) > _MAX_SENTENCE_CHARS:
             continue
         objection = _parse_sentence(sentence)
-        if objection and place > 1 and _PRONOUN_FAULT.search(objection.quote):
+        if objection and index > 1 and _PRONOUN_FAULT.search(objection.quote):
             # Late in a message, "it does not work" is said of what stands before.
-            named = word_stems(normalise_words(sentences[place - 1])) - _DULL_STEMS
-            objection = replace(objection, subject=objection.subject | named)
+            previous_stems = word_stems(normalise_words(sentences[index - 1])) - _DULL_STEMS
+            objection = replace(objection, subject=objection.subject | previous_stems)
         if objection is not None and (best is None or _rank(objection) > _rank(best)):
             best = objection
     if best is None or _REVIEW_MARK.search(text):
@@ -392,8 +392,8 @@ def _parse_objection_text(text: str) -> UserObjection | None:
     return best
 
 
-def _is_other_matter(plain: str) -> bool:
-    return bool(UNRELATED.search(plain) or AGREEMENT.match(plain))
+def _is_other_matter(lower_text: str) -> bool:
+    return bool(UNRELATED.search(lower_text) or AGREEMENT.match(lower_text))
 
 
 def _rank(objection: UserObjection) -> tuple[bool, bool, bool, bool]:
@@ -425,45 +425,45 @@ def find_own_words(text: str) -> str:
 
 
 def _parse_sentence(sentence: str) -> UserObjection | None:
-    plain = _QUOTATION.sub("it", sentence).lower().replace("’", "'").strip(" \t\"'*_-–—")
-    is_other = not plain.isascii() or contains_any(_other_word_automaton(), plain)
-    again = (is_other and OTHER_AGAIN.search(plain) is not None) or (
-        mentions_any(plain, AGAIN_WORDS)
-        and ENGLISH_AGAIN.search(plain) is not None
-        and not NOT_AGAIN.search(plain)
+    lower_text = _QUOTATION.sub("it", sentence).lower().replace("’", "'").strip(" \t\"'*_-–—")
+    is_foreign = not lower_text.isascii() or contains_any(_other_word_automaton(), lower_text)
+    is_repeated = (is_foreign and OTHER_AGAIN.search(lower_text) is not None) or (
+        mentions_any(lower_text, AGAIN_WORDS)
+        and ENGLISH_AGAIN.search(lower_text) is not None
+        and not NOT_AGAIN.search(lower_text)
     )
-    refuted, still, subject = False, False, frozenset[str]()
-    if not plain.endswith(("?", "？")) or _ACCUSING_QUESTION.match(plain):
-        if is_other and OTHER_REFUTED.search(plain):
-            refuted = True
-        elif mentions_any(plain, FAULT_WORDS):
-            refuted, still, subject = _parse_fault(plain)
-    if not again and not refuted:
+    is_refuted, is_still, subject = False, False, frozenset[str]()
+    if not lower_text.endswith(("?", "？")) or _ACCUSING_QUESTION.match(lower_text):
+        if is_foreign and OTHER_REFUTED.search(lower_text):
+            is_refuted = True
+        elif mentions_any(lower_text, FAULT_WORDS):
+            is_refuted, is_still, subject = _parse_fault(lower_text)
+    if not is_repeated and not is_refuted:
         return None
     return UserObjection(
         quote=truncate_line(sentence),
-        again=again,
-        refuted=refuted,
-        still=still,
+        again=is_repeated,
+        refuted=is_refuted,
+        still=is_still,
         subject=subject,
-        aside=ASIDE.search(plain) is not None,
+        aside=ASIDE.search(lower_text) is not None,
     )
 
 
-def _parse_fault(plain: str) -> tuple[bool, bool, frozenset[str]]:
+def _parse_fault(lower_text: str) -> tuple[bool, bool, frozenset[str]]:
     """Whether something is not so, is as before, and what it is where that is only named."""
-    if UNCERTAIN.search(plain):
+    if UNCERTAIN.search(lower_text):
         return False, False, frozenset()
-    named = word_stems(normalise_words(plain)) - _DULL_STEMS
-    checks = CHECK_NAME.search(plain) is not None
-    if ENGLISH_STILL.search(plain) and not HARMLESS_STILL.search(plain):
-        return True, True, frozenset() if checks else named
-    if ENGLISH_REFUTED.search(plain):
-        return True, False, frozenset() if checks else named
-    fault = FAULT.search(plain)
-    if fault is None or plain.endswith("?") or len(plain) > _MAX_FAULT_CHARS:
+    stems = word_stems(normalise_words(lower_text)) - _DULL_STEMS
+    names_check = CHECK_NAME.search(lower_text) is not None
+    if ENGLISH_STILL.search(lower_text) and not HARMLESS_STILL.search(lower_text):
+        return True, True, frozenset() if names_check else stems
+    if ENGLISH_REFUTED.search(lower_text):
+        return True, False, frozenset() if names_check else stems
+    fault = FAULT.search(lower_text)
+    if fault is None or lower_text.endswith("?") or len(lower_text) > _MAX_FAULT_CHARS:
         return False, False, frozenset()
-    if checks:
+    if names_check:
         return True, False, frozenset()
-    subject = word_stems(normalise_words(plain[: fault.start()]))
+    subject = word_stems(normalise_words(lower_text[: fault.start()]))
     return bool(subject), False, subject

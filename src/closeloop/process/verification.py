@@ -68,7 +68,7 @@ class CheckBacking(Record):
     @property
     def latest_checks(self) -> Iterator[TraceStep]:
         """Those checks, the last one first."""
-        return (self.checks[place] for place in range(self.end - 1, self.begin - 1, -1))
+        return (self.checks[index] for index in range(self.end - 1, self.begin - 1, -1))
 
 
 @cache_on_reading
@@ -87,9 +87,9 @@ def checks_by_lane(reading: TraceReading) -> Mapping[str, Sequence[TraceStep]]:
     lane_checks: dict[str, list[TraceStep]] = {name: [] for name in reading.lanes}
     for step in list_trace_checks(reading):
         name: str | None = step.event.lane
-        seen: set[str] = set()
-        while name is not None and name in reading.lanes and name not in seen:
-            seen.add(name)
+        seen_lanes: set[str] = set()
+        while name is not None and name in reading.lanes and name not in seen_lanes:
+            seen_lanes.add(name)
             lane_checks[name].append(step)
             name = reading.lanes[name].lane.parent
     return lane_checks
@@ -112,12 +112,12 @@ def find_backing(
     `checks` are those of the whole trace: a child's code may be checked by its parent. `count` is
     how many of the changes count, where these are not all before the event.
     """
-    at = bisect_left(changes, until, key=EVENT_NUMBER) if count is None else count
-    while at and _is_cosmetic(changes[at - 1]):
-        at -= 1
-    if not at:
+    index = bisect_left(changes, until, key=EVENT_NUMBER) if count is None else count
+    while index and _is_cosmetic(changes[index - 1]):
+        index -= 1
+    if not index:
         return None
-    first, last = changes[0], changes[at - 1]
+    first, last = changes[0], changes[index - 1]
     begin = bisect_left(checks, last.number, key=EVENT_NUMBER)
     end = len(checks) if until == NO_END else bisect_left(checks, until, key=EVENT_NUMBER)
     before = checks[begin - 1] if begin else None
@@ -247,8 +247,10 @@ def is_linter_check(step: TraceStep) -> bool:
 
 def is_unclaimed_style(step: TraceStep, claim: str) -> bool:
     """A linter that the claim does not name: style is no part of what is claimed."""
-    words = claim.lower()
-    names_style = "lint" in words or (step.check is not None and step.check.tool in words)
+    lower_claim = claim.lower()
+    names_style = "lint" in lower_claim or (
+        step.check is not None and step.check.tool in lower_claim
+    )
     return is_linter_check(step) and not names_style
 
 
@@ -273,14 +275,16 @@ def is_sure_failure(step: TraceStep) -> bool:
     )
 
 
-def has_failed_before(wrong: TraceStep, first: TraceStep, checks: Sequence[TraceStep]) -> bool:
+def has_failed_before(
+    failing_step: TraceStep, first: TraceStep, checks: Sequence[TraceStep]
+) -> bool:
     """What fails had failed before the agent changed anything."""
-    failures = wrong.check.failures if wrong.check else None
-    if wrong.check is None or failures is None:
+    failures = failing_step.check.failures if failing_step.check else None
+    if failing_step.check is None or failures is None:
         return False
-    failing, tool = failures.keys, wrong.check.tool
-    at = bisect_left(checks, first.number, key=EVENT_NUMBER)
-    for step in checks[max(0, at - MAX_EARLIER_CHECKS) : at]:
+    failing, tool = failures.keys, failing_step.check.tool
+    index = bisect_left(checks, first.number, key=EVENT_NUMBER)
+    for step in checks[max(0, index - MAX_EARLIER_CHECKS) : index]:
         before = step.check.failures if step.check and step.check.tool == tool else None
         if before is not None and failing <= before.keys:
             return True
@@ -310,11 +314,11 @@ class FailingChecks:
 
     def last_check_naming(self, number: int, names: Iterable[str]) -> TraceStep | None:
         """The last failing check before that event that named one of them."""
-        wanted = tuple(names)
+        search_names = tuple(names)
         end = bisect_left(self.numbers, number)
         for step in reversed(self.checks[max(0, end - MAX_CHECKS_BACK) : end]):
-            words = self._failure_text(step)
-            if any(name in words for name in wanted):
+            failure_text = self._failure_text(step)
+            if any(name in failure_text for name in search_names):
                 return step
         return None
 

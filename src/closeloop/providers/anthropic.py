@@ -278,8 +278,8 @@ def stream_anthropic_events(reply: ModelReply, payload: Any) -> Iterator[str]:
             ("content_block_delta", {"delta": delta}),
             ("content_block_stop", {}),
         ]
-        for name, rest in steps:
-            yield format_sse_event({"type": name, "index": index, **rest}, name)
+        for name, fields in steps:
+            yield format_sse_event({"type": name, "index": index, **fields}, name)
     final_usage = {"output_tokens": full_answer["usage"]["output_tokens"]}
     yield format_sse_event(
         {"type": "message_delta", "delta": reason, "usage": final_usage}, "message_delta"

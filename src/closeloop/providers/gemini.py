@@ -158,17 +158,21 @@ def _decode_call(call: dict[str, Any]) -> ModelToolCall:
 def _decode_usage(usage: Any) -> Usage:
     if not isinstance(usage, dict):
         return Usage()
-    into, read, out, thought, by_tools = (
+    input_tokens, cached_tokens, output_tokens, thought_tokens, tool_tokens = (
         read_token_count(usage.get(f"{name}TokenCount"))
         for name in ("prompt", "cachedContent", "candidates", "thoughts", "toolUsePrompt")
     )
-    if out is None and thought is None and into is not None:
-        out = 0  # left out when nothing was said
+    if output_tokens is None and thought_tokens is None and input_tokens is not None:
+        output_tokens = 0  # left out when nothing was said
     return Usage(
-        input_tokens=None if into is None else max(0, into + (by_tools or 0) - (read or 0)),
-        output_tokens=None if out is None and thought is None else (out or 0) + (thought or 0),
-        cache_read_tokens=read,
-        reasoning_tokens=thought,
+        input_tokens=None
+        if input_tokens is None
+        else max(0, input_tokens + (tool_tokens or 0) - (cached_tokens or 0)),
+        output_tokens=None
+        if output_tokens is None and thought_tokens is None
+        else (output_tokens or 0) + (thought_tokens or 0),
+        cache_read_tokens=cached_tokens,
+        reasoning_tokens=thought_tokens,
     )
 
 
@@ -288,7 +292,7 @@ def _parse_messages(content: _GeminiRequestContent) -> Iterator[ChatMessage]:
 
 
 def build_gemini_answer(reply: ModelReply, payload: Any) -> dict[str, Any]:
-    into, out = sum_input_tokens(reply.usage), reply.usage.output_tokens or 0
+    input_tokens, output_tokens = sum_input_tokens(reply.usage), reply.usage.output_tokens or 0
     thought = reply.usage.reasoning_tokens or 0
     text = [{"text": reply.text}] if reply.text else []
     calls = [
@@ -302,11 +306,11 @@ def build_gemini_answer(reply: ModelReply, payload: Any) -> dict[str, Any]:
         "modelVersion": reply.model,
         "candidates": [{"index": 0, "content": content, "finishReason": finish}],
         "usageMetadata": {
-            "promptTokenCount": into,
+            "promptTokenCount": input_tokens,
             "cachedContentTokenCount": reply.usage.cache_read_tokens or 0,
-            "candidatesTokenCount": max(0, out - thought),
+            "candidatesTokenCount": max(0, output_tokens - thought),
             "thoughtsTokenCount": thought,
-            "totalTokenCount": into + out,
+            "totalTokenCount": input_tokens + output_tokens,
         },
     }
 

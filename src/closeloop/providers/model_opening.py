@@ -49,9 +49,9 @@ def find_model_settings(name: str, models: Mapping[str, ModelSettings]) -> Model
     """Resolve a name: one from the settings, `provider/model`, a script or a recording."""
     if name in models:
         return models[name]
-    kind, _, rest = name.partition(":")
-    if kind in ("scripted", "recorded") and rest:
-        return ModelSettings(provider=kind, model=rest)  # type: ignore[arg-type]
+    kind, _, model_name = name.partition(":")
+    if kind in ("scripted", "recorded") and model_name:
+        return ModelSettings(provider=kind, model=model_name)  # type: ignore[arg-type]
     provider, _, model = name.partition("/")
     if model and provider in PROVIDERS:
         return ModelSettings(provider=PROVIDERS[provider], model=model)
@@ -317,17 +317,17 @@ def open_provider_encoder(
 def _read_embedding_rows(answer: Any, count: int, server: str) -> list[list[float]]:
     """Return the received rows in the requested order."""
     match answer:
-        case {"data": list(found)} if len(found) == count:
+        case {"data": list(entries)} if len(entries) == count:
             rows = {
-                one.get("index", place): one.get("embedding")
-                for place, one in enumerate(found)
-                if isinstance(one, dict)
+                entry.get("index", index): entry.get("embedding")
+                for index, entry in enumerate(entries)
+                if isinstance(entry, dict)
             }
-            ordered = [rows.get(place) for place in range(count)]
+            ordered = [rows.get(index) for index in range(count)]
             if all(_is_vector(row) for row in ordered):
                 return [row for row in ordered if row is not None]
     raise MachineFailed(f"{server} sent something other than embeddings: check the URL.")
 
 
 def _is_vector(row: Any) -> bool:
-    return isinstance(row, list) and bool(row) and all(type(one) in (int, float) for one in row)
+    return isinstance(row, list) and bool(row) and all(type(value) in (int, float) for value in row)

@@ -91,8 +91,10 @@ def find_listed_prices(model: str) -> ModelPrices | None:
     ]
     if not names:
         return None
-    into, out, read, write = _PRICE_TABLE[max(names, key=len)]
-    return ModelPrices(input=into, output=out, cache_read=read, cache_write=write)
+    input_price, output_price, read_price, write_price = _PRICE_TABLE[max(names, key=len)]
+    return ModelPrices(
+        input=input_price, output=output_price, cache_read=read_price, cache_write=write_price
+    )
 
 
 def add_cost(usage: Usage, prices: ModelPrices | None) -> Usage:
@@ -101,13 +103,13 @@ def add_cost(usage: Usage, prices: ModelPrices | None) -> Usage:
         return usage
     if usage.input_tokens is None or usage.output_tokens is None:
         return usage
-    read = prices.input if prices.cache_read is None else prices.cache_read
-    write = prices.input if prices.cache_write is None else prices.cache_write
+    read_price = prices.input if prices.cache_read is None else prices.cache_read
+    write_price = prices.input if prices.cache_write is None else prices.cache_write
     cost = (
         usage.input_tokens * prices.input
         + usage.output_tokens * prices.output
-        + (usage.cache_read_tokens or 0) * read
-        + (usage.cache_write_tokens or 0) * write
+        + (usage.cache_read_tokens or 0) * read_price
+        + (usage.cache_write_tokens or 0) * write_price
     ) / 1e6
     return msgspec.structs.replace(usage, cost=cost, cost_from="prices")
 
@@ -123,12 +125,12 @@ class Budget:
     Earlier usage is not part of `usage`, but counts towards the limits.
     """
 
-    def __init__(self, name: str, limits: Limits, before: Usage = NO_USAGE) -> None:
+    def __init__(self, name: str, limits: Limits, usage_before: Usage = NO_USAGE) -> None:
         self._name = name
         self._limits = limits
         self._usages: list[Usage] = []
-        self.tokens = sum_tokens(before)
-        self.spent = before.cost or 0.0
+        self.tokens = sum_tokens(usage_before)
+        self.spent = usage_before.cost or 0.0
         """The known cost so far; `usage.cost` is None if that is incomplete."""
         self.turns = 0
         self._replies = 0

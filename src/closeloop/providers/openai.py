@@ -181,23 +181,25 @@ def _decode_stop(choice: _OpenaiChoice, calls: bool) -> Any:
 def _decode_usage(usage: Any) -> Usage:
     if not isinstance(usage, dict):
         return Usage()
-    into = usage.get("prompt_tokens_details")
-    into = into if isinstance(into, dict) else {}
-    out = usage.get("completion_tokens_details")
-    out = out if isinstance(out, dict) else {}
+    input_details = usage.get("prompt_tokens_details")
+    input_details = input_details if isinstance(input_details, dict) else {}
+    output_details = usage.get("completion_tokens_details")
+    output_details = output_details if isinstance(output_details, dict) else {}
     prompt = read_token_count(usage.get("prompt_tokens"))
-    read, written = (
-        read_token_count(into.get("cached_tokens")),
-        read_token_count(into.get("cache_write_tokens")),
+    cached_tokens, written_tokens = (
+        read_token_count(input_details.get("cached_tokens")),
+        read_token_count(input_details.get("cache_write_tokens")),
     )
     cost = usage.get("cost")
     has_cost = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < 1e9
     return Usage(
-        input_tokens=None if prompt is None else max(0, prompt - (read or 0) - (written or 0)),
+        input_tokens=None
+        if prompt is None
+        else max(0, prompt - (cached_tokens or 0) - (written_tokens or 0)),
         output_tokens=read_token_count(usage.get("completion_tokens")),
-        cache_read_tokens=read,
-        cache_write_tokens=written,
-        reasoning_tokens=read_token_count(out.get("reasoning_tokens")),
+        cache_read_tokens=cached_tokens,
+        cache_write_tokens=written_tokens,
+        reasoning_tokens=read_token_count(output_details.get("reasoning_tokens")),
         cost=float(cost or 0) if has_cost else None,
         cost_from="reported" if has_cost else None,
     )
@@ -366,11 +368,11 @@ def _finish_reason(reply: ModelReply) -> str:
 
 def _answer_usage(reply: ModelReply) -> dict[str, Any]:
     usage = reply.usage
-    into, out = sum_input_tokens(usage), usage.output_tokens or 0
+    input_tokens, output_tokens = sum_input_tokens(usage), usage.output_tokens or 0
     return {
-        "prompt_tokens": into,
-        "completion_tokens": out,
-        "total_tokens": into + out,
+        "prompt_tokens": input_tokens,
+        "completion_tokens": output_tokens,
+        "total_tokens": input_tokens + output_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cache_read_tokens or 0},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens or 0},
         "cost": usage.cost,

@@ -68,8 +68,8 @@ Got = TypeVar("Got")
 class _AnswerLost(Exception):
     """No whole answer arrived; a retry may succeed."""
 
-    def __init__(self, trouble: str, answer: _HttpAnswer | None = None) -> None:
-        super().__init__(trouble)
+    def __init__(self, message: str, answer: _HttpAnswer | None = None) -> None:
+        super().__init__(message)
         self.status = answer.status if answer else None
         self.advice = answer.headers if answer else {}
 
@@ -170,21 +170,21 @@ class ProviderConnection:
         return await self._with_retries(lambda: self._start_answer(url, body, headers), retried)
 
     async def _with_retries(
-        self, once: Callable[[], Awaitable[Got]], retried: RetryListener
+        self, send: Callable[[], Awaitable[Got]], retried: RetryListener
     ) -> Got:
         tries = self._endpoint.retries + 1
         for number in range(tries):
             try:
-                return await once()
+                return await send()
             except _AnswerLost as lost:
-                trouble = lost
+                failure = lost
             if number + 1 < tries:
-                seconds = retry_delay(number, trouble.advice, datetime.now(UTC))
-                retried(seconds, trouble.status)
+                seconds = retry_delay(number, failure.advice, datetime.now(UTC))
+                retried(seconds, failure.status)
                 await self._pause(seconds)
         times_note = f" {tries} times" if tries > 1 else ""
         raise MachineFailed(
-            f"{self.server} {trouble}{times_note}: try again later, or with fewer jobs."
+            f"{self.server} {failure}{times_note}: try again later, or with fewer jobs."
         )
 
     async def _fetch_answer(self, body: bytes) -> _HttpAnswer:
@@ -320,7 +320,7 @@ class RemoteModel:
     def __init__(
         self,
         settings: ModelSettings,
-        speech: ProviderFormat,
+        provider_format: ProviderFormat,
         wire: ProviderConnection,
         base: str,
         dialect: Dialect,
@@ -330,7 +330,7 @@ class RemoteModel:
         self.prices = find_model_prices(settings)
         self.wire = wire
         self.base = base
-        self._format = speech
+        self._format = provider_format
         self._dialect = dialect
 
     async def close(self) -> None:
@@ -393,8 +393,8 @@ def _tool_call_as_text(reply: ModelReply) -> ModelReply:
 def join_format_url(base: str, path: str) -> str:
     """Return the URL of a format's path, whether or not the base contains the version."""
     parts = urlsplit(base)
-    before = parts.path.rstrip("/")
+    base_path = parts.path.rstrip("/")
     version = re.match(r"/v1(beta)?(?=/)", path)
-    if version and before.endswith(version[0]):
+    if version and base_path.endswith(version[0]):
         path = path.removeprefix(version[0])
-    return parts._replace(path=before + path).geturl()
+    return parts._replace(path=base_path + path).geturl()

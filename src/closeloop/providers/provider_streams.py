@@ -29,12 +29,12 @@ def read_provider_reply(body: bytes) -> ProviderReply:
     if not body.lstrip()[:6].startswith((b"event:", b"data:", b"id:", b":")):
         return _read_whole_reply(body)
     data = _event_data(body)
-    done = b"[DONE]" in data
-    events = [event for one in data if (event := _decode_event(one)) is not None]
+    is_done = b"[DONE]" in data
+    events = [event for item in data if (event := _decode_event(item)) is not None]
     for join_events in (_join_anthropic, _join_responses, _join_openai, _join_gemini):
         if (result := join_events(events)) is not None:
             answer, complete = result
-            return ProviderReply(answer=answer, complete=complete or done)
+            return ProviderReply(answer=answer, complete=complete or is_done)
     return ProviderReply(answer=None, complete=False)
 
 
@@ -44,7 +44,7 @@ def _read_whole_reply(body: bytes) -> ProviderReply:
     except (ValueError, RecursionError):
         return ProviderReply(answer=None, complete=False)
     if isinstance(answer, list):  # Gemini streams an array where no events are asked for
-        joined = _join_gemini([each for each in answer if isinstance(each, dict)])
+        joined = _join_gemini([event for event in answer if isinstance(event, dict)])
         return ProviderReply(answer=joined[0] if joined else None, complete=joined is not None)
     return ProviderReply(answer=answer if isinstance(answer, dict) else None, complete=True)
 
@@ -69,9 +69,9 @@ def _event_data(body: bytes) -> list[bytes]:
     return chunks
 
 
-def _find_or_end(body: bytes, of: bytes, after: int) -> int:
-    place = body.find(of, after)
-    return place if place >= 0 else len(body)
+def _find_or_end(body: bytes, needle: bytes, start: int) -> int:
+    offset = body.find(needle, start)
+    return offset if offset >= 0 else len(body)
 
 
 def _decode_event(data: bytes) -> StreamEvent | None:
@@ -89,14 +89,14 @@ def _join_anthropic(events: list[StreamEvent]) -> tuple[StreamEvent, bool] | Non
     answer: StreamEvent = {}
     blocks: dict[Any, StreamEvent] = {}
     for event, kind in zip(events, kinds, strict=True):
-        at, inner = event.get("index"), event.get("delta")
+        index, inner = event.get("index"), event.get("delta")
         if kind == "content_block_delta":
-            if isinstance(at, int) and isinstance(inner, dict) and at in blocks:
-                _add_delta(blocks[at], inner)
+            if isinstance(index, int) and isinstance(inner, dict) and index in blocks:
+                _add_delta(blocks[index], inner)
         elif kind == "content_block_start":
             block = event.get("content_block")
-            if isinstance(at, int) and isinstance(block, dict):
-                blocks[at] = {**block, "_": []}
+            if isinstance(index, int) and isinstance(block, dict):
+                blocks[index] = {**block, "_": []}
         elif kind == "message_start":
             if isinstance(message := event.get("message"), dict):
                 answer = {**message}
@@ -104,7 +104,7 @@ def _join_anthropic(events: list[StreamEvent]) -> tuple[StreamEvent, bool] | Non
             answer.update(_as_object(inner))
             usage = {**_as_object(answer.get("usage")), **_as_object(event.get("usage"))}
             answer["usage"] = usage
-    answer["content"] = [_finish_block(blocks[at]) for at in sorted(blocks)]
+    answer["content"] = [_finish_block(blocks[index]) for index in sorted(blocks)]
     return answer, "message_stop" in kinds
 
 
@@ -177,8 +177,10 @@ def _add_call_deltas(calls: dict[Any, StreamEvent], deltas: Any) -> None:
             continue
         function = _as_object(delta.get("function"))
         # Some servers send every call whole, without a number.
-        at = delta.get("index", len(calls))
-        call = calls.setdefault(at, {"type": "function", "function": {"name": "", "arguments": ""}})
+        index = delta.get("index", len(calls))
+        call = calls.setdefault(
+            index, {"type": "function", "function": {"name": "", "arguments": ""}}
+        )
         call.update({k: v for k, v in delta.items() if v is not None and k not in ("function",)})
         for name in ("name", "arguments"):
             if isinstance(function.get(name), str):
@@ -264,7 +266,7 @@ class RequestSplitter:
         The pieces are those of `split_into_pieces`.
         """
         best = max(
-            ((_count_shared_resumes(body, one), one) for one in self._recent),
+            ((_count_shared_resumes(body, recent), recent) for recent in self._recent),
             key=lambda pair: pair[0],
             default=None,
         )
@@ -275,8 +277,8 @@ class RequestSplitter:
             split = _cut_request(body, _SplitRequest(b"", [], []), 0)
         if split is None:
             return [body] if body else []
-        others = [one for one in self._recent if best is None or one is not best[1]]
-        self._recent = [split, *(others if best and best[0] else self._recent)]
+        other_splits = [recent for recent in self._recent if best is None or recent is not best[1]]
+        self._recent = [split, *(other_splits if best and best[0] else self._recent)]
         del self._recent[MAX_OPEN_CONVERSATIONS:]
         return split.pieces
 
@@ -286,55 +288,55 @@ def split_into_pieces(body: bytes) -> list[bytes]:
     return RequestSplitter().split(body)
 
 
-def _count_shared_resumes(body: bytes, known: _SplitRequest) -> int:
+def _count_shared_resumes(body: bytes, earlier: _SplitRequest) -> int:
     """Count the resume points of a split request that lie in the common prefix with the body."""
-    resumes = known.resumes
+    resumes = earlier.resumes
     if not resumes:
         return 0
     # Nearly always all of them, or all but those of the last messages.
     step, low, high = 1, 0, len(resumes)
     while high > low:
-        place = resumes[max(high - step, low)][0]
-        if body.startswith(known.body[:place]):
+        offset = resumes[max(high - step, low)][0]
+        if body.startswith(earlier.body[:offset]):
             low = max(high - step, low) + 1
             break
         high = max(high - step, low)
         step *= 2
     while high > low:
         middle = (low + high) // 2
-        if body.startswith(known.body[: resumes[middle][0]]):
+        if body.startswith(earlier.body[: resumes[middle][0]]):
             low = middle + 1
         else:
             high = middle
     return low
 
 
-def _cut_request(body: bytes, known: _SplitRequest, shared: int) -> _SplitRequest | None:
+def _cut_request(body: bytes, earlier: _SplitRequest, shared: int) -> _SplitRequest | None:
     """Split a body after the shared resume points; None if it is not an object."""
-    place, cut_count, last_cut = known.resumes[shared - 1] if shared else (0, 0, 0)
+    position, cut_count, last_cut = earlier.resumes[shared - 1] if shared else (0, 0, 0)
     try:
         # In place of what is known stands a list whose first item has just ended.
-        rest = b'{"":[0' + body[place:] if shared else body
-        values = [bytes(value) for value in _fields_decoder.decode(rest).values()]
+        remaining = b'{"":[0' + body[position:] if shared else body
+        values = [bytes(value) for value in _fields_decoder.decode(remaining).values()]
     except (ValueError, RecursionError):
         return None
-    resumes, cuts = known.resumes[:shared], [last_cut]
+    resumes, cuts = earlier.resumes[:shared], [last_cut]
     for number, value in enumerate(values):
         is_list = value.startswith(b"[")
         items = _array_items(value)
         for item in items[1:] if shared and number == 0 else items:
             # Wherever a search leads, a cut only decides what can be shared.
-            offset = body.find(item, place)
-            place = place if offset < 0 else offset + len(item)
-            if place - cuts[-1] >= MIN_PIECE_BYTES:
-                cuts.append(place)
+            offset = body.find(item, position)
+            position = position if offset < 0 else offset + len(item)
+            if position - cuts[-1] >= MIN_PIECE_BYTES:
+                cuts.append(position)
             if is_list and item.startswith(b"{"):
-                resumes.append((place, cut_count + len(cuts) - 1, cuts[-1]))
-        if place - cuts[-1] >= MIN_PIECE_BYTES // 8:
-            cuts.append(place)
+                resumes.append((position, cut_count + len(cuts) - 1, cuts[-1]))
+        if position - cuts[-1] >= MIN_PIECE_BYTES // 8:
+            cuts.append(position)
     edges = [*cuts, len(body)]
-    new_pieces = [body[one:other] for one, other in pairwise(edges) if one < other]
-    return _SplitRequest(body, known.pieces[:cut_count] + new_pieces, resumes)
+    new_pieces = [body[start:end] for start, end in pairwise(edges) if start < end]
+    return _SplitRequest(body, earlier.pieces[:cut_count] + new_pieces, resumes)
 
 
 def _array_items(value: bytes) -> list[bytes]:

@@ -77,15 +77,22 @@ def _decode_call(item: dict[str, Any]) -> ModelToolCall:
 def _decode_usage(usage: Any) -> Usage:
     if not isinstance(usage, dict):
         return Usage()
-    into, out = usage.get("input_tokens_details"), usage.get("output_tokens_details")
-    read = read_token_count(into.get("cached_tokens")) if isinstance(into, dict) else None
-    sent = read_token_count(usage.get("input_tokens"))
+    input_details, output_details = (
+        usage.get("input_tokens_details"),
+        usage.get("output_tokens_details"),
+    )
+    cached_tokens = (
+        read_token_count(input_details.get("cached_tokens"))
+        if isinstance(input_details, dict)
+        else None
+    )
+    input_tokens = read_token_count(usage.get("input_tokens"))
     return Usage(
-        input_tokens=None if sent is None else max(0, sent - (read or 0)),
+        input_tokens=None if input_tokens is None else max(0, input_tokens - (cached_tokens or 0)),
         output_tokens=read_token_count(usage.get("output_tokens")),
-        cache_read_tokens=read,
-        reasoning_tokens=read_token_count(out.get("reasoning_tokens"))
-        if isinstance(out, dict)
+        cache_read_tokens=cached_tokens,
+        reasoning_tokens=read_token_count(output_details.get("reasoning_tokens"))
+        if isinstance(output_details, dict)
         else None,
     )
 
@@ -189,16 +196,16 @@ def _call_message(item: _ResponsesItem, arguments: dict[str, Any]) -> ChatMessag
     return ChatMessage(role="assistant", calls=(call,))
 
 
-def _parse_arguments(written: str | None) -> dict[str, Any]:
+def _parse_arguments(arguments_json: str | None) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(written or "{}", type=dict[str, Any])
+        return msgspec.json.decode(arguments_json or "{}", type=dict[str, Any])
     except (ValueError, RecursionError):
         return {}
 
 
-def _join_messages(one: ChatMessage, other: ChatMessage) -> ChatMessage:
-    text = "\n".join(part for part in (one.text, other.text) if part)
-    return msgspec.structs.replace(one, text=text, calls=one.calls + other.calls)
+def _join_messages(first: ChatMessage, second: ChatMessage) -> ChatMessage:
+    text = "\n".join(part for part in (first.text, second.text) if part)
+    return msgspec.structs.replace(first, text=text, calls=first.calls + second.calls)
 
 
 def _tool_specs(tool: _ResponsesTool, namespace: str = "") -> Iterator[ToolSpec]:
@@ -214,13 +221,13 @@ def _tool_specs(tool: _ResponsesTool, namespace: str = "") -> Iterator[ToolSpec]
 
 
 def build_responses_answer(reply: ModelReply, payload: Any) -> dict[str, Any]:
-    into, out = sum_input_tokens(reply.usage), reply.usage.output_tokens or 0
+    input_tokens, output_tokens = sum_input_tokens(reply.usage), reply.usage.output_tokens or 0
     usage = {
-        "input_tokens": into,
+        "input_tokens": input_tokens,
         "input_tokens_details": {"cached_tokens": reply.usage.cache_read_tokens or 0},
-        "output_tokens": out,
+        "output_tokens": output_tokens,
         "output_tokens_details": {"reasoning_tokens": reply.usage.reasoning_tokens or 0},
-        "total_tokens": into + out,
+        "total_tokens": input_tokens + output_tokens,
     }
     full_answer = {**_answer_head(payload), "output": _answer_items(reply, payload), "usage": usage}
     if reply.stop == "length":
@@ -231,31 +238,31 @@ def build_responses_answer(reply: ModelReply, payload: Any) -> dict[str, Any]:
 
 def stream_responses_events(reply: ModelReply, payload: Any) -> Iterator[str]:
     full_answer = build_responses_answer(reply, payload)
-    for number, (name, rest) in enumerate(_event_steps(full_answer, payload)):
-        yield format_sse_event({"type": name, "sequence_number": number, **rest}, name)
+    for number, (name, fields) in enumerate(_event_steps(full_answer, payload)):
+        yield format_sse_event({"type": name, "sequence_number": number, **fields}, name)
 
 
-def _event_steps(whole: dict[str, Any], payload: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def _event_steps(answer: dict[str, Any], payload: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     started = {**_answer_head(payload), "status": "in_progress", "output": []}
     yield "response.created", {"response": started}
-    for index, item in enumerate(whole["output"]):
-        at = {"output_index": index, "item_id": item["id"]}
+    for index, item in enumerate(answer["output"]):
+        item_fields = {"output_index": index, "item_id": item["id"]}
         yield (
             "response.output_item.added",
             {"output_index": index, "item": {**item, **_EMPTY_ITEMS[item["type"]]}},
         )
         if item["type"] == "message":
-            part, at = item["content"][0], {**at, "content_index": 0}
-            yield "response.content_part.added", {**at, "part": {**part, "text": ""}}
-            yield "response.output_text.delta", {**at, "delta": part["text"]}
-            yield "response.output_text.done", {**at, "text": part["text"]}
-            yield "response.content_part.done", {**at, "part": part}
+            part, item_fields = item["content"][0], {**item_fields, "content_index": 0}
+            yield "response.content_part.added", {**item_fields, "part": {**part, "text": ""}}
+            yield "response.output_text.delta", {**item_fields, "delta": part["text"]}
+            yield "response.output_text.done", {**item_fields, "text": part["text"]}
+            yield "response.content_part.done", {**item_fields, "part": part}
         else:
             field, name = _WRITTEN_FIELDS[item["type"]]
-            yield f"response.{name}.delta", {**at, "delta": item[field]}
-            yield f"response.{name}.done", {**at, field: item[field]}
+            yield f"response.{name}.delta", {**item_fields, "delta": item[field]}
+            yield f"response.{name}.done", {**item_fields, field: item[field]}
         yield "response.output_item.done", {"output_index": index, "item": item}
-    yield f"response.{whole['status']}", {"response": whole}
+    yield f"response.{answer['status']}", {"response": answer}
 
 
 _EMPTY_ITEMS: dict[str, dict[str, Any]] = {
@@ -284,7 +291,7 @@ def _answer_head(payload: Any) -> dict[str, Any]:
 
 def _answer_items(reply: ModelReply, payload: Any) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
-    done = {"status": "completed"}
+    completed = {"status": "completed"}
     if reply.text:
         part = {"type": "output_text", "text": reply.text, "annotations": []}
         message_fields = {
@@ -292,8 +299,8 @@ def _answer_items(reply: ModelReply, payload: Any) -> list[dict[str, Any]]:
             "id": f"msg_{len(payload['input'])}",
             "role": "assistant",
         }
-        items.append({**message_fields, "content": [part], **done})
-    free = {
+        items.append({**message_fields, "content": [part], **completed})
+    freeform_tools = {
         spec.name
         for spec in read_responses_request(payload).tools
         if spec.parameters is FREE_TEXT_SCHEMA
@@ -301,10 +308,10 @@ def _answer_items(reply: ModelReply, payload: Any) -> list[dict[str, Any]]:
     for call in reply.calls:
         # A function's own name has no dot.
         namespace, _, name = call.name.rpartition(".")
-        item = {"id": f"item_{call.id}", "call_id": call.id, "name": name, **done}
+        item = {"id": f"item_{call.id}", "call_id": call.id, "name": name, **completed}
         if namespace:
             item["namespace"] = namespace
-        if call.name in free:
+        if call.name in freeform_tools:
             call_input = str(call.arguments.get("input", ""))
             items.append({"type": "custom_tool_call", **item, "input": call_input})
         else:

@@ -88,8 +88,8 @@ def build_script_app(script: Script) -> Starlette:
             Route("/", _answer_alive, methods=["GET", "HEAD"]),
             Route("/v1/models", _make_models_route(script)),
             *(
-                Route(speech.path, _make_chat_route(script, speech), methods=["POST"])
-                for speech in SERVED_FORMATS
+                Route(served_format.path, _make_chat_route(script, served_format), methods=["POST"])
+                for served_format in SERVED_FORMATS
             ),
         ]
     )
@@ -102,29 +102,33 @@ async def _answer_alive(request: Request) -> Response:
 def _make_models_route(script: Script):  # type: ignore[no-untyped-def]
     async def answer_models(request: Request) -> Response:
         model = {"id": script.name, "object": "model", "created": 0, "owned_by": "closeloop"}
-        named = {"type": "model", "display_name": script.name, "created_at": "1970-01-01T00:00:00Z"}
+        details = {
+            "type": "model",
+            "display_name": script.name,
+            "created_at": "1970-01-01T00:00:00Z",
+        }
         ends = {"has_more": False, "first_id": script.name, "last_id": script.name}
-        return JSONResponse({"object": "list", "data": [{**model, **named}], **ends})
+        return JSONResponse({"object": "list", "data": [{**model, **details}], **ends})
 
     return answer_models
 
 
-def _make_chat_route(script: Script, speech: ServedFormat):  # type: ignore[no-untyped-def]
+def _make_chat_route(script: Script, served_format: ServedFormat):  # type: ignore[no-untyped-def]
     async def answer_chat(request: Request) -> Response:
         try:
             payload = await _read_payload(request)
-            question = speech.read(payload)
+            question = served_format.read(payload)
             turn = find_next_turn(script, question)
             await anyio.sleep(turn.delay)
             reply = reply_from_turn(script, turn, question)
         except Fault as fault:
-            return JSONResponse(speech.fault(str(fault)), status_code=400)
+            return JSONResponse(served_format.fault(str(fault)), status_code=400)
         except ClientDisconnect:
             return Response()  # nobody is there to be answered
-        if speech.streams or payload.get("stream"):
-            events = iter(list(speech.events(reply, payload)))
+        if served_format.streams or payload.get("stream"):
+            events = iter(list(served_format.events(reply, payload)))
             return StreamingResponse(events, media_type="text/event-stream")
-        return JSONResponse(speech.answer(reply, payload))
+        return JSONResponse(served_format.answer(reply, payload))
 
     return answer_chat
 

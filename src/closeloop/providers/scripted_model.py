@@ -122,105 +122,117 @@ def parse_script(content: bytes, path: str) -> Script:
 
 
 def _parse_dialogue(data: Any, path: str, number: int) -> ScriptDialogue:
-    at = f"{path}:{getattr(data, 'line', 1)}"
-    _require_fields(data, {"prompt", "turns"}, at, f"dialogue {number}")
-    prompt = _read_text_field(data, "prompt", at)
-    turns = tuple(_parse_turn(item, path, at) for item in _require_list(data, "turns", at))
+    location = f"{path}:{getattr(data, 'line', 1)}"
+    _require_fields(data, {"prompt", "turns"}, location, f"dialogue {number}")
+    prompt = _read_text_field(data, "prompt", location)
+    turns = tuple(
+        _parse_turn(item, path, location) for item in _require_list(data, "turns", location)
+    )
     for turn in turns[:-1]:
         if turn.repeat and turn.when is None:
-            raise BadInput(f"{at}: a turn that always repeats hides those below: give it a `when`.")
+            raise BadInput(
+                f"{location}: a turn that always repeats hides those below: give it a `when`."
+            )
     label = f"dialogue {number}" + (f" ({prompt})" if prompt else "")
-    return ScriptDialogue(label=label, prompt=_compile_pattern(data, "prompt", at), turns=turns)
+    return ScriptDialogue(
+        label=label, prompt=_compile_pattern(data, "prompt", location), turns=turns
+    )
 
 
-def _parse_turn(data: Any, path: str, above: str) -> ScriptTurn:
-    at = f"{path}:{data.line}" if isinstance(data, _LineMap) else above
-    _require_fields(data, {"say", "do", "when", "delay", "repeat"}, at, "a turn")
+def _parse_turn(data: Any, path: str, parent_location: str) -> ScriptTurn:
+    location = f"{path}:{data.line}" if isinstance(data, _LineMap) else parent_location
+    _require_fields(data, {"say", "do", "when", "delay", "repeat"}, location, "a turn")
     delay, repeat = data.get("delay", 0.0), data.get("repeat", False)
     if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 <= delay <= 86400:
-        raise BadInput(f"{at}: `delay` should be a number of seconds.")
+        raise BadInput(f"{location}: `delay` should be a number of seconds.")
     if not isinstance(repeat, bool):
-        raise BadInput(f"{at}: `repeat` should be true or false.")
+        raise BadInput(f"{location}: `repeat` should be true or false.")
     turn = ScriptTurn(
-        say=_read_text_field(data, "say", at) or "",
-        do=_parse_actions(data.get("do"), at),
-        when=_compile_pattern(data, "when", at),
+        say=_read_text_field(data, "say", location) or "",
+        do=_parse_actions(data.get("do"), location),
+        when=_compile_pattern(data, "when", location),
         delay=float(delay),
         repeat=repeat,
     )
     if not turn.say and not turn.do:
-        raise BadInput(f"{at}: a turn should `say` or `do` something.")
+        raise BadInput(f"{location}: a turn should `say` or `do` something.")
     return turn
 
 
-def _parse_actions(data: Any, at: str) -> tuple[ScriptAction, ...]:
+def _parse_actions(data: Any, location: str) -> tuple[ScriptAction, ...]:
     items = data if isinstance(data, list) else [] if data is None else [data]
     actions = []
     for item in items:
         if not isinstance(item, _LineMap) or not item:
-            raise BadInput(f"{at}: `do` should be a map from tool to arguments, or a list of such.")
-        where = f"{at.rpartition(':')[0]}:{item.line}"
+            raise BadInput(
+                f"{location}: `do` should be a map from tool to arguments, or a list of such."
+            )
+        item_location = f"{location.rpartition(':')[0]}:{item.line}"
         actions += [
-            ScriptAction(tool=tool, arguments=_parse_action_arguments(x, where))
-            for tool, x in item.items()
+            ScriptAction(tool=tool, arguments=_parse_action_arguments(arguments, item_location))
+            for tool, arguments in item.items()
         ]
     return tuple(actions)
 
 
-def _parse_action_arguments(data: Any, at: str) -> dict[str, Any] | str:
+def _parse_action_arguments(data: Any, location: str) -> dict[str, Any] | str:
     if isinstance(data, str):
         return data
-    plain_arguments = _plain_value(data if data is not None else {}, at)
+    plain_arguments = _plain_value(data if data is not None else {}, location)
     if not isinstance(plain_arguments, dict):
-        raise BadInput(f"{at}: arguments should be a map, or one text: put {data!r} in quotes.")
+        raise BadInput(
+            f"{location}: arguments should be a map, or one text: put {data!r} in quotes."
+        )
     return plain_arguments
 
 
-def _plain_value(data: Any, at: str) -> Any:
+def _plain_value(data: Any, location: str) -> Any:
     if isinstance(data, dict):
-        return {name: _plain_value(value, at) for name, value in data.items()}
+        return {name: _plain_value(value, location) for name, value in data.items()}
     if isinstance(data, list):
-        return [_plain_value(value, at) for value in data]
+        return [_plain_value(value, location) for value in data]
     if data is None or isinstance(data, str | bool | int):
         return data
     if isinstance(data, float) and math.isfinite(data):
         return data
-    raise BadInput(f"{at}: put {str(data)!r} in quotes.")
+    raise BadInput(f"{location}: put {str(data)!r} in quotes.")
 
 
-def _require_fields(data: Any, known: set[str], at: str, what: str) -> Any:
+def _require_fields(data: Any, known_fields: set[str], location: str, subject: str) -> Any:
     if not isinstance(data, _LineMap):
-        raise BadInput(f"{at}: {what} should be a map with {' and '.join(sorted(known))}.")
-    for name in data.keys() - known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        names = ", ".join(sorted(known))
-        raise BadInput(f"{at}: no key {name!r} in {what}.{hint} Known: {names}.")
+        raise BadInput(
+            f"{location}: {subject} should be a map with {' and '.join(sorted(known_fields))}."
+        )
+    for name in data.keys() - known_fields:
+        close_matches = difflib.get_close_matches(name, known_fields, n=1)
+        suggestion = f" Did you mean {close_matches[0]!r}?" if close_matches else ""
+        names = ", ".join(sorted(known_fields))
+        raise BadInput(f"{location}: no key {name!r} in {subject}.{suggestion} Known: {names}.")
     return data
 
 
-def _require_list(data: _LineMap, name: str, at: str) -> list[Any]:
+def _require_list(data: _LineMap, name: str, location: str) -> list[Any]:
     items = data.get(name)
     if not isinstance(items, list) or not items:
-        raise BadInput(f"{at}: `{name}` should be a list with at least one item.")
+        raise BadInput(f"{location}: `{name}` should be a list with at least one item.")
     return items
 
 
-def _read_text_field(data: _LineMap, name: str, at: str) -> str | None:
+def _read_text_field(data: _LineMap, name: str, location: str) -> str | None:
     text = data.get(name)
     if text is not None and not isinstance(text, str):
-        raise BadInput(f"{at}: `{name}` should be text: put it in quotes.")
+        raise BadInput(f"{location}: `{name}` should be text: put it in quotes.")
     return text
 
 
-def _compile_pattern(data: _LineMap, name: str, at: str) -> re.Pattern[str] | None:
-    text = _read_text_field(data, name, at)
+def _compile_pattern(data: _LineMap, name: str, location: str) -> re.Pattern[str] | None:
+    text = _read_text_field(data, name, location)
     if text is None:
         return None
     try:
         return re.compile(text, re.DOTALL)
     except (re.error, OverflowError, RecursionError) as error:
-        raise BadInput(f"{at}: `{name}` is not a regular expression: {error}.") from None
+        raise BadInput(f"{location}: `{name}` is not a regular expression: {error}.") from None
 
 
 class ScriptedModel:
@@ -262,20 +274,20 @@ def find_next_turn(script: Script, request: ModelRequest) -> ScriptTurn:
 
 
 def follow_script(
-    script: Script, request: ModelRequest, last: ConversationPosition
+    script: Script, request: ModelRequest, last_position: ConversationPosition
 ) -> tuple[ScriptTurn, ConversationPosition]:
     """The next turn, and the position for a request that goes on from this one.
 
-    Replayed rather than remembered, so that any client may hold the conversation; only what `last`
-    has already seen of the same conversation is passed over.
+    Replayed rather than remembered, so that any client may hold the conversation; only what
+    `last_position` has already seen of the same conversation is passed over.
     """
     dialogue = _find_dialogue(script, request.messages)
-    known = len(last.messages)
-    if request.messages[:known] != last.messages:
-        known, last = 0, ConversationPosition()
-    pointer = last.pointer
+    known_count = len(last_position.messages)
+    if request.messages[:known_count] != last_position.messages:
+        known_count, last_position = 0, ConversationPosition()
+    pointer = last_position.pointer
     incoming_texts: list[str] = []
-    for number, message in enumerate(request.messages[known:], known + 1):
+    for number, message in enumerate(request.messages[known_count:], known_count + 1):
         if message.role != "assistant":
             incoming_texts.append(message.text)
             continue
@@ -284,7 +296,7 @@ def follow_script(
             if index is not None:
                 pointer = index if dialogue.turns[index].repeat else index + 1
             incoming_texts = []
-        known = number
+        known_count = number
     index = _find_turn_index(dialogue, pointer, incoming_texts)
     if index is None:
         raise MachineFailed(
@@ -292,7 +304,7 @@ def follow_script(
             " add one."
         )
     turn = _insert_groups(dialogue.turns[index], "\n".join(incoming_texts))
-    return turn, ConversationPosition(messages=request.messages[:known], pointer=pointer)
+    return turn, ConversationPosition(messages=request.messages[:known_count], pointer=pointer)
 
 
 def _insert_groups(turn: ScriptTurn, last_text: str) -> ScriptTurn:
@@ -307,12 +319,12 @@ def _insert_groups(turn: ScriptTurn, last_text: str) -> ScriptTurn:
 
 
 def _find_dialogue(script: Script, messages: Sequence[ChatMessage]) -> ScriptDialogue:
-    first = next((message.text for message in messages if message.role == "user"), "")
+    first_text = next((message.text for message in messages if message.role == "user"), "")
     for dialogue in script.dialogues:
-        if dialogue.prompt is None or dialogue.prompt.search(first):
+        if dialogue.prompt is None or dialogue.prompt.search(first_text):
             return dialogue
     raise MachineFailed(
-        f"{script.path}: no dialogue matches {_first_text_line([first])!r}: add one."
+        f"{script.path}: no dialogue matches {_first_text_line([first_text])!r}: add one."
     )
 
 

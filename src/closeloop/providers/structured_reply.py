@@ -47,18 +47,18 @@ _KNOWN_KEYWORDS = _ANNOTATION_KEYWORDS | {
 def find_schema_problems(value: Any, schema: dict[str, Any]) -> list[str]:
     """List at most ten schema violations with their location; BadInput for an unsupported
     schema."""
-    collected = []
+    violations = []
     for problem in _check_value(value, schema, schema, "$"):
-        collected.append(problem)
-        if len(collected) == 10:
+        violations.append(problem)
+        if len(violations) == 10:
             break
-    return collected
+    return violations
 
 
-def _check_value(value: Any, schema: Any, root: dict[str, Any], at: str) -> Iterator[str]:
+def _check_value(value: Any, schema: Any, root: dict[str, Any], path: str) -> Iterator[str]:
     if isinstance(schema, bool):
         if not schema:
-            yield f"{at} should not be there"
+            yield f"{path} should not be there"
         return
     unknown_keywords = schema.keys() - _KNOWN_KEYWORDS
     if unknown_keywords:
@@ -69,76 +69,78 @@ def _check_value(value: Any, schema: Any, root: dict[str, Any], at: str) -> Iter
     kinds = schema.get("type", ())
     kinds = (kinds,) if isinstance(kinds, str) else kinds
     if kinds and not any(_is_of_type(value, kind) for kind in kinds):
-        yield f"{at} should be {' or '.join(kinds)}"
+        yield f"{path} should be {' or '.join(kinds)}"
         return
-    yield from _check_choices(value, schema, at)
-    yield from _check_subschemas(value, schema, root, at)
+    yield from _check_choices(value, schema, path)
+    yield from _check_subschemas(value, schema, root, path)
     if isinstance(value, dict):
-        yield from _check_object(value, schema, root, at)
+        yield from _check_object(value, schema, root, path)
     elif isinstance(value, list):
-        yield from _check_array(value, schema, root, at)
+        yield from _check_array(value, schema, root, path)
     elif isinstance(value, str):
-        yield from _check_string(value, schema, at)
+        yield from _check_string(value, schema, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield from _check_number(value, schema, at)
+        yield from _check_number(value, schema, path)
 
 
-def _check_choices(value: Any, schema: Any, at: str) -> Iterator[str]:
+def _check_choices(value: Any, schema: Any, path: str) -> Iterator[str]:
     if "enum" in schema and not any(_equal_in_json(value, choice) for choice in schema["enum"]):
-        yield f"{at} should be one of {schema['enum']}"
+        yield f"{path} should be one of {schema['enum']}"
     if "const" in schema and not _equal_in_json(value, schema["const"]):
-        yield f"{at} should be {schema['const']!r}"
+        yield f"{path} should be {schema['const']!r}"
 
 
-def _check_subschemas(value: Any, schema: Any, root: dict[str, Any], at: str) -> Iterator[str]:
+def _check_subschemas(value: Any, schema: Any, root: dict[str, Any], path: str) -> Iterator[str]:
     """Yield violations of subschemas."""
     if "$ref" in schema:
-        yield from _check_value(value, _resolve_reference(schema["$ref"], root), root, at)
+        yield from _check_value(value, _resolve_reference(schema["$ref"], root), root, path)
     for part in schema.get("allOf", ()):
-        yield from _check_value(value, part, root, at)
+        yield from _check_value(value, part, root, path)
     parts = schema.get("anyOf")
     if parts is not None and not any(_fits_schema(value, part, root) for part in parts):
-        yield f"{at} fits none of {len(parts)} choices"
+        yield f"{path} fits none of {len(parts)} choices"
 
 
-def _check_string(value: str, schema: Any, at: str) -> Iterator[str]:
-    yield from _check_bounds(len(value), schema, ("minLength", "maxLength"), f"the length of {at}")
+def _check_string(value: str, schema: Any, path: str) -> Iterator[str]:
+    yield from _check_bounds(
+        len(value), schema, ("minLength", "maxLength"), f"the length of {path}"
+    )
     if "pattern" in schema and not re.search(schema["pattern"], value):
-        yield f"{at} should match {schema['pattern']}"
+        yield f"{path} should match {schema['pattern']}"
 
 
 def _check_object(
-    value: dict[str, Any], schema: Any, root: dict[str, Any], at: str
+    value: dict[str, Any], schema: Any, root: dict[str, Any], path: str
 ) -> Iterator[str]:
     yield from (
-        f"{at}.{name} is missing" for name in schema.get("required", ()) if name not in value
+        f"{path}.{name} is missing" for name in schema.get("required", ()) if name not in value
     )
-    known = schema.get("properties", {})
+    properties = schema.get("properties", {})
     for name, part in value.items():
-        rest = known.get(name, schema.get("additionalProperties", True))
-        yield from _check_value(part, rest, root, f"{at}.{name}")
+        part_schema = properties.get(name, schema.get("additionalProperties", True))
+        yield from _check_value(part, part_schema, root, f"{path}.{name}")
 
 
-def _check_array(value: list[Any], schema: Any, root: dict[str, Any], at: str) -> Iterator[str]:
-    yield from _check_bounds(len(value), schema, ("minItems", "maxItems"), f"the length of {at}")
+def _check_array(value: list[Any], schema: Any, root: dict[str, Any], path: str) -> Iterator[str]:
+    yield from _check_bounds(len(value), schema, ("minItems", "maxItems"), f"the length of {path}")
     for index, part in enumerate(value):
-        yield from _check_value(part, schema.get("items", True), root, f"{at}[{index}]")
+        yield from _check_value(part, schema.get("items", True), root, f"{path}[{index}]")
 
 
-def _check_number(value: float, schema: Any, at: str) -> Iterator[str]:
-    yield from _check_bounds(value, schema, ("minimum", "maximum"), at)
+def _check_number(value: float, schema: Any, path: str) -> Iterator[str]:
+    yield from _check_bounds(value, schema, ("minimum", "maximum"), path)
     if value <= schema.get("exclusiveMinimum", float("-inf")):
-        yield f"{at} should be more than {schema['exclusiveMinimum']}"
+        yield f"{path} should be more than {schema['exclusiveMinimum']}"
     if value >= schema.get("exclusiveMaximum", float("inf")):
-        yield f"{at} should be less than {schema['exclusiveMaximum']}"
+        yield f"{path} should be less than {schema['exclusiveMaximum']}"
 
 
-def _check_bounds(value: float, schema: Any, names: tuple[str, str], what: str) -> Iterator[str]:
-    least, most = schema.get(names[0]), schema.get(names[1])
-    if least is not None and value < least:
-        yield f"{what} should be at least {least}"
-    if most is not None and value > most:
-        yield f"{what} should be at most {most}"
+def _check_bounds(value: float, schema: Any, names: tuple[str, str], subject: str) -> Iterator[str]:
+    minimum, maximum = schema.get(names[0]), schema.get(names[1])
+    if minimum is not None and value < minimum:
+        yield f"{subject} should be at least {minimum}"
+    if maximum is not None and value > maximum:
+        yield f"{subject} should be at most {maximum}"
 
 
 def _fits_schema(value: Any, schema: Any, root: dict[str, Any]) -> bool:
@@ -148,8 +150,8 @@ def _fits_schema(value: Any, schema: Any, root: dict[str, Any]) -> bool:
 def _is_of_type(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
-    whole = isinstance(value, float) and value.is_integer() and kind == "integer"
-    return whole or isinstance(value, _JSON_TYPES.get(kind, ()))
+    is_whole = isinstance(value, float) and value.is_integer() and kind == "integer"
+    return is_whole or isinstance(value, _JSON_TYPES.get(kind, ()))
 
 
 def _equal_in_json(one: Any, other: Any) -> bool:
@@ -158,13 +160,13 @@ def _equal_in_json(one: Any, other: Any) -> bool:
 
 
 def _resolve_reference(reference: str, root: dict[str, Any]) -> Any:
-    referred: Any = root
+    target: Any = root
     for name in reference.removeprefix("#").strip("/").split("/"):
         if name:
-            referred = referred.get(name) if isinstance(referred, dict) else None
-    if not reference.startswith("#") or referred is None:
+            target = target.get(name) if isinstance(target, dict) else None
+    if not reference.startswith("#") or target is None:
         raise BadInput(f"The JSON schema refers to {reference!r}, which is not in it.")
-    return referred
+    return target
 
 
 _FENCED = re.compile(r"```[a-zA-Z]*[ \t\r]*\n(.*?)```", re.DOTALL)
@@ -216,13 +218,13 @@ def _json_candidates(text: str) -> list[str]:
 
 
 def _build_repair_request(
-    request: ModelRequest, reply: ModelReply, wrong: list[str]
+    request: ModelRequest, reply: ModelReply, problems: list[str]
 ) -> ModelRequest:
     schema = msgspec.json.encode(request.schema).decode()
     reply_message = ChatMessage(role="assistant", text=reply.text or "(nothing)", echo=reply.echo)
     repair_message = ChatMessage(
         role="user",
-        text=f"That does not fit: {'; '.join(wrong)}. "
+        text=f"That does not fit: {'; '.join(problems)}. "
         f"Reply again, with nothing but one JSON value of this JSON schema:\n{schema}",
     )
     return msgspec.structs.replace(
@@ -255,7 +257,7 @@ async def ask_with_repair(
 ) -> ModelAnswer[Answer]:
     """Ask, and convert the reply by `read`; a string from `read` says why it is invalid."""
     usages: list[Usage] = []
-    why = ""
+    problem = ""
     current_request = request
     assert request.schema is not None
     for _ in range(2):
@@ -272,7 +274,7 @@ async def ask_with_repair(
         answer = "; ".join(problems[:3]) if problems else read(value)
         if not isinstance(answer, str):
             return ModelAnswer(answer, None, sum_usage(usages))
-        why = answer
+        problem = answer
         reply_message = ChatMessage(
             role="assistant", text=reply.text or "(nothing)", echo=reply.echo
         )
@@ -280,4 +282,4 @@ async def ask_with_repair(
         current_request = replace(
             request, messages=(*request.messages, reply_message, repair_message)
         )
-    return ModelAnswer(None, f"the model gave no valid reply: {why}"[:500], sum_usage(usages))
+    return ModelAnswer(None, f"the model gave no valid reply: {problem}"[:500], sum_usage(usages))

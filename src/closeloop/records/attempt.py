@@ -311,16 +311,16 @@ def sum_token_counts(usages: Iterable[Usage]) -> Usage:
 def sum_usage(usages: Iterable[Usage]) -> Usage:
     """Sum usages. The cost is known only if it is known for every usage with tokens."""
     usage_list = list(usages)
-    whole = sum_token_counts(usage_list)
+    total = sum_token_counts(usage_list)
     if all(usage.cost is None for usage in usage_list):
-        return whole
+        return total
     usage_list = [usage for usage in usage_list if usage != _NO_USAGE]
     costs = [usage.cost for usage in usage_list]
     if None in costs:
-        return whole
+        return total
     reported = all(usage.cost_from == "reported" for usage in usage_list)
     return msgspec.structs.replace(
-        whole,
+        total,
         cost=sum(cost for cost in costs if cost is not None),
         cost_from="reported" if reported else "prices",
     )

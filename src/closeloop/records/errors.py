@@ -58,19 +58,19 @@ MANY_NAMES = 30
 
 
 def unknown_name_error(
-    kind: str, name: str, known: Iterable[str], listing: str | None = None
+    kind: str, name: str, known_names: Iterable[str], list_command: str | None = None
 ) -> BadInput:
     """Build `No agent named 'claud'. Did you mean 'claude-code'? Known: claude-code, codex.`
 
-    If there are many names, the message refers to the command `listing`.
+    If there are many names, the message refers to the command `list_command`.
     """
-    names = sorted(set(known))
-    if listing and len(names) > MANY_NAMES:
+    names = sorted(set(known_names))
+    if list_command and len(names) > MANY_NAMES:
         nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         guess = f" Did you mean {' or '.join(map(repr, nearest))}?" if nearest else ""
-        return BadInput(f"No {kind} named {name!r}.{guess} `{listing}` lists them.")
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+        return BadInput(f"No {kind} named {name!r}.{guess} `{list_command}` lists them.")
+    close_matches = difflib.get_close_matches(name, names, n=1)
+    suggestion = f" Did you mean {close_matches[0]!r}?" if close_matches else ""
     no_names_advice = "None exists here: add one, or change to the project that has it."
-    listed = f"Known: {', '.join(names)}." if names else no_names_advice
-    return BadInput(f"No {kind} named {name!r}.{hint} {listed}")
+    known_note = f"Known: {', '.join(names)}." if names else no_names_advice
+    return BadInput(f"No {kind} named {name!r}.{suggestion} {known_note}")

@@ -160,21 +160,23 @@ class Rate(Record):
         return self.hits / self.of
 
 
-def wilson_rate(hits: float, of: int) -> Rate | None:
+def wilson_rate(hits: float, total: int) -> Rate | None:
     """The rate with its interval; None if the total is zero."""
-    if of == 0:
+    if total == 0:
         return None
-    share, spread = hits / of, Z95 * Z95 / of
+    share, spread = hits / total, Z95 * Z95 / total
     middle = (share + spread / 2) / (1 + spread)
     half = sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
     low, high = max(0.0, middle - half), min(1.0, middle + half)
-    return Rate(hits=hits, of=of, low=0.0 if hits == 0 else low, high=1.0 if hits == of else high)
+    return Rate(
+        hits=hits, of=total, low=0.0 if hits == 0 else low, high=1.0 if hits == total else high
+    )
 
 
 def pool_rates(*rates: Rate | None) -> Rate | None:
     """Add up rates; None ones add nothing."""
-    existing = [rate for rate in rates if rate is not None]
-    return wilson_rate(sum(one.hits for one in existing), sum(one.of for one in existing))
+    known_rates = [rate for rate in rates if rate is not None]
+    return wilson_rate(sum(rate.hits for rate in known_rates), sum(rate.of for rate in known_rates))
 
 
 # A figure: the value of a metric, with everything needed to interpret it.
@@ -449,8 +451,8 @@ class MetricRegression(Record):
     @property
     def key(self) -> str:
         """Equal for the same turning point, so that it is reported once."""
-        where = ",".join(f"{name}={value}" for name, value in self.group.items())
-        return f"{self.metric}|{where}|{self.turn.at:%G-W%V}"
+        group_text = ",".join(f"{name}={value}" for name, value in self.group.items())
+        return f"{self.metric}|{group_text}|{self.turn.at:%G-W%V}"
 
 
 class TrendReport(Record):

@@ -269,7 +269,9 @@ class Evaluation(Record):
     at: Time | None = None
 
     def criterion_score(self, name: CriterionName) -> float | None:
-        return next((one.score for one in self.criteria if one.name == name), None)
+        return next(
+            (criterion.score for criterion in self.criteria if criterion.name == name), None
+        )
 
 
 class Evaluations(Record):

@@ -313,7 +313,7 @@ class ScheduledAttempt(Record):
         return f"{self.task.digest}/{self.variant.digest}/{self.number}/{retry}"
 
     def progress_event(
-        self, stage: RunStage, row: AttemptRow | None = None, why: str | None = None
+        self, stage: RunStage, row: AttemptRow | None = None, reason: str | None = None
     ) -> RunProgress:
         """A progress report about this slot."""
         return RunProgress(
@@ -322,7 +322,7 @@ class ScheduledAttempt(Record):
             variant=self.variant.name,
             number=self.number,
             row=row,
-            why=why,
+            why=reason,
         )
 
 

@@ -194,8 +194,8 @@ class Trace(Record):
             (event.number, event.lane, event.__struct_config__.tag, event_summary(event))
             for event in self.events[:MAX_HTML_EVENTS]
         ]
-        more = len(self.events) - len(rows)
-        note = f"<p>… and {more} more events</p>" if more > 0 else ""
+        hidden_count = len(self.events) - len(rows)
+        note = f"<p>… and {hidden_count} more events</p>" if hidden_count > 0 else ""
         table = html_table(("#", "lane", "event", ""), rows)
         return f"<p>{html.escape(repr(self))}</p>{table}{note}"
 

@@ -73,13 +73,13 @@ def rank_rules(
 ) -> list[ContextItem]:
     """Return the active rules, most useful first: by likeness to the task, its files, and
     frequency."""
-    hints = []
+    items = []
     for rule in rules:
         if rule.state != "active" or not _paths_overlap(rule.paths, scope):
             continue
         repetition_bonus = math.log2(1 + len(rule.examples)) / 20
         scope_bonus = 0.2 if rule.paths and scope else 0.0
-        hints.append(
+        items.append(
             _make_item(
                 rule.text,
                 _describe_origin(rule),
@@ -87,7 +87,7 @@ def rank_rules(
                 likeness.get(rule.id, 0.0) + repetition_bonus + scope_bonus,
             )
         )
-    return sorted(hints, key=lambda hint: (-hint.rank, hint.rule))
+    return sorted(items, key=lambda item: (-item.rank, item.rule))
 
 
 def rank_themes(themes: Iterable[InsightTheme]) -> list[ContextItem]:
@@ -115,20 +115,20 @@ def build_context(
     truncated."""
     if arm == "control":
         return AgentContext(repo=repo, arm=arm)
-    left = budget - estimate_context_tokens(
+    tokens_left = budget - estimate_context_tokens(
         f"{CONTEXT_TITLE}\n{CONTEXT_PREFACE.format(repo=quote_line(repo))}\n{LACKED_TITLE}\n"
     )
-    chosen: list[ContextItem] = []
-    for hint in (*rules, *themes):
-        if hint.tokens <= left:
-            chosen.append(hint)
-            left -= hint.tokens
-    text = _render_context(repo, chosen)
+    chosen_items: list[ContextItem] = []
+    for item in (*rules, *themes):
+        if item.tokens <= tokens_left:
+            chosen_items.append(item)
+            tokens_left -= item.tokens
+    text = _render_context(repo, chosen_items)
     return AgentContext(
         repo=repo,
         arm=arm,
-        hints=tuple(chosen),
-        left_out=len(rules) + len(themes) - len(chosen),
+        hints=tuple(chosen_items),
+        left_out=len(rules) + len(themes) - len(chosen_items),
         tokens=estimate_context_tokens(text) if text else 0,
         text=text,
     )
@@ -158,16 +158,16 @@ def update_managed_block(content: str, block: str) -> str:
             "The lines `<!-- closeloop:begin … -->` and `<!-- closeloop:end -->` must "
             "each occur once, in this order: correct the file by hand."
         )
-    whole = f"{BLOCK_BEGIN}\n{block.strip()}\n{BLOCK_END}" if block.strip() else ""
+    managed_block = f"{BLOCK_BEGIN}\n{block.strip()}\n{BLOCK_END}" if block.strip() else ""
     if not begins:
-        apart = "\n\n" if content.strip() else ""
-        return f"{content.rstrip()}{apart}{whole}\n" if whole else content
+        separator = "\n\n" if content.strip() else ""
+        return f"{content.rstrip()}{separator}{managed_block}\n" if managed_block else content
     start, end = _BEGIN_LINE.search(content), _END_LINE.search(content)
     assert start is not None
     assert end is not None
     if end.start() < start.end():
         raise BadInput("The line `<!-- closeloop:end -->` comes first: correct the file by hand.")
-    return content[: start.start()] + whole + content[end.end() :]
+    return content[: start.start()] + managed_block + content[end.end() :]
 
 
 def build_theme_context(repo: str, themes: Iterable[InsightTheme], budget: int) -> AgentContext:
@@ -193,43 +193,45 @@ def preview_context(file: str, content: str, context: AgentContext) -> tuple[str
     )
 
 
-def _render_context(repo: str, hints: Sequence[ContextItem]) -> str:
-    if not hints:
+def _render_context(repo: str, items: Sequence[ContextItem]) -> str:
+    if not items:
         return ""
     lines: list[str] = []
-    if rules := [_render_item(hint) for hint in hints if hint.rule is not None]:
+    if rules := [_render_item(item) for item in items if item.rule is not None]:
         lines += [CONTEXT_TITLE, "", CONTEXT_PREFACE.format(repo=repo), "", *rules]
-    if themes := [_render_item(hint) for hint in hints if hint.rule is None]:
+    if themes := [_render_item(item) for item in items if item.rule is None]:
         title = ["", LACKED_TITLE] if rules else [THEMES_TITLE, "", THEMES_PREFACE]
         lines += [*title, "", *themes]
     return "\n".join(lines) + "\n"
 
 
-def _make_item(text: str, why: str, rule: str | None, rank: float) -> ContextItem:
-    unsized = ContextItem(text=text, why=why, rule=rule, rank=round(rank, 4))
+def _make_item(text: str, origin: str, rule: str | None, rank: float) -> ContextItem:
+    unsized = ContextItem(text=text, why=origin, rule=rule, rank=round(rank, 4))
     return ContextItem(
         text=text,
-        why=why,
+        why=origin,
         rule=rule,
         rank=unsized.rank,
         tokens=estimate_context_tokens(_render_item(unsized)) + 1,
     )
 
 
-def _render_item(hint: ContextItem) -> str:
-    name = f"rule {hint.rule}; " if hint.rule else ""
-    return f"- {quote_line(hint.text)} ({name}{hint.why})"
+def _render_item(item: ContextItem) -> str:
+    name = f"rule {item.rule}; " if item.rule else ""
+    return f"- {quote_line(item.text)} ({name}{item.why})"
 
 
 def _describe_origin(rule: TeamRule) -> str:
     """Return who said it, where and when."""
     last_example = rule.examples[-1] if rule.examples else None
     times = f"said {len(rule.examples)} times, last " if len(rule.examples) > 1 else ""
-    by = f"by {_strip_marks(last_example.by)} " if last_example and last_example.by else ""
-    where = f"on #{last_example.pull}, " if last_example and last_example.pull is not None else ""
+    author = f"by {_strip_marks(last_example.by)} " if last_example and last_example.by else ""
+    pull_reference = (
+        f"on #{last_example.pull}, " if last_example and last_example.pull is not None else ""
+    )
     day = f"{(last_example.at if last_example else rule.since):%Y-%m-%d}"
     paths = f"; for {_strip_marks(', '.join(rule.paths))}" if rule.paths else ""
-    return f"{times}{by}{where}{day}{paths}"
+    return f"{times}{author}{pull_reference}{day}{paths}"
 
 
 def _strip_marks(text: str) -> str:
@@ -242,16 +244,16 @@ def _paths_overlap(paths: Sequence[str], scope: Sequence[str]) -> bool:
     if not paths or not scope:
         return True
     return any(
-        matches_globs(_glob_prefix(path), (other,))
-        or matches_globs(_glob_prefix(other), (path,))
-        or _share_prefix(path, other)
+        matches_globs(_glob_prefix(path), (task_path,))
+        or matches_globs(_glob_prefix(task_path), (path,))
+        or _share_prefix(path, task_path)
         for path in paths
-        for other in scope
+        for task_path in scope
     )
 
 
-def _share_prefix(one: str, other: str) -> bool:
-    first, second = _glob_prefix(one), _glob_prefix(other)
+def _share_prefix(path: str, other_path: str) -> bool:
+    first, second = _glob_prefix(path), _glob_prefix(other_path)
     return first.startswith(second) or second.startswith(first)
 
 
@@ -290,37 +292,37 @@ def split_points(insights: Iterable[Insight]) -> list[InsightPoint]:
     points = []
     for insight in insights:
         parts = [_BULLET.sub("", part.strip()) for part in _POINT.split(insight.text)]
-        said = [part[:MAX_POINT_CHARS] for part in parts if _is_point(part)]
-        points += [InsightPoint(text=text, insight=insight) for text in said[:MAX_POINTS]]
+        point_texts = [part[:MAX_POINT_CHARS] for part in parts if _is_point(part)]
+        points += [InsightPoint(text=text, insight=insight) for text in point_texts[:MAX_POINTS]]
     return points
 
 
 def _is_point(part: str) -> bool:
-    enough = len(content_words(part)) >= MIN_POINT_WORDS
-    return enough and not part.endswith(":") and not _NOTHING.match(part)
+    has_enough_words = len(content_words(part)) >= MIN_POINT_WORDS
+    return has_enough_words and not part.endswith(":") and not _NOTHING.match(part)
 
 
 def group_themes(
-    points: Iterable[InsightPoint], vectors: Mapping[str, NDArray[np.float32]], alike: float
+    points: Iterable[InsightPoint], vectors: Mapping[str, NDArray[np.float32]], min_likeness: float
 ) -> list[InsightTheme]:
     """Group the points of a repository that say much the same, most frequent first."""
     import numpy as np
 
     groups: list[tuple[NDArray[np.float32], list[InsightPoint]]] = []
-    for point in sorted(points, key=lambda one: (one.insight.at, one.text)):
+    for point in sorted(points, key=lambda candidate: (candidate.insight.at, candidate.text)):
         vector = vectors[text_key(point.text)]
-        best, most = None, alike
-        for place, (centre, members) in enumerate(groups):
+        best_index, best_likeness = None, min_likeness
+        for index, (centre, members) in enumerate(groups):
             length = float(np.linalg.norm(centre)) or 1.0
             likeness = float(centre @ vector) / length
             same_repo = members[0].insight.repo == point.insight.repo
-            if same_repo and likeness >= most and not _is_contrary(point, members):
-                best, most = place, likeness
-        if best is None:
+            if same_repo and likeness >= best_likeness and not _is_contrary(point, members):
+                best_index, best_likeness = index, likeness
+        if best_index is None:
             groups.append((vector.copy(), [point]))
         else:
-            centre, members = groups[best]
-            groups[best] = (centre + vector, [*members, point])
+            centre, members = groups[best_index]
+            groups[best_index] = (centre + vector, [*members, point])
     themes = [_build_theme(centre, members, vectors) for centre, members in groups]
     themes.sort(key=lambda theme: (-theme.count, theme.repo or "", -theme.last.timestamp()))
     return [replace(theme, number=number) for number, theme in enumerate(themes, 1)]
@@ -335,7 +337,7 @@ def _build_theme(
     members: list[InsightPoint],
     vectors: Mapping[str, NDArray[np.float32]],
 ) -> InsightTheme:
-    typical = max(members, key=lambda one: float(vectors[text_key(one.text)] @ centre))
+    typical = max(members, key=lambda member: float(vectors[text_key(member.text)] @ centre))
     attempts = dict.fromkeys(member.insight.attempt for member in members)
     return InsightTheme(
         number=0,
@@ -369,51 +371,57 @@ class UpcomingWork(Record):
 
 
 def give_context(
-    shelf: RuleIndex,
+    rule_index: RuleIndex,
     work: UpcomingWork,
     settings: MemorySettings,
     now: datetime,
     tokens: int | None = None,
 ) -> AgentContext:
     """Return the agent's context. Work with a key may be in the control arm, and is logged once."""
-    given_context, offer = prepare_context(shelf, work, settings, now, tokens)
-    if offer is not None:
-        shelf.store.memory.save_offer(offer)
+    given_context, record = prepare_context(rule_index, work, settings, now, tokens)
+    if record is not None:
+        rule_index.store.memory.save_offer(record)
     return given_context
 
 
 def prepare_context(
-    shelf: RuleIndex,
+    rule_index: RuleIndex,
     work: UpcomingWork,
     settings: MemorySettings,
     now: datetime,
     tokens: int | None = None,
 ) -> tuple[AgentContext, ContextRecord | None]:
     """Return the agent's context, and the record of it to save; None if the work has no key."""
-    lot = work.lot or work.key
-    arm = assign_memory_arm(lot, settings.seed, settings.control) if lot and work.key else "memory"
+    assignment_key = work.lot or work.key
+    arm = (
+        assign_memory_arm(assignment_key, settings.seed, settings.control)
+        if assignment_key and work.key
+        else "memory"
+    )
     names = (work.repo, *work.names)
-    rules = {rule.id: rule for name in names for rule in shelf.list_rules(name)}
+    rules = {rule.id: rule for name in names for rule in rule_index.list_rules(name)}
     likeness = {
-        key: like for name in names for key, like in shelf.likeness_by_rule(work.text, name).items()
+        key: score
+        for name in names
+        for key, score in rule_index.likeness_by_rule(work.text, name).items()
     }
-    hints = rank_rules(rules.values(), likeness, work.scope)
-    known = list_themes(shelf.store, shelf.encoder, names)
-    themes = [one for one in known if one.count >= MIN_THEME_SIZE]
+    items = rank_rules(rules.values(), likeness, work.scope)
+    known_themes = list_themes(rule_index.store, rule_index.encoder, names)
+    themes = [theme for theme in known_themes if theme.count >= MIN_THEME_SIZE]
     budget = settings.tokens if tokens is None else tokens
-    given_context = build_context(work.repo, hints, rank_themes(themes), budget, arm)
+    given_context = build_context(work.repo, items, rank_themes(themes), budget, arm)
     if not work.key:
         return given_context, None
-    offer = ContextRecord(
+    record = ContextRecord(
         key=work.key,
         repo=work.repo,
         arm=arm,
-        rules=tuple(hint.rule for hint in given_context.hints if hint.rule),
-        insights=sum(hint.rule is None for hint in given_context.hints),
+        rules=tuple(item.rule for item in given_context.hints if item.rule),
+        insights=sum(item.rule is None for item in given_context.hints),
         tokens=given_context.tokens,
         at=now,
     )
-    return given_context, offer
+    return given_context, record
 
 
 def list_themes(store: Store, encoder: Encoder, names: Collection[str] = ()) -> list[InsightTheme]:

@@ -42,31 +42,31 @@ def open_context_provider(
     """Open the context provider; None if `memory.hydrate` is not set."""
     if not settings.memory.hydrate:
         return None
-    shelf = RuleIndex(store, open_encoder(settings, root, environ))
-    return ContextProvider(shelf=shelf, settings=settings.memory)
+    rule_index = RuleIndex(store, open_encoder(settings, root, environ))
+    return ContextProvider(shelf=rule_index, settings=settings.memory)
 
 
 def provide_context(
-    briefing: ContextProvider | None, crew: ResolvedVariant, work: UpcomingWork
+    provider: ContextProvider | None, variant: ResolvedVariant, work: UpcomingWork
 ) -> str:
     """Return the text to add to an agent's system prompt, and save it together with the prompt."""
-    if briefing is None:
+    if provider is None:
         return ""
-    context, offer = prepare_context(briefing.shelf, work, briefing.settings, datetime.now(UTC))
-    store = briefing.shelf.store
-    if offer is not None:
-        system = add_agent_context(crew, context.text)
-        prompt = prompt_version(crew.agent, system, crew.written.settings)
+    context, record = prepare_context(provider.shelf, work, provider.settings, datetime.now(UTC))
+    store = provider.shelf.store
+    if record is not None:
+        system = add_agent_context(variant, context.text)
+        prompt = prompt_version(variant.agent, system, variant.written.settings)
         store.save_prompt(prompt)
-        store.memory.save_offer(replace(offer, prompt=prompt.id))
+        store.memory.save_offer(replace(record, prompt=prompt.id))
     return context.text
 
 
 def provide_task_context(
-    briefing: ContextProvider | None, task: Task, crew: ResolvedVariant, key: str
+    provider: ContextProvider | None, task: Task, variant: ResolvedVariant, key: str
 ) -> str:
     """Return the text for an attempt at a task; all variants of a task are in the same arm."""
-    if briefing is None or task.repo is None:
+    if provider is None or task.repo is None:
         return ""
     work = UpcomingWork(
         repo=clone_repository_name(task.repo),
@@ -76,12 +76,12 @@ def provide_task_context(
         lot=task.id,
         names=(task.repo,),
     )
-    return provide_context(briefing, crew, work)
+    return provide_context(provider, variant, work)
 
 
 def merge_context(store: Store, repo: str, start: str, key: str) -> None:
     """Save one context record that merges all records whose key begins with `start`."""
-    records = [offer for offer in store.memory.list_offers(repo) if offer.key.startswith(start)]
+    records = [record for record in store.memory.list_offers(repo) if record.key.startswith(start)]
     if records:
         store.memory.save_offer(
             ContextRecord(
@@ -146,14 +146,14 @@ def propose_prompt_runs(old: PromptUse, new: PromptUse) -> PromptProposal:
             f"{len(untried)} of {count_with_noun(len(old.tasks), 'task')} ran with the "
             "old prompt only."
         )
-        named = [f"--variant {name}" for name in new.variants[:1]]
-        run = " ".join(["closeloop run", *untried, *named, f"--repeats {PROPOSED_REPEATS}"])
+        variant_flags = [f"--variant {name}" for name in new.variants[:1]]
+        run = " ".join(["closeloop run", *untried, *variant_flags, f"--repeats {PROPOSED_REPEATS}"])
         commands = (run, compare)
     return PromptProposal(old=old.id, new=new.id, tasks=untried, note=note, commands=commands)
 
 
 def _commands_for_both(old: PromptUse, new: PromptUse) -> tuple[str, ...]:
-    names = [one.id[:SHORT_ID_CHARS] for one in (old, new)]
+    names = [use.id[:SHORT_ID_CHARS] for use in (old, new)]
     restore = [f"closeloop prompt restore {name} --out {name}.md" for name in names]
     files = " ".join(f"--prompt {name}.md" for name in names)
     return (*restore, f"closeloop run {files} --repeats {PROPOSED_REPEATS}")
@@ -195,8 +195,8 @@ class PromptIndex:
             return self._ids_by_name[name]
         if len(name) < MIN_PROMPT_ID_CHARS:
             return name
-        at = bisect_left(self._sorted_ids, name)
-        ids = [key for key in self._sorted_ids[at : at + 2] if key.startswith(name)]
+        start = bisect_left(self._sorted_ids, name)
+        ids = [key for key in self._sorted_ids[start : start + 2] if key.startswith(name)]
         return ids[0] if len(ids) == 1 else name
 
     def find_prompt_id(
@@ -204,28 +204,28 @@ class PromptIndex:
         attempt: str,
         *,
         variant: str | None = None,
-        named: str | None = None,
+        prompt_name: str | None = None,
         agent: str | None = None,
         repo: str | None = None,
         started: datetime | None = None,
     ) -> str | None:
         """Return the prompt's id.
 
-        `variant`: the variant's prompt; `named`: what the pull request names.
+        `variant`: the variant's prompt; `prompt_name`: what the pull request names.
         """
         if attempt in self._seen:
             return self._seen[attempt]
-        if named:
-            return self.resolve_name(named)
-        own = self.prompts.get(variant or "")
-        if own is not None and (own.text.strip() or own.tools):
-            return own.id
+        if prompt_name:
+            return self.resolve_name(prompt_name)
+        variant_prompt = self.prompts.get(variant or "")
+        if variant_prompt is not None and (variant_prompt.text.strip() or variant_prompt.tools):
+            return variant_prompt.id
         for rollout in reversed(self._rollouts if agent and started else ()):
             same_repo = rollout.repo is None or rollout.repo.lower() == (repo or "").lower()
             if rollout.agent == agent and same_repo and started and rollout.since <= started:
                 return rollout.prompt
         # A program's own prompt that nobody saw: its settings are no version of it.
-        return None if own is not None else variant
+        return None if variant_prompt is not None else variant
 
 
 class PromptWork(Record):
@@ -244,10 +244,10 @@ def list_prompt_work(
     """Yield every attempt whose prompt is known, latest first."""
     pulls_by_attempt = {row.attempt: row for row in pulls if row.attempt and row.agent}
     sealed = store.held_out.list_sealed_digests()
-    known = store.numbers.load_attempt_columns(AttemptSpan())
+    attempt_columns = store.numbers.load_attempt_columns(AttemptSpan())
     names = ("started", "variant", "agent", "repo", "task_digest", "task")
-    columns = (known.held[name].tolist() for name in names)
-    rows = [*zip(known.attempts, *columns, strict=True)]
+    columns = (attempt_columns.held[name].tolist() for name in names)
+    rows = [*zip(attempt_columns.attempts, *columns, strict=True)]
     rows.sort(key=lambda row: (isnan(row[1]), -row[1], row[0]))
     for attempt, microseconds, digest, agent, repo, task_digest, task in rows:
         variant, pull = variants.get(digest or ""), pulls_by_attempt.get(attempt)
@@ -256,7 +256,7 @@ def list_prompt_work(
         prompt = index.find_prompt_id(
             attempt,
             variant=variant.prompt if variant else None,
-            named=pull.prompt if pull else None,
+            prompt_name=pull.prompt if pull else None,
             agent=pull.agent if pull else agent,
             repo=repository_name(pull.repo if pull else repo or ""),
             started=started,
@@ -278,14 +278,14 @@ def list_prompt_uses(store: Store) -> list[PromptUse]:
     hidden = {task.id for key, task in store.numbers.load_tasks().items() if key in sealed}
     known_variants, known_pulls = store.numbers.load_variants(), store.pulls.list_pulls()
     work: dict[str, list[PromptWork]] = {}
-    for one in list_prompt_work(store, index, known_variants, known_pulls):
-        work.setdefault(one.prompt, []).append(one)
+    for item in list_prompt_work(store, index, known_variants, known_pulls):
+        work.setdefault(item.prompt, []).append(item)
     variants: dict[str, list[str]] = {}
     for variant in known_variants.values():
         variants.setdefault(variant.prompt or "", []).append(variant.name)
     contexts: dict[str, list[ContextRecord]] = {}
-    for offer in store.memory.list_offers():
-        contexts.setdefault(offer.prompt or "", []).append(offer)
+    for record in store.memory.list_offers():
+        contexts.setdefault(record.prompt or "", []).append(record)
     pulls: dict[str, list[str]] = {}
     for pull in known_pulls:
         if pull.prompt:
@@ -294,19 +294,26 @@ def list_prompt_uses(store: Store) -> list[PromptUse]:
     unstored = {key: PromptVersion(id=key, text="") for key in pulls if key not in index.prompts}
     uses = []
     for prompt in reversed([*unstored.values(), *index.prompts.values()]):
-        known, offers = work.get(prompt.id, []), contexts.get(prompt.id, [])
-        if not (prompt.text.strip() or prompt.tools or known or offers or prompt.id in pulls):
+        prompt_work, records = work.get(prompt.id, []), contexts.get(prompt.id, [])
+        if not (
+            prompt.text.strip() or prompt.tools or prompt_work or records or prompt.id in pulls
+        ):
             continue
-        days = [one.started for one in known if one.started] + [offer.at for offer in offers]
-        names = [*variants.get(prompt.id, ()), *(one.variant for one in known if one.variant)]
+        days = [item.started for item in prompt_work if item.started] + [
+            record.at for record in records
+        ]
+        names = [
+            *variants.get(prompt.id, ()),
+            *(item.variant for item in prompt_work if item.variant),
+        ]
         uses.append(
             PromptUse(
                 id=prompt.id,
                 name=prompt.name,
                 source=prompt.source,
                 variants=tuple(dict.fromkeys(names)),
-                attempts=len(known) + len(offers),
-                tasks=tuple(sorted({one.task for one in known if one.task} - hidden)),
+                attempts=len(prompt_work) + len(records),
+                tasks=tuple(sorted({item.task for item in prompt_work if item.task} - hidden)),
                 pulls=tuple(pulls.get(prompt.id, ())),
                 first=min(days, default=None),
                 last=max(days, default=None),
@@ -327,12 +334,12 @@ def add_prompt(
 ) -> PromptVersion:
     """Store a prompt that is used elsewhere; with an agent, its work since then counts under it."""
     prompt, _ = redact_record(build_prompt_version(text, "file", agent, name) or _no_text())
-    taken = PromptIndex(store).resolve_name(name) if name else prompt.id
-    if taken not in (name, prompt.id):
+    named_id = PromptIndex(store).resolve_name(name) if name else prompt.id
+    if named_id not in (name, prompt.id):
         raise BadInput(f"Another prompt has the name {name!r}: choose another name.")
-    known = store.load_prompt(prompt.id)
-    if known is None or (name and known.name != name):
-        store.save_prompt(replace(known, name=name) if known else prompt)
+    stored_prompt = store.load_prompt(prompt.id)
+    if stored_prompt is None or (name and stored_prompt.name != name):
+        store.save_prompt(replace(stored_prompt, name=name) if stored_prompt else prompt)
     if agent:
         start = since or datetime.now(UTC)
         rollout = PromptRollout(prompt=prompt.id, agent=agent, repo=repo, since=start)
@@ -347,9 +354,9 @@ def _no_text() -> PromptVersion:
 def find_prompt_id(store: Store, start: str) -> str:
     """Return the id of a stored prompt, or of a version that pull requests name but nobody
     stored."""
-    named = {row.prompt for row in store.pulls.list_pulls(agent=True) if row.prompt}
+    named_prompts = {row.prompt for row in store.pulls.list_pulls(agent=True) if row.prompt}
     index = PromptIndex(store)
-    if index.resolve_name(start) == start and start in named:
+    if index.resolve_name(start) == start and start in named_prompts:
         return start
     return find_prompt(store, start).id
 
@@ -361,25 +368,31 @@ def find_prompt_before(store: Store, prompt: str) -> str:
     if use is None or use.first is None:
         raise BadInput("No work used this prompt yet: give the prompt to compare it with.")
     earlier = [
-        other
-        for other in uses.values()
-        if other.id != prompt
-        and {*other.variants} & {*use.variants}
-        and other.first is not None
-        and other.first < use.first
+        earlier_use
+        for earlier_use in uses.values()
+        if earlier_use.id != prompt
+        and {*earlier_use.variants} & {*use.variants}
+        and earlier_use.first is not None
+        and earlier_use.first < use.first
     ]
     if not earlier:
         raise BadInput("There is no earlier prompt: give the prompt to compare it with.")
-    return sorted(earlier, key=lambda other: (other.first is None, other.first))[-1].id
+    return sorted(earlier, key=lambda use_before: (use_before.first is None, use_before.first))[
+        -1
+    ].id
 
 
 def find_prompt(store: Store, start: str) -> PromptVersion:
     """Return the prompt with this name or id, or with the only id that begins with it."""
-    every = store.prompts.list_prompts()
-    named = [one for one in every if one.name == start]
-    matching_prompts = named or [one for one in every if one.id.startswith(start)]
+    prompts = store.prompts.list_prompts()
+    named_prompts = [prompt for prompt in prompts if prompt.name == start]
+    matching_prompts = named_prompts or [
+        prompt for prompt in prompts if prompt.id.startswith(start)
+    ]
     if not start or not matching_prompts:
-        raise unknown_name_error("prompt", start, [one.id[:SHORT_ID_CHARS] for one in every])
+        raise unknown_name_error(
+            "prompt", start, [prompt.id[:SHORT_ID_CHARS] for prompt in prompts]
+        )
     if len(matching_prompts) > 1:
         raise BadInput(f"{start!r} is a prefix of several prompts: give more characters.")
     return matching_prompts[0]

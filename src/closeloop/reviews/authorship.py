@@ -83,9 +83,9 @@ class Authorship(Record):
     asked_by: str | None = None
 
 
-def merge_known_agents(own: AgentSignsByName) -> dict[str, AgentSigns]:
+def merge_known_agents(configured: AgentSignsByName) -> dict[str, AgentSigns]:
     """Return the known agents, overridden and extended by those of the settings."""
-    return {**KNOWN_AGENTS, **own}
+    return {**KNOWN_AGENTS, **configured}
 
 
 def parse_trailers(message: str) -> list[tuple[str, str]]:
@@ -94,59 +94,59 @@ def parse_trailers(message: str) -> list[tuple[str, str]]:
 
 
 def detect_authorship(
-    told: PullDescription, commits: Sequence[PullCommit], agents: AgentSignsByName
+    description: PullDescription, commits: Sequence[PullCommit], agents: AgentSignsByName
 ) -> Authorship:
     """Return which agent made a pull request, if any, and the evidence.
 
     Its account, labels and branch come from the host. Trailers and commit authors count only if a
     member of the team opened it: a bot quotes what strangers wrote, such as release notes.
     """
-    by_team = is_opened_by_team(told, agents)
-    lines = _trailers_to_believe(told, commits, agents)
+    by_team = is_opened_by_team(description, agents)
+    lines = _trailers_to_believe(description, commits, agents)
     signs: dict[AuthorshipSign, str] = {}
     for sign, name in (
-        *_signs_in_description(told, agents),
+        *_signs_in_description(description, agents),
         *(_signs_in_trailers(lines, agents) if by_team else ()),
         *(_signs_in_commits(commits, agents) if by_team else ()),
     ):
         signs.setdefault(sign, name)
-    named = sorted(signs.values(), key=lambda name: name == UNNAMED_AGENT)
+    agent_names = sorted(signs.values(), key=lambda name: name == UNNAMED_AGENT)
     latest = dict(lines)
     return Authorship(
         signs=tuple(signs),
-        agent=named[0] if named else None,
+        agent=agent_names[0] if agent_names else None,
         task=latest.get("task-id"),
-        prompt=_labelled_prompt(told.labels) or latest.get("prompt-version"),
-        asked_by=find_requester(told, agents),
+        prompt=_labelled_prompt(description.labels) or latest.get("prompt-version"),
+        asked_by=find_requester(description, agents),
     )
 
 
 def _trailers_to_believe(
-    told: PullDescription, commits: Sequence[PullCommit], agents: AgentSignsByName
+    description: PullDescription, commits: Sequence[PullCommit], agents: AgentSignsByName
 ) -> list[tuple[str, str]]:
     """Return all trailers if the team opened it, else those of an agent's commits in our
     repository."""
-    if is_opened_by_team(told, agents):
-        texts = [told.body, *(commit.message for commit in commits)]
+    if is_opened_by_team(description, agents):
+        texts = [description.body, *(commit.message for commit in commits)]
     else:
-        own = [
+        agent_made = [
             commit
             for commit in commits
-            if not told.fork and is_agent_account(commit.author, agents)
+            if not description.fork and is_agent_account(commit.author, agents)
         ]
-        texts = [commit.message for commit in own]
+        texts = [commit.message for commit in agent_made]
     return [line for text in texts for line in parse_trailers(text)]
 
 
-def is_opened_by_team(told: PullDescription, agents: AgentSignsByName) -> bool:
+def is_opened_by_team(description: PullDescription, agents: AgentSignsByName) -> bool:
     """Return whether a person with write access to the repository opened a pull request."""
-    return not is_bot_account(told, agents) and (not told.fork or told.member)
+    return not is_bot_account(description, agents) and (not description.fork or description.member)
 
 
-def is_bot_account(told: PullDescription, agents: AgentSignsByName) -> bool:
+def is_bot_account(description: PullDescription, agents: AgentSignsByName) -> bool:
     """Return whether a program opened a pull request."""
-    author = told.author or ""
-    return told.bot or bool(_BOT_ACCOUNT.search(author)) or is_agent_account(author, agents)
+    author = description.author or ""
+    return description.bot or bool(_BOT_ACCOUNT.search(author)) or is_agent_account(author, agents)
 
 
 def _labelled_prompt(labels: Sequence[str]) -> str | None:
@@ -156,30 +156,34 @@ def _labelled_prompt(labels: Sequence[str]) -> str | None:
     return next(filter(None, names), None)
 
 
-def find_requester(told: PullDescription, agents: AgentSignsByName) -> str | None:
+def find_requester(description: PullDescription, agents: AgentSignsByName) -> str | None:
     """Return the person who requested the work, never a bot or an agent; None if unknown.
 
     That is the author, else an assigned person. A trailer is no evidence: whoever writes the
     commits could name anybody.
     """
-    authors = [] if told.bot or told.author is None else [told.author]
-    for account in (*authors, *told.assignees):
+    authors = [] if description.bot or description.author is None else [description.author]
+    for account in (*authors, *description.assignees):
         if not _BOT_ACCOUNT.search(account) and not is_agent_account(account, agents):
             return account
     return None
 
 
 def _signs_in_description(
-    told: PullDescription, agents: AgentSignsByName
+    description: PullDescription, agents: AgentSignsByName
 ) -> Iterator[tuple[AuthorshipSign, str]]:
-    for name, known in agents.items():
-        if told.author and matches_wildcards(told.author, known.authors):
-            yield AuthorshipSign(kind="author", value=told.author), name
-        for label in told.labels:
-            if matches_wildcards(label, known.labels):
+    for name, signs in agents.items():
+        if description.author and matches_wildcards(description.author, signs.authors):
+            yield AuthorshipSign(kind="author", value=description.author), name
+        for label in description.labels:
+            if matches_wildcards(label, signs.labels):
                 yield AuthorshipSign(kind="label", value=label), name
-        if told.branch and not told.fork and matches_wildcards(told.branch, known.branches):
-            yield AuthorshipSign(kind="branch", value=told.branch), name
+        if (
+            description.branch
+            and not description.fork
+            and matches_wildcards(description.branch, signs.branches)
+        ):
+            yield AuthorshipSign(kind="branch", value=description.branch), name
 
 
 def _signs_in_trailers(
@@ -203,15 +207,15 @@ def find_co_author(value: str, agents: AgentSignsByName) -> str | None:
     """Return the agent that a `Co-Authored-By:` trailer names."""
     match = _CO_AUTHOR.match(value)
     names = (match[1], match[2]) if match else (value,)
-    for agent, known in agents.items():
-        if any(matches_wildcards(name, known.co_authors) for name in names):
+    for agent, signs in agents.items():
+        if any(matches_wildcards(name, signs.co_authors) for name in names):
             return agent
     return None
 
 
 def is_agent_account(account: str | None, agents: AgentSignsByName) -> bool:
     """Return whether an account belongs to an agent."""
-    return any(matches_wildcards(account, known.authors) for known in agents.values())
+    return any(matches_wildcards(account, signs.authors) for signs in agents.values())
 
 
 def is_agent_commit(commit: PullCommit, agents: AgentSignsByName) -> bool:
@@ -230,22 +234,22 @@ def agent_commits(commits: Iterable[PullCommit], agents: AgentSignsByName) -> se
 
     If no commit says so, the agent works under the name of the first commit's author.
     """
-    known = list(commits)
-    marked = {commit.sha for commit in known if is_agent_commit(commit, agents)}
-    if marked or not known:
+    all_commits = list(commits)
+    marked = {commit.sha for commit in all_commits if is_agent_commit(commit, agents)}
+    if marked or not all_commits:
         return marked
-    first = known[0]
+    first = all_commits[0]
     return {
         commit.sha
-        for commit in known
+        for commit in all_commits
         if (commit.author, commit.email) == (first.author, first.email)
     }
 
 
 def _commit_agent(commit: PullCommit, agents: AgentSignsByName) -> str | None:
-    for agent, known in agents.items():
-        if matches_wildcards(commit.author, known.authors) or matches_wildcards(
-            commit.email, known.co_authors
+    for agent, signs in agents.items():
+        if matches_wildcards(commit.author, signs.authors) or matches_wildcards(
+            commit.email, signs.co_authors
         ):
             return agent
     return None

@@ -198,18 +198,23 @@ class GithubFacts(FactBuilder):
 
     def pull_facts(self, pull: GithubPull) -> Iterator[Fact]:
         """Yield the facts of a pull request, and of others that it reverts or fixes."""
-        at = pull.updated_at or pull.merged_at or pull.closed_at or pull.created_at
+        updated_at = pull.updated_at or pull.merged_at or pull.closed_at or pull.created_at
         description = describe_github_pull(pull, self.repo)
-        name = ("description", pull.number, at.isoformat(), content_digest(description)[:16])
-        fact = self.make_fact(description, at, *name, pull=pull.number, sha=pull.head.sha)
+        name = (
+            "description",
+            pull.number,
+            updated_at.isoformat(),
+            content_digest(description)[:16],
+        )
+        fact = self.make_fact(description, updated_at, *name, pull=pull.number, sha=pull.head.sha)
         # A branch of a fork may be called like one of ours.
         yield fact if description.fork else replace(fact, branch=description.branch)
         if description.state == "merged":
             text = f"{description.title}\n\n{description.body}"
-            yield from self.pointer_facts(text, f"#{pull.number}", description.merged or at)
+            yield from self.pointer_facts(text, f"#{pull.number}", description.merged or updated_at)
 
-    def review_fact(self, number: int, review: GithubReview, at: datetime | None) -> Fact:
-        when = review.submitted_at or at or self.heard
+    def review_fact(self, number: int, review: GithubReview, updated_at: datetime | None) -> Fact:
+        when = review.submitted_at or updated_at or self.heard
         submitted_review = Review(
             id=str(review.id),
             by=user_login(review.user),
@@ -225,7 +230,7 @@ class GithubFacts(FactBuilder):
             submitted_review.state,
             content_digest(submitted_review.body)[:12],
         )
-        return self.make_fact(submitted_review, at or when, *key, pull=number)
+        return self.make_fact(submitted_review, updated_at or when, *key, pull=number)
 
     def comment_fact(self, number: int, remark: GithubComment, *, deleted: bool = False) -> Fact:
         on_lines = remark.path is not None
@@ -245,22 +250,24 @@ class GithubFacts(FactBuilder):
             answers=f"line-{answered}" if answered else None,
             deleted=deleted,
         )
-        at = remark.updated_at or remark.created_at
-        key = ("comment", name, at.isoformat(), content_digest(comment.body, deleted)[:12])
-        return self.make_fact(comment, at, *key, pull=number)
+        changed_at = remark.updated_at or remark.created_at
+        key = ("comment", name, changed_at.isoformat(), content_digest(comment.body, deleted)[:12])
+        return self.make_fact(comment, changed_at, *key, pull=number)
 
     def check_fact(self, kind: str, run: GithubCheckRun) -> Fact:
-        at = run.completed_at or run.updated_at or run.started_at or run.created_at or self.heard
+        finished_at = (
+            run.completed_at or run.updated_at or run.started_at or run.created_at or self.heard
+        )
         name = run.name or (run.app.slug if run.app else "") or "unnamed"
         check = CiCheck(
             sha=run.head_sha,
             name=name if kind == "check_run" else f"{kind}: {name}",
-            at=at,
+            at=finished_at,
             result=to_check_result(run.status, run.conclusion),
             conclusion=run.conclusion,
         )
-        key = ("check", kind, run.id, check.result, at.isoformat())
-        return self.make_fact(check, at, *key, sha=run.head_sha)
+        key = ("check", kind, run.id, check.result, finished_at.isoformat())
+        return self.make_fact(check, finished_at, *key, sha=run.head_sha)
 
     def commit_fact(self, number: int, commit: GithubCommit) -> Fact:
         inner = commit.commit
@@ -392,113 +399,117 @@ class _WebhookPayload(Record):
 _github_decoder = msgspec.json.Decoder(_WebhookPayload)
 
 
-def read_github_event(event: str, body: bytes, heard: datetime) -> list[Fact]:
+def read_github_event(event: str, body: bytes, received_at: datetime) -> list[Fact]:
     """Return the facts of one delivery; raise BadInput if it does not match its event."""
     try:
         payload = _github_decoder.decode(body)
-        return list(GITHUB_EVENTS[event](payload, GithubFacts(payload.repository.full_name, heard)))
+        return list(
+            GITHUB_EVENTS[event](payload, GithubFacts(payload.repository.full_name, received_at))
+        )
     except (ValueError, OverflowError, RecursionError) as error:
         raise BadInput(f"A delivery of {event!r} is not in GitHub's format: {error}.") from error
 
 
-def _pull_request_facts(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
+def _pull_request_facts(payload: _WebhookPayload, builder: GithubFacts) -> Iterator[Fact]:
     pull = payload.pull_request
     if pull is None:
         return
-    yield from tell.pull_facts(pull)
+    yield from builder.pull_facts(pull)
     if payload.action == "opened" and pull.head.sha:
-        yield tell.push_fact(pull.number, Push(after=pull.head.sha, at=pull.created_at))
+        yield builder.push_fact(pull.number, Push(after=pull.head.sha, at=pull.created_at))
     if payload.action == "synchronize" and payload.after:
         moved = Push(
             after=payload.after,
             before=payload.before,
-            at=pull.updated_at or tell.heard,
+            at=pull.updated_at or builder.heard,
             by=user_login(payload.sender),
         )
-        yield tell.push_fact(pull.number, moved)
+        yield builder.push_fact(pull.number, moved)
 
 
-def _review_facts(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
+def _review_facts(payload: _WebhookPayload, builder: GithubFacts) -> Iterator[Fact]:
     pull, review = payload.pull_request, payload.review
     if pull is not None and review is not None:
-        yield from tell.pull_facts(pull)
+        yield from builder.pull_facts(pull)
         # Only a dismissal is later than the review itself.
         late = payload.action in ("dismissed", "edited")
-        yield tell.review_fact(pull.number, review, pull.updated_at if late else None)
+        yield builder.review_fact(pull.number, review, pull.updated_at if late else None)
 
 
-def _line_comment_facts(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
+def _line_comment_facts(payload: _WebhookPayload, builder: GithubFacts) -> Iterator[Fact]:
     pull, comment = payload.pull_request, payload.comment
     if pull is not None and comment is not None:
-        yield from tell.pull_facts(pull)
-        yield tell.comment_fact(pull.number, comment, deleted=payload.action == "deleted")
+        yield from builder.pull_facts(pull)
+        yield builder.comment_fact(pull.number, comment, deleted=payload.action == "deleted")
 
 
-def _comment_facts(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
+def _comment_facts(payload: _WebhookPayload, builder: GithubFacts) -> Iterator[Fact]:
     issue, comment = payload.issue, payload.comment
     if issue is not None and issue.pull_request is not None and comment is not None:
-        yield tell.comment_fact(issue.number, comment, deleted=payload.action == "deleted")
+        yield builder.comment_fact(issue.number, comment, deleted=payload.action == "deleted")
 
 
-def _thread_facts(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
+def _thread_facts(payload: _WebhookPayload, builder: GithubFacts) -> Iterator[Fact]:
     pull, thread = payload.pull_request, payload.thread
     if pull is None or thread is None:
         return
-    yield from tell.pull_facts(pull)
-    at = pull.updated_at or tell.heard
+    yield from builder.pull_facts(pull)
+    changed_at = pull.updated_at or builder.heard
     names = tuple(f"line-{comment.id}" for comment in thread.comments[:MAX_ITEMS])
     resolution = CommentThread(comments=names, resolved=payload.action == "resolved")
-    key = ("thread", *names[:1], resolution.resolved, at.isoformat())
-    yield tell.make_fact(resolution, at, *key, pull=pull.number)
+    key = ("thread", *names[:1], resolution.resolved, changed_at.isoformat())
+    yield builder.make_fact(resolution, changed_at, *key, pull=pull.number)
 
 
 def _check_reader(kind: str) -> Callable[[_WebhookPayload, GithubFacts], Iterator[Fact]]:
-    def read_checks(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
+    def read_checks(payload: _WebhookPayload, builder: GithubFacts) -> Iterator[Fact]:
         run: GithubCheckRun | None = getattr(payload, kind)
         if run is not None:
-            yield tell.check_fact(kind, run)
+            yield builder.check_fact(kind, run)
 
     return read_checks
 
 
-def _github_push_facts(payload: _WebhookPayload, tell: GithubFacts) -> Iterator[Fact]:
+def _github_push_facts(payload: _WebhookPayload, builder: GithubFacts) -> Iterator[Fact]:
     """Yield the pushed commits of a branch; of the main line, what they revert or fix."""
     branch = payload.ref.removeprefix("refs/heads/")
     if branch == payload.ref or payload.deleted or not payload.after:
         return
-    at = _push_time(payload, tell)
+    pushed_at = _push_time(payload, builder)
     if branch == payload.repository.default_branch:
         for commit in payload.commits[:MAX_ITEMS]:
-            yield from tell.pointer_facts(commit.message, commit.id, commit.timestamp or at)
+            yield from builder.pointer_facts(
+                commit.message, commit.id, commit.timestamp or pushed_at
+            )
         return
     before = None if payload.before == NO_COMMIT else payload.before
     moved = Push(
         after=payload.after,
         before=before,
-        at=at,
+        at=pushed_at,
         by=user_login(payload.sender),
         forced=payload.forced,
         commits=tuple(commit.id for commit in payload.commits[:MAX_ITEMS]),
     )
-    key = ("push", branch, before, payload.after, int(at.timestamp()))
-    yield _set_branch(tell.make_fact(moved, at, *key, sha=payload.after), branch)
+    key = ("push", branch, before, payload.after, int(pushed_at.timestamp()))
+    yield _set_branch(builder.make_fact(moved, pushed_at, *key, sha=payload.after), branch)
     for commit in payload.commits[:MAX_ITEMS]:
-        yield _set_branch(_commit_fact(commit, at, tell), branch)
+        yield _set_branch(_commit_fact(commit, pushed_at, builder), branch)
 
 
-def _commit_fact(commit: _WebhookCommit, at: datetime, tell: GithubFacts) -> Fact:
-    who = commit.author
+def _commit_fact(commit: _WebhookCommit, pushed_at: datetime, builder: GithubFacts) -> Fact:
+    author = commit.author
     pushed_commit = PullCommit(
         sha=commit.id,
-        at=commit.timestamp or at,
+        at=commit.timestamp or pushed_at,
         message=commit.message[:MAX_TEXT_CHARS],
-        author=who.username or who.name or None,
-        email=who.email,
-        bot=(who.username or "").endswith("[bot]"),
+        author=author.username or author.name or None,
+        email=author.email,
+        bot=(author.username or "").endswith("[bot]"),
         merge=commit.message.startswith(("Merge branch ", "Merge remote-tracking ")),
         files=pushed_file_edits(commit.added, commit.modified, commit.removed),
     )
-    return tell.make_fact(
+    return builder.make_fact(
         pushed_commit, pushed_commit.at, "commit", commit.id, "pushed", sha=commit.id
     )
 
@@ -507,13 +518,13 @@ def _set_branch(fact: Fact, branch: str) -> Fact:
     return msgspec.structs.replace(fact, branch=branch)
 
 
-def _push_time(payload: _WebhookPayload, tell: GithubFacts) -> datetime:
+def _push_time(payload: _WebhookPayload, builder: GithubFacts) -> datetime:
     """Return when a push arrived; its commits may be much older."""
     pushed = payload.repository.pushed_at
     if isinstance(pushed, int) and 0 < pushed < 1 << 33:
         return datetime.fromtimestamp(pushed, UTC)
     last = payload.head_commit
-    return last.timestamp if last and last.timestamp else tell.heard
+    return last.timestamp if last and last.timestamp else builder.heard
 
 
 GITHUB_EVENTS: dict[str, Callable[[_WebhookPayload, GithubFacts], Iterator[Fact]]] = {
@@ -642,12 +653,12 @@ class GitlabPayload(Record):
 _gitlab_decoder = msgspec.json.Decoder(GitlabPayload)
 
 
-def read_gitlab_event(event: str, body: bytes, heard: datetime) -> list[Fact]:
+def read_gitlab_event(event: str, body: bytes, received_at: datetime) -> list[Fact]:
     """Return the facts of one delivery; raise BadInput if it does not match its event."""
     try:
         payload = _gitlab_decoder.decode(body)
         repo = payload.project.path_with_namespace
-        return list(GITLAB_EVENTS[event](payload, GitlabFacts(repo, heard))) if repo else []
+        return list(GITLAB_EVENTS[event](payload, GitlabFacts(repo, received_at))) if repo else []
     except (ValueError, OverflowError, RecursionError) as error:
         raise BadInput(f"A delivery of {event!r} is not in GitLab's format: {error}.") from error
 
@@ -666,57 +677,76 @@ class GitlabFacts(FactBuilder):
 
     source = "gitlab"
 
-    def description_facts(self, number: int, told: PullDescription, at: datetime) -> Iterator[Fact]:
-        name = ("description", number, at.isoformat(), content_digest(told)[:16])
-        fact = self.make_fact(told, at, *name, pull=number, sha=told.head or "")
-        yield fact if told.fork else msgspec.structs.replace(fact, branch=told.branch)
-        if told.state == "merged":
-            yield from self.pointer_facts(f"{told.title}\n\n{told.body}", f"#{number}", at)
+    def description_facts(
+        self, number: int, description: PullDescription, changed_at: datetime
+    ) -> Iterator[Fact]:
+        name = ("description", number, changed_at.isoformat(), content_digest(description)[:16])
+        fact = self.make_fact(
+            description, changed_at, *name, pull=number, sha=description.head or ""
+        )
+        yield fact if description.fork else msgspec.structs.replace(fact, branch=description.branch)
+        if description.state == "merged":
+            yield from self.pointer_facts(
+                f"{description.title}\n\n{description.body}", f"#{number}", changed_at
+            )
 
-    def commit_fact(self, one: GitlabCommit, at: datetime, pull: int | None = None) -> Fact:
-        who = one.author or GitlabAuthor(name=one.author_name, email=one.author_email)
+    def commit_fact(
+        self, listed_commit: GitlabCommit, fallback_time: datetime, pull: int | None = None
+    ) -> Fact:
+        author = listed_commit.author or GitlabAuthor(
+            name=listed_commit.author_name, email=listed_commit.author_email
+        )
         files = None
-        if one.added is not None:
-            files = pushed_file_edits(one.added, one.modified, one.removed)
+        if listed_commit.added is not None:
+            files = pushed_file_edits(
+                listed_commit.added, listed_commit.modified, listed_commit.removed
+            )
         commit = PullCommit(
-            sha=one.id,
-            at=parse_gitlab_time(one.timestamp) or parse_gitlab_time(one.committed_date) or at,
-            message=one.message[:MAX_TEXT_CHARS],
-            author=who.name or None,
-            email=who.email or None,
-            merge=len(one.parent_ids) > 1 or one.message.startswith("Merge branch "),
+            sha=listed_commit.id,
+            at=parse_gitlab_time(listed_commit.timestamp)
+            or parse_gitlab_time(listed_commit.committed_date)
+            or fallback_time,
+            message=listed_commit.message[:MAX_TEXT_CHARS],
+            author=author.name or None,
+            email=author.email or None,
+            merge=len(listed_commit.parent_ids) > 1
+            or listed_commit.message.startswith("Merge branch "),
             files=files,
         )
-        key = ("commit", one.id, "listed" if files is None else "pushed")
-        return self.make_fact(commit, commit.at, *key, pull=pull, sha=one.id)
+        key = ("commit", listed_commit.id, "listed" if files is None else "pushed")
+        return self.make_fact(commit, commit.at, *key, pull=pull, sha=listed_commit.id)
 
     def comment_fact(
-        self, number: int, told: ReviewComment, place: GitlabPosition | None, late: datetime
+        self,
+        number: int,
+        comment: ReviewComment,
+        position: GitlabPosition | None,
+        changed_at: datetime,
     ) -> Fact:
-        """Return a note on the whole or on a position; `late` is when it was last changed."""
-        place = place or GitlabPosition()
-        told = msgspec.structs.replace(
-            told,
-            body=told.body[:MAX_TEXT_CHARS],
-            path=place.new_path or place.old_path,
-            line=place.new_line or place.old_line,
-            sha=place.head_sha,
+        """Return a note on the whole or on a position; `changed_at` is when it was last changed."""
+        position = position or GitlabPosition()
+        comment = msgspec.structs.replace(
+            comment,
+            body=comment.body[:MAX_TEXT_CHARS],
+            path=position.new_path or position.old_path,
+            line=position.new_line or position.old_line,
+            sha=position.head_sha,
         )
-        key = ("comment", told.id, late.isoformat(), content_digest(told.body)[:12])
-        return self.make_fact(told, late, *key, pull=number)
+        key = ("comment", comment.id, changed_at.isoformat(), content_digest(comment.body)[:12])
+        return self.make_fact(comment, changed_at, *key, pull=number)
 
     def pipeline_fact(
-        self, name: int | None, sha: str, status: str, source: str | None, at: datetime
+        self, name: int | None, sha: str, status: str, source: str | None, finished_at: datetime
     ) -> Fact:
         check = CiCheck(
             sha=sha,
             name=f"pipeline: {source or 'push'}",
-            at=at,
+            at=finished_at,
             result=PIPELINE_RESULTS.get(status, "running"),
             conclusion=status,
         )
-        key = ("check", "pipeline", name, check.result, at.isoformat())
-        return self.make_fact(check, at, *key, sha=sha)
+        key = ("check", "pipeline", name, check.result, finished_at.isoformat())
+        return self.make_fact(check, finished_at, *key, sha=sha)
 
 
 def is_gitlab_bot(person: GitlabUser | None) -> bool:
@@ -730,121 +760,126 @@ def name_people(accounts: tuple[GitlabUser, ...]) -> tuple[str, ...]:
 
 
 def describe_merge_request(
-    payload: GitlabPayload, told: GitlabAttributes, tell: GitlabFacts
+    payload: GitlabPayload, attributes: GitlabAttributes, builder: GitlabFacts
 ) -> tuple[PullDescription, datetime]:
     """Return a merge request as an event describes it; GitLab gives only the author's number."""
-    opened = parse_gitlab_time(told.created_at) or tell.heard
-    at = parse_gitlab_time(told.updated_at) or tell.heard
-    state = GITLAB_STATES.get(told.state, "closed")
-    head = told.last_commit.id if told.last_commit else None
+    opened_at = parse_gitlab_time(attributes.created_at) or builder.heard
+    updated_at = parse_gitlab_time(attributes.updated_at) or builder.heard
+    state = GITLAB_STATES.get(attributes.state, "closed")
+    head = attributes.last_commit.id if attributes.last_commit else None
     user = payload.user
-    mine = user is not None and user.id is not None and user.id == told.author_id
+    is_author = user is not None and user.id is not None and user.id == attributes.author_id
     description = PullDescription(
-        title=told.title[:MAX_TEXT_CHARS],
-        body=(told.description or "")[:MAX_TEXT_CHARS],
-        url=told.url,
-        author=user.username or None if user and mine else None,
-        bot=mine and is_gitlab_bot(user),
+        title=attributes.title[:MAX_TEXT_CHARS],
+        body=(attributes.description or "")[:MAX_TEXT_CHARS],
+        url=attributes.url,
+        author=user.username or None if user and is_author else None,
+        bot=is_author and is_gitlab_bot(user),
         state=state,
-        draft=bool(told.draft),
-        branch=told.source_branch,
-        fork=told.source_project_id != told.target_project_id,
-        base=told.target_branch,
+        draft=bool(attributes.draft),
+        branch=attributes.source_branch,
+        fork=attributes.source_project_id != attributes.target_project_id,
+        base=attributes.target_branch,
         head=head,
-        merge_commit=(told.squash_commit_sha or told.merge_commit_sha)
+        merge_commit=(attributes.squash_commit_sha or attributes.merge_commit_sha)
         if state == "merged"
         else None,
         labels=tuple(label.title for label in (payload.labels or ())[:MAX_ITEMS]),
         assignees=name_people(payload.assignees),
-        opened=opened,
-        closed=at if state != "open" else None,
-        merged=at if state == "merged" else None,
-        merged_by=user.username or None if user and told.action == "merge" else None,
+        opened=opened_at,
+        closed=updated_at if state != "open" else None,
+        merged=updated_at if state == "merged" else None,
+        merged_by=user.username or None if user and attributes.action == "merge" else None,
     )
-    return description, at
+    return description, updated_at
 
 
-def _merge_request_facts(payload: GitlabPayload, tell: GitlabFacts) -> Iterator[Fact]:
+def _merge_request_facts(payload: GitlabPayload, builder: GitlabFacts) -> Iterator[Fact]:
     attributes = payload.object_attributes
     if attributes.iid is None:
         return
-    description, at = describe_merge_request(payload, attributes, tell)
-    yield from tell.description_facts(attributes.iid, description, at)
+    description, updated_at = describe_merge_request(payload, attributes, builder)
+    yield from builder.description_facts(attributes.iid, description, updated_at)
     head = description.head
     if attributes.action == "open" and head:
-        yield tell.push_fact(attributes.iid, Push(after=head, at=description.opened))
+        yield builder.push_fact(attributes.iid, Push(after=head, at=description.opened))
     if attributes.action == "update" and attributes.oldrev and head:
-        by = payload.user.username if payload.user else None
-        yield tell.push_fact(
-            attributes.iid, Push(after=head, before=attributes.oldrev, at=at, by=by or None)
+        username = payload.user.username if payload.user else None
+        yield builder.push_fact(
+            attributes.iid,
+            Push(after=head, before=attributes.oldrev, at=updated_at, by=username or None),
         )
     if attributes.action in ("approved", "unapproved") and payload.user:
-        who = payload.user
+        reviewer = payload.user
         review = Review(
-            id=f"{attributes.iid}-{who.username}-{at.isoformat()}",
-            by=who.username or None,
-            bot=is_gitlab_bot(who),
+            id=f"{attributes.iid}-{reviewer.username}-{updated_at.isoformat()}",
+            by=reviewer.username or None,
+            bot=is_gitlab_bot(reviewer),
             state="approved" if attributes.action == "approved" else "dismissed",
             sha=head,
-            at=at,
+            at=updated_at,
         )
-        yield tell.make_fact(review, at, "review", review.id, review.state, pull=attributes.iid)
+        yield builder.make_fact(
+            review, updated_at, "review", review.id, review.state, pull=attributes.iid
+        )
 
 
-def _note_facts(payload: GitlabPayload, tell: GitlabFacts) -> Iterator[Fact]:
+def _note_facts(payload: GitlabPayload, builder: GitlabFacts) -> Iterator[Fact]:
     note, request = payload.object_attributes, payload.merge_request
     if request is None or request.iid is None or note.system:
         return
-    at = parse_gitlab_time(note.created_at) or tell.heard
+    created_at = parse_gitlab_time(note.created_at) or builder.heard
     comment = ReviewComment(
         id=f"note-{note.id}",
         by=payload.user.username or None if payload.user else None,
         bot=is_gitlab_bot(payload.user),
         body=note.note,
-        at=at,
+        at=created_at,
         answers=note.discussion_id,
     )
-    yield tell.comment_fact(
-        request.iid, comment, note.position, parse_gitlab_time(note.updated_at) or at
+    yield builder.comment_fact(
+        request.iid, comment, note.position, parse_gitlab_time(note.updated_at) or created_at
     )
 
 
-def _pipeline_facts(payload: GitlabPayload, tell: GitlabFacts) -> Iterator[Fact]:
+def _pipeline_facts(payload: GitlabPayload, builder: GitlabFacts) -> Iterator[Fact]:
     attributes = payload.object_attributes
     if attributes.sha is None:
         return
-    at = (
+    finished_at = (
         parse_gitlab_time(attributes.finished_at)
         or parse_gitlab_time(attributes.created_at)
-        or tell.heard
+        or builder.heard
     )
-    yield tell.pipeline_fact(
-        attributes.id, attributes.sha, attributes.status, attributes.source, at
+    yield builder.pipeline_fact(
+        attributes.id, attributes.sha, attributes.status, attributes.source, finished_at
     )
 
 
-def _gitlab_push_facts(payload: GitlabPayload, tell: GitlabFacts) -> Iterator[Fact]:
+def _gitlab_push_facts(payload: GitlabPayload, builder: GitlabFacts) -> Iterator[Fact]:
     branch = payload.ref.removeprefix("refs/heads/")
     if branch == payload.ref or payload.after in ("", NO_COMMIT):
         return
     stamps = [parse_gitlab_time(commit.timestamp) for commit in payload.commits]
-    at = max([stamp for stamp in stamps if stamp] or [tell.heard])
+    pushed_at = max([stamp for stamp in stamps if stamp] or [builder.heard])
     if branch == payload.project.default_branch:
         for commit in payload.commits[:MAX_ITEMS]:
-            yield from tell.pointer_facts(
-                commit.message, commit.id, parse_gitlab_time(commit.timestamp) or at
+            yield from builder.pointer_facts(
+                commit.message, commit.id, parse_gitlab_time(commit.timestamp) or pushed_at
             )
         return
     before = None if payload.before == NO_COMMIT else payload.before
     push = Push(
         after=payload.after,
         before=before,
-        at=at,
+        at=pushed_at,
         by=payload.user_username or None,
         commits=tuple(commit.id for commit in payload.commits[:MAX_ITEMS]),
     )
-    facts = [tell.make_fact(push, at, "push", branch, before, payload.after, sha=payload.after)]
-    facts += [tell.commit_fact(commit, at) for commit in payload.commits[:MAX_ITEMS]]
+    facts = [
+        builder.make_fact(push, pushed_at, "push", branch, before, payload.after, sha=payload.after)
+    ]
+    facts += [builder.commit_fact(commit, pushed_at) for commit in payload.commits[:MAX_ITEMS]]
     for fact in facts:
         yield msgspec.structs.replace(fact, branch=branch)
 

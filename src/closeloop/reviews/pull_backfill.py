@@ -124,8 +124,8 @@ class BackfillRequest(Record):
     def save_change(self, pull: PullRequest, change: Change) -> None:
         """Save the diff of its newest commit."""
         if pull.head and change.files:
-            at = datetime.now(UTC)
-            self.store.pulls.save_change(self.repo, pull.number, pull.head, change, at)
+            fetched_at = datetime.now(UTC)
+            self.store.pulls.save_change(self.repo, pull.number, pull.head, change, fetched_at)
 
     def save_pull(self, facts: list[Fact], updated: str) -> None:
         """Save the facts of one pull request; the next run begins here."""
@@ -146,33 +146,35 @@ class _CommitCheckRuns(Record):
 
 
 async def backfill_github(
-    hub: CodeHost, wanted: BackfillRequest, since: datetime | None = None
+    host: CodeHost, request: BackfillRequest, since: datetime | None = None
 ) -> int:
     """Fetch all pull requests that changed since the last run, and return how many."""
-    done = 0
-    async for one in list_updated_since(
-        wanted.start_time(since), lambda start: _list_updated_issues(hub, start)
+    saved = 0
+    async for issue in list_updated_since(
+        request.start_time(since), lambda start: _list_updated_issues(host, start)
     ):
-        if one.pull_request is not None:
-            wanted.save_pull(await fetch_github_facts(hub, wanted, one.number), one.updated_at)
-            done += 1
-            wanted.tell(done)
-    return done
+        if issue.pull_request is not None:
+            request.save_pull(
+                await fetch_github_facts(host, request, issue.number), issue.updated_at
+            )
+            saved += 1
+            request.tell(saved)
+    return saved
 
 
 async def list_updated_since(
     start: str, pages: Callable[[str], AsyncIterator[list[Dated]]]
 ) -> AsyncIterator[Dated]:
     """Yield what changed since a time, oldest first; what changes meanwhile comes again."""
-    seen: set[tuple[int, str]] = set()
+    yielded: set[tuple[int, str]] = set()
     while True:
         before = start
         async for page in pages(start):
-            for one in page:
-                if (one.number, one.updated_at) not in seen:
-                    seen.add((one.number, one.updated_at))
-                    yield one
-                start = max(start, one.updated_at)
+            for item in page:
+                if (item.number, item.updated_at) not in yielded:
+                    yielded.add((item.number, item.updated_at))
+                    yield item
+                start = max(start, item.updated_at)
             # What is touched meanwhile moves to the end, and what follows it to another page:
             # rather than turn pages, ask again from here.
             if start > before:
@@ -181,12 +183,12 @@ async def list_updated_since(
             return
 
 
-async def _list_updated_issues(hub: CodeHost, start: str) -> AsyncIterator[list[_UpdatedIssue]]:
+async def _list_updated_issues(host: CodeHost, start: str) -> AsyncIterator[list[_UpdatedIssue]]:
     """Yield pages of what changed since a time, oldest first."""
     order = "state=all&sort=updated&direction=asc"
     try:
         # Only issues can be asked for since a time; pull requests are among them.
-        async for page in hub.list_pages(
+        async for page in host.list_pages(
             f"issues?{order}&since={quote(start)}", list[_UpdatedIssue]
         ):
             yield page
@@ -194,73 +196,77 @@ async def _list_updated_issues(hub: CodeHost, start: str) -> AsyncIterator[list[
         if getattr(refused, "status", None) != 410:
             raise
         # There are no issues in this repository.
-        every = [
-            one
-            async for page in hub.list_pages(f"pulls?{order}", list[_UpdatedIssue])
-            for one in page
+        pulls = [
+            pull
+            async for page in host.list_pages(f"pulls?{order}", list[_UpdatedIssue])
+            for pull in page
         ]
-        yield [replace(one, pull_request={}) for one in every if one.updated_at >= start]
+        yield [replace(pull, pull_request={}) for pull in pulls if pull.updated_at >= start]
 
 
-async def fetch_github_facts(hub: CodeHost, wanted: BackfillRequest, number: int) -> list[Fact]:
+async def fetch_github_facts(host: CodeHost, request: BackfillRequest, number: int) -> list[Fact]:
     """Return all that GitHub still has on a pull request; of an agent's, more is fetched."""
-    tell = GithubFacts(wanted.repo, datetime.now(UTC))
+    builder = GithubFacts(request.repo, datetime.now(UTC))
     try:
-        pull = await hub.request_json("GET", f"pulls/{number}", GithubPull)
+        pull = await host.request_json("GET", f"pulls/{number}", GithubPull)
     except MachineFailed as refused:
         if getattr(refused, "status", None) in (404, 410):
             return []
         raise
-    commits = await fetch_list(hub, f"pulls/{number}/commits", GithubCommit)
+    commits = await fetch_list(host, f"pulls/{number}/commits", GithubCommit)
     names = tuple(commit.sha for commit in commits if _COMMIT_SHA.fullmatch(commit.sha))
-    facts = [*tell.pull_facts(pull), *(tell.commit_fact(number, commit) for commit in commits)]
-    facts.append(tell.extent_fact(number, PullExtent(commits=names), pull.updated_at))
-    reviews = await fetch_list(hub, f"pulls/{number}/reviews", GithubReview)
+    facts = [
+        *builder.pull_facts(pull),
+        *(builder.commit_fact(number, commit) for commit in commits),
+    ]
+    facts.append(builder.extent_fact(number, PullExtent(commits=names), pull.updated_at))
+    reviews = await fetch_list(host, f"pulls/{number}/reviews", GithubReview)
     facts += [
-        tell.review_fact(number, review, None)
+        builder.review_fact(number, review, None)
         for review in reviews
         if review.state.upper() != "PENDING"
     ]
     for path in (f"pulls/{number}/comments", f"issues/{number}/comments"):
         facts += [
-            tell.comment_fact(number, one) for one in await fetch_list(hub, path, GithubComment)
+            builder.comment_fact(number, comment)
+            for comment in await fetch_list(host, path, GithubComment)
         ]
-    pull_request = build_pull_request(facts, number, wanted.agents)
+    pull_request = build_pull_request(facts, number, request.agents)
     if pull_request is not None and (
-        pull_request.signs or find_recorded_attempt(pull_request, wanted.store)
+        pull_request.signs or find_recorded_attempt(pull_request, request.store)
     ):
-        facts += await _fetch_agent_details(hub, tell, pull_request, wanted)
+        facts += await _fetch_agent_details(host, builder, pull_request, request)
     return facts
 
 
 async def _fetch_agent_details(
-    hub: CodeHost, tell: GithubFacts, pull: PullRequest, wanted: BackfillRequest
+    host: CodeHost, builder: GithubFacts, pull: PullRequest, request: BackfillRequest
 ) -> list[Fact]:
     """Return what an agent's pull request changed, its CI results, and what people fixed."""
     number = pull.number
-    files = tuple(await fetch_list(hub, f"pulls/{number}/files", GithubFile))
-    wanted.save_change(pull, change_from_github(files))
-    facts = [tell.extent_fact(number, PullExtent(files=to_file_edits(files)), pull.told)]
+    files = tuple(await fetch_list(host, f"pulls/{number}/files", GithubFile))
+    request.save_change(pull, change_from_github(files))
+    facts = [builder.extent_fact(number, PullExtent(files=to_file_edits(files)), pull.told)]
     shas = [commit.sha for commit in pull.commits]
     half = MAX_CHECKED_COMMITS // 2
     for sha in dict.fromkeys([*shas[:half], *shas[-half:]]):
-        runs = await hub.request_json(
+        runs = await host.request_json(
             "GET", f"commits/{sha}/check-runs?per_page=100", _CommitCheckRuns
         )
-        facts += [tell.check_fact("check_run", run) for run in runs.check_runs]
+        facts += [builder.check_fact("check_run", run) for run in runs.check_runs]
     for edit in pull.edits[:MAX_SIZED_COMMITS]:
         facts.append(
-            tell.commit_fact(
-                number, await hub.request_json("GET", f"commits/{edit.sha}", GithubCommit)
+            builder.commit_fact(
+                number, await host.request_json("GET", f"commits/{edit.sha}", GithubCommit)
             )
         )
     return facts
 
 
-async def fetch_list(hub: CodeHost, path: str, kind: type[Kind]) -> list[Kind]:
+async def fetch_list(host: CodeHost, path: str, kind: type[Kind]) -> list[Kind]:
     """Fetch all pages of a list."""
     items: list[Kind] = []
-    async for page in hub.list_pages(path, list[kind]):  # type: ignore[valid-type]
+    async for page in host.list_pages(path, list[kind]):  # type: ignore[valid-type]
         items += page
     return items[:MAX_ITEMS]
 
@@ -329,79 +335,85 @@ class _GitlabPipeline(Record):
 
 
 async def backfill_gitlab(
-    hub: CodeHost, wanted: BackfillRequest, since: datetime | None = None
+    host: CodeHost, request: BackfillRequest, since: datetime | None = None
 ) -> int:
     """Fetch all merge requests that changed since the last run, and return how many."""
-    done = 0
+    saved = 0
     order = "merge_requests?state=all&order_by=updated_at&sort=asc"
 
     def pages(start: str) -> AsyncIterator[list[_GitlabMergeRequest]]:
-        return hub.list_pages(f"{order}&updated_after={quote(start)}", list[_GitlabMergeRequest])
+        return host.list_pages(f"{order}&updated_after={quote(start)}", list[_GitlabMergeRequest])
 
-    async for one in list_updated_since(wanted.start_time(since), pages):
-        wanted.save_pull(await fetch_gitlab_facts(hub, wanted, one), one.updated_at)
-        done += 1
-        wanted.tell(done)
-    return done
+    async for merge_request in list_updated_since(request.start_time(since), pages):
+        request.save_pull(
+            await fetch_gitlab_facts(host, request, merge_request), merge_request.updated_at
+        )
+        saved += 1
+        request.tell(saved)
+    return saved
 
 
 async def fetch_gitlab_facts(
-    hub: CodeHost, wanted: BackfillRequest, one: _GitlabMergeRequest
+    host: CodeHost, request: BackfillRequest, merge_request: _GitlabMergeRequest
 ) -> list[Fact]:
     """Return all that GitLab still has on a merge request."""
-    tell = GitlabFacts(wanted.repo, datetime.now(UTC))
-    at = parse_gitlab_time(one.updated_at) or tell.heard
-    root = f"merge_requests/{one.iid}"
-    description = _describe_listed_request(one, tell)
-    facts = [*tell.description_facts(one.iid, description, at)]
-    commits = [*reversed(await fetch_list(hub, f"{root}/commits", GitlabCommit))]
-    facts += [tell.commit_fact(commit, at, pull=one.iid) for commit in commits]
+    builder = GitlabFacts(request.repo, datetime.now(UTC))
+    updated_at = parse_gitlab_time(merge_request.updated_at) or builder.heard
+    root = f"merge_requests/{merge_request.iid}"
+    description = _describe_listed_request(merge_request, builder)
+    facts = [*builder.description_facts(merge_request.iid, description, updated_at)]
+    commits = [*reversed(await fetch_list(host, f"{root}/commits", GitlabCommit))]
+    facts += [builder.commit_fact(commit, updated_at, pull=merge_request.iid) for commit in commits]
     facts += _facts_from_versions(
-        await fetch_list(hub, f"{root}/versions", _GitlabDiffVersion), one.iid, tell
+        await fetch_list(host, f"{root}/versions", _GitlabDiffVersion), merge_request.iid, builder
     )
-    for note in await fetch_list(hub, f"{root}/notes?sort=asc", _GitlabNote):
-        facts += _facts_from_note(note, one.iid, tell)
+    for note in await fetch_list(host, f"{root}/notes?sort=asc", _GitlabNote):
+        facts += _facts_from_note(note, merge_request.iid, builder)
     files: tuple[FileEdit, ...] | None = None
-    pull_request = build_pull_request(facts, one.iid, wanted.agents)
+    pull_request = build_pull_request(facts, merge_request.iid, request.agents)
     if pull_request is not None and pull_request.signs:
-        change = change_from_gitlab(await fetch_list(hub, f"{root}/diffs", GitlabFileDiff))
-        wanted.save_change(pull_request, change)
+        change = change_from_gitlab(await fetch_list(host, f"{root}/diffs", GitlabFileDiff))
+        request.save_change(pull_request, change)
         files = tuple(FileEdit(path=file.path) for file in change.files)
-        for run in await fetch_list(hub, f"{root}/pipelines", _GitlabPipeline):
-            ended = (
-                parse_gitlab_time(run.updated_at) or parse_gitlab_time(run.created_at) or tell.heard
+        for run in await fetch_list(host, f"{root}/pipelines", _GitlabPipeline):
+            ended_at = (
+                parse_gitlab_time(run.updated_at)
+                or parse_gitlab_time(run.created_at)
+                or builder.heard
             )
-            facts.append(tell.pipeline_fact(run.id, run.sha, run.status, run.source, ended))
+            facts.append(builder.pipeline_fact(run.id, run.sha, run.status, run.source, ended_at))
     extent = PullExtent(files=files, commits=tuple(commit.id for commit in commits[:MAX_ITEMS]))
-    return [*facts, tell.extent_fact(one.iid, extent, at)]
+    return [*facts, builder.extent_fact(merge_request.iid, extent, updated_at)]
 
 
-def _describe_listed_request(one: _GitlabMergeRequest, tell: GitlabFacts) -> PullDescription:
-    state = GITLAB_STATES.get(one.state, "closed")
+def _describe_listed_request(listed: _GitlabMergeRequest, builder: GitlabFacts) -> PullDescription:
+    state = GITLAB_STATES.get(listed.state, "closed")
     return PullDescription(
-        title=one.title[:MAX_TEXT_CHARS],
-        body=(one.description or "")[:MAX_TEXT_CHARS],
-        url=one.web_url,
-        author=one.author.username or None if one.author else None,
-        bot=is_gitlab_bot(one.author),
+        title=listed.title[:MAX_TEXT_CHARS],
+        body=(listed.description or "")[:MAX_TEXT_CHARS],
+        url=listed.web_url,
+        author=listed.author.username or None if listed.author else None,
+        bot=is_gitlab_bot(listed.author),
         state=state,
-        draft=one.draft,
-        branch=one.source_branch,
-        fork=one.source_project_id != one.target_project_id,
-        base=one.target_branch,
-        head=one.sha,
-        merge_commit=(one.squash_commit_sha or one.merge_commit_sha) if state == "merged" else None,
-        labels=one.labels,
-        assignees=name_people(one.assignees),
-        opened=parse_gitlab_time(one.created_at) or tell.heard,
-        closed=parse_gitlab_time(one.closed_at) or parse_gitlab_time(one.merged_at),
-        merged=parse_gitlab_time(one.merged_at) if state == "merged" else None,
-        merged_by=one.merged_by.username or None if one.merged_by else None,
+        draft=listed.draft,
+        branch=listed.source_branch,
+        fork=listed.source_project_id != listed.target_project_id,
+        base=listed.target_branch,
+        head=listed.sha,
+        merge_commit=(listed.squash_commit_sha or listed.merge_commit_sha)
+        if state == "merged"
+        else None,
+        labels=listed.labels,
+        assignees=name_people(listed.assignees),
+        opened=parse_gitlab_time(listed.created_at) or builder.heard,
+        closed=parse_gitlab_time(listed.closed_at) or parse_gitlab_time(listed.merged_at),
+        merged=parse_gitlab_time(listed.merged_at) if state == "merged" else None,
+        merged_by=listed.merged_by.username or None if listed.merged_by else None,
     )
 
 
 def _facts_from_versions(
-    versions: list[_GitlabDiffVersion], number: int, tell: GitlabFacts
+    versions: list[_GitlabDiffVersion], number: int, builder: GitlabFacts
 ) -> list[Fact]:
     """Return a push for every version of the diff; GitLab lists the newest first."""
     facts = []
@@ -411,29 +423,37 @@ def _facts_from_versions(
         if after is None or after == before:
             continue
         push = Push(
-            after=after, before=before, at=parse_gitlab_time(version.created_at) or tell.heard
+            after=after, before=before, at=parse_gitlab_time(version.created_at) or builder.heard
         )
-        facts.append(tell.push_fact(number, push))
+        facts.append(builder.push_fact(number, push))
         before = after
     return facts
 
 
-def _facts_from_note(note: _GitlabNote, number: int, tell: GitlabFacts) -> list[Fact]:
+def _facts_from_note(note: _GitlabNote, number: int, builder: GitlabFacts) -> list[Fact]:
     """Return the fact of a note: a comment, or a review that GitLab noted."""
-    at = parse_gitlab_time(note.created_at) or tell.heard
-    who = note.author.username or None if note.author else None
+    created_at = parse_gitlab_time(note.created_at) or builder.heard
+    author = note.author.username or None if note.author else None
     if note.system:
         state = REVIEW_VERDICTS.get(note.body.strip())
         if state is None:
             return []
-        name = f"{number}-{who}-{at.isoformat()}"
-        review = Review(id=name, by=who, bot=is_gitlab_bot(note.author), state=state, at=at)
-        return [tell.make_fact(review, at, "review", name, state, pull=number)]
+        name = f"{number}-{author}-{created_at.isoformat()}"
+        review = Review(
+            id=name, by=author, bot=is_gitlab_bot(note.author), state=state, at=created_at
+        )
+        return [builder.make_fact(review, created_at, "review", name, state, pull=number)]
     comment = ReviewComment(
-        id=f"note-{note.id}", by=who, bot=is_gitlab_bot(note.author), body=note.body, at=at
+        id=f"note-{note.id}",
+        by=author,
+        bot=is_gitlab_bot(note.author),
+        body=note.body,
+        at=created_at,
     )
     return [
-        tell.comment_fact(number, comment, note.position, parse_gitlab_time(note.updated_at) or at)
+        builder.comment_fact(
+            number, comment, note.position, parse_gitlab_time(note.updated_at) or created_at
+        )
     ]
 
 
@@ -471,11 +491,11 @@ class MergedPull(Record):
 def parse_merged_pull(landed: LandedCommit) -> MergedPull | None:
     """Return the pull request that a commit of the main line merged; None if it merged none."""
     lines = landed.commit.message.strip().splitlines() or [""]
-    rest = [line for line in lines[1:] if line.strip()]
+    body_lines = [line for line in lines[1:] if line.strip()]
     body = "\n".join(lines[1:]).strip()
     request = _MERGE_REQUEST.search(landed.commit.message)
     if match := _PULL_MERGE.match(lines[0]):
-        title = match[3] or (rest[0] if rest else lines[0])
+        title = match[3] or (body_lines[0] if body_lines else lines[0])
         return MergedPull(number=int(match[1]), title=title, body=body, branch=match[2])
     if match := _SQUASHED_TITLE.match(lines[0]):
         return MergedPull(number=int(match[2]), title=match[1], body=body)
@@ -485,7 +505,7 @@ def parse_merged_pull(landed: LandedCommit) -> MergedPull | None:
     return MergedPull(
         # Without a number it gets one of its commit's: the same whenever it is read.
         number=int(request[1]) if request else int(landed.commit.sha[:8], 16),
-        title=rest[0] if branch and rest else lines[0],
+        title=body_lines[0] if branch and body_lines else lines[0],
         body=body,
         branch=branch[1] if branch else None,
     )
@@ -504,9 +524,9 @@ def merged_pull_facts(landed: LandedCommit, repo: str) -> Iterator[Fact]:
     if merged_pull is None:
         return
     commit = landed.commit
-    brought = landed.brought or (commit,)
-    first = brought[0]
-    tell = GitFacts(repo, commit.at)
+    merged_commits = landed.brought or (commit,)
+    first = merged_commits[0]
+    builder = GitFacts(repo, commit.at)
     number = merged_pull.number
     description = PullDescription(
         title=merged_pull.title,
@@ -514,42 +534,58 @@ def merged_pull_facts(landed: LandedCommit, repo: str) -> Iterator[Fact]:
         author=first.author,
         state="merged",
         branch=merged_pull.branch,
-        head=brought[-1].sha,
+        head=merged_commits[-1].sha,
         merge_commit=commit.sha,
         opened=min(first.at, commit.at),
         closed=commit.at,
         merged=commit.at,
     )
     name = (number, commit.sha)
-    yield tell.make_fact(description, commit.at, "description", *name, pull=number, sha=commit.sha)
-    for one in brought:
-        yield tell.make_fact(one, one.at, "commit", one.sha, "git", pull=number, sha=one.sha)
-    extent = PullExtent(files=_sum_file_edits(brought), commits=tuple(one.sha for one in brought))
-    yield tell.make_fact(extent, commit.at, "extent", *name, pull=number)
-    texts = (commit.message, *(one.message for one in landed.brought))
-    for who in dict.fromkeys(
+    yield builder.make_fact(
+        description, commit.at, "description", *name, pull=number, sha=commit.sha
+    )
+    for merged_commit in merged_commits:
+        yield builder.make_fact(
+            merged_commit,
+            merged_commit.at,
+            "commit",
+            merged_commit.sha,
+            "git",
+            pull=number,
+            sha=merged_commit.sha,
+        )
+    extent = PullExtent(
+        files=_sum_file_edits(merged_commits),
+        commits=tuple(merged_commit.sha for merged_commit in merged_commits),
+    )
+    yield builder.make_fact(extent, commit.at, "extent", *name, pull=number)
+    texts = (commit.message, *(merged_commit.message for merged_commit in landed.brought))
+    for reviewer in dict.fromkeys(
         value for text in texts for key, value in parse_trailers(text) if key == "reviewed-by"
     ):
-        review = Review(id=f"{commit.sha}-{who}", by=who, state="approved", at=commit.at)
-        yield tell.make_fact(review, commit.at, "review", review.id, "approved", pull=number)
+        review = Review(id=f"{commit.sha}-{reviewer}", by=reviewer, state="approved", at=commit.at)
+        yield builder.make_fact(review, commit.at, "review", review.id, "approved", pull=number)
 
 
 def landed_pointer_facts(landed: LandedCommit, repo: str) -> Iterator[Fact]:
     """Yield what a commit, or the commits that it merged, say that they revert or fix."""
     commit = landed.commit
-    for one in (commit, *landed.brought):
-        yield from GitFacts(repo, commit.at).pointer_facts(one.message, commit.sha, commit.at)
+    for candidate in (commit, *landed.brought):
+        yield from GitFacts(repo, commit.at).pointer_facts(candidate.message, commit.sha, commit.at)
 
 
 def _sum_file_edits(commits: Sequence[PullCommit]) -> tuple[FileEdit, ...]:
     """Return the files of several commits, with their line counts added up."""
-    added: dict[str, list[int]] = {}
+    line_counts: dict[str, list[int]] = {}
     for commit in commits:
         for file in commit.files or ():
-            sums = added.setdefault(file.path, [0, 0])
+            sums = line_counts.setdefault(file.path, [0, 0])
             sums[0] += file.added or 0
             sums[1] += file.removed or 0
-    return tuple(FileEdit(path=path, added=one, removed=two) for path, (one, two) in added.items())
+    return tuple(
+        FileEdit(path=path, added=added_lines, removed=removed_lines)
+        for path, (added_lines, removed_lines) in line_counts.items()
+    )
 
 
 MAX_COMMITS = 20_000
@@ -559,7 +595,11 @@ _LOG_FORMAT = "%H%x00%P%x00%ct%x00%aN%x00%aE%x00%B%x00"
 
 
 def import_git_history(
-    folder: Path, repo: str | None, store: Store, agents: AgentSignsByName, tell: CountCallback
+    folder: Path,
+    repo: str | None,
+    store: Store,
+    agents: AgentSignsByName,
+    report_count: CountCallback,
 ) -> int:
     """Read the history of a clone, and return the number of its pull requests."""
     repository = find_repository(folder)
@@ -568,7 +608,7 @@ def import_git_history(
     name = repo or str(repository.root)
     if repository.shallow_commits:
         raise BadInput(f"{folder} is a shallow clone: {DEEPEN_ADVICE}.")
-    known = {row.pull for row in store.pulls.list_pulls(repo=name) if row.source != "git"}
+    host_pulls = {row.pull for row in store.pulls.list_pulls(repo=name) if row.source != "git"}
     try:
         landed = list(list_landed_commits(repository))
         fixes = list(repair_facts(repository, name))
@@ -577,65 +617,69 @@ def import_git_history(
             raise BadInput(f"{folder} is a partial clone: {REFETCH_HINT}.") from fault
         raise
     facts: list[Fact] = []
-    done = 0
-    for one in landed:
+    imported = 0
+    for landing in landed:
         # Where the host told of it, git adds only what came later.
-        merged_facts = [fact for fact in merged_pull_facts(one, name) if fact.pull not in known]
-        done += bool(merged_facts)
-        facts += [*merged_facts, *landed_pointer_facts(one, name)]
+        merged_facts = [
+            fact for fact in merged_pull_facts(landing, name) if fact.pull not in host_pulls
+        ]
+        imported += bool(merged_facts)
+        facts += [*merged_facts, *landed_pointer_facts(landing, name)]
         if len(facts) >= FACTS_PER_BATCH:
             save_facts(facts, store, agents)
             facts = []
-            tell(done)
+            report_count(imported)
     save_facts([*facts, *fixes], store, agents)
-    tell(done)
-    return done
+    report_count(imported)
+    return imported
 
 
 def list_landed_commits(repository: GitRepository) -> Iterator[LandedCommit]:
     """Yield the commits of the main line, oldest first, each merge with the commits it merged."""
     commits = {commit.sha: (commit, parents) for commit, parents in _read_commits(repository)}
-    line: list[str] = []
+    main_line: list[str] = []
     sha = next(iter(commits), None)
     while sha is not None and sha in commits:
-        line.append(sha)
+        main_line.append(sha)
         parents = commits[sha][1]
         sha = parents[0] if parents else None
-    taken = set(line)
-    for sha in reversed(line):
+    seen_shas = set(main_line)
+    for sha in reversed(main_line):
         commit, parents = commits[sha]
-        brought: list[PullCommit] = []
-        waiting = [*parents[1:]]
-        while waiting:
-            other = waiting.pop()
-            if other in taken or other not in commits:
+        merged_commits: list[PullCommit] = []
+        pending = [*parents[1:]]
+        while pending:
+            parent_sha = pending.pop()
+            if parent_sha in seen_shas or parent_sha not in commits:
                 continue
-            taken.add(other)
-            brought.append(commits[other][0])
-            waiting += commits[other][1]
-        ordered = sorted(brought, key=lambda one: (one.at, one.sha))
+            seen_shas.add(parent_sha)
+            merged_commits.append(commits[parent_sha][0])
+            pending += commits[parent_sha][1]
+        ordered = sorted(merged_commits, key=lambda merged: (merged.at, merged.sha))
         yield LandedCommit(commit=commit, parents=parents, brought=tuple(ordered))
 
 
 def _read_commits(repository: GitRepository) -> Iterator[tuple[PullCommit, tuple[str, ...]]]:
     """Yield commits and their parents, newest first, from the clone's HEAD."""
-    mark = token_hex(16)  # which no message can hold
+    separator = token_hex(16)  # which no message can hold
     log_output = run_git_in(
         repository,
         *("-c", "core.quotePath=false", "-c", "log.showSignature=false"),
         *("log", f"-n{MAX_COMMITS}", "--topo-order", "--numstat", "--no-renames", "--no-color"),
-        *("--no-ext-diff", f"--format={mark}{_LOG_FORMAT}", "HEAD", "--"),
+        *("--no-ext-diff", f"--format={separator}{_LOG_FORMAT}", "HEAD", "--"),
     )
-    for part in log_output.split(mark.encode())[1:]:
+    for part in log_output.split(separator.encode())[1:]:
         fields = part.split(b"\0")
         if len(fields) != 7:
             continue
-        sha, parents, at, name, email, message = (decode_git_path(field) for field in fields[:6])
+        sha, parents, timestamp, name, email, message = (
+            decode_git_path(field) for field in fields[:6]
+        )
         parent_shas = tuple(parents.split())
         yield (
             PullCommit(
                 sha=sha,
-                at=datetime.fromtimestamp(min(int(at), 1 << 36), UTC),
+                at=datetime.fromtimestamp(min(int(timestamp), 1 << 36), UTC),
                 message=message.strip()[:MAX_MESSAGE_CHARS],
                 author=name or None,
                 email=email or None,
@@ -648,8 +692,8 @@ def _read_commits(repository: GitRepository) -> Iterator[tuple[PullCommit, tuple
 
 def _parse_numstat(numstat: bytes) -> Iterator[FileEdit]:
     for line in numstat.splitlines():
-        added, tab, rest = line.partition(b"\t")
-        removed, _, path = rest.partition(b"\t")
+        added, tab, tail = line.partition(b"\t")
+        removed, _, path = tail.partition(b"\t")
         if tab and path:
             sizes = [int(size) if size.isdigit() else None for size in (added, removed)]
             yield FileEdit(path=decode_git_path(path), added=sizes[0], removed=sizes[1])
@@ -658,20 +702,22 @@ def _parse_numstat(numstat: bytes) -> Iterator[FileEdit]:
 def repair_facts(repository: GitRepository, repo: str) -> Iterator[Fact]:
     """Yield commits of the main line whose lines a later fix soon replaced."""
     labels = DefectLabels()
-    seen: list[MainlineStep] = []
+    steps: list[MainlineStep] = []
     for step in read_mainline_steps(repository, "HEAD", MAX_COMMITS):
         labels.add_step(step)
-        seen.append(replace(step, files=()))
-    yield from _facts_from_labels(labels, seen, repo)
+        steps.append(replace(step, files=()))
+    yield from _facts_from_labels(labels, steps, repo)
 
 
 def _facts_from_labels(
-    labels: DefectLabels, seen: Sequence[MainlineStep], repo: str
+    labels: DefectLabels, steps: Sequence[MainlineStep], repo: str
 ) -> Iterator[Fact]:
     for fixing, broken in dict.fromkeys(labels.repairs):
-        fix, sha = seen[fixing], seen[broken].id
-        at = datetime.fromtimestamp(fix.at, UTC)
+        fix, sha = steps[fixing], steps[broken].id
+        fixed_at = datetime.fromtimestamp(fix.at, UTC)
         title = message_title(fix.message)
-        pointer = BackReference(kind="fix", at=at, how="blame", sha=sha, by=fix.id, title=title)
+        pointer = BackReference(
+            kind="fix", at=fixed_at, how="blame", sha=sha, by=fix.id, title=title
+        )
         key = f"pointer:fix:{sha}:{fix.id}"
-        yield Fact(source="git", repo=repo, sha=sha, at=at, key=key, what=pointer)
+        yield Fact(source="git", repo=repo, sha=sha, at=fixed_at, key=key, what=pointer)

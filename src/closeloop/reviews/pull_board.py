@@ -40,7 +40,7 @@ def save_risk(
     row: PullRow,
     change: Change,
     clones: Sequence[tuple[Path, str]],
-    how: RiskAssessment,
+    assessment: RiskAssessment,
 ) -> None:
     """Save a risk report unless this commit has one; save the diff even without a report.
 
@@ -49,28 +49,28 @@ def save_risk(
     if store.reports.list_reports(1, repo=row.repo, head=change.head):
         return
     try:
-        report = assess_pull_risk(change, clones, how)
+        report = assess_pull_risk(change, clones, assessment)
     except Exception as error:  # hostile content may break any reader
         reason = str(error) if isinstance(error, Fault) else type(error).__name__
         _log.warning("The risk of %s#%s is unknown: %s", row.repo, row.pull, reason)
         return
     if report is not None and report.risk is not None:
-        told = replace(report.change, head=change.head)
-        report = replace(report, change=told, title=f"{row.repo}#{row.pull}")
+        dated_change = replace(report.change, head=change.head)
+        report = replace(report, change=dated_change, title=f"{row.repo}#{row.pull}")
         from closeloop.changes.check_verdict import save_report
 
         save_report(report, store, row.repo)
 
 
 def assess_pull_risk(
-    change: Change, clones: Sequence[tuple[Path, str]], how: RiskAssessment
+    change: Change, clones: Sequence[tuple[Path, str]], assessment: RiskAssessment
 ) -> ChangeReport | None:
     """Assess by a clone that has the commits, else by the diff alone; None if that is
     incomplete."""
     from closeloop.changes.change_check import CheckRequest, report_risk_alone
     from closeloop.changes.change_sides import ChangeQuery
 
-    order = CheckRequest(root=Path(), cache=how.cache, settings=how.settings)
+    order = CheckRequest(root=Path(), cache=assessment.cache, settings=assessment.settings)
     for folder, start in clones:
         ends = ChangeQuery(range=f"{start}..{change.head}")
         return report_risk_alone(replace(order, root=folder, wanted=ends))
@@ -136,19 +136,19 @@ class BoardRow(Record):
 
 def list_board(store: Store, rows: Sequence[PullRow], order: PullOrder = "care") -> list[BoardRow]:
     """Return pull requests, those that deserve care first: open ones, drafts, then ended ones."""
-    every = store.pulls.list_pulls()
-    costs = load_pull_costs(store, rows, every)
-    sizes = collect_sizes(every)
+    all_pulls = store.pulls.list_pulls()
+    costs = load_pull_costs(store, rows, all_pulls)
+    sizes = collect_sizes(all_pulls)
     checked = _reports_by_commit(store.reports.list_reports(MAX_REPORTS_READ))
     board = []
     for row in rows:
         report = checked.get((row.repo, row.head)) or checked.get(row.attempt)
         level = row.risk or (report.level if report else None)
-        own = assess_care(row, level, rank_band(row, sizes.get(row.repo, ())))
+        board_row = assess_care(row, level, rank_band(row, sizes.get(row.repo, ())))
         cost = costs[row.repo, row.pull]
         board.append(
             replace(
-                own,
+                board_row,
                 cost=cost.cost,
                 sessions=cost.sessions,
                 without_cost=cost.without_cost,
@@ -158,11 +158,11 @@ def list_board(store: Store, rows: Sequence[PullRow], order: PullOrder = "care")
         )
     match order:
         case "newest":
-            return sorted(board, key=lambda one: one.pull.opened, reverse=True)
+            return sorted(board, key=lambda entry: entry.pull.opened, reverse=True)
         case "size":
-            return sorted(board, key=lambda one: -_known(one.pull.added))
+            return sorted(board, key=lambda entry: -_known(entry.pull.added))
         case "cost":
-            return sorted(board, key=lambda one: -_known(one.cost))
+            return sorted(board, key=lambda entry: -_known(entry.cost))
     return sorted(board, key=_care_order)
 
 
@@ -170,19 +170,19 @@ def list_board(store: Store, rows: Sequence[PullRow], order: PullOrder = "care")
 
 
 def load_pull_costs(
-    store: Store, rows: Sequence[PullRow], every: Sequence[PullRow] | None = None
+    store: Store, rows: Sequence[PullRow], all_pulls: Sequence[PullRow] | None = None
 ) -> dict[tuple[str, int], PullCost]:
     """Return costs by repository and number; a session on a reused branch counts once.
 
-    `every`: all known pull requests, which decide where such a session counts.
+    `all_pulls`: all known pull requests, which decide where such a session counts.
     """
     branches = {row.branch for row in rows if row.branch} - {*MAIN_BRANCHES}
     linked = {row.attempt for row in rows if row.attempt}
     work = store.pulls.list_branch_work(branches, linked)
-    pulls = [row for row in every or rows if row.branch in branches or row.attempt in linked]
+    pulls = [row for row in all_pulls or rows if row.branch in branches or row.attempt in linked]
     sessions: dict[tuple[str, int], list[BranchWork]] = {}
-    for owner, one in assign_work(pulls, work):
-        sessions.setdefault((owner.repo, owner.pull), []).append(one)
+    for owner, session in assign_work(pulls, work):
+        sessions.setdefault((owner.repo, owner.pull), []).append(session)
     return {
         (row.repo, row.pull): sum_work_costs(sessions.get((row.repo, row.pull), ())) for row in rows
     }
@@ -200,26 +200,26 @@ def assign_work(
     for row in sorted(pulls, key=lambda row: row.opened):
         if row.branch:
             by_branch.setdefault(row.branch, []).append(row)
-    for one in work:
-        owner = by_attempt.get(one.attempt)
-        if owner is None and one.started is not None and one.repo is not None:
-            name = repository_name(one.repo).lower()
-            candidates = (row for row in by_branch.get(one.branch or "", ())
+    for session in work:
+        owner = by_attempt.get(session.attempt)
+        if owner is None and session.started is not None and session.repo is not None:
+            name = repository_name(session.repo).lower()
+            candidates = (row for row in by_branch.get(session.branch or "", ())
                           if row.repo.lower() == name)  # fmt: skip
             owner = next(
-                (row for row in candidates if row.closed is None or one.started <= row.closed),
+                (row for row in candidates if row.closed is None or session.started <= row.closed),
                 None,
             )
         if owner is not None:
-            yield owner, one
+            yield owner, session
 
 
 def sum_work_costs(work: Sequence[BranchWork]) -> PullCost:
     """Return the total cost: unknown if the cost of any session is unknown."""
-    known = [one.cost for one in work if one.cost is not None]
-    without = len(work) - len(known)
+    costs = [session.cost for session in work if session.cost is not None]
+    without = len(work) - len(costs)
     return PullCost(
-        cost=sum(known) if known and not without else None,
+        cost=sum(costs) if costs and not without else None,
         sessions=len(work),
         without_cost=without,
     )
@@ -229,11 +229,11 @@ def _known(value: float | None) -> float:
     return -1.0 if value is None else value
 
 
-def _care_order(one: BoardRow) -> tuple[int, int, float, float]:
-    state = 0 if one.pull.state == "open" and not one.pull.draft else 1
-    if one.pull.state != "open":
+def _care_order(row: BoardRow) -> tuple[int, int, float, float]:
+    state = 0 if row.pull.state == "open" and not row.pull.draft else 1
+    if row.pull.state != "open":
         state = 2
-    return state, -one.care, -_known(one.pull.added), -one.pull.opened.timestamp()
+    return state, -row.care, -_known(row.pull.added), -row.pull.opened.timestamp()
 
 
 def collect_sizes(rows: Iterable[PullRow]) -> dict[str, list[int]]:
@@ -242,7 +242,7 @@ def collect_sizes(rows: Iterable[PullRow]) -> dict[str, list[int]]:
     for row in rows:
         if row.added is not None:
             sizes.setdefault(row.repo, []).append(row.added)
-    return {repo: sorted(known) for repo, known in sizes.items()}
+    return {repo: sorted(line_counts) for repo, line_counts in sizes.items()}
 
 
 def rank_band(row: PullRow, sizes: Sequence[int]) -> SizeBand | None:
@@ -284,12 +284,12 @@ def assess_care(row: PullRow, risk: RiskLevel | None, band: SizeBand | None) -> 
         points.append((FAILING_POINTS, "checks fail"))
     if row.state == "merged" and not row.reviewed and row.source != "git":
         points.append((UNREVIEWED_POINTS, "merged without review"))
-    told = [point for point in points if point[0] and not point[1].endswith(NOT_KNOWN)]
-    reasons = sorted(told, key=lambda one: -one[0])
+    known_points = [point for point in points if point[0] and not point[1].endswith(NOT_KNOWN)]
+    reasons = sorted(known_points, key=lambda point: -point[0])
     return BoardRow(
         pull=row,
         risk=risk,
         band=band,
         care=sum(number for number, _ in points),
-        reasons=tuple(why for _, why in reasons),
+        reasons=tuple(reason for _, reason in reasons),
     )

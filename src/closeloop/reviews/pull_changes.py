@@ -96,12 +96,12 @@ _GIT_STATUSES: dict[str, FileStatus] = {
 }
 
 
-async def fetch_github_change(hub: ChangeHost, number: int) -> Change:
+async def fetch_github_change(host: ChangeHost, number: int) -> Change:
     """Return the change of a pull request, as GitHub lists its files."""
     files = [
-        one
-        async for page in hub.list_pages(f"pulls/{number}/files", list[GithubFile])
-        for one in page
+        file
+        async for page in host.list_pages(f"pulls/{number}/files", list[GithubFile])
+        for file in page
     ]
     return change_from_github(files)
 
@@ -123,10 +123,10 @@ def change_from_github(files: Sequence[GithubFile]) -> Change:
     )
 
 
-async def fetch_gitlab_change(hub: ChangeHost, number: int) -> Change:
+async def fetch_gitlab_change(host: ChangeHost, number: int) -> Change:
     """Return the change of a merge request, as GitLab lists its files."""
     path = f"merge_requests/{number}/diffs"
-    files = [one async for page in hub.list_pages(path, list[GitlabFileDiff]) for one in page]
+    files = [file async for page in host.list_pages(path, list[GitlabFileDiff]) for file in page]
     return change_from_gitlab(files)
 
 
@@ -135,16 +135,16 @@ def change_from_gitlab(files: Sequence[GitlabFileDiff]) -> Change:
     return _join_files((_gitlab_file(file), file.diff or None) for file in files[:MAX_ITEMS])
 
 
-def _gitlab_file(one: GitlabFileDiff) -> FileChange:
+def _gitlab_file(diff: GitlabFileDiff) -> FileChange:
     status: FileStatus = "changed"
-    if one.new_file or one.deleted_file:
-        status = "added" if one.new_file else "deleted"
-    elif one.renamed_file:
+    if diff.new_file or diff.deleted_file:
+        status = "added" if diff.new_file else "deleted"
+    elif diff.renamed_file:
         status = "renamed"
-    hidden = not one.diff and (one.too_large or one.collapsed)
+    hidden = not diff.diff and (diff.too_large or diff.collapsed)
     return FileChange(
-        path=one.new_path,
-        old_path=one.old_path if one.renamed_file else None,
+        path=diff.new_path,
+        old_path=diff.old_path if diff.renamed_file else None,
         status=status,
         note=NOT_READ_LARGE if hidden else None,
     )
@@ -240,14 +240,14 @@ def _read_clone_diff(folder: Path, start: str, head: str) -> Change:
     start."""
     ends = ("--no-color", "--find-renames", start, head)
     options = ("-c", "core.quotePath=false", "diff")
-    content, whole = read_git_start(folder, MAX_PATCH_CHARS, *options, *ends)
+    content, complete = read_git_start(folder, MAX_PATCH_CHARS, *options, *ends)
     patch = content.decode("utf-8", "surrogateescape")
-    if whole:
+    if complete:
         return parse_patch(patch)
     # The last section may end anywhere.
     sections = dict(split_patch_by_file(patch[: patch.rindex("diff --git ")]))
-    listed = read_git_text(folder, "diff", "--name-status", "-z", *ends)
-    counted = read_git_text(folder, "diff", "--numstat", "-z", *ends)
+    status_list = read_git_text(folder, "diff", "--name-status", "-z", *ends)
+    count_list = read_git_text(folder, "diff", "--numstat", "-z", *ends)
     return _join_files(
         (
             file,
@@ -255,13 +255,13 @@ def _read_clone_diff(folder: Path, start: str, head: str) -> Change:
             if (hunks := sections.get(file.path, "").partition("\n@@ -")[2])
             else None,
         )
-        for file in _list_clone_files(listed, counted)
+        for file in _list_clone_files(status_list, count_list)
     )
 
 
-def _list_clone_files(listed: str, counted: str) -> Iterator[FileChange]:
+def _list_clone_files(status_list: str, count_list: str) -> Iterator[FileChange]:
     """Yield files with status and line counts, from git's two lists."""
-    statuses, numbers = iter(listed.split("\0")), iter(counted.split("\0"))
+    statuses, numbers = iter(status_list.split("\0")), iter(count_list.split("\0"))
     for letter in statuses:
         if not letter:
             return
@@ -310,25 +310,28 @@ async def fetch_missing_changes(
             missing[name] = "its newest commit is unknown"
             continue
         try:
-            change, why = await _fetch_from_host(row, open_host), "there is no token for its host"
+            change, failure = (
+                await _fetch_from_host(row, open_host),
+                "there is no token for its host",
+            )
         except MachineFailed as fault:
-            change, why = None, str(fault)
+            change, failure = None, str(fault)
         local = None
         if change is None:
             local = await anyio.to_thread.run_sync(
                 _change_from_clones, clones, row, pull.head, pull.base
             )
         if (change or local) is None:
-            missing[name] = f"{why.rstrip('.')}, and no clone here has its commits"
+            missing[name] = f"{failure.rstrip('.')}, and no clone here has its commits"
             continue
         change = replace(change or local or Change(), head=pull.head)
         if risk is not None:
-            where = [
+            clone_starts = [
                 (clone, start)
                 for clone in clones
                 if (start := find_branch_start(clone, row, pull.head, pull.base))
             ]
-            await anyio.to_thread.run_sync(save_risk, store, row, change, where[:1], risk)
+            await anyio.to_thread.run_sync(save_risk, store, row, change, clone_starts[:1], risk)
         await anyio.to_thread.run_sync(_save_fetched, store, agents, row, pull.head, change)
         fetched, from_clone = fetched + 1, from_clone + (local is not None)
     return FetchedChanges(fetched=fetched, from_clone=from_clone, missing=missing)
@@ -356,12 +359,12 @@ def _change_from_clones(
 
 async def _fetch_from_host(row: PullRow, open_host: OpenHost) -> Change | None:
     """Fetch the change from the host; None if there is no token."""
-    opened = open_host(row.source, row.repo)
-    if opened is None:
+    connection = open_host(row.source, row.repo)
+    if connection is None:
         return None
-    async with opened as hub:
+    async with connection as host:
         fetch = fetch_gitlab_change if row.source == "gitlab" else fetch_github_change
-        return await fetch(hub, row.pull)
+        return await fetch(host, row.pull)
 
 
 async def run_change_worker(
@@ -372,7 +375,7 @@ async def run_change_worker(
     risk: RiskAssessment | None = None,
 ) -> None:
     """Fetch the diff of every pull request that a webhook names, until cancelled."""
-    tried: dict[tuple[str, int, str | None], float] = {}
+    tried_at: dict[tuple[str, int, str | None], float] = {}
     while True:
         try:
             rows = await anyio.to_thread.run_sync(list_pulls_without_change, store)
@@ -380,9 +383,9 @@ async def run_change_worker(
             due = [
                 row
                 for row in rows
-                if now - tried.get(_version(row), -RETRY_SECONDS) >= RETRY_SECONDS
+                if now - tried_at.get(_version(row), -RETRY_SECONDS) >= RETRY_SECONDS
             ]
-            tried.update((_version(row), now) for row in due[:MAX_FETCHED])
+            tried_at.update((_version(row), now) for row in due[:MAX_FETCHED])
             for row in due[:MAX_FETCHED]:
                 await _fetch_or_warn(store, agents, row, open_host, clones, risk)
         except Exception as error:
@@ -405,8 +408,8 @@ async def _fetch_or_warn(
         reasons = [*fetched.missing.values()]
     except Exception as error:
         reasons = [str(error) if isinstance(error, Fault) else type(error).__name__]
-    for why in reasons:
-        _log.warning("The diff of %s#%s is unknown: %s.", row.repo, row.pull, why.rstrip("."))
+    for reason in reasons:
+        _log.warning("The diff of %s#%s is unknown: %s.", row.repo, row.pull, reason.rstrip("."))
 
 
 def _version(row: PullRow) -> tuple[str, int, str | None]:

@@ -66,23 +66,27 @@ _BY_NUMBER: tuple[tuple[re.Pattern[str], PointerKind], ...] = (
 
 
 def parse_pointers(
-    message: str, repo: str, by: str, at: datetime
+    message: str, repo: str, source: str, merged_at: datetime
 ) -> list[tuple[int | None, BackReference]]:
     """Return what a message reverts or fixes: by number, or by commit."""
     text = message.strip()[:MAX_MESSAGE_CHARS]
     title = message_title(text)
     pointers: dict[str, tuple[int | None, BackReference]] = {}
-    for pattern, kind, how in _BY_COMMIT:
+    for pattern, kind, method in _BY_COMMIT:
         for match in pattern.finditer(text):
             sha = match[1].lower()
-            pointer = BackReference(kind=kind, at=at, how=how, sha=sha, by=by, title=title)
+            pointer = BackReference(
+                kind=kind, at=merged_at, how=method, sha=sha, by=source, title=title
+            )
             pointers.setdefault(sha, (None, pointer))
     for pattern, kind in _BY_NUMBER:
         if pattern is _FOLLOW_UP and not _SAYS_FIX.search(title):
             continue
         for match in pattern.finditer(text):
-            if match[1] in (None, repo) and by != f"#{match[2]}":
-                pointer = BackReference(kind=kind, at=at, how="message", by=by, title=title)
+            if match[1] in (None, repo) and source != f"#{match[2]}":
+                pointer = BackReference(
+                    kind=kind, at=merged_at, how="message", by=source, title=title
+                )
                 pointers.setdefault(f"#{match[2]}", (int(match[2]), pointer))
     return list(pointers.values())[:MAX_POINTERS]
 
@@ -109,7 +113,8 @@ def facts_of_kind(facts: Iterable[Fact], kind: type[Kind]) -> TimedFacts[Kind]:
 def list_descriptions(facts: Iterable[Fact]) -> list[PullDescription]:
     """Return the descriptions, oldest first; an author named once is filled in everywhere."""
     descriptions = [
-        one for _, one in sorted(facts_of_kind(facts, PullDescription), key=_description_order)
+        description
+        for _, description in sorted(facts_of_kind(facts, PullDescription), key=_description_order)
     ]
     author = next(
         (description.author for description in reversed(descriptions) if description.author), None
@@ -118,10 +123,10 @@ def list_descriptions(facts: Iterable[Fact]) -> list[PullDescription]:
     return [replace(description, author=author, bot=bot) for description in descriptions]
 
 
-def _description_order(one: tuple[datetime, PullDescription]) -> tuple[datetime, bool, str]:
-    at, description = one
+def _description_order(dated: tuple[datetime, PullDescription]) -> tuple[datetime, bool, str]:
+    changed_at, description = dated
     # Hosts tell whole seconds: what was closed in one is not open at its end.
-    return at, description.state != "open", f"{description.head} {description.title}"
+    return changed_at, description.state != "open", f"{description.head} {description.title}"
 
 
 def last_known_number(numbers: Iterable[int | None]) -> int | None:
@@ -134,38 +139,42 @@ def list_pushes(
 ) -> tuple[Push, ...]:
     """Return every push once, even if both the branch and the pull request reported it."""
     pushes: dict[tuple[str | None, str], Push] = {}
-    near = max(opened, EARLIEST_TIME) - BEFORE_OPENING
-    for fact in sorted(facts, key=lambda one: (one.at, one.key)):
+    earliest = max(opened, EARLIEST_TIME) - BEFORE_OPENING
+    for fact in sorted(facts, key=lambda candidate: (candidate.at, candidate.key)):
         push = fact.what
         if not isinstance(push, Push):
             continue
-        if fact.pull is None and (push.at < near or (until is not None and push.at > until)):
+        if fact.pull is None and (push.at < earliest or (until is not None and push.at > until)):
             continue
         key = (push.before, push.after)
-        same = pushes.get(key)
-        pushes[key] = push if same is None else _merge_pushes(same, push)
+        known_push = pushes.get(key)
+        pushes[key] = push if known_push is None else _merge_pushes(known_push, push)
     return tuple(sorted(pushes.values(), key=lambda push: (push.at, push.after)))
 
 
-def _merge_pushes(one: Push, other: Push) -> Push:
-    commits = one.commits if one.commits is not None else other.commits
-    return replace(one, by=one.by or other.by, forced=one.forced or other.forced, commits=commits)
+def _merge_pushes(first: Push, second: Push) -> Push:
+    commits = first.commits if first.commits is not None else second.commits
+    return replace(
+        first, by=first.by or second.by, forced=first.forced or second.forced, commits=commits
+    )
 
 
 def list_pull_commits(
     facts: Sequence[Fact], number: int, pushes: Sequence[Push]
 ) -> tuple[PullCommit, ...]:
     """Return its current commits, oldest first."""
-    seen: dict[str, PullCommit] = {}
-    own: list[str] = []
-    for fact in sorted(facts, key=lambda one: (one.at, one.key)):
+    commits_by_sha: dict[str, PullCommit] = {}
+    pull_shas: list[str] = []
+    for fact in sorted(facts, key=lambda candidate: (candidate.at, candidate.key)):
         if isinstance(fact.what, PullCommit):
-            same = seen.get(fact.what.sha)
-            seen[fact.what.sha] = fact.what if same is None else _merge_commits(same, fact.what)
-            own += [fact.what.sha] if fact.pull == number and same is None else []
+            known_commit = commits_by_sha.get(fact.what.sha)
+            commits_by_sha[fact.what.sha] = (
+                fact.what if known_commit is None else _merge_commits(known_commit, fact.what)
+            )
+            pull_shas += [fact.what.sha] if fact.pull == number and known_commit is None else []
     moves: list[tuple[datetime, bool, tuple[str, ...]]] = [
-        (at, True, extent.commits)
-        for at, extent in facts_of_kind(facts, PullExtent)
+        (changed_at, True, extent.commits)
+        for changed_at, extent in facts_of_kind(facts, PullExtent)
         if extent.commits is not None
     ]
     moves += [
@@ -174,26 +183,28 @@ def list_pull_commits(
         if push.commits is not None
     ]
     if not moves:
-        return tuple(seen[sha] for sha in own)
+        return tuple(commits_by_sha[sha] for sha in pull_shas)
     present: dict[str, None] = {}
     for _, anew, shas in sorted(moves, key=lambda move: move[0]):
         present = {**({} if anew else present), **dict.fromkeys(shas)}
-    return tuple(seen[sha] for sha in present if sha in seen)
+    return tuple(commits_by_sha[sha] for sha in present if sha in commits_by_sha)
 
 
-def _merge_commits(one: PullCommit, other: PullCommit) -> PullCommit:
+def _merge_commits(first: PullCommit, second: PullCommit) -> PullCommit:
     """Merge two reports of a commit, preferring the one with line counts."""
-    sized = [each for each in (one, other) if each.files and each.files[0].added is not None]
-    best = (sized or [one])[0]
-    return replace(best, merge=one.merge or other.merge, bot=one.bot or other.bot)
+    sized = [
+        commit for commit in (first, second) if commit.files and commit.files[0].added is not None
+    ]
+    best = (sized or [first])[0]
+    return replace(best, merge=first.merge or second.merge, bot=first.bot or second.bot)
 
 
 def latest_checks(facts: Sequence[Fact]) -> tuple[CiCheck, ...]:
     """Return the latest result of each check of each commit."""
     newest: dict[tuple[str, str], CiCheck] = {}
     for _, check in facts_of_kind(facts, CiCheck):
-        same = newest.get((check.sha, check.name))
-        if same is None or _check_order(same) < _check_order(check):
+        known_check = newest.get((check.sha, check.name))
+        if known_check is None or _check_order(known_check) < _check_order(check):
             newest[check.sha, check.name] = check
     return tuple(sorted(newest.values(), key=lambda check: (check.at, check.name)))
 
@@ -205,7 +216,7 @@ def _check_order(check: CiCheck) -> tuple[datetime, int]:
 def combined_result(sha: str | None, checks: Sequence[CiCheck]) -> CheckResult | None:
     """Return the combined result of all checks of a commit."""
     results = {check.result for check in checks if check.sha == sha}
-    return next((word for word in ("failed", "running", "passed") if word in results), None)
+    return next((result for result in ("failed", "running", "passed") if result in results), None)
 
 
 def first_head(
@@ -213,16 +224,16 @@ def first_head(
 ) -> str | None:
     """Return the commit that was pushed first: by pushes, else by checks, as CI runs on what is
     pushed."""
-    own = [
+    pushes = [
         fact.what
-        for fact in sorted(facts, key=lambda one: (one.at, one.key))
+        for fact in sorted(facts, key=lambda candidate: (candidate.at, candidate.key))
         if fact.pull == number and isinstance(fact.what, Push)
     ]
-    opening = [push.after for push in own if push.before is None]
+    opening = [push.after for push in pushes if push.before is None]
     if opening:
         return opening[0]
-    if own:
-        return own[0].before
+    if pushes:
+        return pushes[0].before
     checked = {check.sha for check in checks}
     looked_at = [commit.sha for commit in commits if commit.sha in checked]
     heads = [description.head for description in list_descriptions(facts)]
@@ -246,9 +257,11 @@ def latest_comments(
 ) -> tuple[ReviewComment, ...]:
     """Return each comment in its current state, without deleted ones."""
     settled: dict[str, bool] = {}
-    for _, thread in sorted(facts_of_kind(facts, CommentThread), key=lambda one: one[0]):
+    for _, thread in sorted(facts_of_kind(facts, CommentThread), key=lambda dated: dated[0]):
         settled.update(dict.fromkeys(thread.comments, thread.resolved))
-    gone = {comment.id for _, comment in facts_of_kind(facts, ReviewComment) if comment.deleted}
+    deleted_ids = {
+        comment.id for _, comment in facts_of_kind(facts, ReviewComment) if comment.deleted
+    }
     marked = [
         replace(
             comment,
@@ -258,22 +271,22 @@ def latest_comments(
         for comment in _latest_by_name(
             facts_of_kind(facts, ReviewComment), lambda comment: comment.id
         )
-        if comment.id not in gone
+        if comment.id not in deleted_ids
     ]
     return tuple(sorted(marked, key=lambda comment: (comment.at, comment.id)))
 
 
-def _latest_by_name(said: TimedFacts[Kind], name: Callable[[Kind], str]) -> Iterable[Kind]:
-    ordered = sorted(said, key=lambda one: (one[0], repr(one[1])))
-    return {name(one): one for _, one in ordered}.values()
+def _latest_by_name(timed_facts: TimedFacts[Kind], name: Callable[[Kind], str]) -> Iterable[Kind]:
+    ordered = sorted(timed_facts, key=lambda timed: (timed[0], repr(timed[1])))
+    return {name(body): body for _, body in ordered}.values()
 
 
 def _counts_as_review(
-    by: str | None, bot: bool, author: str | None, agents: AgentSignsByName
+    account: str | None, bot: bool, author: str | None, agents: AgentSignsByName
 ) -> bool:
     """Return whether a person other than the author said it; a deleted account counts as a
     person."""
-    return not bot and by != author and not is_agent_account(by, agents)
+    return not bot and account != author and not is_agent_account(account, agents)
 
 
 def has_human_review(
@@ -281,17 +294,17 @@ def has_human_review(
 ) -> bool:
     moments = [review.at for review in reviews if review.counts]
     moments += [comment.at for comment in comments if comment.counts and comment.path]
-    return any(until is None or at <= until for at in moments)
+    return any(until is None or moment <= until for moment in moments)
 
 
 def list_pull_files(
     facts: Sequence[Fact], commits: Sequence[PullCommit]
 ) -> tuple[FileEdit, ...] | None:
     """Return the files it changes: as listed, else those of its commits."""
-    extents = sorted(facts_of_kind(facts, PullExtent), key=lambda one: one[0])
-    listed = [extent.files for _, extent in extents if extent.files is not None]
-    if listed:
-        return listed[-1]
+    extents = sorted(facts_of_kind(facts, PullExtent), key=lambda dated: dated[0])
+    listed_files = [extent.files for _, extent in extents if extent.files is not None]
+    if listed_files:
+        return listed_files[-1]
     changed = [commit.files for commit in commits if not commit.merge]
     if not changed or any(files is None for files in changed):
         return None
@@ -302,15 +315,15 @@ def list_pull_files(
 def list_human_edits(
     commits: Sequence[PullCommit],
     pushes: Sequence[Push],
-    told_last: PullDescription,
+    last_description: PullDescription,
     agents: AgentSignsByName,
 ) -> tuple[HumanEdit, ...]:
     """Return what people changed on top of the agent's work."""
     if not commits:
-        return _edits_from_pushes(pushes, told_last, agents)
+        return _edits_from_pushes(pushes, last_description, agents)
     agent = agent_commits(commits, agents)
-    places = [place for place, commit in enumerate(commits) if commit.sha in agent]
-    if not places:
+    agent_indexes = [index for index, commit in enumerate(commits) if commit.sha in agent]
+    if not agent_indexes:
         return ()
     return tuple(
         HumanEdit(
@@ -319,10 +332,13 @@ def list_human_edits(
             at=commit.at,
             title=message_title(commit.message),
             files=commit.files,
-            last=place > places[-1],
+            last=index > agent_indexes[-1],
         )
-        for place, commit in enumerate(commits)
-        if place > places[0] and commit.sha not in agent and not commit.merge and not commit.bot
+        for index, commit in enumerate(commits)
+        if index > agent_indexes[0]
+        and commit.sha not in agent
+        and not commit.merge
+        and not commit.bot
     )
 
 
@@ -351,7 +367,7 @@ def select_pointers(
     shas = [sha for sha in (last.merge_commit, *(commit.sha for commit in commits)) if sha]
     pointers = {
         (pointer.kind, pointer.by): pointer
-        for fact in sorted(facts, key=lambda one: (one.at, one.key), reverse=True)
+        for fact in sorted(facts, key=lambda candidate: (candidate.at, candidate.key), reverse=True)
         if isinstance(pointer := fact.what, BackReference)
         and (
             fact.pull == number
@@ -377,15 +393,15 @@ class FactBuilder:
 
     source: FactSource
 
-    def __init__(self, repo: str, heard: datetime) -> None:
+    def __init__(self, repo: str, received_at: datetime) -> None:
         self.repo = repo
-        self.heard = heard
+        self.heard = received_at
         """When the data was received, for facts without a time of their own."""
 
     def make_fact(
         self,
-        what: FactBody,
-        at: datetime | None,
+        body: FactBody,
+        observed_at: datetime | None,
         *key: object,
         pull: int | None = None,
         sha: str = "",
@@ -396,25 +412,25 @@ class FactBuilder:
             repo=self.repo,
             pull=pull,
             sha=sha or None,
-            at=at or self.heard,
+            at=observed_at or self.heard,
             key=":".join(map(str, key)),
-            what=what,
+            what=body,
         )
 
     def push_fact(self, number: int, push: Push) -> Fact:
         key = ("push", number, push.before, push.after)
         return self.make_fact(push, push.at, *key, pull=number, sha=push.after)
 
-    def extent_fact(self, number: int, extent: PullExtent, at: datetime | None) -> Fact:
+    def extent_fact(self, number: int, extent: PullExtent, observed_at: datetime | None) -> Fact:
         return self.make_fact(
-            extent, at, "extent", number, content_digest(extent)[:16], pull=number
+            extent, observed_at, "extent", number, content_digest(extent)[:16], pull=number
         )
 
-    def pointer_facts(self, message: str, by: str, at: datetime) -> Iterator[Fact]:
+    def pointer_facts(self, message: str, source: str, merged_at: datetime) -> Iterator[Fact]:
         """Yield what the message of something merged reverts or fixes."""
-        for number, pointer in parse_pointers(message, self.repo, by, at):
-            key = ("pointer", pointer.kind, number or pointer.sha, by)
-            yield self.make_fact(pointer, at, *key, pull=number, sha=pointer.sha or "")
+        for number, pointer in parse_pointers(message, self.repo, source, merged_at):
+            key = ("pointer", pointer.kind, number or pointer.sha, source)
+            yield self.make_fact(pointer, merged_at, *key, pull=number, sha=pointer.sha or "")
 
 
 def pushed_file_edits(*paths: Sequence[str]) -> tuple[FileEdit, ...]:

@@ -81,23 +81,25 @@ def list_review_rounds(activity: PullActivity) -> tuple[ReviewRound, ...]:
     having requested a change. An explicit request without a push after it is an open round.
     """
     edits = {edit.sha: edit.by for edit in activity.edits}
-    remarks = sorted(_reviewer_remarks(activity), key=lambda one: one.at)
+    remarks = sorted(_reviewer_remarks(activity), key=lambda remark: remark.at)
     rounds: list[ReviewRound] = []
-    going_on = False
-    for at, sha, brought in _branch_moves(activity):
-        before = [remark for remark in remarks if remark.at <= at]
+    people_edit = False
+    for pushed_at, sha, new_shas in _branch_moves(activity):
+        before = [remark for remark in remarks if remark.at <= pushed_at]
         remarks = remarks[len(before) :]
-        mended_by = [edits[one] for one in brought if one in edits]
+        editors = [edits[commit_sha] for commit_sha in new_shas if commit_sha in edits]
         if any(map(_asks_for_change, before)):
-            rounds.append(_build_round(len(rounds) + 1, before, at, sha))
-        elif mended_by and going_on:
-            rounds[-1] = replace(rounds[-1], ended=at, answer=sha)
-        elif mended_by:
-            who = tuple(dict.fromkeys(name for name in mended_by if name))
+            rounds.append(_build_round(len(rounds) + 1, before, pushed_at, sha))
+        elif editors and people_edit:
+            rounds[-1] = replace(rounds[-1], ended=pushed_at, answer=sha)
+        elif editors:
+            names = tuple(dict.fromkeys(name for name in editors if name))
             number = len(rounds) + 1
-            rounds.append(ReviewRound(number=number, started=at, ended=at, by=who, answer=sha))
+            rounds.append(
+                ReviewRound(number=number, started=pushed_at, ended=pushed_at, by=names, answer=sha)
+            )
         # People who mend go on until the agent has its turn.
-        going_on = bool(mended_by)
+        people_edit = bool(editors)
     if any(
         isinstance(remark, Review) and remark.state == "changes_requested" for remark in remarks
     ):
@@ -106,9 +108,11 @@ def list_review_rounds(activity: PullActivity) -> tuple[ReviewRound, ...]:
 
 
 def _reviewer_remarks(activity: PullActivity) -> list[Review | ReviewComment]:
-    both: list[Review | ReviewComment] = [*activity.reviews, *activity.comments]
+    remarks: list[Review | ReviewComment] = [*activity.reviews, *activity.comments]
     return [
-        one for one in both if one.counts and (activity.until is None or one.at <= activity.until)
+        remark
+        for remark in remarks
+        if remark.counts and (activity.until is None or remark.at <= activity.until)
     ]
 
 
@@ -130,21 +134,26 @@ def _branch_moves(activity: PullActivity) -> list[tuple[datetime, str, tuple[str
     )
 
 
-def _asks_for_change(one: Review | ReviewComment) -> bool:
-    return isinstance(one, ReviewComment) or one.state != "approved"
+def _asks_for_change(remark: Review | ReviewComment) -> bool:
+    return isinstance(remark, ReviewComment) or remark.state != "approved"
 
 
 def _build_round(
-    number: int, said: Sequence[Review | ReviewComment], ended: datetime | None, answer: str | None
+    number: int,
+    remarks: Sequence[Review | ReviewComment],
+    ended: datetime | None,
+    answer: str | None,
 ) -> ReviewRound:
     return ReviewRound(
         number=number,
-        started=said[0].at,
+        started=remarks[0].at,
         ended=ended,
-        by=tuple(dict.fromkeys(one.by for one in said if one.by)),
-        reviews=tuple(one.id for one in said if isinstance(one, Review)),
-        comments=tuple(one.id for one in said if isinstance(one, ReviewComment)),
-        requested=any(isinstance(one, Review) and one.state == "changes_requested" for one in said),
+        by=tuple(dict.fromkeys(remark.by for remark in remarks if remark.by)),
+        reviews=tuple(remark.id for remark in remarks if isinstance(remark, Review)),
+        comments=tuple(remark.id for remark in remarks if isinstance(remark, ReviewComment)),
+        requested=any(
+            isinstance(remark, Review) and remark.state == "changes_requested" for remark in remarks
+        ),
         answer=answer,
     )
 
@@ -182,32 +191,32 @@ def build_pull_request(
     if not descriptions:
         return None
     last = descriptions[-1]
-    until = last.merged or last.closed
-    pushes = list_pushes(facts, last.opened, until)
+    ended_at = last.merged or last.closed
+    pushes = list_pushes(facts, last.opened, ended_at)
     commits = list_pull_commits(facts, number, pushes)
-    whose = detect_authorship(last, commits, agents)
+    authorship = detect_authorship(last, commits, agents)
     if recorded is not None:
         sign = AuthorshipSign(kind="attempt", value=recorded.attempt)
-        whose = replace(
-            whose,
-            signs=(*whose.signs, sign),
-            agent=recorded.agent or whose.agent or UNNAMED_AGENT,
+        authorship = replace(
+            authorship,
+            signs=(*authorship.signs, sign),
+            agent=recorded.agent or authorship.agent or UNNAMED_AGENT,
             asked_by=(recorded.user if recorded.delivered else None)
-            or whose.asked_by
+            or authorship.asked_by
             or recorded.user,
         )
     checks = latest_checks(facts)
     activity = PullActivity(
         opened=last.opened,
-        until=until,
+        until=ended_at,
         reviews=latest_reviews(facts, last.author, agents),
         comments=latest_comments(facts, last.author, agents),
         pushes=pushes,
         commits=commits,
-        edits=list_human_edits(commits, pushes, last, agents) if whose.signs else (),
+        edits=list_human_edits(commits, pushes, last, agents) if authorship.signs else (),
     )
     return replace(
-        _build_outline(facts, number, descriptions, whose),
+        _build_outline(facts, number, descriptions, authorship),
         attempt=recorded.attempt if recorded else None,
         files=list_pull_files(facts, commits),
         commits=commits,
@@ -220,7 +229,7 @@ def build_pull_request(
         rounds=list_review_rounds(activity),
         edits=activity.edits,
         pointers=select_pointers(facts, number, last, commits),
-        reviewed=has_human_review(activity.reviews, activity.comments, until),
+        reviewed=has_human_review(activity.reviews, activity.comments, ended_at),
     )
 
 
@@ -300,8 +309,8 @@ def events_from_fact(fact: Fact) -> list[LogEvent]:
             details = {"by": review.by, "id": review.id}
         case ReviewComment(deleted=False) as comment:
             kind = "review.comment"
-            place = {"path": comment.path, "line": comment.line}
-            details = {"by": comment.by, "id": comment.id, **place}
+            location = {"path": comment.path, "line": comment.line}
+            details = {"by": comment.by, "id": comment.id, **location}
         case _:
             return []
     if fact.pull is None and isinstance(fact.what, Push):
@@ -313,8 +322,8 @@ def events_from_fact(fact: Fact) -> list[LogEvent]:
 def events_from_change(old: PullRow | None, row: PullRow, pull: PullRequest) -> Iterator[LogEvent]:
     """Yield the events between the stored state of a pull request and the new one."""
     if old is None:
-        about: EventDetails = {"agent": pull.agent, "author": pull.author, "title": pull.title}
-        yield _make_event(pull, "pull.opened", pull.opened, about)
+        details: EventDetails = {"agent": pull.agent, "author": pull.author, "title": pull.title}
+        yield _make_event(pull, "pull.opened", pull.opened, details)
     known_counts = (old.rounds, old.edits, old.pointers) if old else (0, 0, 0)
     yield from _new_activity_events(pull, *known_counts)
     if row.risk is not None and (old is None or old.risk != row.risk):
@@ -322,15 +331,17 @@ def events_from_change(old: PullRow | None, row: PullRow, pull: PullRequest) -> 
     if (old.state if old else "open") != pull.state:
         yield _state_event(pull)
     if pull.state == "open" and (old is None or old.last_push != row.last_push):
-        why = block_reason(pull)
-        if why is not None or row.last_push == "passed":
-            yield _make_event(pull, "pull.held" if why else "pull.ready", pull.told, {"why": why})
+        reason = block_reason(pull)
+        if reason is not None or row.last_push == "passed":
+            yield _make_event(
+                pull, "pull.held" if reason else "pull.ready", pull.told, {"why": reason}
+            )
 
 
-def _make_event(pull: PullRequest, kind: str, at: datetime, details: EventDetails) -> LogEvent:
+def _make_event(pull: PullRequest, kind: str, time: datetime, details: EventDetails) -> LogEvent:
     return LogEvent(
         kind=kind,
-        at=at,
+        at=time,
         repo=pull.repo,
         pull=pull.number,
         task=pull.task,
@@ -344,9 +355,13 @@ def _new_activity_events(
 ) -> Iterator[LogEvent]:
     """Yield events for review rounds, edits and back references beyond the counts already known."""
     details: EventDetails
-    for one in pull.rounds[rounds:]:
-        details = {"number": one.number, "by": ", ".join(one.by), "answer": one.answer}
-        yield _make_event(pull, "review.round", one.ended or one.started, details)
+    for review_round in pull.rounds[rounds:]:
+        details = {
+            "number": review_round.number,
+            "by": ", ".join(review_round.by),
+            "answer": review_round.answer,
+        }
+        yield _make_event(pull, "review.round", review_round.ended or review_round.started, details)
     for edit in pull.edits[edits:]:
         count = len(edit.files or ())
         details = {"by": edit.by, "sha": edit.sha, "files": count, "last": edit.last}
@@ -359,8 +374,8 @@ def _new_activity_events(
 def _state_event(pull: PullRequest) -> LogEvent:
     if pull.state == "open":
         return _make_event(pull, "pull.reopened", pull.told, {})
-    ended = pull.merged or pull.closed or pull.told
-    return _make_event(pull, f"pull.{pull.state}", ended, _ending_details(pull))
+    ended_at = pull.merged or pull.closed or pull.told
+    return _make_event(pull, f"pull.{pull.state}", ended_at, _ending_details(pull))
 
 
 def _ending_details(pull: PullRequest) -> EventDetails:
@@ -392,8 +407,8 @@ MAX_CHECKS_READ = 20
 
 def save_facts(facts: Sequence[Fact], store: Store, agents: AgentSignsByName) -> list[PullRequest]:
     """Save facts, and return the pull requests they are about in their current state."""
-    touched = add_facts(facts, store)
-    return [pull for key in touched if (pull := refresh_pull(*key, store, agents)) is not None]
+    pull_keys = add_facts(facts, store)
+    return [pull for key in pull_keys if (pull := refresh_pull(*key, store, agents)) is not None]
 
 
 def add_facts(facts: Sequence[Fact], store: Store) -> list[tuple[str, int]]:
@@ -408,12 +423,12 @@ def refresh_pull(
 ) -> PullRequest | None:
     """Rebuild a pull request, link it to its attempt, and save what became of the work."""
     facts = store.pulls.list_facts(repo, number)
-    bare = build_pull_request(facts, number, agents)
-    if bare is None:
+    unlinked = build_pull_request(facts, number, agents)
+    if unlinked is None:
         return None
-    linked = find_recorded_attempt(bare, store)
+    linked = find_recorded_attempt(unlinked, store)
     recorded = load_recorded_work(linked, store) if linked else None
-    pull = build_pull_request(facts, number, agents, recorded) if recorded else bare
+    pull = build_pull_request(facts, number, agents, recorded) if recorded else unlinked
     assert pull is not None
     if pull.signs and linked is None:
         pull = replace(pull, attempt=_save_placeholder(pull, store))
@@ -424,14 +439,14 @@ def refresh_pull(
         risk=labelled_risk(pull) or (risk.level if risk else None),
         has_change=load_pull_change(pull, store) is not None,
     )
-    known = store.pulls.save_pull(row, lambda old: [*events_from_change(old, row, pull)])
+    stored_row = store.pulls.save_pull(row, lambda old: [*events_from_change(old, row, pull)])
     if pull.attempt is not None:
         store.pulls.save_delivery(build_delivery(pull, store))
-    if known and known.attempt and known.attempt != pull.attempt:
+    if stored_row and stored_row.attempt and stored_row.attempt != pull.attempt:
         # The work behind it is known better now: what stood for it tells nothing any more.
-        store.pulls.save_delivery(Delivery(attempt=known.attempt, at=pull.told))
-        for other in _other_pulls_of(known.attempt, pull, store)[:1]:
-            refresh_pull(other.repo, other.pull, store, agents)
+        store.pulls.save_delivery(Delivery(attempt=stored_row.attempt, at=pull.told))
+        for sibling in _other_pulls_of(stored_row.attempt, pull, store)[:1]:
+            refresh_pull(sibling.repo, sibling.pull, store, agents)
         for review in store.reviews.list_reviews(item=f"{repo}#{number}"):
             store.reviews.save_review(review)  # its scores are of the work that is known now
     return pull
@@ -537,16 +552,20 @@ def find_recorded_attempt(pull: PullRequest, store: Store) -> str | None:
         name = branch.rpartition("/")[2]
         if store.pulls.has_attempt(name) and _has_delivered_commit(pull, name, store):
             return name
-    if (named := _attempt_in_trailers(pull, store)) is not None:
-        return named
-    own = placeholder_id(pull)
+    if (trailer_attempt := _attempt_in_trailers(pull, store)) is not None:
+        return trailer_attempt
+    placeholder = placeholder_id(pull)
     for name in store.pulls.attempts_naming(pull.url) if pull.url else ():
-        if name != own:
+        if name != placeholder:
             return name
     if branch in ("", pull.base, *MAIN_BRANCHES):
         return None
     for name, repo, started in store.pulls.attempts_on_branch(branch):
-        if name != own and _is_same_repo(repo, pull.repo) and _started_before(started, pull.opened):
+        if (
+            name != placeholder
+            and _is_same_repo(repo, pull.repo)
+            and _started_before(started, pull.opened)
+        ):
             return name
     return None
 
@@ -665,33 +684,35 @@ def build_delivery(pull: PullRequest, store: Store) -> Delivery:
     before = store.pulls.load_delivery(pull.attempt)
     attempt = store.load_attempt(pull.attempt)
     started = attempt.started if attempt.id != placeholder_id(pull) else None
-    ended = pull.state != "open"
+    has_ended = pull.state != "open"
     merged = pull.state == "merged"
-    end = pull.merged or pull.closed if ended else None
+    end = pull.merged or pull.closed if has_ended else None
     # Git alone does not know what people said.
-    told_all = pull.source != "git"
+    knows_reviews = pull.source != "git"
     # Where nobody knows whether it passes, only what people mended would count: as failures.
-    judged = has_passed(pull.last_push) is not None or attempt.origin == "experiment"
-    looked_at = bool(pull.edits) or (merged and bool(pull.commits))
+    is_judged = has_passed(pull.last_push) is not None or attempt.origin == "experiment"
+    was_examined = bool(pull.edits) or (merged and bool(pull.commits))
     paths = [file.path for file in pull.files or ()]
     risk = load_checked_risk(pull, store)
     return Delivery(
         attempt=pull.attempt,
         at=pull.told,
         passed=has_passed(pull.last_push),
-        merged=merged if ended else None,
-        corrected=bool(pull.edits) if looked_at and judged else None,
-        reviewed=pull.reviewed if ended and told_all else None,
-        seconds_in_review=(end - pull.opened).total_seconds() if end and told_all else None,
-        cycles=len(pull.rounds) if ended and told_all else None,
+        merged=merged if has_ended else None,
+        corrected=bool(pull.edits) if was_examined and is_judged else None,
+        reviewed=pull.reviewed if has_ended and knows_reviews else None,
+        seconds_in_review=(end - pull.opened).total_seconds() if end and knows_reviews else None,
+        cycles=len(pull.rounds) if has_ended and knows_reviews else None,
         regressed=bool(pull.pointers) if merged else None,
         files=pull.files_changed if pull.files_changed is not None else len(paths) or None,
         modules=len({package_folder(path) for path in paths}) or None,
         dependents=count_dependents(risk) if risk else None,
         risk=labelled_risk(pull) or (risk.level if risk else None),
-        first_review=merged and not pull.rounds if ended and told_all and pull.reviewed else None,
+        first_review=merged and not pull.rounds
+        if has_ended and knows_reviews and pull.reviewed
+        else None,
         first_push=has_passed(pull.first_push),
-        comments=count_remarks(pull) if ended and told_all else None,
+        comments=count_remarks(pull) if has_ended and knows_reviews else None,
         seconds_to_open=_seconds_between(started, pull.opened),
         repeated=before.repeated if before else None,
         repeated_unconfirmed=before.repeated_unconfirmed if before else None,
@@ -710,17 +731,17 @@ def labelled_risk(pull: PullRequest) -> RiskLevel | None:
 
 def load_checked_risk(pull: PullRequest, store: Store) -> Risk | None:
     """Return the risk from the last check with a level, of the attempt or of its final commit."""
-    about = store.reports.list_reports(MAX_CHECKS_READ, attempt=pull.attempt)
+    reports = store.reports.list_reports(MAX_CHECKS_READ, attempt=pull.attempt)
     if pull.head:
-        about += store.reports.list_reports(MAX_CHECKS_READ, repo=pull.repo, head=pull.head)
-    row = next((one for one in about if one.level), None)
+        reports += store.reports.list_reports(MAX_CHECKS_READ, repo=pull.repo, head=pull.head)
+    row = next((report for report in reports if report.level), None)
     stored = store.reports.load_report(row.number) if row else None
     return stored[1].risk if stored else None
 
 
 def count_dependents(risk: Risk) -> int | None:
     """Return how many files import what the change touches; None if that was not checked."""
-    if any(one.rule == "dependents" for one in risk.unmeasured):
+    if any(missing.rule == "dependents" for missing in risk.unmeasured):
         return None
     return next(
         (int(factor.value or 0) for factor in risk.factors if factor.name == "dependents"), 0

@@ -248,14 +248,18 @@ _PREFERENCE = compile_lazily(r"\bprefer(?:red|ring|s)?\b[^,]*?\b(over|to)\b")
 _ANTONYM_TARGETS = frozenset(ANTONYMS.values())
 
 
-def compare_remarks(one: str, other: str) -> RemarkRelation:
+def compare_remarks(first: str, second: str) -> RemarkRelation:
     """Return how two remarks relate: same, opposite or unclear."""
-    whole = _compare_signs(one, other, word_signs(one), word_signs(other))
-    if whole != "unclear":
-        return whole
+    relation = _compare_signs(first, second, word_signs(first), word_signs(second))
+    if relation != "unclear":
+        return relation
     # A long remark hides its one request among reasons: each that asks is held against each.
-    clauses, others = list_clause_signs(one), list_clause_signs(other)
-    agreements = {_compare_objects(ours, theirs) for ours in clauses for theirs in others}
+    clauses, other_clauses = list_clause_signs(first), list_clause_signs(second)
+    agreements = {
+        _compare_objects(clause, other_clause)
+        for clause in clauses
+        for other_clause in other_clauses
+    }
     return "opposite" if -1 in agreements and 1 not in agreements else "unclear"
 
 
@@ -265,49 +269,62 @@ def list_clause_signs(text: str) -> list[dict[str, int]]:
     return [word_signs(clause) for clause in split_clauses(text)]
 
 
-def _compare_objects(ours: dict[str, int], theirs: dict[str, int]) -> int:
+def _compare_objects(first_signs: dict[str, int], second_signs: dict[str, int]) -> int:
     """Return -1 if two clauses want the opposite for the same things, 1 if the same, 0 if
     unclear."""
-    ours, theirs = (
+    first_signs, second_signs = (
         {word: sign for word, sign in signs.items() if word not in GENERAL_VERBS}
-        for signs in (ours, theirs)
+        for signs in (first_signs, second_signs)
     )
-    signed = [ours[word] * theirs[word] for word in ours.keys() & theirs.keys()]
-    if not any(signed) or len(signed) * 2 <= min(len(ours), len(theirs)):
+    signed = [
+        first_signs[word] * second_signs[word] for word in first_signs.keys() & second_signs.keys()
+    ]
+    if not any(signed) or len(signed) * 2 <= min(len(first_signs), len(second_signs)):
         return 0
     return -1 if sum(signed) < 0 else 1
 
 
 def _compare_signs(
-    one: str, other: str, ours: dict[str, int], theirs: dict[str, int]
+    first: str, second: str, first_signs: dict[str, int], second_signs: dict[str, int]
 ) -> RemarkRelation:
-    shared = ours.keys() & theirs.keys()
-    if not shared or len(shared) < MIN_SHARED_SHARE * min(len(ours), len(theirs)):
+    shared = first_signs.keys() & second_signs.keys()
+    if not shared or len(shared) < MIN_SHARED_SHARE * min(len(first_signs), len(second_signs)):
         return "unclear"
-    signed_words = [word for word in shared if ours[word] and theirs[word]]
-    against = [word for word in signed_words if ours[word] != theirs[word]]
-    enough = len(signed_words) >= MIN_SIGNED_SHARE * max(len(ours), len(theirs))
-    if enough and (
-        len(against) * 2 > len(signed_words) or any(word in _ANTONYM_TARGETS for word in against)
+    signed_words = [word for word in shared if first_signs[word] and second_signs[word]]
+    opposed_words = [word for word in signed_words if first_signs[word] != second_signs[word]]
+    has_enough_signed = len(signed_words) >= MIN_SIGNED_SHARE * max(
+        len(first_signs), len(second_signs)
+    )
+    if has_enough_signed and (
+        len(opposed_words) * 2 > len(signed_words)
+        or any(word in _ANTONYM_TARGETS for word in opposed_words)
     ):
         return "opposite"
     # Any other word may turn it round: to "undo adding tests" is not to add them.
-    equal = not (ours.keys() ^ theirs.keys()) - HARMLESS_WORDS
-    sure = equal and signed_words and not against and len(signed_words) == len(shared)
-    return "same" if sure and not _may_invert(one, other) else "unclear"
+    equal = not (first_signs.keys() ^ second_signs.keys()) - HARMLESS_WORDS
+    sure = equal and signed_words and not opposed_words and len(signed_words) == len(shared)
+    return "same" if sure and not _may_invert(first, second) else "unclear"
 
 
-def _may_invert(one: str, other: str) -> bool:
+def _may_invert(first: str, second: str) -> bool:
     """Return whether a small word, or the word order around one, may invert the meaning."""
-    ours, theirs = find_words(normalise_remark(one)), find_words(normalise_remark(other))
-    if code_words(one) != code_words(other) or ({*ours} ^ {*theirs}) & STOP_WORDS - HARMLESS_WORDS:
+    first_words, second_words = (
+        find_words(normalise_remark(first)),
+        find_words(normalise_remark(second)),
+    )
+    if (
+        code_words(first) != code_words(second)
+        or ({*first_words} ^ {*second_words}) & STOP_WORDS - HARMLESS_WORDS
+    ):
         return True
-    if _count_denials(one) != _count_denials(other):
+    if _count_denials(first) != _count_denials(second):
         return True
-    if not ORDER_WORDS & {*ours, *theirs}:
+    if not ORDER_WORDS & {*first_words, *second_words}:
         return False
-    shared = {*ours} & {*theirs} - STOP_WORDS
-    return [word for word in ours if word in shared] != [word for word in theirs if word in shared]
+    shared = {*first_words} & {*second_words} - STOP_WORDS
+    return [word for word in first_words if word in shared] != [
+        word for word in second_words if word in shared
+    ]
 
 
 def _count_denials(text: str) -> int:
@@ -359,12 +376,12 @@ def _complaint_sign(clause: str) -> tuple[int, str]:
         match = pattern.search(clause)
         if match is None or (pattern is _DOUBTING_QUESTION and match.start() > 0):
             continue
-        rest = clause[: match.start()] + " " * len(match[0]) + clause[match.end() :]
-        first = strip_politeness(rest.strip()).split()[:1]
+        remainder = clause[: match.start()] + " " * len(match[0]) + clause[match.end() :]
+        first = strip_politeness(remainder.strip()).split()[:1]
         asks = bool(first) and first[0] in REQUEST_VERBS
-        rejects = pattern is not _DOUBTING_QUESTION and _REJECTION.search(rest)
-        if not asks and not rejects and not _NEGATION.search(rest):
-            return sign, rest
+        rejects = pattern is not _DOUBTING_QUESTION and _REJECTION.search(remainder)
+        if not asks and not rejects and not _NEGATION.search(remainder):
+            return sign, remainder
     return 0, clause
 
 
@@ -380,13 +397,13 @@ def _clause_signs(clause: str) -> list[tuple[str, int]]:
     """
     complaint, clause = _complaint_sign(clause)
     asks = complaint != 0 or is_directive(clause)
-    clause = _POLITE_WORDS.sub(lambda cut: " " * len(cut[0]), clause)
+    clause = _POLITE_WORDS.sub(lambda phrase: " " * len(phrase[0]), clause)
     sign = complaint or (-1 if len(_NEGATION.findall(clause)) % 2 else 1)
     # In "X must not do Y" nothing is said against X.
     modal = _NEGATED_MODAL.search(clause)
     neutral = modal.start() if modal else 0
-    turns = [found.end() for found in _REJECTION.finditer(clause)]
-    turns += [found.end() for found in _PREFERENCE.finditer(clause)]
+    reversals = [match.end() for match in _REJECTION.finditer(clause)]
+    reversals += [match.end() for match in _PREFERENCE.finditer(clause)]
     clause_signs = []
     for match in WORD.finditer(clause):
         word = match[0]
@@ -397,10 +414,10 @@ def _clause_signs(clause: str) -> list[tuple[str, int]]:
         ):
             continue
         key = stem_word(word)
-        turned = sum(end <= match.start() for end in turns) + (key in NEGATIVE_ANTONYMS)
+        turned = sum(end <= match.start() for end in reversals) + (key in NEGATIVE_ANTONYMS)
         turned += clause[max(match.start() - 4, 0) : match.start()] in ("non-", "non ")
-        says = asks and match.start() >= neutral
-        value = sign * (-1) ** turned if says and key not in JUDGING_WORDS else 0
+        is_signed = asks and match.start() >= neutral
+        value = sign * (-1) ** turned if is_signed and key not in JUDGING_WORDS else 0
         key = SYNONYMS.get(key, key)
         clause_signs.append((ANTONYMS.get(key, key), value))
     return clause_signs
@@ -437,19 +454,19 @@ def remark_parts(text: str) -> list[str]:
         lambda code: code[1] if _CODE_WORD.fullmatch(code[1]) else "this", remark_prose(text)
     )
     parts = [strip_politeness(_split_names(part)) for part in _PART_END.split(prose)]
-    telling = [
+    meaningful = [
         part
         for part in parts
         if len(content_words(part)) >= MIN_RULE_WORDS and not _PLEASANTRY.match(part)
     ]
-    whole = strip_politeness(_split_names(prose))
-    return list(dict.fromkeys([whole or text, *telling]))[:MAX_PARTS]
+    whole_text = strip_politeness(_split_names(prose))
+    return list(dict.fromkeys([whole_text or text, *meaningful]))[:MAX_PARTS]
 
 
 def common_wording(text: str) -> str:
     """Return a remark without polite phrases, with one word for each set of synonyms."""
     plain = strip_politeness(_split_names(remark_prose(text) or text))
-    return _WORDING.sub(lambda found: _NAME_BY_WORDING[found[1]], plain)
+    return _WORDING.sub(lambda match: _NAME_BY_WORDING[match[1]], plain)
 
 
 def _split_names(text: str) -> str:
@@ -496,14 +513,14 @@ _CODE_CALL = compile_lazily(r"([\w.]+)\(\)")
 def is_teaching_remark(text: str) -> bool:
     """Return whether a remark requests something, in enough words to be understood elsewhere."""
     remark = remark_prose(text)
-    enough = len(content_words(remark)) >= MIN_RULE_WORDS
-    return enough and any(is_directive(clause) for clause in split_clauses(remark))
+    has_enough_words = len(content_words(remark)) >= MIN_RULE_WORDS
+    return has_enough_words and any(is_directive(clause) for clause in split_clauses(remark))
 
 
 def remark_prose(text: str) -> str:
     """Return what a person wrote, without code blocks, quotations and hidden markers."""
     text = _CODE_BLOCK.sub(" ", text[:MAX_REMARK_CHARS])
-    return _HIDDEN_MARKS.sub(lambda found: found[1] or " ", _QUOTED_LINE.sub(" ", text)).strip()
+    return _HIDDEN_MARKS.sub(lambda match: match[1] or " ", _QUOTED_LINE.sub(" ", text)).strip()
 
 
 def extract_rule_text(text: str) -> str:
@@ -511,15 +528,15 @@ def extract_rule_text(text: str) -> str:
     sentences = [
         part.strip() for part in _SENTENCE_END.split(remark_prose(text)) if part and part.strip()
     ]
-    asking = [sentence for sentence in sentences if is_teaching_remark(sentence)] or sentences
-    chosen = " ".join(asking[0].split()) if asking else ""
-    if _REQUEST_OPENING.match(chosen := _POLITE_OPENING.sub("", chosen)):
-        chosen = _REQUEST_OPENING.sub("", chosen).replace("?", ".")
-    chosen = _POLITE_OPENING.sub("", chosen)
-    if len(chosen) > MAX_RULE_CHARS:
-        chosen = f"{chosen[: MAX_RULE_CHARS - 1]}…"
-    end = "" if chosen.endswith((".", "?", "!", "…")) else "."
-    return f"{chosen[:1].upper()}{chosen[1:]}{end}" if chosen else ""
+    directives = [sentence for sentence in sentences if is_teaching_remark(sentence)] or sentences
+    rule_text = " ".join(directives[0].split()) if directives else ""
+    if _REQUEST_OPENING.match(rule_text := _POLITE_OPENING.sub("", rule_text)):
+        rule_text = _REQUEST_OPENING.sub("", rule_text).replace("?", ".")
+    rule_text = _POLITE_OPENING.sub("", rule_text)
+    if len(rule_text) > MAX_RULE_CHARS:
+        rule_text = f"{rule_text[: MAX_RULE_CHARS - 1]}…"
+    end = "" if rule_text.endswith((".", "?", "!", "…")) else "."
+    return f"{rule_text[:1].upper()}{rule_text[1:]}{end}" if rule_text else ""
 
 
 def parse_rule_parts(text: str) -> RuleParts:
@@ -528,21 +545,21 @@ def parse_rule_parts(text: str) -> RuleParts:
     if not clauses:
         return RuleParts(object=normalise_remark(text)[:MAX_RULE_CHARS])
     clause = _ALTERNATIVE.split(strip_politeness(clauses[0]))[0]
-    place = _SCOPE_PHRASE.search(clause)
-    clause_words = find_words(clause[: place.start()] if place else clause)
+    scope_match = _SCOPE_PHRASE.search(clause)
+    clause_words = find_words(clause[: scope_match.start()] if scope_match else clause)
     while clause_words and (clause_words[0] in _NEGATIONS or clause_words[0] in STOP_WORDS):
         clause_words = clause_words[1:]
     verb = clause_words[0] if clause_words and clause_words[0] in REQUEST_VERBS else None
     object_words = clause_words[1:] if verb else clause_words
     signs_by_word = word_signs(_ALTERNATIVE.split(clauses[0])[0])
-    wants = sum(signs_by_word.get(stem_word(word), 0) for word in object_words) or sum(
+    sign_sum = sum(signs_by_word.get(stem_word(word), 0) for word in object_words) or sum(
         signs_by_word.values()
     )
     return RuleParts(
-        verb=verb or ("avoid" if wants < 0 else None),
+        verb=verb or ("avoid" if sign_sum < 0 else None),
         object=" ".join(object_words)[:MAX_RULE_CHARS],
-        scope=place[1] if place else None,
-        polarity=None if wants == 0 else "do" if wants > 0 else "avoid",
+        scope=scope_match[1] if scope_match else None,
+        polarity=None if sign_sum == 0 else "do" if sign_sum > 0 else "avoid",
     )
 
 
@@ -551,10 +568,10 @@ def infer_rule_paths(rule: RuleParts, path: str | None) -> tuple[str, ...]:
     it."""
     if rule.scope is None or path is None:
         return ()
-    named = {stem_word(word) for word in find_words(rule.scope)} - STOP_WORDS
+    scope_stems = {stem_word(word) for word in find_words(rule.scope)} - STOP_WORDS
     folders = path.split("/")[:-1]
     for depth, folder in enumerate(folders, 1):
-        if stem_word(folder.lower()) in named:
+        if stem_word(folder.lower()) in scope_stems:
             return ("/".join(folders[:depth]) + "/**",)
     return ()
 

@@ -147,8 +147,8 @@ def _corrections_from_edits(pull: PullRequest) -> Iterator[Correction]:
 
 def _describe_edit(edit: HumanEdit) -> str:
     files = [file.path for file in edit.files or ()]
-    where = f" ({', '.join(files[:5])}{' …' if len(files) > 5 else ''})" if files else ""
-    return f"{edit.title or 'An edit by a person'}{where}"[:MAX_CORRECTION_CHARS]
+    paths_note = f" ({', '.join(files[:5])}{' …' if len(files) > 5 else ''})" if files else ""
+    return f"{edit.title or 'An edit by a person'}{paths_note}"[:MAX_CORRECTION_CHARS]
 
 
 def _corrections_from_pointers(pull: PullRequest) -> Iterator[Correction]:
@@ -194,9 +194,12 @@ def corrections_from_review(review: HumanReview, item: ReviewItem) -> list[Corre
     return [replace(correction, suggested=suggest_failure_modes(correction.text))]
 
 
-def _complete_correction(pull: PullRequest, one: Correction) -> Correction:
+def _complete_correction(pull: PullRequest, correction: Correction) -> Correction:
     return replace(
-        one, pull=pull.number, attempt=pull.attempt, suggested=suggest_failure_modes(one.text)
+        correction,
+        pull=pull.number,
+        attempt=pull.attempt,
+        suggested=suggest_failure_modes(correction.text),
     )
 
 
@@ -219,9 +222,9 @@ def corrections_from_findings(store: Store, pull: PullRequest) -> list[Correctio
     stored_report = store.reports.load_report(row.number) if row else None
     # What a check says of itself is no remark: only rules of the repository and models speak so.
     places_by_message = {
-        _RULE_NAME_SUFFIX.sub(".", one.message): one.places
-        for one in (stored_report[1].findings if stored_report else ())
-        if one.silenced is None and (one.rule == "repo-rule" or one.source == "judge")
+        _RULE_NAME_SUFFIX.sub(".", finding.message): finding.places
+        for finding in (stored_report[1].findings if stored_report else ())
+        if finding.silenced is None and (finding.rule == "repo-rule" or finding.source == "judge")
     }
     for text, places in places_by_message.items():
         path = parse_place(places[0]).path if places else None
@@ -236,7 +239,7 @@ def corrections_from_findings(store: Store, pull: PullRequest) -> list[Correctio
 
 
 def _correction_from_finding(
-    pull: PullRequest, name: tuple[Any, ...], text: str, at: datetime | None
+    pull: PullRequest, name: tuple[Any, ...], text: str, found_at: datetime | None
 ) -> Correction:
     return Correction(
         id=content_digest("finding", *name, text)[:16],
@@ -245,7 +248,7 @@ def _correction_from_finding(
         attempt=pull.attempt,
         kind="note",
         text=text,
-        at=at or pull.told,
+        at=found_at or pull.told,
     )
 
 

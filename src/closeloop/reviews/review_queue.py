@@ -98,16 +98,16 @@ class NameMask(Record):
 def make_name_mask(variants: Iterable[Variant], models: Mapping[str, ModelSettings]) -> NameMask:
     """Return the mask for some variants; `models` are those that closeloop.toml names."""
     everywhere: dict[str, None] = {}
-    own: dict[str, None] = {}
+    variant_names: dict[str, None] = {}
     for variant in variants:
         settings = models.get(variant.model or "")
         configured = f"{settings.provider}/{settings.model}" if settings else ""
         for name in (variant.agent, variant.model or "", configured):
             everywhere |= dict.fromkeys(_name_forms(name))
-        own[variant.name] = None
+        variant_names[variant.name] = None
     return NameMask(
         everywhere=tuple(name for name in everywhere if len(name) >= MIN_NAME_CHARS),
-        variants=tuple(name for name in own if len(name) >= MIN_NAME_CHARS),
+        variants=tuple(name for name in variant_names if len(name) >= MIN_NAME_CHARS),
     )
 
 
@@ -158,8 +158,8 @@ def _replace_names(text: str, names: tuple[str, ...]) -> str:
 
 @lru_cache(64)
 def _compile_names(names: tuple[str, ...]) -> re.Pattern[str]:
-    wanted = sorted({re.escape(name) for name in names}, key=len, reverse=True)
-    pattern = rf"(?<![A-Za-z0-9])(?:{'|'.join(wanted)}){_VERSION}(?![A-Za-z])"
+    alternatives = sorted({re.escape(name) for name in names}, key=len, reverse=True)
+    pattern = rf"(?<![A-Za-z0-9])(?:{'|'.join(alternatives)}){_VERSION}(?![A-Za-z])"
     return re.compile(pattern, re.IGNORECASE)
 
 
@@ -237,14 +237,14 @@ def _team_questions(settings: ReviewSettings) -> Mapping[str, str]:
 def require_named_questions(settings: ReviewSettings, file: str = "closeloop.toml") -> None:
     """Raise BadInput, naming the file, for a question without text or with an invalid score
     name."""
-    taken = {*ANSWER_FIELDS, *CRITERIA, "would-merge", "csrf", "shown"}
+    reserved_names = {*ANSWER_FIELDS, *CRITERIA, "would-merge", "csrf", "shown"}
     for name, text in settings.questions.items():
         if not _QUESTION_NAME.fullmatch(name):
             raise BadInput(
                 f"{file}: the name of the question {name!r} must consist of lower-case "
                 "letters, digits and '-', as in `no-new-dependency`."
             )
-        if name in taken:
+        if name in reserved_names:
             raise BadInput(f"{file}: the question {name!r} is a built-in question: rename it.")
         if not text.strip():
             raise BadInput(f"{file}: the question {name!r} has no text: add one.")
@@ -262,15 +262,17 @@ def get_answer(review: ReviewAnswers, name: str) -> str | None:
     return review.answers.get(name)
 
 
-def with_answer(review: HumanReview, name: str, word: str | None) -> HumanReview:
+def with_answer(review: HumanReview, name: str, answer: str | None) -> HumanReview:
     """Return the review with one question answered, or left open."""
     if name in _YES_NO_FIELDS:
-        return replace(review, **{name: None if word is None else word == "yes"})
+        return replace(review, **{name: None if answer is None else answer == "yes"})
     if name == "outside":
-        return replace(review, outside=word)
+        return replace(review, outside=answer)
     field = "dimensions" if name in CRITERIA else "answers"
-    others = {key: kept for key, kept in getattr(review, field).items() if key != name}
-    return replace(review, **{field: others if word is None else {**others, name: word}})
+    other_answers = {key: value for key, value in getattr(review, field).items() if key != name}
+    return replace(
+        review, **{field: other_answers if answer is None else {**other_answers, name: answer}}
+    )
 
 
 def require_complete_review(review: HumanReview, questions: Sequence[ReviewQuestion]) -> None:
@@ -278,34 +280,36 @@ def require_complete_review(review: HumanReview, questions: Sequence[ReviewQuest
     for question in questions:
         if not question.optional and get_answer(review, question.name) is None:
             raise BadInput(f"A required answer is missing: {question.text}")
-    asked = {question.name for question in questions} - {*CRITERIA}
+    question_names = {question.name for question in questions} - {*CRITERIA}
     fields = (*_YES_NO_FIELDS, "outside")
     for name in (
         *(field for field in fields if getattr(review, field) is not None),
         *review.answers,
     ):
-        if name not in asked:
+        if name not in question_names:
             raise BadInput(
                 f"There is no question {name!r} about {review.item}. Known: "
-                f"{', '.join(sorted(asked - {*ANSWER_FIELDS})) or 'none'}."
+                f"{', '.join(sorted(question_names - {*ANSWER_FIELDS})) or 'none'}."
             )
     if not review.reviewer.strip():
         raise BadInput("The reviewer is unknown: add --reviewer NAME.")
 
 
 def read_answers(
-    content: bytes, file: str, item: str | None, who: str, now: datetime
+    content: bytes, file: str, item: str | None, reviewer: str, now: datetime
 ) -> list[HumanReview]:
     """Read the answers for one or several items from JSON; reviewer and item may be given
     separately."""
     value = parse_json(content, file)
     objects = value if isinstance(value, list) else [value]
-    if not objects or not all(isinstance(one, dict) for one in objects):
+    if not objects or not all(isinstance(entry, dict) for entry in objects):
         raise BadInput(f"{file} must contain one JSON object with answers, or a list of them.")
-    defaults = {"reviewer": who, "at": now.isoformat(), **({"item": item} if item else {})}
+    defaults = {"reviewer": reviewer, "at": now.isoformat(), **({"item": item} if item else {})}
     return [
-        read_answer_object({**defaults, **answers}, file if len(objects) == 1 else f"{file}, {at}")
-        for at, answers in enumerate(objects, 1)
+        read_answer_object(
+            {**defaults, **answers}, file if len(objects) == 1 else f"{file}, {number}"
+        )
+        for number, answers in enumerate(objects, 1)
     ]
 
 
@@ -351,8 +355,8 @@ class ReviewQueue(Record):
 
 def load_review_item(queue: ReviewQueue, name: str) -> ReviewItem:
     """Load an item: a pull request as `owner/name#12`, or an attempt."""
-    repo, mark, number = name.rpartition("#")
-    if mark and number.isdecimal() and len(number) <= MAX_NUMBER_DIGITS:
+    repo, separator, number = name.rpartition("#")
+    if separator and number.isdecimal() and len(number) <= MAX_NUMBER_DIGITS:
         return _item_from_pull(queue, repo, int(number))
     return _item_from_attempt(queue, name)
 
@@ -415,8 +419,8 @@ def _choose_peers(rows: Sequence[AttemptRow], attempt: Attempt) -> list[str]:
     peers = sort_by_lot(by_variant.values())
     if attempt.id not in peers or len(peers) == 1:
         return []
-    shown = peers[: len(SIDE_LABELS)]
-    return shown if attempt.id in shown else [*shown[:-1], attempt.id]
+    shown_peers = peers[: len(SIDE_LABELS)]
+    return shown_peers if attempt.id in shown_peers else [*shown_peers[:-1], attempt.id]
 
 
 def sort_by_lot(attempts: Iterable[str]) -> list[str]:
@@ -437,15 +441,15 @@ def _load_output(
 ) -> ReviewOutput:
     attempt = store.load_attempt(name)
     change = store.load_change(name) or Change()
-    ended = "" if attempt.exit == "finished" else attempt.exit.replace("_", " ")
-    if ended and attempt.cause:
-        ended = f"{ended}: {attempt.cause}"
+    exit_note = "" if attempt.exit == "finished" else attempt.exit.replace("_", " ")
+    if exit_note and attempt.cause:
+        exit_note = f"{exit_note}: {attempt.cause}"
     return ReviewOutput(
         label=label,
         files=mask.hide_in_paths((file.path for file in change.files), change.patch, request),
         patch=mask.hide_in_patch(change.patch, request),
         answer=mask.hide_in_words(attempt.summary or ""),
-        ended=mask.hide_in_words(ended),
+        ended=mask.hide_in_words(exit_note),
     )
 
 
@@ -464,9 +468,9 @@ def load_blind_trace(queue: ReviewQueue, name: str, label: str = "") -> Trace | 
 def _describe_grade(grade: Grade | None) -> str:
     if grade is None:
         return "not graded"
-    fixed, kept = grade.fail_to_pass, grade.pass_to_pass
+    fixed, still_passing = grade.fail_to_pass, grade.pass_to_pass
     parts = [f"{fixed[0]} of {fixed[1]} tests fixed"] if fixed else []
-    parts += [f"{kept[0]} of {kept[1]} still pass"] if kept else []
+    parts += [f"{still_passing[0]} of {still_passing[1]} still pass"] if still_passing else []
     return ", ".join(parts) or grade.outcome.result
 
 
@@ -552,18 +556,18 @@ class QueueClaims(Record):
     named: dict[str, set[str]]
 
 
-def collect_claims(desk: QueueState) -> QueueClaims:
+def collect_claims(queue_state: QueueState) -> QueueClaims:
     """Collect all claims once, for any number of later lookups."""
-    at: dict[str, set[str]] = {}
-    named: dict[str, set[str]] = {}
-    for review in desk.reviews:
-        at.setdefault(review.item, set()).add(review.reviewer)
-    for one in desk.assigned:
-        if desk.now - one.at < CLAIM_DURATION:
-            at.setdefault(one.item, set()).add(one.reviewer)
-        if one.asked:
-            named.setdefault(one.item, set()).add(one.reviewer)
-    return QueueClaims(at=at, named=named)
+    reviewers_by_item: dict[str, set[str]] = {}
+    assignees_by_item: dict[str, set[str]] = {}
+    for review in queue_state.reviews:
+        reviewers_by_item.setdefault(review.item, set()).add(review.reviewer)
+    for assignment in queue_state.assigned:
+        if queue_state.now - assignment.at < CLAIM_DURATION:
+            reviewers_by_item.setdefault(assignment.item, set()).add(assignment.reviewer)
+        if assignment.asked:
+            assignees_by_item.setdefault(assignment.item, set()).add(assignment.reviewer)
+    return QueueClaims(at=reviewers_by_item, named=assignees_by_item)
 
 
 def needs_two_reviews(item: str, policy: ReviewSettings) -> bool:
@@ -571,40 +575,54 @@ def needs_two_reviews(item: str, policy: ReviewSettings) -> bool:
     return _cached_fraction("double", policy.seed, item) < policy.double
 
 
-def choose_next_item(desk: QueueState, reviewer: str) -> str | None:
+def choose_next_item(queue_state: QueueState, reviewer: str) -> str | None:
     """Return the reviewer's next item: a draft, one assigned or claimed, then a golden or free
     one."""
-    mine = {review.item: review.state for review in desk.reviews if review.reviewer == reviewer}
-    drafts = [item for item, state in mine.items() if state == "draft"]
+    own_states = {
+        review.item: review.state for review in queue_state.reviews if review.reviewer == reviewer
+    }
+    drafts = [item for item, state in own_states.items() if state == "draft"]
     if drafts:
         return drafts[-1]
-    known = {*desk.waiting, *desk.golden}
-    own = [one for one in desk.assigned if one.reviewer == reviewer]
-    begun = [one for one in own if not one.asked and desk.now - one.at < CLAIM_DURATION]
-    for one in (*(one for one in own if one.asked), *begun):
-        if one.item not in mine and one.item in known:
-            return one.item
-    done = sum(state == "done" for state in mine.values())
-    seed = desk.policy.seed
+    known_items = {*queue_state.waiting, *queue_state.golden}
+    own_assignments = [
+        assignment for assignment in queue_state.assigned if assignment.reviewer == reviewer
+    ]
+    claimed = [
+        assignment
+        for assignment in own_assignments
+        if not assignment.asked and queue_state.now - assignment.at < CLAIM_DURATION
+    ]
+    for candidate in (*(candidate for candidate in own_assignments if candidate.asked), *claimed):
+        if candidate.item not in own_states and candidate.item in known_items:
+            return candidate.item
+    done_count = sum(state == "done" for state in own_states.values())
+    seed = queue_state.policy.seed
     golden = sorted(
-        desk.golden - mine.keys(), key=lambda item: _cached_fraction(seed, reviewer, item)
+        queue_state.golden - own_states.keys(),
+        key=lambda item: _cached_fraction(seed, reviewer, item),
     )
-    if golden and _cached_fraction("golden", seed, reviewer, done) < desk.policy.golden:
+    if (
+        golden
+        and _cached_fraction("golden", seed, reviewer, done_count) < queue_state.policy.golden
+    ):
         return golden[0]
-    return next(list_free_items(desk, reviewer), None)
+    return next(list_free_items(queue_state, reviewer), None)
 
 
-def list_free_items(desk: QueueState, reviewer: str) -> Iterator[str]:
+def list_free_items(queue_state: QueueState, reviewer: str) -> Iterator[str]:
     """Yield the items that need a reviewer and may go to this one, in order of arrival."""
-    known = collect_claims(desk)
-    mine = {review.item for review in desk.reviews if review.reviewer == reviewer}
-    for item in desk.waiting:
-        if item in desk.golden or item in mine:
+    claims = collect_claims(queue_state)
+    own_items = {review.item for review in queue_state.reviews if review.reviewer == reviewer}
+    for item in queue_state.waiting:
+        if item in queue_state.golden or item in own_items:
             continue
-        if item in known.named and reviewer not in known.named[item]:
+        if item in claims.named and reviewer not in claims.named[item]:
             continue
-        others = known.at.get(item, set()) - {reviewer}
-        if not others or (len(others) == 1 and needs_two_reviews(item, desk.policy)):
+        other_reviewers = claims.at.get(item, set()) - {reviewer}
+        if not other_reviewers or (
+            len(other_reviewers) == 1 and needs_two_reviews(item, queue_state.policy)
+        ):
             yield item
 
 
@@ -618,19 +636,22 @@ def next_item(
     """Return the reviewer's next item; with `take`, it is claimed for a day."""
     if not reviewer.strip():
         raise BadInput("The reviewer is unknown: add --reviewer NAME.")
-    desk = load_queue_state(queue, now)
-    chosen = choose_next_item(desk, reviewer)
-    if chosen is None:
+    queue_state = load_queue_state(queue, now)
+    item = choose_next_item(queue_state, reviewer)
+    if item is None:
         return None
-    theirs = any(one.item == chosen and one.reviewer == reviewer for one in desk.assigned)
-    if take and not theirs:
-        queue.store.reviews.add_assignment(ReviewAssignment(item=chosen, reviewer=reviewer, at=now))
-    return load_review_item(queue, chosen)
+    is_assigned = any(
+        assignment.item == item and assignment.reviewer == reviewer
+        for assignment in queue_state.assigned
+    )
+    if take and not is_assigned:
+        queue.store.reviews.add_assignment(ReviewAssignment(item=item, reviewer=reviewer, at=now))
+    return load_review_item(queue, item)
 
 
-def load_draft(queue: ReviewQueue, chosen: str, reviewer: str) -> HumanReview | None:
+def load_draft(queue: ReviewQueue, item: str, reviewer: str) -> HumanReview | None:
     """Return a reviewer's answers on an item so far."""
-    return next(iter(queue.store.reviews.list_reviews(item=chosen, reviewer=reviewer)), None)
+    return next(iter(queue.store.reviews.list_reviews(item=item, reviewer=reviewer)), None)
 
 
 def save_draft(queue: ReviewQueue, review: HumanReview) -> None:
@@ -672,9 +693,9 @@ def _save_review(queue: ReviewQueue, review: HumanReview, reviewed: ReviewItem) 
     )
 
 
-def assign_reviewer(queue: ReviewQueue, chosen: str, reviewer: str, now: datetime) -> None:
+def assign_reviewer(queue: ReviewQueue, item: str, reviewer: str, now: datetime) -> None:
     """Assign an item to a reviewer; it is not offered to others then."""
-    review_item = load_review_item(queue, chosen)
+    review_item = load_review_item(queue, item)
     queue.store.reviews.add_assignment(
         ReviewAssignment(item=review_item.id, reviewer=reviewer, at=now, asked=True)
     )
@@ -682,15 +703,15 @@ def assign_reviewer(queue: ReviewQueue, chosen: str, reviewer: str, now: datetim
 
 def queue_status(queue: ReviewQueue, reviewer: str, now: datetime) -> QueueStatus:
     """Return how much there is to review, and for whom."""
-    desk = load_queue_state(queue, now)
-    done = {review.item for review in desk.reviews if review.state == "done"}
+    queue_state = load_queue_state(queue, now)
+    done_items = {review.item for review in queue_state.reviews if review.state == "done"}
     return QueueStatus(
-        items=len(desk.waiting),
-        reviewed=len(done & {*desk.waiting}),
-        doubled=sum(needs_two_reviews(one, desk.policy) for one in desk.waiting),
-        golden=len(desk.golden),
+        items=len(queue_state.waiting),
+        reviewed=len(done_items & {*queue_state.waiting}),
+        doubled=sum(needs_two_reviews(item, queue_state.policy) for item in queue_state.waiting),
+        golden=len(queue_state.golden),
         without_change=len(list_pulls_awaiting_change(queue.store)),
-        mine=sum(1 for _ in list_free_items(desk, reviewer)),
+        mine=sum(1 for _ in list_free_items(queue_state, reviewer)),
     )
 
 
@@ -737,7 +758,7 @@ def _list_unchecked_attempts(store: Store) -> list[str]:
     groups: dict[tuple[str | None, int], list[str]] = {}
     for row in store.counts.list_unchecked_attempts():
         groups.setdefault((row.task_digest, row.number), []).append(row.attempt)
-    return [name for together in groups.values() for name in sort_by_lot(together)]
+    return [name for group in groups.values() for name in sort_by_lot(group)]
 
 
 def hidden_items(store: Store) -> set[str]:
@@ -762,11 +783,11 @@ def labels_from_review(review: HumanReview, rubric: str) -> list[HumanLabel]:
         HumanLabel(
             item=review.item,
             rubric=rubric,
-            asked=asked,
+            asked=aspect,
             label="pass" if degree == "yes" else "fail",
             person=review.reviewer,
             at=review.at,
         )
-        for asked, degree in answers.items()
+        for aspect, degree in answers.items()
         if degree != "partly"
     ]

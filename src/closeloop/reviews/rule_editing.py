@@ -56,13 +56,13 @@ def find_rule(store: Store, start: str) -> TeamRule:
 
 
 def set_rule_state(
-    store: Store, rule: TeamRule, state: RuleState, who: str, now: datetime
+    store: Store, rule: TeamRule, state: RuleState, person: str, now: datetime
 ) -> TeamRule:
     """Save and return the rule in another state, with who changed it."""
     activated = rule.activated or (now if state == "active" else None)
-    changed = replace(rule, state=state, since=now, by=who, activated=activated)
+    changed = replace(rule, state=state, since=now, by=person, activated=activated)
     store.memory.save_rule(changed)
-    details: dict[str, Any] = {"rule": rule.id, "by": who, "text": rule.text}
+    details: dict[str, Any] = {"rule": rule.id, "by": person, "text": rule.text}
     store.events.add([LogEvent(kind=f"rule.{state}", at=now, repo=rule.repo, details=details)])
     return changed
 
@@ -103,37 +103,37 @@ def add_rule(
     store: Store,
     text: str,
     repo: str | None,
-    who: str,
+    person: str,
     now: datetime,
     source: Literal["person", "insight"] = "person",
 ) -> TeamRule:
     """Add a rule that a person writes; agents get it from now on."""
     text = _parse_sentence(text)
     key = content_digest(source, repo, comparable_words(text))[:16]
-    origin = RuleExample(key=key, source=source, text=text, repo=repo, by=who, at=now)
+    origin = RuleExample(key=key, source=source, text=text, repo=repo, by=person, at=now)
     new_rule = build_rule(text, origin)
     if source == "person":
         new_rule = replace(new_rule, check=build_rule_check(new_rule.id, text, new_rule.paths))
-    known = next((rule for rule in store.memory.list_rules() if rule.id == new_rule.id), None)
-    return set_rule_state(store, known or new_rule, "active", who, now)
+    stored_rule = next((rule for rule in store.memory.list_rules() if rule.id == new_rule.id), None)
+    return set_rule_state(store, stored_rule or new_rule, "active", person, now)
 
 
-def merge_rules(store: Store, rule: TeamRule, into: TeamRule, who: str, now: datetime) -> None:
+def merge_rules(store: Store, rule: TeamRule, target: TeamRule, person: str, now: datetime) -> None:
     """Merge a rule into another that says the same: move its examples, and retire it."""
-    if rule.id == into.id:
+    if rule.id == target.id:
         raise BadInput("Both are the same rule: give two different rules.")
-    if compare_remarks(rule.text, into.text) == "opposite":
+    if compare_remarks(rule.text, target.text) == "opposite":
         raise BadInput(
-            f"{rule.text!r} and {into.text!r} contradict each other: retire the one "
+            f"{rule.text!r} and {target.text!r} contradict each other: retire the one "
             "that does not apply."
         )
-    moved = tuple(replace(example, put_by=who) for example in rule.examples)
-    store.memory.save_examples(replace(into, examples=moved))
-    set_rule_state(store, rule, "retired", who, now)
+    moved = tuple(replace(example, put_by=person) for example in rule.examples)
+    store.memory.save_examples(replace(target, examples=moved))
+    set_rule_state(store, rule, "retired", person, now)
 
 
 def decide_repeat(
-    store: Store, key: str, state: RepeatState, who: str, rule: str | None = None
+    store: Store, key: str, state: RepeatState, person: str, rule: str | None = None
 ) -> list[RepeatedRemark]:
     """Record a person's decision on whether a remark restates a rule.
 
@@ -146,17 +146,22 @@ def decide_repeat(
         raise unknown_name_error(
             "remark", key, sorted({repeat.key for repeat in store.memory.list_repeats()})[:20]
         )
-    named = [repeat for repeat in repeats if rule is None or repeat.rule == rule]
-    if not named:
+    matching = [repeat for repeat in repeats if rule is None or repeat.rule == rule]
+    if not matching:
         raise unknown_name_error("rule", rule or "", [repeat.rule for repeat in repeats])
-    best = max(named, key=lambda one: one.likeness)
-    chosen = [best.rule] if state == "confirmed" else [one.rule for one in named]
+    best = max(matching, key=lambda repeat: repeat.likeness)
+    chosen_rules = [best.rule] if state == "confirmed" else [repeat.rule for repeat in matching]
     decided = [
-        replace(repeat, state=state if repeat.rule in chosen else "denied", by="person", who=who)
+        replace(
+            repeat,
+            state=state if repeat.rule in chosen_rules else "denied",
+            by="person",
+            who=person,
+        )
         for repeat in repeats
-        if repeat.rule in chosen or (state == "confirmed" and repeat.state == "candidate")
+        if repeat.rule in chosen_rules or (state == "confirmed" and repeat.state == "candidate")
     ]
-    decided.sort(key=lambda one: one.rule not in chosen)
+    decided.sort(key=lambda repeat: repeat.rule not in chosen_rules)
     store.memory.save_repeats(decided)
     example = RuleExample(
         key=best.key,
@@ -166,7 +171,7 @@ def decide_repeat(
         pull=best.pull,
         path=best.path,
         at=best.at,
-        put_by=who,
+        put_by=person,
         withdrawn=state != "confirmed",
     )
     learned_rule = find_rule(store, best.rule)
@@ -176,17 +181,17 @@ def decide_repeat(
     return decided
 
 
-def accept_repeated_rule(store: Store, rule: str, who: str, now: datetime) -> TeamRule:
+def accept_repeated_rule(store: Store, rule: str, person: str, now: datetime) -> TeamRule:
     """Return the rule that a confirmed comment repeats, accepting it if it was only proposed."""
     repeated = find_rule(store, rule)
     if repeated.state != "proposed":
         return repeated
-    if others := contrary_rules(store, repeated):
+    if contrary := contrary_rules(store, repeated):
         raise BadInput(
-            f"The repeat is confirmed, but its rule contradicts {others[0].text!r}, which is "
+            f"The repeat is confirmed, but its rule contradicts {contrary[0].text!r}, which is "
             "active: retire one of them."
         )
-    return set_rule_state(store, repeated, "active", who, now)
+    return set_rule_state(store, repeated, "active", person, now)
 
 
 def list_repeated_proposals(store: Store, repo: str | None = None) -> list[TeamRule]:
@@ -213,11 +218,13 @@ def leave_out_settled(repeats: Sequence[RepeatedRemark]) -> list[RepeatedRemark]
 def keep_likest(repeats: Sequence[RepeatedRemark]) -> list[RepeatedRemark]:
     """Return the most similar rule for each unconfirmed remark, newest remark first."""
     best: dict[str, RepeatedRemark] = {}
-    for one in leave_out_settled(repeats):
-        known = best.get(one.key)
-        if one.state == "candidate" and (known is None or one.likeness > known.likeness):
-            best[one.key] = one
-    return sorted(best.values(), key=lambda one: one.at, reverse=True)
+    for repeat in leave_out_settled(repeats):
+        best_repeat = best.get(repeat.key)
+        if repeat.state == "candidate" and (
+            best_repeat is None or repeat.likeness > best_repeat.likeness
+        ):
+            best[repeat.key] = repeat
+    return sorted(best.values(), key=lambda repeat: repeat.at, reverse=True)
 
 
 def keep_proved_check(store: Store, rule: TeamRule, proof: CheckProof) -> TeamRule:
@@ -311,7 +318,9 @@ def propose_checks(rule: TeamRule, path: str | None) -> Iterator[RepoRule]:
     if _WILDCARD.search(rule.text):
         yield check(text=r"^(?:from\s+\S+\s+import\s+\*|import\s+(?:static\s+)?[\w.]+\.\*)")
     quoted = build_rule_check(rule.id, rule.text, rule.paths)
-    words = [word for found in _BANNED_WORD.findall(rule.text.replace("’", "'")) for word in found]
+    words = [
+        word for groups in _BANNED_WORD.findall(rule.text.replace("’", "'")) for word in groups
+    ]
     for word in dict.fromkeys(word.rstrip(".").removesuffix("()") for word in words if word):
         code = escape_code(word)
         if "import" in rule.text.lower():
@@ -329,9 +338,9 @@ def propose_checks(rule: TeamRule, path: str | None) -> Iterator[RepoRule]:
 
 async def ask_for_check(model: Model, rule: TeamRule, code: ReviewedCode) -> RepoRule | None:
     """Return a check that a model proposes; it needs proof like any other."""
-    added = "\n".join(code.reviewed.line_at(at) for at in sorted(code.reviewed.added))
-    shown = fence_texts({"rule": rule.text, "code": added}, max_chars=MAX_SHOWN_CHARS)
-    message = ChatMessage(role="user", text=shown)
+    added = "\n".join(code.reviewed.line_at(line) for line in sorted(code.reviewed.added))
+    fenced = fence_texts({"rule": rule.text, "code": added}, max_chars=MAX_SHOWN_CHARS)
+    message = ChatMessage(role="user", text=fenced)
     request = ModelRequest(
         messages=(message,), system=CHECK_PROMPT, schema=CHECK_SCHEMA, temperature=0.0
     )
@@ -352,10 +361,10 @@ def load_reviewed_code(
 ) -> ReviewedCode | str:
     """Return the file of a rule's example, before and after; or why there is none."""
     keys = {example.key for example in rule.examples if example.pull == pull.number}
-    said = [
+    comments = [
         comment for comment in pull.comments if correction_id(pull, "comment", comment.id) in keys
     ]
-    comment = next((one for one in said if one.path and one.hunk), None)
+    comment = next((remark for remark in comments if remark.path and remark.hunk), None)
     if comment is None or comment.path is None:
         return f"no comment on #{pull.number} that led to the rule refers to a line of code"
     final = pull.merge_commit or pull.head
@@ -378,17 +387,17 @@ def prove_check(check: RepoRule, code: ReviewedCode) -> CheckProof:
     if not lines:
         return replace(proof, why=f"it does not match the code that was criticised in #{code.pull}")
     fires = tuple(f"{code.path}:{line}" for line in lines)
-    left = {line.strip() for line in code.corrected.lines}
-    stays = [line for line in lines if code.reviewed.line_at(line).strip() in left]
-    again = sorted(set(find_matches(check, code.corrected)))
-    if stays or again:
-        line = again[0] if again else stays[0]
-        why = f"it also matches the correction, at {code.path}:{line}"
-        return replace(proof, fires=fires, why=why)
-    why = (
+    corrected_lines = {line.strip() for line in code.corrected.lines}
+    stays = [line for line in lines if code.reviewed.line_at(line).strip() in corrected_lines]
+    still_matching = sorted(set(find_matches(check, code.corrected)))
+    if stays or still_matching:
+        line = still_matching[0] if still_matching else stays[0]
+        verdict = f"it also matches the correction, at {code.path}:{line}"
+        return replace(proof, fires=fires, why=verdict)
+    verdict = (
         f"it matches the code that was criticised in #{code.pull} and does not match the correction"
     )
-    return replace(proof, proved=True, fires=fires, why=why)
+    return replace(proof, proved=True, fires=fires, why=verdict)
 
 
 def reject_check(check: RepoRule) -> str | None:
@@ -406,37 +415,39 @@ def count_today(proof: CheckProof, root: Path, repository: GitRepository) -> Che
     if check is None or reject_check(check) is not None:
         return proof
     names = run_git_in(repository, "ls-files", "-z").decode(errors="surrogateescape").split("\0")
-    places: list[str] = []
+    locations: list[str] = []
     total = files = 0
     for name in names[:MAX_FILES]:
-        place = root / name
+        file = root / name
         if not name or (check.paths and not matches_globs(name, check.paths)):
             continue
-        if place.is_symlink() or not place.is_file() or place.stat().st_size > MAX_FILE_BYTES:
+        if file.is_symlink() or not file.is_file() or file.stat().st_size > MAX_FILE_BYTES:
             continue
-        content = place.read_bytes()
+        content = file.read_bytes()
         if b"\0" in content[:8000]:
             continue
         lines = split_git_lines(content)
-        found = sorted(set(find_matches(check, _changed_file(name, lines, range(len(lines))))))
-        total += len(found)
-        files += bool(found)
-        places += [f"{name}:{line}" for line in found[: MAX_PLACES - len(places)]]
-    return replace(proof, today=total, files=files, places=tuple(places))
+        matching_lines = sorted(
+            set(find_matches(check, _changed_file(name, lines, range(len(lines)))))
+        )
+        total += len(matching_lines)
+        files += bool(matching_lines)
+        locations += [f"{name}:{line}" for line in matching_lines[: MAX_PLACES - len(locations)]]
+    return replace(proof, today=total, files=files, places=tuple(locations))
 
 
 def describe_proof(proof: CheckProof) -> str:
     """Return what a person should know before accepting the check."""
     if not proof.proved or proof.check is None:
         return f"No automatic check: {proof.why}."
-    what = proof.check.pattern or proof.check.text
+    pattern = proof.check.pattern or proof.check.text
     today = (
         f"it has {count_with_noun(proof.today, 'match', 'matches')} today, in "
         f"{count_with_noun(proof.files, 'file')}"
         if proof.today
         else "it has no matches today"
     )
-    return f"{what}: {proof.why}; {today}."
+    return f"{pattern}: {proof.why}; {today}."
 
 
 async def prove_rule(
@@ -454,8 +465,11 @@ async def prove_rule(
             best = CheckProof(proved=False, why=code, pull=pull.number)
             continue
         checks = list(propose_checks(rule, code.path))
-        if model is not None and (asked := await ask_for_check(model, rule, code)) is not None:
-            checks.append(asked)
+        if (
+            model is not None
+            and (model_check := await ask_for_check(model, rule, code)) is not None
+        ):
+            checks.append(model_check)
         if not checks:
             best = CheckProof(
                 proved=False, why="its text names no code to search for", pull=pull.number
@@ -475,18 +489,18 @@ def _read_file(repository: GitRepository, commit: str | None, path: str) -> tupl
     return None if text is None else split_git_lines(text.encode())
 
 
-def _reviewed_file(comment: ReviewComment, whole: tuple[str, ...] | None) -> ChangedFile:
+def _reviewed_file(comment: ReviewComment, full_lines: tuple[str, ...] | None) -> ChangedFile:
     """Return the file with the lines of the comment's hunk as added; the hunk alone if no more is
     known."""
     assert comment.path is not None
     hunk = (comment.hunk or "").splitlines()
     start = _HUNK_START.match(hunk[0]) if hunk else None
     after = [line for line in hunk[1 if start else 0 :] if not line.startswith(("-", "\\"))]
-    added = [at for at, line in enumerate(after) if line.startswith("+")]
-    if whole is not None and start is not None:
+    added = [index for index, line in enumerate(after) if line.startswith("+")]
+    if full_lines is not None and start is not None:
         first = int(start[1])
-        if all(_line_of(whole, first + at) == after[at][1:] for at in added):
-            return _changed_file(comment.path, whole, [first + at - 1 for at in added])
+        if all(_line_of(full_lines, first + index) == after[index][1:] for index in added):
+            return _changed_file(comment.path, full_lines, [first + index - 1 for index in added])
     return _changed_file(comment.path, tuple(line[1:] for line in after), added)
 
 
@@ -500,19 +514,19 @@ def _changed_file(path: str, lines: tuple[str, ...], added: Sequence[int]) -> Ch
         old_path=path,
         kind=classify_file(path),
         lines=lines,
-        added=frozenset(at + 1 for at in added),
+        added=frozenset(index + 1 for index in added),
     )
 
 
 def list_new_lines(before: Sequence[str], after: Sequence[str]) -> list[int]:
     """Return the indexes of lines that are new in the second."""
     if len(before) * len(after) > MAX_COMPARED:
-        known = frozenset(before)
-        return [at for at, line in enumerate(after) if line not in known]
+        old_lines = frozenset(before)
+        return [index for index, line in enumerate(after) if line not in old_lines]
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     return [
-        at
+        index
         for kind, _, _, start, end in matcher.get_opcodes()
         if kind in ("insert", "replace")
-        for at in range(start, end)
+        for index in range(start, end)
     ]

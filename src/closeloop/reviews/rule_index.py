@@ -109,35 +109,40 @@ def text_key(text: str) -> str:
 def build_rule_vectors(
     rules: Iterable[TeamRule],
     vectors: Mapping[str, Vector],
-    words: Mapping[str, Vector],
+    word_vectors: Mapping[str, Vector],
     unrelated: float = 0.0,
 ) -> RuleVectors:
     """Return rules with the vectors of the parts of their texts, and of the words of whole
     texts."""
-    kept = tuple(rules)
-    texts = [rule_texts(rule) for rule in kept]
+    indexed_rules = tuple(rules)
+    texts = [rule_texts(rule) for rule in indexed_rules]
     return RuleVectors(
-        rules=kept,
-        meanings=_stack_rows([[*_meaning_rows(said, vectors)] for said in texts]),
-        words=_stack_rows([[(words[text_key(text)], at) for text, at in said] for said in texts]),
+        rules=indexed_rules,
+        meanings=_stack_rows([[*_meaning_rows(dated_texts, vectors)] for dated_texts in texts]),
+        words=_stack_rows(
+            [
+                [(word_vectors[text_key(text)], time) for text, time in dated_texts]
+                for dated_texts in texts
+            ]
+        ),
         unrelated=unrelated,
     )
 
 
 def _meaning_rows(
-    said: Sequence[tuple[str, datetime]], vectors: Mapping[str, Vector]
+    dated_texts: Sequence[tuple[str, datetime]], vectors: Mapping[str, Vector]
 ) -> Iterator[tuple[Vector, datetime]]:
     """Yield a row for each part of each text, and the mean of all texts at the time of the last."""
     import numpy as np
 
-    wholes = []
-    for text, at in said:
+    text_vectors = []
+    for text, time in dated_texts:
         parts = [vectors[text_key(part)] for part in remark_parts(text)]
-        yield from ((part, at) for part in parts)
-        wholes.append(parts[0])
-    if len(wholes) > 1:
-        middle = np.sum(wholes, axis=0)
-        yield middle / (np.linalg.norm(middle) or 1), max(at for _, at in said)
+        yield from ((part, time) for part in parts)
+        text_vectors.append(parts[0])
+    if len(text_vectors) > 1:
+        middle = np.sum(text_vectors, axis=0)
+        yield middle / (np.linalg.norm(middle) or 1), max(time for _, time in dated_texts)
 
 
 def _stack_rows(rows_by_rule: Sequence[Sequence[tuple[Vector, datetime]]]) -> TextRows:
@@ -147,51 +152,53 @@ def _stack_rows(rows_by_rule: Sequence[Sequence[tuple[Vector, datetime]]]) -> Te
     return TextRows(
         matrix=np.stack(rows) if rows else np.zeros((0, 0), np.float32),
         starts=np.cumsum([0, *map(len, rows_by_rule)], dtype=np.int64)[:-1],
-        said=np.array([at.timestamp() for rows in rows_by_rule for _, at in rows], np.float64),
+        said=np.array([time.timestamp() for rows in rows_by_rule for _, time in rows], np.float64),
     )
 
 
-def replace_rule_vectors(known: RuleVectors, rule: str, new: RuleVectors) -> RuleVectors:
+def replace_rule_vectors(vectors: RuleVectors, rule: str, new: RuleVectors) -> RuleVectors:
     """Replace or remove the rows of one rule; a new rule is added at the end."""
-    place = next((at for at, one in enumerate(known.rules) if one.id == rule), None)
-    if place is not None:
-        known = RuleVectors(
-            rules=(*known.rules[:place], *known.rules[place + 1 :]),
-            meanings=_delete_rows(known.meanings, place),
-            words=_delete_rows(known.words, place),
-            unrelated=known.unrelated,
+    index = next(
+        (position for position, candidate in enumerate(vectors.rules) if candidate.id == rule), None
+    )
+    if index is not None:
+        vectors = RuleVectors(
+            rules=(*vectors.rules[:index], *vectors.rules[index + 1 :]),
+            meanings=_delete_rows(vectors.meanings, index),
+            words=_delete_rows(vectors.words, index),
+            unrelated=vectors.unrelated,
         )
-    if not known.rules or not new.rules:
-        return known if known.rules else new
+    if not vectors.rules or not new.rules:
+        return vectors if vectors.rules else new
     return RuleVectors(
-        rules=known.rules + new.rules,
-        meanings=_append_rows(known.meanings, new.meanings),
-        words=_append_rows(known.words, new.words),
-        unrelated=known.unrelated,
+        rules=vectors.rules + new.rules,
+        meanings=_append_rows(vectors.meanings, new.meanings),
+        words=_append_rows(vectors.words, new.words),
+        unrelated=vectors.unrelated,
     )
 
 
-def _delete_rows(known: TextRows, place: int) -> TextRows:
+def _delete_rows(rows: TextRows, index: int) -> TextRows:
     import numpy as np
 
-    last = place + 1 == len(known.starts)
-    start = int(known.starts[place])
-    end = len(known.matrix) if last else int(known.starts[place + 1])
-    later = known.starts[place + 1 :] - (end - start)
+    last = index + 1 == len(rows.starts)
+    start = int(rows.starts[index])
+    end = len(rows.matrix) if last else int(rows.starts[index + 1])
+    later = rows.starts[index + 1 :] - (end - start)
     return TextRows(
-        matrix=np.delete(known.matrix, slice(start, end), axis=0),
-        starts=np.concatenate([known.starts[:place], later]),
-        said=np.delete(known.said, slice(start, end)),
+        matrix=np.delete(rows.matrix, slice(start, end), axis=0),
+        starts=np.concatenate([rows.starts[:index], later]),
+        said=np.delete(rows.said, slice(start, end)),
     )
 
 
-def _append_rows(known: TextRows, new: TextRows) -> TextRows:
+def _append_rows(rows: TextRows, new_rows: TextRows) -> TextRows:
     import numpy as np
 
     return TextRows(
-        matrix=np.vstack([known.matrix, new.matrix]),
-        starts=np.concatenate([known.starts, new.starts + len(known.matrix)]),
-        said=np.concatenate([known.said, new.said]),
+        matrix=np.vstack([rows.matrix, new_rows.matrix]),
+        starts=np.concatenate([rows.starts, new_rows.starts + len(rows.matrix)]),
+        said=np.concatenate([rows.said, new_rows.said]),
     )
 
 
@@ -203,7 +210,7 @@ class TextVectors(Record):
     words: Any
 
 
-def rate_rules(known: RuleVectors, text: TextVectors, before: datetime | None = None) -> Vector:
+def rate_rules(vectors: RuleVectors, text: TextVectors, before: datetime | None = None) -> Vector:
     """Return how similar each rule is to a text; -1 for one that nobody had said before `before`.
 
     Combines the similarity of the nearest sentences by meaning and of the nearest texts by words,
@@ -211,38 +218,40 @@ def rate_rules(known: RuleVectors, text: TextVectors, before: datetime | None = 
     """
     import numpy as np
 
-    meaning = _rate_rows(known.meanings, text.meanings, before)
-    words = _rate_rows(known.words, text.words[None], before)
-    beyond_chance = np.maximum(words - CHANCE_WORDS_LIKENESS, 0) / (1 - CHANCE_WORDS_LIKENESS)
-    related = (meaning - known.unrelated) / (1 - known.unrelated)
+    meaning = _rate_rows(vectors.meanings, text.meanings, before)
+    wording = _rate_rows(vectors.words, text.words[None], before)
+    beyond_chance = np.maximum(wording - CHANCE_WORDS_LIKENESS, 0) / (1 - CHANCE_WORDS_LIKENESS)
+    related = (meaning - vectors.unrelated) / (1 - vectors.unrelated)
     rated = MEANING_WEIGHT * related + (1 - MEANING_WEIGHT) * beyond_chance
     ratings: Vector = np.where(meaning > -1, rated, -1).astype(np.float32)
     return ratings
 
 
-def _rate_rows(known: TextRows, rows: Vector, before: datetime | None) -> Vector:
+def _rate_rows(text_rows: TextRows, rows: Vector, before: datetime | None) -> Vector:
     import numpy as np
 
-    likeness = (known.matrix @ rows.T).max(axis=1)
+    likeness = (text_rows.matrix @ rows.T).max(axis=1)
     if before is not None:
-        likeness = np.where(known.said < before.timestamp(), likeness, np.float32(-1))
-    rated: Vector = np.maximum.reduceat(likeness, known.starts)
+        likeness = np.where(text_rows.said < before.timestamp(), likeness, np.float32(-1))
+    rated: Vector = np.maximum.reduceat(likeness, text_rows.starts)
     return rated
 
 
 def nearest_rules(
-    known: RuleVectors, text: TextVectors, before: datetime | None = None
+    vectors: RuleVectors, text: TextVectors, before: datetime | None = None
 ) -> list[tuple[TeamRule, float]]:
     """Return the rules most similar to a text, most similar first, by an exhaustive search."""
     import numpy as np
 
-    most = min(MAX_RETRIEVED, len(known.rules))
-    if most == 0:
+    count = min(MAX_RETRIEVED, len(vectors.rules))
+    if count == 0:
         return []
-    likeness = rate_rules(known, text, before)
-    top = np.argpartition(-likeness, most - 1)[:most]
-    found = [(known.rules[place], float(likeness[place])) for place in top if likeness[place] > -1]
-    return sorted(found, key=lambda one: (-one[1], one[0].id))
+    likeness = rate_rules(vectors, text, before)
+    top = np.argpartition(-likeness, count - 1)[:count]
+    rated_rules = [
+        (vectors.rules[index], float(likeness[index])) for index in top if likeness[index] > -1
+    ]
+    return sorted(rated_rules, key=lambda rated: (-rated[1], rated[0].id))
 
 
 # The choice of the encoder, and vectors that are computed once and stored.
@@ -256,7 +265,9 @@ def open_encoder(settings: Settings, root: Path, environ: Mapping[str, str]) -> 
     name = settings.memory.encoder
     if name == "auto":
         name = next(
-            one for one in ENCODERS_BEST_FIRST if plugins.load_plugin("encoders", one).ready()
+            candidate
+            for candidate in ENCODERS_BEST_FIRST
+            if plugins.load_plugin("encoders", candidate).ready()
         )
     if name in plugins.installed_plugins("encoders"):
         encoder: Encoder = plugins.load_plugin("encoders", name)
@@ -275,15 +286,15 @@ def open_encoder(settings: Settings, root: Path, environ: Mapping[str, str]) -> 
 
 def vectors_for_texts(texts: Iterable[str], encoder: Encoder, store: Store) -> Vectors:
     """Return a vector by key for each text, encoding only those that are not stored."""
-    wanted = {text_key(text): text for text in texts}
-    known = store.memory.load_vectors(encoder.id, list(wanted))
-    missing = [key for key in wanted if key not in known]
+    text_by_key = {text_key(text): text for text in texts}
+    vector_by_key = store.memory.load_vectors(encoder.id, list(text_by_key))
+    missing = [key for key in text_by_key if key not in vector_by_key]
     if missing:
-        rows = encode_texts([wanted[key] for key in missing], encoder)
+        rows = encode_texts([text_by_key[key] for key in missing], encoder)
         new = dict(zip(missing, rows, strict=True))
         store.memory.save_vectors(encoder.id, new)
-        known |= new
-    return known
+        vector_by_key |= new
+    return vector_by_key
 
 
 def encode_texts(texts: Sequence[str], encoder: Encoder) -> NDArray[np.float32]:
@@ -306,11 +317,11 @@ def encode_texts(texts: Sequence[str], encoder: Encoder) -> NDArray[np.float32]:
     return rows
 
 
-def has_shared_code(one: str, other: str) -> bool:
+def has_shared_code(first: str, second: str) -> bool:
     """Return whether both texts contain a name that one of them quotes as code."""
-    quoted = {name.casefold() for text in (one, other) for name in _QUOTED_NAME.findall(text)}
-    ours, theirs = ({*find_words(text.casefold())} for text in (one, other))
-    return not quoted.isdisjoint(ours & theirs)
+    quoted = {name.casefold() for text in (first, second) for name in _QUOTED_NAME.findall(text)}
+    first_words, second_words = ({*find_words(text.casefold())} for text in (first, second))
+    return not quoted.isdisjoint(first_words & second_words)
 
 
 # Rules learned from remarks: found by meaning, distinguished by polarity and scope.
@@ -350,7 +361,7 @@ def build_rule(text: str, origin: RuleExample) -> TeamRule:
 
 
 def score_nearest(
-    known: RuleVectors, text: str, vectors: TextVectors, before: datetime | None = None
+    rule_vectors: RuleVectors, text: str, vectors: TextVectors, before: datetime | None = None
 ) -> list[tuple[float, TeamRule, list[str]]]:
     """Return the rules nearest to a remark with their texts, likeliest first.
 
@@ -358,18 +369,20 @@ def score_nearest(
     Rules said often come earlier in the order; their score is unchanged.
     """
     scored = []
-    for rule, likeness in nearest_rules(known, vectors, before):
-        said = [one for one, at in rule_texts(rule) if before is None or at < before]
-        shared = any(has_shared_code(text, one) for one in said)
+    for rule, likeness in nearest_rules(rule_vectors, vectors, before):
+        earlier_texts = [
+            rule_text for rule_text, time in rule_texts(rule) if before is None or time < before
+        ]
+        shared = any(has_shared_code(text, rule_text) for rule_text in earlier_texts)
         score = min(1.0, likeness + CODE_NAME_WEIGHT * shared)
         times = sum(before is None or example.at < before for example in rule.examples)
         order = score + OFTEN_SAID_WEIGHT * math.log2(max(times, 1))
-        scored.append((order, (score, rule, said)))
-    return [one for _, one in sorted(scored, key=lambda one: -one[0])]
+        scored.append((order, (score, rule, earlier_texts)))
+    return [entry for _, entry in sorted(scored, key=lambda entry: -entry[0])]
 
 
 def find_restated_rules(
-    known: RuleVectors,
+    rule_vectors: RuleVectors,
     text: str,
     vectors: TextVectors,
     *,
@@ -382,12 +395,14 @@ def find_restated_rules(
     With `before`, only what had been said before that time counts.
     """
     rule_matches: list[tuple[float, RuleMatch]] = []
-    words = comparable_words(text)
-    for score, rule, said in score_nearest(known, text, vectors, before):
-        exact = bool(words) and any(comparable_words(one) == words for one in said)
+    comparable = comparable_words(text)
+    for score, rule, said_texts in score_nearest(rule_vectors, text, vectors, before):
+        exact = bool(comparable) and any(
+            comparable_words(said_text) == comparable for said_text in said_texts
+        )
         if not applies_to_path(rule, path) or (score < floor and not exact):
             continue
-        rule_relation: RemarkRelation = "same" if exact else compare_with_texts(said, text)
+        rule_relation: RemarkRelation = "same" if exact else compare_with_texts(said_texts, text)
         if rule_relation != "opposite":
             match = RuleMatch(
                 rule=rule,
@@ -397,23 +412,23 @@ def find_restated_rules(
                 earlier=first_example(rule, before),
             )
             rule_matches.append((score, match))
-    if exact_matches := [near for _, near in rule_matches if near.exact]:
+    if exact_matches := [match for _, match in rule_matches if match.exact]:
         # What is said in so many words is about that rule, and not about those near it.
         return exact_matches
     best = max((score for score, _ in rule_matches), default=0.0)
-    offered = [near for score, near in rule_matches if score >= best - MAX_CANDIDATE_GAP]
-    return offered[:MAX_CANDIDATES]
+    close_matches = [match for score, match in rule_matches if score >= best - MAX_CANDIDATE_GAP]
+    return close_matches[:MAX_CANDIDATES]
 
 
 def first_example(rule: TeamRule, before: datetime | None = None) -> RuleExample | None:
     """Return the first example of a rule, if it is from before the given time."""
     earlier = [example for example in rule.examples if before is None or example.at < before]
-    return min(earlier, key=lambda one: (one.at, one.key), default=None)
+    return min(earlier, key=lambda example: (example.at, example.key), default=None)
 
 
-def compare_with_texts(said: Iterable[str], text: str) -> RemarkRelation:
+def compare_with_texts(texts: Iterable[str], text: str) -> RemarkRelation:
     """Return how a remark relates to a rule: opposite if it is so to most of the rule's texts."""
-    relations = [compare_remarks(one, text) for one in said]
+    relations = [compare_remarks(rule_text, text) for rule_text in texts]
     contraries = relations.count("opposite")
     if contraries * 2 > len(relations):
         return "opposite"
@@ -437,107 +452,119 @@ class RepeatCounts(Record):
     unconfirmed: int = 0
 
 
-def is_worded_remark(one: Correction) -> bool:
+def is_worded_remark(correction: Correction) -> bool:
     """Return whether it is a person's own text; an edit or a revert has only a title."""
-    return one.kind in ("comment", "note") and bool(one.text.strip())
+    return correction.kind in ("comment", "note") and bool(correction.text.strip())
 
 
 def find_repeats(
     remark: Correction,
-    near: Iterable[RuleMatch],
-    began: datetime,
+    matches: Iterable[RuleMatch],
+    started_at: datetime,
     encoder: str,
-    told: ContextRecord | None,
+    given_context: ContextRecord | None,
 ) -> list[RepeatedRemark]:
     """Return the rules older than the work that a remark repeats, confirmed or as candidates."""
     return [
         RepeatedRemark(
             key=remark.id,
-            rule=one.rule.id,
+            rule=match.rule.id,
             repo=remark.repo,
             pull=remark.pull,
             attempt=remark.attempt,
             text=remark.text,
             path=remark.path,
             at=remark.at,
-            likeness=round(one.likeness, 4),
+            likeness=round(match.likeness, 4),
             encoder=encoder,
-            state="confirmed" if one.exact and one.rule.state == "active" else "candidate",
-            by="words" if one.exact and one.rule.state == "active" else None,
-            rule_age=(remark.at - first_reported_at(one.rule)).total_seconds(),
-            offered=None if told is None else one.rule.id in told.rules,
-            earlier=one.earlier.text if one.earlier else one.rule.text,
-            earlier_pull=one.earlier.pull if one.earlier else None,
-            earlier_by=one.earlier.by if one.earlier else None,
+            state="confirmed" if match.exact and match.rule.state == "active" else "candidate",
+            by="words" if match.exact and match.rule.state == "active" else None,
+            rule_age=(remark.at - first_reported_at(match.rule)).total_seconds(),
+            offered=None if given_context is None else match.rule.id in given_context.rules,
+            earlier=match.earlier.text if match.earlier else match.rule.text,
+            earlier_pull=match.earlier.pull if match.earlier else None,
+            earlier_by=match.earlier.by if match.earlier else None,
         )
-        for one in near
-        if one.rule.state != "retired" and first_reported_at(one.rule) < began
+        for match in matches
+        if match.rule.state != "retired" and first_reported_at(match.rule) < started_at
     ]
 
 
-def apply_opinion(found: RepeatedRemark, near: RuleMatch, opinion: ModelOpinion) -> RepeatedRemark:
+def apply_opinion(
+    repeat: RepeatedRemark, match: RuleMatch, opinion: ModelOpinion
+) -> RepeatedRemark:
     """Apply a model's opinion: it can deny, and confirm only if the words support that."""
-    found = replace(found, opinion=opinion)
-    if found.state != "candidate":
-        return found
+    repeat = replace(repeat, opinion=opinion)
+    if repeat.state != "candidate":
+        return repeat
     if opinion != "same":
-        return replace(found, state="denied", by="model")
-    return replace(found, state="confirmed", by="model") if near.relation == "same" else found
+        return replace(repeat, state="denied", by="model")
+    return replace(repeat, state="confirmed", by="model") if match.relation == "same" else repeat
 
 
 def select_new_repeats(
-    new: Sequence[RepeatedRemark], known: Sequence[RepeatedRemark]
+    new: Sequence[RepeatedRemark], stored: Sequence[RepeatedRemark]
 ) -> list[RepeatedRemark]:
     """Return the repeats that are new, changed state, or were reworded.
 
     A person's decision stays, and so does a model's opinion of the same words.
     """
-    known_by_key = {(one.key, one.rule): one for one in known}
+    known_by_key = {(repeat.key, repeat.rule): repeat for repeat in stored}
     return [
-        one
-        for one in new
-        if (before := known_by_key.get((one.key, one.rule))) is None
-        or (before.by != "person" and one.text != before.text)
-        or (before.by not in ("person", "model") and one != replace(before, opinion=None))
+        repeat
+        for repeat in new
+        if (before := known_by_key.get((repeat.key, repeat.rule))) is None
+        or (before.by != "person" and repeat.text != before.text)
+        or (before.by not in ("person", "model") and repeat != replace(before, opinion=None))
     ]
 
 
 def keep_to_confirmed(
-    remark: Correction, found: Sequence[RepeatedRemark], known: Iterable[RepeatedRemark]
+    remark: Correction, repeats: Sequence[RepeatedRemark], stored: Iterable[RepeatedRemark]
 ) -> list[RepeatedRemark]:
     """Keep only the rule that a remark is confirmed to restate, if there is one.
 
     Confirmed by a person, or else because its words are those of an accepted rule.
     """
-    said = {one.rule: one.state for one in known if one.key == remark.id and one.by == "person"}
-    by_words = {one.rule for one in found if one.state == "confirmed" and one.rule not in said}
-    settled = {one.rule for one in found if said.get(one.rule) == "confirmed"} or by_words
-    return [one for one in found if not settled or one.rule in settled]
+    decisions = {
+        repeat.rule: repeat.state
+        for repeat in stored
+        if repeat.key == remark.id and repeat.by == "person"
+    }
+    by_words = {
+        repeat.rule
+        for repeat in repeats
+        if repeat.state == "confirmed" and repeat.rule not in decisions
+    }
+    settled = {
+        repeat.rule for repeat in repeats if decisions.get(repeat.rule) == "confirmed"
+    } or by_words
+    return [repeat for repeat in repeats if not settled or repeat.rule in settled]
 
 
 def withdraw_repeats(
-    remark: Correction, still: Iterable[RepeatedRemark], known: Iterable[RepeatedRemark]
+    remark: Correction, current: Iterable[RepeatedRemark], stored: Iterable[RepeatedRemark]
 ) -> list[RepeatedRemark]:
     """Return denials of the repeats that no longer hold, even if confirmed in older words.
 
     A person's decision on exactly these words stays.
     """
-    rules = {one.rule for one in still}
+    rules = {repeat.rule for repeat in current}
     return [
-        replace(one, text=remark.text, state="denied", by="words", who=None, opinion=None)
-        for one in known
-        if one.key == remark.id
-        and one.state != "denied"
-        and one.rule not in rules
-        and (one.text != remark.text or one.by != "person" or remark.withdrawn)
+        replace(repeat, text=remark.text, state="denied", by="words", who=None, opinion=None)
+        for repeat in stored
+        if repeat.key == remark.id
+        and repeat.state != "denied"
+        and repeat.rule not in rules
+        and (repeat.text != remark.text or repeat.by != "person" or remark.withdrawn)
     ]
 
 
-def count_repeats(found: Iterable[RepeatedRemark]) -> RepeatCounts:
+def count_repeats(repeats: Iterable[RepeatedRemark]) -> RepeatCounts:
     """Count each remark once: confirmed if it surely repeats a rule, unconfirmed if it may."""
     states: dict[str, set[str]] = {}
-    for one in found:
-        states.setdefault(one.key, set()).add(one.state)
+    for repeat in repeats:
+        states.setdefault(repeat.key, set()).add(repeat.state)
     sure = sum("confirmed" in state for state in states.values())
     perhaps = sum("confirmed" not in state and "candidate" in state for state in states.values())
     return RepeatCounts(repeated=sure, unconfirmed=perhaps)
@@ -590,37 +617,40 @@ class RuleIndex:
 
     def find_touched(self, text: str, repo: str | None, path: str | None) -> TeamRule | None:
         """Return the rule changed by a person that has exactly this text."""
-        words = comparable_words(text)
+        comparable = comparable_words(text)
         matching = [
             rule
             for rule in self.list_rules(repo)
-            if words
+            if comparable
             and is_touched(rule)
             and applies_to_path(rule, path)
-            and any(comparable_words(said) == words for said, _ in rule_texts(rule))
+            and any(comparable_words(rule_text) == comparable for rule_text, _ in rule_texts(rule))
         ]
         return min(matching, key=lambda rule: rule.id, default=None)
 
     def add_example(self, rule: TeamRule, *, always: bool) -> bool:
         """Add a rule's examples; return whether the rule is new. `always`: activate it at once."""
-        known = self._rules.get(rule.id)
-        examples = {one.key: one for one in (*(known.examples if known else ()), *rule.examples)}
-        in_order = sorted(examples.values(), key=lambda one: (one.at, one.key))
+        stored_rule = self._rules.get(rule.id)
+        examples = {
+            example.key: example
+            for example in (*(stored_rule.examples if stored_rule else ()), *rule.examples)
+        }
+        in_order = sorted(examples.values(), key=lambda example: (example.at, example.key))
         self._save_learned(
-            replace(known or rule, examples=tuple(in_order)), rule.examples, always=always
+            replace(stored_rule or rule, examples=tuple(in_order)), rule.examples, always=always
         )
-        return known is None or not known.examples
+        return stored_rule is None or not stored_rule.examples
 
     def withdraw_examples(self, key: str, repo: str | None, text: str | None, always: bool) -> None:
         """Withdraw a remark as an example of rules, unless `text` is still what it says."""
         for rule in self.rules_of_example(key, repo):
-            gone = [
+            outdated = [
                 example for example in rule.examples if example.key == key and example.text != text
             ]
-            if gone:
-                left = tuple(example for example in rule.examples if example not in gone)
-                withdrawn = [replace(one, withdrawn=True) for one in gone]
-                self._save_learned(replace(rule, examples=left), withdrawn, always=always)
+            if outdated:
+                remaining = tuple(example for example in rule.examples if example not in outdated)
+                withdrawn = [replace(example, withdrawn=True) for example in outdated]
+                self._save_learned(replace(rule, examples=remaining), withdrawn, always=always)
 
     def _save_learned(
         self, rule: TeamRule, changed: Sequence[RuleExample], *, always: bool
@@ -632,10 +662,10 @@ class RuleIndex:
         self._rules[rule.id] = rule
         self._ages.clear()
         self._load_vectors([rule])
-        for repo, known in self._indexes.items():
+        for repo, vectors in self._indexes.items():
             if rule.repo in (None, repo):
                 new_rows = self._build_vectors([rule] if rule.state != "retired" else [])
-                self._indexes[repo] = replace_rule_vectors(known, rule.id, new_rows)
+                self._indexes[repo] = replace_rule_vectors(vectors, rule.id, new_rows)
 
     def _derive_rule(self, rule: TeamRule, *, always: bool) -> TeamRule:
         """Return an untouched rule as its first example has it; retired if it has no example."""
@@ -653,16 +683,19 @@ class RuleIndex:
     def texts_before(self, repo: str, moment: datetime) -> tuple[int, str]:
         """Return how many texts were said before a time, and a digest that changes with them."""
         if repo not in self._ages:
-            said = sorted(
-                (at, content_digest(rule.id, rule.state == "active", rule.paths, text)[:12])
+            dated_digests = sorted(
+                (time, content_digest(rule.id, rule.state == "active", rule.paths, text)[:12])
                 for rule in self.list_rules(repo)
-                for text, at in rule_texts(rule)
+                for text, time in rule_texts(rule)
             )
-            marks = accumulate((int(name, 16) for _, name in said), xor, initial=0)
-            self._ages[repo] = [at for at, _ in said], [f"{mark:x}" for mark in marks]
-        births, marks_of = self._ages[repo]
-        place = bisect_left(births, moment)
-        return place, marks_of[place]
+            digests = accumulate((int(name, 16) for _, name in dated_digests), xor, initial=0)
+            self._ages[repo] = (
+                [time for time, _ in dated_digests],
+                [f"{digest:x}" for digest in digests],
+            )
+        times, running_digests = self._ages[repo]
+        index = bisect_left(times, moment)
+        return index, running_digests[index]
 
     def find_restated(
         self,
@@ -672,11 +705,11 @@ class RuleIndex:
         before: datetime | None = None,
     ) -> list[RuleMatch]:
         """Return the rules of a repository that a remark may restate, as of `before`."""
-        known = self._vectors_of_repo(repo)
-        if not known.rules:
+        vectors = self._vectors_of_repo(repo)
+        if not vectors.rules:
             return []
         return find_restated_rules(
-            known,
+            vectors,
             text,
             self._encode(text),
             floor=self.encoder.floor,
@@ -686,11 +719,11 @@ class RuleIndex:
 
     def likeness_by_rule(self, text: str, repo: str | None) -> dict[str, float]:
         """Return how similar each rule of a repository is to a text, by the rule's id."""
-        known = self._vectors_of_repo(repo)
-        if not known.rules or not text.strip():
+        vectors = self._vectors_of_repo(repo)
+        if not vectors.rules or not text.strip():
             return {}
-        scores = rate_rules(known, self._encode(text)).tolist()
-        return dict(zip((rule.id for rule in known.rules), scores, strict=True))
+        scores = rate_rules(vectors, self._encode(text)).tolist()
+        return dict(zip((rule.id for rule in vectors.rules), scores, strict=True))
 
     def _encode(self, text: str) -> TextVectors:
         import numpy as np

@@ -129,8 +129,8 @@ async def ask_opinion(model: Model, rule: str, remark: str) -> ModelOpinion | No
     return answer
 
 
-async def _ask_model(model: Model, system: str, shown: dict[str, str], schema: Any) -> Any:
-    message = ChatMessage(role="user", text=fence_texts(shown, max_chars=MAX_SHOWN_CHARS))
+async def _ask_model(model: Model, system: str, texts: dict[str, str], schema: Any) -> Any:
+    message = ChatMessage(role="user", text=fence_texts(texts, max_chars=MAX_SHOWN_CHARS))
     request = ModelRequest(messages=(message,), system=system, schema=schema, temperature=0.0)
     try:
         return (await ask_json(model, request)).value
@@ -180,37 +180,37 @@ class ChangedPull(Record):
     """Digest of what arrived about it, to detect changes."""
 
 
-def list_changed_pulls(school: LearningContext, repo: str | None) -> Iterator[ChangedPull]:
+def list_changed_pulls(context: LearningContext, repo: str | None) -> Iterator[ChangedPull]:
     """Yield every agent's pull request with something new to learn from, oldest first.
 
     What counts is when data arrived, not when it happened: a comment may arrive after later ones.
     """
-    store = school.store
-    known = store.events.list_positions("memory:")
+    store = context.store
+    positions = store.events.list_positions("memory:")
     arrived, findings = store.memory.fact_markers(), store.memory.finding_markers()
     rows = store.pulls.list_pulls(repo=repo, agent=True)
     for row in sorted(rows, key=lambda row: (row.opened, row.repo, row.pull)):
-        about = f"{arrived.get((row.repo, row.pull))} {findings.get(row.attempt or '', '')}"
-        changed = ChangedPull(row=row, about=content_digest(about, row))
-        if known.get(_pull_place(row)) != _progress_mark(school.shelf, changed):
+        markers = f"{arrived.get((row.repo, row.pull))} {findings.get(row.attempt or '', '')}"
+        changed = ChangedPull(row=row, about=content_digest(markers, row))
+        if positions.get(_pull_place(row)) != _progress_mark(context.shelf, changed):
             yield changed
 
 
-def mark_pull_learned(school: LearningContext, changed: ChangedPull) -> None:
+def mark_pull_learned(context: LearningContext, changed: ChangedPull) -> None:
     """Save how far learning has come with a pull request."""
-    mark = _progress_mark(school.shelf, changed)
-    school.store.events.save_position(_pull_place(changed.row), mark)
+    progress = _progress_mark(context.shelf, changed)
+    context.store.events.save_position(_pull_place(changed.row), progress)
 
 
 def _pull_place(row: PullRow) -> str:
     return f"memory:{row.repo}#{row.pull}"
 
 
-def _progress_mark(shelf: RuleIndex, changed: ChangedPull) -> str:
+def _progress_mark(rule_index: RuleIndex, changed: ChangedPull) -> str:
     """Return a marker that changes if more data arrived, or more had been said before the work."""
     row = changed.row
-    count, said = shelf.texts_before(row.repo, row.opened)
-    return f"{changed.about[:12]} {count} {said} {shelf.encoder.id}"
+    count, digest = rule_index.texts_before(row.repo, row.opened)
+    return f"{changed.about[:12]} {count} {digest} {rule_index.encoder.id}"
 
 
 class ChangedNote(Record):
@@ -221,25 +221,25 @@ class ChangedNote(Record):
     """When the work that it is about began."""
 
 
-def list_changed_notes(school: LearningContext, repo: str | None) -> Iterator[ChangedNote]:
+def list_changed_notes(context: LearningContext, repo: str | None) -> Iterator[ChangedNote]:
     """Yield people's notes in the queue, again after each change."""
-    store = school.store
+    store = context.store
     reviews = {
         review_note_id(review): review
         for review in store.reviews.list_reviews()
         if review.state == "done"
     }
-    known = store.events.list_positions("memory:") if reviews else {}
+    positions = store.events.list_positions("memory:") if reviews else {}
     for note in store.memory.list_corrections(repo=repo) if reviews else ():
         review = reviews.get(note.id)
-        if review is not None and known.get(f"memory:{note.id}") != _note_mark(note):
+        if review is not None and positions.get(f"memory:{note.id}") != _note_mark(note):
             yield ChangedNote(correction=note, began=_work_started_at(store, note) or review.at)
 
 
-def mark_note_learned(school: LearningContext, changed: ChangedNote) -> None:
+def mark_note_learned(context: LearningContext, changed: ChangedNote) -> None:
     """Save that a note was learned from, in its current form."""
     note = changed.correction
-    school.store.events.save_position(f"memory:{note.id}", _note_mark(note))
+    context.store.events.save_position(f"memory:{note.id}", _note_mark(note))
 
 
 def _note_mark(note: Correction) -> str:
@@ -255,138 +255,151 @@ def _work_started_at(store: Store, note: Correction) -> datetime | None:
 
 
 async def learn_from_findings(
-    school: LearningContext, pull: PullRequest, told: ContextRecord | None
+    context: LearningContext, pull: PullRequest, given_context: ContextRecord | None
 ) -> LearningSummary:
     """Record whether a judge or a check found again what reviewers had said and people accepted."""
     total = LearningSummary()
-    for finding in corrections_from_findings(school.store, pull):
-        again = await record_repeats(school, finding, pull.opened, told, active_only=True)
-        total = add_summaries(total, replace(again, compared=0))
+    for finding in corrections_from_findings(context.store, pull):
+        summary = await record_repeats(
+            context, finding, pull.opened, given_context, active_only=True
+        )
+        total = add_summaries(total, replace(summary, compared=0))
     return total
 
 
 async def learn_from_corrections(
-    school: LearningContext,
-    found: Sequence[Correction],
-    began: datetime,
-    told: ContextRecord | None,
+    context: LearningContext,
+    corrections: Sequence[Correction],
+    started_at: datetime,
+    given_context: ContextRecord | None,
     *,
-    again: bool = False,
+    relearn: bool = False,
 ) -> LearningSummary:
     """Save the corrections of one piece of work, with what they repeat and propose.
 
     A correction is saved after all that was learned from it, so an interrupted run repeats it
-    without harm. Corrections known in the same words make no rule again, unless `again` is set.
+    without harm. Corrections known in the same words make no rule again, unless `relearn` is set.
     """
-    if not found:
+    if not corrections:
         return LearningSummary()
-    memory = school.store.memory
-    known = {
+    memory = context.store.memory
+    stored = {
         correction.id: correction
-        for correction in memory.list_corrections(repo=found[0].repo, pull=found[0].pull)
+        for correction in memory.list_corrections(
+            repo=corrections[0].repo, pull=corrections[0].pull
+        )
     }
     total = LearningSummary()
-    for one in found:
-        before = known.get(one.id)
-        if is_worded_remark(one):
-            total = add_summaries(total, await record_repeats(school, one, began, told))
-            if again or before is None or before.text != one.text:
-                school.shelf.withdraw_examples(one.id, one.repo or None, one.text, school.always)
-                total = add_summaries(total, await _learn_rule(school, one))
-        if before != one:
-            memory.save_corrections([one])
-            is_new = before is None or before.text != one.text
+    for new_correction in corrections:
+        before = stored.get(new_correction.id)
+        if is_worded_remark(new_correction):
+            total = add_summaries(
+                total, await record_repeats(context, new_correction, started_at, given_context)
+            )
+            if relearn or before is None or before.text != new_correction.text:
+                context.shelf.withdraw_examples(
+                    new_correction.id,
+                    new_correction.repo or None,
+                    new_correction.text,
+                    context.always,
+                )
+                total = add_summaries(total, await _learn_rule(context, new_correction))
+        if before != new_correction:
+            memory.save_corrections([new_correction])
+            is_new = before is None or before.text != new_correction.text
             total = add_summaries(total, LearningSummary(corrections=int(is_new)))
     return total
 
 
 def withdraw_corrections(
-    school: LearningContext, pull: PullRequest, found: Sequence[Correction]
+    context: LearningContext, pull: PullRequest, corrections: Sequence[Correction]
 ) -> LearningSummary:
     """Withdraw what was learned from comments and commits that no longer exist."""
-    memory = school.store.memory
-    still = {one.id for one in found}
-    reviewed = {review_note_id(review) for review in school.store.reviews.list_reviews()}
-    gone = [
+    memory = context.store.memory
+    current_ids = {current.id for current in corrections}
+    reviewed = {review_note_id(review) for review in context.store.reviews.list_reviews()}
+    withdrawn = [
         replace(correction, withdrawn=True)
         for correction in memory.list_corrections(repo=pull.repo, pull=pull.number)
-        if correction.id not in still and correction.id not in reviewed
+        if correction.id not in current_ids and correction.id not in reviewed
     ]
-    known_repeats = memory.list_repeats(repo=pull.repo, pull=pull.number) if gone else []
-    for one in gone:
-        school.shelf.withdraw_examples(one.id, one.repo or None, None, school.always)
-        memory.save_repeats(withdraw_repeats(one, (), known_repeats))
-        memory.save_corrections([one])
-    return LearningSummary(withdrawn=len(gone))
+    known_repeats = memory.list_repeats(repo=pull.repo, pull=pull.number) if withdrawn else []
+    for removed in withdrawn:
+        context.shelf.withdraw_examples(removed.id, removed.repo or None, None, context.always)
+        memory.save_repeats(withdraw_repeats(removed, (), known_repeats))
+        memory.save_corrections([removed])
+    return LearningSummary(withdrawn=len(withdrawn))
 
 
 async def record_repeats(
-    school: LearningContext,
+    context: LearningContext,
     remark: Correction,
-    began: datetime,
-    told: ContextRecord | None,
+    started_at: datetime,
+    given_context: ContextRecord | None,
     *,
     active_only: bool = False,
 ) -> LearningSummary:
     """Save which rules a remark repeats, of those said before the work began."""
-    memory = school.store.memory
+    memory = context.store.memory
     repo = remark.repo or None
-    near = school.shelf.find_restated(remark.text, repo, remark.path, began)
-    near = [one for one in near if one.rule.state == "active" or not active_only]
+    matches = context.shelf.find_restated(remark.text, repo, remark.path, started_at)
+    matches = [match for match in matches if match.rule.state == "active" or not active_only]
     known_repeats = memory.list_repeats(repo=remark.repo, pull=remark.pull)
-    candidates = find_repeats(remark, near, began, school.shelf.encoder.id, told)
+    candidates = find_repeats(remark, matches, started_at, context.shelf.encoder.id, given_context)
     candidates = keep_to_confirmed(remark, candidates, known_repeats)
     new_repeats = await _add_opinions(
-        school.model, select_new_repeats(candidates, known_repeats), near
+        context.model, select_new_repeats(candidates, known_repeats), matches
     )
     memory.save_repeats([*new_repeats, *withdraw_repeats(remark, candidates, known_repeats)])
     counts = count_repeats(new_repeats)
-    texts, _ = school.shelf.texts_before(remark.repo, began)
+    texts, _ = context.shelf.texts_before(remark.repo, started_at)
     return LearningSummary(
         repeated=counts.repeated, candidates=counts.unconfirmed, compared=int(texts > 0)
     )
 
 
 async def _add_opinions(
-    model: Model | None, fresh: Sequence[RepeatedRemark], near: Sequence[RuleMatch]
+    model: Model | None, new_repeats: Sequence[RepeatedRemark], matches: Sequence[RuleMatch]
 ) -> list[RepeatedRemark]:
     """Add a model's opinion to each, if there is a model."""
     if model is None:
-        return list(fresh)
-    by_rule = {one.rule.id: one for one in near}
+        return list(new_repeats)
+    by_rule = {match.rule.id: match for match in matches}
     repeats = []
-    for one in fresh:
-        like = by_rule[one.rule]
-        model_opinion = await ask_opinion(model, like.rule.text, one.text)
-        repeats.append(one if model_opinion is None else apply_opinion(one, like, model_opinion))
+    for repeat in new_repeats:
+        rule_match = by_rule[repeat.rule]
+        model_opinion = await ask_opinion(model, rule_match.rule.text, repeat.text)
+        repeats.append(
+            repeat if model_opinion is None else apply_opinion(repeat, rule_match, model_opinion)
+        )
     return repeats
 
 
-async def _learn_rule(school: LearningContext, remark: Correction) -> LearningSummary:
+async def _learn_rule(context: LearningContext, remark: Correction) -> LearningSummary:
     """Save a remark as another example of a known rule, or as a proposed rule.
 
     The rule depends only on the remark's words and on people's decisions, so the order of remarks
     does not matter.
     """
     example = example_from_remark(remark)
-    shelf, repo = school.shelf, remark.repo or None
+    rule_index, repo = context.shelf, remark.repo or None
     if any(
         example.text == remark.text
-        for rule in shelf.rules_of_example(remark.id, repo)
+        for rule in rule_index.rules_of_example(remark.id, repo)
         for example in rule.examples
         if example.key == remark.id
     ):
         return LearningSummary()
-    touched = shelf.find_touched(remark.text, repo, remark.path)
-    if touched is not None:
-        shelf.add_example(replace(touched, examples=(example,)), always=school.always)
+    edited_rule = rule_index.find_touched(remark.text, repo, remark.path)
+    if edited_rule is not None:
+        rule_index.add_example(replace(edited_rule, examples=(example,)), always=context.always)
         return LearningSummary(examples=1)
     rule = propose_rule(example)
-    if school.model is not None:
-        rule = await reword_as_rule(school.model, example, rule)
+    if context.model is not None:
+        rule = await reword_as_rule(context.model, example, rule)
     if rule is None:
         return LearningSummary()
-    is_new = shelf.add_example(rule, always=school.always)
+    is_new = rule_index.add_example(rule, always=context.always)
     return LearningSummary(proposed=1) if is_new else LearningSummary(examples=1)
 
 
@@ -406,13 +419,13 @@ def update_delivery(store: Store, pull: PullRequest, *, compared: bool = True) -
         return
     counts = count_repeats(store.memory.list_repeats(repo=pull.repo, pull=pull.number))
     before = store.pulls.load_delivery(pull.attempt) or Delivery(attempt=pull.attempt, at=pull.told)
-    now = replace(
+    updated = replace(
         before,
         repeated=counts.repeated if compared else None,
         repeated_unconfirmed=counts.unconfirmed if compared else None,
     )
-    if asdict(now) != asdict(before):
-        store.pulls.save_delivery(now)
+    if asdict(updated) != asdict(before):
+        store.pulls.save_delivery(updated)
 
 
 def recount_repeats(store: Store, decided: RepeatedRemark, agents: AgentSignsByName) -> None:
@@ -422,9 +435,9 @@ def recount_repeats(store: Store, decided: RepeatedRemark, agents: AgentSignsByN
     update_delivery(store, load_pull(decided.repo, decided.pull, store, agents))
 
 
-def was_compared(school: LearningContext, pull: PullRequest) -> bool:
+def was_compared(context: LearningContext, pull: PullRequest) -> bool:
     """Return whether any rule existed before a piece of work, for remarks on it to repeat."""
-    return school.shelf.texts_before(pull.repo, pull.opened)[0] > 0
+    return context.shelf.texts_before(pull.repo, pull.opened)[0] > 0
 
 
 def add_summaries(*parts: LearningSummary) -> LearningSummary:
@@ -444,22 +457,22 @@ _log = logging.getLogger(__name__)
 
 async def run_learning_worker(store: Store, learn: Callable[[], object]) -> None:
     """Learn whenever there is news, until cancelled; failures are retried, and logged once."""
-    seen: tuple[object, ...] | None = None
+    last_news: tuple[object, ...] | None = None
     last_error = ""
     while True:
         pause = LOOK_SECONDS
         try:
             news = await anyio.to_thread.run_sync(store.memory.learning_marker)
-            if news != seen:
+            if news != last_news:
                 busy_seconds = await anyio.to_thread.run_sync(learn_once, store, learn)
                 if busy_seconds is not None:
-                    seen, last_error = news, ""
+                    last_news, last_error = news, ""
                     pause = max(pause, IDLE_FACTOR * busy_seconds)
         except Exception as error:
             pause = TROUBLED_SECONDS
             if str(error) != last_error:
-                known = isinstance(error, Fault)
-                _log.warning("Nothing is learned from reviews: %s", error, exc_info=not known)
+                is_fault = isinstance(error, Fault)
+                _log.warning("Nothing is learned from reviews: %s", error, exc_info=not is_fault)
                 last_error = str(error)
         await anyio.sleep(pause)
 
@@ -468,9 +481,9 @@ def learn_once(store: Store, learn: Callable[[], object]) -> float | None:
     """Learn once, and return the CPU seconds used; None while another process learns."""
     if not store.claim_job(LEARNING_JOB, current_owner(), LEASE_SECONDS, is_owner_dead):
         return None
-    began = time.thread_time()
+    started = time.thread_time()
     try:
         learn()
     finally:
         store.release_jobs(current_owner(), LEARNING_JOB)
-    return time.thread_time() - began
+    return time.thread_time() - started

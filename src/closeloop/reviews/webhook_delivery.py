@@ -55,13 +55,13 @@ def fold_arrivals(arrivals: Sequence[UnreadArrival], fold: ArrivalFolder) -> Non
             _fold_arrival(arrival, fold)
 
 
-def _fold_arrival(one: UnreadArrival, fold: ArrivalFolder) -> None:
+def _fold_arrival(arrival: UnreadArrival, fold: ArrivalFolder) -> None:
     try:
-        fold([one])
+        fold([arrival])
     except MachineFailed:
         raise
     except Exception:
-        _log.exception("A delivery of %s (%s) is left out", one.source, one.event)
+        _log.exception("A delivery of %s (%s) is left out", arrival.source, arrival.event)
 
 
 def delete_arrivals(arrivals: Sequence[UnreadArrival], store: Store) -> None:
@@ -69,10 +69,10 @@ def delete_arrivals(arrivals: Sequence[UnreadArrival], store: Store) -> None:
     store.pulls.delete_arrivals([arrival.number for arrival in arrivals])
 
 
-def facts_from_arrival(one: UnreadArrival) -> list[Fact]:
+def facts_from_arrival(arrival: UnreadArrival) -> list[Fact]:
     """Return the facts of a delivery; none if it does not match its event."""
     try:
-        return WEBHOOK_READERS[one.source](one.event, one.body, one.at)
+        return WEBHOOK_READERS[arrival.source](arrival.event, arrival.body, arrival.at)
     except (BadInput, KeyError):
         return []
 
@@ -103,14 +103,14 @@ class WebhookTarget(Record):
         return f"webhook:{self.name}"
 
 
-def build_target(name: str, written: WebhookSettings, secret: str | None) -> WebhookTarget:
+def build_target(name: str, settings: WebhookSettings, secret: str | None) -> WebhookTarget:
     """Return a webhook's target; raise BadInput if nothing may be sent to it."""
-    parts = urlsplit(written.url)
+    parts = urlsplit(settings.url)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL_HOSTS):
         raise BadInput(f"webhooks.{name}: the URL must start with https.")
     if not secret:
-        raise BadInput(f"webhooks.{name}: set {written.secret_env} to the signing key.")
-    return WebhookTarget(name=name, url=written.url, secret=secret, events=written.events)
+        raise BadInput(f"webhooks.{name}: set {settings.secret_env} to the signing key.")
+    return WebhookTarget(name=name, url=settings.url, secret=secret, events=settings.events)
 
 
 async def send_all_events(store: Store, targets: Sequence[WebhookTarget]) -> None:
@@ -152,10 +152,10 @@ async def send_new_events(store: Store, target: WebhookTarget) -> int:
         return 0
     events = await anyio.to_thread.run_sync(store.events.list_after, int(position), 100)
     local = urlsplit(target.url).hostname in _LOCAL_HOSTS
-    until = anyio.current_time() + LEASE_SECONDS / 2
+    deadline = anyio.current_time() + LEASE_SECONDS / 2
     async with httpx.AsyncClient(timeout=RESPONSE_SECONDS, trust_env=not local) as client:
         for event in events:
-            if anyio.current_time() > until:
+            if anyio.current_time() > deadline:
                 break
             if matches_wildcards(event.kind, target.events):
                 await _send_event(client, target, event)

@@ -67,11 +67,11 @@ class Admission:
 
     def measure_cpu_share(self) -> float | None:
         """Return how much of a processor the suite used; None if it may have needed more."""
-        wall = time.monotonic() - self._began
+        wall_seconds = time.monotonic() - self._began
         idle = _read_stat()[0] - self._before.idle
-        if wall <= 0 or idle < MEASURED_IDLE_SHARE * wall:
+        if wall_seconds <= 0 or idle < MEASURED_IDLE_SHARE * wall_seconds:
             return None
-        return self.own.seconds / wall
+        return self.own.seconds / wall_seconds
 
     def was_oversubscribed(self) -> bool:
         """Whether the machine had nothing left, and the suite got less than it may have needed.
@@ -79,15 +79,25 @@ class Admission:
         Alone, it has more time, and needs no more than a processor for itself would have given it
         in the time that it has otherwise: one that loops for ever gets that.
         """
-        wall, own, now = time.monotonic() - self._began, self.own, _CpuUsage()
-        available_seconds, used = count_cores() * wall, now.seconds_since(self._before)
-        idle = (now.idle - self._before.idle) / (os.cpu_count() or 1)
-        is_full = idle < SPARE_SHARE * wall or used > (1 - SPARE_SHARE) * available_seconds
-        by_others = used - own.seconds > MIN_OTHERS_SHARE * available_seconds
+        wall_seconds, own_usage, current = time.monotonic() - self._began, self.own, _CpuUsage()
+        available_seconds, used_seconds = (
+            count_cores() * wall_seconds,
+            current.seconds_since(self._before),
+        )
+        idle = (current.idle - self._before.idle) / (os.cpu_count() or 1)
+        is_full = (
+            idle < SPARE_SHARE * wall_seconds
+            or used_seconds > (1 - SPARE_SHARE) * available_seconds
+        )
+        by_others = used_seconds - own_usage.seconds > MIN_OTHERS_SHARE * available_seconds
         # Of processes that ended before, nobody knows how long they waited.
-        waited = own.waited > WAIT_SHARE * wall or own.ran < own.seconds / 2
-        enough = MAX_OWN_SHARE * (wall / ALONE_TIMEOUT_FACTOR if self._alone else available_seconds)
-        return is_full and by_others and waited and own.seconds < enough
+        waited = (
+            own_usage.waited > WAIT_SHARE * wall_seconds or own_usage.ran < own_usage.seconds / 2
+        )
+        enough_seconds = MAX_OWN_SHARE * (
+            wall_seconds / ALONE_TIMEOUT_FACTOR if self._alone else available_seconds
+        )
+        return is_full and by_others and waited and own_usage.seconds < enough_seconds
 
 
 _ADMITTED: ContextVar[Admission | None] = ContextVar("_ADMITTED", default=None)
@@ -129,12 +139,12 @@ async def admit_suite(*, alone: bool = False, suite: str | None = None) -> Async
                 else:
                     await _take_some(lock_descriptors, _count_needed_slots(suite), reporter)
         admission = Admission(alone)
-        admitted, tally = _ADMITTED.set(admission), CURRENT_TALLY.set(admission.own)
+        admission_token, tally_token = _ADMITTED.set(admission), CURRENT_TALLY.set(admission.own)
         try:
             yield admission
         finally:
-            _ADMITTED.reset(admitted)
-            CURRENT_TALLY.reset(tally)
+            _ADMITTED.reset(admission_token)
+            CURRENT_TALLY.reset(tally_token)
             if suite is not None and (share := admission.measure_cpu_share()) is not None:
                 _CPU_SHARES[suite] = share
     finally:
@@ -176,17 +186,17 @@ class _CpuUsage:
     """
 
     def __init__(self) -> None:
-        everything = program_execution.measure_all_cpu()
-        ours = {os.getpid(), *program_execution.list_descendants(os.getpid())}
-        self._foreign = {key: cpu for key, cpu in everything.items() if key[0] not in ours}
+        cpu_by_process = program_execution.measure_all_cpu()
+        own_pids = {os.getpid(), *program_execution.list_descendants(os.getpid())}
+        self._foreign = {key: cpu for key, cpu in cpu_by_process.items() if key[0] not in own_pids}
         self.idle, stolen = _read_stat()
-        programs = ALL_PROGRAMS.seconds + program_execution.cpu_seconds(ours - {os.getpid()})
+        programs = ALL_PROGRAMS.seconds + program_execution.cpu_seconds(own_pids - {os.getpid()})
         self._ours = program_execution.own_cpu_seconds() + programs + stolen
 
     def seconds_since(self, earlier: _CpuUsage) -> float:
         """Return the seconds used between two measurements."""
-        before = earlier._foreign
-        foreign = sum(cpu - before.get(key, 0.0) for key, cpu in self._foreign.items())
+        earlier_cpu = earlier._foreign
+        foreign = sum(cpu - earlier_cpu.get(key, 0.0) for key, cpu in self._foreign.items())
         return foreign + self._ours - earlier._ours
 
 
@@ -201,9 +211,9 @@ class _IdleMeter:
         now, idle = time.monotonic(), _read_stat()[0]
         if now - self._at < IDLE_SECONDS:
             return False
-        spare = (idle - self._idle) / (now - self._at)
+        spare_cores = (idle - self._idle) / (now - self._at)
         self._at, self._idle = now, idle
-        return spare >= 1.0
+        return spare_cores >= 1.0
 
 
 class _WaitReporter:
@@ -227,9 +237,9 @@ class _WaitReporter:
         if self._report is None or (now := time.monotonic()) < self._due:
             return
         self._due = now + REPORT_SECONDS
-        if others := len(_list_foreign_owners(_slots_folder(tempfile.gettempdir()))):
+        if other_count := len(_list_foreign_owners(_slots_folder(tempfile.gettempdir()))):
             self._has_reported = True
-            self._report(others)
+            self._report(other_count)
 
 
 def _list_foreign_owners(folder: Path) -> set[str]:
@@ -265,26 +275,26 @@ def _count_needed_slots(suite: str | None) -> int:
     return max(1, min(ceil(share * SLOTS_PER_CORE), SLOTS_PER_CORE))
 
 
-async def _take_some(locks: list[int], needed: int, reporter: _WaitReporter) -> None:
+async def _take_some(locks: list[int], slot_count: int, reporter: _WaitReporter) -> None:
     """Take the gate first, so that nobody else takes free slots; then as many slots."""
     folder, cores, meter = _slots_folder(tempfile.gettempdir()), ceil(count_cores()), _IdleMeter()
     # Idle processors that are not ours to use say nothing.
     shared = cores == os.cpu_count()
     gate = await _take_lock(folder / "gate", reporter)
-    pause, taken = FIRST_PAUSE_SECONDS, set[int]()
+    pause, taken_slots = FIRST_PAUSE_SECONDS, set[int]()
     try:
         while True:
             is_idle = shared and meter.has_spare_core()
             limit = cores * SLOTS_PER_CORE * (IDLE_FACTOR if is_idle else 1)
             for number in range(limit):
-                if len(taken) == needed:
+                if len(taken_slots) == slot_count:
                     return
                 path = folder / f"slot-{number}"
-                if number in taken or (slot := _lock_file(path, reporter.owner)) is None:
+                if number in taken_slots or (slot := _lock_file(path, reporter.owner)) is None:
                     continue
-                taken.add(number)
+                taken_slots.add(number)
                 locks.append(slot)
-            if len(taken) == needed:
+            if len(taken_slots) == slot_count:
                 return
             reporter.check()
             await anyio.sleep(pause)
@@ -297,9 +307,11 @@ async def _take_all(locks: list[int], reporter: _WaitReporter) -> None:
     """Take the gate first, so that nobody new starts; then every slot as it becomes free."""
     folder = _slots_folder(tempfile.gettempdir())
     count = (os.cpu_count() or 1) * SLOTS_PER_CORE * IDLE_FACTOR
-    missing = [folder / name for name in ("gate", *(f"slot-{number}" for number in range(count)))]
-    while missing:
-        locks.append(await _take_lock(missing.pop(0), reporter))
+    lock_paths = [
+        folder / name for name in ("gate", *(f"slot-{number}" for number in range(count)))
+    ]
+    while lock_paths:
+        locks.append(await _take_lock(lock_paths.pop(0), reporter))
 
 
 async def _take_lock(path: Path, reporter: _WaitReporter) -> int:

@@ -94,9 +94,9 @@ def run_in_namespaces(specification: dict[str, Any]) -> int:
     if not specification["network"]:
         raise_loopback()
     alive, hold = os.pipe()
-    first = os.fork()
-    if first:
-        return wait_for_child(first)
+    child_pid = os.fork()
+    if child_pid:
+        return wait_for_child(child_pid)
     call_prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.close(hold)
     if select.select([alive], [], [], 0)[0]:  # closed: our parent died before it was watched
@@ -204,11 +204,11 @@ def enter_directory(specification: dict[str, Any]) -> None:
 def wait_for_child(pid: int) -> int:
     """Reap until this child ends; return its exit code as shells count."""
     while True:
-        ended, status = os.wait()
+        ended_pid, status = os.wait()
         if os.WIFSTOPPED(status):  # it asked to be traced by its parent, who lets it go on
             passed = os.WSTOPSIG(status) & 0x7F
-            LIBC.ptrace(PTRACE_DETACH, ended, None, 0 if passed == signal.SIGTRAP else passed)
-        elif ended == pid:
+            LIBC.ptrace(PTRACE_DETACH, ended_pid, None, 0 if passed == signal.SIGTRAP else passed)
+        elif ended_pid == pid:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
 
@@ -216,8 +216,8 @@ def wait_for_child(pid: int) -> int:
 def kill_children() -> None:
     """Kill children until none is left; orphans below them become ours in turn."""
     while True:
-        with open("/proc/thread-self/children") as listing:  # noqa: PTH123
-            for pid in listing.read().split():
+        with open("/proc/thread-self/children") as children_file:  # noqa: PTH123
+            for pid in children_file.read().split():
                 os.kill(int(pid), signal.SIGKILL)
         try:
             os.wait()
@@ -232,36 +232,40 @@ def kill_and_exit(*_: object) -> None:
 
 def build_root(specification: dict[str, Any]) -> None:
     """Build a file system with the exposed paths, /proc and /dev, and nothing else."""
-    new = specification["stage"]
+    new_root = specification["stage"]
     mount_filesystem(None, "/", None, MS_REC | MS_PRIVATE)
     if specification["overlay"]:
         os.chdir(specification["folder"])
         mount_filesystem("overlay", specification["mount"], "overlay", 0, specification["overlay"])
-    mount_filesystem("tmpfs", new, "tmpfs", MS_NOSUID | MS_NODEV, "size=16m,mode=755")
+    mount_filesystem("tmpfs", new_root, "tmpfs", MS_NOSUID | MS_NODEV, "size=16m,mode=755")
     for link, target in specification["links"]:
-        os.makedirs(os.path.dirname(new + link), exist_ok=True)  # noqa: PTH103, PTH120
-        os.symlink(target, new + link)  # noqa: PTH211
+        os.makedirs(os.path.dirname(new_root + link), exist_ok=True)  # noqa: PTH103, PTH120
+        os.symlink(target, new_root + link)  # noqa: PTH211
     for source, target, writable in specification["shown"]:
-        bind_mount(source, new + target, writable)
-    os.makedirs(f"{new}/dev/shm", exist_ok=True)  # noqa: PTH103, S108
+        bind_mount(source, new_root + target, writable)
+    os.makedirs(f"{new_root}/dev/shm", exist_ok=True)  # noqa: PTH103, S108
     for name in DEVICE_NAMES:
-        bind_mount(f"/dev/{name}", f"{new}/dev/{name}", False)
+        bind_mount(f"/dev/{name}", f"{new_root}/dev/{name}", False)
     for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
-        os.symlink(f"/proc/self/fd/{number}", f"{new}/dev/{name}")  # noqa: PTH211
-    os.symlink("/proc/self/fd", f"{new}/dev/fd")  # noqa: PTH211
-    mount_shared_memory(f"{new}/dev/shm")  # noqa: S108
-    os.makedirs(f"{new}/dev/pts")  # noqa: PTH103
-    os.symlink("pts/ptmx", f"{new}/dev/ptmx")  # noqa: PTH211
+        os.symlink(f"/proc/self/fd/{number}", f"{new_root}/dev/{name}")  # noqa: PTH211
+    os.symlink("/proc/self/fd", f"{new_root}/dev/fd")  # noqa: PTH211
+    mount_shared_memory(f"{new_root}/dev/shm")  # noqa: S108
+    os.makedirs(f"{new_root}/dev/pts")  # noqa: PTH103
+    os.symlink("pts/ptmx", f"{new_root}/dev/ptmx")  # noqa: PTH211
     mount_filesystem(
-        "devpts", f"{new}/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666"
+        "devpts",
+        f"{new_root}/dev/pts",
+        "devpts",
+        MS_NOSUID | MS_NOEXEC,
+        "newinstance,ptmxmode=0666",
     )
-    os.makedirs(f"{new}/proc")  # noqa: PTH103
-    mount_filesystem("proc", f"{new}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    os.makedirs(f"{new_root}/proc")  # noqa: PTH103
+    mount_filesystem("proc", f"{new_root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     for path in specification["hidden"]:
-        mount_filesystem("/dev/null", new + path, None, MS_BIND)
-    for path in (f"{new}/proc", new):  # root may write to the kernel's settings in /proc
+        mount_filesystem("/dev/null", new_root + path, None, MS_BIND)
+    for path in (f"{new_root}/proc", new_root):  # root may write to the kernel's settings in /proc
         set_read_only(path, 0)
-    os.chdir(new)
+    os.chdir(new_root)
     call_or_raise(LIBC.syscall, PIVOT_ROOT[os.uname().machine], b".", b".")
     call_or_raise(LIBC.umount2, b".", MNT_DETACH)
     os.chdir("/")
@@ -298,7 +302,9 @@ def restrict_with_landlock(specification: dict[str, Any]) -> None:
         if specification["isolated"]:
             return
         raise OSError(ctypes.get_errno(), "Landlock is not available")
-    rights = ALL_RIGHTS[max(known for known in ALL_RIGHTS if known <= version)]
+    rights = ALL_RIGHTS[
+        max(known_version for known_version in ALL_RIGHTS if known_version <= version)
+    ]
     is_fenced = not specification["network"] and not specification["isolated"]
     network = 0b11 if version >= 4 and is_fenced else 0
     scope = 0b11 if version >= 6 else 0
@@ -330,14 +336,14 @@ def drop_capabilities() -> None:
         LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
-def allow_path(rules: int, path: str, rights: int, known: int) -> None:
+def allow_path(rules: int, path: str, rights: int, handled_rights: int) -> None:
     try:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
     if not os.path.isdir(path):  # noqa: PTH112
         rights &= FILE_READ | FILE_WRITE | TRUNCATE_RIGHT | DEVICE_CONTROL_RIGHT
-    rule = struct.pack("=Qi", rights & known, handle)
+    rule = struct.pack("=Qi", rights & handled_rights, handle)
     call_or_raise(LIBC.syscall, ADD_RULE, rules, 1, rule, 0)
     os.close(handle)
 
@@ -358,10 +364,10 @@ def run_step(step: Callable[[dict[str, Any]], None], specification: dict[str, An
 
 
 def set_resource_limits(specification: dict[str, Any]) -> None:
-    for name, most in specification["rlimits"].items():
+    for name, limit in specification["rlimits"].items():
         number = getattr(resource, name)
         hard = resource.getrlimit(number)[1]
-        new_limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        new_limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(number, (new_limit, new_limit))
 
 
@@ -370,7 +376,7 @@ def mount_filesystem(
 ) -> None:
     arguments = [text.encode() if text is not None else None for text in (source, target, kind)]
     call_or_raise(
-        LIBC.mount, *arguments, ctypes.c_ulong(flags), data.encode(), about=f"mount {target}"
+        LIBC.mount, *arguments, ctypes.c_ulong(flags), data.encode(), call_name=f"mount {target}"
     )
 
 
@@ -383,11 +389,11 @@ def write_file(path: str, content: str) -> None:
         file.write(content)
 
 
-def call_or_raise(function: Any, *arguments: Any, about: str = "") -> int:
+def call_or_raise(function: Any, *arguments: Any, call_name: str = "") -> int:
     result: int = function(*arguments)
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{about or function.__name__}: {os.strerror(number)}")
+        raise OSError(number, f"{call_name or function.__name__}: {os.strerror(number)}")
     return result
 
 

@@ -53,8 +53,8 @@ def list_bound_sockets(folders: Iterable[str]) -> list[str]:
     It knows none that was bound by a relative path, or in another network namespace.
     """
     try:
-        with open(BOUND_SOCKETS_FILE, "rb", buffering=0) as listing:  # noqa: PTH123
-            content = b"".join(iter(lambda: listing.read(1 << 16), b""))
+        with open(BOUND_SOCKETS_FILE, "rb", buffering=0) as sockets_file:  # noqa: PTH123
+            content = b"".join(iter(lambda: sockets_file.read(1 << 16), b""))
     except OSError:
         return []
     prefixes = tuple(os.fsencode(folder) + b"/" for folder in folders)
@@ -108,8 +108,8 @@ class HostAllowlist:
 
     def allows_host(self, host: str, port: int) -> bool:
         name = host.lower().rstrip(".")
-        for known in self._hosts:
-            pattern, _, number = known.partition(":")
+        for allowed_host in self._hosts:
+            pattern, _, number = allowed_host.partition(":")
             matches_host = name == pattern or (pattern[:2] == "*." and name.endswith(pattern[1:]))
             if matches_host and (port == int(number) if number else port in DEFAULT_PORTS):
                 return True
@@ -276,7 +276,7 @@ def inspect_machine(settings: SandboxSettings) -> MachineView:
     home = Path.home()
     system = [path for path in SYSTEM_FOLDERS if Path(path).is_dir()]
     links = tuple((path, str(Path(path).readlink())) for path in system if Path(path).is_symlink())
-    extra_paths = [Path(each).expanduser() for each in settings.read]
+    extra_paths = [Path(path).expanduser() for path in settings.read]
     for path in extra_paths:
         if not path.exists():
             raise BadInput(f"Remove {path} from `read` under [sandbox]: it does not exist.")
@@ -345,8 +345,8 @@ def is_own_environment(prefix: Path) -> bool:
 
 def put_last(search: Sequence[str], folder: Path) -> list[str]:
     """Return a search path with one folder, by any name, after all others."""
-    real = os.path.realpath(folder)
-    hidden = [entry for entry in search if os.path.realpath(entry) == real]
+    real_path = os.path.realpath(folder)
+    hidden = [entry for entry in search if os.path.realpath(entry) == real_path]
     return [*(entry for entry in search if entry not in hidden), *hidden]
 
 
@@ -415,9 +415,9 @@ def _outermost_paths(paths: list[str]) -> list[str]:
 
 
 def _is_inside(path: str, folders: Iterable[str]) -> bool:
-    real = os.path.realpath(path)
+    real_path = os.path.realpath(path)
     return any(
-        path == folder or path.startswith(folder + "/") or real.startswith(folder + "/")
+        path == folder or path.startswith(folder + "/") or real_path.startswith(folder + "/")
         for folder in folders
     )
 
@@ -509,23 +509,23 @@ class SandboxBackend(Record):
     etc: str | None = None
 
 
-def find_layout_root(sandbox: SandboxBackend, place: WorkspaceLayout) -> str:
+def find_layout_root(sandbox: SandboxBackend, layout: WorkspaceLayout) -> str:
     """Return the folder with `workspace` and `home`, before shares are mounted."""
-    return sandbox.mount if place.lower else f"{place.folder}/root"
+    return sandbox.mount if layout.lower else f"{layout.folder}/root"
 
 
-def visible_paths(sandbox: SandboxBackend, place: WorkspaceLayout) -> tuple[str, str, str]:
+def visible_paths(sandbox: SandboxBackend, layout: WorkspaceLayout) -> tuple[str, str, str]:
     """Return the workspace, home and temporary folder as commands see them."""
     if sandbox.isolated:
         return WORKSPACE, HOME, TEMPORARY
-    root = find_layout_root(sandbox, place)
-    return f"{root}/workspace", f"{root}/home", f"{place.folder}/temporary"
+    root = find_layout_root(sandbox, layout)
+    return f"{root}/workspace", f"{root}/home", f"{layout.folder}/temporary"
 
 
-def real_paths(place: WorkspaceLayout) -> tuple[str, str, str]:
+def real_paths(layout: WorkspaceLayout) -> tuple[str, str, str]:
     """Return the same three in the real file system; with an overlay, what was added to them."""
-    root = f"{place.folder}/{'upper' if place.lower else 'root'}"
-    return f"{root}/workspace", f"{root}/home", f"{place.folder}/temporary"
+    root = f"{layout.folder}/{'upper' if layout.lower else 'root'}"
+    return f"{root}/workspace", f"{root}/home", f"{layout.folder}/temporary"
 
 
 def visible_share_path(sandbox: SandboxBackend, share: SharedFolder) -> str:
@@ -533,26 +533,26 @@ def visible_share_path(sandbox: SandboxBackend, share: SharedFolder) -> str:
     return share.target if sandbox.isolated else share.source
 
 
-def list_visible_shares(sandbox: SandboxBackend, place: WorkspaceLayout) -> list[SharedFolder]:
+def list_visible_shares(sandbox: SandboxBackend, layout: WorkspaceLayout) -> list[SharedFolder]:
     """List everything an isolated command sees besides the system, outer folders first."""
-    root = find_layout_root(sandbox, place)
+    root = find_layout_root(sandbox, layout)
     shares = [
-        SharedFolder(source=f"{place.folder}/temporary", target=TEMPORARY, write=True),
+        SharedFolder(source=f"{layout.folder}/temporary", target=TEMPORARY, write=True),
         *(SharedFolder(source=path, target=path) for path in sandbox.view.readable),
-        SharedFolder(source=f"{root}/workspace", target=WORKSPACE, write=not place.frozen),
+        SharedFolder(source=f"{root}/workspace", target=WORKSPACE, write=not layout.frozen),
         SharedFolder(source=f"{root}/home", target=HOME, write=True),
-        *place.shares,
+        *layout.shares,
         *(
             SharedFolder(source=str(Path(port.socket).parent), target=_port_folder(port))
-            for port in place.ports
+            for port in layout.ports
         ),
     ]
-    if place.ports:
+    if layout.ports:
         source = str(Path(__file__).with_name("forwarder.py"))
         shares.append(SharedFolder(source=source, target=FORWARDER_PATH))
     if sandbox.etc:
         shares.append(SharedFolder(source=sandbox.etc, target="/etc"))
-    if place.network and Path("/etc/resolv.conf").exists():
+    if layout.network and Path("/etc/resolv.conf").exists():
         shares.append(SharedFolder(source="/etc/resolv.conf", target="/etc/resolv.conf"))
     shares += (
         SharedFolder(source=os.devnull, target=path) for path in foreign_sockets(sandbox.view)
@@ -582,9 +582,9 @@ def hidden_paths() -> tuple[str, ...]:
     return tuple(path for path in ("/proc/keys",) if Path(path).exists())
 
 
-def map_port_sockets(place: WorkspaceLayout) -> dict[int, str]:
+def map_port_sockets(layout: WorkspaceLayout) -> dict[int, str]:
     """Return the socket path behind each port, as isolated commands see it."""
-    return {port.number: f"{_port_folder(port)}/{Path(port.socket).name}" for port in place.ports}
+    return {port.number: f"{_port_folder(port)}/{Path(port.socket).name}" for port in layout.ports}
 
 
 def _port_folder(port: SandboxPort) -> str:

@@ -54,14 +54,14 @@ def list_adopted_pids() -> list[int]:
     return list(map(int, _read_proc(f"/proc/{pid}/task/{pid}/children").split()))
 
 
-def list_descendants(*pids: int, most: int | None = None) -> list[int]:
-    """List every process below these, parents first, stopping soon after `most`."""
-    below = [child for pid in pids for child in list_children(pid)]
-    for parent in below:  # grows while it is walked
-        if most is not None and len(below) > most:
+def list_descendants(*pids: int, max_count: int | None = None) -> list[int]:
+    """List every process below these, parents first, stopping soon after `max_count`."""
+    descendants = [child for pid in pids for child in list_children(pid)]
+    for parent in descendants:  # grows while it is walked
+        if max_count is not None and len(descendants) > max_count:
             break
-        below += list_children(parent)
-    return below
+        descendants += list_children(parent)
+    return descendants
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
@@ -96,8 +96,8 @@ def memory_file_bytes(pids: Iterable[int]) -> int:
             for name in os.listdir(folder):  # noqa: PTH208
                 with suppress(OSError):
                     if os.readlink(f"{folder}/{name}").startswith("/memfd:"):  # noqa: PTH115
-                        about = os.stat(f"{folder}/{name}")  # noqa: PTH116
-                        bytes_by_inode[about.st_ino] = about.st_blocks * 512
+                        status = os.stat(f"{folder}/{name}")  # noqa: PTH116
+                        bytes_by_inode[status.st_ino] = status.st_blocks * 512
     return sum(bytes_by_inode.values())
 
 
@@ -110,19 +110,19 @@ def measure_all_cpu() -> dict[tuple[int, int], float]:
     """Return the same for every process, by its id and start time."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
     cpu = ((pid, *_read_cpu(pid)) for pid in pids)
-    return {(pid, began): seconds for pid, began, seconds in cpu}
+    return {(pid, start_time): seconds for pid, start_time, seconds in cpu}
 
 
 def measure_queueing(pids: Iterable[int]) -> tuple[float, float]:
     """Return how long the threads of these processes ran, and waited for a processor."""
-    ran = waited = 0
+    ran_ns = waited_ns = 0
     for pid in pids:
         with suppress(OSError):
             for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
                 fields = _read_proc(f"/proc/{pid}/task/{thread}/schedstat").split()
-                ran += int(fields[0]) if fields else 0
-                waited += int(fields[1]) if fields else 0
-    return ran / 1e9, waited / 1e9
+                ran_ns += int(fields[0]) if fields else 0
+                waited_ns += int(fields[1]) if fields else 0
+    return ran_ns / 1e9, waited_ns / 1e9
 
 
 def own_cpu_seconds() -> float:
@@ -248,10 +248,10 @@ class CommandOutput:
         self._dropped = 0
 
     def add_chunk(self, chunk: bytes) -> None:
-        room = self._half - len(self._head)
-        if room > 0:
-            self._head += chunk[:room]
-            chunk = chunk[room:]
+        free_bytes = self._half - len(self._head)
+        if free_bytes > 0:
+            self._head += chunk[:free_bytes]
+            chunk = chunk[free_bytes:]
         if not chunk:
             return
         self._tail.append(chunk)
@@ -274,10 +274,10 @@ class CommandOutput:
     def text(self) -> str:
         """The text for people, with a line in place of the missing middle."""
         tail = b"".join(self._tail)[-self._half :]
-        gap = f"\n[{self.dropped_bytes} bytes left out]\n" if self.dropped_bytes else ""
-        if not gap:
+        gap_note = f"\n[{self.dropped_bytes} bytes left out]\n" if self.dropped_bytes else ""
+        if not gap_note:
             return (bytes(self._head) + tail).decode("utf-8", "replace")
-        return self._head.decode("utf-8", "replace") + gap + tail.decode("utf-8", "replace")
+        return self._head.decode("utf-8", "replace") + gap_note + tail.decode("utf-8", "replace")
 
 
 # How much a workspace has grown, measured only as often as is cheap.
@@ -301,9 +301,9 @@ class DiskUsage(Record):
 class DiskLimit:
     """Limits the disk usage of some folders while a workspace exists."""
 
-    def __init__(self, folders: Sequence[str], most: DiskUsage) -> None:
+    def __init__(self, folders: Sequence[str], max_usage: DiskUsage) -> None:
         self._folders = folders
-        self._most = most
+        self._most = max_usage
         self._used = DiskUsage()
         self._next = 0.0
 
@@ -313,26 +313,26 @@ class DiskLimit:
     def find_exceeded_limit(self) -> str | None:
         """Return the exceeded limit if usage still grows: commands that clean up may continue."""
         start = time.monotonic()
-        before, self._used = self._used, measure_disk(*self._folders)
+        earlier_usage, self._used = self._used, measure_disk(*self._folders)
         end = time.monotonic()
         self._next = end + max(0.2, PAUSE_FACTOR * (end - start))
-        if before.bytes < self._used.bytes > self._most.bytes:
+        if earlier_usage.bytes < self._used.bytes > self._most.bytes:
             return TOO_MUCH_DISK
-        if before.files < self._used.files > self._most.files:
+        if earlier_usage.files < self._used.files > self._most.files:
             return TOO_MANY_FILES
         return None
 
 
 def measure_disk(*folders: str) -> DiskUsage:
     """Measure the content of these folders, without the folders themselves."""
-    taken, apparent, files = 0, 0, 0
+    disk_bytes, apparent, files = 0, 0, 0
     waiting = list(folders)
     while waiting:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
                     status = entry.stat(follow_symlinks=False)
-                    taken += status.st_blocks * 512
+                    disk_bytes += status.st_blocks * 512
                     files += 1
                     if stat.S_ISDIR(status.st_mode):
                         waiting.append(entry.path)
@@ -340,7 +340,7 @@ def measure_disk(*folders: str) -> DiskUsage:
                         apparent += status.st_size
         except OSError:
             continue  # it went away, or is closed to us
-    return DiskUsage(bytes=taken, apparent_bytes=apparent, files=files)
+    return DiskUsage(bytes=disk_bytes, apparent_bytes=apparent, files=files)
 
 
 PIPE_BYTES = 1 << 18
@@ -437,12 +437,12 @@ async def execute_program(
     *,
     stdin: bytes | None = None,
     disk: DiskLimit | None = None,
-    apart: bool = False,
+    separate_errors: bool = False,
     watcher: Watcher | None = None,
 ) -> ProgramResult:
     """Run to the end or to a limit; OSError if it cannot be started."""
     run_class = _RunningProgram if program.standing is None else _StandingCommand
-    running = run_class(program, bounds, stdin, apart)
+    running = run_class(program, bounds, stdin, separate_errors)
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(running.collect_output, watcher)
@@ -471,14 +471,14 @@ class _RunningProgram:
     """One running program: pipes, a pidfd, and the state so far."""
 
     def __init__(
-        self, program: Program, bounds: ProgramLimits, stdin: bytes | None, apart: bool
+        self, program: Program, bounds: ProgramLimits, stdin: bytes | None, separate_errors: bool
     ) -> None:
         self.program = program
         self.bounds = bounds
         self.drained = anyio.Event()
         self.stopped: str | None = None
         self.output = CommandOutput(bounds.output_bytes)
-        self.errors = CommandOutput(bounds.output_bytes) if apart else self.output
+        self.errors = CommandOutput(bounds.output_bytes) if separate_errors else self.output
         self.started = self.heard = time.monotonic()
         self._counted = False
         self._told = b""
@@ -538,10 +538,10 @@ class _RunningProgram:
         """Return a descriptor from which the program reads some bytes, fewer than a pipe holds."""
         if not content:
             return None
-        read, write = self._open_pipe()
-        os.write(write, content)
-        self._close_some({write})
-        return read
+        read_end, write_end = self._open_pipe()
+        os.write(write_end, content)
+        self._close_some({write_end})
+        return read_end
 
     @property
     def is_feeding(self) -> bool:
@@ -572,8 +572,8 @@ class _RunningProgram:
                     watcher.receive_output(chunk)
 
     async def heed_watcher(self, watcher: Watcher) -> None:
-        why = await watcher.wait_until_over()
-        self.stopped = self.stopped or why
+        stop_reason = await watcher.wait_until_over()
+        self.stopped = self.stopped or stop_reason
         await self.kill_tree()
 
     async def feed_input(self) -> None:
@@ -603,23 +603,23 @@ class _RunningProgram:
         self._add_to_tallies(cpu_seconds(pids), pids)
 
     def _add_to_tallies(self, seconds: float, pids: Sequence[int]) -> None:
-        ran, waited = measure_queueing(pids) if self.stopped else (0.0, 0.0)
+        ran_seconds, waited_seconds = measure_queueing(pids) if self.stopped else (0.0, 0.0)
         for tally in (ALL_PROGRAMS, CURRENT_TALLY.get()):
             if tally is not None:
                 tally.seconds += seconds
-                tally.ran += ran
-                tally.waited += waited
+                tally.ran += ran_seconds
+                tally.waited += waited_seconds
 
     async def watch_limits(self, disk: DiskLimit | None) -> None:
         """Watch the clock and the process tree; stop it at the first limit."""
         pause = FIRST_LOOK_SECONDS
         while self.stopped is None:
-            left = (
+            seconds_left = (
                 min(self.started + self.bounds.seconds, self.heard + self.bounds.idle_seconds)
                 - time.monotonic()
             )
-            await anyio.sleep(max(min(pause, left), 0.001))
-            looked_at = time.monotonic()
+            await anyio.sleep(max(min(pause, seconds_left), 0.001))
+            checked_at = time.monotonic()
             self.stopped = self.stopped or self._find_passed_limit()
             if not self.stopped and disk is not None and disk.is_due():
                 exceeded = await anyio.to_thread.run_sync(
@@ -628,7 +628,7 @@ class _RunningProgram:
                 self.stopped = self.stopped or exceeded
             # With many cages at once the looks themselves must stay cheap.
             pause = max(
-                min(pause * 1.5, LAST_LOOK_SECONDS), min(20 * (time.monotonic() - looked_at), 0.5)
+                min(pause * 1.5, LAST_LOOK_SECONDS), min(20 * (time.monotonic() - checked_at), 0.5)
             )
         self.count_cpu()
         await self.kill_tree()
@@ -651,56 +651,60 @@ class _RunningProgram:
     def _list_pids(self) -> list[int]:
         """List all processes of the command, including those whose parents are gone."""
         max_pids = self.bounds.processes
-        pids = [self.process.pid, *list_descendants(self.process.pid, most=max_pids)]
+        pids = [self.process.pid, *list_descendants(self.process.pid, max_count=max_pids)]
         orphans = self._list_orphans()
-        return [*pids, *orphans, *list_descendants(*orphans, most=max_pids)]
+        return [*pids, *orphans, *list_descendants(*orphans, max_count=max_pids)]
 
     def _list_orphans(self) -> list[int]:
         """Without a sandbox: list the command's orphans by session or mark."""
         mark, root = self.program.mark, self.process.pid
         if mark is None:
             return []
-        others = set(list_adopted_pids()) - ROOT_PIDS
-        ours = {pid for pid in others if pid in self._killed or belongs_to_session(pid, root, mark)}
-        return [pid for pid in ours if not reap_child(pid)]
+        adopted_pids = set(list_adopted_pids()) - ROOT_PIDS
+        orphans = {
+            pid
+            for pid in adopted_pids
+            if pid in self._killed or belongs_to_session(pid, root, mark)
+        }
+        return [pid for pid in orphans if not reap_child(pid)]
 
     async def kill_orphans(self) -> None:
         """Kill what the command left behind; a sandbox leaves nothing."""
         end = time.monotonic() + KILL_SECONDS
-        while (left := self._list_orphans()) and time.monotonic() < end:
-            self._killed.update(left)
-            kill_processes([*left, *list_descendants(*left)])
+        while (orphans := self._list_orphans()) and time.monotonic() < end:
+            self._killed.update(orphans)
+            kill_processes([*orphans, *list_descendants(*orphans)])
             await anyio.sleep(0.002)
 
     async def kill_tree(self) -> None:
         """Kill the whole tree and wait until it is gone."""
         end = time.monotonic() + KILL_SECONDS
         while self.process.poll() is None:
-            below = list_descendants(self.process.pid)
-            late = time.monotonic() > end
-            if self.program.tree == "namespace" and below:
-                await self._kill_namespace(below[0])
-            elif self.program.tree == "plain" or late:
+            descendants = list_descendants(self.process.pid)
+            is_late = time.monotonic() > end
+            if self.program.tree == "namespace" and descendants:
+                await self._kill_namespace(descendants[0])
+            elif self.program.tree == "plain" or is_late:
                 self.process.kill()
-            kill_processes(below)
+            kill_processes(descendants)
             await anyio.sleep(0.002)
         ROOT_PIDS.discard(self.process.pid)
         await self.kill_orphans()
 
-    async def _kill_namespace(self, first: int) -> None:
+    async def _kill_namespace(self, first_pid: int) -> None:
         """Kill a namespace by its first process, which the kernel lets go last."""
         try:
-            handle = os.pidfd_open(first)
+            handle = os.pidfd_open(first_pid)
         except OSError:
             return
         try:
             self.process.kill()
-            kill_processes([first])
+            kill_processes([first_pid])
             with anyio.move_on_after(KILL_SECONDS):
                 await anyio.wait_readable(handle)
         finally:
             os.close(handle)
-        reap_child(first)
+        reap_child(first_pid)
 
     def build_result(self) -> ProgramResult:
         code = self.process.returncode
@@ -721,8 +725,8 @@ class _RunningProgram:
         self._close_some(set(self._descriptors))
 
     def _open_pipe(self) -> tuple[int, int]:
-        read, write = os.pipe()
-        return self._keep_descriptor(read), self._keep_descriptor(write)
+        read_end, write_end = os.pipe()
+        return self._keep_descriptor(read_end), self._keep_descriptor(write_end)
 
     def _keep_descriptor(self, descriptor: int) -> int:
         self._descriptors.add(descriptor)
@@ -812,12 +816,12 @@ class StandingSandbox:
     def kill_all(self) -> None:
         """Kill it with everything in it, and wait until that is gone."""
         if self.process is not None:
-            below = list_children(self.process.pid)
+            children = list_children(self.process.pid)
             handles = []
-            for first in below:
+            for child in children:
                 with suppress(OSError):
-                    handles.append(os.pidfd_open(first))
-            kill_processes([*below, self.process.pid])
+                    handles.append(os.pidfd_open(child))
+            kill_processes([*children, self.process.pid])
             self.process.wait()
             for handle in handles:
                 select.select([handle], [], [], KILL_SECONDS)
@@ -830,12 +834,12 @@ class _StandingCommand(_RunningProgram):
     """A command in a standing sandbox."""
 
     def __init__(
-        self, program: Program, bounds: ProgramLimits, stdin: bytes | None, apart: bool
+        self, program: Program, bounds: ProgramLimits, stdin: bytes | None, separate_errors: bool
     ) -> None:
         assert program.standing is not None
         self._standing = program.standing
         self._has_ended = False
-        super().__init__(program, bounds, stdin, apart)
+        super().__init__(program, bounds, stdin, separate_errors)
 
     def _start_process(self, stdin: bytes | None) -> None:
         out, out_end = self._open_pipe()
@@ -877,7 +881,7 @@ class _StandingCommand(_RunningProgram):
     def count_cpu(self) -> None:
         if not self._counted:
             self._counted = True
-            pids = list_descendants(self.process.pid, most=self.bounds.processes)
+            pids = list_descendants(self.process.pid, max_count=self.bounds.processes)
             pids = pids if self.stopped else pids[:1]
             seconds = max(cpu_seconds(pids) - self._cpu_before, 0.0)
             self._add_to_tallies(seconds, pids)

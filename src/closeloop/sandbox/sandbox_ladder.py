@@ -171,10 +171,10 @@ def compile_filter(machine: str, tcp_only: bool, isolated: bool) -> bytes:
 
 def _filter_calls(architecture: int, tcp_only: bool, isolated: bool) -> list[Instruction]:
     """Build the decision about a call of one calling convention."""
-    absent = [*ABSENT_CALLS.values(), *(() if isolated else (*SHARED_CALLS.values(), SHMGET))]
+    absent_calls = [*ABSENT_CALLS.values(), *(() if isolated else (*SHARED_CALLS.values(), SHMGET))]
     answers: list[tuple[CallNumbers, list[Instruction]]] = [
         *((numbers, [_refuse(errno.EPERM)]) for numbers in REFUSED_CALLS.values()),
-        *((numbers, [_refuse(errno.ENOSYS)]) for numbers in absent),
+        *((numbers, [_refuse(errno.ENOSYS)]) for numbers in absent_calls),
         *([(SHMGET, _refuse_large_segments(architecture))] if isolated else ()),
         (CLONE, _refuse_user_namespace()),
         (UNSHARE, _refuse_user_namespace()),
@@ -188,7 +188,7 @@ def _filter_calls(architecture: int, tcp_only: bool, isolated: bool) -> list[Ins
         section += [(JUMP_AT_LEAST, 0, 1, X32_CALLS), _refuse(errno.ENOSYS)]
     column = (AUDIT_X86_64, AUDIT_I386, AUDIT_AARCH64).index(architecture)
     rules = [
-        (number, answer) for numbers, answer in answers if (number := numbers[column]) is not None
+        (number, action) for numbers, action in answers if (number := numbers[column]) is not None
     ]
     return [*section, *_find_rule(sorted(rules))]
 
@@ -200,8 +200,8 @@ def _find_rule(rules: Sequence[tuple[int, list[Instruction]]]) -> list[Instructi
         lower, upper = _find_rule(rules[:middle]), _find_rule(rules[middle:])
         return [(JUMP_AT_LEAST, len(lower), 0, rules[middle][0]), *lower, *upper]
     instructions: list[Instruction] = []
-    for number, answer in rules:
-        instructions += [(JUMP_EQUAL, 0, len(answer), number), *answer]
+    for number, action in rules:
+        instructions += [(JUMP_EQUAL, 0, len(action), number), *action]
     return [*instructions, (RETURN, 0, 0, ALLOW)]
 
 
@@ -311,27 +311,43 @@ exec "$@"
 
 def wrap_with_bwrap(
     sandbox: SandboxBackend,
-    place: WorkspaceLayout,
+    layout: WorkspaceLayout,
     limits: Limits,
     argv: Sequence[str],
     channels: Channels,
 ) -> list[str]:
     """Wrap the command in a sandbox, in namespaces that hold its overlay."""
     overlay = ""
-    if place.lower:  # relative paths: a comma or colon in the cache's path would be read as syntax
-        lower = os.path.relpath(place.lower, place.folder)
+    if layout.lower:  # relative paths: a comma or colon in the cache's path would be read as syntax
+        lower = os.path.relpath(layout.lower, layout.folder)
         overlay = f"lowerdir={lower},upperdir=upper,workdir=work,userxattr"
-    outer = [_find_tool("setpriv"), "--pdeathsig", "KILL", _find_tool("unshare")]
-    outer += ["-U", "-r", "-m", "-p", "-f", "--kill-child", "/bin/sh", "-c", OUTER_SCRIPT, "sh"]
+    outer_command = [_find_tool("setpriv"), "--pdeathsig", "KILL", _find_tool("unshare")]
+    outer_command += [
+        "-U",
+        "-r",
+        "-m",
+        "-p",
+        "-f",
+        "--kill-child",
+        "/bin/sh",
+        "-c",
+        OUTER_SCRIPT,
+        "sh",
+    ]
     starter = f"{os.getpid()}/task/{threading.get_native_id()}"
-    outer += [starter, str(limits.disk_bytes // 512), str(MAX_OPEN_FILES)]
-    outer += [str(limits.processes * THREADS_PER_PROCESS), place.folder, overlay, sandbox.mount]
-    return [*outer, *_bwrap_arguments(sandbox, place, argv, channels)]
+    outer_command += [starter, str(limits.disk_bytes // 512), str(MAX_OPEN_FILES)]
+    outer_command += [
+        str(limits.processes * THREADS_PER_PROCESS),
+        layout.folder,
+        overlay,
+        sandbox.mount,
+    ]
+    return [*outer_command, *_bwrap_arguments(sandbox, layout, argv, channels)]
 
 
 def wrap_with_bwrap_alone(
     sandbox: SandboxBackend,
-    place: WorkspaceLayout,
+    layout: WorkspaceLayout,
     limits: Limits,
     argv: Sequence[str],
     channels: Channels,
@@ -344,20 +360,20 @@ def wrap_with_bwrap_alone(
         f"--nofile={files}",
         f"--fsize={limits.disk_bytes}",
     ]
-    return [*limited, *_bwrap_arguments(sandbox, place, argv, channels)]
+    return [*limited, *_bwrap_arguments(sandbox, layout, argv, channels)]
 
 
 def _bwrap_arguments(
-    sandbox: SandboxBackend, place: WorkspaceLayout, argv: Sequence[str], channels: Channels
+    sandbox: SandboxBackend, layout: WorkspaceLayout, argv: Sequence[str], channels: Channels
 ) -> list[str]:
     arguments = [_find_tool("bwrap"), "--unshare-all", "--die-with-parent", "--new-session"]
     arguments += ["--uid", "1000", "--gid", "1000", "--hostname", "agent"]
     arguments += ["--json-status-fd", str(channels.status)]
     arguments += ["--seccomp", str(channels.seccomp)] if channels.seccomp is not None else []
-    arguments += ["--share-net"] if place.network else []
+    arguments += ["--share-net"] if layout.network else []
     for link, target in sandbox.view.links:
         arguments += ["--symlink", target, link]
-    for share in list_visible_shares(sandbox, place):
+    for share in list_visible_shares(sandbox, layout):
         arguments += ["--bind" if share.write else "--ro-bind", share.source, share.target]
     arguments += ["--proc", "/proc", "--dev", "/dev"]
     for path in hidden_paths():
@@ -387,36 +403,36 @@ def landlock_version() -> int:
 
 def wrap_with_landlock(
     sandbox: SandboxBackend,
-    place: WorkspaceLayout,
+    layout: WorkspaceLayout,
     limits: Limits,
     argv: Sequence[str],
     channels: Channels,
 ) -> list[str]:
     """Wrap the command with its own file system, network and processes."""
-    writable = [*visible_paths(sandbox, place), "/dev"]
-    writable += [share.target for share in place.shares if share.write]
+    writable = [*visible_paths(sandbox, layout), "/dev"]
+    writable += [share.target for share in layout.shares if share.write]
     rlimits = _resource_limits(limits) | {"RLIMIT_NPROC": limits.processes * THREADS_PER_PROCESS}
-    lower = os.path.relpath(place.lower, place.folder) if place.lower else ""
+    lower = os.path.relpath(layout.lower, layout.folder) if layout.lower else ""
     isolated = {
         "isolated": True,
         "stage": str(Path(sandbox.mount).with_name("stage")),
         "mount": sandbox.mount,
-        "folder": place.folder,
+        "folder": layout.folder,
         "overlay": lower and f"lowerdir={lower},upperdir=upper,workdir=work,userxattr",
         "links": sandbox.view.links,
         "shown": [
             (share.source, share.target, share.write)
-            for share in list_visible_shares(sandbox, place)
+            for share in list_visible_shares(sandbox, layout)
         ],
         "hidden": hidden_paths(),
         "rules": [("/", False), *((path, True) for path in writable)],
     }
-    return _launcher_command(sandbox, place, argv, channels, isolated | {"rlimits": rlimits})
+    return _launcher_command(sandbox, layout, argv, channels, isolated | {"rlimits": rlimits})
 
 
 def wrap_with_landlock_alone(
     sandbox: SandboxBackend,
-    place: WorkspaceLayout,
+    layout: WorkspaceLayout,
     limits: Limits,
     argv: Sequence[str],
     channels: Channels,
@@ -425,16 +441,16 @@ def wrap_with_landlock_alone(
     view = sandbox.view
     readable = [*view.readable, *(link for link, _ in view.links), *view.etc, "/proc"]
     readable += [f"/etc/{name}" for name in ("hosts", "passwd", "group", "nsswitch.conf")]
-    readable += ["/etc/resolv.conf"] if place.network else []
-    readable += [share.source for share in place.shares if not share.write]
-    folders = visible_paths(sandbox, place)
-    readable += folders[:1] if place.frozen else []
-    writable = [*folders[place.frozen :], *(f"/dev/{name}" for name in DEVICE_NAMES)]
-    writable += [share.source for share in place.shares if share.write]
+    readable += ["/etc/resolv.conf"] if layout.network else []
+    readable += [share.source for share in layout.shares if not share.write]
+    folders = visible_paths(sandbox, layout)
+    readable += folders[:1] if layout.frozen else []
+    writable = [*folders[layout.frozen :], *(f"/dev/{name}" for name in DEVICE_NAMES)]
+    writable += [share.source for share in layout.shares if share.write]
     rules = [*((path, False) for path in readable), *((path, True) for path in writable)]
-    plain = {"isolated": False, "rules": rules, "rlimits": _resource_limits(limits)}
-    plain["ports"] = [port.number for port in place.ports]
-    return _launcher_command(sandbox, place, argv, channels, plain)
+    restrictions = {"isolated": False, "rules": rules, "rlimits": _resource_limits(limits)}
+    restrictions["ports"] = [port.number for port in layout.ports]
+    return _launcher_command(sandbox, layout, argv, channels, restrictions)
 
 
 def _resource_limits(limits: Limits) -> dict[str, int]:
@@ -443,18 +459,18 @@ def _resource_limits(limits: Limits) -> dict[str, int]:
 
 def _launcher_command(
     sandbox: SandboxBackend,
-    place: WorkspaceLayout,
+    layout: WorkspaceLayout,
     argv: Sequence[str],
     channels: Channels,
-    cage: dict[str, Any],
+    restrictions: dict[str, Any],
 ) -> list[str]:
-    specification = cage | {
+    specification = restrictions | {
         "parent": os.getpid(),
         "status": channels.status,
         "seccomp": channels.seccomp,
         "standing": channels.standing,
-        "network": place.network,
-        "directory": visible_paths(sandbox, place)[0],
+        "network": layout.network,
+        "directory": visible_paths(sandbox, layout)[0],
         "argv": list(argv),
     }
     return [sys.executable, "-I", "-S", LAUNCHER_PATH, json.dumps(specification)]
@@ -480,24 +496,26 @@ def find_sandbox(settings: SandboxSettings, cache: Path) -> SandboxBackend:
     unconfined = SandboxBackend(guards=guards, view=view, mount=str(mount), wrap=None)
     if settings.kind == "none":
         return unconfined
-    troubles = []
+    problems = []
     for candidate in list_candidates(unconfined, settings.kind, cache):
-        trouble = probe_sandbox(candidate, cache)
-        if trouble is None:
+        problem = probe_sandbox(candidate, cache)
+        if problem is None:
             return candidate
-        troubles.append(f"{candidate.guards.kind}: {trouble}")
-    first_trouble = f" ({troubles[0]})" if troubles else ""
+        problems.append(f"{candidate.guards.kind}: {problem}")
+    first_trouble = f" ({problems[0]})" if problems else ""
     raise MachineFailed(
         f"No sandbox works here{first_trouble}: install bubblewrap, "
         "or pass --set sandbox.kind=none to run agents without one."
     )
 
 
-def list_candidates(bare: SandboxBackend, kind: str, cache: Path) -> Iterator[SandboxBackend]:
+def list_candidates(unconfined: SandboxBackend, kind: str, cache: Path) -> Iterator[SandboxBackend]:
     """Yield candidates from the strongest and fastest down."""
     version, filtered = landlock_version(), filter_is_available()
-    bare = msgspec.structs.replace(bare, filtered=filtered)
-    isolated = msgspec.structs.replace(bare, isolated=True, etc=copy_etc(cache, bare.view.etc))
+    unconfined = msgspec.structs.replace(unconfined, filtered=filtered)
+    isolated = msgspec.structs.replace(
+        unconfined, isolated=True, etc=copy_etc(cache, unconfined.view.etc)
+    )
     guards = SandboxLimits(
         kind="bwrap",
         files=True,
@@ -519,7 +537,7 @@ def list_candidates(bare: SandboxBackend, kind: str, cache: Path) -> Iterator[Sa
         yield msgspec.structs.replace(confined, overlay=True)
         yield confined
         guards = _describe_landlock_limits(version, filtered)
-        yield msgspec.structs.replace(bare, guards=guards, wrap=wrap_with_landlock_alone)
+        yield msgspec.structs.replace(unconfined, guards=guards, wrap=wrap_with_landlock_alone)
 
 
 def _describe_landlock_limits(version: int, filtered: bool) -> SandboxLimits:
@@ -543,25 +561,27 @@ def _describe_landlock_limits(version: int, filtered: bool) -> SandboxLimits:
     )
 
 
-def build_call_filter(sandbox: SandboxBackend, place: WorkspaceLayout) -> bytes:
+def build_call_filter(sandbox: SandboxBackend, layout: WorkspaceLayout) -> bytes:
     """Build the filter for one command; empty if this kernel has none."""
     if not sandbox.filtered:
         return b""
-    tcp_only = not sandbox.isolated and not place.network
+    tcp_only = not sandbox.isolated and not layout.network
     return compile_filter(os.uname().machine, tcp_only, sandbox.isolated)
 
 
 def probe_sandbox(sandbox: SandboxBackend, cache: Path) -> str | None:
     """Write a file from inside; None if it arrives, else what went wrong."""
     with tempfile.TemporaryDirectory(dir=cache, prefix="probe-") as folder:
-        place = WorkspaceLayout(folder=folder, lower=f"{folder}/lower" if sandbox.overlay else None)
-        layout = ("lower", "upper", "work") if sandbox.overlay else ("root",)
-        for name in layout:
+        workspace_layout = WorkspaceLayout(
+            folder=folder, lower=f"{folder}/lower" if sandbox.overlay else None
+        )
+        folder_names = ("lower", "upper", "work") if sandbox.overlay else ("root",)
+        for name in folder_names:
             Path(folder, name).mkdir()
         for name in ("workspace", "home"):
-            Path(folder, layout[0], name).mkdir()
+            Path(folder, folder_names[0], name).mkdir()
         Path(folder, "temporary").mkdir()
-        probe = _run_probe(sandbox, place)
+        probe = _run_probe(sandbox, workspace_layout)
         if isinstance(probe, str):
             return probe
         probe_file = Path(folder, "upper" if sandbox.overlay else "root", "workspace", "probe")
@@ -573,19 +593,19 @@ def probe_sandbox(sandbox: SandboxBackend, cache: Path) -> str | None:
 
 
 def _run_probe(
-    sandbox: SandboxBackend, place: WorkspaceLayout
+    sandbox: SandboxBackend, layout: WorkspaceLayout
 ) -> subprocess.CompletedProcess[bytes] | str:
     """Run a command that writes a file; a text if it does not end."""
     assert sandbox.wrap is not None
     status, status_end = os.pipe()
     seccomp, seccomp_end = os.pipe()
-    os.write(seccomp_end, build_call_filter(sandbox, place))
+    os.write(seccomp_end, build_call_filter(sandbox, layout))
     os.close(seccomp_end)
     channels = Channels(status=status_end, seccomp=seccomp if sandbox.filtered else None)
     try:
         return subprocess.run(
-            sandbox.wrap(sandbox, place, Limits(), ["/bin/sh", "-c", ": > probe"], channels),
-            env=build_command_environment(sandbox, place),
+            sandbox.wrap(sandbox, layout, Limits(), ["/bin/sh", "-c", ": > probe"], channels),
+            env=build_command_environment(sandbox, layout),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -601,10 +621,10 @@ def _run_probe(
 
 
 def build_command_environment(
-    sandbox: SandboxBackend, place: WorkspaceLayout, more: Mapping[str, str] | None = None
+    sandbox: SandboxBackend, layout: WorkspaceLayout, extra_env: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Build the variables that a command sees."""
-    _, home, temporary = visible_paths(sandbox, place)
-    env = {**sandbox.view.env, "HOME": home, "TMPDIR": temporary, **place.env, **(more or {})}
+    _, home, temporary = visible_paths(sandbox, layout)
+    env = {**sandbox.view.env, "HOME": home, "TMPDIR": temporary, **layout.env, **(extra_env or {})}
     # A workspace without a repository must not take one around the cache for its own.
-    return env if sandbox.isolated else {"GIT_CEILING_DIRECTORIES": place.folder, **env}
+    return env if sandbox.isolated else {"GIT_CEILING_DIRECTORIES": layout.folder, **env}

@@ -80,7 +80,7 @@ class WorkspaceSandbox:
     def __init__(
         self,
         sandbox: SandboxBackend,
-        place: WorkspaceLayout,
+        layout: WorkspaceLayout,
         limits: Limits,
         disk: DiskLimit | None,
         refused: Mapping[str, int] | None = None,
@@ -88,8 +88,8 @@ class WorkspaceSandbox:
         self.refused: Mapping[str, int] = {} if refused is None else refused
         """Hosts that were refused to commands, with counts."""
         self.sandbox = sandbox
-        self.place = place
-        self._visible_paths = visible_paths(sandbox, place)
+        self.place = layout
+        self._visible_paths = visible_paths(sandbox, layout)
         self._limits = limits
         self._disk = disk
         self.standing: StandingSandbox | None = None
@@ -99,7 +99,7 @@ class WorkspaceSandbox:
         """Those of the same workspace, closed before another one is created."""
         # An overlay may be mounted only once at a time.
         self._turn: AbstractAsyncContextManager[None] = (
-            anyio.Lock() if place.lower else nullcontext()
+            anyio.Lock() if layout.lower else nullcontext()
         )
 
     @property
@@ -115,37 +115,37 @@ class WorkspaceSandbox:
         self, shares: tuple[SharedFolder, ...], limits: Limits
     ) -> WorkspaceSandbox:
         """Return another sandbox around the same workspace with some of our folders."""
-        place = msgspec.structs.replace(self.place, shares=shares)
-        other = type(self)(self.sandbox, place, limits, None)
-        return self._share_turn(other)
+        layout = msgspec.structs.replace(self.place, shares=shares)
+        sibling = type(self)(self.sandbox, layout, limits, None)
+        return self._share_turn(sibling)
 
     def with_access(
         self, shares: tuple[SharedFolder, ...], ports: tuple[SandboxPort, ...], limits: Limits
     ) -> WorkspaceSandbox:
         """Return another sandbox around the same workspace with more shares and ports."""
-        place = msgspec.structs.replace(
+        layout = msgspec.structs.replace(
             self.place, shares=self.place.shares + shares, ports=self.place.ports + ports
         )
-        other = type(self)(self.sandbox, place, limits, self._disk, self.refused)
-        return self._share_turn(other)
+        sibling = type(self)(self.sandbox, layout, limits, self._disk, self.refused)
+        return self._share_turn(sibling)
 
     def as_read_only(self) -> WorkspaceSandbox:
         """Return another sandbox around the same workspace without write access."""
-        place = msgspec.structs.replace(self.place, frozen=True)
-        other = type(self)(self.sandbox, place, self._limits, self._disk)
-        return self._share_turn(other)
+        layout = msgspec.structs.replace(self.place, frozen=True)
+        sibling = type(self)(self.sandbox, layout, self._limits, self._disk)
+        return self._share_turn(sibling)
 
     def with_network(self, limits: Limits) -> WorkspaceSandbox:
         """Return another sandbox around the same workspace with network access."""
-        place = msgspec.structs.replace(self.place, network=True, ports=(), env={})
-        other = type(self)(self.sandbox, place, limits, None)
-        return self._share_turn(other)
+        layout = msgspec.structs.replace(self.place, network=True, ports=(), env={})
+        sibling = type(self)(self.sandbox, layout, limits, None)
+        return self._share_turn(sibling)
 
-    def _share_turn(self, other: WorkspaceSandbox) -> WorkspaceSandbox:
-        other._turn = self._turn
-        other._workspace_sandboxes = self._workspace_sandboxes
-        other._kinds_used = self._kinds_used
-        return other
+    def _share_turn(self, sibling: WorkspaceSandbox) -> WorkspaceSandbox:
+        sibling._turn = self._turn
+        sibling._workspace_sandboxes = self._workspace_sandboxes
+        sibling._kinds_used = self._kinds_used
+        return sibling
 
     def open_standing(self) -> None:
         """From now on run commands one after the other in one sandbox, where the kind allows it.
@@ -175,9 +175,9 @@ class WorkspaceSandbox:
 
     async def close_standing(self) -> None:
         """End the standing sandboxes of this workspace with everything in them."""
-        for standing in self._workspace_sandboxes:
-            if standing.is_open and not standing.is_busy:
-                await anyio.to_thread.run_sync(standing.close)
+        for sandbox in self._workspace_sandboxes:
+            if sandbox.is_open and not sandbox.is_busy:
+                await anyio.to_thread.run_sync(sandbox.close)
 
     async def run(
         self,
@@ -188,13 +188,13 @@ class WorkspaceSandbox:
         env: Mapping[str, str] | None = None,
     ) -> ProcessResult:
         """Run a program, or a shell line, until it and its children end."""
-        ended = await self.execute_command(command, seconds=seconds, stdin=stdin, env=env)
+        result = await self.execute_command(command, seconds=seconds, stdin=stdin, env=env)
         return ProcessResult(
-            exit_code=ended.exit_code,
-            output=ended.output.text,
-            seconds=ended.seconds,
-            stopped=ended.stopped,
-            dropped_bytes=ended.output.dropped_bytes,
+            exit_code=result.exit_code,
+            output=result.output.text,
+            seconds=result.seconds,
+            stopped=result.stopped,
+            dropped_bytes=result.output.dropped_bytes,
         )
 
     async def execute_command(
@@ -215,7 +215,7 @@ class WorkspaceSandbox:
         program = self._build_program(
             argv, build_command_environment(self.sandbox, self.place, env)
         )
-        bounds = ProgramLimits(
+        program_limits = ProgramLimits(
             seconds=self._limits.command_seconds if seconds is None else seconds,
             idle_seconds=self._limits.idle_seconds,
             processes=self._limits.processes,
@@ -225,15 +225,15 @@ class WorkspaceSandbox:
         if (encoding_fault := _find_encoding_fault(argv)) is not None:
             return _build_unstarted_result(encoding_fault)
         async with self._turn:
-            for last in (False, True):
+            for is_last in (False, True):
                 try:
-                    async with self._choose_sandbox(is_retry=last) as standing:
-                        ended = await execute_program(
-                            msgspec.structs.replace(program, standing=standing),
-                            bounds,
+                    async with self._choose_sandbox(is_retry=is_last) as standing_sandbox:
+                        result = await execute_program(
+                            msgspec.structs.replace(program, standing=standing_sandbox),
+                            program_limits,
                             stdin=stdin,
                             disk=self._disk,
-                            apart=keep is not None,
+                            separate_errors=keep is not None,
                             watcher=watcher,
                         )
                 except ConnectionError:  # the one that stands ended before it took the command
@@ -241,41 +241,43 @@ class WorkspaceSandbox:
                     continue
                 except OSError as error:
                     return self._handle_start_error(error)
-                code = self._read_exit_code(ended)
-                if code is not None or ended.stopped:
-                    self._kinds_used.add("landlock" if standing else self.sandbox.guards.kind)
+                code = self._read_exit_code(result)
+                if code is not None or result.stopped:
+                    self._kinds_used.add(
+                        "landlock" if standing_sandbox else self.sandbox.guards.kind
+                    )
                     break
-                if last:
-                    message = ended.errors.text.strip()[-500:] or ended.told.decode(
+                if is_last:
+                    message = result.errors.text.strip()[-500:] or result.told.decode(
                         errors="replace"
                     )
                     raise MachineFailed(f"The sandbox could not run a command: {message}")
                 self._reopen_folders()
-        return msgspec.structs.replace(ended, exit_code=None if ended.stopped else code)
+        return msgspec.structs.replace(result, exit_code=None if result.stopped else code)
 
     @asynccontextmanager
     async def _choose_sandbox(self, is_retry: bool) -> AsyncIterator[StandingSandbox | None]:
         """Return the standing sandbox, unless it is busy or failed; no other overlay is mounted."""
-        standing = self.standing
+        standing_sandbox = self.standing
         if is_retry:
-            standing = self.standing = None  # it cannot be made here
-        if standing is None or standing.is_busy:
+            standing_sandbox = self.standing = None  # it cannot be made here
+        if standing_sandbox is None or standing_sandbox.is_busy:
             await self.close_standing()
             yield None
             return
-        standing.is_busy = True
+        standing_sandbox.is_busy = True
         try:
-            yield standing
+            yield standing_sandbox
         finally:
-            standing.is_busy = False
+            standing_sandbox.is_busy = False
 
     async def read(self, path: str, limit: int = MAX_READ_BYTES) -> bytes:
         """Return a file's content; OSError if it cannot be read or exceeds the limit."""
-        full = posixpath.join(self.root, path)
-        argv = ["/bin/sh", "-c", READ_SCRIPT, "sh", full, str(limit + 1)]
-        ended = await self.execute_command(argv, seconds=FILE_SECONDS, keep=limit + 1)
-        _raise_for_exit(ended, path)
-        return _require_within_limit(ended.output.content, limit, path)
+        full_path = posixpath.join(self.root, path)
+        argv = ["/bin/sh", "-c", READ_SCRIPT, "sh", full_path, str(limit + 1)]
+        result = await self.execute_command(argv, seconds=FILE_SECONDS, keep=limit + 1)
+        _raise_for_exit(result, path)
+        return _require_within_limit(result.output.content, limit, path)
 
     async def read_all(
         self, paths: Sequence[str], limit: int = MAX_READ_BYTES
@@ -283,12 +285,12 @@ class WorkspaceSandbox:
         """Read files by one command; None for one that cannot be read or is over the limit."""
         if not paths:
             return []
-        mark = secrets.token_hex(16)  # made up only now: no file contains it
+        separator = secrets.token_hex(16)  # made up only now: no file contains it
         full_paths = [posixpath.join(self.root, path) for path in paths]
-        argv = ["/bin/sh", "-c", READ_ALL_SCRIPT, "sh", mark, str(limit + 1), *full_paths]
-        ended = await self.execute_command(argv, seconds=FILE_SECONDS, keep=2 * limit)
-        parts = ended.output.content.split(mark.encode())[1:]
-        if len(parts) != len(paths) or ended.output.dropped_bytes:
+        argv = ["/bin/sh", "-c", READ_ALL_SCRIPT, "sh", separator, str(limit + 1), *full_paths]
+        result = await self.execute_command(argv, seconds=FILE_SECONDS, keep=2 * limit)
+        parts = result.output.content.split(separator.encode())[1:]
+        if len(parts) != len(paths) or result.output.dropped_bytes:
             return [await self._read_if_possible(path, limit) for path in paths]
         return [part[1:] if 0 < len(part) <= limit + 1 else None for part in parts]
 
@@ -300,10 +302,10 @@ class WorkspaceSandbox:
 
     async def write(self, path: str, content: bytes) -> None:
         """Create or replace a file and its parent folders; OSError if refused."""
-        full = posixpath.join(self.root, path)
-        argv = ["/bin/sh", "-c", WRITE_SCRIPT, "sh", full, posixpath.dirname(full)]
-        ended = await self.execute_command(argv, seconds=FILE_SECONDS, stdin=content, keep=1 << 12)
-        _raise_for_exit(ended, path)
+        full_path = posixpath.join(self.root, path)
+        argv = ["/bin/sh", "-c", WRITE_SCRIPT, "sh", full_path, posixpath.dirname(full_path)]
+        result = await self.execute_command(argv, seconds=FILE_SECONDS, stdin=content, keep=1 << 12)
+        _raise_for_exit(result, path)
 
     def has_free_disk(self, bytes_: int) -> bool:
         """Whether the disk of the workspace has that much left, seen from outside."""
@@ -323,16 +325,16 @@ class WorkspaceSandbox:
             command=argv,
         )
 
-    def _read_exit_code(self, ended: ProgramResult) -> int | None:
+    def _read_exit_code(self, result: ProgramResult) -> int | None:
         """Return the exit code that the sandbox reports; None if the command never ran."""
         status: dict[str, object] = {}
-        for line in ended.told.decode(errors="replace").splitlines():
+        for line in result.told.decode(errors="replace").splitlines():
             with suppress(ValueError):
                 status |= json.loads(line)
         code = status.get("exit-code")
         if isinstance(code, int) and "failed" not in status:
             return code
-        return 127 if b"bwrap: execvp " in ended.errors.content else None
+        return 127 if b"bwrap: execvp " in result.errors.content else None
 
     def _handle_start_error(self, error: OSError) -> ProgramResult:
         """A command that no machine could start is the agent's fault; other errors are ours."""
@@ -366,8 +368,8 @@ class UnconfinedSandbox(WorkspaceSandbox):
             mark=f"{COMMAND_MARK}={mark}",
         )
 
-    def _read_exit_code(self, ended: ProgramResult) -> int | None:
-        return ended.exit_code
+    def _read_exit_code(self, result: ProgramResult) -> int | None:
+        return result.exit_code
 
     def _handle_start_error(self, error: OSError) -> ProgramResult:
         return _build_unstarted_result(error)
@@ -395,15 +397,15 @@ class UnconfinedSandbox(WorkspaceSandbox):
             handle = self._create_inside(path)
         with os.fdopen(handle, "wb", buffering=0) as file:
             file.truncate()
-            rest = memoryview(content)
-            while rest:
-                rest = rest[file.write(rest) :]
+            remaining = memoryview(content)
+            while remaining:
+                remaining = remaining[file.write(remaining) :]
 
     def _open_inside(self, path: str, flags: int) -> int:
         """Open a regular file that is really inside."""
-        full = posixpath.join(self.root, path)
+        full_path = posixpath.join(self.root, path)
         try:
-            handle = os.open(full, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+            handle = os.open(full_path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
         except ValueError as error:
             raise OSError(errno.EINVAL, "not a file name", path) from error
         try:
@@ -416,15 +418,15 @@ class UnconfinedSandbox(WorkspaceSandbox):
 
     def _create_inside(self, path: str) -> int:
         folder, name = posixpath.split(posixpath.join(self.root, path))
-        real = os.path.realpath(folder)
-        self._refuse_outside(real, path)
-        os.makedirs(real, exist_ok=True)  # noqa: PTH103
-        return self._open_inside(f"{real}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        real_path = os.path.realpath(folder)
+        self._refuse_outside(real_path, path)
+        os.makedirs(real_path, exist_ok=True)  # noqa: PTH103
+        return self._open_inside(f"{real_path}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
-    def _refuse_outside(self, real: str, path: str) -> None:
+    def _refuse_outside(self, real_path: str, path: str) -> None:
         if self._inside is None:
             self._inside = tuple(os.path.realpath(folder) + "/" for folder in self._visible_paths)
-        if not (real + "/").startswith(self._inside):
+        if not (real_path + "/").startswith(self._inside):
             raise PermissionError(errno.EACCES, "outside the workspace", path)
 
 
@@ -458,11 +460,11 @@ def _build_unstarted_result(error: Exception) -> ProgramResult:
     )
 
 
-def _raise_for_exit(ended: ProgramResult, path: str) -> None:
-    if ended.stopped:
-        raise TimeoutError(errno.ETIMEDOUT, ended.stopped, path)
-    if ended.exit_code:
-        number = ERRNO_BY_EXIT.get(ended.exit_code, errno.EIO)
+def _raise_for_exit(result: ProgramResult, path: str) -> None:
+    if result.stopped:
+        raise TimeoutError(errno.ETIMEDOUT, result.stopped, path)
+    if result.exit_code:
+        number = ERRNO_BY_EXIT.get(result.exit_code, errno.EIO)
         raise OSError(number, os.strerror(number), path)
 
 

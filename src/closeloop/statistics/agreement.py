@@ -40,23 +40,27 @@ def measure_agreement(pairs: Iterable[tuple[str, str]]) -> Agreement | None:
     )
 
 
-def estimate_proportion(hits: float, of: int) -> Estimate | None:
+def estimate_proportion(hits: float, total: int) -> Estimate | None:
     """Estimate a proportion of independent items."""
-    interval = wilson_rate(hits, of)
+    interval = wilson_rate(hits, total)
     if interval is None:
         return None
     return Estimate(
-        value=interval.value, low=interval.low, high=interval.high, n=of, method="Wilson score"
+        value=interval.value, low=interval.low, high=interval.high, n=total, method="Wilson score"
     )
 
 
 def _estimate_label_share(
-    cells: Mapping[tuple[str, str], int], meant: Callable[[str], bool]
+    cells: Mapping[tuple[str, str], int], matches_label: Callable[[str], bool]
 ) -> Estimate | None:
     """Estimate the share of items with a people's label that the judge labels alike."""
-    of = sum(count for (_, person), count in cells.items() if meant(person))
-    hits = sum(count for (judge, person), count in cells.items() if meant(person) and meant(judge))
-    return estimate_proportion(hits, of)
+    total = sum(count for (_, person), count in cells.items() if matches_label(person))
+    hits = sum(
+        count
+        for (judge, person), count in cells.items()
+        if matches_label(person) and matches_label(judge)
+    )
+    return estimate_proportion(hits, total)
 
 
 def _estimate_beyond_chance(
@@ -81,13 +85,13 @@ def _estimate_beyond_chance(
     }
     middle = _chance_corrected_value(smoothed_cells, labels, chance)
     assert middle is not None
-    half = Z95 * sqrt(
+    half_width = Z95 * sqrt(
         _coefficient_variance(smoothed_cells, labels, chance, middle) / smoothed_total
     )
     return Estimate(
         value=value,
-        low=max(-1.0, min(value, middle - half)),
-        high=min(1.0, max(value, middle + half)),
+        low=max(-1.0, min(value, middle - half_width)),
+        high=min(1.0, max(value, middle + half_width)),
         n=pair_count,
         method=method,
     )
@@ -136,8 +140,8 @@ def _observed_agreement(cells: LabelCells) -> float:
     return sum(share for pair, share in cells.items() if pair[0] == pair[1])
 
 
-def _expected_agreement(cells: LabelCells, each: LabelCells) -> float:
-    return sum(share * each[pair] for pair, share in cells.items())
+def _expected_agreement(cells: LabelCells, shares: LabelCells) -> float:
+    return sum(share * shares[pair] for pair, share in cells.items())
 
 
 def _kappa_chance(shares: LabelShares) -> dict[tuple[str, str], float]:
@@ -150,7 +154,10 @@ def _kappa_chance(shares: LabelShares) -> dict[tuple[str, str], float]:
 
 def _ac1_chance(shares: LabelShares) -> dict[tuple[str, str], float]:
     """Chance agreement by guesses on hard items only, uniform over the labels."""
-    rarity = {label: (1 - sum(both) / 2) / (len(shares) - 1) for label, both in shares.items()}
+    rarity = {
+        label: (1 - sum(rater_shares) / 2) / (len(shares) - 1)
+        for label, rater_shares in shares.items()
+    }
     return {
         (judge, person): (rarity[judge] + rarity[person]) / 2
         for judge, person in product(shares, shares)
@@ -163,18 +170,18 @@ MIN_YOUDEN_INDEX = 0.2
 """Minimum of sensitivity + specificity − 1; below it a judge is hardly better than a coin."""
 
 
-def rogan_gladen_rate(passed: int, of: int, known: Agreement) -> CorrectedRate:
+def rogan_gladen_rate(passed: int, total: int, agreement: Agreement) -> CorrectedRate:
     """Correct a judge's rate by its sensitivity and specificity (Lang and Reiczigel 2014)."""
-    if (refusal := _correction_refusal(known)) is not None or of < 1:
+    if (refusal := _correction_refusal(agreement)) is not None or total < 1:
         return CorrectedRate(estimate=None, refusal=refusal or "The judge has no verdicts.")
-    assert known.sensitivity is not None
-    assert known.specificity is not None
-    judge_sensitivity, judge_specificity = known.sensitivity, known.specificity
+    assert agreement.sensitivity is not None
+    assert agreement.specificity is not None
+    judge_sensitivity, judge_specificity = agreement.sensitivity, agreement.specificity
     square = Z95 * Z95
-    value = (passed / of + judge_specificity.value - 1) / (
+    value = (passed / total + judge_specificity.value - 1) / (
         judge_sensitivity.value + judge_specificity.value - 1
     )
-    share = (passed + square / 2) / (of + square)
+    share = (passed + square / 2) / (total + square)
     sensitivity = (judge_sensitivity.value * judge_sensitivity.n + 1) / (judge_sensitivity.n + 2)
     specificity = (judge_specificity.value * judge_specificity.n + 1) / (judge_specificity.n + 2)
     youden = sensitivity + specificity - 1
@@ -184,56 +191,67 @@ def rogan_gladen_rate(passed: int, of: int, known: Agreement) -> CorrectedRate:
     sensitivity_variance = sensitivity * (1 - sensitivity) / (judge_sensitivity.n + 2)
     specificity_variance = specificity * (1 - specificity) / (judge_specificity.n + 2)
     noise = (
-        share * (1 - share) / (of + square)
+        share * (1 - share) / (total + square)
         + middle**2 * sensitivity_variance
         + (1 - middle) ** 2 * specificity_variance
     )
-    half = Z95 * sqrt(noise) / youden
+    half_width = Z95 * sqrt(noise) / youden
     shift = 2 * square * (middle * sensitivity_variance - (1 - middle) * specificity_variance)
     return CorrectedRate(
         estimate=_clip_estimate(
-            value, middle + shift - half, middle + shift + half, of, "Rogan–Gladen"
+            value, middle + shift - half_width, middle + shift + half_width, total, "Rogan–Gladen"
         )
     )
 
 
 def ppi_rate(
-    labelled: Sequence[tuple[float, float]], judged: Sequence[float], known: Agreement
+    labelled: Sequence[tuple[float, float]], judged: Sequence[float], agreement: Agreement
 ) -> CorrectedRate:
     """The judge's mean over all it judged, put right by where people and judge differ.
 
     Pairs are the judge's and the people's value of the same items, from 0 to 1; `judged` holds
     the judge's alone. The judge weighs as much as it helps (Angelopoulos and others 2023, PPI++).
     """
-    if (refusal := _correction_refusal(known)) is not None:
+    if (refusal := _correction_refusal(agreement)) is not None:
         return CorrectedRate(estimate=None, refusal=refusal)
-    n, more = len(labelled), len(judged)
-    if n < 2 or more < 2:
+    labelled_count, judged_count = len(labelled), len(judged)
+    if labelled_count < 2 or judged_count < 2:
         return CorrectedRate(
             estimate=None, refusal="At least two labelled and two judged items are needed."
         )
-    judge, people = [one for one, _ in labelled], [other for _, other in labelled]
-    spread = _sample_variance([*judge, *judged])
+    judge_values, people_values = (
+        [judge_value for judge_value, _ in labelled],
+        [person_value for _, person_value in labelled],
+    )
+    spread = _sample_variance([*judge_values, *judged])
     weight = 0.0
     if spread > 0:
-        weight = _sample_covariance(judge, people) / (spread * (1 + n / more))
+        weight = _sample_covariance(judge_values, people_values) / (
+            spread * (1 + labelled_count / judged_count)
+        )
         weight = max(0.0, min(1.0, weight))
-    rest = [other - weight * one for one, other in labelled]
-    value = weight * fmean(judged) + fmean(rest)
+    residuals = [person_value - weight * judge_value for judge_value, person_value in labelled]
+    value = weight * fmean(judged) + fmean(residuals)
     # One more item, half of it surely wrong in either direction: perfect labels are no proof.
-    noise = (_sample_variance(rest) * (n - 1) + 1) / n / n + weight**2 * _sample_variance(
-        judged
-    ) / more
-    half = t_quantile(0.975, n - 1) * sqrt(noise)
+    noise = (
+        _sample_variance(residuals) * (labelled_count - 1) + 1
+    ) / labelled_count / labelled_count + weight**2 * _sample_variance(judged) / judged_count
+    half_width = t_quantile(0.975, labelled_count - 1) * sqrt(noise)
     return CorrectedRate(
-        estimate=_clip_estimate(value, value - half, value + half, n + more, "prediction-powered")
+        estimate=_clip_estimate(
+            value,
+            value - half_width,
+            value + half_width,
+            labelled_count + judged_count,
+            "prediction-powered",
+        )
     )
 
 
-def _correction_refusal(known: Agreement) -> str | None:
-    if known.sensitivity is None or known.specificity is None:
+def _correction_refusal(agreement: Agreement) -> str | None:
+    if agreement.sensitivity is None or agreement.specificity is None:
         return "All labelled items have the same label: label some of the other kind."
-    youden = known.sensitivity.value + known.specificity.value - 1
+    youden = agreement.sensitivity.value + agreement.specificity.value - 1
     if youden < MIN_YOUDEN_INDEX - 1e-9:
         return (
             f"Sensitivity + specificity − 1 is {youden:.2f}, below {MIN_YOUDEN_INDEX}: "
@@ -254,7 +272,5 @@ def _sample_variance(values: Sequence[float]) -> float:
 
 def _sample_covariance(first: Sequence[float], second: Sequence[float]) -> float:
     means = fmean(first), fmean(second)
-    products = (
-        (one - means[0]) * (other - means[1]) for one, other in zip(first, second, strict=True)
-    )
+    products = ((x - means[0]) * (y - means[1]) for x, y in zip(first, second, strict=True))
     return sum(products) / (len(first) - 1)

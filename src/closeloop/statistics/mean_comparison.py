@@ -52,18 +52,21 @@ def estimate_ratio(first: TaskValues, second: TaskValues) -> TwoEstimates:
         return TwoEstimates(here=None, alike=None, attempts=0, notes=tuple(notes))
     pairs = [(sides[0][task], sides[1][task]) for task in tasks]
     noise, freedom = pooled_variance([group for pair in pairs for group in pair])
-    here = _ratio_on_these_tasks(pairs, noise, freedom)
-    alike = _ratio_on_like_tasks(pairs, noise)
-    if here is None and alike is None:
+    here_estimate = _ratio_on_these_tasks(pairs, noise, freedom)
+    alike_estimate = _ratio_on_like_tasks(pairs, noise)
+    if here_estimate is None and alike_estimate is None:
         notes.append("With one value per task, noise cannot be estimated: run more repeats.")
-    elif any(one is not None and one.low == one.high for one in (here, alike)):
+    elif any(
+        estimate is not None and estimate.low == estimate.high
+        for estimate in (here_estimate, alike_estimate)
+    ):
         notes.append(
             "Every task gives the same ratio, so the bounds have no width and show no noise."
         )
     return TwoEstimates(
-        here=here,
-        alike=alike,
-        attempts=sum(len(one) + len(other) for one, other in pairs),
+        here=here_estimate,
+        alike=alike_estimate,
+        attempts=sum(len(before) + len(after) for before, after in pairs),
         notes=tuple(notes),
     )
 
@@ -71,7 +74,7 @@ def estimate_ratio(first: TaskValues, second: TaskValues) -> TwoEstimates:
 def estimate_independent_ratio(first: Sequence[float], second: Sequence[float]) -> TwoEstimates:
     """Compare geometric means of two groups without a common task; values that are not positive are
     left out. The bounds combine those of the two sides by Newcombe's method."""
-    logs = [[log(one) for one in side if one > 0] for side in (first, second)]
+    logs = [[log(value) for value in side if value > 0] for side in (first, second)]
     if min(map(len, logs)) < 2:
         notes = ["At least two values above zero per side are needed: run more."]
         notes += _note_all_zero(first, second)
@@ -79,20 +82,22 @@ def estimate_independent_ratio(first: Sequence[float], second: Sequence[float]) 
     means = [_mean_of_logs(side) for side in logs]
     low, high = newcombe_bounds(*means)
     value = means[1].value - means[0].value
-    alike = Estimate(
+    alike_estimate = Estimate(
         value=_finite_exp(value),
         low=_finite_exp(low),
         high=_finite_exp(high),
         n=len(logs[0]) + len(logs[1]),
         method="ratio of geometric means, independent groups",
     )
-    return TwoEstimates(here=None, alike=alike, attempts=alike.n)
+    return TwoEstimates(here=None, alike=alike_estimate, attempts=alike_estimate.n)
 
 
 def _mean_of_logs(logs: Sequence[float]) -> Estimate:
     value = fmean(logs)
-    half = t_quantile(0.975, len(logs) - 1) * sqrt(variance(logs) / len(logs))
-    return Estimate(value=value, low=value - half, high=value + half, n=len(logs), method="t")
+    half_width = t_quantile(0.975, len(logs) - 1) * sqrt(variance(logs) / len(logs))
+    return Estimate(
+        value=value, low=value - half_width, high=value + half_width, n=len(logs), method="t"
+    )
 
 
 LogPairs = Sequence[tuple[Sequence[float], Sequence[float]]]
@@ -115,7 +120,9 @@ def pooled_variance(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
 def _ratio_on_these_tasks(pairs: LogPairs, noise: float, freedom: int) -> Estimate | None:
     if not freedom:
         return None
-    spread = sqrt(noise * sum(1 / len(one) + 1 / len(other) for one, other in pairs)) / len(pairs)
+    spread = sqrt(noise * sum(1 / len(before) + 1 / len(after) for before, after in pairs)) / len(
+        pairs
+    )
     return _estimate_from_logs(
         pairs, t_quantile(0.975, freedom) * spread, "log ratio, noise of repeats"
     )
@@ -124,19 +131,19 @@ def _ratio_on_these_tasks(pairs: LogPairs, noise: float, freedom: int) -> Estima
 def _ratio_on_like_tasks(pairs: LogPairs, noise: float) -> Estimate | None:
     if len(pairs) < 2:
         return None
-    floor = noise * fmean(1 / len(one) + 1 / len(other) for one, other in pairs)
+    floor = noise * fmean(1 / len(before) + 1 / len(after) for before, after in pairs)
     spread = sqrt(max(variance(_log_differences(pairs)), floor) / len(pairs))
-    half = t_quantile(0.975, len(pairs) - 1) * spread
-    return _estimate_from_logs(pairs, half, "paired t of log ratios")
+    half_width = t_quantile(0.975, len(pairs) - 1) * spread
+    return _estimate_from_logs(pairs, half_width, "paired t of log ratios")
 
 
 def _log_differences(pairs: LogPairs) -> list[float]:
-    return [fmean(other) - fmean(one) for one, other in pairs]
+    return [fmean(after) - fmean(before) for before, after in pairs]
 
 
-def _estimate_from_logs(pairs: LogPairs, half: float, method: str) -> Estimate:
+def _estimate_from_logs(pairs: LogPairs, half_width: float, method: str) -> Estimate:
     middle = fmean(_log_differences(pairs))
-    low, value, high = (_finite_exp(middle + step) for step in (-half, 0.0, half))
+    low, value, high = (_finite_exp(middle + step) for step in (-half_width, 0.0, half_width))
     return Estimate(value=value, low=low, high=high, n=len(pairs), method=method)
 
 
@@ -161,31 +168,33 @@ def compare_means(
     differences = [fmean(second[task]) - fmean(first[task]) for task in tasks]
     value = fmean(differences)
     floor = fmean(noise / len(first[task]) + noise / len(second[task]) for task in tasks)
-    here = None
+    here_estimate = None
     if freedom and noise:
-        half = t_quantile(1 - 0.025 / comparisons, freedom) * sqrt(floor / len(tasks))
-        here = _make_estimate(value, half, len(tasks), "noise of repeats, pooled")
-    alike = None
-    marks = {value for side in (first, second) for task in tasks for value in side[task]}
-    if len(tasks) > 1 and (spread := max(variance(differences), floor) or rounding_variance(marks)):
-        half = t_quantile(0.975, len(tasks) - 1) * sqrt(spread / len(tasks))
-        alike = _make_estimate(value, half, len(tasks), "paired t, variance floored")
+        half_width = t_quantile(1 - 0.025 / comparisons, freedom) * sqrt(floor / len(tasks))
+        here_estimate = _make_estimate(value, half_width, len(tasks), "noise of repeats, pooled")
+    alike_estimate = None
+    distinct_values = {value for side in (first, second) for task in tasks for value in side[task]}
+    if len(tasks) > 1 and (
+        spread := max(variance(differences), floor) or rounding_variance(distinct_values)
+    ):
+        half_width = t_quantile(0.975, len(tasks) - 1) * sqrt(spread / len(tasks))
+        alike_estimate = _make_estimate(value, half_width, len(tasks), "paired t, variance floored")
     test = (
         sign_flip_test([Fraction(difference) for difference in differences])
         if len(tasks) >= MIN_PAIRED_TASKS
         else None
     )
-    word = "not enough data" if test is None else classify_difference(alike, margin)
-    if word in ("better", "worse") and (test is None or test.p > 0.05):
-        word = "not enough data"
+    alike_word = "not enough data" if test is None else classify_difference(alike_estimate, margin)
+    if alike_word in ("better", "worse") and (test is None or test.p > 0.05):
+        alike_word = "not enough data"
     return Comparison(
         tasks=len(tasks),
         first=fmean(fmean(first[task]) for task in tasks),
         second=fmean(fmean(second[task]) for task in tasks),
-        here=here,
-        here_word=classify_difference(here, margin),
-        alike=alike,
-        alike_word=word,
+        here=here_estimate,
+        here_word=classify_difference(here_estimate, margin),
+        alike=alike_estimate,
+        alike_word=alike_word,
         margin=margin,
         test=test,
         notes=(*_repeat_notes(freedom), *comparison_notes(first, second, tasks)),
@@ -197,13 +206,15 @@ def rounding_variance(values: Iterable[float]) -> float:
 
     Marks have a step, the smallest difference between two of them; each may be off by half of it.
     """
-    marks = sorted({*values})
-    step = min((after - before for before, after in pairwise(marks)), default=0.0)
+    distinct_values = sorted({*values})
+    step = min((after - before for before, after in pairwise(distinct_values)), default=0.0)
     return 2 * step**2 / 12
 
 
-def _make_estimate(value: float, half: float, tasks: int, method: str) -> Estimate:
-    return Estimate(value=value, low=value - half, high=value + half, n=tasks, method=method)
+def _make_estimate(value: float, half_width: float, tasks: int, method: str) -> Estimate:
+    return Estimate(
+        value=value, low=value - half_width, high=value + half_width, n=tasks, method=method
+    )
 
 
 def _repeat_notes(freedom: int) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ def rate_difference(
     before, after = (
         estimate_noisy_mean([side[task] for task in tasks]) for side in (first, second)
     )
-    (least, most), (low, high) = (
+    (before_low, before_high), (after_low, after_high) = (
         posterior_bounds(side.mean, side.attempts, 0.05 / comparisons) for side in (before, after)
     )
     value = after.mean - before.mean
@@ -72,8 +72,8 @@ def rate_difference(
         tasks=len(tasks),
         first=before.mean,
         second=after.mean,
-        low=max(-1.0, value - hypot(after.mean - low, most - before.mean)),
-        high=min(1.0, value + hypot(high - after.mean, before.mean - least)),
+        low=max(-1.0, value - hypot(after.mean - after_low, before_high - before.mean)),
+        high=min(1.0, value + hypot(after_high - after.mean, before.mean - before_low)),
     )
 
 
@@ -103,11 +103,11 @@ def paired_t_difference(
     )
     noise = max(spread(differences), floor)
     reach = t_quantile(1 - 0.025 / comparisons, len(tasks) - 1)
-    value, half = fmean(differences), reach * sqrt(noise / len(tasks))
+    value, half_width = fmean(differences), reach * sqrt(noise / len(tasks))
     return Estimate(
         value=value,
-        low=max(-1.0, value - half),
-        high=min(1.0, value + half),
+        low=max(-1.0, value - half_width),
+        high=min(1.0, value + half_width),
         n=len(tasks),
         method="paired t, variance floored",
     )
@@ -132,11 +132,14 @@ def run_paired_test(first: TaskValues, second: TaskValues) -> PairedTest | None:
     pairs = [(first[task], second[task]) for task in tasks]
     if len(tasks) < MIN_PAIRED_TASKS:
         return None
-    if all(len(one) == len(other) == 1 and {one[0], other[0]} <= {0, 1} for one, other in pairs):
-        gained = sum(other[0] > one[0] for one, other in pairs)
-        lost = sum(other[0] < one[0] for one, other in pairs)
+    if all(
+        len(before) == len(after) == 1 and {before[0], after[0]} <= {0, 1}
+        for before, after in pairs
+    ):
+        gained = sum(after[0] > before[0] for before, after in pairs)
+        lost = sum(after[0] < before[0] for before, after in pairs)
         return mcnemar_test(gained, lost, len(tasks)) if gained + lost else None
-    return sign_flip_test([_exact_mean(other) - _exact_mean(one) for one, other in pairs])
+    return sign_flip_test([_exact_mean(after) - _exact_mean(before) for before, after in pairs])
 
 
 def mcnemar_test(gained: int, lost: int, tasks: int) -> PairedTest:
@@ -175,39 +178,41 @@ def _exact_mean(values: Sequence[float]) -> Fraction:
     return Fraction(sum(values)) / len(values)
 
 
-def _count_sign_sums(sizes: Sequence[int], seen: int) -> float:
+def _count_sign_sums(sizes: Sequence[int], observed_sum: int) -> float:
     """Compute the exact distribution of sums of positive values, task by task."""
     import numpy as np
 
     chances = np.zeros(sum(sizes) + 1)
-    chances[0], reached = 1.0, 0
+    chances[0], max_sum = 1.0, 0
     for size in sizes:
-        chances[size : reached + size + 1] += chances[: reached + 1].copy()
-        reached += size
-        chances[: reached + 1] /= 2
+        chances[size : max_sum + size + 1] += chances[: max_sum + 1].copy()
+        max_sum += size
+        chances[: max_sum + 1] /= 2
     sums = np.abs(2 * np.arange(len(chances)) - sum(sizes))
-    return min(1.0, float(chances[sums >= seen].sum()))
+    return min(1.0, float(chances[sums >= observed_sum].sum()))
 
 
-def _enumerate_signs(sizes: Sequence[float], seen: float) -> float:
+def _enumerate_signs(sizes: Sequence[float], observed_sum: float) -> float:
     """Enumerate every choice of signs; the first sign is irrelevant."""
     import numpy as np
 
     sums = np.array([sizes[0]])
     for size in sizes[1:]:
         sums = np.concatenate([sums - size, sums + size])
-    return float(np.mean(np.abs(sums) >= seen - SUM_TOLERANCE))
+    return float(np.mean(np.abs(sums) >= observed_sum - SUM_TOLERANCE))
 
 
-def _draw_signs(sizes: Sequence[float], seen: float) -> float:
+def _draw_signs(sizes: Sequence[float], observed_sum: float) -> float:
     """Draw random signs with a fixed seed; the observed sum counts as one draw."""
     import numpy as np
 
-    random_state, hits = np.random.RandomState(0), 0
+    random_state, extreme_draws = np.random.RandomState(0), 0
     for _ in range(SIGN_DRAWS // 1000):
         signs = random_state.randint(0, 2, size=(1000, len(sizes))) * 2 - 1
-        hits += int(np.sum(np.abs(signs @ np.array(sizes)) >= seen - SUM_TOLERANCE))
-    return (hits + 1) / (SIGN_DRAWS + 1)
+        extreme_draws += int(
+            np.sum(np.abs(signs @ np.array(sizes)) >= observed_sum - SUM_TOLERANCE)
+        )
+    return (extreme_draws + 1) / (SIGN_DRAWS + 1)
 
 
 # The power of a plan before it is run, and what would increase it afterwards.
@@ -248,45 +253,48 @@ def detectable_on_these_tasks(tasks: int, repeats: float, *, comparisons: int = 
 
     Two groups of so many attempts, whose rates lie equally far from a half, as those vary most.
     """
-    attempts, outside = int(tasks * repeats), SIGNIFICANCE / comparisons
+    attempts, alpha = int(tasks * repeats), SIGNIFICANCE / comparisons
     if attempts > MAX_COUNTED_ATTEMPTS:
-        steps = NormalDist().inv_cdf(1 - outside / 2) + NORMAL_POWER
-        return steps / sqrt(2 * attempts + steps * steps)
+        z_sum = NormalDist().inv_cdf(1 - alpha / 2) + NORMAL_POWER
+        return z_sum / sqrt(2 * attempts + z_sum * z_sum)
     if attempts < 1:
         return None
-    bounds = [posterior_bounds(hits / attempts, attempts, outside) for hits in range(attempts + 1)]
-    enough = [_smallest_better(hits / attempts, bounds) for hits in range(attempts + 1)]
-    if enough[0] is None:
+    bounds = [posterior_bounds(hits / attempts, attempts, alpha) for hits in range(attempts + 1)]
+    needed_hits = [_smallest_better(hits / attempts, bounds) for hits in range(attempts + 1)]
+    if needed_hits[0] is None:
         return None
-    ways = [comb(attempts, hits) for hits in range(attempts + 1)]
+    combinations = [comb(attempts, hits) for hits in range(attempts + 1)]
     low, high = 0.0, 1.0
     while high - low > EFFECT_PRECISION:
         middle = (low + high) / 2
-        low, high = (low, middle) if _power(middle, enough, ways) >= POWER else (middle, high)
+        low, high = (
+            (low, middle) if _power(middle, needed_hits, combinations) >= POWER else (middle, high)
+        )
     return high
 
 
-def _smallest_better(worse: float, bounds: Sequence[tuple[float, float]]) -> int | None:
+def _smallest_better(worse_rate: float, bounds: Sequence[tuple[float, float]]) -> int | None:
     """How many hits of one group surely are more than the rate of the other."""
     attempts = len(bounds) - 1
-    most = bounds[round(worse * attempts)][1]
-    for hits, (least, _) in enumerate(bounds):
-        better = hits / attempts
-        if better - worse > hypot(better - least, most - worse):
+    worse_high = bounds[round(worse_rate * attempts)][1]
+    for hits, (better_low, _) in enumerate(bounds):
+        better_rate = hits / attempts
+        if better_rate - worse_rate > hypot(better_rate - better_low, worse_high - worse_rate):
             return hits
     return None
 
 
-def _power(effect: float, enough: Sequence[int | None], ways: Sequence[int]) -> float:
+def _power(effect: float, needed_hits: Sequence[int | None], combinations: Sequence[int]) -> float:
     """How likely the better of two rates so far apart is called better."""
-    attempts, rate = len(ways) - 1, (1 + effect) / 2
-    better = [
-        ways[hits] * rate**hits * (1 - rate) ** (attempts - hits) for hits in range(attempts + 1)
+    attempts, rate = len(combinations) - 1, (1 + effect) / 2
+    chances = [
+        combinations[hits] * rate**hits * (1 - rate) ** (attempts - hits)
+        for hits in range(attempts + 1)
     ]
-    tails = [*accumulate(reversed(better))][::-1]
+    tails = [*accumulate(reversed(chances))][::-1]
     return sum(
-        better[attempts - hits] * tails[needed]
-        for hits, needed in enumerate(enough)
+        chances[attempts - hits] * tails[needed]
+        for hits, needed in enumerate(needed_hits)
         if needed is not None
     )
 
@@ -301,14 +309,14 @@ def advise_sample_size(
 ) -> SampleSizeAdvice:
     """Return how many more tasks, or repeats of each, would show a difference of that size."""
 
-    def shows(number: int, each: float) -> bool:
-        seen = detectable_difference(number, each, within=within, between=between)
-        return number >= MIN_PAIRED_TASKS and seen is not None and seen <= effect
+    def shows(task_count: int, repeat_count: float) -> bool:
+        detectable = detectable_difference(task_count, repeat_count, within=within, between=between)
+        return task_count >= MIN_PAIRED_TASKS and detectable is not None and detectable <= effect
 
     return SampleSizeAdvice(
         effect=effect,
-        tasks=_smallest_sufficient(lambda more: shows(tasks + more, repeats)),
-        repeats=_smallest_sufficient(lambda more: shows(tasks, repeats + more)),
+        tasks=_smallest_sufficient(lambda extra_tasks: shows(tasks + extra_tasks, repeats)),
+        repeats=_smallest_sufficient(lambda extra_repeats: shows(tasks, repeats + extra_repeats)),
     )
 
 
@@ -327,14 +335,14 @@ def outcomes_needed(first: Sequence[float], second: Sequence[float], effect: flo
     return count if count <= 2 * MAX_ADDITIONS else None
 
 
-def _smallest_sufficient(enough: Callable[[int], bool]) -> int | None:
+def _smallest_sufficient(is_sufficient: Callable[[int], bool]) -> int | None:
     """Return the smallest sufficient number of a monotone condition."""
-    if not enough(MAX_ADDITIONS):
+    if not is_sufficient(MAX_ADDITIONS):
         return None
     low, high = -1, MAX_ADDITIONS
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        low, high = (low, middle) if is_sufficient(middle) else (middle, high)
     return high
 
 
@@ -358,17 +366,17 @@ def compare_rates(
     interval = rate_difference(first, second, comparisons=comparisons)
     if interval is None:
         return Comparison(tasks=0, margin=margin, notes=("No task was scored for both.",))
-    among = f", {comparisons} comparisons" if comparisons > 1 else ""
-    here = Estimate(
+    comparisons_note = f", {comparisons} comparisons" if comparisons > 1 else ""
+    here_estimate = Estimate(
         value=interval.difference,
         low=interval.low,
         high=interval.high,
         n=interval.tasks,
-        method=f"noise of repeats{among}",
+        method=f"noise of repeats{comparisons_note}",
     )
     alike_estimate = paired_t_difference(first, second)
     test = run_paired_test(first, second)
-    here_word = classify_difference(here, margin)
+    here_word = classify_difference(here_estimate, margin)
     alike_word = (
         "not enough data"
         if len(tasks) < MIN_PAIRED_TASKS
@@ -381,7 +389,7 @@ def compare_rates(
         tasks=len(tasks),
         first=interval.first,
         second=interval.second,
-        here=here,
+        here=here_estimate,
         here_word=here_word,
         alike=alike_estimate,
         alike_word=alike_word,
@@ -390,7 +398,7 @@ def compare_rates(
         repeats=repeats,
         detectable=detectable_difference(len(tasks), repeats),
         detectable_here=detectable_on_these_tasks(len(tasks), repeats, comparisons=comparisons),
-        advice=_build_advice(first, second, tasks, repeats, max(margin, abs(here.value)))
+        advice=_build_advice(first, second, tasks, repeats, max(margin, abs(here_estimate.value)))
         if "not enough data" in (here_word, alike_word)
         else None,
         notes=tuple(comparison_notes(first, second, tasks)),

@@ -72,8 +72,8 @@ def beta_binomial_bounds(values: TaskValues) -> tuple[float, float]:
     tasks = [(round(sum(repeats) * 20) / 20, len(repeats)) for repeats in values.values()]
     counts = (
         Counter(hits for hits, _ in tasks),
-        Counter(of - hits for hits, of in tasks),
-        Counter(float(of) for _, of in tasks),
+        Counter(total - hits for hits, total in tasks),
+        Counter(float(total) for _, total in tasks),
     )
     angles, spreads = np.linspace(0, pi / 2, COARSE[0] + 1), np.linspace(0, 1, COARSE[1] + 1)
     for points in (COARSE, FINE):
@@ -111,8 +111,8 @@ def _refine_edges(edges: Grid, weights: Grid, points: int) -> Grid:
 
     weighty_cells = np.flatnonzero(weights > NEGLIGIBLE_WEIGHT * weights.max())
     first, last = max(0, weighty_cells[0] - 1), min(len(edges) - 1, weighty_cells[-1] + 2)
-    finer: Grid = np.linspace(edges[first], edges[last], points + 1)
-    return finer
+    refined_edges: Grid = np.linspace(edges[first], edges[last], points + 1)
+    return refined_edges
 
 
 # The uncertainty of a mean over exactly these tasks, from the repeats of each.
@@ -139,13 +139,13 @@ def estimate_noisy_mean(tasks: Sequence[Sequence[float]]) -> NoisyMean:
     return NoisyMean(mean=mean, attempts=max(attempts, mean * (1 - mean) / mean_variance))
 
 
-def posterior_bounds(mean: float, attempts: float, outside: float = 0.05) -> tuple[float, float]:
+def posterior_bounds(mean: float, attempts: float, alpha: float = 0.05) -> tuple[float, float]:
     """Bounds of a rate by Jeffreys' prior; up to the end if all are alike (Brown and others
     2001)."""
-    one, other = mean * attempts + 0.5, (1 - mean) * attempts + 0.5
+    a, b = mean * attempts + 0.5, (1 - mean) * attempts + 0.5
     return (
-        min(mean, beta_quantile(outside / 2, one, other)) if mean > 0 else 0.0,
-        max(mean, beta_quantile(1 - outside / 2, one, other)) if mean < 1 else 1.0,
+        min(mean, beta_quantile(alpha / 2, a, b)) if mean > 0 else 0.0,
+        max(mean, beta_quantile(1 - alpha / 2, a, b)) if mean < 1 else 1.0,
     )
 
 
@@ -159,14 +159,14 @@ def task_rate_variance(values: Sequence[float]) -> float:
 def jeffreys_variance(values: Sequence[float]) -> float:
     """Return the variance of the posterior under Jeffreys' prior."""
     repeats, hits = len(values), sum(values)
-    one, other = hits + 0.5, repeats - hits + 0.5
-    whole = one + other
-    return one * other / (whole * whole * (whole + 1))
+    a, b = hits + 0.5, repeats - hits + 0.5
+    total = a + b
+    return a * b / (total * total * (total + 1))
 
 
-def jeffreys_variances(hits: Array, of: Array) -> Array:
+def jeffreys_variances(hits: Array, totals: Array) -> Array:
     """Return the same for many tasks at once, from sums and counts."""
-    variances: Array = (hits + 0.5) * (of - hits + 0.5) / (of + 1.0) ** 2 / (of + 2.0)
+    variances: Array = (hits + 0.5) * (totals - hits + 0.5) / (totals + 1.0) ** 2 / (totals + 2.0)
     return variances
 
 
@@ -236,7 +236,9 @@ def _estimate_over_tasks(
         raise BadInput(f"{name} is not defined: use at least one repeat.")
     if any(value not in (0, 1) for repeats in values.values() for value in repeats):
         raise BadInput(f"{name} counts passes: use values of 0 and 1.")
-    repeat_counts = [(len(one), int(sum(one))) for one in values.values() if len(one) >= k]
+    repeat_counts = [
+        (len(repeats), int(sum(repeats))) for repeats in values.values() if len(repeats) >= k
+    ]
     if not repeat_counts:
         return None
     value = fmean(unbiased(n, hits) for n, hits in repeat_counts)
@@ -244,11 +246,11 @@ def _estimate_over_tasks(
         times * _estimator_variance(n, n - hits if misses else hits, k)
         for (n, hits), times in Counter(repeat_counts).items()
     )
-    half = Z95 * sqrt(noise) / len(repeat_counts)
+    half_width = Z95 * sqrt(noise) / len(repeat_counts)
     return Estimate(
         value=value,
-        low=max(0.0, value - half),
-        high=min(1.0, value + half),
+        low=max(0.0, value - half_width),
+        high=min(1.0, value + half_width),
         n=len(repeat_counts),
         method=f"unbiased {name}, noise of repeats",
     )
@@ -262,10 +264,10 @@ def _estimator_variance(n: int, hits: int, k: int) -> float:
     """
     import numpy as np
 
-    one, other = hits + 0.5, n - hits + 0.5
+    a, b = hits + 0.5, n - hits + 0.5
     numbers = np.arange(k, n + 1)
     choices = log_gamma(n + 1) - log_gamma(numbers + 1) - log_gamma(n - numbers + 1)
-    chances = choices + log_beta(numbers + one, n - numbers + other) - log_beta(one, other)
+    chances = choices + log_beta(numbers + a, n - numbers + b) - log_beta(a, b)
     shares = (
         log_gamma(numbers + 1)
         - log_gamma(numbers - k + 1)
@@ -273,5 +275,5 @@ def _estimator_variance(n: int, hits: int, k: int) -> float:
         + log_gamma(n - k + 1)
     )
     square = float(np.exp(chances + 2 * shares).sum())
-    mean = float(np.exp(log_beta(one + 2 * k, other) - log_beta(one, other)))
+    mean = float(np.exp(log_beta(a + 2 * k, b) - log_beta(a, b)))
     return max(0.0, square - mean) * (n + 2) * (n + 1) / (n * n + n + 1)

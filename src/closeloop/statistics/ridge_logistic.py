@@ -17,7 +17,7 @@ CALIBRATION_BINS = 10
 
 def fit_ridge_logistic(
     rows: Array,
-    hits: Array,
+    outcomes: Array,
     penalty: Array,
     towards: Array | None = None,
     counts: Array | None = None,
@@ -33,7 +33,7 @@ def fit_ridge_logistic(
     weights = start.copy()
     for _ in range(MAX_ROUNDS):
         chances = sigmoid(rows @ weights)
-        gradient = rows.T @ (times * (hits - chances)) - penalty * (weights - start)
+        gradient = rows.T @ (times * (outcomes - chances)) - penalty * (weights - start)
         spread = times * chances * (1 - chances)
         curvature = (rows.T * spread) @ rows + np.diag(np.maximum(penalty, 1e-9))
         step = np.clip(np.linalg.solve(curvature, gradient), -MAX_STEP, MAX_STEP)
@@ -51,29 +51,29 @@ def sigmoid(logits: Array) -> Array:
     return chances
 
 
-def roc_auc(scores: Sequence[float], hits: Sequence[bool]) -> float | None:
+def roc_auc(scores: Sequence[float], outcomes: Sequence[bool]) -> float | None:
     """Probability that a hit scores above a miss; ties count half."""
-    positives = sum(hits)
-    negatives = len(hits) - positives
+    positives = sum(outcomes)
+    negatives = len(outcomes) - positives
     if not positives or not negatives:
         return None
-    ordered = sorted(zip(scores, hits, strict=True))
-    total, at = 0.0, 0
-    while at < len(ordered):
-        end = at
-        while end < len(ordered) and ordered[end][0] == ordered[at][0]:
+    ordered = sorted(zip(scores, outcomes, strict=True))
+    rank_sum, start = 0.0, 0
+    while start < len(ordered):
+        end = start
+        while end < len(ordered) and ordered[end][0] == ordered[start][0]:
             end += 1
-        total += (at + 1 + end) / 2 * sum(hit for _, hit in ordered[at:end])
-        at = end
-    return (total - positives * (positives + 1) / 2) / (positives * negatives)
+        rank_sum += (start + 1 + end) / 2 * sum(hit for _, hit in ordered[start:end])
+        start = end
+    return (rank_sum - positives * (positives + 1) / 2) / (positives * negatives)
 
 
-def calibration_error(chances: Sequence[float], hits: Sequence[bool]) -> float | None:
+def calibration_error(chances: Sequence[float], outcomes: Sequence[bool]) -> float | None:
     """Expected calibration error in ten bins of equal width."""
     if not chances:
         return None
     bins: dict[int, list[float]] = {}
-    for chance, hit in zip(chances, hits, strict=True):
+    for chance, hit in zip(chances, outcomes, strict=True):
         bins.setdefault(min(int(chance * CALIBRATION_BINS), CALIBRATION_BINS - 1), []).append(
             chance - hit
         )

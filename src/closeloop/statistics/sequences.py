@@ -43,25 +43,25 @@ def rolling_windows(
     """Return the mean of each window of that width; empty windows are left out."""
     import numpy as np
 
-    at, row = np.asarray(moments, np.float64), _require_finite(values)
-    order = np.argsort(at, kind="stable")
-    at, row = at[order], row[order]
+    times, row = np.asarray(moments, np.float64), _require_finite(values)
+    order = np.argsort(times, kind="stable")
+    times, row = times[order], row[order]
     window_means = []
     for end in ends:
-        inside = row[slice(*np.searchsorted(at, (end - width, end), side="right"))]
-        if len(inside):
-            mean = _estimate_window(inside)
+        window = row[slice(*np.searchsorted(times, (end - width, end), side="right"))]
+        if len(window):
+            mean = _estimate_window(window)
             window_means.append(
-                WindowEstimate(end=end, estimate=mean, faint=len(inside) < MIN_ITEMS)
+                WindowEstimate(end=end, estimate=mean, faint=len(window) < MIN_ITEMS)
             )
     return window_means
 
 
-def _estimate_window(inside: Array) -> WindowMean:
+def _estimate_window(window: Array) -> WindowMean:
     """Without bounds if nothing shows the noise; it is then drawn faint."""
-    mean = estimate_mean(inside)
+    mean = estimate_mean(window)
     if mean is None:
-        return WindowMean(value=float(inside.mean()), n=len(inside), method="one item: no bounds")
+        return WindowMean(value=float(window.mean()), n=len(window), method="one item: no bounds")
     return WindowMean(value=mean.value, low=mean.low, high=mean.high, n=mean.n, method=mean.method)
 
 
@@ -79,8 +79,10 @@ def estimate_mean(values: Row) -> Estimate | None:
     if count < 2:
         return None
     value = float(row.mean())
-    half = t_quantile(0.975, count - 1) * sqrt(float(row.var(ddof=1)) / count)
-    return Estimate(value=value, low=value - half, high=value + half, n=count, method="t")
+    half_width = t_quantile(0.975, count - 1) * sqrt(float(row.var(ddof=1)) / count)
+    return Estimate(
+        value=value, low=value - half_width, high=value + half_width, n=count, method="t"
+    )
 
 
 def _require_finite(values: Row) -> Array:
@@ -100,12 +102,12 @@ def find_change_points(values: Row) -> list[ChangePoint]:
         first, last = parts.pop()
         best = _best_cut(row[first:last])
         if best is not None:
-            at = first + best[0]
-            before, after = estimate_mean(row[first:at]), estimate_mean(row[at:last])
+            cut = first + best[0]
+            before, after = estimate_mean(row[first:cut]), estimate_mean(row[cut:last])
             assert before is not None
             assert after is not None
-            change_points.append(ChangePoint(at=at, before=before, after=after, p=best[1]))
-            parts += [(first, at), (at, last)]
+            change_points.append(ChangePoint(at=cut, before=before, after=after, p=best[1]))
+            parts += [(first, cut), (cut, last)]
     return sorted(change_points, key=lambda change: change.at)
 
 
@@ -119,17 +121,17 @@ def _best_cut(row: Array) -> tuple[int, float] | None:
     if row.min() == row.max():
         return None
     noise = float(row.var(ddof=1))
-    places = np.arange(MIN_ITEMS, count - MIN_ITEMS + 1)
-    sums = np.cumsum(row - row.mean())[places - 1]
-    distance = np.abs(sums) / np.sqrt(noise * places * (count - places) / count)
+    cuts = np.arange(MIN_ITEMS, count - MIN_ITEMS + 1)
+    sums = np.cumsum(row - row.mean())[cuts - 1]
+    distance = np.abs(sums) / np.sqrt(noise * cuts * (count - cuts) / count)
     best = int(np.argmax(distance))
-    p = _largest_distance_p(float(distance[best]), MIN_ITEMS / count, len(places))
-    return (int(places[best]), p) if p < SIGNIFICANCE else None
+    p = _largest_distance_p(float(distance[best]), MIN_ITEMS / count, len(cuts))
+    return (int(cuts[best]), p) if p < SIGNIFICANCE else None
 
 
-def _largest_distance_p(distance: float, margin: float, places: int) -> float:
+def _largest_distance_p(distance: float, margin: float, cut_count: int) -> float:
     """Probability of so large a maximal distance (Miller and Siegmund 1982, or Bonferroni)."""
-    single = min(1.0, places * 2 * normal_tail(distance))
+    single = min(1.0, cut_count * 2 * normal_tail(distance))
     if distance <= 1:
         return 1.0
     density = exp(-distance * distance / 2) / sqrt(2 * pi)
@@ -143,21 +145,21 @@ def _largest_distance_p(distance: float, margin: float, places: int) -> float:
 
 def adjust_holm(tests: Mapping[str, float]) -> dict[str, float]:
     """Adjusted p-values; calling those under 0.05 gives a false call in at most 5 % of runs."""
-    adjusted, least = {}, 0.0
+    adjusted, largest = {}, 0.0
     ordered = sorted(tests, key=tests.__getitem__)
-    for place, name in enumerate(ordered):
-        least = max(least, min(1.0, tests[name] * (len(ordered) - place)))
-        adjusted[name] = least
+    for rank, name in enumerate(ordered):
+        largest = max(largest, min(1.0, tests[name] * (len(ordered) - rank)))
+        adjusted[name] = largest
     return {name: adjusted[name] for name in tests}
 
 
 def adjust_benjamini_hochberg(tests: Mapping[str, float]) -> dict[str, float]:
     """Adjusted p-values; of those under 0.05, 5 % are expected to be false."""
-    adjusted, most = {}, 1.0
+    adjusted, smallest = {}, 1.0
     ordered = sorted(tests, key=tests.__getitem__)
-    for place, name in reversed(list(enumerate(ordered, 1))):
-        most = min(most, tests[name] * (len(ordered) / place))
-        adjusted[name] = most
+    for rank, name in reversed(list(enumerate(ordered, 1))):
+        smallest = min(smallest, tests[name] * (len(ordered) / rank))
+        adjusted[name] = smallest
     return {name: adjusted[name] for name in tests}
 
 
@@ -183,7 +185,9 @@ def estimate_running_mean(
     stakes = _betting_stakes(row)
     bottom, top = _lowest_unbeaten(row, stakes), 1 - _lowest_unbeaten(1 - row, stakes)
     value = float(row.mean())
-    rescaled = [low + (high - low) * each for each in (value, min(value, bottom), max(value, top))]
+    rescaled = [
+        low + (high - low) * bound for bound in (value, min(value, bottom), max(value, top))
+    ]
     return Estimate(
         value=rescaled[0],
         low=rescaled[1],
@@ -206,17 +210,19 @@ def monitor_difference(
     if any(not 0 <= value <= 1 for _, value in outcomes):
         raise BadInput("An outcome is outside 0 and 1: use shares, not amounts.")
     total, scores = 0.5, []
-    for count, (second, value) in enumerate(outcomes, 1):
+    for count, (is_second, value) in enumerate(outcomes, 1):
         # What is expected of either is taken away first: it changes no mean, and calms the rest.
         surprise = value - total / count
-        scores.append(surprise / share if second else -surprise / (1 - share))
+        scores.append(surprise / share if is_second else -surprise / (1 - share))
         total += value
     limit = 1 / min(share, 1 - share)
-    found = estimate_running_mean(scores, low=-limit, high=limit)
-    if found is None:
+    estimate = estimate_running_mean(scores, low=-limit, high=limit)
+    if estimate is None:
         return None
-    value, low, high = (min(1.0, max(-1.0, one)) for one in (found.value, found.low, found.high))
-    return replace(found, value=value, low=low, high=high)
+    value, low, high = (
+        min(1.0, max(-1.0, bound)) for bound in (estimate.value, estimate.low, estimate.high)
+    )
+    return replace(estimate, value=value, low=low, high=high)
 
 
 def _betting_stakes(row: Readings) -> Readings:
@@ -240,8 +246,8 @@ def _lowest_unbeaten(row: Readings, stakes: Readings) -> float:
     for _ in range(BISECTION_STEPS):
         middle = (low + high) / 2
         gains = np.minimum(stakes, MAX_STAKE / middle) * (row - middle)
-        beaten = np.cumsum(np.log1p(gains)).max() >= log(2 / ALPHA)
-        low, high = (middle, high) if beaten else (low, middle)
+        is_beaten = np.cumsum(np.log1p(gains)).max() >= log(2 / ALPHA)
+        low, high = (middle, high) if is_beaten else (low, middle)
     return low
 
 
@@ -259,30 +265,31 @@ def check_sample_ratio(
         raise BadInput(f"There is no share for {sorted(counts.keys() - shares.keys())[0]!r}.")
     if any(share <= 0 for share in shares.values()) or not isclose(sum(shares.values()), 1):
         raise BadInput("The shares of the variants must be above 0 and add up to 1.")
-    of = sum(counts.values())
-    if not of or len(shares) < 2:
+    total = sum(counts.values())
+    if not total or len(shares) < 2:
         return None
     observed_counts = [counts.get(name, 0) for name in shares]
     if len(observed_counts) == 2:
         p, method = (
-            _binomial_p(observed_counts[0], of, next(iter(shares.values()))),
+            _binomial_p(observed_counts[0], total, next(iter(shares.values()))),
             "exact binomial",
         )
     else:
-        expected = [share * of for share in shares.values()]
+        expected = [share * total for share in shares.values()]
         distance = sum(
-            (one - two) ** 2 / two for one, two in zip(observed_counts, expected, strict=True)
+            (observed - expected_count) ** 2 / expected_count
+            for observed, expected_count in zip(observed_counts, expected, strict=True)
         )
         p, method = chi_square_tail(distance, len(observed_counts) - 1), "chi-square"
     return SampleRatio(p=p, method=method, holds=p >= MIN_RATIO_P)
 
 
-def _binomial_p(hits: int, of: int, share: float) -> float:
+def _binomial_p(hits: int, total: int, share: float) -> float:
     """Sum all counts that are no more likely than the observed one."""
     import numpy as np
 
-    numbers = np.arange(of + 1)
-    log_likelihood = lgamma(of + 1) - log_gamma(numbers + 1) - log_gamma(of - numbers + 1)
-    log_likelihood += numbers * log(share) + (of - numbers) * log(1 - share)
+    numbers = np.arange(total + 1)
+    log_likelihood = lgamma(total + 1) - log_gamma(numbers + 1) - log_gamma(total - numbers + 1)
+    log_likelihood += numbers * log(share) + (total - numbers) * log(1 - share)
     threshold = log_likelihood[hits] + 1e-9
     return min(1.0, float(np.exp(log_likelihood[log_likelihood <= threshold]).sum()))

@@ -58,11 +58,11 @@ def log_gamma(values: Floats | float) -> Floats:
     return result
 
 
-def log_beta(one: Floats | float, other: Floats | float) -> Floats:
+def log_beta(a: Floats | float, b: Floats | float) -> Floats:
     """The logarithm of the beta function of positive numbers."""
     import numpy as np
 
-    first, second = np.asarray(one, dtype=float), np.asarray(other, dtype=float)
+    first, second = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     return log_gamma(first) + log_gamma(second) - log_gamma(first + second)
 
 
@@ -71,29 +71,25 @@ def normal_tail(value: float) -> float:
     return erfc(value / sqrt(2)) / 2
 
 
-def beta_share(value: float, one: float, other: float) -> float:
+def beta_share(value: float, a: float, b: float) -> float:
     """The regularised incomplete beta function: the share of a beta distribution below a value."""
     if value <= 0 or value >= 1:
         return 0.0 if value <= 0 else 1.0
-    if value > (one + 1) / (one + other + 2):
-        return 1.0 - beta_share_small(1 - value, other, one)
-    return beta_share_small(value, one, other)
+    if value > (a + 1) / (a + b + 2):
+        return 1.0 - beta_share_small(1 - value, b, a)
+    return beta_share_small(value, a, b)
 
 
-def beta_share_small(value: float, one: float, other: float) -> float:
+def beta_share_small(value: float, a: float, b: float) -> float:
     """The same below the mean, where the continued fraction converges quickly."""
-    log_front = (
-        one * log(value)
-        + other * log1p(-value)
-        - (lgamma(one) + lgamma(other) - lgamma(one + other))
-    )
-    numerator, denominator = 1.0, 1 - (one + other) * value / (one + 1)
+    log_front = a * log(value) + b * log1p(-value) - (lgamma(a) + lgamma(b) - lgamma(a + b))
+    numerator, denominator = 1.0, 1 - (a + b) * value / (a + 1)
     denominator = 1 / (denominator if abs(denominator) > TINY else TINY)
     result = denominator
     for step in range(1, MAX_STEPS):
-        twice = one + 2 * step
-        even = step * (other - step) * value / ((twice - 1) * twice)
-        odd = -(one + step) * (one + other + step) * value / (twice * (twice + 1))
+        twice = a + 2 * step
+        even = step * (b - step) * value / ((twice - 1) * twice)
+        odd = -(a + step) * (a + b + step) * value / (twice * (twice + 1))
         for term in (even, odd):
             denominator = 1 + term * denominator
             denominator = 1 / (denominator if abs(denominator) > TINY else TINY)
@@ -103,21 +99,21 @@ def beta_share_small(value: float, one: float, other: float) -> float:
             result *= factor
         if abs(factor - 1) < 1e-16:
             break
-    return exp(log_front) * result / one
+    return exp(log_front) * result / a
 
 
 @lru_cache(maxsize=4096)
-def beta_quantile(share: float, one: float, other: float) -> float:
+def beta_quantile(share: float, a: float, b: float) -> float:
     """Return the quantile of a beta distribution."""
     if share <= 0 or share >= 1:
         return 0.0 if share <= 0 else 1.0
     low, high = 0.0, 1.0
-    value = one / (one + other)
-    log_scale = lgamma(one) + lgamma(other) - lgamma(one + other)
+    value = a / (a + b)
+    log_scale = lgamma(a) + lgamma(b) - lgamma(a + b)
     for _ in range(200):
-        error = beta_share(value, one, other) - share
+        error = beta_share(value, a, b) - share
         low, high = (low, value) if error > 0 else (value, high)
-        density = exp((one - 1) * log(value) + (other - 1) * log1p(-value) - log_scale)
+        density = exp((a - 1) * log(value) + (b - 1) * log1p(-value) - log_scale)
         # Newton's step where it stays inside, else the middle.
         step = value - error / density if density > 0 else inf
         step = step if low < step < high else (low + high) / 2
@@ -163,15 +159,15 @@ def t_quantile(share: float, freedom: float) -> float:
     return value
 
 
-def binomial_share(hits: int, of: int) -> float:
+def binomial_share(hits: int, total: int) -> float:
     """Return the probability of at most this many hits with p = 0.5."""
-    if hits >= of:
+    if hits >= total:
         return 1.0
     if hits < 0:
         return 0.0
-    if of > EXACT_TRIALS:
-        return beta_share(0.5, of - hits, hits + 1)
-    return sum(comb(of, number) for number in range(hits + 1)) / (1 << of)
+    if total > EXACT_TRIALS:
+        return beta_share(0.5, total - hits, hits + 1)
+    return sum(comb(total, number) for number in range(hits + 1)) / (1 << total)
 
 
 def chi_square_tail(value: float, freedom: int) -> float:

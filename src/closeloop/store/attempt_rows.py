@@ -36,7 +36,7 @@ def attempt_columns(
     """Return an attempt's row for `attempts`; pass a title if it does not follow from the rest."""
     usage = attempt.usage
     started, ended = attempt.started, attempt.ended
-    added, removed = sum_line_counts(change.files) if change else (None, None)
+    lines_added, lines_removed = sum_line_counts(change.files) if change else (None, None)
     title, detail = describe_attempt(attempt, trace, title)
     return {
         "id": attempt.id,
@@ -65,8 +65,8 @@ def attempt_columns(
         "turns": sum(len(lane.turns) for lane in trace.lanes) if trace else None,
         "events": len(trace.events) if trace else None,
         "files_changed": len(change.files) if change else None,
-        "lines_added": column_integer(added),
-        "lines_removed": column_integer(removed),
+        "lines_added": column_integer(lines_added),
+        "lines_removed": column_integer(lines_removed),
         "user": short_column_text(attempt.user),
     }
 
@@ -133,31 +133,33 @@ class AttemptQuery(TypedDict, total=False):
     limit: int | None
 
 
-def list_attempt_rows(connection: Connection, wanted: AttemptQuery) -> list[AttemptRow]:
+def list_attempt_rows(connection: Connection, filters: AttemptQuery) -> list[AttemptRow]:
     """List attempts, latest start first, each with the grade that counts."""
-    names = _load_variants(connection)
-    query = select_counted_attempts(wanted.get("gradings"))
-    if (origin := wanted.get("origin")) is not None:
+    variants_by_digest = _load_variants(connection)
+    query = select_counted_attempts(filters.get("gradings"))
+    if (origin := filters.get("origin")) is not None:
         query = query.where(attempts.c.origin == origin)
-    if (name := wanted.get("variant_name")) is not None:
+    if (name := filters.get("variant_name")) is not None:
         query = query.where(
-            attempts.c.variant.in_([key for key in names if names[key].name == name])
+            attempts.c.variant.in_(
+                [key for key in variants_by_digest if variants_by_digest[key].name == name]
+            )
         )
-    if (outcome := wanted.get("outcome")) is not None:
+    if (outcome := filters.get("outcome")) is not None:
         query = query.where(outcome_condition(outcome))
-    if (task := wanted.get("task")) is not None:
+    if (task := filters.get("task")) is not None:
         query = query.where(attempts.c.task == task)
-    if (experiment := wanted.get("experiment")) is not None:
+    if (experiment := filters.get("experiment")) is not None:
         query = query.where(attempts.c.experiment == experiment)
-    if (digests := wanted.get("task_digests")) is not None:
+    if (digests := filters.get("task_digests")) is not None:
         query = query.where(attempts.c.task_digest.in_(digests))
-    if (digests := wanted.get("variants")) is not None:
+    if (digests := filters.get("variants")) is not None:
         query = query.where(attempts.c.variant.in_(digests))
-    if wanted.get("recorded"):
+    if filters.get("recorded"):
         query = query.where(recorded_condition())
-    query = query.where(*exclude_tasks(wanted.get("without_tasks", ())))
-    rows = connection.execute(query.limit(wanted.get("limit"))).mappings()
-    return [_attempt_row(row, names.get(row["variant"])) for row in rows]
+    query = query.where(*exclude_tasks(filters.get("without_tasks", ())))
+    rows = connection.execute(query.limit(filters.get("limit"))).mappings()
+    return [_attempt_row(row, variants_by_digest.get(row["variant"])) for row in rows]
 
 
 def recorded_condition() -> SqlExpression:
@@ -173,8 +175,10 @@ def exclude_tasks(digests: Collection[str]) -> list[SqlExpression]:
 
 def outcome_condition(outcome: str) -> SqlExpression:
     """Return the condition for an outcome; an attempt without a grade is unscored."""
-    same = grades.c.outcome == outcome
-    return same | grades.c.outcome.is_(None) if outcome == "unscored" else same
+    matches_outcome = grades.c.outcome == outcome
+    return (
+        matches_outcome | grades.c.outcome.is_(None) if outcome == "unscored" else matches_outcome
+    )
 
 
 def add_variant_names(connection: Connection, rows: Iterable[Any]) -> list[AttemptRow]:
@@ -201,50 +205,54 @@ def _attempt_row(row: Any, variant: Any) -> AttemptRow:
 
 
 def select_counted_attempts(
-    gradings: Collection[str] | None = None, *, every: bool = False
+    gradings: Collection[str] | None = None, *, include_superseded: bool = False
 ) -> Select:
     """Select the attempts that count, or all, with their sessions and the grades that count."""
-    return _select_counted_attempts(None if gradings is None else tuple(gradings), every)
+    return _select_counted_attempts(
+        None if gradings is None else tuple(gradings), include_superseded
+    )
 
 
 @lru_cache(maxsize=8)  # building it takes longer than most of its answers
-def _select_counted_attempts(gradings: tuple[str, ...] | None, every: bool) -> Select:
-    other = grades.alias()
-    newest = select(other.c.number).where(other.c.attempt == attempts.c.id)
+def _select_counted_attempts(gradings: tuple[str, ...] | None, include_superseded: bool) -> Select:
+    grade = grades.alias()
+    newest = select(grade.c.number).where(grade.c.attempt == attempts.c.id)
     if gradings is not None:
-        newest = newest.where(other.c.grading.in_(gradings))
-    newest = newest.order_by(other.c.version.desc(), other.c.number.desc()).limit(1)
+        newest = newest.where(grade.c.grading.in_(gradings))
+    newest = newest.order_by(grade.c.version.desc(), grade.c.number.desc()).limit(1)
     joined_columns = [
         column for column in (*grades.c, *sessions.c) if column.name in _JOINED_FIELDS
     ]
     # Of a session's versions the one that went on longest counts, and the last stored of equals.
-    grown, version = attempts.alias(), sessions.alias()
-    ends, end = func.coalesce(grown.c.ended, 0), func.coalesce(attempts.c.ended, 0)
-    last_stored = (ends == end) & (version.c.number > sessions.c.number)
+    later_attempt, later_session = attempts.alias(), sessions.alias()
+    later_end, end = func.coalesce(later_attempt.c.ended, 0), func.coalesce(attempts.c.ended, 0)
+    last_stored = (later_end == end) & (later_session.c.number > sessions.c.number)
     later = (
-        select(version.c.number)
-        .join(grown, grown.c.id == version.c.attempt)
+        select(later_session.c.number)
+        .join(later_attempt, later_attempt.c.id == later_session.c.attempt)
         .where(
-            version.c.key == sessions.c.key,
-            version.c.number != sessions.c.number,
-            (ends > end) | last_stored,
+            later_session.c.key == sessions.c.key,
+            later_session.c.number != sessions.c.number,
+            (later_end > end) | last_stored,
         )
     )
     # A copy counts where nothing better is known of the session.
-    better = sessions.alias()
-    own, marked = (
+    original = sessions.alias()
+    own_key, marked_key = (
         func.substr(sessions.c.key, 1, length)
         for length in (OWN_KEY_CHARACTERS, OWN_KEY_CHARACTERS + 1)
     )
-    is_copy = func.substr(marked, OWN_KEY_CHARACTERS + 1) >= COPY_MARKS["exported"]
-    better_copies = select(better.c.number).where(better.c.key >= own, better.c.key < marked)
+    is_copy = func.substr(marked_key, OWN_KEY_CHARACTERS + 1) >= COPY_MARKS["exported"]
+    originals = select(original.c.number).where(
+        original.c.key >= own_key, original.c.key < marked_key
+    )
     # One sum, so that PostgreSQL looks for the better ones of copies alone, never of all.
-    counts = () if every else (~later.exists(), ~(is_copy & better_copies.exists()))
+    conditions = () if include_superseded else (~later.exists(), ~(is_copy & originals.exists()))
     return (
         select(attempts, *joined_columns)
         .outerjoin_from(attempts, grades, grades.c.number == newest.scalar_subquery())
         .outerjoin(sessions, sessions.c.attempt == attempts.c.id)
-        .where(*counts)
+        .where(*conditions)
         .order_by(attempts.c.started.desc().nulls_last(), attempts.c.id)
     )
 

@@ -46,7 +46,7 @@ class Rows:
 
     @property
     def _names(self) -> tuple[str, ...]:
-        return self._statement.names or tuple(one[0] for one in self.cursor.description)
+        return self._statement.names or tuple(column[0] for column in self.cursor.description)
 
     def __iter__(self) -> Iterator[Any]:
         return map(_row_class(self._names), self._fetch())
@@ -58,8 +58,8 @@ class Rows:
 
     def _convert_row(self, row: Sequence[Any]) -> Sequence[Any]:
         values = list(row)
-        for place, convert in self._statement.converters:
-            values[place] = convert(values[place])
+        for index, convert in self._statement.converters:
+            values[index] = convert(values[index])
         return values
 
     def all(self) -> list[Any]:
@@ -115,7 +115,7 @@ class Values:
 @lru_cache(maxsize=512)
 def _row_class(names: tuple[str, ...]) -> type[tuple[Any, ...]]:
     """Return a tuple class with a property for each column name."""
-    values = {name: property(itemgetter(place)) for place, name in enumerate(names)}
+    values = {name: property(itemgetter(index)) for index, name in enumerate(names)}
     return type("Row", (tuple,), {"__slots__": (), **values})
 
 
@@ -150,22 +150,22 @@ class Connection:
         if values is None or isinstance(values, dict):
             keys = tuple(values) if values else ()
             rendered = statement.render_statement(self.dialect, keys)
-            sql, sent = rendered.bind_values(values)
-            return Rows(self._run("execute", sql, sent), rendered)
+            sql, parameters = rendered.bind_values(values)
+            return Rows(self._run("execute", sql, parameters), rendered)
         rendered = statement.render_statement(self.dialect, tuple(values[0]))
-        if len(values) > 1 and any(one.keys() != values[0].keys() for one in values):
+        if len(values) > 1 and any(row.keys() != values[0].keys() for row in values):
             raise ValueError("All rows of one statement must have the same columns.")
-        rows = [rendered.bind_values(one)[1] for one in values]
+        rows = [rendered.bind_values(row)[1] for row in values]
         return Rows(self._run("executemany", rendered.sql, rows), rendered)
 
     def execute_sql(self, sql: str) -> Any:
         """Run SQL as is, without parameters; return the driver's cursor."""
         return self._run("execute", sql)
 
-    def _run(self, how: str, *arguments: Any) -> Any:
+    def _run(self, method: str, *arguments: Any) -> Any:
         # Without a context manager, which takes as long as a short statement.
         try:
-            if how == "execute":
+            if method == "execute":
                 return self._raw.execute(*arguments)
             cursor = self._raw.cursor()
             cursor.executemany(*arguments)
@@ -282,8 +282,8 @@ class Database:
 def open_engines(url: str) -> tuple[Database, Database, str]:
     """Open a reader, a writer (the same database unless SQLite on disk) and the store's name."""
     if "://" in url:
-        database, where = _open_postgres(url)
-        return database, database, where
+        database, store_name = _open_postgres(url)
+        return database, database, store_name
     if url == MEMORY:
         database = _open_sqlite(MEMORY, connections=1)
         return database, database, "The store in memory"
@@ -415,80 +415,91 @@ def _open_postgres(url: str) -> tuple[Database, str]:
         connections=POSTGRES_CONNECTIONS,
     )
     socket_folder = re.search(r"(?:^|&)host=([^&]+)", address.query)
-    place = host or (unquote(socket_folder[1]) if socket_folder else "this machine")
-    return database, f"The database {unquote(address.path[1:])!r} on {place}"
+    server = host or (unquote(socket_folder[1]) if socket_folder else "this machine")
+    return database, f"The database {unquote(address.path[1:])!r} on {server}"
 
 
 @contextmanager
-def translate_database_errors(where: str) -> Iterator[None]:
+def translate_database_errors(store_name: str) -> Iterator[None]:
     """Translate database errors into a Fault; errors in our own SQL are raised as they are."""
     try:
         yield
     except ConnectionTimeout as error:
-        raise MachineFailed(f"{where} is busy: too many threads wait for it.") from error
+        raise MachineFailed(f"{store_name} is busy: too many threads wait for it.") from error
     except DatabaseError as error:
         translate_error = (
             _sqlite_fault if isinstance(error.orig, sqlite3.Error) else _postgres_fault
         )
-        fault = translate_error(error, where)
+        fault = translate_error(error, store_name)
         if fault is None:
             raise
         raise fault from error
     except (UnicodeEncodeError, OverflowError) as error:
-        raise BadInput(f"{where} cannot store this: {error}.") from error
+        raise BadInput(f"{store_name} cannot store this: {error}.") from error
 
 
-def _sqlite_fault(error: DatabaseError, where: str) -> Fault | None:
+def _sqlite_fault(error: DatabaseError, store_name: str) -> Fault | None:
     # Extended codes keep the family in the low byte.
     match getattr(error.orig, "sqlite_errorcode", 0) & 0xFF:
         case sqlite3.SQLITE_NOTADB:
-            return BadInput(f"{where} is not a database: choose another file for `store`.")
+            return BadInput(f"{store_name} is not a database: choose another file for `store`.")
         case sqlite3.SQLITE_READONLY:
             return ReadOnlyStore(
-                f"{where} is read-only: make it, its -wal and -shm files and its folder writable."
+                f"{store_name} is read-only: make it, its -wal and -shm files and its folder "
+                "writable."
             )
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return ReadOnlyStore(f"{where} cannot be opened: make it and its folder accessible.")
+            return ReadOnlyStore(
+                f"{store_name} cannot be opened: make it and its folder accessible."
+            )
         case sqlite3.SQLITE_FULL:
-            return MachineFailed(f"The disk of {where} is full: free some space and try again.")
+            return MachineFailed(
+                f"The disk of {store_name} is full: free some space and try again."
+            )
         case sqlite3.SQLITE_IOERR:
             return MachineFailed(
-                f"The disk of {where} fails or is full: check it, free some space and try again."
+                f"The disk of {store_name} fails or is full: check it, free some space and "
+                "try again."
             )
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return MachineFailed(f"Another process locks {where}: stop it and try again.")
+            return MachineFailed(f"Another process locks {store_name}: stop it and try again.")
         case sqlite3.SQLITE_CORRUPT:
-            return MachineFailed(f"{where} is damaged: restore it from a backup.")
+            return MachineFailed(f"{store_name} is damaged: restore it from a backup.")
         case sqlite3.SQLITE_TOOBIG:
-            return BadInput(f"{where} cannot store this: it is larger than a gigabyte.")
+            return BadInput(f"{store_name} cannot store this: it is larger than a gigabyte.")
     return None
 
 
-def _postgres_fault(error: DatabaseError, where: str) -> Fault | None:
+def _postgres_fault(error: DatabaseError, store_name: str) -> Fault | None:
     lines = str(error.orig).strip().splitlines()
     server_message = lines[0].rpartition("failed: ")[2].rstrip(".") if lines else "no reason given"
     match str(getattr(error.orig, "sqlstate", None) or ""):
         case "53100":
-            return MachineFailed(f"The disk of {where} is full: free some space and try again.")
+            return MachineFailed(
+                f"The disk of {store_name} is full: free some space and try again."
+            )
         case "25006" | "42501":
             return ReadOnlyStore(
-                f"{where} denies write access ({server_message}): use a role with write access."
+                f"{store_name} denies write access ({server_message}): "
+                "use a role with write access."
             )
         case state if state[:2] in ("08", "53", "57", "58", "XX"):
             return MachineFailed(
-                f"{where} fails: {server_message}. Check the server and try again."
+                f"{store_name} fails: {server_message}. Check the server and try again."
             )
     # While connecting there is no code, only what the server says.
     if re.search("FATAL: .*(does not exist|authentication|pg_hba|permission)", server_message):
-        return BadInput(f"{where} denies access ({server_message}): correct the setting `store`.")
+        return BadInput(
+            f"{store_name} denies access ({server_message}): correct the setting `store`."
+        )
     import psycopg
 
     if isinstance(error.orig, psycopg.OperationalError | psycopg.InterfaceError):
         return MachineFailed(
-            f"{where} cannot be reached: {server_message}. Check the server and try again."
+            f"{store_name} cannot be reached: {server_message}. Check the server and try again."
         )
     if isinstance(error.orig, psycopg.DataError):
-        return BadInput(f"{where} cannot store this: {server_message}.")
+        return BadInput(f"{store_name} cannot store this: {server_message}.")
     return None
 
 
@@ -516,8 +527,8 @@ Answer = TypeVar("Answer")
 class Reconnection:
     """How long a store waits for its database, and whether it is waiting now."""
 
-    def __init__(self, where: str, wait_seconds: float = DATABASE_WAIT_SECONDS) -> None:
-        self.where = where
+    def __init__(self, store_name: str, wait_seconds: float = DATABASE_WAIT_SECONDS) -> None:
+        self.where = store_name
         self.wait_seconds = wait_seconds
         self._is_away = False
         self._turn = threading.Lock()
@@ -537,11 +548,13 @@ class Reconnection:
                         transaction = connection.execute(_TRANSACTION_ID_QUERY).scalar()
             except DatabaseError as error:
                 pause.wait(error)
-                lost = error
+                connection_error = error
             else:
                 self._is_away = False
                 return answer
-            if transaction is not None and self._was_committed(database, transaction, lost, pause):
+            if transaction is not None and self._was_committed(
+                database, transaction, connection_error, pause
+            ):
                 self._is_away = False
                 return answer
 
@@ -559,7 +572,7 @@ class Reconnection:
 
     @staticmethod
     def _was_committed(
-        database: Database, transaction: int, lost: DatabaseError, pause: _RetryPause
+        database: Database, transaction: int, connection_error: DatabaseError, pause: _RetryPause
     ) -> bool:
         query = text("SELECT txid_status(:number)").bindparams(number=transaction)
         while True:
@@ -573,7 +586,7 @@ class Reconnection:
                 continue
             if status != "in progress":
                 return bool(status == "committed")
-            pause.wait(lost)
+            pause.wait(connection_error)
 
     def report_waiting(self) -> None:
         """Log once, however many threads wait, that the store waits for the database."""

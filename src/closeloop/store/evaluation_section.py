@@ -56,12 +56,12 @@ class ScoreCount(Record):
 class ScoreSection(StoreSection):
     """The store's section for scores."""
 
-    def add_scores(self, given: Sequence[Score]) -> int:
+    def add_scores(self, new_scores: Sequence[Score]) -> int:
         """Add all scores, or none if an attempt is unknown; return how many were new."""
 
-        def work(on: Connection) -> int:
-            require_attempts(on, {one.attempt for one in given})
-            return insert_scores(on, given)
+        def work(connection: Connection) -> int:
+            require_attempts(connection, {score.attempt for score in new_scores})
+            return insert_scores(connection, new_scores)
 
         added: int = self._write(work)
         return added
@@ -69,42 +69,44 @@ class ScoreSection(StoreSection):
     def list_scores(self, attempt: str) -> list[Score]:
         """List the scores of one attempt that count: the last of each name, source and person."""
 
-        def work(on: Connection) -> list[Score]:
-            owner = fact_rows.resolve_attempt_id(on, attempt)
-            return [*_newest_scores(on, [owner]).values()]
+        def work(connection: Connection) -> list[Score]:
+            owner = fact_rows.resolve_attempt_id(connection, attempt)
+            return [*_newest_scores(connection, [owner]).values()]
 
-        found: list[Score] = self._read(work)
-        return sorted(found, key=order_scores)
+        newest_scores: list[Score] = self._read(work)
+        return sorted(newest_scores, key=order_scores)
 
     def list_sources(self) -> dict[str, list[ScoreSource]]:
         """Return the sources of each score name, in order of precedence."""
-        found: dict[str, list[ScoreSource]] = self._read(_list_sources)
-        return found
+        sources_by_name: dict[str, list[ScoreSource]] = self._read(_list_sources)
+        return sources_by_name
 
-    def count_scores(self, counted: Collection[str]) -> list[ScoreCount]:
+    def count_scores(self, attempt_ids: Collection[str]) -> list[ScoreCount]:
         """Count the given attempts with a score, by name and source, with the time of the last."""
 
-        def work(on: Connection) -> list[ScoreCount]:
-            others = sorted({*on.execute(select(attempts.c.id)).scalars()} - {*counted})
-            found = (
-                _count_source(on, name, source, others)
-                for name, sources in _list_sources(on).items()
+        def work(connection: Connection) -> list[ScoreCount]:
+            excluded_ids = sorted(
+                {*connection.execute(select(attempts.c.id)).scalars()} - {*attempt_ids}
+            )
+            counts = (
+                _count_source(connection, name, source, excluded_ids)
+                for name, sources in _list_sources(connection).items()
                 for source in sorted(sources)
             )
-            return [one for one in found if one.attempts]
+            return [count for count in counts if count.attempts]
 
         summary: list[ScoreCount] = self._read(work)
         return summary
 
     def load_merging_shares(self, span: AttemptSpan) -> dict[str, float]:
         """Return, by attempt, the share of people who would merge it, by their last score."""
-        given = self.load_score_columns(span, "would-merge", "person")
-        held = (given.held["who"].tolist(), given.held["value"].tolist())
+        columns = self.load_score_columns(span, "would-merge", "person")
+        people_and_values = (columns.held["who"].tolist(), columns.held["value"].tolist())
         votes: dict[str, dict[str, float]] = {}
-        for attempt, who, value in zip(given.attempts, *held, strict=True):
+        for attempt, person, value in zip(columns.attempts, *people_and_values, strict=True):
             if 0 <= value <= 1:
-                votes.setdefault(attempt, {})[who] = value
-        return {attempt: fmean(said.values()) for attempt, said in votes.items()}
+                votes.setdefault(attempt, {})[person] = value
+        return {attempt: fmean(values.values()) for attempt, values in votes.items()}
 
     def load_score_columns(
         self,
@@ -130,143 +132,154 @@ class ScoreSection(StoreSection):
             query = query.where(scores.c.version == version)
         # As the index has them, so that nothing is sorted; of judges the newest of all counts.
         order = (scores.c.number,) if source == "judge" else (scores.c.attempt, scores.c.number)
-        columns: AttemptColumns = self._read(lambda on: load_columns(on, query.order_by(*order)))
+        columns: AttemptColumns = self._read(
+            lambda connection: load_columns(connection, query.order_by(*order))
+        )
         return columns
 
     def list_attempts_scores(self, ids: Collection[str]) -> list[Score]:
         """List the scores of these attempts that count, in the order they were added."""
-        found: list[Score] = self._read(lambda on: [*_newest_scores(on, sorted(ids)).values()])
-        return found
+        newest_scores: list[Score] = self._read(
+            lambda connection: [*_newest_scores(connection, sorted(ids)).values()]
+        )
+        return newest_scores
 
     def list_scored_attempts(self, name: str, version: str) -> set[str]:
         """Return the attempts that this version of a scorer has scored."""
         query = select(scores.c.attempt).where(
             scores.c.name == name, scores.c.source == "code", scores.c.version == version
         )
-        return set(self._read(lambda on: on.execute(query).scalars().all()))
+        return set(self._read(lambda connection: connection.execute(query).scalars().all()))
 
 
-def _list_sources(on: Connection) -> dict[str, list[ScoreSource]]:
+def _list_sources(connection: Connection) -> dict[str, list[ScoreSource]]:
     """Return the sources by name, stepping through the index from each name to the next."""
     table = scores.c
     names = select(func.min(table.name).label("name")).cte(recursive=True)
     following = select(func.min(table.name)).where(table.name > names.c.name).scalar_subquery()
     names = names.union_all(select(following).where(names.c.name.is_not(None)))
-    is_given = (
-        exists().where(table.name == names.c.name, table.source == one) for one in SCORE_SOURCES
+    has_source = (
+        exists().where(table.name == names.c.name, table.source == source)
+        for source in SCORE_SOURCES
     )
-    query = select(names.c.name, *is_given).where(names.c.name.is_not(None))
+    query = select(names.c.name, *has_source).where(names.c.name.is_not(None))
     return {
-        name: [one for one, given in zip(SCORE_SOURCES, by_source, strict=True) if given]
-        for name, *by_source in on.execute(query)
+        name: [source for source, is_used in zip(SCORE_SOURCES, by_source, strict=True) if is_used]
+        for name, *by_source in connection.execute(query)
     }
 
 
 def _count_source(
-    on: Connection, name: str, source: ScoreSource, others: Sequence[str]
+    connection: Connection, name: str, source: ScoreSource, excluded_ids: Sequence[str]
 ) -> ScoreCount:
-    """Count the attempts with a score of one name and source, without `others`, which are few."""
+    """Count the attempts with a score of one name and source, without the few `excluded_ids`."""
     table = scores.c
-    own = (table.name == name, table.source == source)
+    conditions = (table.name == name, table.source == source)
     # In the index's own order: nothing is sorted, and nothing gathered.
-    newest = select(func.max(table.number).label("last")).where(*own).group_by(table.attempt)
+    newest = select(func.max(table.number).label("last")).where(*conditions).group_by(table.attempt)
     last = newest.subquery().c.last
-    count, number = on.execute(select(func.count(), func.max(last))).one()
-    at = on.execute(select(table.at).where(table.number == number)).scalar_one()
-    for part in fact_rows.split_values(others):
-        other = select(func.count(table.attempt.distinct())).where(*own, table.attempt.in_(part))
-        count -= on.execute(other).scalar_one()
+    count, number = connection.execute(select(func.count(), func.max(last))).one()
+    last_time = connection.execute(select(table.at).where(table.number == number)).scalar_one()
+    for part in fact_rows.split_values(excluded_ids):
+        excluded_query = select(func.count(table.attempt.distinct())).where(
+            *conditions, table.attempt.in_(part)
+        )
+        count -= connection.execute(excluded_query).scalar_one()
     if source == "code":  # whose last word may be that it has no say
         silent = select(table.attempt).where(table.number.in_(select(last)))
         silent = silent.where(table.value.is_(None), table.label.is_(None))
-        count -= len({*on.execute(silent).scalars()} - {*others})
-    return ScoreCount(name=name, source=source, attempts=count, last=at)
+        count -= len({*connection.execute(silent).scalars()} - {*excluded_ids})
+    return ScoreCount(name=name, source=source, attempts=count, last=last_time)
 
 
-def order_scores(one: Score) -> tuple[str, str, str]:
+def order_scores(score: Score) -> tuple[str, str, str]:
     """Sort key: name, source and person."""
-    return one.name, one.source, one.by
+    return score.name, score.source, score.by
 
 
-def _find_stored(on: Connection, ids: Collection[str]) -> set[str]:
+def _find_stored(connection: Connection, ids: Collection[str]) -> set[str]:
     """Return those of the given attempts that are stored."""
-    known: set[str] = set()
+    stored_ids: set[str] = set()
     for part in fact_rows.split_values(sorted(ids)):
-        known.update(on.execute(select(attempts.c.id).where(attempts.c.id.in_(part))).scalars())
-    return known
+        stored_ids.update(
+            connection.execute(select(attempts.c.id).where(attempts.c.id.in_(part))).scalars()
+        )
+    return stored_ids
 
 
-def require_attempts(on: Connection, ids: Collection[str]) -> None:
+def require_attempts(connection: Connection, ids: Collection[str]) -> None:
     """Raise BadInput if one of these attempts is not stored."""
-    if missing := sorted({*ids} - _find_stored(on, ids)):
+    if missing := sorted({*ids} - _find_stored(connection, ids)):
         raise BadInput(
             f"No attempt {missing[0]!r}: `closeloop list attempts` lists them. Nothing was saved."
         )
 
 
-def insert_scores(on: Connection, given: Iterable[Score]) -> int:
+def insert_scores(connection: Connection, new_scores: Iterable[Score]) -> int:
     """Add scores that differ from the last by the same source and person; return how many."""
-    columns = [_score_columns(one) for one in given]
-    known = {
-        key: tuple(getattr(one, name) for name in COMPARED_FIELDS)
-        for key, one in _newest_scores(on, sorted({row["attempt"] for row in columns})).items()
+    columns = [_score_columns(score) for score in new_scores]
+    last_values = {
+        key: tuple(getattr(score, name) for name in COMPARED_FIELDS)
+        for key, score in _newest_scores(
+            connection, sorted({row["attempt"] for row in columns})
+        ).items()
     }
     rows = []
     for row in columns:
         key = (row["attempt"], row["name"], row["source"], row["who"])
-        said = tuple(row[name] for name in COMPARED_FIELDS)
-        if known.get(key) != said:
-            known[key] = said
+        values = tuple(row[name] for name in COMPARED_FIELDS)
+        if last_values.get(key) != values:
+            last_values[key] = values
             rows.append(row)
     if rows:
-        on.execute(insert(scores), rows)
+        connection.execute(insert(scores), rows)
     return len(rows)
 
 
-def _newest_scores(on: Connection, ids: Sequence[str]) -> dict[tuple[str, ...], Score]:
+def _newest_scores(connection: Connection, ids: Sequence[str]) -> dict[tuple[str, ...], Score]:
     newest: dict[tuple[str, ...], Score] = {}
     for part in fact_rows.split_values(ids):
         query = select(scores).where(scores.c.attempt.in_(part)).order_by(scores.c.number)
-        for row in on.execute(query).mappings():
+        for row in connection.execute(query).mappings():
             key = (row["attempt"], row["name"], row["source"], row["who"])
             fields = {name: row[name] for name in Score.__struct_fields__ if name != "by"}
             newest[key] = Score(**fields, by=row["who"])
     return newest
 
 
-def _score_columns(one: Score) -> dict[str, Any]:
+def _score_columns(score: Score) -> dict[str, Any]:
     return {
-        "attempt": one.attempt,
-        "name": one.name,
-        "value": column_number(one.value),
-        "label": short_column_text(one.label),
-        "source": one.source,
-        "version": one.version,
-        "who": short_column_text(one.by),
-        "at": one.at,
-        "note": column_text(one.note),
+        "attempt": score.attempt,
+        "name": score.name,
+        "value": column_number(score.value),
+        "label": short_column_text(score.label),
+        "source": score.source,
+        "version": score.version,
+        "who": short_column_text(score.by),
+        "at": score.at,
+        "note": column_text(score.note),
     }
 
 
 # Reviews and evaluations as scores.
 
 
-def add_review_scores(on: Connection, review: HumanReview) -> None:
+def add_review_scores(connection: Connection, review: HumanReview) -> None:
     """Add the answers of a finished review as scores; a pull request's go to its attempt."""
     if review.state != "done":
         return
-    attempt = _find_reviewed_attempt(on, review.item)
+    attempt = _find_reviewed_attempt(connection, review.item)
     if attempt is not None:
-        insert_scores(on, _scores_from_review(review, attempt))
+        insert_scores(connection, _scores_from_review(review, attempt))
 
 
-def _find_reviewed_attempt(on: Connection, item: str) -> str | None:
-    repo, mark, number = item.rpartition("#")
+def _find_reviewed_attempt(connection: Connection, item: str) -> str | None:
+    repo, separator, number = item.rpartition("#")
     query = select(attempts.c.id).where(attempts.c.id == item)
-    if mark and number.isdecimal():
+    if separator and number.isdecimal():
         query = select(pulls.c.attempt).where(pulls.c.repo == repo, pulls.c.pull == int(number))
-    found: str | None = on.execute(query).scalar()
-    return found
+    attempt_id: str | None = connection.execute(query).scalar()
+    return attempt_id
 
 
 def _scores_from_review(review: HumanReview, attempt: str) -> Iterator[Score]:
@@ -296,12 +309,20 @@ def _scores_from_review(review: HumanReview, attempt: str) -> Iterator[Score]:
             )
 
 
-def add_evaluation_scores(on: Connection, made: Sequence[Evaluation]) -> None:
+def add_evaluation_scores(connection: Connection, evaluations: Sequence[Evaluation]) -> None:
     """Add each criterion, the score and the verdict as scores; an abstention adds none."""
-    stored = _find_stored(on, {one.attempt for one in made if one.attempt is not None})
+    stored_ids = _find_stored(
+        connection,
+        {evaluation.attempt for evaluation in evaluations if evaluation.attempt is not None},
+    )
     insert_scores(
-        on,
-        [score for one in made if one.attempt in stored for score in _scores_from_evaluation(one)],
+        connection,
+        [
+            score
+            for evaluation in evaluations
+            if evaluation.attempt in stored_ids
+            for score in _scores_from_evaluation(evaluation)
+        ],
     )
 
 
@@ -309,7 +330,7 @@ def _scores_from_evaluation(evaluation: Evaluation) -> Iterator[Score]:
     values: dict[str, float | None] = {
         "would-merge": None if evaluation.passed is None else float(evaluation.passed),
         "judge-score": evaluation.score,
-        **{one.name: one.score for one in evaluation.criteria},
+        **{criterion.name: criterion.score for criterion in evaluation.criteria},
         **_modes_from_answers(evaluation),
     }
     for name, value in values.items():
@@ -327,26 +348,28 @@ def _scores_from_evaluation(evaluation: Evaluation) -> Iterator[Score]:
 
 def _modes_from_answers(evaluation: Evaluation) -> dict[str, float]:
     """Return how far answers show each failure mode they ask about, 0 to 1; the worst counts."""
-    shown: dict[str, float] = {}
+    degree_by_name: dict[str, float] = {}
     for answer in evaluation.answers:
         if answer.mode is not None and answer.verdict is not None:
             name = name_score(answer.mode)
-            shown[name] = max(shown.get(name, 0.0), 1 - DEGREE_VALUES[answer.verdict])
-    return shown
+            degree_by_name[name] = max(
+                degree_by_name.get(name, 0.0), 1 - DEGREE_VALUES[answer.verdict]
+            )
+    return degree_by_name
 
 
 class EvaluationSection(StoreSection):
     """The store's section for judges."""
 
-    def save_evaluations(self, made: Evaluations) -> None:
+    def save_evaluations(self, batch: Evaluations) -> None:
         """Save all of a plan's evaluations in one transaction; existing ones stay unchanged."""
-        judges = [_judge_columns(judge) for judge in made.judges]
-        rows = [_evaluation_columns(evaluation) for evaluation in made.evaluations]
+        judges = [_judge_columns(judge) for judge in batch.judges]
+        rows = [_evaluation_columns(evaluation) for evaluation in batch.evaluations]
 
-        def work(on: Connection) -> None:
-            fact_rows.append_facts(on, tables.judges, ("id",), judges)
-            fact_rows.insert_new_rows(on, tables.evaluations, rows)
-            add_evaluation_scores(on, made.evaluations)
+        def work(connection: Connection) -> None:
+            fact_rows.append_facts(connection, tables.judges, ("id",), judges)
+            fact_rows.insert_new_rows(connection, tables.evaluations, rows)
+            add_evaluation_scores(connection, batch.evaluations)
 
         self._write(work)
 
@@ -359,11 +382,13 @@ class EvaluationSection(StoreSection):
         if judge is not None:
             query = query.where(table.c.judge == judge)
 
-        def work(on: Connection) -> list[bytes]:
-            chosen = query
+        def work(connection: Connection) -> list[bytes]:
+            attempt_query = query
             if attempt is not None:
-                chosen = query.where(table.c.attempt == fact_rows.resolve_attempt_id(on, attempt))
-            return list(on.execute(chosen).scalars())
+                attempt_query = query.where(
+                    table.c.attempt == fact_rows.resolve_attempt_id(connection, attempt)
+                )
+            return list(connection.execute(attempt_query).scalars())
 
         return [unpack_record(body, Evaluation) for body in self._read(work)]
 
@@ -381,19 +406,21 @@ class EvaluationSection(StoreSection):
             newest.setdefault(evaluation.attempt or evaluation.id, evaluation)
         return list(newest.items())
 
-    def save_preferences(self, made: Sequence[OutputPreference]) -> None:
+    def save_preferences(self, preferences: Sequence[OutputPreference]) -> None:
         rows = [
             {
-                "judge": one.judge,
-                "task": column_text(one.task),
-                "winner": one.winner,
-                "flipped": one.flipped,
-                "body": pack_record(one),
+                "judge": preference.judge,
+                "task": column_text(preference.task),
+                "winner": preference.winner,
+                "flipped": preference.flipped,
+                "body": pack_record(preference),
             }
-            for one in made
+            for preference in preferences
         ]
         if rows:
-            self._write(lambda on: on.execute(insert(tables.preferences), rows) and None)
+            self._write(
+                lambda connection: connection.execute(insert(tables.preferences), rows) and None
+            )
 
     def list_preferences(self, judge: str) -> list[OutputPreference]:
         """List the preferences of a judge version, newest first."""
@@ -417,7 +444,7 @@ class EvaluationSection(StoreSection):
             for label in labels
         ]
         key = ("item", "rubric", "asked", "person", "golden")
-        self._write(lambda on: fact_rows.append_facts(on, tables.labels, key, rows))
+        self._write(lambda connection: fact_rows.append_facts(connection, tables.labels, key, rows))
 
     def list_labels(self, rubric: str) -> list[HumanLabel]:
         """List the labels of one rubric that count."""
@@ -426,17 +453,19 @@ class EvaluationSection(StoreSection):
         newest = select(func.max(table.c.number)).where(table.c.rubric == rubric).group_by(*key)
         query = select(*(table.c[name] for name in HumanLabel.__struct_fields__))
         query = query.where(table.c.number.in_(newest)).order_by(table.c.number)
-        rows = self._read(lambda on: on.execute(query).mappings().all())
+        rows = self._read(lambda connection: connection.execute(query).mappings().all())
         return [HumanLabel(**row) for row in rows]
 
-    def save_calibration(self, made: Calibration) -> None:
+    def save_calibration(self, calibration: Calibration) -> None:
         columns = {
-            "judge": made.judge.id,
-            "rubric": made.judge.rubric,
-            "at": made.at,
-            "body": pack_record(made),
+            "judge": calibration.judge.id,
+            "rubric": calibration.judge.rubric,
+            "at": calibration.at,
+            "body": pack_record(calibration),
         }
-        self._write(lambda on: on.execute(insert(tables.calibrations), columns) and None)
+        self._write(
+            lambda connection: connection.execute(insert(tables.calibrations), columns) and None
+        )
 
     def load_calibration(self, judge: str) -> Calibration | None:
         """Load the newest calibration of a judge version."""
@@ -446,10 +475,14 @@ class EvaluationSection(StoreSection):
 
     # Questions to traces
 
-    def save_analysis(self, made: Analysis) -> None:
+    def save_analysis(self, analysis: Analysis) -> None:
         """Save a question under its name; it replaces an earlier one."""
-        columns = {"name": column_text(made.name), "body": pack_record(made)}
-        self._write(lambda on: fact_rows.append_fact(on, tables.analyses, ("name",), columns))
+        columns = {"name": column_text(analysis.name), "body": pack_record(analysis)}
+        self._write(
+            lambda connection: fact_rows.append_fact(
+                connection, tables.analyses, ("name",), columns
+            )
+        )
 
     def load_analyses(self) -> dict[str, Analysis]:
         """Load the current questions, by name."""
@@ -457,18 +490,18 @@ class EvaluationSection(StoreSection):
         query = select(table.c.body).order_by(table.c.number)
         return {record.name: record for record in self._load_records(query, Analysis)}
 
-    def save_answers(self, judge: str, made: Sequence[TraceAnswer]) -> None:
+    def save_answers(self, judge: str, answers: Sequence[TraceAnswer]) -> None:
         """Save one judge's answers about traces; the first answer about a trace stays."""
         rows = [
             {
                 "judge": judge,
-                "attempt": one.attempt,
-                "verdict": one.verdict,
-                "body": pack_record(one),
+                "attempt": answer.attempt,
+                "verdict": answer.verdict,
+                "body": pack_record(answer),
             }
-            for one in made
+            for answer in answers
         ]
-        self._write(lambda on: fact_rows.insert_new_rows(on, tables.answers, rows))
+        self._write(lambda connection: fact_rows.insert_new_rows(connection, tables.answers, rows))
 
     def positive_answers(self, attempt: str | None = None) -> dict[str, list[TraceAnswer]]:
         """Return every "yes" of any judge, by attempt; for one attempt or all."""
@@ -488,34 +521,34 @@ class EvaluationSection(StoreSection):
         return {record.attempt: record for record in self._load_records(query, TraceAnswer)}
 
 
-def _judge_columns(one: JudgeVersion) -> dict[str, Any]:
+def _judge_columns(judge: JudgeVersion) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "rubric": column_text(one.rubric),
-        "model": column_text(one.model),
-        "body": pack_record(one),
+        "id": judge.id,
+        "rubric": column_text(judge.rubric),
+        "model": column_text(judge.model),
+        "body": pack_record(judge),
     }
 
 
-def _evaluation_columns(one: Evaluation) -> dict[str, Any]:
+def _evaluation_columns(evaluation: Evaluation) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "at": one.at,
-        "attempt": one.attempt,
-        "task": column_text(one.task),
-        "judge": one.judge,
-        "passed": one.passed,
-        "score": one.score,
-        "completeness": one.criterion_score("completeness"),
-        "quality": one.criterion_score("quality"),
-        "relevance": one.criterion_score("relevance"),
-        "same_family": one.same_family,
-        "issues": len(one.issues),
-        "seconds": one.seconds,
-        "input_tokens": one.usage.input_tokens,
-        "output_tokens": one.usage.output_tokens,
-        "cost": one.usage.cost,
-        "body": pack_record(one),
+        "id": evaluation.id,
+        "at": evaluation.at,
+        "attempt": evaluation.attempt,
+        "task": column_text(evaluation.task),
+        "judge": evaluation.judge,
+        "passed": evaluation.passed,
+        "score": evaluation.score,
+        "completeness": evaluation.criterion_score("completeness"),
+        "quality": evaluation.criterion_score("quality"),
+        "relevance": evaluation.criterion_score("relevance"),
+        "same_family": evaluation.same_family,
+        "issues": len(evaluation.issues),
+        "seconds": evaluation.seconds,
+        "input_tokens": evaluation.usage.input_tokens,
+        "output_tokens": evaluation.usage.output_tokens,
+        "cost": evaluation.usage.cost,
+        "body": pack_record(evaluation),
     }
 
 
@@ -537,7 +570,7 @@ class ReportSection(StoreSection):
     def save_report(
         self,
         report: ChangeReport,
-        at: datetime,
+        saved_at: datetime,
         *,
         repo: str | None = None,
         attempt: str | None = None,
@@ -545,7 +578,7 @@ class ReportSection(StoreSection):
     ) -> int:
         """Save a report and return its number; `examined` are the failure modes it looked for."""
         columns = {
-            "at": at,
+            "at": saved_at,
             "repo": short_column_text(repo),
             "title": short_column_text(report.title),
             "base": short_column_text(report.change.base),
@@ -566,10 +599,10 @@ class ReportSection(StoreSection):
             "body": pack_record(report),
         }
 
-        def work(on: Connection) -> int:
-            if attempt is not None and not fact_rows.attempt_exists(on, attempt):
+        def work(connection: Connection) -> int:
+            if attempt is not None and not fact_rows.attempt_exists(connection, attempt):
                 raise BadInput(f"No attempt {attempt!r} for this report.")
-            inserted = on.execute(insert(reports).returning(reports.c.number), columns)
+            inserted = connection.execute(insert(reports).returning(reports.c.number), columns)
             return int(inserted.scalar_one())
 
         number: int = self._write(work)
@@ -596,13 +629,13 @@ class ReportSection(StoreSection):
             query = query.outerjoin(attempts, attempts.c.id == reports.c.attempt)
             task_digest = attempts.c.task_digest
             query = query.where(or_(task_digest.is_(None), task_digest.not_in(list(without))))
-        rows = self._read(lambda on: on.execute(query).mappings().all())
+        rows = self._read(lambda connection: connection.execute(query).mappings().all())
         return [ReportRow(**row) for row in rows]
 
     def load_report(self, number: int) -> tuple[ReportRow, ChangeReport] | None:
         """Load a report and its row in the list; None if there is none."""
         query = select(*_ROW_COLUMNS, reports.c.body).where(reports.c.number == number)
-        row = self._read(lambda on: on.execute(query).mappings().first())
+        row = self._read(lambda connection: connection.execute(query).mappings().first())
         if row is None:
             return None
         columns = dict(row)

@@ -30,41 +30,48 @@ _EVENT_LOCK_KEY = 0x6576656E74
 class EventSection(StoreSection):
     """The store's section for the event log."""
 
-    def add(self, new: Sequence[LogEvent]) -> None:
+    def add(self, new_events: Sequence[LogEvent]) -> None:
         """Append events in this order."""
-        self._write(lambda on: add_events(on, new))
+        self._write(lambda connection: add_events(connection, new_events))
 
     def list_after(self, number: int, limit: int = MAX_EVENTS) -> list[LogEvent]:
         """List the events after a position in the log, oldest first."""
         query = select(events).where(events.c.number > number)
         query = query.order_by(events.c.number).limit(limit)
-        rows = self._read(lambda on: on.execute(query).mappings().all())
+        rows = self._read(lambda connection: connection.execute(query).mappings().all())
         return [_event_from_row(row) for row in rows]
 
     def last_number(self) -> int:
         """Return the number of the newest event; 0 if there is none."""
         return int(
-            self._read(lambda on: on.execute(select(func.max(events.c.number))).scalar()) or 0
+            self._read(
+                lambda connection: connection.execute(select(func.max(events.c.number))).scalar()
+            )
+            or 0
         )
 
     def load_position(self, name: str) -> str | None:
         """Return a reader's saved position; None if it has none."""
         query = select(places.c.place).where(places.c.name == name)
-        position: str | None = self._read(lambda on: on.execute(query).scalar())
+        position: str | None = self._read(lambda connection: connection.execute(query).scalar())
         return position
 
     def list_positions(self, start: str) -> dict[str, str]:
         """Return the positions of all readers whose name has this prefix."""
         has_prefix = places.c.name.startswith(start, autoescape=True)
         query = select(places.c.name, places.c.place).where(has_prefix)
-        return dict(self._read(lambda on: [tuple(row) for row in on.execute(query)]))
+        return dict(
+            self._read(lambda connection: [tuple(row) for row in connection.execute(query)])
+        )
 
-    def save_position(self, name: str, place: str) -> None:
+    def save_position(self, name: str, position: str) -> None:
         """Save a reader's position."""
 
-        def work(on: Connection) -> None:
-            new = insert(places).values(name=name, place=place)
-            on.execute(new.on_conflict_do_update(index_elements=["name"], set_={"place": place}))
+        def work(connection: Connection) -> None:
+            statement = insert(places).values(name=name, place=position)
+            connection.execute(
+                statement.on_conflict_do_update(index_elements=["name"], set_={"place": position})
+            )
 
         self._write(work)
 
@@ -72,28 +79,31 @@ class EventSection(StoreSection):
 class StepSection(StoreSection):
     """The store's section for work in steps: each result is saved once, with its events."""
 
-    def save_step(self, key: str, body: Record, new: Sequence[LogEvent]) -> None:
+    def save_step(self, key: str, body: Record, new_events: Sequence[LogEvent]) -> None:
         """Save a step's result with its events; an existing result stays unchanged."""
         row = {"owner": key, "body": pack_record(body)}
 
-        def work(on: Connection) -> None:
-            if on.execute(select(private_bodies.c.owner).where(_is_step(key))).first() is None:
-                insert_new_rows(on, private_bodies, [row])
-                add_events(on, new)
+        def work(connection: Connection) -> None:
+            if (
+                connection.execute(select(private_bodies.c.owner).where(_is_step(key))).first()
+                is None
+            ):
+                insert_new_rows(connection, private_bodies, [row])
+                add_events(connection, new_events)
 
         self._write(work)
 
     def load_step(self, key: str, kind: type[Kept]) -> Kept | None:
         """Load a step's result; None if it is not done yet."""
         query = select(private_bodies.c.body).where(_is_step(key))
-        body = self._read(lambda on: on.execute(query).scalar())
+        body = self._read(lambda connection: connection.execute(query).scalar())
         return None if body is None else unpack_record(body, kind)
 
     def list_steps(self, start: str) -> list[str]:
         """List the step keys with this prefix."""
         is_named = private_bodies.c.owner.startswith(start, autoescape=True)
         query = select(private_bodies.c.owner).where(is_named).order_by(private_bodies.c.owner)
-        return list(self._read(lambda on: on.execute(query).scalars().all()))
+        return list(self._read(lambda connection: connection.execute(query).scalars().all()))
 
 
 def delivery_step_key(delivery: str, name: str) -> str:
@@ -105,11 +115,13 @@ def _is_step(key: str) -> SqlExpression:
     return private_bodies.c.owner == key
 
 
-def add_events(connection: Connection, new: Sequence[LogEvent]) -> None:
+def add_events(connection: Connection, new_events: Sequence[LogEvent]) -> None:
     """Append events within the transaction that made them true."""
-    if new:
+    if new_events:
         lock_event_numbers(connection)
-        connection.execute(insert_statement(events), [_event_columns(one) for one in new])
+        connection.execute(
+            insert_statement(events), [_event_columns(event) for event in new_events]
+        )
 
 
 def lock_event_numbers(connection: Connection) -> None:
@@ -153,12 +165,15 @@ class AccessSection(StoreSection):
             "hash": hash_secret(secret),
             "at": token.at,
         }
-        self._write(lambda on: on.execute(insert(tokens), columns) and None)
+        self._write(lambda connection: connection.execute(insert(tokens), columns) and None)
 
     def list_tokens(self) -> list[AccessToken]:
         """List all tokens, also revoked ones, newest first."""
         query = _select_tokens().order_by(tokens.c.number.desc())
-        return [_token_from_row(row) for row in self._read(lambda on: on.execute(query).all())]
+        return [
+            _token_from_row(row)
+            for row in self._read(lambda connection: connection.execute(query).all())
+        ]
 
     def find_token(
         self, *, secret: str | None = None, name: str | None = None
@@ -169,35 +184,37 @@ class AccessSection(StoreSection):
             query = query.where(tokens.c.hash == hash_secret(secret))
         if name is not None:
             query = query.where(tokens.c.id == name)
-        row = self._read(lambda on: on.execute(query).first())
+        row = self._read(lambda connection: connection.execute(query).first())
         return None if row is None else _token_from_row(row)
 
-    def revoke_token(self, name: str, at: datetime) -> None:
+    def revoke_token(self, name: str, revoked_at: datetime) -> None:
         """Revoke a token: neither it nor a login made with it gives access any more."""
 
-        def work(on: Connection) -> None:
-            token_ids = list(on.execute(select(tokens.c.id)).scalars())
+        def work(connection: Connection) -> None:
+            token_ids = list(connection.execute(select(tokens.c.id)).scalars())
             if name not in token_ids:
                 raise unknown_name_error("token", name, token_ids)
-            _add_revocation(on, name, at)
+            _add_revocation(connection, name, revoked_at)
 
         self._write(work)
 
-    def save_login(self, secret: str, token: str, until: datetime) -> None:
+    def save_login(self, secret: str, token: str, valid_until: datetime) -> None:
         """Save a login: a browser with this secret has access while the token is valid."""
-        columns = {"hash": hash_secret(secret), "token": token, "until": until}
-        self._write(lambda on: on.execute(insert(logins), columns) and None)
+        columns = {"hash": hash_secret(secret), "token": token, "until": valid_until}
+        self._write(lambda connection: connection.execute(insert(logins), columns) and None)
 
     def find_login_token(self, secret: str, now: datetime) -> str | None:
         """Return the id of the token that a browser logged in with; None if the login has ended."""
         is_own_login = logins.c.hash == hash_secret(secret)
-        ended = select(revocations.c.at).where(revocations.c.revoked == logins.c.hash)
-        query = select(logins.c.token).where(is_own_login, logins.c.until >= now, ~ended.exists())
-        token_id: str | None = self._read(lambda on: on.execute(query).scalar())
+        revocation = select(revocations.c.at).where(revocations.c.revoked == logins.c.hash)
+        query = select(logins.c.token).where(
+            is_own_login, logins.c.until >= now, ~revocation.exists()
+        )
+        token_id: str | None = self._read(lambda connection: connection.execute(query).scalar())
         return token_id
 
-    def revoke_login(self, secret: str, at: datetime) -> None:
-        self._write(lambda on: _add_revocation(on, hash_secret(secret), at))
+    def revoke_login(self, secret: str, revoked_at: datetime) -> None:
+        self._write(lambda connection: _add_revocation(connection, hash_secret(secret), revoked_at))
 
 
 def hash_secret(secret: str) -> str:
@@ -205,8 +222,8 @@ def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
-def _add_revocation(connection: Connection, name: str, at: datetime) -> None:
-    insert_new_rows(connection, revocations, [{"revoked": name, "at": at}])
+def _add_revocation(connection: Connection, name: str, revoked_at: datetime) -> None:
+    insert_new_rows(connection, revocations, [{"revoked": name, "at": revoked_at}])
 
 
 def _select_tokens() -> Select:

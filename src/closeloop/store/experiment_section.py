@@ -66,13 +66,17 @@ class ExperimentSection(StoreSection):
     def set_paused(self, experiment: str, *, paused: bool) -> None:
         """Pause or resume an experiment: while paused, no process starts an attempt of it."""
         columns = {"experiment": experiment, "paused": paused}
-        self._write(lambda on: fact_rows.append_fact(on, schema.pauses, ("experiment",), columns))
+        self._write(
+            lambda connection: fact_rows.append_fact(
+                connection, schema.pauses, ("experiment",), columns
+            )
+        )
 
     def is_paused(self, experiment: str) -> bool:
         table = schema.pauses
         query = select(table.c.paused).where(table.c.experiment == experiment)
         query = query.order_by(table.c.number.desc()).limit(1)
-        return bool(self._read(lambda on: on.execute(query).scalar()))
+        return bool(self._read(lambda connection: connection.execute(query).scalar()))
 
     def total_cost(self, experiment: Experiment) -> float | None:
         """Return the known cost of the attempts that were made for it.
@@ -86,22 +90,22 @@ class ExperimentSection(StoreSection):
         made_for = schema.attempts.c.experiment
         return self._sum_costs(experiment, made_for.is_(None) | (made_for != experiment.id))
 
-    def _sum_costs(self, experiment: Experiment, which: SqlExpression) -> float | None:
+    def _sum_costs(self, experiment: Experiment, condition: SqlExpression) -> float | None:
         table = schema.attempts
         query = select(func.sum(table.c.cost)).where(
             table.c.task_digest.in_(experiment.tasks),
             table.c.variant.in_(experiment.variants),
             table.c.number <= experiment.repeats,
-            which,
+            condition,
         )
-        cost_sum: float | None = self._read(lambda on: on.execute(query).scalar())
+        cost_sum: float | None = self._read(lambda connection: connection.execute(query).scalar())
         return cost_sum
 
     def first_start_time(self, experiment: str) -> datetime | None:
         """Return when the first attempt that was made for it started."""
         table = schema.attempts
         query = select(func.min(table.c.started)).where(table.c.experiment == experiment)
-        started: datetime | None = self._read(lambda on: on.execute(query).scalar())
+        started: datetime | None = self._read(lambda connection: connection.execute(query).scalar())
         return started
 
     def last_start_time(self, experiment: Experiment) -> datetime | None:
@@ -112,22 +116,25 @@ class ExperimentSection(StoreSection):
             table.c.variant.in_(experiment.variants),
             table.c.number <= experiment.repeats,
         )
-        started: datetime | None = self._read(lambda on: on.execute(query).scalar())
+        started: datetime | None = self._read(lambda connection: connection.execute(query).scalar())
         return started
 
     def list_session_setups(self, since: datetime) -> list[SessionSetup]:
         """List agents with their models whose first session started after `since`."""
-        table, other = schema.sessions, schema.attempts
-        first = func.min(other.c.started)
+        session_table, attempt_table = schema.sessions, schema.attempts
+        first = func.min(attempt_table.c.started)
         query = (
-            select(table.c.agent, table.c.model, first)
-            .join(other, other.c.id == table.c.attempt)
-            .group_by(table.c.agent, table.c.model)
+            select(session_table.c.agent, session_table.c.model, first)
+            .join(attempt_table, attempt_table.c.id == session_table.c.attempt)
+            .group_by(session_table.c.agent, session_table.c.model)
             .having(first > since)
-            .order_by(table.c.agent, table.c.model)
+            .order_by(session_table.c.agent, session_table.c.model)
         )
-        rows = self._read(lambda on: on.execute(query).all())
-        return [SessionSetup(agent=agent, model=model, first=at) for agent, model, at in rows]
+        rows = self._read(lambda connection: connection.execute(query).all())
+        return [
+            SessionSetup(agent=agent, model=model, first=first_start)
+            for agent, model, first_start in rows
+        ]
 
     def count_flaky_tests(self, gradings: Collection[str]) -> dict[str, int]:
         """Count, by grading, tests whose result differed between repeats of its newest proof."""
@@ -137,10 +144,10 @@ class ExperimentSection(StoreSection):
             table.c.number.in_(newest.group_by(table.c.grading))
         )
 
-        def work(on: Connection) -> dict[str, int]:
+        def work(connection: Connection) -> dict[str, int]:
             counts = {}
-            for grading, *blobs in on.execute(query).all():
-                runs = [fact_rows.load_test_run(on, blob) for blob in blobs]
+            for grading, *blobs in connection.execute(query).all():
+                runs = [fact_rows.load_test_run(connection, blob) for blob in blobs]
                 counts[grading] = len({name for run in runs if run for name in run.flaky})
             return counts
 
@@ -154,37 +161,44 @@ class ExperimentSection(StoreSection):
 
     def average_attempt(self, variant: Variant) -> AttemptAverages:
         """Return averages of the variant's attempts, or if it is new of its agent and model."""
-        table, other = schema.attempts, schema.variants
-        means = select(func.avg(table.c.seconds), func.avg(table.c.cost))
-        means = means.where(table.c.exit != "machine", table.c.origin == "experiment")
-        similar_variants = select(other.c.digest).where(
-            other.c.agent == variant.agent, other.c.model == variant.model
+        attempt_table, variant_table = schema.attempts, schema.variants
+        means = select(func.avg(attempt_table.c.seconds), func.avg(attempt_table.c.cost))
+        means = means.where(
+            attempt_table.c.exit != "machine", attempt_table.c.origin == "experiment"
         )
-        for condition in (table.c.variant == variant.digest, table.c.variant.in_(similar_variants)):
+        similar_variants = select(variant_table.c.digest).where(
+            variant_table.c.agent == variant.agent, variant_table.c.model == variant.model
+        )
+        for condition in (
+            attempt_table.c.variant == variant.digest,
+            attempt_table.c.variant.in_(similar_variants),
+        ):
             query = means.where(condition)
             seconds, cost = self._read(partial(_fetch_one, query))
             if seconds is not None:
                 return AttemptAverages(seconds=seconds, cost=cost)
         return AttemptAverages()
 
-    def save_gate_report(self, report: GateReport, at: datetime) -> None:
+    def save_gate_report(self, report: GateReport, created_at: datetime) -> None:
         """Save a gate's report."""
         columns = {
-            "at": at,
+            "at": created_at,
             "experiment": report.experiment,
             "passed": report.passed,
             "body": pack_record(report),
         }
-        self._write(lambda on: on.execute(insert(schema.gate_reports), columns) and None)
+        self._write(
+            lambda connection: connection.execute(insert(schema.gate_reports), columns) and None
+        )
 
     def list_gate_reports(self, limit: int) -> list[GateRun]:
         """List gate reports, latest first."""
         table = schema.gate_reports
         query = select(table.c.number, table.c.at, table.c.body).order_by(table.c.number.desc())
-        rows = self._read(lambda on: on.execute(query.limit(limit)).all())
+        rows = self._read(lambda connection: connection.execute(query.limit(limit)).all())
         return [
-            GateRun(number=number, at=at, report=unpack_record(body, GateReport))
-            for number, at, body in rows
+            GateRun(number=number, at=created_at, report=unpack_record(body, GateReport))
+            for number, created_at, body in rows
         ]
 
     def list_insights(
@@ -196,16 +210,16 @@ class ExperimentSection(StoreSection):
             query = query.where(table.c.attempt == attempt)
         if repo is not None:
             query = query.where(table.c.repo == repo)
-        rows = self._read(lambda on: on.execute(query).mappings().all())
+        rows = self._read(lambda connection: connection.execute(query).mappings().all())
         return [Insight(**row) for row in rows]
 
     def list_attempt_insights(self, ids: Sequence[str]) -> list[Insight]:
         """List insights of several attempts, in the order of `ids`; the latest of each first."""
         column, query = schema.insights.c.attempt, _select_insights()
 
-        def work(on: Connection) -> list[Any]:
+        def work(connection: Connection) -> list[Any]:
             parts = (query.where(column.in_(part)) for part in fact_rows.split_values(ids))
-            return [row for part in parts for row in on.execute(part).mappings()]
+            return [row for part in parts for row in connection.execute(part).mappings()]
 
         insights_by_attempt: dict[str, list[Insight]] = {}
         for row in self._read(work):
@@ -238,11 +252,11 @@ class TrialSection(StoreSection):
     def start_trial(self, trial: Trial) -> Trial:
         """Start a trial; return it, or the one already started under that name."""
 
-        def work(on: Connection) -> Any:
+        def work(connection: Connection) -> Any:
             columns = {"name": trial.name, "body": pack_record(trial)}
-            insert_new_rows(on, trials, [columns])
+            insert_new_rows(connection, trials, [columns])
             query = select(trials.c.body).where(trials.c.name == trial.name)
-            return on.execute(query).scalar_one()
+            return connection.execute(query).scalar_one()
 
         return unpack_record(self._write(work), Trial)
 
@@ -252,20 +266,22 @@ class TrialSection(StoreSection):
 
     def list_trial_names(self) -> list[str]:
         query = select(trials.c.name).order_by(trials.c.number)
-        trial_names: list[str] = self._read(lambda on: list(on.execute(query).scalars()))
+        trial_names: list[str] = self._read(
+            lambda connection: list(connection.execute(query).scalars())
+        )
         return trial_names
 
-    def save_assignment(self, one: TrialAssignment) -> TrialAssignment:
+    def save_assignment(self, assignment: TrialAssignment) -> TrialAssignment:
         """Save an assignment; return it, or the one already saved for that key."""
         fields = TrialAssignment.__struct_fields__
 
-        def work(on: Connection) -> Any:
-            columns = {name: getattr(one, name) for name in fields}
-            insert_new_rows(on, assignments, [columns])
+        def work(connection: Connection) -> Any:
+            columns = {name: getattr(assignment, name) for name in fields}
+            insert_new_rows(connection, assignments, [columns])
             query = select(*(assignments.c[name] for name in fields)).where(
-                assignments.c.trial == one.trial, assignments.c.key == one.key
+                assignments.c.trial == assignment.trial, assignments.c.key == assignment.key
             )
-            return on.execute(query).mappings().one()
+            return connection.execute(query).mappings().one()
 
         return TrialAssignment(**self._write(work))
 
@@ -274,7 +290,7 @@ class TrialSection(StoreSection):
         fields = [assignments.c[name] for name in TrialAssignment.__struct_fields__]
         query = select(*fields).where(assignments.c.trial == trial)
         query = query.order_by(assignments.c.number)
-        rows = self._read(lambda on: on.execute(query).mappings().all())
+        rows = self._read(lambda connection: connection.execute(query).mappings().all())
         return [TrialAssignment(**row) for row in rows]
 
 
@@ -286,10 +302,14 @@ class HeldOutSection(StoreSection):
 
     def list_tried_models(self) -> frozenset[str]:
         """Return the models of attempts at tasks; replays are excluded."""
-        tried = select(attempts.c.variant).where(attempts.c.task_digest.is_not(None))
+        tried_variants = select(attempts.c.variant).where(attempts.c.task_digest.is_not(None))
         model = variants.c.model
-        query = select(model).where(variants.c.digest.in_(tried), model.is_not(None)).distinct()
-        models = self._read(lambda on: on.execute(query).scalars().all())
+        query = (
+            select(model)
+            .where(variants.c.digest.in_(tried_variants), model.is_not(None))
+            .distinct()
+        )
+        models = self._read(lambda connection: connection.execute(query).scalars().all())
         return frozenset(model for model in models if find_replayed_attempt(model) is None)
 
     def list_sealed_digests(self) -> frozenset[str]:
@@ -298,30 +318,34 @@ class HeldOutSection(StoreSection):
         query = select(tasks.c.digest).where(
             tasks.c.number.in_(newest), tasks.c.split == "held-out"
         )
-        return frozenset(self._read(lambda on: on.execute(query).scalars().all()))
+        return frozenset(self._read(lambda connection: connection.execute(query).scalars().all()))
 
     def count_attempts_outside(
-        self, looks: Mapping[str, datetime], digests: Collection[str]
+        self, run_times: Mapping[str, datetime], digests: Collection[str]
     ) -> dict[str, int]:
         """Count, by task, attempts outside these runs: of another experiment, or before its run."""
         experiment, started = attempts.c.experiment, attempts.c.started
-        earlier = [(experiment == name) & (started < at) for name, at in looks.items()]
+        earlier = [
+            (experiment == name) & (started < run_time) for name, run_time in run_times.items()
+        ]
         query = (
             select(attempts.c.task_digest, func.count())
             .where(attempts.c.task_digest.in_(digests))
-            .where(or_(experiment.is_(None), experiment.not_in(looks), *earlier))
+            .where(or_(experiment.is_(None), experiment.not_in(run_times), *earlier))
             .group_by(attempts.c.task_digest)
         )
-        return dict(self._read(lambda on: [tuple(row) for row in on.execute(query)]))
+        return dict(
+            self._read(lambda connection: [tuple(row) for row in connection.execute(query)])
+        )
 
-    def add_unsealing(self, look: HeldOutRun) -> None:
+    def add_unsealing(self, held_out_run: HeldOutRun) -> None:
         columns = {
-            "at": look.at,
-            "tasks": look.tasks,
-            "change": look.change,
-            "body": pack_record(look),
+            "at": held_out_run.at,
+            "tasks": held_out_run.tasks,
+            "change": held_out_run.change,
+            "body": pack_record(held_out_run),
         }
-        self._write(lambda on: on.execute(insert(looks), columns))
+        self._write(lambda connection: connection.execute(insert(looks), columns))
 
     def list_unsealings(self) -> list[HeldOutRun]:
         """List all runs of held-out tasks, latest first."""
@@ -345,18 +369,22 @@ class PromptSection(StoreSection):
     def list_attempt_prompts(self) -> dict[str, str]:
         """Return, by attempt, the prompt that it was seen to run with."""
         table = attempt_prompts.c
-        rows = self._read(lambda on: on.execute(select(table.attempt, table.prompt)).all())
+        rows = self._read(
+            lambda connection: connection.execute(select(table.attempt, table.prompt)).all()
+        )
         return {row[0]: row[1] for row in rows}
 
     def add_rollout(self, rollout: PromptRollout) -> None:
         """Record which prompt an agent uses from some time on."""
         self._write(
-            lambda on: append_fact(on, prompt_rollouts, ("agent", "repo", "since"), asdict(rollout))
+            lambda connection: append_fact(
+                connection, prompt_rollouts, ("agent", "repo", "since"), asdict(rollout)
+            )
         )
 
     def list_rollouts(self) -> list[PromptRollout]:
         """List rollouts by start time; of equal start times, the latest recorded is last."""
         fields = [prompt_rollouts.c[name] for name in PromptRollout.__struct_fields__]
         query = select(*fields).order_by(prompt_rollouts.c.since, prompt_rollouts.c.number)
-        rows = self._read(lambda on: on.execute(query).mappings().all())
+        rows = self._read(lambda connection: connection.execute(query).mappings().all())
         return [PromptRollout(**row) for row in rows]

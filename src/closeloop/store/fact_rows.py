@@ -135,8 +135,8 @@ def finish_job(connection: Connection, key: str) -> bool:
 
 def renew_leases(connection: Connection, owner: str, seconds: float) -> int:
     """Renew an owner's leases; return how many it still has."""
-    until = DATABASE_NOW[connection.dialect] + seconds
-    statement = update(jobs).where(_is_claimed_by(owner)).values(leased_until=until)
+    lease_end = DATABASE_NOW[connection.dialect] + seconds
+    statement = update(jobs).where(_is_claimed_by(owner)).values(leased_until=lease_end)
     return connection.execute(statement).rowcount
 
 
@@ -161,11 +161,11 @@ def _claim_statement(dialect: str) -> Any:
         leased_until=now + bindparam("seconds", type_=Float),
         state="claimed",
     )
-    free = or_(jobs.c.leased_until <= now, jobs.c.owner == insertion.excluded.owner)
+    is_claimable = or_(jobs.c.leased_until <= now, jobs.c.owner == insertion.excluded.owner)
     return insertion.on_conflict_do_update(
         index_elements=["key"],
         set_={"owner": insertion.excluded.owner, "leased_until": insertion.excluded.leased_until},
-        where=(jobs.c.state == "claimed") & free,
+        where=(jobs.c.state == "claimed") & is_claimable,
     )
 
 
@@ -198,8 +198,8 @@ def select_newest(table: Table, *keys: str, **same: Any) -> Select:
 
     `same` are columns that never change, and the values they must have.
     """
-    where = [table.c[name] == value for name, value in same.items() if value is not None]
-    last_numbers = select(func.max(table.c.number)).where(*where)
+    conditions = [table.c[name] == value for name, value in same.items() if value is not None]
+    last_numbers = select(func.max(table.c.number)).where(*conditions)
     last_numbers = last_numbers.group_by(*(table.c[key] for key in keys))
     return select(table.c.body).where(table.c.number.in_(last_numbers)).order_by(table.c.number)
 
@@ -236,20 +236,24 @@ def insert_new_rows(connection: Connection, table: Table, rows: Sequence[RowValu
         connection.execute(insert_or_ignore(table), list(rows))
 
 
-def add_attempt_prompts(connection: Connection, seen: Sequence[tuple[str, PromptVersion]]) -> None:
+def add_attempt_prompts(
+    connection: Connection, attempt_prompt_pairs: Sequence[tuple[str, PromptVersion]]
+) -> None:
     """Record which system prompt attempts ran with; a prompt is saved as first seen."""
-    if not seen:
+    if not attempt_prompt_pairs:
         return
-    new: dict[str, PromptVersion] = {}
-    for _, prompt in seen:
-        if prompt.id not in new and _is_new_prompt(connection, prompt.id):
-            new[prompt.id] = prompt
+    new_prompts: dict[str, PromptVersion] = {}
+    for _, prompt in attempt_prompt_pairs:
+        if prompt.id not in new_prompts and _is_new_prompt(connection, prompt.id):
+            new_prompts[prompt.id] = prompt
     insert_new_rows(
-        connection, prompts, [{"id": key, "body": pack_record(one)} for key, one in new.items()]
+        connection,
+        prompts,
+        [{"id": key, "body": pack_record(prompt)} for key, prompt in new_prompts.items()],
     )
     rows = [
         {"attempt": attempt, "prompt": prompt.id, "source": prompt.source}
-        for attempt, prompt in seen
+        for attempt, prompt in attempt_prompt_pairs
     ]
     insert_new_rows(connection, attempt_prompts, rows)
 
@@ -266,7 +270,7 @@ def _select_prompt() -> Select:
 def save_blobs(connection: Connection, *content: Blob | None) -> None:
     """Save content under its digest, once however many records refer to it."""
     # In one order everywhere, lest two processes wait for each other.
-    distinct_blobs = sorted({each for each in content if each})
+    distinct_blobs = sorted({blob for blob in content if blob})
     insert_new_rows(
         connection, blobs, [{"digest": digest, "body": body} for digest, body in distinct_blobs]
     )
@@ -319,9 +323,9 @@ def resolve_attempt_id(connection: Connection, start: str) -> str:
     if not ids:
         raise BadInput(f"No attempt begins with {start!r}: `closeloop list attempts` lists them.")
     if len(ids) > 1 and ids[0] != start:
-        more = " and more" if len(ids) > 5 else ""
+        suffix = " and more" if len(ids) > 5 else ""
         raise BadInput(
-            f"{start!r} is a prefix of several attempts, {', '.join(ids[:5])}{more}: "
+            f"{start!r} is a prefix of several attempts, {', '.join(ids[:5])}{suffix}: "
             "give more characters."
         )
     return str(ids[0])
@@ -405,7 +409,7 @@ def load_packed_facts(connection: Connection, ids: Sequence[str]) -> list[Packed
     """
     bodies: dict[str, Any] = {}
     digests: dict[str, str] = {}
-    counting: dict[str, Any] = {}
+    grade_rows: dict[str, Any] = {}
     table = attempt_bodies.c
     for part in split_values(ids):
         query = select(table.attempt, table.body, table.trace, table.change)
@@ -416,9 +420,9 @@ def load_packed_facts(connection: Connection, ids: Sequence[str]) -> list[Packed
         digests |= {name: digest for name, digest in connection.execute(query) if digest}
         query = select(grades.c.attempt, grades.c.body, grades.c.before)
         query = query.where(grades.c.attempt.in_(part)).order_by(grades.c.version, grades.c.number)
-        counting |= {row.attempt: row for row in connection.execute(query)}
+        grade_rows |= {row.attempt: row for row in connection.execute(query)}
     tasks = _load_keyed_bodies(connection, schema.tasks, [*{*digests.values()}])
-    runs = {row.before for row in counting.values() if row.before}
+    runs = {row.before for row in grade_rows.values() if row.before}
     runs_before = _load_keyed_bodies(connection, blobs, [*runs])
     return [
         PackedFacts(
@@ -426,8 +430,8 @@ def load_packed_facts(connection: Connection, ids: Sequence[str]) -> list[Packed
             trace=bodies[name].trace,
             change=bodies[name].change,
             task=tasks.get(digests.get(name, "")),
-            grade=counting[name].body if name in counting else None,
-            before=runs_before.get(counting[name].before) if name in counting else None,
+            grade=grade_rows[name].body if name in grade_rows else None,
+            before=runs_before.get(grade_rows[name].before) if name in grade_rows else None,
         )
         if name in bodies
         else None
@@ -483,12 +487,12 @@ class StoreSection:
 
     def _load_records(self, query: Select, kind: type[Kept]) -> list[Kept]:
         """Decode the bodies that a query selects."""
-        bodies = self._read(lambda on: on.execute(query).scalars().all())
+        bodies = self._read(lambda connection: connection.execute(query).scalars().all())
         return [unpack_record(body, kind) for body in bodies]
 
     def _load_record(self, query: Select, kind: type[Kept]) -> Kept | None:
         """Decode the first body that a query selects; None if there is none."""
-        body = self._read(lambda on: on.execute(query).scalar())
+        body = self._read(lambda connection: connection.execute(query).scalar())
         return None if body is None else unpack_record(body, kind)
 
 
@@ -560,8 +564,8 @@ _pack_shared_piece = lru_cache(maxsize=128)(_pack_piece)
 class LazyExchanges(Sequence[Exchange]):
     """Packed exchanges; each is decoded when it is read."""
 
-    def __init__(self, made: PackedExchanges) -> None:
-        self._made = made
+    def __init__(self, exchanges: PackedExchanges) -> None:
+        self._made = exchanges
 
     def __len__(self) -> int:
         return len(self._made.rows)
@@ -572,7 +576,7 @@ class LazyExchanges(Sequence[Exchange]):
     def __getitem__(self, index: slice) -> list[Exchange]: ...
     def __getitem__(self, index: int | slice) -> Exchange | list[Exchange]:
         if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
+            return [self[position] for position in range(*index.indices(len(self)))]
         return _join_exchange(self._made.rows[index], self._made.blobs)
 
 
@@ -604,10 +608,10 @@ def _exchange_columns(exchange: Exchange) -> dict[str, Any]:
     }
 
 
-def insert_exchanges(connection: Connection, made: PackedExchanges) -> None:
+def insert_exchanges(connection: Connection, exchanges: PackedExchanges) -> None:
     """Save exchanges; existing ones stay unchanged."""
-    save_blobs(connection, *made.blobs.items())
-    insert_new_rows(connection, schema.exchanges, made.rows)
+    save_blobs(connection, *exchanges.blobs.items())
+    insert_new_rows(connection, schema.exchanges, exchanges.rows)
 
 
 def load_exchanges(connection: Connection, attempt: str) -> Iterator[Exchange]:
@@ -624,8 +628,8 @@ def load_exchanges(connection: Connection, attempt: str) -> Iterator[Exchange]:
 
 def _split_digests(request: bytes) -> list[str]:
     return [
-        request[place : place + _DIGEST_BYTES].hex()
-        for place in range(0, len(request), _DIGEST_BYTES)
+        request[offset : offset + _DIGEST_BYTES].hex()
+        for offset in range(0, len(request), _DIGEST_BYTES)
     ]
 
 
@@ -679,21 +683,25 @@ def last(connection: Connection, attempt: str) -> Measurement | None:
     return None if body is None else unpack_record(body, Measurement)
 
 
-def list_measured(connection: Connection, wanted: Mapping[str, str]) -> set[str]:
+def list_measured(connection: Connection, basis_by_attempt: Mapping[str, str]) -> set[str]:
     """Which attempts have a measurement on the basis that is wanted of them."""
     measured, table = set(), measurements.c
-    for part in split_values(list(wanted)):
+    for part in split_values(list(basis_by_attempt)):
         query = select(table.attempt, table.basis).where(table.attempt.in_(part))
-        measured |= {name for name, basis in connection.execute(query) if wanted[name] == basis}
+        measured |= {
+            name for name, basis in connection.execute(query) if basis_by_attempt[name] == basis
+        }
     return measured
 
 
-def load_measurements(connection: Connection, wanted: Mapping[str, str]) -> dict[str, Measurement]:
+def load_measurements(
+    connection: Connection, basis_by_attempt: Mapping[str, str]
+) -> dict[str, Measurement]:
     """Load, by attempt, the measurement made on the given basis."""
     by_attempt, table = {}, measurements.c
-    for part in split_values(list(wanted)):
+    for part in split_values(list(basis_by_attempt)):
         query = select(table.attempt, table.basis, table.body).where(table.attempt.in_(part))
         for row in connection.execute(query):
-            if wanted[row.attempt] == row.basis:
+            if basis_by_attempt[row.attempt] == row.basis:
                 by_attempt[row.attempt] = unpack_record(row.body, Measurement)
     return by_attempt

@@ -74,7 +74,7 @@ class ListingSection(StoreSection):
 
     def list_page(
         self,
-        wanted: AttemptFilter,
+        filters: AttemptFilter,
         limit: int,
         after: PageCursor | None = None,
         *,
@@ -86,41 +86,47 @@ class ListingSection(StoreSection):
         A pull request without a recording is no session, and is not listed.
         """
 
-        def work(on: Connection) -> list[AttemptRow]:
+        def work(connection: Connection) -> list[AttemptRow]:
             query = select_counted_attempts().where(
-                recorded_condition(), *_filter_conditions(on, wanted), *exclude_tasks(without)
+                recorded_condition(),
+                *_filter_conditions(connection, filters),
+                *exclude_tasks(without),
             )
             page_rows: list[AttemptRow] = []
             for part in _page_parts(query, sort, after):
                 if len(page_rows) < limit:
-                    rest = part.limit(limit - len(page_rows))
-                    page_rows += add_variant_names(on, on.execute(rest).mappings())
+                    page_query = part.limit(limit - len(page_rows))
+                    page_rows += add_variant_names(
+                        connection, connection.execute(page_query).mappings()
+                    )
             return page_rows
 
         rows: list[AttemptRow] = self._read(work)
         return rows
 
     def count_matches(
-        self, wanted: AttemptFilter, limit: int | None = None, *, without: Collection[str] = ()
+        self, filters: AttemptFilter, limit: int | None = None, *, without: Collection[str] = ()
     ) -> int:
         """Count the matching attempts; with a limit, counting stops there."""
-        return self.total_matches(wanted, limit, without=without).attempts
+        return self.total_matches(filters, limit, without=without).attempts
 
     def total_matches(
-        self, wanted: AttemptFilter, limit: int | None = None, *, without: Collection[str] = ()
+        self, filters: AttemptFilter, limit: int | None = None, *, without: Collection[str] = ()
     ) -> MatchTotals:
         """Count the matching attempts and sum their cost; a limit stops counting there."""
 
-        def work(on: Connection) -> MatchTotals:
+        def work(connection: Connection) -> MatchTotals:
             query = select_counted_attempts().where(
-                recorded_condition(), *_filter_conditions(on, wanted), *exclude_tasks(without)
+                recorded_condition(),
+                *_filter_conditions(connection, filters),
+                *exclude_tasks(without),
             )
             columns = query.with_only_columns(
                 attempts.c.id, attempts.c.cost, maintain_column_froms=True
             )
-            found = columns.order_by(None).limit(limit).subquery()
-            sums = select(func.count(), func.sum(found.c.cost), func.count(found.c.cost))
-            count, cost, priced = on.execute(sums.select_from(found)).one()
+            matches = columns.order_by(None).limit(limit).subquery()
+            sums = select(func.count(), func.sum(matches.c.cost), func.count(matches.c.cost))
+            count, cost, priced = connection.execute(sums.select_from(matches)).one()
             return MatchTotals(attempts=count, cost=cost, priced=priced)
 
         totals: MatchTotals = self._read(work)
@@ -129,25 +135,29 @@ class ListingSection(StoreSection):
     def load_row(self, attempt: str) -> AttemptRow | None:
         """Load one attempt by its full id, also a version of a session that no longer counts."""
 
-        def work(on: Connection) -> AttemptRow | None:
-            query = select_counted_attempts(every=True).where(attempts.c.id == attempt)
-            return next(iter(add_variant_names(on, on.execute(query).mappings())), None)
+        def work(connection: Connection) -> AttemptRow | None:
+            query = select_counted_attempts(include_superseded=True).where(attempts.c.id == attempt)
+            return next(
+                iter(add_variant_names(connection, connection.execute(query).mappings())), None
+            )
 
         attempt_row: AttemptRow | None = self._read(work)
         return attempt_row
 
     def find_newer_version(self, attempt: str) -> str | None:
         """Return the attempt with the session's newest version; None if it is this one."""
-        own, other, ended = sessions.alias(), sessions.alias(), attempts.c.ended
+        own_session, newest_session, ended = sessions.alias(), sessions.alias(), attempts.c.ended
         query = (
-            select(other.c.attempt)
-            .join(own, own.c.key == other.c.key)
-            .join(attempts, attempts.c.id == other.c.attempt)
-            .where(own.c.attempt == attempt)
-            .order_by(func.coalesce(ended, 0).desc(), other.c.number.desc())
+            select(newest_session.c.attempt)
+            .join(own_session, own_session.c.key == newest_session.c.key)
+            .join(attempts, attempts.c.id == newest_session.c.attempt)
+            .where(own_session.c.attempt == attempt)
+            .order_by(func.coalesce(ended, 0).desc(), newest_session.c.number.desc())
             .limit(1)
         )
-        newest_attempt: str | None = self._read(lambda on: on.execute(query).scalar())
+        newest_attempt: str | None = self._read(
+            lambda connection: connection.execute(query).scalar()
+        )
         return None if newest_attempt == attempt else newest_attempt
 
     def load_marks(
@@ -159,12 +169,16 @@ class ListingSection(StoreSection):
         fields = (table.findings, table.found, table.category, *loop)
         query = select(table.attempt, table.basis, *fields).order_by(table.number)
         query = query.where(table.attempt.in_(list(ids)))
-        found: dict[str, AttemptMarks] = {}
-        for row in self._read(lambda on: on.execute(query).all()):
+        marks_by_attempt: dict[str, AttemptMarks] = {}
+        for row in self._read(lambda connection: connection.execute(query).all()):
             outdated = bases is not None and bases[row.attempt] != row.basis
-            if outdated and row.attempt in found and not found[row.attempt].outdated:
+            if (
+                outdated
+                and row.attempt in marks_by_attempt
+                and not marks_by_attempt[row.attempt].outdated
+            ):
                 continue
-            found[row.attempt] = AttemptMarks(
+            marks_by_attempt[row.attempt] = AttemptMarks(
                 findings=row.findings,
                 rules=tuple(row.found.split()),
                 category=row.category,
@@ -173,7 +187,7 @@ class ListingSection(StoreSection):
                 feedback=wilson_rate(row.feedback_hits or 0.0, row.feedback_of or 0),
                 outdated=outdated,
             )
-        return found
+        return marks_by_attempt
 
     def list_choices(self, sealed: Collection[str] = ()) -> FilterChoices:
         """List the values to filter by, sorted; never the name of a sealed task."""
@@ -185,11 +199,19 @@ class ListingSection(StoreSection):
             "categories": measurements.c.category,
         }
 
-        def work(on: Connection) -> FilterChoices:
-            values_by_name = {name: _list_distinct(on, column) for name, column in columns.items()}
-            agents = {*_list_distinct(on, variants.c.agent), *_list_distinct(on, sessions.c.agent)}
-            models = {*_list_distinct(on, variants.c.model), *_list_distinct(on, sessions.c.model)}
-            tasks = _list_distinct(on, attempts.c.task, is_visible)
+        def work(connection: Connection) -> FilterChoices:
+            values_by_name = {
+                name: _list_distinct(connection, column) for name, column in columns.items()
+            }
+            agents = {
+                *_list_distinct(connection, variants.c.agent),
+                *_list_distinct(connection, sessions.c.agent),
+            }
+            models = {
+                *_list_distinct(connection, variants.c.model),
+                *_list_distinct(connection, sessions.c.model),
+            }
+            tasks = _list_distinct(connection, attempts.c.task, is_visible)
             return FilterChoices(
                 tasks=tasks,
                 agents=tuple(sorted(agents)),
@@ -204,7 +226,9 @@ class ListingSection(StoreSection):
         """Return, by grading, the latest proof state of the task."""
         table = proofs
         query = select(table.c.grading, table.c.state).order_by(table.c.number)
-        return dict(self._read(lambda on: [tuple(row) for row in on.execute(query)]))
+        return dict(
+            self._read(lambda connection: [tuple(row) for row in connection.execute(query)])
+        )
 
     def count_passes(self) -> dict[str, tuple[int, int]]:
         """Return, by task digest, how many attempts passed and how many were scored; no replays."""
@@ -219,9 +243,11 @@ class ListingSection(StoreSection):
             .order_by(None)
         )
         tallies: dict[str, tuple[int, int]] = {}
-        for digest, result, number in self._read(lambda on: on.execute(query).all()):
-            hits, scored = tallies.get(digest, (0, 0))
-            tallies[digest] = (hits + number * (result == "pass"), scored + number)
+        for digest, result, number in self._read(
+            lambda connection: connection.execute(query).all()
+        ):
+            passed, scored = tallies.get(digest, (0, 0))
+            tallies[digest] = (passed + number * (result == "pass"), scored + number)
         return tallies
 
     def count_records(self) -> dict[str, int]:
@@ -237,15 +263,15 @@ class ListingSection(StoreSection):
         subqueries = [
             select(func.count()).select_from(table).scalar_subquery() for table in tables.values()
         ]
-        row = self._read(lambda on: on.execute(select(*subqueries)).one())
+        row = self._read(lambda connection: connection.execute(select(*subqueries)).one())
         return dict(zip(tables, row, strict=True))
 
     def change_marker(self) -> str:
         """Return a marker that changes when anything is added that lists, metrics or plans show."""
         newest = [select(func.max(table.c.number)).scalar_subquery() for table in _NUMBERED_TABLES]
         count = select(func.count()).select_from(attempts).scalar_subquery()
-        row = self._read(lambda on: on.execute(select(count, *newest)).one())
-        return "-".join(str(each or 0) for each in row)
+        row = self._read(lambda connection: connection.execute(select(count, *newest)).one())
+        return "-".join(str(number or 0) for number in row)
 
 
 _NUMBERED_TABLES = (
@@ -270,8 +296,8 @@ _SORT_COLUMNS: dict[AttemptSort, SqlExpression] = {
 
 def _page_parts(query: Select, sort: AttemptSort, after: PageCursor | None) -> list[Select]:
     """Select what follows a row: rows with a value, then those without; each an index range."""
-    name = attempts.c.id
-    key: SqlExpression = name
+    attempt_id = attempts.c.id
+    key: SqlExpression = attempt_id
     value: SqlExpression
     query = query.order_by(None)
     if sort == "findings":
@@ -279,33 +305,35 @@ def _page_parts(query: Select, sort: AttemptSort, after: PageCursor | None) -> l
         superseded = select(later.c.number).where(
             later.c.attempt == newest.c.attempt, later.c.number > newest.c.number
         )
-        measured = query.join(newest, newest.c.attempt == name).where(~superseded.exists())
+        measured = query.join(newest, newest.c.attempt == attempt_id).where(~superseded.exists())
         value, key = newest.c.findings, newest.c.attempt
-        known = select(measurements.c.number).where(measurements.c.attempt == name).exists()
-        with_value, without_value = measured, query.where(~known)
+        is_measured = (
+            select(measurements.c.number).where(measurements.c.attempt == attempt_id).exists()
+        )
+        with_value, without_value = measured, query.where(~is_measured)
     else:
         value = _SORT_COLUMNS[sort]
         with_value, without_value = query.where(value.is_not(None)), query.where(value.is_(None))
     order = (value.asc(), key.desc()) if sort == "oldest" else (value.desc(), key)
     last = None if after is None else after.started if value is attempts.c.started else after.value
     if after is not None and last is None:
-        return [without_value.where(name > after.id).order_by(name)]
+        return [without_value.where(attempt_id > after.id).order_by(attempt_id)]
     if after is not None:
-        same = key < after.id if sort == "oldest" else key > after.id
+        follows_id = key < after.id if sort == "oldest" else key > after.id
         beyond = value > last if sort == "oldest" else value < last
-        reached = value >= last if sort == "oldest" else value <= last
-        with_value = with_value.where(reached, or_(beyond, same))
-    return [with_value.order_by(*order), without_value.order_by(name)]
+        at_or_beyond = value >= last if sort == "oldest" else value <= last
+        with_value = with_value.where(at_or_beyond, or_(beyond, follows_id))
+    return [with_value.order_by(*order), without_value.order_by(attempt_id)]
 
 
-def _filter_conditions(connection: Connection, wanted: AttemptFilter) -> list[SqlExpression]:
+def _filter_conditions(connection: Connection, filters: AttemptFilter) -> list[SqlExpression]:
     columns = attempts.c
     conditions = [
         columns[name] == value
         for name in ("task", "origin", "exit", "experiment", "user")
-        if (value := getattr(wanted, name)) is not None
+        if (value := getattr(filters, name)) is not None
     ]
-    conditions += _period_conditions(wanted)
+    conditions += _period_conditions(filters)
     build_condition: dict[str, Callable[[Any], SqlExpression]] = {
         "min_cost": lambda dollars: columns.cost >= dollars,
         "repo": lambda repo: sessions.c.repo == repo,
@@ -317,18 +345,18 @@ def _filter_conditions(connection: Connection, wanted: AttemptFilter) -> list[Sq
         "category": lambda name: _last_measurement_matches(measurements.c.category == name),
     }
     for name, build in build_condition.items():
-        if (value := getattr(wanted, name)) is not None:
+        if (value := getattr(filters, name)) is not None:
             conditions.append(build(value))
-    if wanted.q is not None:
-        phrases = parse_search(wanted.q)
+    if filters.q is not None:
+        phrases = parse_search(filters.q)
         conditions += search_conditions(connection, phrases) if phrases else [false()]
     return conditions
 
 
 def _period_conditions(period: TimeRange) -> list[SqlExpression]:
     started = attempts.c.started
-    since = [] if period.since is None else [started >= period.since]
-    return since if period.until is None else [*since, started < period.until]
+    conditions = [] if period.since is None else [started >= period.since]
+    return conditions if period.until is None else [*conditions, started < period.until]
 
 
 def _has_variant(condition: SqlExpression) -> SqlExpression:
@@ -354,8 +382,10 @@ def _has_finding(rule: str) -> SqlExpression:
 
 def _last_measurement_matches(condition: SqlExpression) -> SqlExpression:
     """Whether an attempt's last measurement meets the condition."""
-    other = measurements.alias()
-    last = select(func.max(other.c.number)).where(other.c.attempt == measurements.c.attempt)
+    measurement = measurements.alias()
+    last = select(func.max(measurement.c.number)).where(
+        measurement.c.attempt == measurements.c.attempt
+    )
     query = select(measurements.c.number).where(
         measurements.c.attempt == attempts.c.id,
         measurements.c.number == last.scalar_subquery(),
@@ -387,7 +417,7 @@ class CountsSection(StoreSection):
             .group_by(attempts.c.variant, columns.found)
         )
         finding_counts: Counter[tuple[str | None, str]] = Counter()
-        for variant, rules, count in self._read(lambda on: on.execute(query).all()):
+        for variant, rules, count in self._read(lambda connection: connection.execute(query).all()):
             for rule in rules.split():
                 finding_counts[variant, rule] += count
         return finding_counts
@@ -401,7 +431,9 @@ class CountsSection(StoreSection):
         query = query.where(table.origin == "experiment", table.files_changed > 0)
         query = query.where(grades.c.outcome == "pass", _is_no_replay())
         query = query.order_by(None).order_by(table.started, table.id)
-        return [tuple(row) for row in self._read(lambda on: on.execute(query).all())]
+        return [
+            tuple(row) for row in self._read(lambda connection: connection.execute(query).all())
+        ]
 
     def list_unchecked_attempts(self) -> list[UncheckedAttempt]:
         """List attempts at tasks without an automatic check, oldest first."""
@@ -412,21 +444,21 @@ class CountsSection(StoreSection):
         query = query.where(table.origin == "experiment")
         query = query.where(grades.c.outcome_cause == AWAITING_REVIEW, _is_no_replay())
         query = query.order_by(None).order_by(table.started, table.id)
-        rows = self._read(lambda on: on.execute(query).mappings().all())
+        rows = self._read(lambda connection: connection.execute(query).mappings().all())
         return [UncheckedAttempt(**row) for row in rows]
 
     def count_filled_slots(self, experiment: Experiment) -> int:
         """Count an experiment's slots with an attempt that was not a machine failure."""
         table = attempts.c
-        places = (
+        slots = (
             select(table.task_digest, table.variant, table.number)
             .where(table.task_digest.in_(experiment.tasks), table.variant.in_(experiment.variants))
             .where(table.number <= experiment.repeats, table.exit != "machine")
             .distinct()
             .subquery()
         )
-        query = select(func.count()).select_from(places)
-        return int(self._read(lambda on: on.execute(query).scalar()) or 0)
+        query = select(func.count()).select_from(slots)
+        return int(self._read(lambda connection: connection.execute(query).scalar()) or 0)
 
 
 def _is_no_replay() -> SqlExpression:

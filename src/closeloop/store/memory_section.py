@@ -58,19 +58,19 @@ class MemorySection(StoreSection):
         """
         source_tables = (events, pull_facts, tables.human_reviews, evaluations, reports)
         newest = (func.max(table.c.number) for table in source_tables)
-        marks = (*newest, func.max(pulls.c.told), func.min(inbox.c.number))
-        query = select(*(select(mark).scalar_subquery() for mark in marks))
-        return tuple(self._read(lambda on: on.execute(query).one()))
+        marker_columns = (*newest, func.max(pulls.c.told), func.min(inbox.c.number))
+        query = select(*(select(column).scalar_subquery() for column in marker_columns))
+        return tuple(self._read(lambda connection: connection.execute(query).one()))
 
     def finding_markers(self) -> dict[str, str]:
         """Return, by attempt, a marker of its latest judge and check results."""
 
-        def work(on: Connection) -> dict[str, str]:
+        def work(connection: Connection) -> dict[str, str]:
             markers: dict[str, str] = {}
             for table in (evaluations, reports):
                 query = select(table.c.attempt, func.max(table.c.number))
                 query = query.where(table.c.attempt.is_not(None)).group_by(table.c.attempt)
-                for attempt, number in on.execute(query):
+                for attempt, number in connection.execute(query):
                     markers[attempt] = f"{markers.get(attempt, '')} {table.name}{number}"
             return markers
 
@@ -81,31 +81,33 @@ class MemorySection(StoreSection):
         table = pull_facts
         query = select(table.c.repo, table.c.pull, func.count(), func.max(table.c.number))
         query = query.where(table.c.pull.is_not(None)).group_by(table.c.repo, table.c.pull)
-        rows = self._read(lambda on: on.execute(query).all())
+        rows = self._read(lambda connection: connection.execute(query).all())
         return {(repo, pull): f"{count}.{newest}" for repo, pull, count, newest in rows}
 
     def save_rule(self, rule: TeamRule) -> None:
         """Save a rule or its new version; its examples are added to the existing ones."""
 
-        def work(on: Connection) -> None:
-            fact_rows.append_fact(on, tables.learned_rules, ("id",), _rule_columns(rule))
-            _add_examples(on, rule)
+        def work(connection: Connection) -> None:
+            fact_rows.append_fact(connection, tables.learned_rules, ("id",), _rule_columns(rule))
+            _add_examples(connection, rule)
 
         self._write(work)
 
     def save_examples(self, rule: TeamRule) -> None:
         """Add a rule's examples; an existing rule stays as people last edited it."""
-        self._write(lambda on: _add_examples(on, rule))
+        self._write(lambda connection: _add_examples(connection, rule))
 
     def save_learned_rule(self, rule: TeamRule) -> None:
         """Save a learned rule and its examples; a version edited by a person stays."""
-        known = fact_rows.select_newest(tables.learned_rules, "id", id=rule.id)
+        stored_rule = fact_rows.select_newest(tables.learned_rules, "id", id=rule.id)
 
-        def work(on: Connection) -> None:
-            body = on.execute(known).scalar()
+        def work(connection: Connection) -> None:
+            body = connection.execute(stored_rule).scalar()
             if body is None or unpack_record(body, TeamRule).by is None:
-                fact_rows.append_fact(on, tables.learned_rules, ("id",), _rule_columns(rule))
-            _add_examples(on, rule)
+                fact_rows.append_fact(
+                    connection, tables.learned_rules, ("id",), _rule_columns(rule)
+                )
+            _add_examples(connection, rule)
 
         self._write(work)
 
@@ -114,7 +116,7 @@ class MemorySection(StoreSection):
     ) -> list[TeamRule]:
         """List current rules with examples, oldest first; with those of every repository."""
 
-        def work(on: Connection) -> tuple[Sequence[bytes], Sequence[Any]]:
+        def work(connection: Connection) -> tuple[Sequence[bytes], Sequence[Any]]:
             query = fact_rows.select_newest(tables.learned_rules, "id")
             rules = tables.learned_rules
             if repo is not None:
@@ -123,11 +125,11 @@ class MemorySection(StoreSection):
                 )
             if state is not None:
                 query = query.where(rules.c.state == state)
-            bodies = on.execute(query).scalars().all()
+            bodies = connection.execute(query).scalars().all()
             table = tables.rule_examples
             last = select(func.max(table.c.number)).group_by(table.c.rule, table.c.key)
             example_query = select(table.c.rule, table.c.body).where(table.c.number.in_(last))
-            return bodies, on.execute(example_query.order_by(table.c.at, table.c.key)).all()
+            return bodies, connection.execute(example_query.order_by(table.c.at, table.c.key)).all()
 
         bodies, example_rows = self._read(work)
         examples: dict[str, list[RuleExample]] = {}
@@ -140,13 +142,13 @@ class MemorySection(StoreSection):
 
     # Vectors
 
-    def save_vectors(self, encoder: str, made: Mapping[str, NDArray[np.float32]]) -> None:
+    def save_vectors(self, encoder: str, vectors: Mapping[str, NDArray[np.float32]]) -> None:
         """Save vectors by the digest of their texts; each once."""
         rows = [
             {"encoder": encoder, "digest": digest, "body": vector.astype("<f4").tobytes()}
-            for digest, vector in made.items()
+            for digest, vector in vectors.items()
         ]
-        self._write(lambda on: fact_rows.insert_new_rows(on, tables.vectors, rows))
+        self._write(lambda connection: fact_rows.insert_new_rows(connection, tables.vectors, rows))
 
     def load_vectors(self, encoder: str, digests: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """Load an encoder's vectors of some texts, by digest."""
@@ -155,11 +157,13 @@ class MemorySection(StoreSection):
         table = tables.vectors
         query = select(table.c.digest, table.c.body).where(table.c.encoder == encoder)
 
-        def work(on: Connection) -> list[Any]:
+        def work(connection: Connection) -> list[Any]:
             if len(digests) > MAX_QUERIED_DIGESTS:
-                return list(on.execute(query).all())
+                return list(connection.execute(query).all())
             parts = fact_rows.split_values(digests)
-            results = (on.execute(query.where(table.c.digest.in_(part))).all() for part in parts)
+            results = (
+                connection.execute(query.where(table.c.digest.in_(part))).all() for part in parts
+            )
             return [row for rows in results for row in rows]
 
         wanted_digests = {*digests}
@@ -170,21 +174,25 @@ class MemorySection(StoreSection):
 
     # What came again
 
-    def save_repeats(self, found: Sequence[RepeatedRemark]) -> None:
+    def save_repeats(self, repeats: Sequence[RepeatedRemark]) -> None:
         """Save repeated remarks in their current state; unchanged ones are not added again."""
         rows = [
             {
-                "key": short_column_text(one.key),
-                "rule": one.rule,
-                "repo": short_column_text(one.repo),
-                "pull": one.pull,
-                "attempt": one.attempt,
-                "state": one.state,
-                "body": pack_record(one),
+                "key": short_column_text(repeat.key),
+                "rule": repeat.rule,
+                "repo": short_column_text(repeat.repo),
+                "pull": repeat.pull,
+                "attempt": repeat.attempt,
+                "state": repeat.state,
+                "body": pack_record(repeat),
             }
-            for one in found
+            for repeat in repeats
         ]
-        self._write(lambda on: fact_rows.append_facts(on, tables.repeats, ("key", "rule"), rows))
+        self._write(
+            lambda connection: fact_rows.append_facts(
+                connection, tables.repeats, ("key", "rule"), rows
+            )
+        )
 
     def list_repeats(
         self, *, repo: str | None = None, pull: int | None = None
@@ -204,32 +212,36 @@ class MemorySection(StoreSection):
         query = query.where(deliveries.c.number.in_(last), deliveries.c.repeated.is_not(None))
         if repo is not None:
             query = query.where(pulls.c.repo == short_column_text(repo))
-        return int(self._read(lambda on: on.execute(query).scalar_one()))
+        return int(self._read(lambda connection: connection.execute(query).scalar_one()))
 
     # What agents were told
 
-    def save_offer(self, made: ContextRecord) -> ContextRecord:
+    def save_offer(self, offer: ContextRecord) -> ContextRecord:
         """Save which rules some work was given; they are merged with those given before."""
         table = tables.offers
         query = fact_rows.select_newest(
-            table, "repo", "key", repo=short_column_text(made.repo), key=short_column_text(made.key)
+            table,
+            "repo",
+            "key",
+            repo=short_column_text(offer.repo),
+            key=short_column_text(offer.key),
         )
 
-        def work(on: Connection) -> ContextRecord:
-            body = on.execute(query).scalar()
-            before = made if body is None else unpack_record(body, ContextRecord)
-            rules = tuple(dict.fromkeys((*before.rules, *made.rules)))
-            if body is not None and rules == before.rules:
-                return before
-            merged_offer = replace(made, rules=rules)
+        def work(connection: Connection) -> ContextRecord:
+            body = connection.execute(query).scalar()
+            earlier_offer = offer if body is None else unpack_record(body, ContextRecord)
+            rules = tuple(dict.fromkeys((*earlier_offer.rules, *offer.rules)))
+            if body is not None and rules == earlier_offer.rules:
+                return earlier_offer
+            merged_offer = replace(offer, rules=rules)
             columns = {
-                "key": short_column_text(made.key),
-                "repo": short_column_text(made.repo),
-                "arm": made.arm,
-                "at": made.at,
+                "key": short_column_text(offer.key),
+                "repo": short_column_text(offer.repo),
+                "arm": offer.arm,
+                "at": offer.at,
                 "body": pack_record(merged_offer),
             }
-            on.execute(insert(table), columns)
+            connection.execute(insert(table), columns)
             return merged_offer
 
         saved_offer: ContextRecord = self._write(work)
@@ -246,21 +258,23 @@ class MemorySection(StoreSection):
 
     # Corrections
 
-    def save_corrections(self, found: Sequence[Correction]) -> None:
+    def save_corrections(self, corrections: Sequence[Correction]) -> None:
         """Save corrections or their new state."""
         rows = [
             {
-                "id": one.id,
-                "repo": short_column_text(one.repo),
-                "pull": one.pull,
-                "attempt": one.attempt,
-                "kind": one.kind,
-                "at": one.at,
-                "body": pack_record(one),
+                "id": correction.id,
+                "repo": short_column_text(correction.repo),
+                "pull": correction.pull,
+                "attempt": correction.attempt,
+                "kind": correction.kind,
+                "at": correction.at,
+                "body": pack_record(correction),
             }
-            for one in found
+            for correction in corrections
         ]
-        self._write(lambda on: fact_rows.append_facts(on, tables.corrections, ("id",), rows))
+        self._write(
+            lambda connection: fact_rows.append_facts(connection, tables.corrections, ("id",), rows)
+        )
 
     def list_corrections(
         self, *, repo: str | None = None, pull: int | None = None
@@ -280,7 +294,7 @@ def _rule_columns(rule: TeamRule) -> dict[str, Any]:
     }
 
 
-def _add_examples(on: Connection, rule: TeamRule) -> None:
+def _add_examples(connection: Connection, rule: TeamRule) -> None:
     rows = [
         {
             "rule": rule.id,
@@ -290,7 +304,7 @@ def _add_examples(on: Connection, rule: TeamRule) -> None:
         }
         for example in rule.examples
     ]
-    fact_rows.append_facts(on, tables.rule_examples, ("rule", "key"), rows)
+    fact_rows.append_facts(connection, tables.rule_examples, ("rule", "key"), rows)
 
 
 # People's answers in the review queue, and who claimed which item.
@@ -313,9 +327,9 @@ class ReviewSection(StoreSection):
             "body": pack_record(review),
         }
 
-        def work(on: Connection) -> None:
-            fact_rows.append_fact(on, human_reviews, ("item", "reviewer"), columns)
-            add_review_scores(on, review)
+        def work(connection: Connection) -> None:
+            fact_rows.append_fact(connection, human_reviews, ("item", "reviewer"), columns)
+            add_review_scores(connection, review)
 
         self._write(work)
 
@@ -328,30 +342,32 @@ class ReviewSection(StoreSection):
             table.c.item: short_column_text(item),
             table.c.reviewer: short_column_text(reviewer),
         }
-        where = [column == value for column, value in filters.items() if value is not None]
+        conditions = [column == value for column, value in filters.items() if value is not None]
         last_done = func.max(case((table.c.state == "done", table.c.number)))
         last = (
             select(func.coalesce(last_done, func.max(table.c.number)))
-            .where(*where)
+            .where(*conditions)
             .group_by(*filters)
         )
         query = select(table.c.body).where(table.c.number.in_(last)).order_by(table.c.number)
         return self._load_records(query, HumanReview)
 
-    def add_assignment(self, one: ReviewAssignment) -> None:
+    def add_assignment(self, assignment: ReviewAssignment) -> None:
         """Assign an item to one more reviewer."""
         columns = {
-            "item": short_column_text(one.item),
-            "reviewer": short_column_text(one.reviewer),
-            "at": one.at,
-            "asked": one.asked,
+            "item": short_column_text(assignment.item),
+            "reviewer": short_column_text(assignment.reviewer),
+            "at": assignment.at,
+            "asked": assignment.asked,
         }
-        self._write(lambda on: on.execute(insert(review_assignments), columns) and None)
+        self._write(
+            lambda connection: connection.execute(insert(review_assignments), columns) and None
+        )
 
     def list_assignments(self) -> list[ReviewAssignment]:
         """List all assignments ever made, in order."""
         table = review_assignments
         fields = [table.c[name] for name in ReviewAssignment.__struct_fields__]
         query = select(*fields).order_by(table.c.number)
-        rows = self._read(lambda on: on.execute(query).mappings().all())
+        rows = self._read(lambda connection: connection.execute(query).mappings().all())
         return [ReviewAssignment(**row) for row in rows]

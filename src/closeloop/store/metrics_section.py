@@ -64,15 +64,15 @@ class TextColumn(Record):
         mask: Array = np.array(has_text, np.bool_)[self.codes]
         return mask
 
-    def translated(self, meaning: Callable[[Any], Any]) -> TextColumn:
-        return TextColumn(codes=self.codes, labels=tuple(map(meaning, self.labels)))
+    def translated(self, translate: Callable[[Any], Any]) -> TextColumn:
+        return TextColumn(codes=self.codes, labels=tuple(map(translate, self.labels)))
 
-    def otherwise(self, other: TextColumn) -> TextColumn:
+    def otherwise(self, fallback: TextColumn) -> TextColumn:
         """Fill missing texts from another column."""
         import numpy as np
 
-        codes = np.where(self.known(), self.codes, other.codes + len(self.labels))
-        return TextColumn(codes=codes, labels=self.labels + other.labels)
+        codes = np.where(self.known(), self.codes, fallback.codes + len(self.labels))
+        return TextColumn(codes=codes, labels=self.labels + fallback.labels)
 
 
 Column = Any
@@ -91,16 +91,16 @@ def make_text_column(values: Sequence[Any]) -> TextColumn:
     """Build a column of texts from row values."""
     import numpy as np
 
-    places = number_by_first_use()
-    codes = np.fromiter(map(places.__getitem__, values), np.int32, len(values))
-    return TextColumn(codes=codes, labels=tuple(places))
+    code_by_value = number_by_first_use()
+    codes = np.fromiter(map(code_by_value.__getitem__, values), np.int32, len(values))
+    return TextColumn(codes=codes, labels=tuple(code_by_value))
 
 
 def number_by_first_use() -> defaultdict[Any, int]:
     """Return a dictionary that numbers keys by first lookup: 0, 1, …."""
-    places: defaultdict[Any, int] = defaultdict()
-    places.default_factory = places.__len__
-    return places
+    number_by_key: defaultdict[Any, int] = defaultdict()
+    number_by_key.default_factory = number_by_key.__len__
+    return number_by_key
 
 
 def collect_columns(
@@ -113,32 +113,34 @@ def collect_columns(
     import numpy as np
 
     attempts: list[str] = []
-    places = {name: number_by_first_use() for name, is_text in kinds.items() if is_text}
+    codes_by_name = {name: number_by_first_use() for name, is_text in kinds.items() if is_text}
     pieces_by_name: dict[str, list[Array]] = {name: [] for name in kinds}
     for part in parts:
         first, *columns = zip(*part, strict=True)
         attempts.extend(first)
         for name, values in zip(kinds, columns, strict=True):
             pieces_by_name[name].append(
-                _pack_texts(values, places[name]) if name in places else _pack_numbers(values)
+                _pack_texts(values, codes_by_name[name])
+                if name in codes_by_name
+                else _pack_numbers(values)
             )
     arrays: dict[str, Column] = {}
     for name, pieces in pieces_by_name.items():
-        whole = np.concatenate(pieces) if pieces else np.empty(0, np.int32)
+        array = np.concatenate(pieces) if pieces else np.empty(0, np.int32)
         arrays[name] = (
-            TextColumn(codes=whole, labels=tuple(places[name]))
-            if name in places
-            else whole.astype(np.float64, copy=False)
+            TextColumn(codes=array, labels=tuple(codes_by_name[name]))
+            if name in codes_by_name
+            else array.astype(np.float64, copy=False)
         )
     return AttemptColumns(attempts=attempts, held=arrays)
 
 
-def _pack_texts(values: Sequence[Any], places: Mapping[Any, int]) -> Array:
+def _pack_texts(values: Sequence[Any], code_by_value: Mapping[Any, int]) -> Array:
     import numpy as np
 
     if values.count(values[0]) == len(values):
-        return np.full(len(values), places[values[0]], np.int32)
-    return np.fromiter(map(places.__getitem__, values), np.int32, len(values))
+        return np.full(len(values), code_by_value[values[0]], np.int32)
+    return np.fromiter(map(code_by_value.__getitem__, values), np.int32, len(values))
 
 
 def _pack_numbers(values: Sequence[Any]) -> Array:
@@ -153,43 +155,43 @@ def _pack_numbers(values: Sequence[Any]) -> Array:
     return np.fromiter(values, np.float64, size)
 
 
-def align_columns(part: AttemptColumns, at: Array, rows: int) -> dict[str, Column]:
-    """Expand columns of some rows to all rows: `at` is the place of each, -1 for none.
+def align_columns(part: AttemptColumns, positions: Array, rows: int) -> dict[str, Column]:
+    """Expand columns of some rows to all rows: `positions` is the place of each, -1 for none.
 
     If several have the same place, the last counts.
     """
     import numpy as np
 
-    placed_rows = np.flatnonzero(at >= 0)
+    placed_rows = np.flatnonzero(positions >= 0)
     aligned: dict[str, Column] = {}
     for name, column in part.held.items():
         if isinstance(column, TextColumn):
             codes = np.full(rows, len(column.labels), np.int32)
-            codes[at[placed_rows]] = column.codes[placed_rows]
+            codes[positions[placed_rows]] = column.codes[placed_rows]
             aligned[name] = TextColumn(codes=codes, labels=(*column.labels, None))
         else:
             aligned[name] = np.full(rows, np.nan)
-            aligned[name][at[placed_rows]] = column[placed_rows]
+            aligned[name][positions[placed_rows]] = column[placed_rows]
     return aligned
 
 
-def find_row_places(part: AttemptColumns, places: Mapping[str, int]) -> Array:
+def find_row_places(part: AttemptColumns, position_by_attempt: Mapping[str, int]) -> Array:
     """Return the place of each row's attempt; -1 if it does not count."""
     import numpy as np
 
-    row_numbers = map(places.get, part.attempts, repeat(-1))
+    row_numbers = map(position_by_attempt.get, part.attempts, repeat(-1))
     return np.fromiter(row_numbers, np.intp, len(part.attempts))
 
 
-def find_last_rows(at: Array, *keys: TextColumn) -> Array:
+def find_last_rows(positions: Array, *keys: TextColumn) -> Array:
     """Return the rows that count, in order: the last of each place and combination of keys."""
     import numpy as np
 
-    placed = np.flatnonzero(at >= 0)[::-1]
-    key = at[placed]
+    counted_rows = np.flatnonzero(positions >= 0)[::-1]
+    key = positions[counted_rows]
     for column in keys:
-        key = key * len(column.labels) + column.codes[placed]
-    return np.sort(placed[np.unique(key, return_index=True)[1]])
+        key = key * len(column.labels) + column.codes[counted_rows]
+    return np.sort(counted_rows[np.unique(key, return_index=True)[1]])
 
 
 def divide_known(sums: Array, counts: Array) -> Array:
@@ -206,9 +208,9 @@ class RowPlacer:
     One review gives many scores, so a list often equals the previous one and is reused.
     """
 
-    def __init__(self, places: Mapping[str, int]) -> None:
-        self.size = len(places)
-        self._places = places
+    def __init__(self, position_by_attempt: Mapping[str, int]) -> None:
+        self.size = len(position_by_attempt)
+        self._places = position_by_attempt
         self._attempts: list[str] = []
         self._at: Array | None = None
 
@@ -222,10 +224,10 @@ class RowPlacer:
         """Return the places of each attempt's and person's last values, and those values."""
         import numpy as np
 
-        at = self.find_places(part)
-        rows = find_last_rows(at, part.held["who"])
+        positions = self.find_places(part)
+        rows = find_last_rows(positions, part.held["who"])
         rows = rows[np.isfinite(part.held["value"][rows])]
-        return at[rows], part.held["value"][rows]
+        return positions[rows], part.held["value"][rows]
 
 
 FETCH_ROWS = 500
@@ -270,11 +272,11 @@ class MetricsSection(StoreSection):
         self._unsaved: dict[tuple[str, str], tuple[Any, ...]] = {}
         """Measurements of a read-only store, by attempt and basis."""
 
-    def hold_measurements(self, made: Sequence[Mapping[str, Any]]) -> None:
+    def hold_measurements(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Hold rows of `measurements` in memory while the store is open."""
-        for row in made:
+        for row in rows:
             pairs = ((row[f"{name}_hits"], row[f"{name}_of"]) for name in RATE_NAMES)
-            shares = (hits / of if of else None for hits, of in pairs)
+            shares = (hits / total if total else None for hits, total in pairs)
             columns = (row[name] for name in MEASUREMENT_FIELDS)
             self._unsaved[row["attempt"], row["basis"]] = (row["attempt"], *columns, *shares)
 
@@ -287,8 +289,12 @@ class MetricsSection(StoreSection):
         ).label("started")
         selected += [grades.c[name] for name in GRADE_FIELDS]
         selected += [sessions.c[name] for name in SESSION_FIELDS]
-        counted = attempt_rows.select_counted_attempts(every=span.attempts is not None)
-        query = counted.with_only_columns(attempts.c.id, *selected, maintain_column_froms=True)
+        attempt_query = attempt_rows.select_counted_attempts(
+            include_superseded=span.attempts is not None
+        )
+        query = attempt_query.with_only_columns(
+            attempts.c.id, *selected, maintain_column_froms=True
+        )
         return self._load_columns(query.where(*_span_conditions(span)).order_by(None))
 
     def load_measurement_columns(self, span: AttemptSpan) -> AttemptColumns:
@@ -313,7 +319,7 @@ class MetricsSection(StoreSection):
     def has_deliveries(self) -> bool:
         """Whether anything is known of what people did with some work."""
         query = select(schema.deliveries.c.number).limit(1)
-        return bool(self._read(lambda on: on.execute(query).first() is not None))
+        return bool(self._read(lambda connection: connection.execute(query).first() is not None))
 
     def load_check_columns(self) -> AttemptColumns:
         """Load the failure modes that change checks found and looked for, newest last."""
@@ -347,9 +353,11 @@ class MetricsSection(StoreSection):
 
     def list_checked_modes(self, attempts: Collection[str]) -> list[tuple[str, Any, Any]]:
         """List attempt, mode and source, from the newest change check of each attempt."""
-        chosen = _select_checked_modes().subquery()
-        query = select(chosen.c.attempt, chosen.c.checked_modes).order_by(chosen.c.number)
-        newest = self._newest_values(query, chosen.c.attempt, attempts)
+        checked_modes = _select_checked_modes().subquery()
+        query = select(checked_modes.c.attempt, checked_modes.c.checked_modes).order_by(
+            checked_modes.c.number
+        )
+        newest = self._newest_values(query, checked_modes.c.attempt, attempts)
         tokens = [
             (attempt, token.removesuffix(")").partition(" ("))
             for attempt, text in newest.items()
@@ -370,8 +378,8 @@ class MetricsSection(StoreSection):
         """Return the last value by attempt, from a query for attempt and value."""
         queries = [query.where(key.in_(part)) for part in fact_rows.split_values(list(attempts))]
 
-        def work(on: Connection) -> dict[str, Any]:
-            return {name: value for query in queries for name, value in on.execute(query)}
+        def work(connection: Connection) -> dict[str, Any]:
+            return {name: value for query in queries for name, value in connection.execute(query)}
 
         newest: dict[str, Any] = self._read(work)
         return newest
@@ -392,14 +400,20 @@ class MetricsSection(StoreSection):
 
     def _newest_bodies(self, table: Table, key: str) -> Collection[tuple[str, bytes]]:
         query = select(table.c[key], table.c.body).order_by(table.c.number)
-        all_bodies: list[tuple[str, bytes]] = self._read(lambda on: on.execute(query).all())
+        all_bodies: list[tuple[str, bytes]] = self._read(
+            lambda connection: connection.execute(query).all()
+        )
         newest: dict[str, bytes] = {}
         for name, body in reversed(all_bodies):
             newest.setdefault(name, body)
         return list(newest.items())[::-1]
 
-    def _load_columns(self, query: Select, more: Sequence[tuple[Any, ...]] = ()) -> AttemptColumns:
-        loaded: AttemptColumns = self._read(lambda on: load_columns(on, query, more))
+    def _load_columns(
+        self, query: Select, extra_rows: Sequence[tuple[Any, ...]] = ()
+    ) -> AttemptColumns:
+        loaded: AttemptColumns = self._read(
+            lambda connection: load_columns(connection, query, extra_rows)
+        )
         return loaded
 
 
@@ -421,13 +435,13 @@ def _select_checked_modes() -> Select:
 
 
 def load_columns(
-    on: Connection, query: Select, more: Sequence[tuple[Any, ...]] = ()
+    connection: Connection, query: Select, extra_rows: Sequence[tuple[Any, ...]] = ()
 ) -> AttemptColumns:
     """Load columns straight from the driver; row objects would take more memory than values."""
     kinds = {column.name or "": isinstance(column.type, Text) for column in query.selected_columns}
     kinds.pop(next(iter(kinds)))
-    parts = _fetch_parts(on.execute(query).cursor)
-    return collect_columns(chain(parts, [more]) if more else parts, kinds)
+    parts = _fetch_parts(connection.execute(query).cursor)
+    return collect_columns(chain(parts, [extra_rows]) if extra_rows else parts, kinds)
 
 
 def _fetch_parts(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:

@@ -83,7 +83,7 @@ def _read_baseline() -> Migration:
     """Read the schema of the first release. All tables hold facts except `CHANGING_TABLES`."""
     text = Path(__file__).with_name("baseline.sql").read_text(encoding="utf-8")
     sql = re.sub(r"^ *--.*\n", "", text, flags=re.MULTILINE)
-    statements = tuple(one.strip() for one in sql.split(";") if one.strip())
+    statements = tuple(statement.strip() for statement in sql.split(";") if statement.strip())
     tables = re.findall(r"CREATE TABLE (\w+)", sql)
     facts = tuple(name for name in tables if name not in CHANGING_TABLES)
     return Migration(statements=statements, engine_statements=SEARCH_STATEMENTS, facts=facts)
@@ -97,20 +97,20 @@ def newest_schema() -> int:
     return BASELINE_NUMBER + len(MIGRATIONS) - 1
 
 
-def migrate_schema(database: Database, where: str) -> bool:
+def migrate_schema(database: Database, store_name: str) -> bool:
     """Migrate the schema; return whether there was anything to do.
 
     Safe from several processes at once. Raises BadInput for a database of another program or
     version.
     """
     with database.begin() as connection:
-        if _schema_version(connection, where) == newest_schema():
+        if _schema_version(connection, store_name) == newest_schema():
             return False
     with database.begin() as connection:
         if connection.dialect == "postgresql":
             connection.execute_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
-        done = _schema_version(connection, where)
-        for number in range(max(done + 1, BASELINE_NUMBER), newest_schema() + 1):
+        version = _schema_version(connection, store_name)
+        for number in range(max(version + 1, BASELINE_NUMBER), newest_schema() + 1):
             step = MIGRATIONS[number - BASELINE_NUMBER]
             dialect = connection.dialect
             for statement in (*step.statements, *step.engine_statements.get(dialect, ())):
@@ -122,24 +122,24 @@ def migrate_schema(database: Database, where: str) -> bool:
     return True
 
 
-def require_current_schema(database: Database, where: str) -> None:
+def require_current_schema(database: Database, store_name: str) -> None:
     """Raise BadInput if a read-only database does not have this closeloop's schema."""
     with database.begin() as connection:
-        version = _schema_version(connection, where)
+        version = _schema_version(connection, store_name)
     if version < newest_schema():
         raise BadInput(
-            f"{where} is read-only, and its schema ({version}) is older than this "
+            f"{store_name} is read-only, and its schema ({version}) is older than this "
             f"closeloop's ({newest_schema()}): make it writable once to upgrade it."
         )
 
 
-def _schema_version(connection: Connection, where: str) -> int:
+def _schema_version(connection: Connection, store_name: str) -> int:
     tables = {name for (name,) in connection.execute(text(TABLE_NAMES[connection.dialect]))}
     if schema.migrations.name not in tables:
         foreign_tables = tables & set(schema.metadata.tables)
         if foreign_tables or (tables and connection.dialect == "sqlite"):
             raise BadInput(
-                f"{where} belongs to another program, because it has a table "
+                f"{store_name} belongs to another program, because it has a table "
                 f"{min(foreign_tables or tables)!r}: give closeloop its own database "
                 "in the setting `store`."
             )
@@ -148,21 +148,21 @@ def _schema_version(connection: Connection, where: str) -> int:
     version = max(numbers, default=0)
     if version < BASELINE_NUMBER:
         raise BadInput(
-            f"{where} was written by an unreleased closeloop (schema {version}, the "
+            f"{store_name} was written by an unreleased closeloop (schema {version}, the "
             f"oldest supported is {BASELINE_NUMBER}): move it away, and import or run "
             "its work again."
         )
     if version > newest_schema():
         raise BadInput(
-            f"{where} was written by a newer closeloop (schema {version}, this one "
+            f"{store_name} was written by a newer closeloop (schema {version}, this one "
             f"supports {newest_schema()}): upgrade closeloop."
         )
     return version
 
 
 def _translate_statement(statement: str, dialect: str) -> str:
-    for word, replacement in DIALECT_WORDS[dialect].items():
-        statement = statement.replace(word, replacement)
+    for keyword, replacement in DIALECT_WORDS[dialect].items():
+        statement = statement.replace(keyword, replacement)
     return statement
 
 
@@ -238,7 +238,7 @@ RewriteValue = Callable[[Any], Any]
 
 
 def rewrite_tables(
-    connection: Connection, rewrite: RewriteValue, *, leave: Collection[str] = (), dry: bool
+    connection: Connection, rewrite: RewriteValue, *, leave: Collection[str] = (), dry_run: bool
 ) -> dict[str, int]:
     """Rewrite every record of every table except `leave`; return the changed records by table."""
     tables = [
@@ -246,13 +246,13 @@ def rewrite_tables(
         for name, table in schema.metadata.tables.items()
         if name not in UNTOUCHED_TABLES and name not in leave
     ]
-    if dry:
-        return _rewrite_rows(connection, tables, rewrite, dry=True)
+    if dry_run:
+        return _rewrite_rows(connection, tables, rewrite, dry_run=True)
     facts = {name for step in MIGRATIONS for name in step.facts}
     if connection.dialect == "sqlite":
         connection.execute_sql("PRAGMA secure_delete = ON")
     with allow_changes(connection, [table.name for table in tables if table.name in facts]):
-        counts = _rewrite_rows(connection, tables, rewrite, dry=False)
+        counts = _rewrite_rows(connection, tables, rewrite, dry_run=False)
     if not SEARCHED_TABLES.isdisjoint(counts):
         rebuild_search_index(connection)
     return counts
@@ -278,21 +278,21 @@ def erase_old_bytes(reader: Database, database: Database, tables: Collection[str
 
 
 def _rewrite_rows(
-    connection: Connection, tables: list[Table], rewrite: RewriteValue, *, dry: bool
+    connection: Connection, tables: list[Table], rewrite: RewriteValue, *, dry_run: bool
 ) -> dict[str, int]:
     counts: dict[str, int] = {}
     for table in tables:
         changed = 0
         for row in _iterate_rows(connection, table):
-            new = {
+            new_values = {
                 column.name: value
                 for column in _secret_columns(table)
                 if (value := _rewrite_value(row[column.name], rewrite)) is not row[column.name]
             }
-            changed += bool(new)
-            if new and not dry:
+            changed += bool(new_values)
+            if new_values and not dry_run:
                 same_key = [column == row[column.name] for column in table.primary_key]
-                connection.execute(update(table).where(*same_key).values(**new))
+                connection.execute(update(table).where(*same_key).values(**new_values))
         if changed:
             counts[table.name] = changed
     return counts
@@ -356,9 +356,9 @@ def _rewrite_packed_parts(value: Any, rewrite: RewriteValue) -> Any:
         case bytes():
             return _rewrite_value(value, rewrite)
         case dict():
-            return {key: _rewrite_packed_parts(each, rewrite) for key, each in value.items()}
+            return {key: _rewrite_packed_parts(item, rewrite) for key, item in value.items()}
         case list():
-            return [_rewrite_packed_parts(each, rewrite) for each in value]
+            return [_rewrite_packed_parts(item, rewrite) for item in value]
     return value
 
 
@@ -389,12 +389,12 @@ class PurgeSection(StoreSection):
         those of an earlier purge that was interrupted there.
         """
 
-        def work(on: Connection) -> Purge | None:
-            places = rewrite_tables(on, rewrite, leave=leave, dry=False)
-            if not places:
+        def work(connection: Connection) -> Purge | None:
+            counts_by_table = rewrite_tables(connection, rewrite, leave=leave, dry_run=False)
+            if not counts_by_table:
                 return None
-            purge = tombstone(places)
-            on.execute(insert(purges), _purge_columns(purge))
+            purge = tombstone(counts_by_table)
+            connection.execute(insert(purges), _purge_columns(purge))
             return purge
 
         purge: Purge | None = self._write(work)
@@ -403,13 +403,15 @@ class PurgeSection(StoreSection):
 
     def count_records(self, rewrite: RewriteValue) -> dict[str, int]:
         """Count the records of each table that would change."""
-        places: dict[str, int] = self._read(lambda on: rewrite_tables(on, rewrite, dry=True))
-        return places
+        counts_by_table: dict[str, int] = self._read(
+            lambda connection: rewrite_tables(connection, rewrite, dry_run=True)
+        )
+        return counts_by_table
 
     def list_purges(self) -> list[Purge]:
         """List all tombstones, newest first."""
         query = select(purges).order_by(purges.c.number.desc())
-        rows = self._read(lambda on: on.execute(query).all())
+        rows = self._read(lambda connection: connection.execute(query).all())
         return [
             Purge(
                 at=row.at,
@@ -423,12 +425,12 @@ class PurgeSection(StoreSection):
         ]
 
 
-def _purge_columns(made: Purge) -> dict[str, object]:
+def _purge_columns(purge: Purge) -> dict[str, object]:
     return {
-        "at": made.at,
-        "who": column_text(made.who),
-        "kind": made.kind,
-        "records": made.records,
-        "places": msgspec.json.encode(made.places).decode(),
-        "digest": made.digest,
+        "at": purge.at,
+        "who": column_text(purge.who),
+        "kind": purge.kind,
+        "records": purge.records,
+        "places": msgspec.json.encode(purge.places).decode(),
+        "digest": purge.digest,
     }

@@ -105,15 +105,17 @@ def load_grades(connection: Connection, plans: Collection[str]) -> dict[str, Pla
 
 def load_trend(connection: Connection, days: int) -> PlanTrend:
     """Load the last days on which plans ended and tries were judged, newest first."""
-    graded = connection.execute(_GRADE_TREND).mappings().all()
-    judged = connection.execute(_QUALITY_TREND).mappings().all()
+    grade_rows = connection.execute(_GRADE_TREND).mappings().all()
+    verdict_rows = connection.execute(_QUALITY_TREND).mappings().all()
     return PlanTrend(
-        totals=_build_totals(graded, connection),
+        totals=_build_totals(grade_rows, connection),
         grades=tuple(
             PlanGradeDay(day=_EPOCH + timedelta(days=day), **_sum_grades(rows))
-            for day, rows in _rows_by_day(graded, days)
+            for day, rows in _rows_by_day(grade_rows, days)
         ),
-        quality=tuple(_quality_day(row) for _, rows in _rows_by_day(judged, days) for row in rows),
+        quality=tuple(
+            _quality_day(row) for _, rows in _rows_by_day(verdict_rows, days) for row in rows
+        ),
     )
 
 
@@ -122,10 +124,10 @@ def load_totals(connection: Connection) -> PlanTotals:
     return _build_totals(connection.execute(_GRADE_TREND).mappings().all(), connection)
 
 
-def _build_totals(graded: Sequence[Any], connection: Connection) -> PlanTotals:
+def _build_totals(grade_rows: Sequence[Any], connection: Connection) -> PlanTotals:
     tasks = connection.execute(_TASK_TOTALS).mappings().one()
     return PlanTotals(
-        **_sum_grades(graded),
+        **_sum_grades(grade_rows),
         first_try=wilson_rate(tasks["first_passes"] or 0, tasks["first_verdicts"]),
         after_feedback=wilson_rate(tasks["later_passes"] or 0, tasks["later_verdicts"]),
         final=wilson_rate(tasks["last_passes"] or 0, tasks["last_verdicts"]),
@@ -149,7 +151,7 @@ def _sum_grades(rows: Sequence[Any]) -> dict[str, Any]:
 
 def _rows_by_day(rows: Iterable[Any], days: int) -> list[tuple[int, list[Any]]]:
     grouped = groupby(rows, key=lambda row: row["day"])
-    return [(day, list(each)) for day, each in islice(grouped, days)]
+    return [(day, list(day_rows)) for day, day_rows in islice(grouped, days)]
 
 
 def _quality_day(row: Mapping[str, Any]) -> PlanQualityDay:
@@ -190,11 +192,11 @@ def split_execution(execution: SubtaskExecution) -> tuple[SubtaskExecution, dict
     from closeloop.text.redaction import redact_patch, redact_path
 
     patch, files = redact_patch(execution.patch), tuple(map(redact_path, execution.files))
-    shown = replace(execution, patch=patch, files=files)
-    if shown == execution:
+    redacted = replace(execution, patch=patch, files=files)
+    if redacted == execution:
         return execution, None
     exact = ExactPatch(patch=execution.patch, files=execution.files)
-    return shown, {"owner": _try_owner(execution), "body": pack_record(exact)}
+    return redacted, {"owner": _try_owner(execution), "body": pack_record(exact)}
 
 
 def load_exact_patch(connection: Connection, execution: SubtaskExecution) -> ExactPatch | None:
@@ -230,23 +232,27 @@ class PlanSection(StoreSection):
             "tasks": len(plan.tasks),
             "body": pack_record(plan),
         }
-        self._write(lambda on: fact_rows.append_fact(on, tables.plans, ("id",), columns))
+        self._write(
+            lambda connection: fact_rows.append_fact(connection, tables.plans, ("id",), columns)
+        )
 
-    def save(self, tried: Sequence[SubtaskResult], assessed: Sequence[SubtaskAssessment]) -> None:
+    def save(
+        self, results: Sequence[SubtaskResult], assessments: Sequence[SubtaskAssessment]
+    ) -> None:
         """Save tries and verdicts in one transaction; an existing try stays unchanged."""
-        split_executions = [split_execution(one.execution) for one in tried]
+        split_executions = [split_execution(result.execution) for result in results]
         executions = [
-            _execution_columns(replace(one, execution=shown))
-            for one, (shown, _) in zip(tried, split_executions, strict=True)
+            _execution_columns(replace(result, execution=redacted))
+            for result, (redacted, _) in zip(results, split_executions, strict=True)
         ]
-        exact = [row for _, row in split_executions if row is not None]
-        verdicts = [_task_columns(one) for one in assessed]
+        exact_patches = [row for _, row in split_executions if row is not None]
+        verdicts = [_task_columns(assessment) for assessment in assessments]
 
-        def work(on: Connection) -> None:
-            fact_rows.insert_new_rows(on, tables.executions, executions)
-            insert_exact_patches(on, exact)
+        def work(connection: Connection) -> None:
+            fact_rows.insert_new_rows(connection, tables.executions, executions)
+            insert_exact_patches(connection, exact_patches)
             if verdicts:
-                on.execute(insert(tables.plan_tasks), verdicts)
+                connection.execute(insert(tables.plan_tasks), verdicts)
 
         self._write(work)
 
@@ -265,11 +271,13 @@ class PlanSection(StoreSection):
             "duration": ending.seconds,
             "body": pack_record(ending),
         }
-        untried = [_untried_columns(ending, task, why) for task, why in ending.not_begun.items()]
+        untried = [
+            _untried_columns(ending, task, reason) for task, reason in ending.not_begun.items()
+        ]
 
-        def work(on: Connection) -> None:
-            fact_rows.append_fact(on, tables.plans, ("id",), columns)
-            fact_rows.append_facts(on, tables.plan_tasks, ("plan", "task"), untried)
+        def work(connection: Connection) -> None:
+            fact_rows.append_fact(connection, tables.plans, ("id",), columns)
+            fact_rows.append_facts(connection, tables.plan_tasks, ("plan", "task"), untried)
 
         self._write(work)
 
@@ -278,30 +286,34 @@ class PlanSection(StoreSection):
     ) -> list[OrchestrationRow]:
         """List plans, newest first, all or those in `among`."""
         table, tries = tables.plans, tables.executions
-        first = select(table).where(table.c.state == "begun").order_by(table.c.number.desc())
+        start_query = select(table).where(table.c.state == "begun").order_by(table.c.number.desc())
         if among is not None:
-            first = first.where(table.c.id.in_(among))
+            start_query = start_query.where(table.c.id.in_(among))
         names = [name for name in table.c.keys() if name != "body"]  # noqa: SIM118 - not a mapping
 
-        def work(on: Connection) -> tuple[Any, Any, Any, Any]:
-            begun = on.execute(first.with_only_columns(table.c.id, *_shown_columns()).limit(limit))
-            rows = begun.mappings().all()
+        def work(connection: Connection) -> tuple[Any, Any, Any, Any]:
+            started = connection.execute(
+                start_query.with_only_columns(table.c.id, *_shown_columns()).limit(limit)
+            )
+            rows = started.mappings().all()
             ids = [row["id"] for row in rows]
-            ended = select(*(table.c[name] for name in names)).where(
+            end_rows = select(*(table.c[name] for name in names)).where(
                 table.c.state == "ended", table.c.id.in_(ids)
             )
             counts = select(tries.c.plan, func.count().label("tries"), func.sum(tries.c.cost))
             counts = counts.where(tries.c.plan.in_(ids)).group_by(tries.c.plan)
-            ended_rows = on.execute(ended.order_by(table.c.number)).mappings().all()
-            grades = load_grades(on, {row["id"] for row in ended_rows})
-            return rows, ended_rows, on.execute(counts).all(), grades
+            ended_rows = connection.execute(end_rows.order_by(table.c.number)).mappings().all()
+            grades = load_grades(connection, {row["id"] for row in ended_rows})
+            return rows, ended_rows, connection.execute(counts).all(), grades
 
-        rows, ended, counts, grades = self._read(work)
-        last = {row["id"]: row for row in ended}
+        rows, end_rows, counts, grades = self._read(work)
+        end_row_by_plan = {row["id"]: row for row in end_rows}
         try_totals = {plan: (tries, cost) for plan, tries, cost in counts}
         return [
             replace(
-                _plan_row(row, last.get(row["id"]), try_totals.get(row["id"], (0, None))),
+                _plan_row(
+                    row, end_row_by_plan.get(row["id"]), try_totals.get(row["id"], (0, None))
+                ),
                 grade=grades.get(row["id"]),
             )
             for row in rows
@@ -309,18 +321,20 @@ class PlanSection(StoreSection):
 
     def count_plans(self) -> int:
         """Count all plans, ended or not."""
-        begun = select(func.count()).where(tables.plans.c.state == "begun")
-        count: int = self._read(lambda on: on.execute(begun).scalar()) or 0
+        query = select(func.count()).where(tables.plans.c.state == "begun")
+        count: int = self._read(lambda connection: connection.execute(query).scalar()) or 0
         return count
 
     def load_grade(self, plan: str) -> PlanGrade | None:
         """Load the grade of a plan that has ended; None otherwise."""
-        grades: dict[str, PlanGrade] = self._read(lambda on: load_grades(on, [plan]))
+        grades: dict[str, PlanGrade] = self._read(
+            lambda connection: load_grades(connection, [plan])
+        )
         return grades.get(plan)
 
     def load_trend(self, days: int) -> PlanTrend:
         """Load grades of plans and judges' verdicts on tries, by day."""
-        trend: PlanTrend = self._read(lambda on: load_trend(on, days))
+        trend: PlanTrend = self._read(lambda connection: load_trend(connection, days))
         return trend
 
     def load_totals(self) -> PlanTotals:
@@ -336,8 +350,10 @@ class PlanSection(StoreSection):
     def resolve_plan_id(self, start: str) -> str:
         """Return the id that equals, or is the only one to begin with, what a person typed."""
         table = tables.plans
-        near = select(table.c.id).where(table.c.id >= start, table.c.id < start + "\U0010ffff")
-        ids = self._read(lambda on: list(on.execute(near.distinct().limit(3)).scalars()))
+        query = select(table.c.id).where(table.c.id >= start, table.c.id < start + "\U0010ffff")
+        ids = self._read(
+            lambda connection: list(connection.execute(query.distinct().limit(3)).scalars())
+        )
         if not ids:
             raise BadInput(f"No plan begins with {start!r}: `closeloop list plans` lists them.")
         if len(ids) > 1 and start not in ids:
@@ -348,28 +364,34 @@ class PlanSection(StoreSection):
 
     def load_exact_story(self, plan: str) -> OrchestrationHistory:
         """Load a plan's history with exact patches: to continue it, never to display it."""
-        story = self.load_story(plan)
+        history = self.load_story(plan)
 
-        def with_exact_patch(one: SubtaskTry, on: Connection) -> SubtaskTry:
-            stored_patch = load_exact_patch(on, one.execution)
+        def with_exact_patch(subtask_try: SubtaskTry, connection: Connection) -> SubtaskTry:
+            stored_patch = load_exact_patch(connection, subtask_try.execution)
             if stored_patch is None:
-                return one
-            execution = replace(one.execution, patch=stored_patch.patch, files=stored_patch.files)
-            return replace(one, execution=execution)
+                return subtask_try
+            execution = replace(
+                subtask_try.execution, patch=stored_patch.patch, files=stored_patch.files
+            )
+            return replace(subtask_try, execution=execution)
 
-        tries = self._read(lambda on: tuple(with_exact_patch(one, on) for one in story.tries))
-        return replace(story, tries=tries)
+        tries = self._read(
+            lambda connection: tuple(
+                with_exact_patch(subtask_try, connection) for subtask_try in history.tries
+            )
+        )
+        return replace(history, tries=tries)
 
     def load_story(self, plan: str) -> OrchestrationHistory:
         """Load everything stored about a plan except traces, without secrets."""
         name = self.resolve_plan_id(plan)
-        begun, ended = tables.plans.c, tables.plans.alias().c
+        starts, ends = tables.plans.c, tables.plans.alias().c
         tries, verdicts = tables.executions.c, tables.plan_tasks.c
         queries = (
-            select(begun.body).where(begun.id == name, begun.state == "begun"),
-            select(ended.body)
-            .where(ended.id == name, ended.state == "ended")
-            .order_by(ended.number.desc())
+            select(starts.body).where(starts.id == name, starts.state == "begun"),
+            select(ends.body)
+            .where(ends.id == name, ends.state == "ended")
+            .order_by(ends.number.desc())
             .limit(1),
             select(tries.body).where(tries.plan == name).order_by(tries.started, tries.number),
             select(verdicts.body)
@@ -377,28 +399,28 @@ class PlanSection(StoreSection):
             .order_by(verdicts.number),
         )
 
-        def work(on: Connection) -> list[list[bytes]]:
-            return [list(on.execute(query).scalars()) for query in queries]
+        def work(connection: Connection) -> list[list[bytes]]:
+            return [list(connection.execute(query).scalars()) for query in queries]
 
-        first, last, bodies, verdict_bodies = self._read(work)
-        verdicts_on: dict[tuple[str, int], list[SubtaskAssessment]] = {}
+        start_bodies, end_bodies, execution_bodies, verdict_bodies = self._read(work)
+        verdicts_by_try: dict[tuple[str, int], list[SubtaskAssessment]] = {}
         for verdict in (unpack_record(body, SubtaskAssessment) for body in verdict_bodies):
-            verdicts_on.setdefault((verdict.task, verdict.number), []).append(verdict)
-        executions = [unpack_record(body, SubtaskExecution) for body in bodies]
+            verdicts_by_try.setdefault((verdict.task, verdict.number), []).append(verdict)
+        executions = [unpack_record(body, SubtaskExecution) for body in execution_bodies]
         return OrchestrationHistory(
-            plan=unpack_record(first[-1], Orchestration),
+            plan=unpack_record(start_bodies[-1], Orchestration),
             tries=tuple(
-                _make_try(execution, verdicts_on.get((execution.task, execution.number), []))
+                _make_try(execution, verdicts_by_try.get((execution.task, execution.number), []))
                 for execution in executions
             ),
-            ending=unpack_record(last[0], OrchestrationResult) if last else None,
+            ending=unpack_record(end_bodies[0], OrchestrationResult) if end_bodies else None,
         )
 
     def load_traces(self, plan: str) -> dict[tuple[str, int], Trace]:
         """Load the traces of a plan, by task and try."""
         table = tables.executions.c
         query = select(table.task, table["try"], table.trace).where(table.plan == plan)
-        rows = self._read(lambda on: on.execute(query).all())
+        rows = self._read(lambda connection: connection.execute(query).all())
         return {(task, number): unpack_record(body, Trace) for task, number, body in rows if body}
 
     def load_exchanges(self, plan: str, task: str, number: int) -> Sequence[Exchange]:
@@ -407,13 +429,13 @@ class PlanSection(StoreSection):
         query = select(table.exchanges).where(
             table.plan == plan, table.task == task, table["try"] == number
         )
-        body = self._read(lambda on: on.execute(query).scalar())
+        body = self._read(lambda connection: connection.execute(query).scalar())
         return () if body is None else unpack_exchanges(body)
 
 
-def pack_exchanges(made: Sequence[Exchange]) -> bytes | None:
+def pack_exchanges(exchanges: Sequence[Exchange]) -> bytes | None:
     """Pack exchanges with each piece once: an agent resends most of the conversation each time."""
-    return compress_content(encode_record(exchanges_to_rows("", made))) if made else None
+    return compress_content(encode_record(exchanges_to_rows("", exchanges))) if exchanges else None
 
 
 def unpack_exchanges(body: bytes) -> Sequence[Exchange]:
@@ -440,25 +462,27 @@ def _shown_columns() -> Iterator[Any]:
     return (tables.plans.c[name] for name in ("at", "request", "tasks"))
 
 
-def _plan_row(begun: Any, ended: Any, tried: tuple[int, float | None]) -> OrchestrationRow:
-    tries, cost = tried
-    ending_values = {} if ended is None else ended
+def _plan_row(
+    start_row: Any, end_row: Any, try_totals: tuple[int, float | None]
+) -> OrchestrationRow:
+    tries, cost = try_totals
+    ending_values = {} if end_row is None else end_row
     return OrchestrationRow(
-        id=begun["id"],
-        at=begun["at"],
-        request=begun["request"],
-        tasks=begun["tasks"],
-        ended=ended is not None,
+        id=start_row["id"],
+        at=start_row["at"],
+        request=start_row["request"],
+        tasks=start_row["tasks"],
+        ended=end_row is not None,
         passed=ending_values.get("overall_pass"),
         summary=ending_values.get("summary"),
         seconds=ending_values.get("duration"),
         tries=tries,
-        cost=ending_values.get("cost") if ended is not None else cost,
+        cost=ending_values.get("cost") if end_row is not None else cost,
     )
 
 
-def _execution_columns(one: SubtaskResult) -> dict[str, Any]:
-    execution = one.execution
+def _execution_columns(result: SubtaskResult) -> dict[str, Any]:
+    execution = result.execution
     return {
         "plan": execution.plan,
         "task": column_text(execution.task),
@@ -470,36 +494,38 @@ def _execution_columns(one: SubtaskResult) -> dict[str, Any]:
         "duration": column_number(execution.seconds),
         **_usage_columns(execution.usage),
         "body": pack_record(execution),
-        "trace": None if one.trace is None else pack_record(one.trace),
-        "exchanges": one.exchanges,
+        "trace": None if result.trace is None else pack_record(result.trace),
+        "exchanges": result.exchanges,
     }
 
 
-def _task_columns(one: SubtaskAssessment) -> dict[str, Any]:
-    evaluation = one.evaluation
-    texts = [issue.text for issue in one.issues] or ([one.why] if one.why else [])
+def _task_columns(assessment: SubtaskAssessment) -> dict[str, Any]:
+    evaluation = assessment.evaluation
+    texts = [issue.text for issue in assessment.issues] or (
+        [assessment.why] if assessment.why else []
+    )
     return {
-        "plan": one.plan,
-        "task": column_text(one.task),
-        "try": one.number,
-        "at": one.at,
-        "pass": one.passed,
-        "score": one.score,
+        "plan": assessment.plan,
+        "task": column_text(assessment.task),
+        "try": assessment.number,
+        "at": assessment.at,
+        "pass": assessment.passed,
+        "score": assessment.score,
         "completeness": evaluation and evaluation.criterion_score("completeness"),
         "quality": evaluation and evaluation.criterion_score("quality"),
         "relevance": evaluation and evaluation.criterion_score("relevance"),
         "issues": _encode_texts(texts),
-        "ignored_feedback": one.ignored,
+        "ignored_feedback": assessment.ignored,
         "evaluation": evaluation and evaluation.id,
         **_usage_columns(evaluation.usage if evaluation else Usage()),
         "duration": evaluation and evaluation.seconds,
-        "body": pack_record(one),
+        "body": pack_record(assessment),
     }
 
 
-def _untried_columns(ending: OrchestrationResult, task: str, why: str) -> dict[str, Any]:
+def _untried_columns(ending: OrchestrationResult, task: str, reason: str) -> dict[str, Any]:
     assessment = SubtaskAssessment(
-        plan=ending.plan, task=task, number=0, passed=None, why=f"not begun: {why}", at=ending.at
+        plan=ending.plan, task=task, number=0, passed=None, why=f"not begun: {reason}", at=ending.at
     )
     return _task_columns(assessment)
 

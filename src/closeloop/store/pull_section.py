@@ -102,22 +102,24 @@ class PullSection(StoreSection):
 
     # As it came
 
-    def save_arrivals(self, new: Sequence[WebhookArrival]) -> int:
+    def save_arrivals(self, received: Sequence[WebhookArrival]) -> int:
         """Save deliveries, each once however often it is sent; return how many were new."""
-        arrivals_by_key = {(one.source, one.delivery): one for one in new}
+        arrivals_by_key = {(arrival.source, arrival.delivery): arrival for arrival in received}
         bodies = {
-            key: compress_content(one.body)
-            for key, one in arrivals_by_key.items()
-            if one.body is not None
+            key: compress_content(arrival.body)
+            for key, arrival in arrivals_by_key.items()
+            if arrival.body is not None
         }
 
-        def work(on: Connection) -> int:
+        def work(connection: Connection) -> int:
             new_arrivals = [
                 arrivals_by_key[key]
-                for key in arrivals_by_key.keys() - _known_arrivals(on, [*arrivals_by_key])
+                for key in arrivals_by_key.keys() - _known_arrivals(connection, [*arrivals_by_key])
             ]
             insert_new_rows(
-                on, arrivals, [_arrival_columns(new_arrival) for new_arrival in new_arrivals]
+                connection,
+                arrivals,
+                [_arrival_columns(new_arrival) for new_arrival in new_arrivals],
             )
             unread = [
                 {
@@ -130,7 +132,7 @@ class PullSection(StoreSection):
                 if (body := bodies.get((new_arrival.source, new_arrival.delivery))) is not None
             ]
             if unread:
-                on.execute(insert(inbox), unread)
+                connection.execute(insert(inbox), unread)
             return len(new_arrivals)
 
         return int(self._write(work))
@@ -139,10 +141,10 @@ class PullSection(StoreSection):
         """List the oldest unprocessed deliveries; fewer if they are large."""
         query = select(inbox).order_by(inbox.c.number).limit(limit)
 
-        def work(on: Connection) -> list[UnreadArrival]:
+        def work(connection: Connection) -> list[UnreadArrival]:
             loaded: list[UnreadArrival] = []
             size = 0
-            for row in on.execute(query).mappings():
+            for row in connection.execute(query).mappings():
                 loaded.append(UnreadArrival(**{**row, "body": decompress_body(row["body"])}))
                 size += len(loaded[-1].body)
                 if size > MAX_UNREAD_BYTES:
@@ -155,27 +157,35 @@ class PullSection(StoreSection):
     def delete_arrivals(self, numbers: Sequence[int]) -> None:
         """Delete processed deliveries from the inbox; their facts are stored."""
         self._write(
-            lambda on: on.execute(delete(inbox).where(inbox.c.number.in_(numbers))) and None
+            lambda connection: (
+                connection.execute(delete(inbox).where(inbox.c.number.in_(numbers))) and None
+            )
         )
 
     def count_arrivals(self) -> dict[tuple[str, str], int]:
         """Count the deliveries by source and event."""
         query = select(arrivals.c.source, arrivals.c.event, func.count())
         query = query.group_by(arrivals.c.source, arrivals.c.event)
-        rows = self._read(lambda on: on.execute(query).all())
+        rows = self._read(lambda connection: connection.execute(query).all())
         return {(row[0], row[1]): row[2] for row in rows}
 
     # Facts
 
     def add_facts(
-        self, new: Sequence[Fact], tell: Callable[[Fact], Sequence[LogEvent]] = lambda fact: ()
+        self,
+        facts: Sequence[Fact],
+        make_events: Callable[[Fact], Sequence[LogEvent]] = lambda fact: (),
     ) -> list[Fact]:
         """Save facts that are new, with their events; return the new ones."""
 
-        def work(on: Connection) -> list[Fact]:
+        def work(connection: Connection) -> list[Fact]:
             statement = insert_or_ignore(pull_facts)
-            added = [one for one in new if on.execute(statement, _fact_columns(one)).rowcount == 1]
-            add_events(on, [event for one in added for event in tell(one)])
+            added = [
+                fact
+                for fact in facts
+                if connection.execute(statement, _fact_columns(fact)).rowcount == 1
+            ]
+            add_events(connection, [event for fact in added for event in make_events(fact)])
             return added
 
         added_facts: list[Fact] = self._write(work)
@@ -186,41 +196,42 @@ class PullSection(StoreSection):
         table = pull_facts
         within = table.c.repo == repo
 
-        def work(on: Connection) -> list[Fact]:
+        def work(connection: Connection) -> list[Fact]:
             query = select(table.c.body).where(within)
-            own = [
+            own_facts = [
                 unpack_record(body, Fact)
-                for body in on.execute(_select_pull_facts(query, pull)).scalars()
+                for body in connection.execute(_select_pull_facts(query, pull)).scalars()
             ]
-            shas = sorted({sha[:SHORT_SHA_DIGITS] for one in own for sha in fact_shas(one)})
-            branches = {one.branch for one in own} - {None}
-            others = query.where(table.c.pull.is_(None))
-            collected = list(own)
+            shas = sorted({sha[:SHORT_SHA_DIGITS] for fact in own_facts for sha in fact_shas(fact)})
+            branches = {fact.branch for fact in own_facts} - {None}
+            unnumbered = query.where(table.c.pull.is_(None))
+            collected = list(own_facts)
             for part in split_values(shas):
-                query_part = others.where(table.c.sha.in_(part))
+                query_part = unnumbered.where(table.c.sha.in_(part))
                 collected += [
-                    unpack_record(body, Fact) for body in on.execute(query_part).scalars()
+                    unpack_record(body, Fact) for body in connection.execute(query_part).scalars()
                 ]
             if branches:
-                query_part = others.where(table.c.branch.in_(sorted(map(str, branches))))
+                query_part = unnumbered.where(table.c.branch.in_(sorted(map(str, branches))))
                 collected += [
-                    unpack_record(body, Fact) for body in on.execute(query_part).scalars()
+                    unpack_record(body, Fact) for body in connection.execute(query_part).scalars()
                 ]
-            return list({one.key: one for one in collected}.values())
+            return list({fact.key: fact for fact in collected}.values())
 
         all_facts: list[Fact] = self._read(work)
         return all_facts
 
-    def find_touched_pulls(self, new: Sequence[Fact]) -> list[tuple[str, int]]:
+    def find_touched_pulls(self, facts: Sequence[Fact]) -> list[tuple[str, int]]:
         """Return the pull requests that these facts may be about."""
-        pull_keys = {(one.repo, one.pull): None for one in new if one.pull is not None}
+        pull_keys = {(fact.repo, fact.pull): None for fact in facts if fact.pull is not None}
 
-        def work(on: Connection) -> None:
-            for fact in new:
+        def work(connection: Connection) -> None:
+            for fact in facts:
                 if fact.pull is None:
                     for query in _pull_queries(fact):
                         pull_keys.update(
-                            ((fact.repo, number), None) for number in on.execute(query).scalars()
+                            ((fact.repo, number), None)
+                            for number in connection.execute(query).scalars()
                         )
 
         self._read(work)
@@ -229,7 +240,7 @@ class PullSection(StoreSection):
     # What they say now
 
     def save_pull(
-        self, row: PullRow, tell: Callable[[PullRow | None], Sequence[LogEvent]]
+        self, row: PullRow, make_events: Callable[[PullRow | None], Sequence[LogEvent]]
     ) -> PullRow | None:
         """Save the current state with the events it causes; return the previous row."""
         columns = {
@@ -239,23 +250,27 @@ class PullSection(StoreSection):
         for name in ("head", "merge_commit"):
             columns[name] = columns[name] and columns[name][:SHORT_SHA_DIGITS]
 
-        def work(on: Connection) -> PullRow | None:
-            lock_event_numbers(on)
-            old = _pull_from_row(on.execute(_select_pull(row.repo, row.pull)).mappings().first())
+        def work(connection: Connection) -> PullRow | None:
+            lock_event_numbers(connection)
+            old = _pull_from_row(
+                connection.execute(_select_pull(row.repo, row.pull)).mappings().first()
+            )
             if old is not None and old.told > row.told:
                 # Another process knew more.
                 return old
             if old is None or any(getattr(old, name) != columns[name] for name in columns):
-                on.execute(_upsert_statement(), columns)
-            add_events(on, tell(old))
+                connection.execute(_upsert_statement(), columns)
+            add_events(connection, make_events(old))
             return old
 
-        before: PullRow | None = self._write(work)
-        return before
+        previous_row: PullRow | None = self._write(work)
+        return previous_row
 
     def load_pull(self, repo: str, pull: int) -> PullRow | None:
         return _pull_from_row(
-            self._read(lambda on: on.execute(_select_pull(repo, pull)).mappings().first())
+            self._read(
+                lambda connection: connection.execute(_select_pull(repo, pull)).mappings().first()
+            )
         )
 
     def list_pulls(self, **wanted: Unpack[PullQuery]) -> list[PullRow]:
@@ -274,32 +289,34 @@ class PullSection(StoreSection):
         if (has_change := wanted.get("has_change")) is not None:
             query = query.where(pulls.c.has_change.is_(has_change))
         query = query.limit(wanted.get("limit"))
-        pull_rows = self._read(lambda on: on.execute(query).mappings().all())
+        pull_rows = self._read(lambda connection: connection.execute(query).mappings().all())
         return [PullRow(**row) for row in pull_rows]
 
     # What they change
 
-    def save_change(self, repo: str, pull: int, head: str, change: Change, at: datetime) -> None:
+    def save_change(
+        self, repo: str, pull: int, head: str, change: Change, fetched_at: datetime
+    ) -> None:
         """Save the diff of a pull request at its newest commit, redacted, once."""
         from closeloop.text.redaction import redact_change
 
-        added, removed = sum_line_counts(change.files)
+        lines_added, lines_removed = sum_line_counts(change.files)
         columns = {
             "repo": short_column_text(repo),
             "pull": pull,
             "head": head,
-            "at": at,
+            "at": fetched_at,
             "files": len(change.files),
-            "added": added,
-            "removed": removed,
+            "added": lines_added,
+            "removed": lines_removed,
             "body": pack_record(redact_change(change)),
         }
-        self._write(lambda on: insert_new_rows(on, pull_changes, [columns]))
+        self._write(lambda connection: insert_new_rows(connection, pull_changes, [columns]))
 
     def load_change(self, repo: str, pull: int, head: str) -> Change | None:
         """Load the diff of a pull request at a commit; None if it was not fetched."""
         query = _select_change(pull_changes.c.body, repo, pull, head)
-        body = self._read(lambda on: on.execute(query).scalar())
+        body = self._read(lambda connection: connection.execute(query).scalar())
         return None if body is None else unpack_record(body, Change)
 
     def load_change_size(
@@ -310,7 +327,7 @@ class PullSection(StoreSection):
         query = _select_change(table.files, repo, pull, head).add_columns(
             table.added, table.removed
         )
-        row = self._read(lambda on: on.execute(query).first())
+        row = self._read(lambda connection: connection.execute(query).first())
         return None if row is None else (row[0], row[1], row[2])
 
     # The attempts behind them
@@ -336,12 +353,12 @@ class PullSection(StoreSection):
 
         search_text = collect_search_text(attempt, None, title)
 
-        def work(on: Connection) -> None:
-            if not attempt_exists(on, attempt.id):
-                on.execute(insert(schema.attempts), columns)
-                on.execute(insert(schema.attempt_bodies), bodies)
-                on.execute(insert(schema.sessions), session_columns)
-                insert_work_texts(on, {attempt.id: search_text})
+        def work(connection: Connection) -> None:
+            if not attempt_exists(connection, attempt.id):
+                connection.execute(insert(schema.attempts), columns)
+                connection.execute(insert(schema.attempt_bodies), bodies)
+                connection.execute(insert(schema.sessions), session_columns)
+                insert_work_texts(connection, {attempt.id: search_text})
 
         self._write(work)
 
@@ -360,8 +377,10 @@ class PullSection(StoreSection):
         parts = [session.branch.in_(part) for part in split_values([*branches])]
         parts += [table.id.in_(part) for part in split_values([*attempts])]
 
-        def work(on: Connection) -> list[BranchWork]:
-            rows = [row for part in parts for row in on.execute(query.where(part)).mappings()]
+        def work(connection: Connection) -> list[BranchWork]:
+            rows = [
+                row for part in parts for row in connection.execute(query.where(part)).mappings()
+            ]
             by_attempt = {row["attempt"]: BranchWork(**row) for row in rows}
             return [by_attempt[name] for name in sorted(by_attempt)]
 
@@ -378,18 +397,20 @@ class PullSection(StoreSection):
             session.c.branch == short_column_text(branch), table.c.events.is_not(None)
         )
         query = query.order_by(table.c.started.desc().nulls_last(), session.c.number.desc())
-        rows = self._read(lambda on: on.execute(query.limit(MAX_PULL_ROWS)).all())
+        rows = self._read(lambda connection: connection.execute(query.limit(MAX_PULL_ROWS)).all())
         return [tuple(row) for row in rows]
 
     def attempts_naming(self, address: str) -> list[str]:
         """List recorded attempts that mention an address, latest stored first."""
         query = select(links.c.attempt).where(links.c.address == short_column_text(address))
         query = query.order_by(links.c.number.desc()).limit(MAX_PULL_ROWS)
-        attempt_ids: list[str] = self._read(lambda on: list(on.execute(query).scalars()))
+        attempt_ids: list[str] = self._read(
+            lambda connection: list(connection.execute(query).scalars())
+        )
         return attempt_ids
 
     def has_attempt(self, attempt: str) -> bool:
-        return bool(self._read(lambda on: attempt_exists(on, attempt)))
+        return bool(self._read(lambda connection: attempt_exists(connection, attempt)))
 
     def load_delivery(self, attempt: str) -> Delivery | None:
         """Load what is known about the delivery of an attempt's change; None if nothing."""
@@ -398,22 +419,26 @@ class PullSection(StoreSection):
             table.c.attempt == attempt
         )
         query = query.order_by(table.c.number.desc()).limit(1)
-        row = self._read(lambda on: on.execute(query).mappings().first())
+        row = self._read(lambda connection: connection.execute(query).mappings().first())
         return None if row is None else Delivery(**row)
 
     def save_delivery(self, delivery: Delivery) -> None:
         """Save what became of a change, unless it is unchanged."""
-        self._write(lambda on: append_fact(on, schema.deliveries, ("attempt",), asdict(delivery)))
+        self._write(
+            lambda connection: append_fact(
+                connection, schema.deliveries, ("attempt",), asdict(delivery)
+            )
+        )
 
 
 def fact_shas(fact: Fact) -> list[str]:
     """Return the commits by which a fact can be matched with others."""
-    what: Any = fact.what
+    content: Any = fact.what
     direct_shas = [
         fact.sha,
-        *(getattr(what, name, None) for name in ("head", "merge_commit", "after", "before")),
+        *(getattr(content, name, None) for name in ("head", "merge_commit", "after", "before")),
     ]
-    return [sha for sha in (*direct_shas, *(getattr(what, "commits", None) or ())) if sha]
+    return [sha for sha in (*direct_shas, *(getattr(content, "commits", None) or ())) if sha]
 
 
 def _select_pull_facts(query: Select, pull: int) -> Select:
@@ -432,8 +457,8 @@ def _known_arrivals(
     return known_keys
 
 
-def _arrival_columns(one: WebhookArrival) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in ("source", "delivery", "event", "at")}
+def _arrival_columns(arrival: WebhookArrival) -> dict[str, Any]:
+    return {name: getattr(arrival, name) for name in ("source", "delivery", "event", "at")}
 
 
 def _fact_columns(fact: Fact) -> dict[str, Any]:
@@ -459,12 +484,12 @@ def _pull_queries(fact: Fact) -> list[Select]:
         )
     if fact.sha is not None:
         sha = fact.sha[:SHORT_SHA_DIGITS]
-        same = (pull_facts.c.repo == fact.repo, pull_facts.c.sha == sha)
+        same_commit = (pull_facts.c.repo == fact.repo, pull_facts.c.sha == sha)
         queries.append(
-            select(pull_facts.c.pull).where(*same, pull_facts.c.pull.is_not(None)).distinct()
+            select(pull_facts.c.pull).where(*same_commit, pull_facts.c.pull.is_not(None)).distinct()
         )
-        at = or_(pulls.c.merge_commit == sha, pulls.c.head == sha)
-        queries.append(select(pulls.c.pull).where(same_repo, at))
+        ends_at_commit = or_(pulls.c.merge_commit == sha, pulls.c.head == sha)
+        queries.append(select(pulls.c.pull).where(same_repo, ends_at_commit))
     return queries
 
 
@@ -481,8 +506,8 @@ def _select_pull(repo: str, pull: int) -> Select:
 
 def _select_change(column: Any, repo: str, pull: int, head: str) -> Select:
     table = pull_changes.c
-    same = (table.repo == short_column_text(repo), table.pull == pull, table.head == head)
-    return select(column).where(*same)
+    conditions = (table.repo == short_column_text(repo), table.pull == pull, table.head == head)
+    return select(column).where(*conditions)
 
 
 def _pull_from_row(row: Any) -> PullRow | None:

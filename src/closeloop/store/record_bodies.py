@@ -54,8 +54,8 @@ def pack_with_digest(record: Record | None) -> Blob | None:
     if record is None:
         return None
     # All grades of a task hold the same run of its tests before the change.
-    for known, blob in tuple(_recent_blobs):
-        if known is record:
+    for recent_record, blob in tuple(_recent_blobs):
+        if recent_record is record:
             return blob
     content = encode_record(record)
     blob = hashlib.sha256(content).hexdigest(), _codecs.compress(content)
@@ -79,11 +79,11 @@ def unpack_record(body: bytes, kind: type[Kept]) -> Kept:
     return record
 
 
-def is_same_body(one: bytes | None, other: bytes | None) -> bool:
+def is_same_body(first: bytes | None, second: bytes | None) -> bool:
     """Whether two bodies have the same content, whichever zstd release compressed them."""
-    if one is None or other is None:
-        return one is other
-    return one == other or _codecs.decompress(one) == _codecs.decompress(other)
+    if first is None or second is None:
+        return first is second
+    return first == second or _codecs.decompress(first) == _codecs.decompress(second)
 
 
 def encode_record(record: Record) -> bytes:
@@ -110,9 +110,9 @@ def _storable_value(value: Any) -> Any:
         case datetime():
             return nearest_utc(value)
         case dict():
-            return {_storable_value(key): _storable_value(each) for key, each in value.items()}
+            return {_storable_value(key): _storable_value(item) for key, item in value.items()}
         case list() | tuple():
-            return [_storable_value(each) for each in value]
+            return [_storable_value(item) for item in value]
     return value
 
 

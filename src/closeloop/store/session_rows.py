@@ -85,7 +85,7 @@ _DELETE_ALL_WORDS = {
 
 def insert_work_texts(connection: Connection, texts: Mapping[str, str]) -> None:
     """Index the output of `collect_search_text` for newly stored attempts, by id."""
-    storable = {attempt: column_text(said) for attempt, said in texts.items()}
+    storable = {attempt: column_text(content) for attempt, content in texts.items()}
     _insert_documents(connection, "work", storable)
 
 
@@ -96,22 +96,28 @@ def replace_finding_texts(
     documents = search_documents.c
     digests: dict[str, str] = {}
     for part in split_values(list(findings)):
-        same = select(documents.attempt, documents.digest).where(
+        indexed = select(documents.attempt, documents.digest).where(
             documents.attempt.in_(part), documents.kind == "findings"
         )
-        digests.update((row[0], row[1]) for row in connection.execute(same))
-    new: dict[str, str] = {}
-    for attempt, found in findings.items():
-        lines = (f"{one.rule}: {one.message}" for one in found if one.silenced is None)
-        said = column_text("\n".join(dict.fromkeys(lines)))
-        if (content_digest(said) if said else None) != digests.get(attempt):
-            new[attempt] = said
+        digests.update((row[0], row[1]) for row in connection.execute(indexed))
+    new_texts: dict[str, str] = {}
+    for attempt, attempt_findings in findings.items():
+        lines = (
+            f"{finding.rule}: {finding.message}"
+            for finding in attempt_findings
+            if finding.silenced is None
+        )
+        content = column_text("\n".join(dict.fromkeys(lines)))
+        if (content_digest(content) if content else None) != digests.get(attempt):
+            new_texts[attempt] = content
     # FTS5 lets go of words only with their text: the document stays, and no longer counts.
-    for part in split_values([attempt for attempt in new if attempt in digests]):
-        known = (documents.attempt.in_(part), documents.kind == "findings")
-        connection.execute(update(search_documents).where(*known).values(kind=OUTDATED))
+    for part in split_values([attempt for attempt in new_texts if attempt in digests]):
+        conditions = (documents.attempt.in_(part), documents.kind == "findings")
+        connection.execute(update(search_documents).where(*conditions).values(kind=OUTDATED))
     _insert_documents(
-        connection, "findings", {attempt: said for attempt, said in new.items() if said}
+        connection,
+        "findings",
+        {attempt: content for attempt, content in new_texts.items() if content},
     )
 
 
@@ -121,26 +127,26 @@ def _insert_documents(
     if not texts:
         return
     numbers: dict[str, int] = {}
-    for attempt, said in texts.items():
-        row = {"attempt": attempt, "kind": kind, "digest": content_digest(said)}
+    for attempt, content in texts.items():
+        row = {"attempt": attempt, "kind": kind, "digest": content_digest(content)}
         numbers[attempt] = connection.execute(_INSERT_DOCUMENT, row).scalar_one()
     dialect = connection.dialect
-    words = [
+    rows = [
         {"document": numbers[attempt], "words": part}
-        for attempt, said in texts.items()
-        for part in _split_words(fold_words(said), dialect)
+        for attempt, content in texts.items()
+        for part in _split_words(fold_words(content), dialect)
     ]
-    connection.execute(_INSERT_WORDS[dialect], words)
+    connection.execute(_INSERT_WORDS[dialect], rows)
 
 
-def _split_words(words: str, dialect: str) -> Iterator[str]:
+def _split_words(folded_words: str, dialect: str) -> Iterator[str]:
     """Split a text into parts that fit in one row of the index."""
-    while dialect == "postgresql" and len(words) > VECTOR_CHARS:
-        end = words.rfind(" ", 0, VECTOR_CHARS)
+    while dialect == "postgresql" and len(folded_words) > VECTOR_CHARS:
+        end = folded_words.rfind(" ", 0, VECTOR_CHARS)
         end = end if end > 0 else VECTOR_CHARS
-        yield words[:end]
-        words = words[end:]
-    yield words
+        yield folded_words[:end]
+        folded_words = folded_words[end:]
+    yield folded_words
 
 
 def rebuild_search_index(connection: Connection) -> None:
@@ -163,17 +169,21 @@ def search_conditions(
 
 def _phrase_condition(connection: Connection, phrase: SearchPhrase) -> SqlExpression:
     documents = search_documents.c
-    found = _select_matches(connection.dialect, phrase)
-    few: Select = select(literal_column("1")).select_from(found.subquery()).limit(FEW_MATCHES + 1)
-    count = connection.execute(select(func.count()).select_from(few.subquery())).scalar() or 0
+    document_numbers = _select_matches(connection.dialect, phrase)
+    first_matches: Select = (
+        select(literal_column("1")).select_from(document_numbers.subquery()).limit(FEW_MATCHES + 1)
+    )
+    count = (
+        connection.execute(select(func.count()).select_from(first_matches.subquery())).scalar() or 0
+    )
     if count <= FEW_MATCHES:
         matches = select(documents.attempt).where(
-            documents.number.in_(found), documents.kind != OUTDATED
+            documents.number.in_(document_numbers), documents.kind != OUTDATED
         )
         return attempts.c.id.in_(matches)
     matches = select(documents.number).where(
         documents.attempt == attempts.c.id,
-        documents.number.in_(found),
+        documents.number.in_(document_numbers),
         documents.kind != OUTDATED,
     )
     return matches.exists()
@@ -201,9 +211,9 @@ class SearchSection(StoreSection):
     ) -> dict[str, SearchSnippet]:
         """Return, by attempt, a snippet of its text around the first phrase that occurs in it."""
         snippets: dict[str, SearchSnippet] = {}
-        for attempt, said in self._read(partial(_load_work_texts, ids=ids)).items():
-            if found := find_snippet(said, phrases):
-                snippets[attempt] = found
+        for attempt, content in self._read(partial(_load_work_texts, ids=ids)).items():
+            if snippet := find_snippet(content, phrases):
+                snippets[attempt] = snippet
         return snippets
 
     def index_missing(self) -> int:
@@ -216,10 +226,10 @@ class SearchSection(StoreSection):
 
 
 def _list_unindexed(connection: Connection) -> list[str]:
-    known = select(search_documents.c.number).where(
+    indexed = select(search_documents.c.number).where(
         search_documents.c.attempt == attempts.c.id, search_documents.c.kind == "work"
     )
-    query = select(attempts.c.id).where(~known.exists()).limit(BATCH_ATTEMPTS)
+    query = select(attempts.c.id).where(~indexed.exists()).limit(BATCH_ATTEMPTS)
     return list(connection.execute(query).scalars())
 
 
@@ -245,12 +255,12 @@ def _index_stored(connection: Connection, ids: Sequence[str]) -> None:
     """Index stored attempts, with their latest findings."""
     insert_work_texts(connection, _load_work_texts(connection, ids))
     newest = select(func.max(measurements.c.number)).where(measurements.c.attempt.in_(ids))
-    said = connection.execute(
+    rows = connection.execute(
         select(measurements.c.attempt, measurements.c.body).where(
             measurements.c.number.in_(newest.group_by(measurements.c.attempt))
         )
     )
-    findings = {row.attempt: unpack_record(row.body, Measurement).findings for row in said}
+    findings = {row.attempt: unpack_record(row.body, Measurement).findings for row in rows}
     replace_finding_texts(connection, findings)
 
 
@@ -305,11 +315,11 @@ class ImportedFile(Record):
 def session_key(session: Session, path: str) -> str:
     """Return the key that all versions of a session share."""
     # An id alone may be a task's name, tried by many; when or where it began tells them apart.
-    apart = content_digest(session.started or path)
+    start_digest = content_digest(session.started or path)
     return (
         content_digest(session.agent, session.id)[:OWN_KEY_CHARACTERS]
         + COPY_MARKS[session.copy]
-        + apart[:OWN_KEY_CHARACTERS]
+        + start_digest[:OWN_KEY_CHARACTERS]
     )
 
 
@@ -344,13 +354,13 @@ def build_packed_session(
 
 
 def save_sessions(
-    connection: Connection, new: Sequence[PackedSession], files: Sequence[ImportedFile]
+    connection: Connection, new_sessions: Sequence[PackedSession], files: Sequence[ImportedFile]
 ) -> list[str]:
     """Add sessions that are not stored yet, and the imported files; return the new ids."""
-    known_ids = _known_attempts(connection, [each.attempt.id for each in new])
-    newest_by_key = _newest_versions(connection, {each.key for each in new})
+    known_ids = _known_attempts(connection, [session.attempt.id for session in new_sessions])
+    newest_by_key = _newest_versions(connection, {session.key for session in new_sessions})
     added: list[PackedSession] = []
-    for session in new:
+    for session in new_sessions:
         if session.attempt.id not in known_ids:
             known_ids.add(session.attempt.id)
             parent = newest_by_key.get(session.key)
@@ -362,27 +372,37 @@ def save_sessions(
             table.append(row)
     for target, values in zip((attempts, attempt_bodies, sessions), rows, strict=True):
         _insert_rows(connection, target, values)
-    insert_work_texts(connection, {each.attempt.id: each.search_text for each in added})
-    add_links(connection, (each.attempt for each in added))
+    insert_work_texts(connection, {session.attempt.id: session.search_text for session in added})
+    add_links(connection, (session.attempt for session in added))
     add_attempt_prompts(
-        connection, [(each.attempt.id, each.prompt) for each in added if each.prompt]
+        connection, [(session.attempt.id, session.prompt) for session in added if session.prompt]
     )
     _insert_rows(connection, imports, [_import_row(file) for file in files])
-    return [each.attempt.id for each in added]
+    return [session.attempt.id for session in added]
 
 
-def _session_rows(each: PackedSession) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    session_fields = {name: each.columns[name] for name in ("agent", "model", "repo", "branch")}
-    columns = {name: value for name, value in each.columns.items() if name not in session_fields}
-    name = each.attempt.id
-    bodies = {
-        "attempt": name,
-        "body": pack_record(each.attempt),
-        "change": None,
-        "trace": each.trace,
+def _session_rows(
+    packed_session: PackedSession,
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    session_fields = {
+        name: packed_session.columns[name] for name in ("agent", "model", "repo", "branch")
     }
-    session = {"attempt": name, "key": each.key, "body": each.session}
-    return {**columns, "parent": each.attempt.parent}, bodies, {**session, **session_fields}
+    columns = {
+        name: value for name, value in packed_session.columns.items() if name not in session_fields
+    }
+    attempt_id = packed_session.attempt.id
+    bodies = {
+        "attempt": attempt_id,
+        "body": pack_record(packed_session.attempt),
+        "change": None,
+        "trace": packed_session.trace,
+    }
+    session = {"attempt": attempt_id, "key": packed_session.key, "body": packed_session.session}
+    return (
+        {**columns, "parent": packed_session.attempt.parent},
+        bodies,
+        {**session, **session_fields},
+    )
 
 
 def load_session_body(connection: Connection, attempt: str) -> bytes | None:
@@ -398,9 +418,9 @@ def load_imported_files(connection: Connection, paths: Sequence[str]) -> dict[st
     """Load the latest import of each file, by path."""
     files: dict[str, ImportedFile] = {}
     newest = select(func.max(imports.c.number)).group_by(imports.c.path)
-    for some in split_values(paths):
-        chosen = newest.where(imports.c.path.in_(some))
-        for row in connection.execute(select(imports).where(imports.c.number.in_(chosen))):
+    for path_part in split_values(paths):
+        newest_numbers = newest.where(imports.c.path.in_(path_part))
+        for row in connection.execute(select(imports).where(imports.c.number.in_(newest_numbers))):
             parts = msgspec.msgpack.decode(row.parts) if row.parts else ()
             files[row.path] = ImportedFile(
                 path=row.path,
@@ -423,10 +443,10 @@ class StoredSpan(Record):
     body: bytes
 
 
-def insert_spans(connection: Connection, new: Sequence[StoredSpan]) -> int:
+def insert_spans(connection: Connection, new_spans: Sequence[StoredSpan]) -> int:
     """Add spans that are not stored yet; return how many."""
     statement = insert_or_ignore(spans)
-    rows = (msgspec.structs.asdict(one) for one in new)
+    rows = (msgspec.structs.asdict(span) for span in new_spans)
     return sum(
         connection.execute(
             statement, {**row, "conversation": short_column_text(row["conversation"])}
@@ -439,11 +459,13 @@ def load_trace_spans(connection: Connection, trace: str) -> list[bytes]:
     """Load the spans of a trace, and of all traces of its conversation if it names just one."""
     query = select(spans.c.conversation).distinct()
     query = query.where(spans.c.trace == trace, spans.c.conversation.is_not(None))
-    names = connection.execute(query).scalars().all()
+    conversations = connection.execute(query).scalars().all()
     traces = {trace}
-    if len(names) == 1:
-        same = select(spans.c.trace).distinct().where(spans.c.conversation == names[0])
-        traces.update(connection.execute(same).scalars())
+    if len(conversations) == 1:
+        trace_query = (
+            select(spans.c.trace).distinct().where(spans.c.conversation == conversations[0])
+        )
+        traces.update(connection.execute(trace_query).scalars())
     bodies = select(spans.c.body).where(spans.c.trace.in_(sorted(traces)))
     return list(connection.execute(bodies.order_by(spans.c.number)).scalars())
 
@@ -463,8 +485,8 @@ def _import_row(file: ImportedFile) -> dict[str, Any]:
 
 def _known_attempts(connection: Connection, ids: Sequence[str]) -> set[str]:
     known_ids: set[str] = set()
-    for some in split_values(ids):
-        query = select(attempts.c.id).where(attempts.c.id.in_(some))
+    for part in split_values(ids):
+        query = select(attempts.c.id).where(attempts.c.id.in_(part))
         known_ids.update(connection.execute(query).scalars())
     return known_ids
 
@@ -473,8 +495,8 @@ def _newest_versions(connection: Connection, keys: Collection[str]) -> dict[str,
     """Return the last stored version of each session, by key."""
     query = select(sessions.c.key, sessions.c.attempt).order_by(sessions.c.number)
     attempt_by_key: dict[str, str] = {}
-    for some in split_values(sorted(keys)):
-        rows = connection.execute(query.where(sessions.c.key.in_(some)))
+    for part in split_values(sorted(keys)):
+        rows = connection.execute(query.where(sessions.c.key.in_(part)))
         attempt_by_key.update((row.key, row.attempt) for row in rows)
     return attempt_by_key
 

@@ -72,12 +72,12 @@ class SqlExpression:
     name: str | None = None
     __hash__ = object.__hash__
 
-    def render(self, out: Rendering) -> str:
+    def render(self, rendering: Rendering) -> str:
         raise NotImplementedError
 
-    def render_operand(self, out: Rendering) -> str:
+    def render_operand(self, rendering: Rendering) -> str:
         """Render it as an operand, in parentheses if needed."""
-        return self.render(out)
+        return self.render(rendering)
 
     def find_tables(self) -> Iterator[FromItem]:
         """Yield the tables that it refers to, except inside subqueries."""
@@ -192,15 +192,15 @@ class SqlParameter(SqlExpression):
         self.type = kind
         self.is_list = is_list
 
-    def render(self, out: Rendering) -> str:
-        return out.add_parameter(self)
+    def render(self, rendering: Rendering) -> str:
+        return rendering.add_parameter(self)
 
 
 class Pattern(SqlParameter):
     """The pattern of LIKE."""
 
-    def render(self, out: Rendering) -> str:
-        return f"{super().render(out)} ESCAPE '{ESCAPE_CHARACTER}'"
+    def render(self, rendering: Rendering) -> str:
+        return f"{super().render(rendering)} ESCAPE '{ESCAPE_CHARACTER}'"
 
 
 class Operation(SqlExpression):
@@ -213,11 +213,13 @@ class Operation(SqlExpression):
         self.operands = operands
         self.type = kind
 
-    def render(self, out: Rendering) -> str:
-        return f" {self.operator} ".join(operand.render_operand(out) for operand in self.operands)
+    def render(self, rendering: Rendering) -> str:
+        return f" {self.operator} ".join(
+            operand.render_operand(rendering) for operand in self.operands
+        )
 
-    def render_operand(self, out: Rendering) -> str:
-        return f"({self.render(out)})"
+    def render_operand(self, rendering: Rendering) -> str:
+        return f"({self.render(rendering)})"
 
     def find_tables(self) -> Iterator[FromItem]:
         for operand in self.operands:
@@ -235,12 +237,14 @@ class Wrapped(SqlExpression):
         self.after = after
         self.type = kind
 
-    def render(self, out: Rendering) -> str:
-        inner = self.inner.render(out) if self.before else self.inner.render_operand(out)
+    def render(self, rendering: Rendering) -> str:
+        inner = (
+            self.inner.render(rendering) if self.before else self.inner.render_operand(rendering)
+        )
         return f"{self.before}{inner}{self.after}"
 
-    def render_operand(self, out: Rendering) -> str:
-        return f"({self.render(out)})"
+    def render_operand(self, rendering: Rendering) -> str:
+        return f"({self.render(rendering)})"
 
     def find_tables(self) -> Iterator[FromItem]:
         return self.inner.find_tables()
@@ -256,42 +260,46 @@ class Membership(SqlExpression):
         self.values = values if isinstance(values, Query) else list(values)
         self.negated = negated
 
-    def render(self, out: Rendering) -> str:
-        word = "NOT IN" if self.negated else "IN"
+    def render(self, rendering: Rendering) -> str:
+        operator = "NOT IN" if self.negated else "IN"
         if isinstance(self.values, Query):
-            return f"{self.inner.render_operand(out)} {word} ({out.render_inner(self.values)})"
+            operand = self.inner.render_operand(rendering)
+            return f"{operand} {operator} ({rendering.render_inner(self.values)})"
         if not self.values:
             return "1 = 1" if self.negated else "1 = 0"
         if len(self.values) > MAX_LISTED_VALUES and not isinstance(self.inner, ValueRow):
-            return self._render_long_list(self.values, out)
-        return f"{self.inner.render_operand(out)} {word} ({self._render_values(self.values, out)})"
+            return self._render_long_list(self.values, rendering)
+        operand = self.inner.render_operand(rendering)
+        return f"{operand} {operator} ({self._render_values(self.values, rendering)})"
 
-    def _render_long_list(self, values: list[Any], out: Rendering) -> str:
-        operand, convert = self.inner.render_operand(out), self.inner.type.to_database
-        items = values if convert is None else [convert(one) for one in values]
-        if out.dialect == "postgresql":
-            array = out.add_parameter(SqlParameter(None, items))
+    def _render_long_list(self, values: list[Any], rendering: Rendering) -> str:
+        operand, convert = self.inner.render_operand(rendering), self.inner.type.to_database
+        items = values if convert is None else [convert(value) for value in values]
+        if rendering.dialect == "postgresql":
+            array = rendering.add_parameter(SqlParameter(None, items))
             return f"{operand} <> ALL ({array})" if self.negated else f"{operand} = ANY ({array})"
-        listed = out.add_parameter(SqlParameter(None, json.dumps(items)))
-        word = "NOT IN" if self.negated else "IN"
-        return f"{operand} {word} (SELECT value FROM json_each({listed}))"  # noqa: S608 - only rendered parts
+        json_items = rendering.add_parameter(SqlParameter(None, json.dumps(items)))
+        operator = "NOT IN" if self.negated else "IN"
+        return f"{operand} {operator} (SELECT value FROM json_each({json_items}))"  # noqa: S608 - only rendered parts
 
-    def _render_values(self, values: list[Any], out: Rendering) -> str:
+    def _render_values(self, values: list[Any], rendering: Rendering) -> str:
         if not isinstance(self.inner, ValueRow):
             kind = self.inner.type
-            return ", ".join(out.add_parameter(SqlParameter(None, one, kind)) for one in values)
-        kinds = [one.type for one in self.inner.items]
+            return ", ".join(
+                rendering.add_parameter(SqlParameter(None, value, kind)) for value in values
+            )
+        kinds = [item.type for item in self.inner.items]
         rows = (
             ", ".join(
-                out.add_parameter(SqlParameter(None, one, kind))
-                for one, kind in zip(row, kinds, strict=True)
+                rendering.add_parameter(SqlParameter(None, value, kind))
+                for value, kind in zip(row, kinds, strict=True)
             )
             for row in values
         )
         return "VALUES " + ", ".join(f"({row})" for row in rows)
 
-    def render_operand(self, out: Rendering) -> str:
-        return f"({self.render(out)})"
+    def render_operand(self, rendering: Rendering) -> str:
+        return f"({self.render(rendering)})"
 
     def find_tables(self) -> Iterator[FromItem]:
         return self.inner.find_tables()
@@ -303,12 +311,12 @@ class ValueRow(SqlExpression):
     def __init__(self, items: Sequence[SqlExpression]) -> None:
         self.items = items
 
-    def render(self, out: Rendering) -> str:
-        return f"({', '.join(one.render(out) for one in self.items)})"
+    def render(self, rendering: Rendering) -> str:
+        return f"({', '.join(item.render(rendering) for item in self.items)})"
 
     def find_tables(self) -> Iterator[FromItem]:
-        for one in self.items:
-            yield from one.find_tables()
+        for item in self.items:
+            yield from item.find_tables()
 
 
 class Label(SqlExpression):
@@ -319,11 +327,19 @@ class Label(SqlExpression):
         self.name = name
         self.type = inner.type
 
-    def render(self, out: Rendering) -> str:
-        return quote_name(self.name or "") if self in out.labels else self.inner.render(out)
+    def render(self, rendering: Rendering) -> str:
+        return (
+            quote_name(self.name or "")
+            if self in rendering.labels
+            else self.inner.render(rendering)
+        )
 
-    def render_operand(self, out: Rendering) -> str:
-        return self.render(out) if self in out.labels else self.inner.render_operand(out)
+    def render_operand(self, rendering: Rendering) -> str:
+        return (
+            self.render(rendering)
+            if self in rendering.labels
+            else self.inner.render_operand(rendering)
+        )
 
     def find_tables(self) -> Iterator[FromItem]:
         return self.inner.find_tables()
@@ -337,10 +353,9 @@ class FunctionCall(SqlExpression):
         self.arguments = arguments
         self.type = kind
 
-    def render(self, out: Rendering) -> str:
-        return (
-            f"{self.name}({', '.join(argument.render(out) for argument in self.arguments) or '*'})"
-        )
+    def render(self, rendering: Rendering) -> str:
+        arguments = ", ".join(argument.render(rendering) for argument in self.arguments)
+        return f"{self.name}({arguments or '*'})"
 
     def find_tables(self) -> Iterator[FromItem]:
         for argument in self.arguments:
@@ -372,13 +387,13 @@ class CaseExpression(SqlExpression):
         self.otherwise = None if otherwise is None else as_operand(otherwise)
         self.type = self.whens[0][1].type
 
-    def render(self, out: Rendering) -> str:
+    def render(self, rendering: Rendering) -> str:
         parts = [
-            f"WHEN {condition.render(out)} THEN {value.render(out)}"
+            f"WHEN {condition.render(rendering)} THEN {value.render(rendering)}"
             for condition, value in self.whens
         ]
         if self.otherwise is not None:
-            parts.append(f"ELSE {self.otherwise.render(out)}")
+            parts.append(f"ELSE {self.otherwise.render(rendering)}")
         return f"CASE {' '.join(parts)} END"
 
     def find_tables(self) -> Iterator[FromItem]:
@@ -397,7 +412,7 @@ class Query:
     def where(self, *conditions: SqlExpression) -> Query:
         raise NotImplementedError
 
-    def render(self, out: Rendering, around: frozenset[FromItem]) -> str:
+    def render(self, rendering: Rendering, outer_tables: frozenset[FromItem]) -> str:
         """Render it inside statements that have these tables."""
         raise NotImplementedError
 
@@ -411,16 +426,16 @@ class Query:
 class SubqueryValue(SqlExpression):
     """The single value of a subquery, or whether it has any row."""
 
-    def __init__(self, query: Query, word: str = "") -> None:
+    def __init__(self, query: Query, keyword: str = "") -> None:
         self.query = query
-        self.word = word
-        self.type = _BOOLEAN if word else next(iter(query.selected_columns)).type
+        self.word = keyword
+        self.type = _BOOLEAN if keyword else next(iter(query.selected_columns)).type
 
     def where(self, *conditions: SqlExpression) -> SubqueryValue:
         return SubqueryValue(self.query.where(*conditions), self.word)
 
-    def render(self, out: Rendering) -> str:
-        return f"{self.word}({out.render_inner(self.query)})"
+    def render(self, rendering: Rendering) -> str:
+        return f"{self.word}({rendering.render_inner(self.query)})"
 
 
 class Raw(SqlExpression):
@@ -439,25 +454,27 @@ class Raw(SqlExpression):
 
     def bindparams(self, *parameters: SqlParameter, **values: Any) -> Raw:
         """Return a copy with values for some parameters."""
-        named = {parameter.key or "": parameter for parameter in parameters}
-        named |= {key: SqlParameter(key, value) for key, value in values.items()}
-        return Raw(self.sql, self.parameters | named, self.type)
+        parameters_by_key = {parameter.key or "": parameter for parameter in parameters}
+        parameters_by_key |= {key: SqlParameter(key, value) for key, value in values.items()}
+        return Raw(self.sql, self.parameters | parameters_by_key, self.type)
 
-    def render(self, out: Rendering) -> str:
+    def render(self, rendering: Rendering) -> str:
         def render_parameter(match: re.Match[str]) -> str:
             key = match[1]
-            return out.add_parameter(self.parameters.get(key) or SqlParameter(key))
+            return rendering.add_parameter(self.parameters.get(key) or SqlParameter(key))
 
-        return _PARAMETER.sub(render_parameter, out.escape(self.sql))
+        return _PARAMETER.sub(render_parameter, rendering.escape(self.sql))
 
-    def render_operand(self, out: Rendering) -> str:
-        return f"({self.render(out)})"
+    def render_operand(self, rendering: Rendering) -> str:
+        return f"({self.render(rendering)})"
 
     def render_statement(self, dialect: str, keys: tuple[str, ...]) -> RenderedStatement:
         rendered = self._rendered.get(dialect)
         if rendered is None:
-            out = Rendering(dialect)
-            rendered = self._rendered[dialect] = RenderedStatement(self.render(out), out, None)
+            rendering = Rendering(dialect)
+            rendered = self._rendered[dialect] = RenderedStatement(
+                self.render(rendering), rendering, None
+            )
         return rendered
 
 
@@ -527,8 +544,8 @@ class Rendering:
 
     def add_parameter(self, parameter: SqlParameter) -> str:
         # PostgreSQL must see that two places have the same value, as in SELECT and GROUP BY.
-        place = self.parameters.setdefault(parameter, len(self.parameters))
-        return _render_place(place, self.dialect)
+        position = self.parameters.setdefault(parameter, len(self.parameters))
+        return _render_place(position, self.dialect)
 
     def name_alias(self, item: FromItem) -> str:
         if item not in self._aliases:
@@ -554,21 +571,23 @@ class Rendering:
         self._around.pop()
 
 
-def _render_place(place: int, dialect: str) -> str:
-    return f"?{place + 1}" if dialect == "sqlite" else f"%(p{place})s"
+def _render_place(position: int, dialect: str) -> str:
+    return f"?{position + 1}" if dialect == "sqlite" else f"%(p{position})s"
 
 
 class RenderedStatement:
     """A statement as text, with its parameters and result columns."""
 
-    def __init__(self, sql: str, out: Rendering, columns: Sequence[SqlExpression] | None) -> None:
+    def __init__(
+        self, sql: str, rendering: Rendering, columns: Sequence[SqlExpression] | None
+    ) -> None:
         self.sql = sql
-        self.dialect = out.dialect
-        self.parameters = list(out.parameters)
+        self.dialect = rendering.dialect
+        self.parameters = list(rendering.parameters)
         self.names = None if columns is None else _name_results(columns)
         self.converters = [
-            (place, column.type.from_database)
-            for place, column in enumerate(columns or ())
+            (position, column.type.from_database)
+            for position, column in enumerate(columns or ())
             if column.type.from_database is not None
         ]
         self._has_lists = any(parameter.is_list for parameter in self.parameters)
@@ -580,20 +599,20 @@ class RenderedStatement:
         self._keys = frozenset(keys)
         self._get_all = itemgetter(*keys) if len(keys) > 1 and all(keys) else None
         self._value_converters = [
-            (place, one.type.to_database)
-            for place, one in enumerate(self.parameters)
-            if one.type.to_database is not None
+            (position, parameter.type.to_database)
+            for position, parameter in enumerate(self.parameters)
+            if parameter.type.to_database is not None
         ]
 
-    def bind_values(self, named: dict[str, Any] | None) -> tuple[str, Any]:
+    def bind_values(self, values_by_key: dict[str, Any] | None) -> tuple[str, Any]:
         """Return the text, and the values as the driver expects them."""
-        given = named or {}
-        if self._get_all is not None and given.keys() >= self._keys:
-            values = list(self._get_all(given))
+        passed_values = values_by_key or {}
+        if self._get_all is not None and passed_values.keys() >= self._keys:
+            values = list(self._get_all(passed_values))
         else:
-            values = [given.get(key, value) for key, value in self._sources]
-        for place, convert in self._value_converters:
-            values[place] = convert(values[place])
+            values = [passed_values.get(key, value) for key, value in self._sources]
+        for position, convert in self._value_converters:
+            values[position] = convert(values[position])
         if self._has_lists:
             return self._expand_lists(values)
         return self.sql, self._name_values(values)
@@ -601,20 +620,27 @@ class RenderedStatement:
     def _name_values(self, values: list[Any]) -> Any:
         if self.dialect == "sqlite":
             return values
-        return {f"p{place}": value for place, value in enumerate(values)}
+        return {f"p{position}": value for position, value in enumerate(values)}
 
     def _expand_lists(self, values: list[Any]) -> tuple[str, Any]:
         """Expand each list into one parameter per item."""
         flat: list[Any] = []
-        marks: list[str] = []
+        placeholders: list[str] = []
         for parameter, value in zip(self.parameters, values, strict=True):
             items = value if parameter.is_list else [value]
-            places = range(len(flat), len(flat) + len(items))
-            listed = ", ".join(_render_place(place, self.dialect) for place in places)
-            marks.append(f"({listed or 'NULL'})" if parameter.is_list else listed)
+            positions = range(len(flat), len(flat) + len(items))
+            item_placeholders = ", ".join(
+                _render_place(position, self.dialect) for position in positions
+            )
+            placeholders.append(
+                f"({item_placeholders or 'NULL'})" if parameter.is_list else item_placeholders
+            )
             flat += items
-        old_marks = {_render_place(at, self.dialect): new for at, new in enumerate(marks)}
-        sql = _PLACE.sub(lambda match: old_marks[match[0]], self.sql)
+        replacements = {
+            _render_place(position, self.dialect): placeholder
+            for position, placeholder in enumerate(placeholders)
+        }
+        sql = _PLACE.sub(lambda match: replacements[match[0]], self.sql)
         return sql, self._name_values(flat)
 
 

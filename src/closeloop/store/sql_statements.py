@@ -56,12 +56,12 @@ class FromItem:
     c: ColumnCollection
     base_name = "anon"
 
-    def render_from(self, out: Rendering) -> str:
+    def render_from(self, rendering: Rendering) -> str:
         raise NotImplementedError
 
-    def render_name(self, out: Rendering) -> str:
+    def render_name(self, rendering: Rendering) -> str:
         """Return the name that qualifies its columns."""
-        return out.name_alias(self)
+        return rendering.name_alias(self)
 
     def list_tables(self) -> tuple[FromItem, ...]:
         return (self,)
@@ -92,10 +92,10 @@ class Column(SqlExpression):
         self.primary_key = primary_key
         self.nullable = nullable and not primary_key
 
-    def render(self, out: Rendering) -> str:
+    def render(self, rendering: Rendering) -> str:
         if self.table is None:
             return quote_name(self.name)
-        return f"{self.table.render_name(out)}.{quote_name(self.name)}"
+        return f"{self.table.render_name(rendering)}.{quote_name(self.name)}"
 
     def find_tables(self) -> Iterator[FromItem]:
         if self.table is not None:
@@ -121,10 +121,10 @@ class Table(FromItem):
         self.primary_key = [column for column in columns if column.primary_key]
         metadata.tables[name] = self
 
-    def render_from(self, out: Rendering) -> str:
+    def render_from(self, rendering: Rendering) -> str:
         return quote_name(self.name)
 
-    def render_name(self, out: Rendering) -> str:
+    def render_name(self, rendering: Rendering) -> str:
         return quote_name(self.name)
 
     def alias(self) -> Alias:
@@ -139,8 +139,8 @@ class Alias(FromItem):
         self._table = table
         self.c = self._copy_columns(table.c)
 
-    def render_from(self, out: Rendering) -> str:
-        return f"{quote_name(self._table.name)} AS {self.render_name(out)}"
+    def render_from(self, rendering: Rendering) -> str:
+        return f"{quote_name(self._table.name)} AS {self.render_name(rendering)}"
 
 
 class Subquery(FromItem):
@@ -150,8 +150,8 @@ class Subquery(FromItem):
         self._query = query
         self.c = self._copy_columns(query.selected_columns)
 
-    def render_from(self, out: Rendering) -> str:
-        return f"({out.render_apart(self._query)}) AS {self.render_name(out)}"
+    def render_from(self, rendering: Rendering) -> str:
+        return f"({rendering.render_apart(self._query)}) AS {self.render_name(rendering)}"
 
 
 class RecursiveRows(FromItem):
@@ -166,13 +166,13 @@ class RecursiveRows(FromItem):
         self.following = following
         return self
 
-    def render_from(self, out: Rendering) -> str:
-        name = self.render_name(out)
-        if name not in out.common_tables and self.following is not None:
-            out.common_tables[name] = ""  # the second query names it
+    def render_from(self, rendering: Rendering) -> str:
+        name = self.render_name(rendering)
+        if name not in rendering.common_tables and self.following is not None:
+            rendering.common_tables[name] = ""  # the second query names it
             columns = ", ".join(quote_name(column.name) for column in self.c)
-            queries = (out.render_apart(one) for one in (self._first, self.following))
-            out.common_tables[name] = f"{name}({columns}) AS ({' UNION ALL '.join(queries)})"
+            queries = (rendering.render_apart(query) for query in (self._first, self.following))
+            rendering.common_tables[name] = f"{name}({columns}) AS ({' UNION ALL '.join(queries)})"
         return name
 
 
@@ -182,8 +182,8 @@ class RawTable(FromItem):
     def __init__(self, sql: Raw) -> None:
         self._sql = sql
 
-    def render_from(self, out: Rendering) -> str:
-        return self._sql.render(out)
+    def render_from(self, rendering: Rendering) -> str:
+        return self._sql.render(rendering)
 
 
 class Join(FromItem):
@@ -197,10 +197,10 @@ class Join(FromItem):
         self._condition = condition
         self._outer = outer
 
-    def render_from(self, out: Rendering) -> str:
-        word = "LEFT OUTER JOIN" if self._outer else "JOIN"
-        left, right = self._left.render_from(out), self._right.render_from(out)
-        return f"{left} {word} {right} ON {self._condition.render(out)}"
+    def render_from(self, rendering: Rendering) -> str:
+        operator = "LEFT OUTER JOIN" if self._outer else "JOIN"
+        left_sql, right_sql = self._left.render_from(rendering), self._right.render_from(rendering)
+        return f"{left_sql} {operator} {right_sql} ON {self._condition.render(rendering)}"
 
     def list_tables(self) -> tuple[FromItem, ...]:
         return (*self._left.list_tables(), *self._right.list_tables())
@@ -233,8 +233,8 @@ class Select(Query):
 
     def order_by(self, *keys: SqlExpression | None) -> Self:
         """Sort by these keys after the existing ones; None removes all."""
-        forgets = any(key is None for key in keys)
-        return self._with(_order_by=() if forgets else (*self._order_by, *keys))
+        clears_order = any(key is None for key in keys)
+        return self._with(_order_by=() if clears_order else (*self._order_by, *keys))
 
     def group_by(self, *keys: SqlExpression) -> Self:
         return self._with(_group_by=(*self._group_by, *keys))
@@ -264,14 +264,14 @@ class Select(Query):
         return self.select_from(left)._join(right, condition, outer=True)
 
     def _join(self, right: FromItem, condition: SqlExpression, *, outer: bool) -> Self:
-        named = self._from or [one for one in self._find_from() if one is not right][:1]
-        *others, left = named
-        return self._with(_from=(*others, Join(left, right, condition, outer=outer)))
+        items = self._from or [item for item in self._find_from() if item is not right][:1]
+        *earlier_items, left = items
+        return self._with(_from=(*earlier_items, Join(left, right, condition, outer=outer)))
 
     def with_only_columns(self, *columns: Any, maintain_column_froms: bool = False) -> Self:
         """Replace the columns; `maintain_column_froms` keeps the tables of the old ones."""
-        kept = {"_from": tuple(self._find_from())} if maintain_column_froms else {}
-        return self._with(selected_columns=tuple(_expand_columns(columns)), **kept)
+        kept_from = {"_from": tuple(self._find_from())} if maintain_column_froms else {}
+        return self._with(selected_columns=tuple(_expand_columns(columns)), **kept_from)
 
     def add_columns(self, *columns: Any) -> Self:
         return self._with(selected_columns=(*self.selected_columns, *_expand_columns(columns)))
@@ -285,58 +285,61 @@ class Select(Query):
     def _find_from(self) -> list[FromItem]:
         """Return the explicit FROM items, then other tables of columns and conditions."""
         items = list(self._from)
-        known = {table for item in items for table in item.list_tables()}
+        known_tables = {table for item in items for table in item.list_tables()}
         for expression in (*self.selected_columns, *self._where):
             for table in expression.find_tables():
-                if table not in known:
-                    known.add(table)
+                if table not in known_tables:
+                    known_tables.add(table)
                     items.append(table)
         return items
 
-    def render(self, out: Rendering, around: frozenset[FromItem]) -> str:
+    def render(self, rendering: Rendering, outer_tables: frozenset[FromItem]) -> str:
         items = self._find_from()
         if len(items) > 1:
-            items = [one for one in items if one not in around] or items
+            items = [item for item in items if item not in outer_tables] or items
         tables = [table for item in items for table in item.list_tables()]
-        labels, out.labels = out.labels, frozenset()
-        out.enter(tables)
+        labels, rendering.labels = rendering.labels, frozenset()
+        rendering.enter(tables)
         parts = ["SELECT DISTINCT" if self._distinct else "SELECT"]
         parts.append(
             ", ".join(
-                _render_selected(selected_column, out) for selected_column in self.selected_columns
+                _render_selected(selected_column, rendering)
+                for selected_column in self.selected_columns
             )
         )
         if items:
-            parts.append("FROM " + ", ".join(one.render_from(out) for one in items))
+            parts.append("FROM " + ", ".join(item.render_from(rendering) for item in items))
         if self._where:
-            parts.append("WHERE " + _render_all(self._where, out))
+            parts.append("WHERE " + _render_all(self._where, rendering))
         # By the expression: a column of that name would be taken before the label.
         if self._group_by:
-            parts.append("GROUP BY " + ", ".join(one.render(out) for one in self._group_by))
+            parts.append("GROUP BY " + ", ".join(key.render(rendering) for key in self._group_by))
         if self._having:
-            parts.append("HAVING " + _render_all(self._having, out))
+            parts.append("HAVING " + _render_all(self._having, rendering))
         if self._order_by:
-            out.labels = frozenset(
+            rendering.labels = frozenset(
                 selected_column
                 for selected_column in self.selected_columns
                 if isinstance(selected_column, Label)
             )
         if self._order_by:
-            parts.append("ORDER BY " + ", ".join(_render_order(one, out) for one in self._order_by))
+            parts.append(
+                "ORDER BY " + ", ".join(_render_order(key, rendering) for key in self._order_by)
+            )
         if self._limit is not None:
-            parts.append("LIMIT " + self._limit.render(out))
-        out.leave()
-        out.labels = labels
+            parts.append("LIMIT " + self._limit.render(rendering))
+        rendering.leave()
+        rendering.labels = labels
         return " ".join(parts)
 
     def render_statement(self, dialect: str, keys: tuple[str, ...]) -> RenderedStatement:
         rendered = self._rendered.get(dialect)
         if rendered is None:
-            out = Rendering(dialect)
-            sql = self.render(out, frozenset())
-            if out.common_tables:
-                sql = f"WITH RECURSIVE {', '.join(out.common_tables.values())} {sql}"
-            rendered = RenderedStatement(sql, out, self.selected_columns)
+            rendering = Rendering(dialect)
+            sql = self.render(rendering, frozenset())
+            if rendering.common_tables:
+                sql = f"WITH RECURSIVE {', '.join(rendering.common_tables.values())} {sql}"
+            rendered = RenderedStatement(sql, rendering, self.selected_columns)
             self._rendered[dialect] = rendered
         return rendered
 
@@ -349,20 +352,20 @@ def _expand_columns(columns: Iterable[Any]) -> Iterator[SqlExpression]:
             yield as_operand(column)
 
 
-def _render_selected(column: SqlExpression, out: Rendering) -> str:
-    sql = column.render(out)
+def _render_selected(column: SqlExpression, rendering: Rendering) -> str:
+    sql = column.render(rendering)
     return f"{sql} AS {quote_name(column.name)}" if isinstance(column, Label) else sql
 
 
-def _render_order(key: SqlExpression, out: Rendering) -> str:
+def _render_order(key: SqlExpression, rendering: Rendering) -> str:
     """Render a sort key without parentheses around `x DESC NULLS LAST`."""
     if isinstance(key, Wrapped) and isinstance(key.inner, Wrapped) and not key.before:
-        return f"{_render_order(key.inner, out)}{key.after}"
-    return key.render(out)
+        return f"{_render_order(key.inner, rendering)}{key.after}"
+    return key.render(rendering)
 
 
-def _render_all(conditions: Sequence[SqlExpression], out: Rendering) -> str:
-    return " AND ".join(condition.render_operand(out) for condition in conditions)
+def _render_all(conditions: Sequence[SqlExpression], rendering: Rendering) -> str:
+    return " AND ".join(condition.render_operand(rendering) for condition in conditions)
 
 
 def select(*columns: Any) -> Select:
@@ -396,23 +399,23 @@ class DataChange:
         return self._with(_values=self._values | self._convert_values(values))
 
     def _convert_values(self, values: dict[str, Any]) -> dict[str, SqlExpression]:
-        return {name: as_operand(one, self.table.c[name].type) for name, one in values.items()}
+        return {name: as_operand(value, self.table.c[name].type) for name, value in values.items()}
 
     def render_statement(self, dialect: str, keys: tuple[str, ...]) -> RenderedStatement:
         """Render it to text; `keys` are the columns passed on execution."""
         rendered = self._rendered.get((dialect, keys))
         if rendered is None:
-            out = Rendering(dialect)
-            out.enter([self.table])
-            rendered = self._render(out, keys)
+            rendering = Rendering(dialect)
+            rendering.enter([self.table])
+            rendered = self._render(rendering, keys)
             self._rendered[dialect, keys] = rendered
         return rendered
 
-    def _render(self, out: Rendering, keys: tuple[str, ...]) -> RenderedStatement:
+    def _render(self, rendering: Rendering, keys: tuple[str, ...]) -> RenderedStatement:
         raise NotImplementedError
 
-    def _render_where(self, out: Rendering) -> str:
-        return f" WHERE {_render_all(self._where, out)}" if self._where else ""
+    def _render_where(self, rendering: Rendering) -> str:
+        return f" WHERE {_render_all(self._where, rendering)}" if self._where else ""
 
 
 class Insert(DataChange):
@@ -443,24 +446,24 @@ class Insert(DataChange):
         conflict = (tuple(index_elements), self._convert_values(set_), where)
         return self._with(_conflict=conflict)
 
-    def _render(self, out: Rendering, keys: tuple[str, ...]) -> RenderedStatement:
+    def _render(self, rendering: Rendering, keys: tuple[str, ...]) -> RenderedStatement:
         columns = self.table.c
         values = self._values or {key: SqlParameter(key, None, columns[key].type) for key in keys}
         names = ", ".join(map(quote_name, values))
-        rendered_values = ", ".join(one.render(out) for one in values.values())
+        rendered_values = ", ".join(value.render(rendering) for value in values.values())
         sql = f"INSERT INTO {quote_name(self.table.name)} ({names}) VALUES ({rendered_values})"  # noqa: S608
         if self._ignores_known:
             sql += " ON CONFLICT DO NOTHING"
         if self._conflict is not None:
             keys, updates, where = self._conflict
-            new = ", ".join(
-                f"{quote_name(name)} = {one.render(out)}" for name, one in updates.items()
+            assignments = ", ".join(
+                f"{quote_name(name)} = {value.render(rendering)}" for name, value in updates.items()
             )
-            sql += f" ON CONFLICT ({', '.join(map(quote_name, keys))}) DO UPDATE SET {new}"
-            sql += f" WHERE {where.render(out)}" if where is not None else ""
+            sql += f" ON CONFLICT ({', '.join(map(quote_name, keys))}) DO UPDATE SET {assignments}"
+            sql += f" WHERE {where.render(rendering)}" if where is not None else ""
         if self._returning:
-            sql += " RETURNING " + ", ".join(quote_name(one.name) for one in self._returning)
-        return RenderedStatement(sql, out, self._returning or None)
+            sql += " RETURNING " + ", ".join(quote_name(column.name) for column in self._returning)
+        return RenderedStatement(sql, rendering, self._returning or None)
 
 
 class ExcludedRow(FromItem):
@@ -469,27 +472,30 @@ class ExcludedRow(FromItem):
     def __init__(self, table: Table) -> None:
         self.c = self._copy_columns(table.c)
 
-    def render_name(self, out: Rendering) -> str:
+    def render_name(self, rendering: Rendering) -> str:
         return "excluded"
 
 
 class Update(DataChange):
     """An UPDATE."""
 
-    def _render(self, out: Rendering, keys: tuple[str, ...]) -> RenderedStatement:
-        new = ", ".join(
-            f"{quote_name(name)} = {one.render(out)}" for name, one in self._values.items()
+    def _render(self, rendering: Rendering, keys: tuple[str, ...]) -> RenderedStatement:
+        assignments = ", ".join(
+            f"{quote_name(name)} = {value.render(rendering)}"
+            for name, value in self._values.items()
         )
-        sql = f"UPDATE {quote_name(self.table.name)} SET {new}{self._render_where(out)}"  # noqa: S608
-        return RenderedStatement(sql, out, None)
+        sql = (
+            f"UPDATE {quote_name(self.table.name)} SET {assignments}{self._render_where(rendering)}"  # noqa: S608
+        )
+        return RenderedStatement(sql, rendering, None)
 
 
 class Delete(DataChange):
     """A DELETE."""
 
-    def _render(self, out: Rendering, keys: tuple[str, ...]) -> RenderedStatement:
-        sql = f"DELETE FROM {quote_name(self.table.name)}{self._render_where(out)}"  # noqa: S608
-        return RenderedStatement(sql, out, None)
+    def _render(self, rendering: Rendering, keys: tuple[str, ...]) -> RenderedStatement:
+        sql = f"DELETE FROM {quote_name(self.table.name)}{self._render_where(rendering)}"  # noqa: S608
+        return RenderedStatement(sql, rendering, None)
 
 
 Statement = Select | DataChange | Raw

@@ -79,11 +79,11 @@ class Store:
     """An open store. Thread-safe; every save is atomic."""
 
     def __init__(
-        self, reader: Database, writer: Database | None, where: str, reconnection: Reconnection
+        self, reader: Database, writer: Database | None, name: str, reconnection: Reconnection
     ) -> None:
         self._reader = reader
         self._writer = writer
-        self._where = where
+        self._where = name
         self._reconnection = reconnection
         self.access = AccessSection(self._read, self._write)
         """Access tokens and logins for HTTP."""
@@ -177,7 +177,9 @@ class Store:
             "body": pack_record(task),
         }
         self._write(
-            lambda on: fact_rows.append_by_names(on, schema.tasks, ("digest", "id"), columns)
+            lambda connection: fact_rows.append_by_names(
+                connection, schema.tasks, ("digest", "id"), columns
+            )
         )
 
     def load_task(self, digest: str) -> Task | None:
@@ -185,7 +187,9 @@ class Store:
 
     def save_prompt(self, prompt: PromptVersion) -> None:
         columns = {"id": prompt.id, "body": pack_record(prompt)}
-        self._write(lambda on: fact_rows.append_fact(on, schema.prompts, ("id",), columns))
+        self._write(
+            lambda connection: fact_rows.append_fact(connection, schema.prompts, ("id",), columns)
+        )
 
     def load_prompt(self, prompt: str) -> PromptVersion | None:
         return self._load_newest(schema.prompts, "id", prompt, PromptVersion)
@@ -199,7 +203,9 @@ class Store:
             "body": pack_record(variant),
         }
         self._write(
-            lambda on: fact_rows.append_by_names(on, schema.variants, ("digest", "name"), columns)
+            lambda connection: fact_rows.append_by_names(
+                connection, schema.variants, ("digest", "name"), columns
+            )
         )
 
     def load_variant(self, digest: str) -> Variant | None:
@@ -207,7 +213,11 @@ class Store:
 
     def save_experiment(self, experiment: Experiment) -> None:
         columns = {"id": experiment.id, "body": pack_record(experiment)}
-        self._write(lambda on: fact_rows.append_fact(on, schema.experiments, ("id",), columns))
+        self._write(
+            lambda connection: fact_rows.append_fact(
+                connection, schema.experiments, ("id",), columns
+            )
+        )
 
     def load_experiment(self, experiment: str) -> Experiment | None:
         return self._load_newest(schema.experiments, "id", experiment, Experiment)
@@ -217,14 +227,14 @@ class Store:
         table = schema.experiments
         query = select(table.c.id, table.c.body).order_by(table.c.number.desc())
         newest: dict[str, bytes] = {}
-        for name, body in self._read(lambda on: on.execute(query).all()):
+        for name, body in self._read(lambda connection: connection.execute(query).all()):
             newest.setdefault(name, body)
         return [unpack_record(body, Experiment) for body in newest.values()]
 
     def _load_newest(self, table: Table, key: str, value: str, kind: type[Kept]) -> Kept | None:
         query = select(table.c.body).where(table.c[key] == value)
         query = query.order_by(table.c.number.desc()).limit(1)
-        body = self._read(lambda on: on.execute(query).scalar())
+        body = self._read(lambda connection: connection.execute(query).scalar())
         return None if body is None else unpack_record(body, kind)
 
     # Proofs
@@ -241,9 +251,9 @@ class Store:
             "body": pack_record(replace(proof, before=None, reference=None)),
         }
 
-        def work(on: Connection) -> None:
-            fact_rows.save_blobs(on, before, reference)
-            fact_rows.append_fact(on, schema.proofs, ("grading",), columns)
+        def work(connection: Connection) -> None:
+            fact_rows.save_blobs(connection, before, reference)
+            fact_rows.append_fact(connection, schema.proofs, ("grading",), columns)
 
         self._write(work)
 
@@ -252,13 +262,13 @@ class Store:
         query = select(table.c.body, table.c.before, table.c.reference)
         query = query.where(table.c.grading == grading).order_by(table.c.number.desc()).limit(1)
 
-        def work(on: Connection) -> Proof | None:
-            row = on.execute(query).first()
+        def work(connection: Connection) -> Proof | None:
+            row = connection.execute(query).first()
             if row is None:
                 return None
             before, reference = (
-                fact_rows.load_test_run(on, row.before),
-                fact_rows.load_test_run(on, row.reference),
+                fact_rows.load_test_run(connection, row.before),
+                fact_rows.load_test_run(connection, row.reference),
             )
             return replace(unpack_record(row.body, Proof), before=before, reference=reference)
 
@@ -266,7 +276,7 @@ class Store:
 
     # Attempts and grades
 
-    def save_attempt(self, made: AttemptResult, job: str | None = None) -> AttemptRow | None:
+    def save_attempt(self, result: AttemptResult, job: str | None = None) -> AttemptRow | None:
         """Save an attempt with everything that belongs to it, and finish its job; return its row.
 
         The row lacks the variant's name. Saving the same again does nothing. Returns None and saves
@@ -274,45 +284,45 @@ class Store:
         """
         from closeloop.text.redaction import redact_change
 
-        trace, change, grade = made.trace, made.change, made.grade
-        columns = attempt_columns(made.attempt, trace, change)
+        trace, change, grade = result.trace, result.change, result.grade
+        columns = attempt_columns(result.attempt, trace, change)
         redacted_change = change and redact_change(change)
         bodies = {
-            "attempt": made.attempt.id,
-            "body": pack_record(made.attempt),
+            "attempt": result.attempt.id,
+            "body": pack_record(result.attempt),
             "change": redacted_change and pack_record(redacted_change),
             "trace": trace and pack_record(trace),
         }
         exact_row = (
-            plan_section.exact_change_row(made.attempt.id, change)
+            plan_section.exact_change_row(result.attempt.id, change)
             if change != redacted_change
             else None
         )
         before = pack_with_digest(grade.before) if grade else None
         grade_row = fact_rows.stored_grade_columns(grade, before) if grade else None
-        search_text = collect_search_text(made.attempt, trace, columns["title"])
-        packed_exchanges = fact_rows.exchanges_to_rows(made.attempt.id, made.exchanges)
+        search_text = collect_search_text(result.attempt, trace, columns["title"])
+        packed_exchanges = fact_rows.exchanges_to_rows(result.attempt.id, result.exchanges)
 
-        def work(on: Connection) -> bool:
+        def work(connection: Connection) -> bool:
             if (
                 job is not None
-                and not fact_rows.finish_job(on, job)
-                and not fact_rows.has_same_content(on, bodies)
+                and not fact_rows.finish_job(connection, job)
+                and not fact_rows.has_same_content(connection, bodies)
             ):
                 return False
-            first = fact_rows.insert_attempt(on, columns, bodies)
+            first = fact_rows.insert_attempt(connection, columns, bodies)
             if first:
-                insert_work_texts(on, {made.attempt.id: search_text})
+                insert_work_texts(connection, {result.attempt.id: search_text})
             if exact_row is not None and first:
-                plan_section.insert_exact_patches(on, [exact_row])
+                plan_section.insert_exact_patches(connection, [exact_row])
             if grade_row is not None:
-                fact_rows.save_blobs(on, before)
-                fact_rows.insert_grade(on, grade_row, first=first)
-            add_insights(on, made.insights)
-            if made.prompt is not None:
-                fact_rows.add_attempt_prompts(on, [(made.attempt.id, made.prompt)])
-            fact_rows.insert_exchanges(on, packed_exchanges)
-            add_events(on, made.events if first else ())
+                fact_rows.save_blobs(connection, before)
+                fact_rows.insert_grade(connection, grade_row, first=first)
+            add_insights(connection, result.insights)
+            if result.prompt is not None:
+                fact_rows.add_attempt_prompts(connection, [(result.attempt.id, result.prompt)])
+            fact_rows.insert_exchanges(connection, packed_exchanges)
+            add_events(connection, result.events if first else ())
             return True
 
         return row_from_columns(columns, grade_row) if self._write(work) else None
@@ -322,21 +332,21 @@ class Store:
         before = pack_with_digest(grade.before)
         columns = fact_rows.stored_grade_columns(grade, before)
 
-        def work(on: Connection) -> None:
-            if not fact_rows.attempt_exists(on, grade.attempt):
+        def work(connection: Connection) -> None:
+            if not fact_rows.attempt_exists(connection, grade.attempt):
                 raise BadInput(f"No attempt {grade.attempt!r} to grade: save it first.")
-            fact_rows.save_blobs(on, before)
-            fact_rows.insert_grade(on, columns, first=False)
+            fact_rows.save_blobs(connection, before)
+            fact_rows.insert_grade(connection, columns, first=False)
 
         self._write(work)
 
     def list_attempts(self, **wanted: Unpack[AttemptQuery]) -> list[AttemptRow]:
         """List attempts, latest start first, each with the grade that counts."""
-        return self._read(lambda on: list_attempt_rows(on, wanted))
+        return self._read(lambda connection: list_attempt_rows(connection, wanted))
 
     def find_attempt_id(self, start: str) -> str:
         """Return the id with this prefix; raise BadInput if there is none or several."""
-        return self._read(lambda on: fact_rows.resolve_attempt_id(on, start))
+        return self._read(lambda connection: fact_rows.resolve_attempt_id(connection, start))
 
     def load_attempt(self, attempt: str) -> Attempt:
         """Load the attempt with this id, or with the only id that has this prefix."""
@@ -355,7 +365,9 @@ class Store:
     def load_exact_change(self, attempt: str) -> Change | None:
         """Load an attempt's exact change: to apply it again, never to display it."""
         body = self._read(
-            lambda on: plan_section.load_exact_change(on, fact_rows.resolve_attempt_id(on, attempt))
+            lambda connection: plan_section.load_exact_change(
+                connection, fact_rows.resolve_attempt_id(connection, attempt)
+            )
         )
         return self.load_change(attempt) if body is None else unpack_record(body, Change)
 
@@ -371,55 +383,63 @@ class Store:
     def load_exchanges(self, attempt: str) -> Iterator[Exchange]:
         """Load the exchanges between an attempt and its model, in order."""
         return self._read(
-            lambda on: fact_rows.load_exchanges(on, fact_rows.resolve_attempt_id(on, attempt))
+            lambda connection: fact_rows.load_exchanges(
+                connection, fact_rows.resolve_attempt_id(connection, attempt)
+            )
         )
 
     def _load_bodies(self, attempt: str, *columns: str) -> Sequence[Any]:
-        return self._read(lambda on: fact_rows.load_bodies(on, attempt, *columns))
+        return self._read(lambda connection: fact_rows.load_bodies(connection, attempt, *columns))
 
     def load_grade(self, attempt: str, grading: str | None = None) -> Grade | None:
         """Load the grade that counts, for this grading or for any."""
-        return self._read(lambda on: fact_rows.load_grade(on, attempt, grading))
+        return self._read(lambda connection: fact_rows.load_grade(connection, attempt, grading))
 
     # What the rules say
 
-    def save_measurements(self, made: Sequence[tuple[str, str, Measurement]]) -> None:
+    def save_measurements(self, measurements: Sequence[tuple[str, str, Measurement]]) -> None:
         """Save measurements, each with its attempt and its basis.
 
         They can be computed again: a read-only store holds them in memory.
         """
-        rows = [fact_rows.measurement_columns(*one) for one in made]
+        rows = [fact_rows.measurement_columns(*measurement) for measurement in measurements]
         if self.is_read_only:
             self.numbers.hold_measurements(rows)
         else:
-            findings = {attempt: measured.findings for attempt, _, measured in made}
+            findings = {attempt: measurement.findings for attempt, _, measurement in measurements}
 
-            def work(on: Connection) -> None:
-                fact_rows.insert_measurements(on, rows)
-                replace_finding_texts(on, findings)
+            def work(connection: Connection) -> None:
+                fact_rows.insert_measurements(connection, rows)
+                replace_finding_texts(connection, findings)
 
             self._write(work)
 
-    def load_measurements(self, wanted: Mapping[str, str]) -> dict[str, Measurement]:
+    def load_measurements(self, basis_by_attempt: Mapping[str, str]) -> dict[str, Measurement]:
         """Load measurements by attempt, each on the basis given for it."""
-        return self._read(lambda on: fact_rows.load_measurements(on, wanted))
+        return self._read(
+            lambda connection: fact_rows.load_measurements(connection, basis_by_attempt)
+        )
 
-    def list_measured(self, wanted: Mapping[str, str]) -> set[str]:
+    def list_measured(self, basis_by_attempt: Mapping[str, str]) -> set[str]:
         """The attempts that have a measurement on the basis that is wanted of each."""
-        return self._read(lambda on: fact_rows.list_measured(on, wanted))
+        return self._read(lambda connection: fact_rows.list_measured(connection, basis_by_attempt))
 
     def load_packed_facts(self, ids: Sequence[str]) -> list[fact_rows.PackedFacts | None]:
         """Load what is measured of attempts; None for one whose trace is not stored."""
-        return self._read(lambda on: fact_rows.load_packed_facts(on, ids))
+        return self._read(lambda connection: fact_rows.load_packed_facts(connection, ids))
 
     def last_measurement(self, attempt: str) -> Measurement | None:
         """Return the latest measurement of an attempt, on any basis; None if there is none."""
-        return self._read(lambda on: fact_rows.last(on, attempt))
+        return self._read(lambda connection: fact_rows.last(connection, attempt))
 
     def save_baseline(self, baseline: Baseline) -> None:
         """Save a baseline; it replaces an earlier one of that name."""
         columns = {"name": baseline.name, "body": pack_record(baseline)}
-        self._write(lambda on: fact_rows.append_fact(on, schema.baselines, ("name",), columns))
+        self._write(
+            lambda connection: fact_rows.append_fact(
+                connection, schema.baselines, ("name",), columns
+            )
+        )
 
     def load_baseline(self, name: str) -> Baseline | None:
         return self._load_newest(schema.baselines, "name", name, Baseline)
@@ -427,31 +447,33 @@ class Store:
     # Recorded sessions
 
     def save_sessions(
-        self, new: Sequence[PackedSession], files: Sequence[ImportedFile]
+        self, new_sessions: Sequence[PackedSession], files: Sequence[ImportedFile]
     ) -> list[str]:
         """Save sessions read from files, and the files; return the ids that were new."""
-        return self._write(lambda on: session_rows.save_sessions(on, new, files))
+        return self._write(
+            lambda connection: session_rows.save_sessions(connection, new_sessions, files)
+        )
 
     def load_imported_files(self, paths: Sequence[str]) -> dict[str, ImportedFile]:
         """Load what is known about imported files, by path."""
-        return self._read(lambda on: session_rows.load_imported_files(on, paths))
+        return self._read(lambda connection: session_rows.load_imported_files(connection, paths))
 
     def load_session(self, attempt: str) -> Session | None:
         """Load an attempt's session; its trace is empty."""
-        body = self._read(lambda on: session_rows.load_session_body(on, attempt))
+        body = self._read(lambda connection: session_rows.load_session_body(connection, attempt))
         return None if body is None else unpack_record(body, Session)
 
-    def save_spans(self, new: Sequence[StoredSpan]) -> int:
+    def save_spans(self, new_spans: Sequence[StoredSpan]) -> int:
         """Save spans; return how many were new."""
-        return self._write(lambda on: session_rows.insert_spans(on, new))
+        return self._write(lambda connection: session_rows.insert_spans(connection, new_spans))
 
     def load_spans(self, trace: str) -> list[bytes]:
         """Load the spans of a trace and its conversation, in the order they arrived."""
-        return self._read(lambda on: session_rows.load_trace_spans(on, trace))
+        return self._read(lambda connection: session_rows.load_trace_spans(connection, trace))
 
     def count_spans(self, trace: str | None = None) -> dict[str, int]:
         """Count the spans received for each trace, or for one."""
-        return self._read(lambda on: session_rows.count_spans(on, trace))
+        return self._read(lambda connection: session_rows.count_spans(connection, trace))
 
     # Jobs
 
@@ -469,31 +491,35 @@ class Store:
         once it is finished.
         """
 
-        def claim(on: Connection) -> bool:
-            is_ours = fact_rows.claim_job(on, key, owner, seconds)
-            add_events(on, events if is_ours else ())
+        def claim(connection: Connection) -> bool:
+            is_ours = fact_rows.claim_job(connection, key, owner, seconds)
+            add_events(connection, events if is_ours else ())
             return is_ours
 
         if self._write(claim):
             return True
-        holder = self._read(lambda on: fact_rows.find_job_owner(on, key)) if dead else None
+        holder = (
+            self._read(lambda connection: fact_rows.find_job_owner(connection, key))
+            if dead
+            else None
+        )
         if dead is None or holder is None or not dead(holder):
             return False
         dead_holder = holder
 
-        def take_over(on: Connection) -> bool:
-            fact_rows.release_jobs(on, dead_holder, key)
-            return claim(on)
+        def take_over(connection: Connection) -> bool:
+            fact_rows.release_jobs(connection, dead_holder, key)
+            return claim(connection)
 
         return self._write(take_over)
 
     def renew_leases(self, owner: str, seconds: float) -> int:
         """Renew all leases of an owner; return how many it still has."""
-        return self._write(lambda on: fact_rows.renew_leases(on, owner, seconds))
+        return self._write(lambda connection: fact_rows.renew_leases(connection, owner, seconds))
 
     def release_jobs(self, owner: str, key: str | None = None) -> int:
         """Release an unfinished job, or all of an owner; return how many were released."""
-        return self._write(lambda on: fact_rows.release_jobs(on, owner, key))
+        return self._write(lambda connection: fact_rows.release_jobs(connection, owner, key))
 
 
 # Open a store: to write, or if nothing can be written, to read.
@@ -521,20 +547,20 @@ def make_store(
     except ReadOnlyStore:
         if not may_be_read_only:
             raise
-    reader, where = open_reader(url)
-    store = Store(reader, None, where, Reconnection(where, wait_seconds))
-    with store.close_on_failure(), translate_database_errors(where):
-        require_current_schema(reader, where)
+    reader, store_name = open_reader(url)
+    store = Store(reader, None, store_name, Reconnection(store_name, wait_seconds))
+    with store.close_on_failure(), translate_database_errors(store_name):
+        require_current_schema(reader, store_name)
     return store
 
 
 def _open_to_write(url: str, wait_seconds: float) -> Store:
-    reader, writer, where = open_engines(url)
-    reconnection = Reconnection(where, wait_seconds)
-    store = Store(reader, writer, where, reconnection)
-    with store.close_on_failure(), translate_database_errors(where):
+    reader, writer, store_name = open_engines(url)
+    reconnection = Reconnection(store_name, wait_seconds)
+    store = Store(reader, writer, store_name, reconnection)
+    with store.close_on_failure(), translate_database_errors(store_name):
         reconnection.await_start(writer)
-        if migrate_schema(writer, where):
+        if migrate_schema(writer, store_name):
             restrict_to_owner(writer)
         with writer.begin() as connection:
             # SQLite lets a read-only file begin; only a write, even of nothing, tells.

@@ -211,13 +211,13 @@ def score_work(
     return points
 
 
-def rank_work(rated: Sequence[tuple[float, PastWork]], now: datetime) -> list[PastWork]:
+def rank_work(scored_work: Sequence[tuple[float, PastWork]], now: datetime) -> list[PastWork]:
     """Rank best first; each year of age costs a point, as environments rot and projects move on."""
 
     def worth(pair: tuple[float, PastWork]) -> float:
         return pair[0] - (now - pair[1].at).days / 365
 
-    return [work for _, work in sorted(rated, key=worth, reverse=True)]
+    return [work for _, work in sorted(scored_work, key=worth, reverse=True)]
 
 
 MAX_LISTED_FILES = 200_000
@@ -273,10 +273,10 @@ def build_candidate(repo: Path, work: PastWork, rules: CollectionRules) -> TaskC
     """Build a candidate from the work, or return why it is none."""
     diff_listing = read_git_text(repo, *_DIFF_COMMAND, "--name-only", "-z", work.base, work.commit)
     paths = [path for path in diff_listing.split("\0") if path]
-    known = list_files_at(repo, work.commit)
+    commit_files = list_files_at(repo, work.commit)
     if any(not path.isprintable() for path in paths):
         return "the name of a file cannot be printed"
-    parts = split_change_paths(paths, known, rules)
+    parts = split_change_paths(paths, commit_files, rules)
     try:
         source = _read_patch(repo, work, parts.source)
         tests = _read_patch(repo, work, (*parts.tests, *parts.support))
@@ -286,25 +286,32 @@ def build_candidate(repo: Path, work: PastWork, rules: CollectionRules) -> TaskC
         return "its patch is too large for a task"
     if "\nindex " in source and "Subproject commit " in source:
         return "it changes a submodule"
-    return _candidate_from_patches(repo, work, parts, source, tests, frozenset(known))
+    return _candidate_from_patches(repo, work, parts, source, tests, frozenset(commit_files))
 
 
 def _candidate_from_patches(
-    repo: Path, work: PastWork, parts: ChangeParts, source: str, tests: str, known: frozenset[str]
+    repo: Path,
+    work: PastWork,
+    parts: ChangeParts,
+    source: str,
+    tests: str,
+    commit_files: frozenset[str],
 ) -> TaskCandidate | str:
     try:
         reason = find_unfit_reason(parse_patch(source + tests), parts)
     except BadInput as fault:
         return str(fault)
-    if reason == NO_TESTS_REASON and (others := (*parts.support, *parts.source)):
-        listed = ", ".join(others[:MAX_NAMED_FILES])
-        more = f" and {len(others) - MAX_NAMED_FILES} more" * (len(others) > MAX_NAMED_FILES)
-        return f"{reason}: the test command does not run {listed}{more}"
+    if reason == NO_TESTS_REASON and (unrun_files := (*parts.support, *parts.source)):
+        file_list = ", ".join(unrun_files[:MAX_NAMED_FILES])
+        suffix = f" and {len(unrun_files) - MAX_NAMED_FILES} more" * (
+            len(unrun_files) > MAX_NAMED_FILES
+        )
+        return f"{reason}: the test command does not run {file_list}{suffix}"
     if reason is not None:
         return reason
     changelog = ""
     base_paths = list_files_at(repo, work.base)
-    files = WorkFiles(repo, work, parts, base_paths, sorted(known))
+    files = WorkFiles(repo, work, parts, base_paths, sorted(commit_files))
     names = find_required_names(files, source, tests)
     with suppress(UnicodeDecodeError):
         changelog = extract_changelog_notes(_read_patch(repo, work, parts.changelog))
@@ -332,7 +339,7 @@ def _candidate_from_patches(
         prompt=prompt,
         source=source,
         tests=tests,
-        test_files=tuple(path for path in parts.tests if path in known),
+        test_files=tuple(path for path in parts.tests if path in commit_files),
         source_files=parts.source,
         scope=_find_scope(parts),
         names=tuple(names),
@@ -349,8 +356,13 @@ def _find_scope(parts: ChangeParts) -> tuple[str, ...]:
         folder = str(PurePosixPath(path).parent)
         globs.append(escape_glob(path) if folder == "." else f"{escape_glob(folder)}/**")
     globs += map(escape_glob, (*parts.changelog, *parts.rest))
-    wide = [glob.removesuffix("**") for glob in globs if glob.endswith("/**")]
-    within = {glob for glob in globs for one in wide if glob.startswith(one) and glob != f"{one}**"}
+    folder_prefixes = [glob.removesuffix("**") for glob in globs if glob.endswith("/**")]
+    within = {
+        glob
+        for glob in globs
+        for prefix in folder_prefixes
+        if glob.startswith(prefix) and glob != f"{prefix}**"
+    }
     return tuple(dict.fromkeys(glob for glob in globs if glob not in within))
 
 
@@ -363,13 +375,13 @@ def _read_forms(files: WorkFiles, base_paths: Sequence[str]) -> list[str]:
 @contextmanager
 def open_manifests(repo: Path, commit: str) -> Iterator[ManifestFolder]:
     """Open a commit's file names and small files, to detect how the project is built."""
-    place = Path(tempfile.mkdtemp(prefix="closeloop-"))
+    folder = Path(tempfile.mkdtemp(prefix="closeloop-"))
     try:
         names = list_files_at(repo, commit)[:MAX_LISTED_FILES]
-        _extract_files(repo, commit, [name for name in names if _is_manifest_file(name)], place)
-        yield ManifestFolder(place, tuple(names))
+        _extract_files(repo, commit, [name for name in names if _is_manifest_file(name)], folder)
+        yield ManifestFolder(folder, tuple(names))
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def select_runner_files(runner: TestRunner | None, files: Sequence[str]) -> tuple[str, ...]:
@@ -385,14 +397,18 @@ def _is_manifest_file(name: str) -> bool:
     """Return whether a file may say how the project is set up or tested."""
     path = Path(name)
     shallow = len(path.parts) <= 2
-    wanted = (".toml", ".cfg", ".ini", ".txt", ".json", ".mod", ".work", ".xml", ".lock", ".kts")
-    has_known_name = path.suffix in wanted or path.name in ("setup.py", "noxfile.py", "conftest.py")
+    suffixes = (".toml", ".cfg", ".ini", ".txt", ".json", ".mod", ".work", ".xml", ".lock", ".kts")
+    has_known_name = path.suffix in suffixes or path.name in (
+        "setup.py",
+        "noxfile.py",
+        "conftest.py",
+    )
     has_known_name = has_known_name or (path.suffix == ".py" and path.name.startswith("test"))
     has_known_name = has_known_name or bool(re.match(r"(?:jest|vite|vitest)\.config\.", path.name))
     return shallow and (has_known_name or path.name in ("Makefile", "Pipfile", "build.gradle"))
 
 
-def _extract_files(repo: Path, commit: str, names: Sequence[str], place: Path) -> None:
+def _extract_files(repo: Path, commit: str, names: Sequence[str], target: Path) -> None:
     for start in range(0, len(names), 500):
         batch = names[start : start + 500]
         archive = read_git_text(repo, "archive", "--format=tar", commit, "--", *batch)
@@ -400,7 +416,7 @@ def _extract_files(repo: Path, commit: str, names: Sequence[str], place: Path) -
         with suppress(tarfile.TarError, OSError), tarfile.open(fileobj=io.BytesIO(content)) as tar:
             for member in tar:
                 with suppress(BadInput):  # a link that leads elsewhere tells nothing
-                    extract_member(tar, member, place.resolve())
+                    extract_member(tar, member, target.resolve())
 
 
 def _read_patch(repo: Path, work: PastWork, paths: Sequence[str]) -> str:
@@ -436,15 +452,17 @@ def _read_change_sizes(repo: Path, commits: Sequence[str]) -> tuple[dict[str, Ch
 def _read_batch_sizes(repo: Path, commits: Sequence[str]) -> dict[str, Change]:
     options = ("--numstat", "-z", "--no-renames", "--diff-merges=first-parent")
     walk = ("--no-walk=unsorted", "--stdin")
-    listed = "".join(f"{commit}\n" for commit in commits).encode()
-    log_output = read_git_text(repo, "log", "--format=%x01%H%x00", *options, *walk, stdin=listed)
+    commit_lines = "".join(f"{commit}\n" for commit in commits).encode()
+    log_output = read_git_text(
+        repo, "log", "--format=%x01%H%x00", *options, *walk, stdin=commit_lines
+    )
     changes = {}
     for entry in log_output.split("\x01")[1:]:
         commit, _, lines = entry.partition("\0")
         files = []
         for line in lines.strip("\n\0").split("\0"):
-            added, _, rest = line.lstrip("\n").partition("\t")
-            removed, _, path = rest.partition("\t")
+            added, _, removed_and_path = line.lstrip("\n").partition("\t")
+            removed, _, path = removed_and_path.partition("\t")
             if path:
                 counts = [int(text) if text.isdigit() else 0 for text in (added, removed)]
                 files.append(

@@ -102,14 +102,14 @@ def find_collection_rules(folder: ManifestFolder, runner: TestRunner | None) -> 
                 names=names, places=_script_folders(folder, "mocha") or ("test",)
             )
         case "node":
-            places = _script_folders(folder, "--test")
-            names = tuple(f"*.{ending}" for ending in _SCRIPT_SUFFIXES) if places else _NODE_TESTS
+            folders = _script_folders(folder, "--test")
+            names = tuple(f"*.{ending}" for ending in _SCRIPT_SUFFIXES) if folders else _NODE_TESTS
             return CollectionRules(
-                names=names, places=places, roots=_TEST_ROOTS | _SCRIPT_TEST_ROOTS
+                names=names, places=folders, roots=_TEST_ROOTS | _SCRIPT_TEST_ROOTS
             )
         case "junit":
-            places = ("src/test", "*/src/test", "*/*/src/test")
-            return CollectionRules(names=("*.java", "*.kt", "*.groovy", "*.scala"), places=places)
+            folders = ("src/test", "*/src/test", "*/*/src/test")
+            return CollectionRules(names=("*.java", "*.kt", "*.groovy", "*.scala"), places=folders)
         case _:
             declared = tuple(_declared_script_tests(folder, runner))
             names = declared or _SCRIPT_TESTS
@@ -132,7 +132,7 @@ def split_paths(paths: Iterable[str], roots: frozenset[str], rules: CollectionRu
     paths_by_kind: dict[str, list[str]] = {name: [] for name in ChangeParts.__struct_fields__}
     for path in paths:
         paths_by_kind[_path_kind(path, roots, rules)].append(path)
-    return ChangeParts(**{name: tuple(found) for name, found in paths_by_kind.items()})
+    return ChangeParts(**{name: tuple(paths) for name, paths in paths_by_kind.items()})
 
 
 def is_collected_test(path: str, rules: CollectionRules) -> bool:
@@ -141,29 +141,33 @@ def is_collected_test(path: str, rules: CollectionRules) -> bool:
         return True
     name = PurePosixPath(path).name
     in_places = not rules.places or any(
-        fnmatch.fnmatchcase(path, f"{place}/*") for place in rules.places
+        fnmatch.fnmatchcase(path, f"{folder}/*") for folder in rules.places
     )
     return in_places and any(
         fnmatch.fnmatchcase(f"/{path}" if "/" in glob else name, glob) for glob in rules.names
     )
 
 
-def find_test_roots(known: Iterable[str], rules: CollectionRules) -> frozenset[str]:
+def find_test_roots(commit_files: Iterable[str], rules: CollectionRules) -> frozenset[str]:
     """Return test folders: those so named that contain a test, and those configured.
 
     A runner may be configured to search the package itself: then its folder is none.
     """
-    places = {place for place in rules.places if "*" not in place and place != "."}
+    configured_folders = {folder for folder in rules.places if "*" not in folder and folder != "."}
     counts = Counter[tuple[str, bool]]()
     roots = set[str]()
-    for path in known:
-        above = PurePosixPath(path).parents
+    for path in commit_files:
+        parents = PurePosixPath(path).parents
         is_test = is_collected_test(path, rules)
         if is_test:
-            roots.update(str(folder) for folder in above if folder.name in rules.roots)
+            roots.update(str(folder) for folder in parents if folder.name in rules.roots)
         if path.endswith(_CODE_ENDINGS):
-            counts.update((str(folder), is_test) for folder in above if str(folder) in places)
-    roots |= {place for place in places if counts[place, True] >= counts[place, False]}
+            counts.update(
+                (str(folder), is_test) for folder in parents if str(folder) in configured_folders
+            )
+    roots |= {
+        folder for folder in configured_folders if counts[folder, True] >= counts[folder, False]
+    }
     return frozenset(roots)
 
 
@@ -192,7 +196,7 @@ def _script_folders(folder: ManifestFolder, runner: str) -> tuple[str, ...]:
     named_paths = (
         re.sub(r"^\./|/?(?:\*.*)?$", "", word) for word in re.findall(r"[^\s'\"]+", call)
     )
-    folders = {str(place) for name in folder.files for place in PurePosixPath(name).parents}
+    folders = {str(parent) for name in folder.files for parent in PurePosixPath(name).parents}
     return tuple(dict.fromkeys(name for name in named_paths if name in folders and name != "."))
 
 
@@ -208,16 +212,16 @@ def _declared_script_tests(folder: ManifestFolder, runner: TestRunner | None) ->
         table = nested_table(folder.read_json("package.json"), "jest")
         config += json.dumps(table) if table else ""
         yield from _expand_globs(_read_list(config, "testMatch"))
-        for place in _read_list(config, "roots") or _REGEX_FOLDERS:
+        for root in _read_list(config, "roots") or _REGEX_FOLDERS:
             for pattern in _read_list(config, "testRegex"):
-                yield from _globs_for_regex(place.replace("<rootDir>/", "").strip("./"), pattern)
+                yield from _globs_for_regex(root.replace("<rootDir>/", "").strip("./"), pattern)
 
 
 def _read_list(config: str, option: str) -> list[str]:
     """Return the strings given to an option of a script's configuration, one or a list."""
     quoted = r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`"
-    given = rf"\b{option}[\"']?\s*:\s*(\[(?:\s*(?:{quoted})\s*,?)*\s*\]|{quoted})"
-    match = re.search(given, config)
+    option_pattern = rf"\b{option}[\"']?\s*:\s*(\[(?:\s*(?:{quoted})\s*,?)*\s*\]|{quoted})"
+    match = re.search(option_pattern, config)
     texts = re.findall(quoted, match[1]) if match else []
     return [text[1:-1].replace("\\\\", "\\") for text in texts]
 
@@ -241,16 +245,18 @@ def _expand_braces(glob: str) -> list[str]:
         return [glob]
     head, tail = glob[: match.start()], glob[match.end() :]
     return [
-        plain for word in match[1].split(",") for plain in _expand_braces(f"{head}{word}{tail}")
+        plain
+        for alternative in match[1].split(",")
+        for plain in _expand_braces(f"{head}{alternative}{tail}")
     ]
 
 
-def _globs_for_regex(place: str, pattern: str) -> Iterator[str]:
+def _globs_for_regex(folder: str, pattern: str) -> Iterator[str]:
     """Yield a glob per ending for which a regular expression accepts any file of the folder."""
     for ending in (*_SCRIPT_SUFFIXES, "jsx", "tsx"):
         try:
-            if re.search(pattern, f"/project/{place}/sample.{ending}"):
-                yield f"/{place}/*.{ending}"
+            if re.search(pattern, f"/project/{folder}/sample.{ending}"):
+                yield f"/{folder}/*.{ending}"
         except re.error:
             return
 
@@ -258,18 +264,18 @@ def _globs_for_regex(place: str, pattern: str) -> Iterator[str]:
 def _pytest_rules(folder: ManifestFolder) -> CollectionRules:
     """Read `python_files` and `testpaths` from pytest's configuration."""
     names: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
+    test_paths: tuple[str, ...] = ()
     for options in read_pytest_options(folder):
         names = names or split_option_words(options.get("python_files"))
-        places = places or split_option_words(options.get("testpaths"))
-    places = tuple(place.strip("/").removeprefix("./") for place in places)
-    files = tuple(place for place in places if place.endswith(".py"))
+        test_paths = test_paths or split_option_words(options.get("testpaths"))
+    test_paths = tuple(path.strip("/").removeprefix("./") for path in test_paths)
+    files = tuple(path for path in test_paths if path.endswith(".py"))
     return CollectionRules(
         names=(
             *(names or ("test_*.py", "*_test.py")),
             *(PurePosixPath(file).name for file in files),
         ),
-        places=() if files else tuple(place for place in places if place not in ("", ".")),
+        places=() if files else tuple(path for path in test_paths if path not in ("", ".")),
         support=("conftest.py",),
     )
 

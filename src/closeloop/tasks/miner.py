@@ -131,8 +131,8 @@ async def prove_candidate(
     try:
         base = await environments.open_base(environment, candidate.base)
     except BadInput as fault:
-        why = f"no environment: {extract_error_line(str(fault))}"
-        return RefusedCandidate(why=why, lasting=False)
+        reason = f"no environment: {extract_error_line(str(fault))}"
+        return RefusedCandidate(why=reason, lasting=False)
     failing_tests = await _find_fail_to_pass(candidate, environments, environment, base)
     if isinstance(failing_tests, RefusedCandidate) and failing_tests.may_lack_packages:
         completed_environment = await environments.install_missing(
@@ -184,23 +184,23 @@ async def _find_fail_to_pass(
     task = make_plain_task(
         environments.repo, candidate.base, environment.recipe, run, TEST_FILES_SECONDS
     )
-    wanted = msgspec.structs.replace(task.acceptance, patch=candidate.tests)
-    task = msgspec.structs.replace(task, acceptance=wanted, reference=candidate.source)
+    acceptance = msgspec.structs.replace(task.acceptance, patch=candidate.tests)
+    task = msgspec.structs.replace(task, acceptance=acceptance, reference=candidate.source)
     after = await controls.run_reference_tests(environments.workspaces, base, task)
     if after.trouble is not None:
         return RefusedCandidate(why=after.trouble, lasting=False)
     if after.commands[0].stopped:
-        why = (
+        reason = (
             f"its test files take longer than {TEST_FILES_SECONDS:.0f} seconds, and "
             "cannot be run separately"
         )
-        return RefusedCandidate(why=why, lasting=False)
+        return RefusedCandidate(why=reason, lasting=False)
     passing = passing_tests(after)
     if not passing:
         output = first_command_output(after)
-        why = f"none of its tests passes with the change ({extract_error_line(output)})"
+        reason = f"none of its tests passes with the change ({extract_error_line(output)})"
         return RefusedCandidate(
-            why=f"{why}: this machine may lack something",
+            why=f"{reason}: this machine may lack something",
             output=output,
             complaints=_list_complaints(after),
         )
@@ -215,11 +215,11 @@ async def _find_fail_to_pass(
         return fail_to_pass
     broken = sum(test.status in FAILING_STATUSES for test in after.tests)
     skipped = sum(test.status == "skipped" for test in after.tests)
-    also = f", and {broken} also fail with it: they may need a network" if broken else ""
-    also += f", and {skipped} are skipped: this machine may lack something" if skipped else ""
+    suffix = f", and {broken} also fail with it: they may need a network" if broken else ""
+    suffix += f", and {skipped} are skipped: this machine may lack something" if skipped else ""
     output = describe_optional_modules(candidate.tests) if skipped else ""
     return RefusedCandidate(
-        why=f"none of its tests fails without the change and passes with it{also}",
+        why=f"none of its tests fails without the change and passes with it{suffix}",
         output=output,
         complaints=_list_complaints(after),
     )
@@ -242,17 +242,20 @@ def _find_unnamed_imports(candidate: TaskCandidate, before: TestRun) -> list[str
         if name.sort in ("import", "module")
     }
     missing |= {
-        one or other
+        quoted_name or plain_name
         for message in messages[:MAX_MESSAGES]
-        for one, other in _MISSING_EXPORT.findall(message)
+        for quoted_name, plain_name in _MISSING_EXPORT.findall(message)
     }
-    brought = find_identifiers(split_patch_lines(candidate.source).added)
-    told = find_identifiers(tuple(re.findall(r"\w+", candidate.prompt)))
-    return [f"`{name}`" for name in sorted((missing & brought) - told)]
+    added_names = find_identifiers(split_patch_lines(candidate.source).added)
+    prompt_names = find_identifiers(tuple(re.findall(r"\w+", candidate.prompt)))
+    return [f"`{name}`" for name in sorted((missing & added_names) - prompt_names)]
 
 
 def _build_task(
-    candidate: TaskCandidate, repo: Path, environment: MiningEnvironment, failing: tuple[str, ...]
+    candidate: TaskCandidate,
+    repo: Path,
+    environment: MiningEnvironment,
+    fail_to_pass: tuple[str, ...],
 ) -> Task:
     """Build the task with all tests if they are quick, else with a command that selects some."""
     # By the tests' own times: what else a busy machine takes for a run says nothing of them.
@@ -267,7 +270,7 @@ def _build_task(
     tags += [f"without-{name}" for name in environment.recipe.left_out]
     # Slower machines than this one must be able to grade it.
     timeout = max(120.0, 10 * (environment.seconds or 60.0))
-    wanted = acceptance_for_command(run, float(round(timeout)))
+    acceptance = acceptance_for_command(run, float(round(timeout)))
     task = Task(
         id=make_task_id(candidate),
         prompt=candidate.prompt,
@@ -275,7 +278,9 @@ def _build_task(
         repo=str(repo),
         base=candidate.base,
         setup=environment.recipe.setup,
-        acceptance=msgspec.structs.replace(wanted, fail_to_pass=failing, patch=candidate.tests),
+        acceptance=msgspec.structs.replace(
+            acceptance, fail_to_pass=fail_to_pass, patch=candidate.tests
+        ),
         reference=candidate.source,
         tags=tuple(tags),
         scope=candidate.scope,
@@ -301,21 +306,23 @@ def _with_steady_tests(task: Task, proof: Proof) -> Task | None:
     before, after = proof.before, proof.reference
     if before is None or after is None or before.trouble or after.trouble:
         return None
-    early, passing = find_steady_passes(before, after)
-    failing = tuple(
-        name for name in task.acceptance.fail_to_pass if name in passing and name not in early
+    passing_before, passing_after = find_steady_passes(before, after)
+    fail_to_pass = tuple(
+        name
+        for name in task.acceptance.fail_to_pass
+        if name in passing_after and name not in passing_before
     )
-    both = early & passing
-    kept = tuple(test.id for test in before.tests if test.id in both)
-    if not failing or (failing, kept) == (
+    always_passing = passing_before & passing_after
+    pass_to_pass = tuple(test.id for test in before.tests if test.id in always_passing)
+    if not fail_to_pass or (fail_to_pass, pass_to_pass) == (
         task.acceptance.fail_to_pass,
         task.acceptance.pass_to_pass,
     ):
         return None
-    wanted: Acceptance = msgspec.structs.replace(
-        task.acceptance, fail_to_pass=failing, pass_to_pass=kept
+    acceptance: Acceptance = msgspec.structs.replace(
+        task.acceptance, fail_to_pass=fail_to_pass, pass_to_pass=pass_to_pass
     )
-    return with_digests(msgspec.structs.replace(task, acceptance=wanted))
+    return with_digests(msgspec.structs.replace(task, acceptance=acceptance))
 
 
 # Let a model reword a request as a user would. It sees only the request, never the fix.
@@ -367,10 +374,10 @@ async def reword_candidate(model: Model, candidate: TaskCandidate) -> TaskCandid
     ):
         return candidate
     # What the tests look for must be said, whether or not the model kept it.
-    _, mark, kept = candidate.prompt.partition(f"\n\n{NAMES_HEADING}")
-    if not mark:
-        _, mark, kept = candidate.prompt.partition(f"\n\n{MESSAGES_HEADING}")
-    prompt = f"{text}{mark}{kept}"
+    _, heading, list_text = candidate.prompt.partition(f"\n\n{NAMES_HEADING}")
+    if not heading:
+        _, heading, list_text = candidate.prompt.partition(f"\n\n{MESSAGES_HEADING}")
+    prompt = f"{text}{heading}{list_text}"
     if find_untold_names(prompt, candidate.names):
         return candidate
     return msgspec.structs.replace(candidate, prompt=prompt, prompt_by="model")
@@ -450,28 +457,28 @@ class _MiningRun:
 
     def __init__(
         self,
-        ground: MiningContext,
-        known: ConfiguredCommands,
-        wish: MiningOptions,
-        tell: Callable[[MiningEvent], None],
+        context: MiningContext,
+        commands: ConfiguredCommands,
+        options: MiningOptions,
+        report: Callable[[MiningEvent], None],
     ) -> None:
-        self.ground, self.known, self.wish, self.tell = ground, known, wish, tell
-        self.environments = EnvironmentCache(ground.workspaces, ground.repo, known)
-        self.entries = read_ledger(ground.ledger)
-        self.commands = content_digest(ground.commands.setup, ground.commands.test)[:32]
+        self.ground, self.known, self.wish, self.tell = context, commands, options, report
+        self.environments = EnvironmentCache(context.workspaces, context.repo, commands)
+        self.entries = read_ledger(context.ledger)
+        self.commands = content_digest(context.commands.setup, context.commands.test)[:32]
         proved = [entry for entry in self.entries.values() if entry.state == "proved"]
-        standing = _reachable_entries(proved, ground.repo)
-        self.before = sum(_task_exists(entry, ground.tasks) for entry in standing)
+        reachable = _reachable_entries(proved, context.repo)
+        self.before = sum(_task_exists(entry, context.tasks) for entry in reachable)
         """Tasks mined earlier, which count towards the limit."""
-        self.lost = sum(_task_exists(entry, ground.tasks) for entry in proved) - self.before
-        self.limit = wish.limit - self.before
-        self.changes = {entry.change for entry in standing}
+        self.lost = sum(_task_exists(entry, context.tasks) for entry in proved) - self.before
+        self.limit = options.limit - self.before
+        self.changes = {entry.change for entry in reachable}
         self.tasks: list[str] = []
         self.refused: dict[str, str] = {}
         self.rotten = 0
         self.scope = anyio.CancelScope()
-        gathered = ground.gathered.given if ground.gathered else ()
-        self.given = {one.work.commit: one for one in gathered}
+        gathered = context.gathered.given if context.gathered else ()
+        self.given = {sourced.work.commit: sourced for sourced in gathered}
 
     async def try_work(self, work: PastWork) -> None:
         """Try one piece of work and record the result."""
@@ -506,12 +513,12 @@ class _MiningRun:
             self.changes.discard(change)
         return outcome
 
-    async def _accept_task(self, work: PastWork, found: ProvedTask, seconds: float) -> None:
-        task = with_source_tags(found.task, self.given.get(work.commit))
+    async def _accept_task(self, work: PastWork, proved_task: ProvedTask, seconds: float) -> None:
+        task = with_source_tags(proved_task.task, self.given.get(work.commit))
         self.tasks.append(task.id)
         # In a thread: proofs under way go on while this one waits for the database.
         with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(self._save_task, task, found.proof)
+            await to_thread.run_sync(self._save_task, task, proved_task.proof)
         self.rotten = 0
         change = _change_digest(task.reference or "")
         self._append_entry(work, seconds, "proved", task=task.id, change=change, base=work.base)
@@ -524,13 +531,13 @@ class _MiningRun:
         self.ground.store.save_proof(redact_proof(proof))
         write_task_files(task, self.ground.tasks)
 
-    def _record_refusal(self, work: PastWork, found: RefusedCandidate, seconds: float) -> None:
-        self.refused[work.commit] = found.why
+    def _record_refusal(self, work: PastWork, refusal: RefusedCandidate, seconds: float) -> None:
+        self.refused[work.commit] = refusal.why
         self._append_entry(
-            work, seconds, "refused" if found.lasting else "failed", why=found.why[:1000]
+            work, seconds, "refused" if refusal.lasting else "failed", why=refusal.why[:1000]
         )
-        self.tell(MiningEvent(stage="refused", commit=work.commit, about=found.why))
-        self.rotten = self.rotten + 1 if found.why.startswith("no environment") else 0
+        self.tell(MiningEvent(stage="refused", commit=work.commit, about=refusal.why))
+        self.rotten = self.rotten + 1 if refusal.why.startswith("no environment") else 0
         if self.rotten >= MAX_FAILED_ENVIRONMENTS:
             self.scope.cancel()
 
@@ -552,31 +559,31 @@ class _MiningRun:
 
 
 async def mine_tasks(
-    ground: MiningContext, wish: MiningOptions, tell: Callable[[MiningEvent], None]
+    context: MiningContext, options: MiningOptions, report: Callable[[MiningEvent], None]
 ) -> MiningResult:
     """Mine tasks until the limit, the time limit, or the end of the work is reached."""
     start = time.monotonic()
-    if not try_git_text(str(ground.repo), "rev-parse", "--verify", "HEAD"):
-        raise BadInput(f"{ground.repo} has no commits to create tasks from.")
-    with candidate_builder.open_manifests(ground.repo, "HEAD") as folder:
-        known = detect_edited_commands(ground.commands, folder)
-        head_recipes = list_recipes(folder, known, datetime.now(UTC))
+    if not try_git_text(str(context.repo), "rev-parse", "--verify", "HEAD"):
+        raise BadInput(f"{context.repo} has no commits to create tasks from.")
+    with candidate_builder.open_manifests(context.repo, "HEAD") as folder:
+        commands = detect_edited_commands(context.commands, folder)
+        head_recipes = list_recipes(folder, commands, datetime.now(UTC))
         rules = rules_for_recipes(folder, head_recipes)
     if not head_recipes:
         raise BadInput(
-            f"No test command was found for {ground.repo}: set it as `test` under "
+            f"No test command was found for {context.repo}: set it as `test` under "
             "[commands] in closeloop.toml."
         )
-    survey = _gather_work(ground, rules, wish)
-    mining_run = _MiningRun(ground, known, wish, tell)
+    survey = _gather_work(context, rules, options)
+    mining_run = _MiningRun(context, commands, options, report)
     untried_work = [
         work
         for work in survey.works
         if _needs_trial(mining_run.entries.get(work.commit), mining_run.commands)
     ]
-    left = len(untried_work)
+    untried_count = len(untried_work)
     candidates = count_with_noun(len(survey.works), "candidate")
-    tell(MiningEvent(stage="surveyed", about=f"{left} of {candidates} to try"))
+    report(MiningEvent(stage="surveyed", about=f"{untried_count} of {candidates} to try"))
     if mining_run.limit > 0:
         await _try_all_work(mining_run, untried_work)
     return MiningResult(
@@ -585,63 +592,63 @@ async def mine_tasks(
         lost=mining_run.lost,
         tried=len(mining_run.tasks) + len(mining_run.refused),
         candidates=len(survey.works),
-        left=left - len(mining_run.tasks) - len(mining_run.refused),
+        left=untried_count - len(mining_run.tasks) - len(mining_run.refused),
         passed_over=dict(Counter(survey.passed_over.values())),
         refused=mining_run.refused,
         environments=mining_run.environments.made,
         seconds=time.monotonic() - start,
-        shallow=is_shallow_clone(ground.repo),
+        shallow=is_shallow_clone(context.repo),
     )
 
 
-def rules_for_recipes(folder: ManifestFolder, ways: Sequence[Recipe]) -> CollectionRules:
+def rules_for_recipes(folder: ManifestFolder, recipes: Sequence[Recipe]) -> CollectionRules:
     """Return which files are tests: those of the likeliest recipe whose runner is recognised, and
     those that a recipe's command names."""
-    runners = (acceptance_for_command(way.test, 1.0).runner for way in ways)
+    runners = (acceptance_for_command(recipe.test, 1.0).runner for recipe in recipes)
     rules = find_collection_rules(folder, next(filter(None, runners), None))
-    words = {word.removeprefix("./") for way in ways for word in way.test.split()}
-    named = tuple(path for path in folder.files if path in words and _TEST_NAME.search(path))
-    return msgspec.structs.replace(rules, files=named)
+    words = {word.removeprefix("./") for recipe in recipes for word in recipe.test.split()}
+    named_files = tuple(path for path in folder.files if path in words and _TEST_NAME.search(path))
+    return msgspec.structs.replace(rules, files=named_files)
 
 
 def _gather_work(
-    ground: MiningContext, rules: CollectionRules, wish: MiningOptions
+    context: MiningContext, rules: CollectionRules, options: MiningOptions
 ) -> candidate_builder.WorkSurvey:
     """Return the gathered work, or the whole history."""
-    if ground.gathered is None:
-        return candidate_builder.survey_work(ground.repo, rules, wish.since, datetime.now(UTC))
+    if context.gathered is None:
+        return candidate_builder.survey_work(context.repo, rules, options.since, datetime.now(UTC))
     return candidate_builder.WorkSurvey(
-        works=tuple(one.work for one in ground.gathered.given),
-        passed_over=ground.gathered.passed_over,
+        works=tuple(sourced.work for sourced in context.gathered.given),
+        passed_over=context.gathered.passed_over,
     )
 
 
-async def _try_all_work(dig: _MiningRun, works: list[PastWork]) -> None:
+async def _try_all_work(mining_run: _MiningRun, works: list[PastWork]) -> None:
     """Try several at once, each taking the best that is left."""
-    begun: set[str] = set()
+    installed_days: set[str] = set()
 
     async def worker() -> None:
         while works:
-            work = works.pop(_choose_next(works, begun))
-            begun.add(package_cutoff_day(work.at))
-            await dig.try_work(work)
+            work = works.pop(_choose_next(works, installed_days))
+            installed_days.add(package_cutoff_day(work.at))
+            await mining_run.try_work(work)
 
-    if dig.wish.seconds is not None:
-        dig.scope.deadline = anyio.current_time() + dig.wish.seconds
-    with unwrap_exception_group(), dig.scope:
+    if mining_run.wish.seconds is not None:
+        mining_run.scope.deadline = anyio.current_time() + mining_run.wish.seconds
+    with unwrap_exception_group(), mining_run.scope:
         async with anyio.create_task_group() as group:
-            for _ in range(dig.wish.jobs or os.cpu_count() or 1):
+            for _ in range(mining_run.wish.jobs or os.cpu_count() or 1):
                 group.start_soon(worker)
 
 
-def _choose_next(works: Sequence[PastWork], begun: Collection[str]) -> int:
+def _choose_next(works: Sequence[PastWork], installed_days: Collection[str]) -> int:
     """Return the first of the best few whose packages are installed, else the best."""
-    near = (
-        place
-        for place, work in enumerate(works[:NEAR_BEST_COUNT])
-        if package_cutoff_day(work.at) in begun
+    indexes = (
+        index
+        for index, work in enumerate(works[:NEAR_BEST_COUNT])
+        if package_cutoff_day(work.at) in installed_days
     )
-    return next(near, 0)
+    return next(indexes, 0)
 
 
 def write_task_files(task: Task, folder: Path) -> Path:

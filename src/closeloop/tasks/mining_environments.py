@@ -87,10 +87,10 @@ class BrokenEnvironment(Record):
 class EnvironmentCache:
     """All environments tried in one mining run, by recipe: one serves many commits."""
 
-    def __init__(self, workspaces: WorkspacePool, repo: Path, known: ConfiguredCommands) -> None:
+    def __init__(self, workspaces: WorkspacePool, repo: Path, commands: ConfiguredCommands) -> None:
         self.workspaces = workspaces
         self.repo = repo
-        self.known = known
+        self.known = commands
         self.made = 0
         """Number of environments set up."""
         self._found: dict[str, MiningEnvironment | BrokenEnvironment] = {}
@@ -106,14 +106,16 @@ class EnvironmentCache:
             candidate_recipes = list_recipes(folder, self.known, candidate.at, tag)
         key = content_digest(candidate_recipes)
         async with self._turns.setdefault(key, anyio.Lock()):
-            known = self._found.get(key)
-            again = known.made if isinstance(known, BrokenEnvironment) else ()
-            if known is not None and not (again and self._trials[key] < MAX_TRIALS):
-                return known
+            earlier = self._found.get(key)
+            prepared = earlier.made if isinstance(earlier, BrokenEnvironment) else ()
+            if earlier is not None and not (prepared and self._trials[key] < MAX_TRIALS):
+                return earlier
             self._trials[key] += 1
-            environment = await self._try_recipes(again[:1] or candidate_recipes, candidate)
-            if isinstance(known, BrokenEnvironment) and isinstance(environment, BrokenEnvironment):
-                environment = replace(known, made=(*again[1:], *again[:1]))
+            environment = await self._try_recipes(prepared[:1] or candidate_recipes, candidate)
+            if isinstance(earlier, BrokenEnvironment) and isinstance(
+                environment, BrokenEnvironment
+            ):
+                environment = replace(earlier, made=(*prepared[1:], *prepared[:1]))
             self._found[key] = environment
         return environment
 
@@ -129,12 +131,12 @@ class EnvironmentCache:
     ) -> tuple[MiningEnvironment, WorkspaceBase] | None:
         """Add what a candidate's tests lacked, from now on for its neighbours too."""
         with open_manifests(self.repo, candidate.commit) as folder:
-            wanted = find_lacking_extras(complaints, find_extra_packages(folder))
+            lacking_extras = find_lacking_extras(complaints, find_extra_packages(folder))
         recipe = add_missing_packages(
             environment.recipe,
             "\n".join((output, *complaints)),
             self._named_packages(candidate),
-            wanted,
+            lacking_extras,
         )
         if recipe is None:
             return None
@@ -145,26 +147,26 @@ class EnvironmentCache:
         except (BadInput, MachineFailed):
             return None
         self._found |= {
-            key: completed_environment for key, known in self._found.items() if known == environment
+            key: completed_environment for key, value in self._found.items() if value == environment
         }
         return completed_environment, base
 
     def _named_packages(self, candidate: TaskCandidate) -> frozenset[str]:
         """Return packages that the project's files name, before or after the work."""
-        named = frozenset[str]()
+        packages = frozenset[str]()
         for commit in (candidate.base, candidate.commit):
             with open_manifests(self.repo, commit) as folder:
-                named |= find_named_packages(folder)
-        return named
+                packages |= find_named_packages(folder)
+        return packages
 
     async def _try_recipes(
-        self, ways: Sequence[Recipe], candidate: TaskCandidate
+        self, recipes: Sequence[Recipe], candidate: TaskCandidate
     ) -> MiningEnvironment | BrokenEnvironment:
         """Return the first recipe with which all tests run, else the one with most passes."""
         packages = self._named_packages(candidate)
-        troubles: dict[str, str] = {}  # why not, and what was tried last that failed so
+        recipe_by_trouble: dict[str, str] = {}  # why not, and what was tried last that failed so
         best: tuple[int, MiningEnvironment] | None = None
-        remaining, prepared = deque(ways), list[Recipe]()
+        remaining, prepared = deque(recipes), list[Recipe]()
         while remaining:
             recipe = remaining.popleft()
             if recipe.last and best is not None:
@@ -175,35 +177,37 @@ class EnvironmentCache:
                     str(self.repo), candidate.base, recipe.setup
                 )
             except (BadInput, MachineFailed) as fault:
-                troubles.setdefault(extract_error_line(str(fault)), recipe.how)
-                if (less := self._leave_out(recipe, candidate, str(fault))) is not None:
-                    remaining.appendleft(less)
+                recipe_by_trouble.setdefault(extract_error_line(str(fault)), recipe.how)
+                if (reduced_recipe := self._leave_out(recipe, candidate, str(fault))) is not None:
+                    remaining.appendleft(reduced_recipe)
                 continue
-            prepared += [recipe] if recipe in ways else []
-            known = self._find_neighbour(recipe)
-            line = self._quick_command(known, candidate) if known else recipe.test
+            prepared += [recipe] if recipe in recipes else []
+            neighbour = self._find_neighbour(recipe)
+            line = self._quick_command(neighbour, candidate) if neighbour else recipe.test
             task = make_plain_task(self.repo, candidate.base, recipe, line, TRIAL_SECONDS)
             run = await run_base_tests(self.workspaces, base, task)
             if (
-                more := add_missing_packages(recipe, first_command_output(run), packages)
+                extended_recipe := add_missing_packages(recipe, first_command_output(run), packages)
             ) is not None:
-                remaining.appendleft(more)
+                remaining.appendleft(extended_recipe)
             if (trouble := _find_run_trouble(run)) is not None:
-                troubles[trouble] = recipe.how
+                recipe_by_trouble[trouble] = recipe.how
                 continue
             environment = _environment_from_run(recipe, run)
-            if known is not None and line != recipe.test:
-                files = known.files | environment.files
-                environment = replace(environment, seconds=known.seconds, files=files)
+            if neighbour is not None and line != recipe.test:
+                files = neighbour.files | environment.files
+                environment = replace(environment, seconds=neighbour.seconds, files=files)
             passed = sum(test.status == "passed" for test in run.tests)
             # Where time was too short, it is so for other recipes.
             if run.commands[0].stopped or all(test.status != "error" for test in run.tests):
                 return environment
             if best is None or passed > best[0]:
                 best = passed, environment
-        reasons = [f"{how}: {why}" for why, how in troubles.items()]
-        why = "; ".join(reasons) or "no test command was found"
-        return best[1] if best else BrokenEnvironment(why=why[:1000], made=tuple(prepared))
+        reasons = [
+            f"{recipe_name}: {trouble}" for trouble, recipe_name in recipe_by_trouble.items()
+        ]
+        reason = "; ".join(reasons) or "no test command was found"
+        return best[1] if best else BrokenEnvironment(why=reason[:1000], made=tuple(prepared))
 
     def _leave_out(self, recipe: Recipe, candidate: TaskCandidate, output: str) -> Recipe | None:
         """Return the recipe without a requirement that cannot be installed here."""
@@ -212,16 +216,20 @@ class EnvironmentCache:
 
     def _find_neighbour(self, recipe: Recipe) -> MiningEnvironment | None:
         """Return another environment that runs its tests in the same way."""
-        environments = (one for one in self._found.values() if isinstance(one, MiningEnvironment))
+        environments = (
+            cached for cached in self._found.values() if isinstance(cached, MiningEnvironment)
+        )
         return next(
             (environment for environment in environments if environment.recipe.test == recipe.test),
             None,
         )
 
-    def _quick_command(self, known: MiningEnvironment, candidate: TaskCandidate) -> str:
+    def _quick_command(self, environment: MiningEnvironment, candidate: TaskCandidate) -> str:
         """Return a command with enough tests to see that an environment works."""
-        chosen = choose_test_files(self.repo, known, candidate, candidate.base, GLANCE_SECONDS)
-        return narrow_to_files(known, chosen) if chosen else known.recipe.test
+        test_files = choose_test_files(
+            self.repo, environment, candidate, candidate.base, GLANCE_SECONDS
+        )
+        return narrow_to_files(environment, test_files) if test_files else environment.recipe.test
 
 
 def make_plain_task(repo: Path, base: str, recipe: Recipe, run: str, timeout: float) -> Task:
@@ -249,28 +257,32 @@ def acceptance_for_command(run: str, timeout: float) -> Acceptance:
 
 def narrow_to_files(environment: MiningEnvironment, files: Sequence[str]) -> str:
     """Return the test command for some files only; the whole one if the runner cannot."""
-    words = select_runner_files(environment.runner, files)
+    arguments = select_runner_files(environment.runner, files)
     line = environment.recipe.test
     if environment.runner == "go":
-        return line.replace("./...", " ".join(words))
+        return line.replace("./...", " ".join(arguments))
     if environment.runner == "unittest":
         # One pattern is all it takes; the names of tests stay those of the whole run.
         names = {Path(file).name for file in files}
         if len(names) == 1 and "discover" in line and not re.search(r"\.py\b| -p|--pattern", line):
-            words = ("-p", *names)
-    if environment.runner in ("mocha", "node") and words:
+            arguments = ("-p", *names)
+    if environment.runner in ("mocha", "node") and arguments:
         line = _remove_test_paths(line)
-    return " ".join([line, *map(shlex.quote, words)])
+    return " ".join([line, *map(shlex.quote, arguments)])
 
 
 def _remove_test_paths(line: str) -> str:
     """Return a call of mocha or Node without its test paths."""
     words = [word for command in simple_commands(line) for word in command]
-    called = (at for at, word in enumerate(words) if re.fullmatch(r"(.*/)?mocha|--test", word.text))
-    for at in reversed(range(next(called, len(words)) + 1, len(words))):
-        word = words[at]
-        if not word.text.startswith("-") and not _OPTION_WITH_VALUE.fullmatch(words[at - 1].text):
-            line = line[: words[at - 1].end] + line[word.end :]
+    runner_indexes = (
+        index for index, word in enumerate(words) if re.fullmatch(r"(.*/)?mocha|--test", word.text)
+    )
+    for word_index in reversed(range(next(runner_indexes, len(words)) + 1, len(words))):
+        word = words[word_index]
+        if not word.text.startswith("-") and not _OPTION_WITH_VALUE.fullmatch(
+            words[word_index - 1].text
+        ):
+            line = line[: words[word_index - 1].end] + line[word.end :]
     return line
 
 
@@ -296,18 +308,18 @@ def choose_test_files(
     stems = {Path(path).stem.strip("_") for path in candidate.source_files}
     # The environment was tried at another commit, which may have had other files.
     commit_files = list_files_at(repo, commit)
-    chosen = dict.fromkeys(path for path in candidate.test_files if path in commit_files)
-    seconds_left = seconds - sum(environment.files.get(path, 0.0) for path in chosen)
+    chosen_files = dict.fromkeys(path for path in candidate.test_files if path in commit_files)
+    seconds_left = seconds - sum(environment.files.get(path, 0.0) for path in chosen_files)
 
     def distance(path: str) -> tuple[bool, float, str]:
-        akin = any(stem and stem in Path(path).stem for stem in stems)
-        return not akin, environment.files[path], path
+        is_related = any(stem and stem in Path(path).stem for stem in stems)
+        return not is_related, environment.files[path], path
 
     for path in sorted(environment.files.keys() & {*commit_files}, key=distance):
-        if path not in chosen and environment.files[path] <= seconds_left:
-            chosen[path] = None
+        if path not in chosen_files and environment.files[path] <= seconds_left:
+            chosen_files[path] = None
             seconds_left -= environment.files[path]
-    return tuple(chosen)
+    return tuple(chosen_files)
 
 
 def _environment_from_run(recipe: Recipe, run: TestRun) -> MiningEnvironment:
@@ -316,13 +328,13 @@ def _environment_from_run(recipe: Recipe, run: TestRun) -> MiningEnvironment:
     for test in run.tests:
         for name in list_test_files((test.id,), runner):
             files[name] = files.get(name, 0.0) + (test.seconds or 0.0)
-    ended = run.commands[0]
-    if ended.stopped:
+    test_command = run.commands[0]
+    if test_command.stopped:
         # What was under way then takes nobody knows how long.
         under_way = (test.id for test in run.tests if test.status == "error")
         for name in list_test_files(under_way, runner):
             files.pop(name, None)
-    seconds = None if ended.stopped else ended.seconds
+    seconds = None if test_command.stopped else test_command.seconds
     return MiningEnvironment(recipe=recipe, runner=runner, seconds=seconds, files=files)
 
 

@@ -58,9 +58,9 @@ class ManifestFolder:
             if name in self._known:
                 return name
             if "*" in name:
-                found = fnmatch.filter((path for path in self.files if "/" not in path), name)
-                if found:
-                    return min(found)
+                matches = fnmatch.filter((path for path in self.files if "/" not in path), name)
+                if matches:
+                    return min(matches)
         return None
 
     def read_text(self, name: str) -> str:
@@ -72,8 +72,8 @@ class ManifestFolder:
         if name not in self._known:
             return ""
         try:
-            with (self.path / name).open("rb") as opened:
-                return opened.read(MAX_MANIFEST_BYTES).decode("utf-8", "replace")
+            with (self.path / name).open("rb") as file:
+                return file.read(MAX_MANIFEST_BYTES).decode("utf-8", "replace")
         except OSError:
             return ""
 
@@ -97,8 +97,8 @@ class ManifestFolder:
     def read_section(self, name: str, section: str) -> dict[str, str]:
         """Return one section of an ini file."""
         parser = self._parse_ini(name)
-        found = parser.items(section) if parser.has_section(section) else []
-        return {key: value or "" for key, value in found}
+        items = parser.items(section) if parser.has_section(section) else []
+        return {key: value or "" for key, value in items}
 
     def _parse_ini(self, name: str) -> configparser.RawConfigParser:
         parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
@@ -212,8 +212,8 @@ def probe_javascript_project(folder: ManifestFolder) -> DetectedProject | None:
     tools = {**nested_table(package, "dependencies"), **nested_table(package, "devDependencies")}
     manager = _find_package_manager(folder, package)
 
-    def command(wanted: tuple[str, ...], *fallbacks: str) -> ProjectCommand | None:
-        script = next((name for name in wanted if name in scripts), None)
+    def command(script_names: tuple[str, ...], *fallbacks: str) -> ProjectCommand | None:
+        script = next((name for name in script_names if name in scripts), None)
         if script:
             return ProjectCommand(
                 line=f"{manager.run} {script}", source=f"{MANIFEST_FILE}, script {script!r}"
@@ -273,12 +273,12 @@ def _test_command(
     for name in _TEST_SCRIPTS:
         parts = _expand_script(scripts, name)
         calls = [_RUNNER_CALL.fullmatch(part) for part in parts]
-        places = [at for at, call in enumerate(calls) if call is not None]
-        if not places:
+        runner_indexes = [index for index, call in enumerate(calls) if call is not None]
+        if not runner_indexes:
             continue
         lines = [
             _runner_line(call, manager) if call is not None else _call_locally(part, manager)
-            for part, call in list(zip(parts, calls, strict=True))[: places[-1] + 1]
+            for part, call in list(zip(parts, calls, strict=True))[: runner_indexes[-1] + 1]
             if call is not None or _find_checker_kind(part) is None
         ]
         return ProjectCommand(line=" && ".join(lines), source=f"{MANIFEST_FILE}, script {name!r}")
@@ -325,7 +325,7 @@ def _expand_script(scripts: dict[str, str], name: str, depth: int = MAX_SCRIPT_D
         called = _SCRIPT_CALL.fullmatch(part)
         inner_name = called["name"] if called and depth else name
         inner = _expand_script(scripts, inner_name, depth - 1) if inner_name != name else []
-        starts_tests = any(_RUNNER_CALL.fullmatch(one) for one in inner)
+        starts_tests = any(_RUNNER_CALL.fullmatch(inner_part) for inner_part in inner)
         expanded += inner if starts_tests else [_name_runner(part)]
     return [*before, *expanded]
 
@@ -333,10 +333,10 @@ def _expand_script(scripts: dict[str, str], name: str, depth: int = MAX_SCRIPT_D
 def _name_runner(part: str) -> str:
     """Return a command that starts a runner by name instead of by file."""
 
-    def rename(found: re.Match[str]) -> str:
-        options = found["options"].strip()
+    def rename(match: re.Match[str]) -> str:
+        options = match["options"].strip()
         return (
-            f"NODE_OPTIONS={shlex.quote(options)} {found['runner']}" if options else found["runner"]
+            f"NODE_OPTIONS={shlex.quote(options)} {match['runner']}" if options else match["runner"]
         )
 
     return _RUNNER_FILE.sub(rename, part, count=1)
@@ -359,8 +359,8 @@ def _script_part(
         tests = [bool(_RUNNER_CALL.fullmatch(part)) for part in parts]
         lines = [
             _call_locally(part, manager)
-            for at, part in enumerate(parts)
-            if _find_checker_kind(part, is_after_tests=any(tests[:at])) == kind
+            for index, part in enumerate(parts)
+            if _find_checker_kind(part, is_after_tests=any(tests[:index])) == kind
         ]
         if lines and any(tests):
             source = f"{MANIFEST_FILE}, script {name!r}"
@@ -388,8 +388,12 @@ def probe_go_project(folder: ManifestFolder) -> DetectedProject | None:
         return None
     packages = "./..."
     if source == "go.work":
-        used = re.findall(r"^(?:use\s+|\s+)(\.\S*)\s*$", folder.read_text(source), re.MULTILINE)
-        packages = " ".join(f"{place.rstrip('/')}/..." for place in used) or packages
+        module_paths = re.findall(
+            r"^(?:use\s+|\s+)(\.\S*)\s*$", folder.read_text(source), re.MULTILINE
+        )
+        packages = (
+            " ".join(f"{module_path.rstrip('/')}/..." for module_path in module_paths) or packages
+        )
     config = folder.find_first(
         ".golangci.yml", ".golangci.yaml", ".golangci.toml", ".golangci.json"
     )
@@ -415,18 +419,18 @@ def probe_rust_project(folder: ManifestFolder) -> DetectedProject | None:
     source = "Cargo.toml"
     if source not in folder:
         return None
-    whole = " --workspace" if "workspace" in folder.read_toml(source) else ""
+    workspace_option = " --workspace" if "workspace" in folder.read_toml(source) else ""
 
     def cargo(line: str) -> ProjectCommand:
         return ProjectCommand(line=f"cargo {line}", source=source)
 
     return DetectedProject(
         kind="Rust",
-        setup=(cargo("fetch"), cargo(f"test{whole} --no-run || true")),
-        test=cargo(f"test{whole}"),
-        lint=cargo(f"clippy{whole} --all-targets"),
-        types=cargo(f"check{whole} --all-targets"),
-        build=cargo(f"build{whole}"),
+        setup=(cargo("fetch"), cargo(f"test{workspace_option} --no-run || true")),
+        test=cargo(f"test{workspace_option}"),
+        lint=cargo(f"clippy{workspace_option} --all-targets"),
+        types=cargo(f"check{workspace_option} --all-targets"),
+        build=cargo(f"build{workspace_option}"),
     )
 
 

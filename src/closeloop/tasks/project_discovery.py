@@ -74,17 +74,17 @@ def find_python_environment(folder: ManifestFolder, programs: Iterable[str]) -> 
     if source is None:
         return PythonEnvironment()
     build = _build_command(folder, tool)
-    needed = [*missing, *(_build_requirements(folder) if build else ())]
+    requirements = [*missing, *(_build_requirements(folder) if build else ())]
     if tool is None:
-        lines, prefix = _pip_commands(folder, programs, needed), _VENV_BIN
+        lines, prefix = _pip_commands(folder, programs, requirements), _VENV_BIN
     elif tool == "uv":
-        lines, prefix = _uv_commands(folder, programs, needed), _VENV_BIN
+        lines, prefix = _uv_commands(folder, programs, requirements), _VENV_BIN
     else:
         # The tool comes along: the machine on which this is run need not have it.
         lines = [f"python3 -m venv {_TOOL_VENV}", f"{_TOOL_VENV}/bin/pip install {tool}"]
         lines.append(f"{_TOOL_VENV}/bin/{_install_command(tool, folder, programs)}")
         prefix = f"{_TOOL_VENV}/bin/{tool} run "
-        lines += [f"{prefix}pip install {' '.join(needed)}"] if needed else []
+        lines += [f"{prefix}pip install {' '.join(requirements)}"] if requirements else []
     return PythonEnvironment(
         prefix=prefix,
         setup=tuple(ProjectCommand(line=line, source=source) for line in lines),
@@ -150,11 +150,11 @@ def _install_command(tool: str, folder: ManifestFolder, programs: set[str]) -> s
             options += [f"--extra {name}" for name in extras]
             return " ".join(["uv sync", *options])
         case "poetry":
-            written = nested_table(folder.pyproject, "tool", "poetry", "group")
+            poetry_groups = nested_table(folder.pyproject, "tool", "poetry", "group")
             groups = _choose_test_groups(
                 {
                     name: nested_table(group, "dependencies")
-                    for name, group in written.items()
+                    for name, group in poetry_groups.items()
                     if nested_table(group).get("optional")
                 },
                 programs,
@@ -171,18 +171,20 @@ _OLD_PACKAGE = "setuptools"
 """A new environment may have a years-old version, which satisfies most manifests but builds few."""
 
 
-def _needs_newer_builder(needed: Sequence[str]) -> bool:
-    return _OLD_PACKAGE in _package_names([shlex.split(name)[0] for name in needed])
+def _needs_newer_builder(requirements: Sequence[str]) -> bool:
+    return _OLD_PACKAGE in _package_names([shlex.split(name)[0] for name in requirements])
 
 
-def _uv_commands(folder: ManifestFolder, programs: set[str], needed: Sequence[str]) -> list[str]:
+def _uv_commands(
+    folder: ManifestFolder, programs: set[str], requirements: Sequence[str]
+) -> list[str]:
     """Return uv commands; uv is installed beside the project, which then runs without it,
     offline."""
     sync = f"{_VENV_BIN}{_install_command('uv', folder, programs)}"
     lines = ["python3 -m venv .venv", f"{_VENV_BIN}pip install uv", sync]
-    if needed:
-        newest = [f"-P {_OLD_PACKAGE}"] if _needs_newer_builder(needed) else []
-        lines.append(f"{_VENV_BIN}uv pip install {' '.join([_UV_OPTIONS, *newest, *needed])}")
+    if requirements:
+        newest = [f"-P {_OLD_PACKAGE}"] if _needs_newer_builder(requirements) else []
+        lines.append(f"{_VENV_BIN}uv pip install {' '.join([_UV_OPTIONS, *newest, *requirements])}")
     return lines
 
 
@@ -205,13 +207,15 @@ def _pip_commands(folder: ManifestFolder, programs: set[str], missing: Sequence[
 
 def _choose_test_groups(groups: dict[str, Any], programs: set[str]) -> list[str]:
     """Return the groups for tests, and the first one with each program still missing."""
-    chosen = [name for name in groups if name in _TEST_GROUPS]
-    wanting = programs.difference(*(_package_names(groups[name]) for name in chosen))
+    chosen_groups = [name for name in groups if name in _TEST_GROUPS]
+    missing_programs = programs.difference(
+        *(_package_names(groups[name]) for name in chosen_groups)
+    )
     for name, items in groups.items():
-        if wanting & _package_names(items):
-            wanting -= _package_names(items)
-            chosen.append(name)
-    return chosen
+        if missing_programs & _package_names(items):
+            missing_programs -= _package_names(items)
+            chosen_groups.append(name)
+    return chosen_groups
 
 
 def _build_command(folder: ManifestFolder, tool: str | None) -> ProjectCommand | None:
@@ -334,9 +338,9 @@ def _test_command(
     if "manage.py" in folder:
         return ProjectCommand(line="python3 manage.py test", source="manage.py")
     if tests:
-        place = next((name for name in _TEST_FOLDERS if tests[0].startswith(name)), None)
-        start = f" -s {place.rstrip('/')}" if place else ""
-        top = " -t ." if place and f"{place}__init__.py" in folder else ""
+        test_folder = next((name for name in _TEST_FOLDERS if tests[0].startswith(name)), None)
+        start = f" -s {test_folder.rstrip('/')}" if test_folder else ""
+        top = " -t ." if test_folder and f"{test_folder}__init__.py" in folder else ""
         return ProjectCommand(line=f"python3 -m unittest discover{start}{top}", source=tests[0])
     if "noxfile.py" in folder:
         return ProjectCommand(line="nox", source="noxfile.py")
@@ -479,8 +483,10 @@ def discover_commands(repo: Path) -> Discovery:
     Other languages' commands do not: their linter would count for the whole project.
     """
     files = _list_files(repo)
-    place = "" if _rank_projects(_open_folder(repo, files, "")) else _nearest_project_folder(files)
-    folder = _open_folder(repo, files, place)
+    project_folder = (
+        "" if _rank_projects(_open_folder(repo, files, "")) else _nearest_project_folder(files)
+    )
+    folder = _open_folder(repo, files, project_folder)
     languages = _rank_projects(folder)
     makefile = other_projects.probe_makefile(folder)
     project = languages[0] if languages else makefile or DetectedProject(kind="unknown")
@@ -490,21 +496,24 @@ def discover_commands(repo: Path) -> Discovery:
         if command:
             commands_by_kind[kind] = command
     sources = {
-        kind: _source_from_root(place, command.source) for kind, command in commands_by_kind.items()
+        kind: _source_from_root(project_folder, command.source)
+        for kind, command in commands_by_kind.items()
     }
     if project.setup:
-        sources["setup"] = _source_from_root(place, project.setup[0].source)
-    setup = tuple(_command_from_root(place, command) for command in project.setup)
+        sources["setup"] = _source_from_root(project_folder, project.setup[0].source)
+    setup = tuple(_command_from_root(project_folder, command) for command in project.setup)
     command_lines = {
-        kind: _command_from_root(place, command) for kind, command in commands_by_kind.items()
+        kind: _command_from_root(project_folder, command)
+        for kind, command in commands_by_kind.items()
     }
     return Discovery(
         commands=replace(CommandSettings(setup=setup), **command_lines),
         sources=sources,
         seen=tuple(
-            f"{_source_from_root(place, '')} ({language.kind})" for language in languages[1:]
+            f"{_source_from_root(project_folder, '')} ({language.kind})"
+            for language in languages[1:]
         )
-        + _list_other_projects(files, place),
+        + _list_other_projects(files, project_folder),
     )
 
 
@@ -527,23 +536,24 @@ def _rank_projects(folder: ManifestFolder) -> list[DetectedProject]:
             counts[end] for end in _LANGUAGE_SUFFIXES[project.kind]
         )
 
-    projects = [project for look in _PROJECT_PROBES if (project := look(folder))]
+    projects = [project for probe in _PROJECT_PROBES if (project := probe(folder))]
     return sorted(projects, key=weight, reverse=True)
 
 
 def _nearest_project_folder(files: tuple[str, ...]) -> str:
     """Return the folder with a manifest that is nearest to the root, then the largest."""
-    places = {str(PurePosixPath(name).parent) for name in files if _is_manifest(name)}
-    sizes = {place: sum(name.startswith(f"{place}/") for name in files) for place in places}
-    return min(sizes, key=lambda place: (place.count("/"), -sizes[place], place), default="")
+    folders = {str(PurePosixPath(name).parent) for name in files if _is_manifest(name)}
+    sizes = {folder: sum(name.startswith(f"{folder}/") for name in files) for folder in folders}
+    return min(sizes, key=lambda folder: (folder.count("/"), -sizes[folder], folder), default="")
 
 
-def _list_other_projects(files: tuple[str, ...], place: str) -> tuple[str, ...]:
+def _list_other_projects(files: tuple[str, ...], project_folder: str) -> tuple[str, ...]:
     """Return projects in other folders, nearest first."""
     folder_depths = {
         f"{folder} ({_MANIFEST_LANGUAGES[PurePosixPath(name).name]})": folder.count("/")
         for name in files
-        if _is_manifest(name) and (folder := str(PurePosixPath(name).parent)) not in (".", place)
+        if _is_manifest(name)
+        and (folder := str(PurePosixPath(name).parent)) not in (".", project_folder)
     }
     return tuple(sorted(folder_depths, key=lambda name: (folder_depths[name], name)))
 
@@ -552,19 +562,21 @@ def _is_manifest(name: str) -> bool:
     return PurePosixPath(name).name in _MANIFEST_LANGUAGES
 
 
-def _open_folder(repo: Path, files: tuple[str, ...], place: str) -> ManifestFolder:
-    if not place:
+def _open_folder(repo: Path, files: tuple[str, ...], project_folder: str) -> ManifestFolder:
+    if not project_folder:
         return ManifestFolder(repo, files)
-    below = tuple(name[len(place) + 1 :] for name in files if name.startswith(f"{place}/"))
-    return ManifestFolder(repo / place, below)
+    project_files = tuple(
+        name[len(project_folder) + 1 :] for name in files if name.startswith(f"{project_folder}/")
+    )
+    return ManifestFolder(repo / project_folder, project_files)
 
 
-def _command_from_root(place: str, command: ProjectCommand) -> str:
-    return f"cd {shlex.quote(place)} && {command.line}" if place else command.line
+def _command_from_root(project_folder: str, command: ProjectCommand) -> str:
+    return f"cd {shlex.quote(project_folder)} && {command.line}" if project_folder else command.line
 
 
-def _source_from_root(place: str, source: str) -> str:
-    return str(PurePosixPath(place, source)) if place or source else "the root"
+def _source_from_root(project_folder: str, source: str) -> str:
+    return str(PurePosixPath(project_folder, source)) if project_folder or source else "the root"
 
 
 def _list_files(repo: Path) -> tuple[str, ...]:
@@ -652,28 +664,31 @@ _SECTIONS_TEXT = """\
 
 
 def render_config(
-    found: Discovery, trials: Mapping[str, str] = {}, useless: Collection[str] = ()
+    discovery: Discovery, trials: Mapping[str, str] = {}, useless: Collection[str] = ()
 ) -> str:
     """Render an initial configuration: what was found and where, with every section explained.
 
     Each command has the result of its trial; unusable ones are only mentioned.
     """
     lines = ["# The project's own commands, run from the root of the repository.", "[commands]"]
-    for name, about in _COMMAND_DESCRIPTIONS.items():
-        value = getattr(found.commands, name)
-        source = found.sources.get(name)
-        lines.append(f"# {about}" + (f" (found in {_printable_line(source)})" if source else ""))
+    for name, description in _COMMAND_DESCRIPTIONS.items():
+        value = getattr(discovery.commands, name)
+        source = discovery.sources.get(name)
+        lines.append(
+            f"# {description}" + (f" (found in {_printable_line(source)})" if source else "")
+        )
         setting = f"{name} = {_toml_value(value) if value else _COMMAND_EXAMPLES[name]}"
-        mark = "# " if not value or name in useless else ""
+        comment_mark = "# " if not value or name in useless else ""
         trial = f"  # tried: {_printable_line(trials[name])}" if name in trials else ""
-        lines.append(f"{mark}{setting}{trial}")
-    if found.seen:
-        more = len(found.seen) - MAX_LISTED_PROJECTS
+        lines.append(f"{comment_mark}{setting}{trial}")
+    if discovery.seen:
+        hidden_count = len(discovery.seen) - MAX_LISTED_PROJECTS
         project_names = ", ".join(
-            _printable_line(name) for name in found.seen[:MAX_LISTED_PROJECTS]
+            _printable_line(name) for name in discovery.seen[:MAX_LISTED_PROJECTS]
         )
         lines.append(
-            f"# Also found here: {project_names}" + (f" and {more} more." if more > 0 else ".")
+            f"# Also found here: {project_names}"
+            + (f" and {hidden_count} more." if hidden_count > 0 else ".")
         )
     return "\n".join([_HEADER_TEXT, *lines, "", _SECTIONS_TEXT])
 

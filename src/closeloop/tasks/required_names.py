@@ -51,8 +51,8 @@ class PythonFiles:
         parents = PurePosixPath(importer).parents
         if level > len(parents):
             return None
-        place = parents[level - 1].joinpath(*filter(None, name.split(".")))
-        files = (f"{place}.py", str(place / "__init__.py"))
+        module_path = parents[level - 1].joinpath(*filter(None, name.split(".")))
+        files = (f"{module_path}.py", str(module_path / "__init__.py"))
         return next((path for path in files if path in self.paths), None)
 
     def module_name(self, path: str) -> str:
@@ -97,8 +97,8 @@ class PythonFiles:
         stem = path.rpartition(".")[0].removesuffix("/__init__")
         parts = stem.split("/")
         for start in range(len(parts)):
-            above = "/".join([*parts[:start], "__init__.py"])
-            if start == 0 or above not in self.paths:
+            package_file = "/".join([*parts[:start], "__init__.py"])
+            if start == 0 or package_file not in self.paths:
                 yield ".".join(parts[start:])
 
 
@@ -190,20 +190,24 @@ def read_test_use(tree: ast.Module | None, lines: frozenset[int]) -> PythonUse:
     attributes: set[str] = set()
     keywords: set[tuple[str, str]] = set()
     arguments: set[str] = set()
-    loaded: set[str] = set()
-    bound: set[str] = set()
+    loaded_names: set[str] = set()
+    bound_names: set[str] = set()
     for node in ast.walk(tree) if tree is not None else ():
-        bound |= _bound_names(node)
+        bound_names |= _bound_names(node)
         if getattr(node, "lineno", None) not in lines and not isinstance(node, ast.Call):
             continue
         match node:
             case ast.Attribute(attr=name):
                 attributes.add(name)
-            case ast.Call(func=called, keywords=given):
-                callee = getattr(called, "attr", getattr(called, "id", ""))
-                keywords |= {(callee, one.arg) for one in given if one.arg and one.lineno in lines}
+            case ast.Call(func=function, keywords=call_keywords):
+                callee = getattr(function, "attr", getattr(function, "id", ""))
+                keywords |= {
+                    (callee, keyword.arg)
+                    for keyword in call_keywords
+                    if keyword.arg and keyword.lineno in lines
+                }
             case ast.Name(id=name, ctx=ast.Load()):
-                loaded.add(name)
+                loaded_names.add(name)
             case ast.arg(arg=name):
                 arguments.add(name)
             case _:
@@ -211,7 +215,7 @@ def read_test_use(tree: ast.Module | None, lines: frozenset[int]) -> PythonUse:
     return PythonUse(
         attributes=frozenset(attributes),
         keywords=frozenset(keywords),
-        names=frozenset((loaded | arguments) - bound),
+        names=frozenset((loaded_names | arguments) - bound_names),
     )
 
 
@@ -229,11 +233,11 @@ class ImportNeed(Record):
 
 
 def list_import_needs(
-    test: str, before: PythonFiles, after: PythonFiles, given: frozenset[str]
+    test: str, before: PythonFiles, after: PythonFiles, test_paths: frozenset[str]
 ) -> Iterator[ImportNeed]:
     """Yield what a test file takes from the project's modules and the base lacks.
 
-    `given` are the files that come with the tests.
+    `test_paths` are the files that come with the tests.
     """
     tree = after.parse_file(test)
     if tree is None:
@@ -245,10 +249,10 @@ def list_import_needs(
                 name.asname or name.name: after.find_module(name.name) for name in node.names
             }
         elif isinstance(node, ast.ImportFrom):
-            for one in node.names:
-                yield from _find_name_need(test, node, one.name, before, after, given)
-                modules[one.asname or one.name] = _find_submodule(test, node, one.name, after)
-    own_modules = {name: path for name, path in modules.items() if path and path not in given}
+            for alias in node.names:
+                yield from _find_name_need(test, node, alias.name, before, after, test_paths)
+                modules[alias.asname or alias.name] = _find_submodule(test, node, alias.name, after)
+    own_modules = {name: path for name, path in modules.items() if path and path not in test_paths}
     for path in dict.fromkeys(own_modules.values()):
         if _find_base_path(path, before, after) is None:
             yield ImportNeed(module=after.module_name(path))
@@ -273,11 +277,11 @@ def _find_name_need(
     name: str,
     before: PythonFiles,
     after: PythonFiles,
-    given: frozenset[str],
+    test_paths: frozenset[str],
 ) -> Iterator[ImportNeed]:
     submodule = _find_submodule(test, node, name, after)
     path = submodule or after.find_import(test, node)
-    if path is None or path in given:
+    if path is None or path in test_paths:
         return
     module = after.module_name(path)
     if _find_base_path(path, before, after) is None:
@@ -368,14 +372,14 @@ class WorkFiles:
 def find_required_names(files: WorkFiles, source: str, tests: str) -> list[RequiredName]:
     """Return all names that the tests use and the base lacks, imported ones first."""
     lines = list_added_lines(tests)
-    found = [
+    required_names = [
         *_find_python_names(files, lines),
         *_find_script_names(files),
         *_find_go_names(files, tests),
         *_find_other_names(files, source, tests),
     ]
     labels: dict[str, RequiredName] = {}
-    for name in sorted(found, key=lambda one: not one.imported):
+    for name in sorted(required_names, key=lambda name: not name.imported):
         labels.setdefault(name.label, name)
     return [name for name in labels.values() if not _is_implied(name, labels)]
 
@@ -387,23 +391,25 @@ def find_untold_names(prompt: str, names: Sequence[RequiredName]) -> list[str]:
 
 def describe_untold_names(untold: Sequence[str]) -> str:
     """Describe why nobody could fulfil a request."""
-    more = f" and {len(untold) - 3} more" if len(untold) > 3 else ""
-    named = ", ".join(untold[:3])
-    return f"its tests need {named}{more}, which are neither in the request nor in the base"
+    suffix = f" and {len(untold) - 3} more" if len(untold) > 3 else ""
+    listed_names = ", ".join(untold[:3])
+    return (
+        f"its tests need {listed_names}{suffix}, which are neither in the request nor in the base"
+    )
 
 
 def list_added_lines(patch: str) -> dict[str, frozenset[int]]:
     """Return the numbers of the lines that a patch adds, by file."""
     added: dict[str, set[int]] = {}
-    path, number, inside = "", 0, False
+    path, number, in_hunk = "", 0, False
     for line in patch.split("\n"):
         if line.startswith("diff --git "):
-            inside = False
-        elif not inside and line.startswith("+++ "):
+            in_hunk = False
+        elif not in_hunk and line.startswith("+++ "):
             path = line[4:].strip('"').removeprefix("b/")
         elif header := _HUNK_HEADER.match(line):
-            number, inside = int(header[1]), True
-        elif inside and line[:1] in ("+", " "):
+            number, in_hunk = int(header[1]), True
+        elif in_hunk and line[:1] in ("+", " "):
             if line[0] == "+":
                 added.setdefault(path, set()).add(number)
             number += 1
@@ -427,9 +433,9 @@ def _find_python_names(
         return
     before = PythonFiles(files.base_paths, files.read_base)
     after = PythonFiles(files.tip_paths, files.read_tip)
-    given = frozenset(files.test_paths)
+    test_paths = frozenset(files.test_paths)
     for test in tests:
-        for need in list_import_needs(test, before, after, given):
+        for need in list_import_needs(test, before, after, test_paths):
             yield RequiredName(label=f"`{need.path}`", imported=need.imported)
     uses = [read_test_use(after.parse_file(path), lines.get(path, frozenset())) for path in tests]
     members = {
@@ -437,15 +443,17 @@ def _find_python_names(
         for path in files.parts.source
         if path in after.paths
     }
-    used = frozenset[str]().union(*(use.names for use in uses))
-    unbound = {path: used & _list_new_bindings(path, before, after) for path in members}
-    weak = {one.name for found in members.values() for one in found}.union(*unbound.values())
-    known = find_code_words(files, sorted(weak)[:MAX_WEAK_NAMES])
-    for path, found in members.items():
-        for name in sorted(unbound[path] - known):
+    used_names = frozenset[str]().union(*(use.names for use in uses))
+    unbound = {path: used_names & _list_new_bindings(path, before, after) for path in members}
+    weak = {member.name for new_members in members.values() for member in new_members}.union(
+        *unbound.values()
+    )
+    base_words = find_code_words(files, sorted(weak)[:MAX_WEAK_NAMES])
+    for path, file_members in members.items():
+        for name in sorted(unbound[path] - base_words):
             yield RequiredName(label=f"`{after.module_name(path)}.{name}`")
-        for member in sorted(found, key=lambda one: (one.owner, one.name)):
-            if any(_uses_member(use, member, known) for use in uses):
+        for member in sorted(file_members, key=lambda member: (member.owner, member.name)):
+            if any(_uses_member(use, member, base_words) for use in uses):
                 yield _label_member(after.module_name(path), member)
 
 
@@ -454,7 +462,9 @@ def _list_new_members(path: str, before: PythonFiles, after: PythonFiles) -> set
     new = list_members(after.parse_file(path))
     old = list_members(before.parse_file(path)) if path in before.paths else ()
     return {
-        one for one in new.difference(old) if not (one.name.startswith("__") and len(one.name) > 4)
+        member
+        for member in new.difference(old)
+        if not (member.name.startswith("__") and len(member.name) > 4)
     }
 
 
@@ -463,14 +473,14 @@ def _list_new_bindings(path: str, before: PythonFiles, after: PythonFiles) -> fr
     return (after.list_bindings(path) or frozenset()) - (old or frozenset())
 
 
-def _uses_member(use: PythonUse, member: PythonMember, known: frozenset[str]) -> bool:
+def _uses_member(use: PythonUse, member: PythonMember, base_words: frozenset[str]) -> bool:
     """Return whether tests use a member: a keyword by its callee, another if its name is new."""
     owner = member.owner.removesuffix(".__init__").rpartition(".")[2]
     if (owner, member.name) in use.keywords:
         return True
-    if member.name in known:
+    if member.name in base_words:
         return False
-    return any(word == member.name for _, word in use.keywords) or (
+    return any(keyword == member.name for _, keyword in use.keywords) or (
         member.name in use.attributes and not member.is_parameter
     )
 
@@ -508,19 +518,19 @@ _STAR_EXPORT = compile_lazily(r"export\s*\*\s*from\s*['\"](\.[^'\"\n]*)")
 
 
 def _find_script_names(files: WorkFiles) -> Iterator[RequiredName]:
-    given = frozenset(files.test_paths)
+    test_paths = frozenset(files.test_paths)
     for test in files.test_paths:
         if not test.endswith(_SCRIPT_SUFFIXES):
             continue
-        for found in _SCRIPT_IMPORT.finditer(files.read_tip(test) or ""):
-            target = found["path"] or found["called"]
+        for match in _SCRIPT_IMPORT.finditer(files.read_tip(test) or ""):
+            target = match["path"] or match["called"]
             path = _resolve_script(test, target, files.tip_paths)
-            if path is None or path in given:
+            if path is None or path in test_paths:
                 continue
             base_path = _resolve_script(test, target, files.base_paths)
-            braced = re.search(r"\{([^}]*)", found["names"] or found["bound"] or "")
+            braced = re.search(r"\{([^}]*)", match["names"] or match["bound"] or "")
             names = _BRACED_NAME.findall(f"{{{braced[1]}") if braced else []
-            names += [found["member"]] if found["member"] else []
+            names += [match["member"]] if match["member"] else []
             missing = [
                 name for name in names if base_path is None or _lacks_export(files, path, name)
             ]
@@ -532,24 +542,24 @@ def _find_script_names(files: WorkFiles) -> Iterator[RequiredName]:
 
 def _resolve_script(importer: str, target: str, paths: frozenset[str]) -> str | None:
     """Return the file that a relative import means, trying endings that may be omitted."""
-    place = normpath(str(PurePosixPath(importer).parent / target)).removeprefix("./")
-    stem = re.sub(r"\.[cm]?[jt]sx?$", "", place)
-    index = "" if place == "." else f"{place}/"
-    possible = (
-        place,
-        *(f"{place}{ending}" for ending in _SCRIPT_SUFFIXES),
+    target_path = normpath(str(PurePosixPath(importer).parent / target)).removeprefix("./")
+    stem = re.sub(r"\.[cm]?[jt]sx?$", "", target_path)
+    index = "" if target_path == "." else f"{target_path}/"
+    candidates = (
+        target_path,
+        *(f"{target_path}{ending}" for ending in _SCRIPT_SUFFIXES),
         *(f"{stem}{ending}" for ending in _SCRIPT_SUFFIXES),
         *(f"{index}index{ending}" for ending in _SCRIPT_SUFFIXES),
     )
-    return next((path for path in possible if path in paths), None)
+    return next((path for path in candidates if path in paths), None)
 
 
 def _lacks_export(files: WorkFiles, path: str, name: str) -> bool:
     """Return whether a module has a name only after the work, judged by its words."""
     before = _read_exports(path, files.base_paths, files.read_base)
     after = _read_exports(path, files.tip_paths, files.read_tip)
-    word = re.compile(rf"(?<![\w$]){re.escape(name)}(?![\w$])")
-    return word.search(after) is not None and word.search(before) is None
+    pattern = re.compile(rf"(?<![\w$]){re.escape(name)}(?![\w$])")
+    return pattern.search(after) is not None and pattern.search(before) is None
 
 
 def _read_exports(
@@ -557,12 +567,12 @@ def _read_exports(
 ) -> str:
     """Return the text of a module and of those that it re-exports entirely."""
     text = read_text(path) or ""
-    passed_on = (
-        _read_exports(found, paths, read_text, depth - 1)
+    reexports = (
+        _read_exports(target_path, paths, read_text, depth - 1)
         for target in _STAR_EXPORT.findall(text)
-        if depth and (found := _resolve_script(path, target, paths)) is not None
+        if depth and (target_path := _resolve_script(path, target, paths)) is not None
     )
-    return "\n".join([text, *passed_on])
+    return "\n".join([text, *reexports])
 
 
 # Go: what tests of a package use of its own names.
@@ -581,8 +591,10 @@ _GO_BLOCK = compile_lazily(
 def _find_go_names(files: WorkFiles, tests: str) -> Iterator[RequiredName]:
     if not any(path.endswith("_test.go") for path in files.test_paths):
         return
-    used = _list_words(split_patch_lines(tests).added)
-    own = {name for path in files.test_paths for _, name in _go_names(files.read_tip(path) or "")}
+    used_words = _list_words(split_patch_lines(tests).added)
+    test_names = {
+        name for path in files.test_paths for _, name in _go_names(files.read_tip(path) or "")
+    }
     for path in files.parts.source:
         if not path.endswith(".go"):
             continue
@@ -596,7 +608,7 @@ def _find_go_names(files: WorkFiles, tests: str) -> Iterator[RequiredName]:
         package = re.search(r"^package (\w+)", text, re.MULTILINE)
         for owner, name in sorted({*_go_names(text)} - old):
             is_local = owner and name[0].islower() and _declares_go_name(tests, name)
-            if name in used and name not in own and package and not is_local:
+            if name in used_words and name not in test_names and package and not is_local:
                 label = ".".join(filter(None, (package[1], owner, name)))
                 yield RequiredName(label=f"`{label}`", imported=True)
 
@@ -610,12 +622,12 @@ def _declares_go_name(tests: str, name: str) -> bool:
 
 def _go_names(text: str) -> Iterator[tuple[str, str]]:
     """Yield each top-level name of a Go file, preceded by its type."""
-    for found in _GO_DEFINITION.finditer(text):
-        yield found["owner"] or "", found["function"] or found["name"]
+    for definition in _GO_DEFINITION.finditer(text):
+        yield definition["owner"] or "", definition["function"] or definition["name"]
     for block in _GO_BLOCK.finditer(text):
         for line in block[2].split("\n"):
-            if listed := re.match(r"\t(\w+(?:, \w+)*)(?: |\(|$)", line):
-                for name in listed[1].split(", "):
+            if names_match := re.match(r"\t(\w+(?:, \w+)*)(?: |\(|$)", line):
+                for name in names_match[1].split(", "):
                     yield block[1] or "", name
 
 
@@ -628,23 +640,23 @@ def _find_other_names(files: WorkFiles, source: str, tests: str) -> Iterator[Req
     parsed = all(after.parse_file(path) for path in files.test_paths if path.endswith(".py"))
     endings = (".py", ".go") if parsed else (".go",)
     source, tests = (_drop_files(patch, endings) for patch in (source, tests))
-    new = sorted(find_introduced_names(source, tests))[:MAX_WEAK_NAMES]
-    known = find_code_words(files, new)
-    for name in new:
-        if name not in known:
+    new_names = sorted(find_introduced_names(source, tests))[:MAX_WEAK_NAMES]
+    base_words = find_code_words(files, new_names)
+    for name in new_names:
+        if name not in base_words:
             path = _find_bringing_file(source, name)
             yield RequiredName(label=f"`{name}` of `{path}`" if path else f"`{name}`")
 
 
 def _find_bringing_file(patch: str, name: str) -> str | None:
     """Return the first code file to which a patch adds a name; type declarations come last."""
-    found = []
+    paths = []
     for piece in re.split(r"(?m)^(?=diff --git )", patch):
         header = re.search(r"^\+\+\+ b/(\S+)$", piece, re.MULTILINE)
         added = "\n".join(split_patch_lines(piece).added) if header else ""
         if header and is_code_path(header[1]) and re.search(rf"\b{re.escape(name)}\b", added):
-            found.append(header[1])
-    return min(found, key=lambda path: path.endswith(".d.ts"), default=None)
+            paths.append(header[1])
+    return min(paths, key=lambda path: path.endswith(".d.ts"), default=None)
 
 
 def _drop_files(patch: str, endings: tuple[str, ...]) -> str:

@@ -92,14 +92,14 @@ def detect_edited_commands(commands: CommandSettings, head: ManifestFolder) -> C
 
 
 def list_recipes(
-    folder: ManifestFolder, known: ConfiguredCommands, at: datetime, tag: str | None = None
+    folder: ManifestFolder, configured: ConfiguredCommands, date: datetime, tag: str | None = None
 ) -> list[Recipe]:
     """Return recipes to try, likeliest first; configured commands precede detected ones."""
     project = detect_project(folder)
     found_recipes = []
     if project.kind == "Python" and (project.test or _has_python_tests(folder)):
         found_recipes = _python_recipes(
-            folder, project.test.line if project.test else "pytest", at, tag
+            folder, project.test.line if project.test else "pytest", date, tag
         )
     if project.test and (project.kind != "Python" or not find_python_requirements(folder).has_any):
         setup = tuple(command.line for command in project.setup)
@@ -110,13 +110,13 @@ def list_recipes(
         found_recipes = [documented_recipe, *found_recipes[:1], *_npm_recipes(project.test.line)]
         if project.kind == "JavaScript":
             found_recipes += _runner_recipes(folder, found_recipes[-1])
-    if known.commands.test:
+    if configured.commands.test:
         configured_recipe = Recipe(
-            setup=known.commands.setup, test=known.commands.test, how="as configured"
+            setup=configured.commands.setup, test=configured.commands.test, how="as configured"
         )
         found_recipes = (
             [configured_recipe, *found_recipes]
-            if known.edited
+            if configured.edited
             else [*found_recipes, configured_recipe]
         )
     unique: dict[tuple[tuple[str, ...], str], Recipe] = {}
@@ -137,24 +137,24 @@ def _name_root_tests(folder: ManifestFolder, recipes: Sequence[Recipe]) -> list[
     root_tests = [name for name in ("test.py", "tests.py") if name in folder.files]
     if not root_tests or any(is_collected_test(name, rules) for name in folder.files):
         return [*recipes]
-    folders = {str(above) for name in folder.files for above in PurePosixPath(name).parents}
-    places = {*folder.files, *folders}
+    folders = {str(parent) for name in folder.files for parent in PurePosixPath(name).parents}
+    project_paths = {*folder.files, *folders}
     return [
         replace(recipe, test=f"{recipe.test} {root_tests[0]}")
         if detect_runner(recipe.test) == "pytest"
-        and not places.intersection(word.strip("/") for word in recipe.test.split())
+        and not project_paths.intersection(word.strip("/") for word in recipe.test.split())
         else recipe
         for recipe in recipes
     ]
 
 
-def package_cutoff_day(at: datetime, minor: int = sys.version_info[1]) -> str:
+def package_cutoff_day(date: datetime, minor: int = sys.version_info[1]) -> str:
     """Return the day at which to resolve packages: the end of the quarter, shared by neighbours.
 
     Not before packages supported our Python, half a year after its release: each October since
     3.9.
     """
-    later = at + _QUARTER_LENGTH
+    later = date + _QUARTER_LENGTH
     quarter = f"{later.year}-{(later.month - 1) // 3 * 3 + 1:02}-01"
     return max(quarter, f"{2012 + minor}-04-01")
 
@@ -166,22 +166,25 @@ def find_python_requirements(folder: ManifestFolder) -> PythonRequirements:
     extras |= dict.fromkeys(_TEST_EXTRA.findall(folder.read_text("setup.py")))
     groups = nested_table(folder.pyproject, "dependency-groups")
     files = [name for name in folder.files if re.search(rf"{REQUIREMENTS_PATTERN}$", name)]
-    by_name: dict[str, list[str]] = {
+    files_by_kind: dict[str, list[str]] = {
         kind: [name for name in files if _path_mentions(name, names)]
         for kind, names in (("tests", _TEST_GROUPS), ("dev", _DEV_GROUPS))
     }
-    chosen = [
+    test_requirements = [
         *_choose_groups(extras, _TEST_GROUPS),
         *_choose_groups(groups, _TEST_GROUPS),
-        *by_name["tests"],
+        *files_by_kind["tests"],
     ]
-    names = _TEST_GROUPS if chosen else _DEV_GROUPS
+    names = _TEST_GROUPS if test_requirements else _DEV_GROUPS
     plain_files = [name for name in ("requirements.txt",) if name in folder]
     poetry = nested_table(folder.pyproject, "tool", "poetry")
     return PythonRequirements(
         extras=_choose_groups(extras, names),
         groups=_choose_groups(groups, names),
-        files=(*plain_files, *(by_name["tests"] or ([] if chosen else by_name["dev"]))),
+        files=(
+            *plain_files,
+            *(files_by_kind["tests"] or ([] if test_requirements else files_by_kind["dev"])),
+        ),
         packages=tuple(
             dict.fromkeys(
                 [
@@ -197,7 +200,7 @@ def find_python_requirements(folder: ManifestFolder) -> PythonRequirements:
 
 
 def _python_recipes(
-    folder: ManifestFolder, test: str, at: datetime, tag: str | None
+    folder: ManifestFolder, test: str, date: datetime, tag: str | None
 ) -> list[Recipe]:
     """Return recipes with a virtual environment: uv resolves as of a date, then the newest."""
     requirements = find_python_requirements(folder)
@@ -206,24 +209,28 @@ def _python_recipes(
     if not runner and (start := re.search(r"discover(.*)", test)):
         line += start[1]
     version = _version_variables(folder, tag)
-    ways = [
+    installations = [
         (f"packages as of {day}", f" --exclude-newer {day}", requirements, False)
-        for day in (package_cutoff_day(at), package_cutoff_day(at - _QUARTER_LENGTH))
+        for day in (package_cutoff_day(date), package_cutoff_day(date - _QUARTER_LENGTH))
     ]
-    ways.append(("the newest packages", "", requirements, False))
-    ways.append(("the newest packages, without the project's pins", "", requirements, True))
+    installations.append(("the newest packages", "", requirements, False))
+    installations.append(
+        ("the newest packages, without the project's pins", "", requirements, True)
+    )
     bare = PythonRequirements(
         installable=requirements.installable, packages=find_addopts_plugins(folder)
     )
     if requirements != bare:
-        ways.append((_BARE_INSTALL, "", bare, False))
+        installations.append((_BARE_INSTALL, "", bare, False))
     python_recipes = []
-    for how, options, what, loose in ways:
+    for how, options, needs, loose in installations:
         install = f"{_VENV_BIN}uv pip install --python {_VENV_BIN}python --no-cache"
-        install += f" --compile-bytecode{options} {_install_arguments(folder, what, runner, loose)}"
+        install += (
+            f" --compile-bytecode{options} {_install_arguments(folder, needs, runner, loose)}"
+        )
         setup = (*_UV_SETUP, f"{version}{install}")
         python_recipes.append(
-            Recipe(setup=setup, test=line, how=how, last=what == bare != requirements)
+            Recipe(setup=setup, test=line, how=how, last=needs == bare != requirements)
         )
     if "uv.lock" in folder:
         # Second: a lock changes with every week, and each would want an environment of its own.
@@ -238,47 +245,51 @@ def _npm_recipes(test: str) -> list[Recipe]:
     return [] if line == test else [Recipe(setup=(NPM_INSTALL,), test=line, how="with npm")]
 
 
-def _runner_recipes(folder: ManifestFolder, known: Recipe) -> list[Recipe]:
+def _runner_recipes(folder: ManifestFolder, recipe: Recipe) -> list[Recipe]:
     """Return the runners a project depends on, if its script hides which one it calls."""
     package = folder.read_json("package.json")
     tools = nested_table(package, "devDependencies") | nested_table(package, "dependencies")
-    if detect_runner(known.test) is not None:
+    if detect_runner(recipe.test) is not None:
         return []
     lines = {"vitest": "npx vitest run", "jest": "npx jest", "mocha": "npx mocha"}
     return [
-        Recipe(setup=known.setup, test=line, how=f"by {name} itself")
+        Recipe(setup=recipe.setup, test=line, how=f"by {name} itself")
         for name, line in lines.items()
         if name in tools
     ]
 
 
-def _uv_sync_command(wanted: PythonRequirements) -> str:
-    chosen = [f"--extra {shlex.quote(name)}" for name in wanted.extras]
-    chosen += [f"--group {shlex.quote(name)}" for name in wanted.groups]
+def _uv_sync_command(requirements: PythonRequirements) -> str:
+    options = [f"--extra {shlex.quote(name)}" for name in requirements.extras]
+    options += [f"--group {shlex.quote(name)}" for name in requirements.groups]
     install = f"{_VENV_BIN}uv sync --frozen --inexact --python {_VENV_BIN}python --no-cache"
-    return " ".join([install, "--compile-bytecode", *chosen])
+    return " ".join([install, "--compile-bytecode", *options])
 
 
 def _install_arguments(
-    folder: ManifestFolder, wanted: PythonRequirements, runner: str, loose: bool
+    folder: ManifestFolder, requirements: PythonRequirements, runner: str, loose: bool
 ) -> str:
     parts = []
-    if wanted.installable:
-        extras = f"[{','.join(wanted.extras)}]" if wanted.extras else ""
+    if requirements.installable:
+        extras = f"[{','.join(requirements.extras)}]" if requirements.extras else ""
         parts += ["-e", shlex.quote(f".{extras}")]
-    parts += [f"--group {shlex.quote(name)}" for name in wanted.groups]
+    parts += [f"--group {shlex.quote(name)}" for name in requirements.groups]
     if loose:
-        lines = [line for name in wanted.files for line in folder.read_text(name).splitlines()]
-        named = (found[1] for line in lines if (found := _PINNED_REQUIREMENT.fullmatch(line)))
-        parts += map(shlex.quote, dict.fromkeys(named))
+        lines = [
+            line for name in requirements.files for line in folder.read_text(name).splitlines()
+        ]
+        package_names = (
+            match[1] for line in lines if (match := _PINNED_REQUIREMENT.fullmatch(line))
+        )
+        parts += map(shlex.quote, dict.fromkeys(package_names))
     else:
-        parts += [f"-r {shlex.quote(name)}" for name in wanted.files]
-    parts += map(shlex.quote, wanted.packages)
+        parts += [f"-r {shlex.quote(name)}" for name in requirements.files]
+    parts += map(shlex.quote, requirements.packages)
     return " ".join([*parts, *([runner] if runner else [])]) or "pip"
 
 
-def _choose_groups(names: Any, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in names if name.lower() in wanted)
+def _choose_groups(names: Any, group_names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if name.lower() in group_names)
 
 
 def _path_mentions(path: str, names: tuple[str, ...]) -> bool:
@@ -394,11 +405,11 @@ def find_named_packages(folder: ManifestFolder) -> frozenset[str]:
 
 
 def add_missing_packages(
-    recipe: Recipe, output: str, packages: frozenset[str], wanted: Sequence[str] = ()
+    recipe: Recipe, output: str, packages: frozenset[str], extra_packages: Sequence[str] = ()
 ) -> Recipe | None:
     """Add what the run lacked to the recipe; None if the project names none of it.
 
-    `wanted`: packages known to be missing.
+    `extra_packages`: packages known to be missing.
     """
     *before, install = recipe.setup or ("",)
     if _INSTALL_COMMAND not in install:
@@ -416,7 +427,7 @@ def add_missing_packages(
     ]
     added_packages = [
         name
-        for name in dict.fromkeys((*matched_packages, *wanted))
+        for name in dict.fromkeys((*matched_packages, *extra_packages))
         if name and name not in shlex.split(install)
     ]
     if not added_packages:
@@ -430,7 +441,9 @@ def add_missing_packages(
 def describe_optional_modules(tests: str) -> str:
     """Return modules without which tests skip themselves, by their patch, phrased as Python
     does."""
-    modules = dict.fromkeys(next(filter(None, found)) for found in _OPTIONAL_MODULE.findall(tests))
+    modules = dict.fromkeys(
+        next(filter(None, groups)) for groups in _OPTIONAL_MODULE.findall(tests)
+    )
     return "\n".join(f"No module named '{name}'" for name in modules)
 
 
@@ -444,26 +457,28 @@ _OTHER_EXTRA = compile_lazily(
 
 def find_extra_packages(folder: ManifestFolder) -> dict[str, tuple[str, ...]]:
     """Return optional extras of the project → their packages."""
-    listed: dict[str, Any] = {**nested_table(folder.pyproject, "tool", "poetry", "extras")}
-    listed |= nested_table(folder.pyproject, "project", "optional-dependencies")
-    listed |= _read_setup_extras(folder.read_text("setup.py"))
+    requirements_by_extra: dict[str, Any] = {
+        **nested_table(folder.pyproject, "tool", "poetry", "extras")
+    }
+    requirements_by_extra |= nested_table(folder.pyproject, "project", "optional-dependencies")
+    requirements_by_extra |= _read_setup_extras(folder.read_text("setup.py"))
     for name, text in folder.read_section("setup.cfg", "options.extras_require").items():
-        listed[name] = text.split("\n")
-    own = {_normalise_package(part) for part in _own_names(folder)}
+        requirements_by_extra[name] = text.split("\n")
+    own_packages = {_normalise_package(part) for part in _own_names(folder)}
     extras = {
         name: tuple(
             _requirement_name(requirement)
             for requirement in requirements
             if isinstance(requirement, str)
         )
-        for name, requirements in listed.items()
+        for name, requirements in requirements_by_extra.items()
         if isinstance(requirements, list) and not _OTHER_EXTRA.fullmatch(name)
     }
     return {
         _normalise_package(name): tuple(
             package
             for package in packages
-            if package not in own and _PACKAGE_WORD.fullmatch(package)
+            if package not in own_packages and _PACKAGE_WORD.fullmatch(package)
         )
         for name, packages in extras.items()
     }
@@ -501,13 +516,13 @@ def find_lacking_extras(complaints: Iterable[str], extras: dict[str, tuple[str, 
     """Return packages of extras that tests report missing, by the extra's or package's name."""
     lines = (line for text in complaints for line in text.splitlines() if _LACKING.search(line))
     words = {_normalise_package(word) for line in lines for word in _PACKAGE_WORD.findall(line)}
-    found = (
+    lacking_packages = (
         package
         for name, packages in extras.items()
         for package in packages
         if words & {name, package}
     )
-    return list(dict.fromkeys(found))[:MAX_MODULES]
+    return list(dict.fromkeys(lacking_packages))[:MAX_MODULES]
 
 
 def _own_names(folder: ManifestFolder) -> set[str]:
@@ -540,17 +555,21 @@ def leave_out_requirement(recipe: Recipe, output: str, folder: ManifestFolder) -
     *before, install = recipe.setup or ("",)
     if _INSTALL_COMMAND not in install or len(recipe.left_out) >= MAX_LEFT_OUT:
         return None
-    names = {_normalise_package(name) for sign in _UNINSTALLABLE for name in sign.findall(output)}
+    names = {
+        _normalise_package(name) for pattern in _UNINSTALLABLE for name in pattern.findall(output)
+    }
     head, _, arguments = install.partition(_INSTALL_COMMAND)
     words = _expand_requirements(shlex.split(arguments), folder)
-    kept = [word for word in words if _requirement_name(word) not in names]
-    dropped = tuple(dict.fromkeys(_requirement_name(word) for word in words if word not in kept))
-    if not dropped or "pytest" in dropped:
+    kept_words = [word for word in words if _requirement_name(word) not in names]
+    dropped_names = tuple(
+        dict.fromkeys(_requirement_name(word) for word in words if word not in kept_words)
+    )
+    if not dropped_names or "pytest" in dropped_names:
         return None
-    left_out = (*recipe.left_out, *dropped)
+    left_out = (*recipe.left_out, *dropped_names)
     return replace(
         recipe,
-        setup=(*before, f"{head}{_INSTALL_COMMAND} {shlex.join(kept)}"),
+        setup=(*before, f"{head}{_INSTALL_COMMAND} {shlex.join(kept_words)}"),
         how=f"{recipe.how.partition(', without ')[0]}, without {', '.join(left_out)}",
         left_out=left_out,
     )
@@ -561,19 +580,22 @@ def _expand_requirements(words: list[str], folder: ManifestFolder) -> list[str]:
     extras = nested_table(folder.pyproject, "project", "optional-dependencies")
     groups = nested_table(folder.pyproject, "dependency-groups")
     expanded: list[str] = []
-    for last, word in zip(["", *words], words, strict=False):
+    for previous, word in zip(["", *words], words, strict=False):
         if word in ("-r", "--group"):
             continue
-        extra = re.fullmatch(r"\.\[([^\]]+)\]", word) if last == "-e" else None
-        if last == "-r":
+        extra = re.fullmatch(r"\.\[([^\]]+)\]", word) if previous == "-e" else None
+        if previous == "-r":
             expanded += _read_requirements(folder.read_text(word)) or ["-r", word]
-        elif last == "--group":
-            listed = groups.get(word)
-            known = listed if isinstance(listed, list) else [None]
-            is_plain = all(isinstance(one, str) for one in known)
-            expanded += map(str, known) if is_plain else ["--group", word]
+        elif previous == "--group":
+            group = groups.get(word)
+            requirements = group if isinstance(group, list) else [None]
+            is_plain = all(isinstance(requirement, str) for requirement in requirements)
+            expanded += map(str, requirements) if is_plain else ["--group", word]
         elif extra and all(isinstance(extras.get(name), list) for name in extra[1].split(",")):
-            expanded += [".", *(one for name in extra[1].split(",") for one in extras[name])]
+            expanded += [
+                ".",
+                *(requirement for name in extra[1].split(",") for requirement in extras[name]),
+            ]
         else:
             expanded.append(word)
     return expanded
@@ -586,6 +608,6 @@ def _read_requirements(text: str) -> list[str]:
     return [] if any(line.startswith("-") for line in lines) else lines
 
 
-def _requirement_name(word: str) -> str:
-    found = re.match(r"[A-Za-z0-9][\w.-]*", word)
-    return _normalise_package(found[0]) if found else word
+def _requirement_name(requirement: str) -> str:
+    match = re.match(r"[A-Za-z0-9][\w.-]*", requirement)
+    return _normalise_package(match[0]) if match else requirement

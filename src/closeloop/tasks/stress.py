@@ -46,9 +46,9 @@ _DECISION = re.compile(
 def add_constraints(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
     """Add several steps, under rules stated only at the beginning: are they kept to the end?"""
     files = parse_patch(task.reference or "").files
-    touched = {file.path for file in files}
+    changed_paths = {file.path for file in files}
     kept_files = [
-        name for name in _MANIFEST_FILES if (tree / name).is_file() and name not in touched
+        name for name in _MANIFEST_FILES if (tree / name).is_file() and name not in changed_paths
     ]
     rules = [f"`{name}` stays as it is." for name in kept_files]
     if not any(file.status == "added" for file in files):
@@ -81,7 +81,7 @@ def add_constraints(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
         task,
         prompt=prompt,
         facts=(*task.facts, *(rule.rstrip(".").replace("`", "") for rule in rules)),
-        scope=task.scope or tuple(sorted(escape_glob(path) for path in touched)),
+        scope=task.scope or tuple(sorted(escape_glob(path) for path in changed_paths)),
         acceptance=replace(task.acceptance, commands=commands),
     ), {}
 
@@ -113,13 +113,13 @@ def _remove_literal(task: Task) -> tuple[str, str] | None:
     tests = "\n".join(
         line[1:] for line in (task.acceptance.patch or "").split("\n") if line.startswith("+")
     )
-    for found in _DECISION.finditer(task.prompt):
-        text = next(filter(None, found.groups()))
+    for match in _DECISION.finditer(task.prompt):
+        text = next(filter(None, match.groups()))
         if not re.search(rf"(?<![\w.]){re.escape(text)}(?![\w.])", tests):
             continue
-        prompt = task.prompt.replace(found[0], "what we agreed on")
+        prompt = task.prompt.replace(match[0], "what we agreed on")
         if text not in prompt:
-            return prompt, f"We agreed on {found[0]}."
+            return prompt, f"We agreed on {match[0]}."
     return None
 
 
@@ -145,16 +145,18 @@ def name_distant_entry(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
         steps += 1
         frontier = {
             path
-            for path, used in imports_by_file.items()
-            if used & frontier and path not in distance
+            for path, imported_files in imports_by_file.items()
+            if imported_files & frontier and path not in distance
         }
         distance |= dict.fromkeys(frontier, steps)
     names = {path: name for name, path in modules.items()}
     distant_files = [
         sorted(
-            path for path, away in distance.items() if away == wanted and not _is_test_path(path)
+            path
+            for path, path_distance in distance.items()
+            if path_distance == step_count and not _is_test_path(path)
         )
-        for wanted in IMPORT_STEPS
+        for step_count in IMPORT_STEPS
     ]
     entry = next((names[paths[0]] for paths in distant_files if paths), None)
     if entry is None:
@@ -168,16 +170,16 @@ def name_distant_entry(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
 def protect_shared_helper(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
     """Protect a function that the change and others rely on: it must stay as it is."""
     target = find_python_target(task)
-    touched = {file.path for file in parse_patch(task.reference or "").files}
+    changed_paths = {file.path for file in parse_patch(task.reference or "").files}
     modules = _project_modules(tree)
     texts = {path: _read_source(tree / path) for path in modules.values()}
     for name, path in sorted(_imported_names(tree / target, target, modules)):
         users = [
-            other
-            for other, text in texts.items()
-            if other not in (target, path) and re.search(rf"\b{re.escape(name)}\b", text)
+            user_path
+            for user_path, text in texts.items()
+            if user_path not in (target, path) and re.search(rf"\b{re.escape(name)}\b", text)
         ]
-        if path in touched or _is_test_path(path) or len(users) < MIN_USERS:
+        if path in changed_paths or _is_test_path(path) or len(users) < MIN_USERS:
             continue
         prompt = (
             f"{task.prompt}\n\n`{name}` in `{path}` has something to do with this. "
@@ -228,8 +230,8 @@ def _imported_names(file: Path, path: str, modules: dict[str, str]) -> set[tuple
         if isinstance(node, ast.ImportFrom):
             module = _absolute_module(node, path, modules)
             if module in modules:
-                taken = (alias.name for alias in node.names if alias.name.islower())
-                imported |= {(name, modules[module]) for name in taken}
+                alias_names = (alias.name for alias in node.names if alias.name.islower())
+                imported |= {(name, modules[module]) for name in alias_names}
     return {pair for pair in imported if f"{pair[0]}" not in modules}
 
 
@@ -248,8 +250,8 @@ def _absolute_module(node: ast.ImportFrom, path: str, modules: dict[str, str]) -
     """Return the absolute module name of a relative import."""
     if not node.level:
         return node.module or ""
-    own = next((name for name, file in modules.items() if file == path), "")
-    parts = own.split(".") + ([""] if path.endswith("__init__.py") else [])
+    own_module = next((name for name, file in modules.items() if file == path), "")
+    parts = own_module.split(".") + ([""] if path.endswith("__init__.py") else [])
     return ".".join(filter(None, [*parts[: -node.level], node.module or ""]))
 
 
@@ -372,9 +374,9 @@ def plant_neighbour(task: Task, tree: Path) -> tuple[Task, dict[str, str]]:
     target = PurePosixPath(find_python_target(task))
     path = str(target.with_name(f"{target.stem}_old_way.py"))
     check = unchanged_files_command({path: _NEIGHBOUR_SOURCE.encode()})
-    touched = {file.path for file in parse_patch(task.reference or "").files}
+    changed_paths = {file.path for file in parse_patch(task.reference or "").files}
     acceptance = replace(task.acceptance, commands=(*task.acceptance.commands, check))
-    scope = tuple(sorted(escape_glob(name) for name in touched))
+    scope = tuple(sorted(escape_glob(name) for name in changed_paths))
     return replace(task, scope=scope, acceptance=acceptance), {path: _NEIGHBOUR_SOURCE}
 
 
@@ -486,9 +488,9 @@ def _widen_scope(variant: Task) -> tuple[str, ...]:
         *list_test_files(acceptance.fail_to_pass, acceptance.runner),
     ]
     folders = [find_test_folder(path) for path in tests]
-    places = {
+    needed_globs = {
         *map(escape_glob, list_patch_paths(variant.reference)),
         *(f"{folder}/**" if folder else path for path, folder in zip(tests, folders, strict=True)),
     }
-    missing = {glob for glob in places if not matches_globs(glob, variant.scope)}
+    missing = {glob for glob in needed_globs if not matches_globs(glob, variant.scope)}
     return (*variant.scope, *sorted(missing))

@@ -108,8 +108,8 @@ class SwebenchSource(Record):
 def read_swebench_tasks(path: Path, setting: SwebenchOptions) -> Iterator[Task | str]:
     """Yield the task of each line, or why it is none."""
     try:
-        with path.open("rb") as opened:
-            for number, line in enumerate(_read_lines(opened), 1):
+        with path.open("rb") as file:
+            for number, line in enumerate(_read_lines(file), 1):
                 name = f"{path}, line {number}"
                 try:
                     yield _task_from_row(_decode_row(line, name), setting, name)
@@ -121,19 +121,19 @@ def read_swebench_tasks(path: Path, setting: SwebenchOptions) -> Iterator[Task |
 
 def render_swebench_line(task: Task, names: RequiredTests, source: SwebenchSource) -> bytes:
     """Render one task for SWE-bench's loader; BadInput if the format cannot express it."""
-    wanted = task.acceptance
-    if task.base is None or task.reference is None or not wanted.run:
+    acceptance = task.acceptance
+    if task.base is None or task.reference is None or not acceptance.run:
         raise BadInput(
             f"{task.id} has no repository, reference or test command, which SWE-bench needs."
         )
-    if wanted.patch is None:
+    if acceptance.patch is None:
         raise BadInput(f"{task.id} has no hidden tests (acceptance.patch), which SWE-bench needs.")
     row = {
         "repo": source.repo,
         "instance_id": f"{source.repo.replace('/', '__')}-{task.id}",
         "base_commit": task.base,
         "patch": task.reference,
-        "test_patch": wanted.patch,
+        "test_patch": acceptance.patch,
         "problem_statement": task.prompt,
         "hints_text": "",
         "created_at": source.created_at,
@@ -142,7 +142,7 @@ def render_swebench_line(task: Task, names: RequiredTests, source: SwebenchSourc
         "FAIL_TO_PASS": json.dumps(names.fail_to_pass),
         "PASS_TO_PASS": json.dumps(names.pass_to_pass),
         "environment_setup_commit": task.base,
-        "install_config": {"install": list(task.setup), "test_cmd": wanted.run},
+        "install_config": {"install": list(task.setup), "test_cmd": acceptance.run},
         **_evaluation_fields(task),
     }
     # In plain ASCII: its loader takes U+2028 and its like for the end of a line.
@@ -152,10 +152,10 @@ def render_swebench_line(task: Task, names: RequiredTests, source: SwebenchSourc
 def _evaluation_fields(task: Task) -> dict[str, str]:
     """Return how version 5 runs and parses the tests, in the image that our Harbor export
     builds."""
-    wanted = task.acceptance
-    if (wanted.runner or "pytest") != "pytest" or "pytest" not in (wanted.run or ""):
+    acceptance = task.acceptance
+    if (acceptance.runner or "pytest") != "pytest" or "pytest" not in (acceptance.run or ""):
         return {}
-    files = parse_patch(wanted.patch or "").files
+    files = parse_patch(acceptance.patch or "").files
     paths = " ".join(shlex.quote(file.path) for file in files if file.status != "deleted")
     script = f"""\
 #!/bin/bash
@@ -163,10 +163,10 @@ set -uxo pipefail
 cd /app
 for path in {paths}; do rm -f "$path"; git checkout HEAD -- "$path"; done
 git apply -v - <<'CLOSELOOP_END'
-{(wanted.patch or "").rstrip(chr(10))}
+{(acceptance.patch or "").rstrip(chr(10))}
 CLOSELOOP_END
 : '>>>>> Start Test Output'
-PYTEST_ADDOPTS=-rA {wanted.run}
+PYTEST_ADDOPTS=-rA {acceptance.run}
 : '>>>>> End Test Output'
 """
     return {
@@ -177,8 +177,8 @@ PYTEST_ADDOPTS=-rA {wanted.run}
     }
 
 
-def _read_lines(opened: Any) -> Iterator[bytes]:
-    while line := opened.readline(MAX_LINE_BYTES + 1):
+def _read_lines(file: Any) -> Iterator[bytes]:
+    while line := file.readline(MAX_LINE_BYTES + 1):
         if len(line) > MAX_LINE_BYTES:
             raise BadInput(
                 f"A line of it is longer than {MAX_LINE_BYTES >> 20} MB, too long for a task."
@@ -279,9 +279,9 @@ def _clone_location(repo: str, clones: Path | None) -> str:
     if clones is None:
         return f"https://github.com/{repo}"
     owner, _, short = repo.partition("/")
-    below: Iterable[str] = (f"{owner}/{short}", f"{owner}__{short}", short)
-    places = [clones / name for name in below]
-    return str(next((place for place in places if place.is_dir()), clones).resolve())
+    clone_names: Iterable[str] = (f"{owner}/{short}", f"{owner}__{short}", short)
+    folders = [clones / name for name in clone_names]
+    return str(next((folder for folder in folders if folder.is_dir()), clones).resolve())
 
 
 # Repository data that other formats need: its owner, and when the work began.
@@ -362,12 +362,12 @@ def unpack_archive(archive: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     total = 0
     try:
-        with tarfile.open(archive) as opened:
-            for member in opened:
+        with tarfile.open(archive) as tar:
+            for member in tar:
                 total += member.size
                 if total > MAX_UNPACKED_BYTES:
                     raise BadInput(f"{archive} unpacks to more than {MAX_UNPACKED_BYTES >> 30} GB.")
-                extract_member(opened, member, folder.resolve())
+                extract_member(tar, member, folder.resolve())
     except (tarfile.TarError, OSError, EOFError, zlib.error, LookupError, ValueError) as error:
         reason = str(error).partition("\n")[0].rstrip(":.")
         raise BadInput(f"{archive} cannot be unpacked: {reason}.") from error
@@ -377,8 +377,8 @@ def extract_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Pa
     """Extract files, folders and links that stay below; not every Python 3.11 has
     `filter="data"`."""
     path = folder / member.name
-    inside = path.parent.resolve().is_relative_to(folder) and ".." not in path.parts
-    if not inside or ".git" in path.parts:
+    is_inside = path.parent.resolve().is_relative_to(folder) and ".." not in path.parts
+    if not is_inside or ".git" in path.parts:
         raise BadInput(f"{member.name!r} would be written outside its folder.")
     path.parent.mkdir(parents=True, exist_ok=True)
     if member.isdir():
@@ -506,7 +506,7 @@ def write_harbor_task(task: Task, names: RequiredTests | None, folder: Path) -> 
         tree = Path(scratch) / "tree"
         check_out_commit(repo, base, tree)
         archive = pack_folder(tree)
-        files, gone = _hidden_files(task, names, tree)
+        files, removed_paths = _hidden_files(task, names, tree)
     required_names = names.fail_to_pass + names.pass_to_pass if names else ()
     files_to_write: dict[str, str | bytes] = {
         "task.toml": _render_task_toml(task),
@@ -515,7 +515,7 @@ def write_harbor_task(task: Task, names: RequiredTests | None, folder: Path) -> 
         "environment/repo.tar.gz": archive,
         "environment/setup.sh": "".join(f"{line}\n" for line in ("cd /app", *task.setup)),
         "tests/test.sh": _TEST_SCRIPT.format(steps=steps),
-        "tests/gone.txt": "".join(f"{path}\n" for path in gone),
+        "tests/gone.txt": "".join(f"{path}\n" for path in removed_paths),
         "tests/closeloop_report.py": _REPORT_PLUGIN,
         "tests/grade.py": _GRADE_SCRIPT,
         "tests/tests.json": json.dumps(required_names, indent=0),
@@ -549,10 +549,10 @@ def _write_folder(files: Mapping[str, str | bytes], folder: Path) -> None:
 
 
 def _require_exportable(task: Task) -> tuple[str, str]:
-    wanted = task.acceptance
+    acceptance = task.acceptance
     if task.repo is None or task.base is None:
         raise BadInput(f"{task.id} has no repository, which Harbor needs.")
-    if wanted.answer is not None or task.answers:
+    if acceptance.answer is not None or task.answers:
         raise BadInput(f"{task.id} is graded by the agent's answer, and Harbor grades files only.")
     if not os.path.isdir(task.repo):  # noqa: PTH112 - an address is no path
         raise BadInput(
@@ -563,17 +563,21 @@ def _require_exportable(task: Task) -> tuple[str, str]:
 
 def _grading_steps(task: Task, names: RequiredTests | None) -> str:
     """Return the grader's steps: the tests, then the commands."""
-    wanted, steps = task.acceptance, []
-    if wanted.run and names is None:
-        steps.append(f"( {wanted.run} ) || passed=0")
-    elif wanted.run and (wanted.runner or "pytest") == "pytest" and "pytest" in wanted.run:
-        steps.append(_PYTEST_STEP.format(run=wanted.run))
-    elif wanted.run:
+    acceptance, steps = task.acceptance, []
+    if acceptance.run and names is None:
+        steps.append(f"( {acceptance.run} ) || passed=0")
+    elif (
+        acceptance.run
+        and (acceptance.runner or "pytest") == "pytest"
+        and "pytest" in acceptance.run
+    ):
+        steps.append(_PYTEST_STEP.format(run=acceptance.run))
+    elif acceptance.run:
         raise BadInput(
             f"{task.id} names single tests of another runner than pytest, which Harbor "
             "tasks do not support."
         )
-    steps += [f"( {command} ) || passed=0" for command in wanted.commands]
+    steps += [f"( {command} ) || passed=0" for command in acceptance.commands]
     return "\n".join(steps)
 
 
@@ -581,12 +585,16 @@ def _hidden_files(
     task: Task, names: RequiredTests | None, tree: Path
 ) -> tuple[dict[str, bytes], list[str]]:
     """Return the files that grading puts in place, and those that must not exist."""
-    here = {str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file()}
+    tree_files = {str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file()}
     kept_paths = (
-        {path for path in here if matches_globs(path, task.protected)} if task.protected else set()
+        {path for path in tree_files if matches_globs(path, task.protected)}
+        if task.protected
+        else set()
     )
-    kept_paths |= {name.partition("::")[0] for name in (names.fail_to_pass if names else ())} & here
-    gone: list[str] = []
+    kept_paths |= {
+        name.partition("::")[0] for name in (names.fail_to_pass if names else ())
+    } & tree_files
+    patched_paths: list[str] = []
     if task.acceptance.patch is not None:
         patch = tree.parent / "hidden.patch"
         patch.write_bytes(task.acceptance.patch.encode())
@@ -594,15 +602,15 @@ def _hidden_files(
         read_git_text(tree, "apply", "--whitespace=nowarn", str(patch))
         for file in parse_patch(task.acceptance.patch).files:
             kept_paths |= {file.path}
-            gone += [name for name in (file.old_path, file.path) if name]
+            patched_paths += [name for name in (file.old_path, file.path) if name]
     contents = {
         path: (tree / path).read_bytes() for path in sorted(kept_paths) if (tree / path).is_file()
     }
-    return contents, sorted(path for path in set(gone) if path not in contents)
+    return contents, sorted(path for path in set(patched_paths) if path not in contents)
 
 
 def _choose_image(task: Task) -> str:
-    words: Iterable[tuple[str, str]] = (
+    images_by_word: Iterable[tuple[str, str]] = (
         ("go test", "golang:1-bookworm"),
         ("cargo", "rust:1-bookworm"),
         ("npm", "node:22-bookworm"),
@@ -612,7 +620,7 @@ def _choose_image(task: Task) -> str:
     if task.acceptance.runner in _RUNNER_IMAGES:
         return _RUNNER_IMAGES[task.acceptance.runner]
     python_image = f"python:{sys.version_info.major}.{sys.version_info.minor}-bookworm"
-    return next((image for word, image in words if word in run), python_image)
+    return next((image for word, image in images_by_word if word in run), python_image)
 
 
 def _encode_record(task: Task) -> bytes:
@@ -757,31 +765,31 @@ def _read_terminal_bench_config(folder: Path) -> dict[str, Any]:
     }
 
 
-def _build_task(folder: Path, repo: Path, told: dict[str, Any]) -> Task:
-    place = folder / "tests"
-    tests = {name: (place / name).read_bytes() for name in _list_files(place)}
-    if told["script"] not in tests:
-        script = folder / told["script"]
+def _build_task(folder: Path, repo: Path, fields: dict[str, Any]) -> Task:
+    tests_folder = folder / "tests"
+    tests = {name: (tests_folder / name).read_bytes() for name in _list_files(tests_folder)}
+    if fields["script"] not in tests:
+        script = folder / fields["script"]
         if not script.is_file():
-            raise BadInput(f"{folder} has no {told['script']}, so it cannot be graded.")
-        tests[told["script"]] = script.read_bytes()
-    grader = _GRADER_SCRIPT.replace("SCRIPT", told["script"]).replace("APP", told["root"])
+            raise BadInput(f"{folder} has no {fields['script']}, so it cannot be graded.")
+        tests[fields["script"]] = script.read_bytes()
+    grader = _GRADER_SCRIPT.replace("SCRIPT", fields["script"]).replace("APP", fields["root"])
     files = {f"{HIDDEN_FOLDER}/tests/{name}": content for name, content in tests.items()}
     files[f"{HIDDEN_FOLDER}/grade.sh"] = grader.encode()
-    seconds = told["seconds"]
+    seconds = fields["seconds"]
     timeout = float(seconds) if isinstance(seconds, int | float) and 0 < seconds < 1e6 else 600.0
-    tags = told["tags"] if isinstance(told["tags"], list) else []
+    tags = fields["tags"] if isinstance(fields["tags"], list) else []
     return Task(
         id=normalise_task_id(folder.name),
-        prompt=told["prompt"],
+        prompt=fields["prompt"],
         acceptance=Acceptance(
             commands=(f"bash {HIDDEN_FOLDER}/grade.sh",),
             patch=patch_adding_files(repo, files),
             timeout=timeout,
         ),
-        reference=_find_reference(told["solution"]),
+        reference=_find_reference(fields["solution"]),
         tags=tuple(tag for tag in tags if isinstance(tag, str)),
-        origin=f"{told['origin']}:{folder.name}",
+        origin=f"{fields['origin']}:{folder.name}",
     )
 
 
@@ -820,48 +828,51 @@ def _patch_in_script(script: str) -> str | None:
 def _find_workdir(dockerfile: Path) -> str:
     """Return the working directory: the last WORKDIR, else the usual one."""
     root = "/app"
-    for word, rest in _docker_instructions(dockerfile):
-        if word == "WORKDIR" and rest.startswith("/") and len(rest) > 1:
-            root = str(PurePosixPath(rest))
+    for instruction, argument in _docker_instructions(dockerfile):
+        if instruction == "WORKDIR" and argument.startswith("/") and len(argument) > 1:
+            root = str(PurePosixPath(argument))
     return root
 
 
 def _copy_environment(environment: Path, target: Path, root: str) -> None:
     """Copy what the image copies from the task's folder into the working directory."""
     target.mkdir(parents=True, exist_ok=True)
-    here = environment.resolve()
-    for word, rest in _docker_instructions(environment / "Dockerfile"):
-        if word not in ("COPY", "ADD"):
+    context_root = environment.resolve()
+    for instruction, arguments in _docker_instructions(environment / "Dockerfile"):
+        if instruction not in ("COPY", "ADD"):
             continue
-        *sources, place = _parse_copy_arguments(rest) or [""]
-        below = PurePosixPath(root, place)
-        if not below.is_relative_to(root) or ".." in below.parts:
+        *sources, destination = _parse_copy_arguments(arguments) or [""]
+        image_path = PurePosixPath(root, destination)
+        if not image_path.is_relative_to(root) or ".." in image_path.parts:
             continue
-        into = target / below.relative_to(root)
-        into_folder = (
-            place.endswith("/") or place in (".", "./") or len(sources) > 1 or into.is_dir()
+        target_path = target / image_path.relative_to(root)
+        is_folder = (
+            destination.endswith("/")
+            or destination in (".", "./")
+            or len(sources) > 1
+            or target_path.is_dir()
         )
         for source in sources:
             path = (environment / source).resolve()
-            if not path.is_relative_to(here) or "://" in source:
+            if not path.is_relative_to(context_root) or "://" in source:
                 continue
-            names = _list_files(path) if path.is_dir() else [path.name if into_folder else ""]
+            names = _list_files(path) if path.is_dir() else [path.name if is_folder else ""]
             for name in names:
                 origin = path / name if path.is_dir() else path
-                goal = into / name if name else into
+                file_target = target_path / name if name else target_path
                 # Whoever writes git's own files decides what git runs.
-                private = ".git" in goal.relative_to(target).parts
-                if origin.is_file() and not origin.is_symlink() and not private:
-                    goal.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(origin, goal)
+                is_git_file = ".git" in file_target.relative_to(target).parts
+                if origin.is_file() and not origin.is_symlink() and not is_git_file:
+                    file_target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(origin, file_target)
 
 
-def _parse_copy_arguments(rest: str) -> list[str]:
+def _parse_copy_arguments(arguments: str) -> list[str]:
     """Return the sources and target of COPY, given as words or as a list of strings."""
-    listed = re.match(r"(?:--\S+\s+)*(\[.*)", rest)
-    if listed:
-        return msgspec.json.decode(listed[1], type=list[str])
-    return [part for part in shlex.split(rest) if not part.startswith("--")]
+    json_list = re.match(r"(?:--\S+\s+)*(\[.*)", arguments)
+    if json_list:
+        return msgspec.json.decode(json_list[1], type=list[str])
+    return [part for part in shlex.split(arguments) if not part.startswith("--")]
 
 
 def _docker_instructions(dockerfile: Path) -> Iterator[tuple[str, str]]:
@@ -869,8 +880,8 @@ def _docker_instructions(dockerfile: Path) -> Iterator[tuple[str, str]]:
         return
     text = read_task_text(dockerfile, str(dockerfile)).replace("\\\n", " ")
     for line in text.split("\n"):
-        word, _, rest = line.strip().partition(" ")
-        yield word.upper(), rest.strip()
+        instruction, _, arguments = line.strip().partition(" ")
+        yield instruction.upper(), arguments.strip()
 
 
 def _list_files(folder: Path) -> Iterator[str]:

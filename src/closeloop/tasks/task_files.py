@@ -36,8 +36,8 @@ _YAML_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 def read_task_text(path: Path, name: str, limit: int = MAX_FILE_BYTES) -> str:
     """Return a file's text; `name` is used in errors."""
     try:
-        with path.open("rb") as opened:
-            content = opened.read(limit + 1)
+        with path.open("rb") as file:
+            content = file.read(limit + 1)
         if len(content) > limit:
             raise BadInput(f"{name} is larger than {limit >> 20} MB: too large for a task.")
         return content.decode("utf-8-sig")
@@ -88,8 +88,8 @@ class _YamlBuilder:
         value = {} if first is None else self._build_value(first, nodes, 0)
         if not isinstance(value, dict):
             raise BadInput(f"{self.name}: the front matter must be fields, such as `id: NAME`.")
-        if (more := next(nodes, None)) is not None:
-            raise self._make_fault(more, "the front matter must be one document")
+        if (next_document := next(nodes, None)) is not None:
+            raise self._make_fault(next_document, "the front matter must be one document")
         return value
 
     def _build_value(self, event: Any, events: Iterator[Any], depth: int) -> Any:
@@ -110,20 +110,20 @@ class _YamlBuilder:
     def _build_fields(self, events: Iterator[Any], depth: int) -> dict[str, Any]:
         """Build a mapping; fields without a value are left out: absent is not empty."""
         fields: dict[str, Any] = {}
-        seen: set[str] = set()
+        field_names: set[str] = set()
         while not isinstance(key := next(events), yaml.MappingEndEvent):
             if not isinstance(key, yaml.ScalarEvent):
                 raise self._make_fault(key, "a field's name must be plain text")
-            if key.value in seen:
+            if key.value in field_names:
                 raise self._make_fault(key, f"the field {key.value!r} occurs twice")
-            seen.add(key.value)
+            field_names.add(key.value)
             value = self._build_value(next(events), events, depth + 1)
             if value is not None:
                 fields[key.value] = value
         return fields
 
-    def _make_fault(self, event: Any, what: str) -> BadInput:
-        return BadInput(f"{self.name}: line {event.start_mark.line + 2}: {what}.")
+    def _make_fault(self, event: Any, problem: str) -> BadInput:
+        return BadInput(f"{self.name}: line {event.start_mark.line + 2}: {problem}.")
 
 
 # Identity of a task: for the agent that works on it, and for the grader.
@@ -175,23 +175,23 @@ def select_tasks(settings: Settings, root: Path, names: Sequence[str]) -> list[T
     files = [Path(name) for name in names if _is_place(name)]
     ids = [name for name in names if not _is_place(name)]
     setup = settings.commands.setup
-    chosen = load_tasks(files, root, resolve_commit, setup) if files else []
+    tasks = load_tasks(files, root, resolve_commit, setup) if files else []
     if ids or not files:
-        known = {
+        tasks_by_id = {
             task.id: task for task in load_tasks(root / settings.tasks, root, resolve_commit, setup)
         }
         for name in ids:
-            if name not in known:
-                dev_ids = [task.id for task in known.values() if task.split == "dev"]
+            if name not in tasks_by_id:
+                dev_ids = [task.id for task in tasks_by_id.values() if task.split == "dev"]
                 raise _unknown_task_error(name, dev_ids)
-        chosen += [known[name] for name in ids or known]
-    return list({task.id: task for task in chosen}.values())
+        tasks += [tasks_by_id[name] for name in ids or tasks_by_id]
+    return list({task.id: task for task in tasks}.values())
 
 
-def _unknown_task_error(name: str, known: Iterable[str]) -> BadInput:
+def _unknown_task_error(name: str, task_ids: Iterable[str]) -> BadInput:
     if Path(name).is_dir():
         return BadInput(f"No task named {name!r}: write {name}/ for the tasks of that folder.")
-    return unknown_name_error("task", name, known)
+    return unknown_name_error("task", name, task_ids)
 
 
 def _is_place(name: str) -> bool:
@@ -214,20 +214,20 @@ def load_tasks(
 
 
 def load_tasks_by_file(
-    places: Path | Sequence[Path],
+    locations: Path | Sequence[Path],
     root: Path | None,
     resolve: ResolveRevision,
     setup: Sequence[str] = (),
 ) -> dict[Path, Task]:
     """Load the same tasks, by the file that each is read from."""
-    named = [places] if isinstance(places, Path) else places
+    sources = [locations] if isinstance(locations, Path) else locations
     paths = [
         path
-        for place in named
-        for path in ([place] if place.suffix == ".md" else list_task_files(place))
+        for source in sources
+        for path in ([source] if source.suffix == ".md" else list_task_files(source))
     ]
     if not paths:
-        folders = ", ".join(map(str, named))
+        folders = ", ".join(map(str, sources))
         raise BadInput(
             f"There are no tasks in {folders}: create one with `closeloop task new NAME`."
         )
@@ -237,12 +237,14 @@ def load_tasks_by_file(
     tasks = {}
     for path in {path.resolve(): path for path in paths}.values():
         task = load_task(path, root, resolve_once, setup)
-        if (other := ids.setdefault(task.id, path)) != path:
+        if (other_path := ids.setdefault(task.id, path)) != path:
             raise BadInput(
-                f"{path}: the id {task.id!r} is already used by {other}: choose another one."
+                f"{path}: the id {task.id!r} is already used by {other_path}: choose another one."
             )
-        if (other := digests.setdefault(task.digest, path)) != path:
-            raise BadInput(f"{path} has the same content as {other}: delete one, or change it.")
+        if (other_path := digests.setdefault(task.digest, path)) != path:
+            raise BadInput(
+                f"{path} has the same content as {other_path}: delete one, or change it."
+            )
         tasks[path] = task
     return tasks
 
@@ -313,12 +315,12 @@ def is_repository_address(repo: str) -> bool:
     return "://" in repo or re.match(r"[\w.-]+@[\w.-]+:", repo) is not None
 
 
-def _require_known_fields(written: dict[str, Any], name: str) -> None:
-    if "prompt" in written:
+def _require_known_fields(fields: dict[str, Any], name: str) -> None:
+    if "prompt" in fields:
         raise BadInput(
             f"{name}: there is no field 'prompt': the text below the front matter is the prompt."
         )
-    for field in written:
+    for field in fields:
         if field not in TASK_FIELDS:
             raise unknown_field_error(name, field, TASK_FIELDS)
 
@@ -354,28 +356,32 @@ def _require_regex(text: str, name: str) -> None:
         raise BadInput(f"{name} is not a regular expression: {error}.") from error
 
 
-def _load_patch(written: str | None, field: str, path: Path) -> str | None:
-    if written is None:
+def _load_patch(patch_name: str | None, field: str, path: Path) -> str | None:
+    if patch_name is None:
         return None
-    file = path.parent / written
-    name = f"{path}: the file {written!r} of {field!r}"
+    file = path.parent / patch_name
+    name = f"{path}: the file {patch_name!r} of {field!r}"
     if not file.is_file():
         raise BadInput(f"{name} does not exist.")
     text = read_task_text(file, name, MAX_PATCH_BYTES)
     try:
-        empty = not parse_patch(text).files
+        is_empty = not parse_patch(text).files
     except BadInput as fault:
         raise BadInput(f"{name}: {fault}") from fault
-    if empty:
+    if is_empty:
         raise BadInput(f"{name} is empty: create it with `git diff`.")
     return text
 
 
-def _resolve_repo(written: str | None, path: Path, root: Path | None) -> str | None:
-    if written == NO_REPOSITORY:
+def _resolve_repo(repo_field: str | None, path: Path, root: Path | None) -> str | None:
+    if repo_field == NO_REPOSITORY:
         return None
-    if written is not None:
-        return written if is_repository_address(written) else str((path.parent / written).resolve())
+    if repo_field is not None:
+        return (
+            repo_field
+            if is_repository_address(repo_field)
+            else str((path.parent / repo_field).resolve())
+        )
     if root is None:
         raise BadInput(
             f"{path}: 'repo' is missing, because this file is not in a git repository: "
@@ -385,17 +391,17 @@ def _resolve_repo(written: str | None, path: Path, root: Path | None) -> str | N
 
 
 def _resolve_base(
-    written: str | None, repo: str | None, name: str, resolve: ResolveRevision
+    revision: str | None, repo: str | None, name: str, resolve: ResolveRevision
 ) -> str | None:
     if repo is None:
-        if written is not None:
+        if revision is not None:
             raise BadInput(f"{name}: 'base' needs a repository, and 'repo' is none.")
         return None
     try:
-        return resolve(repo, written or "HEAD")
+        return resolve(repo, revision or "HEAD")
     except BadInput as fault:
-        if written is not None and _COMMIT_ID.fullmatch(written):
-            return written  # gone since: that spoils this task and no other
+        if revision is not None and _COMMIT_ID.fullmatch(revision):
+            return revision  # gone since: that spoils this task and no other
         raise BadInput(f"{name}: {fault}") from fault
 
 
@@ -498,8 +504,8 @@ def write_new_file(path: Path, text: str) -> None:
     """Write a new file; never touch an existing one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8", newline="") as opened:
-            opened.write(text)
+        with path.open("x", encoding="utf-8", newline="") as file:
+            file.write(text)
     except FileExistsError as error:
         raise BadInput(f"{path} already exists: choose another name, or edit it.") from error
     except OSError as error:
@@ -523,8 +529,8 @@ def _comment_out(line: str) -> str:
 
 
 def _explain_fields(fields: dict[str, str], name: str) -> Iterator[str]:
-    for field, about in fields.items():
-        yield f"{field.replace('NAME', name):<34} # {about.replace('NAME', name)}"
+    for field, description in fields.items():
+        yield f"{field.replace('NAME', name):<34} # {description.replace('NAME', name)}"
 
 
 def _relative_repo(repo: str | None, folder: Path) -> str:
@@ -569,7 +575,9 @@ FieldValue = str | tuple[str, ...] | None
 def text_with_field(text: str, field: str, value: FieldValue, name: str) -> str:
     """Return the text of a task with one field of its front matter set."""
     current_fields, body = split_front_matter(text, name)
-    expected_fields = {key: kept for key, kept in current_fields.items() if key != field}
+    expected_fields = {
+        key: current_value for key, current_value in current_fields.items() if key != field
+    }
     if value is not None:
         expected_fields[field] = list(value) if isinstance(value, tuple) else value
     end = "\r\n" if "\r\n" in text else "\n"
@@ -582,10 +590,10 @@ def text_with_field(text: str, field: str, value: FieldValue, name: str) -> str:
         kept_lines.append(f"{field}: {_render_value(value)}")
     edited = end.join([lines[0], *kept_lines, *lines[last:]])
     try:
-        understood = split_front_matter(edited, name) == (expected_fields, body)
+        is_editable = split_front_matter(edited, name) == (expected_fields, body)
     except BadInput:
-        understood = False
-    if not understood:
+        is_editable = False
+    if not is_editable:
         raise BadInput(
             f"{name}: {field!r} is written in a form that closeloop cannot edit: edit it by hand."
         )
@@ -605,13 +613,13 @@ def set_task_field(path: Path, field: str, value: FieldValue) -> None:
 
 def _drop_field_lines(lines: Sequence[str], field: str) -> list[str]:
     """Return the lines without a field's own and those indented below it."""
-    kept_lines, inside = [], False
+    kept_lines, in_field = [], False
     for line in lines:
         if re.match(rf"{re.escape(field)}[ \t]*:", line):
-            inside = True
-        elif inside and line.strip() and not line[0].isspace() and not line.startswith("- "):
-            inside = False
-        if not inside:
+            in_field = True
+        elif in_field and line.strip() and not line[0].isspace() and not line.startswith("- "):
+            in_field = False
+        if not in_field:
             kept_lines.append(line)
     return kept_lines
 

@@ -35,19 +35,19 @@ _ESCAPED_SIGNS = {"n": "\n", "t": "\t"}
 def iter_literals(text: str) -> Iterator[str]:
     """Yield the string literals of code; adjacent or concatenated ones as one."""
     joined, end = "", -1
-    for found in _LITERAL.finditer(text):
-        if found["long"]:
+    for match in _LITERAL.finditer(text):
+        if match["long"]:
             continue
-        body = next((found[name] for name in _KINDS if found[name] is not None), "")
-        if "r" not in (found["prefix"] or "").lower() and found["back"] is None:
+        body = next((match[name] for name in _KINDS if match[name] is not None), "")
+        if "r" not in (match["prefix"] or "").lower() and match["back"] is None:
             body = _ESCAPE.sub(lambda sign: _ESCAPED_SIGNS.get(sign[1], sign[1]), body)
-        if end >= 0 and _JOINT.fullmatch(text, end, found.start()):
+        if end >= 0 and _JOINT.fullmatch(text, end, match.start()):
             joined += body
         else:
             if joined:
                 yield joined
             joined = body
-        end = found.end()
+        end = match.end()
     if joined:
         yield joined
 
@@ -62,18 +62,18 @@ def split_fixed_parts(text: str) -> list[str]:
     return [part.replace("{{", "{").replace("}}", "}") for part in _PLACEHOLDER.split(text)]
 
 
-def find_message(wanted: str, template: str) -> str | None:
+def find_message(test_text: str, template: str) -> str | None:
     """Return the part of a test's text that a program's template produces; None if none."""
-    if is_message(wanted) and wanted in template:
-        return wanted
+    if is_message(test_text) and test_text in template:
+        return test_text
     parts = split_fixed_parts(template)
     fixed = max(parts, key=len)
     if is_message(fixed) or (len("".join(parts)) >= MIN_TEXT_CHARS and " " in template.strip()):
         pattern = r"[^\n]{0,200}?".join(map(re.escape, parts))
         ending = r"[^\n]{0,200}" if len(parts) > 1 and not parts[-1] else ""
-        if whole := re.search(f"{pattern}{ending}(?!\\w)", wanted):
-            return whole[0].strip()
-    return wanted if _spans_gap(wanted, parts) else None
+        if match := re.search(f"{pattern}{ending}(?!\\w)", test_text):
+            return match[0].strip()
+    return test_text if _spans_gap(test_text, parts) else None
 
 
 def is_message(text: str) -> bool:
@@ -81,19 +81,19 @@ def is_message(text: str) -> bool:
     return len(text.strip()) >= MIN_TEXT_CHARS and " " in text.strip()
 
 
-def _spans_gap(wanted: str, parts: list[str]) -> bool:
+def _spans_gap(test_text: str, parts: list[str]) -> bool:
     """Return whether a text comes from the middle of a template, with gaps filled."""
     for first, part in enumerate(parts[:-1]):
-        suffixes = (part[at:] for at in range(len(part)))
-        head = next((suffix for suffix in suffixes if wanted.startswith(suffix)), "")
-        place = len(head)
-        for later in parts[first + 1 :] if place >= MIN_EDGE_CHARS else ():
+        suffixes = (part[start:] for start in range(len(part)))
+        head = next((suffix for suffix in suffixes if test_text.startswith(suffix)), "")
+        position = len(head)
+        for later in parts[first + 1 :] if position >= MIN_EDGE_CHARS else ():
             prefixes = (later[:end] for end in range(len(later), 0, -1))
-            tail = next((prefix for prefix in prefixes if wanted.endswith(prefix, place)), "")
+            tail = next((prefix for prefix in prefixes if test_text.endswith(prefix, position)), "")
             if len(tail) >= MIN_EDGE_CHARS and len(head) + len(tail) >= MIN_TEXT_CHARS:
                 return True
-            place = wanted.find(later, place) + len(later)
-            if place < len(later) + len(head):
+            position = test_text.find(later, position) + len(later)
+            if position < len(later) + len(head):
                 break
     return False
 
@@ -129,13 +129,13 @@ class PatchLines(Record):
 
 def iter_patch_lines(patch: str) -> Iterator[tuple[str, str]]:
     """Yield the lines of all hunks in order, each with its sign."""
-    inside = False
+    in_hunk = False
     for line in patch.split("\n"):
         if line.startswith(("diff --git ", "GIT binary patch")):
-            inside = False
+            in_hunk = False
         elif line.startswith("@@ -"):
-            inside = True
-        elif inside and line[:1] in ("+", "-", " "):
+            in_hunk = True
+        elif in_hunk and line[:1] in ("+", "-", " "):
             yield line[0], line[1 : MAX_LINE_CHARS + 1]
 
 
@@ -162,7 +162,7 @@ def find_identifiers(lines: tuple[str, ...]) -> frozenset[str]:
 def find_used_names(lines: tuple[str, ...]) -> frozenset[str]:
     """Return names in positions that only code has: called, assigned, imported, after a dot."""
     return frozenset(
-        next(filter(None, found)) for line in lines for found in _NAME_IN_USE.findall(line)
+        next(filter(None, groups)) for line in lines for groups in _NAME_IN_USE.findall(line)
     )
 
 
@@ -170,9 +170,11 @@ def find_used_names(lines: tuple[str, ...]) -> frozenset[str]:
 def strip_comments(lines: tuple[str, ...]) -> tuple[str, ...]:
     """Return lines without comments and interpreter examples."""
     example = re.compile(r"\s*(?:>>>|\.\.\.) ")
-    above = ("", *lines)
+    previous_lines = ("", *lines)
     code_lines = (
-        line for last, line in zip(above, lines, strict=False) if not example.match(f"{last} ")
+        line
+        for previous, line in zip(previous_lines, lines, strict=False)
+        if not example.match(f"{previous} ")
     )
     return tuple(_REMARK.sub("", line) for line in code_lines if not example.match(line))
 
@@ -193,7 +195,9 @@ def find_introduced_names(source: str, tests: str) -> frozenset[str]:
     fix_code, test_code = (
         tuple(remove_strings("\n".join(lines)).split("\n")) for lines in (fix.added, proof.added)
     )
-    own_names = {one or two for line in fix_code for one, two in _OWN_NAME.findall(line)}
+    own_names = {
+        defined or assigned for line in fix_code for defined, assigned in _OWN_NAME.findall(line)
+    }
     return (
         (find_used_names(fix_code) & find_used_names(test_code) & own_names)
         - old_names
@@ -225,15 +229,17 @@ def find_expected_messages(source: str, tests: str) -> tuple[str, ...]:
     # Lines without quotes may stand in a text of several lines.
     unquoted = (line.strip() for line in proof.added if not re.search("[\"'`]", line))
     texts = [*iter_literals("\n".join(proof.added)), *unquoted]
-    wanted: dict[str, None] = {}
+    messages: dict[str, None] = {}
     for text in dict.fromkeys(texts[:MAX_TEXTS]):
         words = _list_words(text)
         for template, template_words in new_templates[:MAX_TEXTS]:
-            found = find_message(text, template) if words & template_words else None
-            if found and found not in old_text:
-                wanted[found] = None
-    whole = sorted(one for one in wanted if not _is_part_of_other(one, wanted))
-    return tuple(whole[:MAX_MESSAGES])
+            message = find_message(text, template) if words & template_words else None
+            if message and message not in old_text:
+                messages[message] = None
+    whole_messages = sorted(
+        message for message in messages if not _is_part_of_other(message, messages)
+    )
+    return tuple(whole_messages[:MAX_MESSAGES])
 
 
 def _list_words(text: str) -> set[str]:
@@ -308,30 +314,30 @@ def find_leaks(prompt: str, source: str, tests: str, *, title: bool = False) -> 
 
 def remove_leaks(prompt: str, source: str, tests: str) -> str:
     """Return the request without the sentences that reveal the answer."""
-    kept: list[str] = []
+    kept_paragraphs: list[str] = []
     for paragraph in prompt.split("\n\n"):
-        sound = ""
+        kept_text = ""
         for sentence, gap in _split_sentences(paragraph):
-            title = not kept and not sound
+            title = not kept_paragraphs and not kept_text
             if not find_leaks(sentence, source, tests, title=title):
-                sound += sentence + gap
-        kept.append(sound.strip("\n").rstrip())
-    return "\n\n".join(filter(None, kept))
+                kept_text += sentence + gap
+        kept_paragraphs.append(kept_text.strip("\n").rstrip())
+    return "\n\n".join(filter(None, kept_paragraphs))
 
 
 def remove_solution(message: str, tests: str) -> str:
     """Return a message by whoever did the work, without how it was done."""
-    kept: list[str] = []
+    kept_paragraphs: list[str] = []
     for paragraph in message.split("\n\n"):
-        sound = ""
+        kept_text = ""
         for sentence, gap in _split_sentences(paragraph):
-            enough = len(f"{kept}{sound}") > MIN_KEPT_CHARS
-            if enough and _FIX_INTRO.match(sentence):
+            has_enough = len(f"{kept_paragraphs}{kept_text}") > MIN_KEPT_CHARS
+            if has_enough and _FIX_INTRO.match(sentence):
                 break
-            if not (enough and _reports_work(sentence, tests)):
-                sound += sentence + gap
-        kept.append(sound.strip("\n").rstrip())
-    return "\n\n".join(filter(None, kept))
+            if not (has_enough and _reports_work(sentence, tests)):
+                kept_text += sentence + gap
+        kept_paragraphs.append(kept_text.strip("\n").rstrip())
+    return "\n\n".join(filter(None, kept_paragraphs))
 
 
 def _reports_work(sentence: str, tests: str) -> bool:
@@ -348,7 +354,9 @@ def _leaked_fragments(prompt: str, fix: PatchLines, public: str) -> list[str]:
         return []
     new = _collapse_spaces("\n".join(strip_comments(fix.added)))
     old = _collapse_spaces("\n".join((*fix.removed, *fix.kept)))
-    new_pieces = [one for one in quoted if one in new and one not in old and one not in public]
+    new_pieces = [
+        piece for piece in quoted if piece in new and piece not in old and piece not in public
+    ]
     return [
         piece
         for piece in new_pieces
@@ -562,7 +570,9 @@ def clean_message(text: str) -> str:
     text = "\n".join(line.rstrip() for line in lines if not _is_debris(line, line in original))
     text = _CHORE.sub("", re.sub(r"(?<=[^.\s/])\.\.(?=\s|$)", ".", text))
     text = _BLANK_LINES.sub("\n\n", _EMPTY_SECTION.sub("", text)).strip()
-    return _STASH_MARK.sub(lambda mark: spans[ord(mark[0]) - _STASH_START], text)[:MAX_PROMPT_CHARS]
+    return _STASH_MARK.sub(lambda match: spans[ord(match[0]) - _STASH_START], text)[
+        :MAX_PROMPT_CHARS
+    ]
 
 
 def _tidy_line(line: str) -> str:
@@ -578,12 +588,12 @@ def _stash_code(text: str) -> tuple[str, list[str]]:
     """Replace each piece of code by a mark; return the text and the pieces."""
     spans: list[str] = []
 
-    def stash(found: re.Match[str]) -> str:
-        leads = found[1] and (_ONLY_REFERENCES.fullmatch(found[2]) or _ANSWER_URL.search(found[2]))
-        if not found[1] or leads or len(spans) == MAX_CODE_SPANS:
-            return found[0]
-        spans.append(found[2])
-        return f"{found[1]}{chr(_STASH_START + len(spans) - 1)}{found[1]}"
+    def stash(match: re.Match[str]) -> str:
+        leads = match[1] and (_ONLY_REFERENCES.fullmatch(match[2]) or _ANSWER_URL.search(match[2]))
+        if not match[1] or leads or len(spans) == MAX_CODE_SPANS:
+            return match[0]
+        spans.append(match[2])
+        return f"{match[1]}{chr(_STASH_START + len(spans) - 1)}{match[1]}"
 
     return _CODE_SPAN.sub(stash, text), spans
 
@@ -627,10 +637,10 @@ def compose_prompt(
     test_names = find_identifiers(split_patch_lines(tests).added)
     names_known = any(map(COMPOUND_NAME.fullmatch, {*words} & test_names))
     # What is left without its title was said to those who had read that.
-    fewest = 2 * MIN_PROMPT_WORDS
+    min_words = 2 * MIN_PROMPT_WORDS
     if prompt[:8] == message[:8]:
-        fewest = MIN_NAMED_WORDS if names else MIN_PROMPT_WORDS - names_known
-    if len(words) < fewest:
+        min_words = MIN_NAMED_WORDS if names else MIN_PROMPT_WORDS - names_known
+    if len(words) < min_words:
         return None
     prompt = re.sub(r"^[—–-]{1,3} ", "", prompt)
     labels = [name if "`" in name else f"`{name}`" for name in names]
@@ -659,7 +669,7 @@ def remove_form_lines(message: str, forms: Sequence[str]) -> str:
     """
     form_lines = {_form_line(line) for form in forms for line in form.splitlines()} - {""}
     title, *lines = message.split("\n")
-    kept, drops = [title], False
+    kept_lines, drops = [title], False
     for line in lines:
         heading = _FORM_HEADING.fullmatch(line.strip())
         if heading is not None:
@@ -667,8 +677,8 @@ def remove_form_lines(message: str, forms: Sequence[str]) -> str:
         elif re.match(r"#{1,6} ", line):
             drops = False
         if heading is None and not drops and _form_line(line) not in form_lines:
-            kept.append(line)
-    return _FORM_PROSE.sub("", "\n".join(kept)).strip("\n")
+            kept_lines.append(line)
+    return _FORM_PROSE.sub("", "\n".join(kept_lines)).strip("\n")
 
 
 def _form_line(line: str) -> str:
@@ -678,9 +688,9 @@ def _form_line(line: str) -> str:
 
 def _imperative_sentence(text: str, begins: bool = True) -> str:
     """Return the beginning of a request in the imperative."""
-    done = _PAST_VERB.match(text)
-    if done and not (done[0].lower().endswith("ing ") and _has_finite_verb(text[done.end() :])):
-        text = f"{done[1]}{'e' if done[2] else ''} {text[done.end() :]}"
+    verb = _PAST_VERB.match(text)
+    if verb and not (verb[0].lower().endswith("ing ") and _has_finite_verb(text[verb.end() :])):
+        text = f"{verb[1]}{'e' if verb[2] else ''} {text[verb.end() :]}"
     return text[:1].upper() + text[1:] if begins and re.match(r"[a-z]+ ", text) else text
 
 
@@ -732,6 +742,6 @@ def _is_debris(line: str, whole: bool) -> bool:
 
 def _covers_note(text: str, noted: str) -> bool:
     """Return whether a text already has most words of a note."""
-    words = {word.lower() for word in re.findall(r"\w{4,}", noted)}
-    known = {word.lower() for word in re.findall(r"\w{4,}", text)}
-    return len(words - known) <= len(words) / 4
+    note_words = {word.lower() for word in re.findall(r"\w{4,}", noted)}
+    text_words = {word.lower() for word in re.findall(r"\w{4,}", text)}
+    return len(note_words - text_words) <= len(note_words) / 4

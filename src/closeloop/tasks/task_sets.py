@@ -92,7 +92,7 @@ def hide_measurement(measurement: Measurement) -> Measurement:
             replace(finding, message=HIDDEN_TEXT, places=(), lane=None)
             for finding in measurement.findings
         ),
-        unmeasured=tuple(replace(one, reason=HIDDEN_TEXT) for one in measurement.unmeasured),
+        unmeasured=tuple(replace(item, reason=HIDDEN_TEXT) for item in measurement.unmeasured),
         lanes=(),
         modes=tuple(replace(tag, reason=HIDDEN_TEXT) for tag in measurement.modes),
         ending=measurement.ending and replace(measurement.ending, reason=HIDDEN_TEXT),
@@ -121,15 +121,15 @@ def hide_results(results: ExperimentResults) -> ExperimentResults:
         tasks=tuple(hide_task(task) for task in results.tasks),
         attempts=tuple(hide_attempt(row, sealed) for row in results.attempts),
         measurements={
-            name: hide_measurement(made) if name in hidden_attempts else made
-            for name, made in results.measurements.items()
+            name: hide_measurement(measurement) if name in hidden_attempts else measurement
+            for name, measurement in results.measurements.items()
         },
         insights=tuple(
             insight for insight in results.insights if insight.attempt not in hidden_attempts
         ),
         skipped={
-            aliases.get(name, name): HIDDEN_TEXT if name in aliases else why
-            for name, why in results.skipped.items()
+            aliases.get(name, name): HIDDEN_TEXT if name in aliases else reason
+            for name, reason in results.skipped.items()
         },
     )
 
@@ -145,7 +145,9 @@ def split_results(results: ExperimentResults) -> tuple[ExperimentResults, Experi
                 row for row in results.attempts if (row.task_digest in sealed) is is_sealed
             ),
             skipped={
-                name: why for name, why in results.skipped.items() if is_alias(name) is is_sealed
+                name: reason
+                for name, reason in results.skipped.items()
+                if is_alias(name) is is_sealed
             },
         )
         for is_sealed in (False, True)
@@ -166,7 +168,7 @@ _PARENT_TASK = re.compile(r"\btask:([\w.-]+)")
 
 
 def choose_held_out(
-    tasks: Sequence[Task], by: SplitMethod, share: float, when: TaskTime
+    tasks: Sequence[Task], method: SplitMethod, share: float, when: TaskTime
 ) -> frozenset[str]:
     """Return the digests of the tasks to hold out. Held-out tasks stay held out.
 
@@ -183,21 +185,23 @@ def choose_held_out(
         for family in all_families
         if family not in held_families and all(task.acceptance.is_given for task in family)
     ]
-    wanted = max(1, round(share * len(tasks))) - sum(map(len, held_families))
-    if wanted > 0 and len(all_families) < 2:
+    needed_count = max(1, round(share * len(tasks))) - sum(map(len, held_families))
+    if needed_count > 0 and len(all_families) < 2:
         raise BadInput(
             "All tasks are about the same work, and one family cannot be split: create more tasks."
         )
-    if wanted > 0 and not free_families:
+    if needed_count > 0 and not free_families:
         raise BadInput("No task with a check is left to hold out: create more tasks.")
-    chosen = (
-        _choose_newest(free_families, wanted, when)
-        if by == "time"
-        else _choose_spread(free_families, wanted)
+    chosen_families = (
+        _choose_newest(free_families, needed_count, when)
+        if method == "time"
+        else _choose_spread(free_families, needed_count)
     )
-    if len(held_families) + len(chosen) == len(all_families):
-        chosen = chosen[:-1]
-    return frozenset(task.digest for family in (*held_families, *chosen) for task in family)
+    if len(held_families) + len(chosen_families) == len(all_families):
+        chosen_families = chosen_families[:-1]
+    return frozenset(
+        task.digest for family in (*held_families, *chosen_families) for task in family
+    )
 
 
 def group_families(tasks: Sequence[Task]) -> list[TaskFamily]:
@@ -210,9 +214,9 @@ def group_families(tasks: Sequence[Task]) -> list[TaskFamily]:
         return key
 
     for task in tasks:
-        first, *others = _family_keys(task)
-        for other in others:
-            root[find(other)] = find(first)
+        first_key, *other_keys = _family_keys(task)
+        for other_key in other_keys:
+            root[find(other_key)] = find(first_key)
     tasks_by_root: dict[str, list[Task]] = {}
     for task in tasks:
         tasks_by_root.setdefault(find(next(_family_keys(task))), []).append(task)
@@ -246,7 +250,9 @@ def _family_keys(task: Task) -> Iterator[str]:
         yield f"reference:{content_digest(task.base, task.reference)}"
 
 
-def _choose_newest(free: Sequence[TaskFamily], wanted: int, when: TaskTime) -> list[TaskFamily]:
+def _choose_newest(
+    free: Sequence[TaskFamily], needed_count: int, when: TaskTime
+) -> list[TaskFamily]:
     """Return the latest work, least likely to be known to a model and most like future work."""
 
     def age(family: TaskFamily) -> tuple[float, str]:
@@ -254,31 +260,31 @@ def _choose_newest(free: Sequence[TaskFamily], wanted: int, when: TaskTime) -> l
         # What has no date is old.
         return (-max(times, default=0.0), family[0].digest)
 
-    return _fill_share(sorted(free, key=age), wanted)
+    return _fill_share(sorted(free, key=age), needed_count)
 
 
-def _fill_share(ordered: Sequence[TaskFamily], wanted: int) -> list[TaskFamily]:
-    chosen: list[TaskFamily] = []
+def _fill_share(ordered: Sequence[TaskFamily], needed_count: int) -> list[TaskFamily]:
+    chosen_families: list[TaskFamily] = []
     for family in ordered:
-        room = wanted - sum(map(len, chosen))
+        missing_count = needed_count - sum(map(len, chosen_families))
         # Half of a family more than wanted is nearer than half of it less.
-        if len(family) <= 2 * room:
-            chosen.append(family)
-    return chosen
+        if len(family) <= 2 * missing_count:
+            chosen_families.append(family)
+    return chosen_families
 
 
-def _choose_spread(free: Sequence[TaskFamily], wanted: int) -> list[TaskFamily]:
+def _choose_spread(free: Sequence[TaskFamily], needed_count: int) -> list[TaskFamily]:
     """Return evenly spaced families, sorted by kind: each kind gives its share."""
     total = sum(map(len, free))
     ordered = sorted(free, key=lambda family: (_family_stratum(family), family[0].digest))
-    chosen: list[TaskFamily] = []
-    seen = taken = 0
+    chosen_families: list[TaskFamily] = []
+    seen_count = chosen_count = 0
     for family in ordered:
-        seen += len(family)
-        if wanted > 0 and taken + len(family) / 2 <= wanted * seen / total:
-            chosen.append(family)
-            taken += len(family)
-    return chosen
+        seen_count += len(family)
+        if needed_count > 0 and chosen_count + len(family) / 2 <= needed_count * seen_count / total:
+            chosen_families.append(family)
+            chosen_count += len(family)
+    return chosen_families
 
 
 def _family_stratum(family: TaskFamily) -> tuple[tuple[str, ...], str]:
@@ -332,30 +338,30 @@ def visible_tasks(
     tasks: Sequence[Task], *, named: bool, held_out: bool, reason: str | None
 ) -> list[Task]:
     """Return the tasks that a run may use: dev tasks, or with a reason held-out ones."""
-    chosen = list(tasks)
+    chosen_tasks = list(tasks)
     if not named:
         wanted_split: TaskSplit = "held-out" if held_out else "dev"
-        chosen = [task for task in tasks if task.split == wanted_split]
-        if not chosen:
+        chosen_tasks = [task for task in tasks if task.split == wanted_split]
+        if not chosen_tasks:
             raise BadInput(
                 f"There are no {wanted_split} tasks: `closeloop task split` holds some "
                 "out, and `split` in a task's file sets where it belongs."
             )
-    unseals = any(task.split == "held-out" for task in chosen)
+    unseals = any(task.split == "held-out" for task in chosen_tasks)
     if unseals and not (reason and reason.strip()):
         if held_out:
             raise BadInput("REASON is empty: say why the held-out tasks are run.")
         raise BadInput(
             "Some of these tasks are held out: run them with `closeloop task unseal REASON`."
         )
-    if any(task.split == "held-out" and not task.acceptance.is_given for task in chosen):
+    if any(task.split == "held-out" and not task.acceptance.is_given for task in chosen_tasks):
         raise BadInput(
             "A held-out task has no check, and reviewers cannot see held-out tasks to "
             "score them: add an 'acceptance', or make it a dev task."
         )
     if reason is not None and not unseals:
         raise BadInput("A reason is only for held-out tasks, and these are none.")
-    return chosen
+    return chosen_tasks
 
 
 def describe_sets(tasks: Sequence[Task], now: datetime) -> list[SetFacts]:
@@ -384,7 +390,7 @@ def read_base_times(tasks: Sequence[Task]) -> TaskTime:
     """
     from closeloop.tasks.task_files import COPIED_COMMIT_TIME
 
-    copied = datetime.fromisoformat(COPIED_COMMIT_TIME)
+    copied_time = datetime.fromisoformat(COPIED_COMMIT_TIME)
     times_by_commit: dict[str, datetime] = {}
     for repo in list_local_repos(tasks):
         bases = sorted({task.base for task in tasks if task.repo == repo and task.base})
@@ -397,22 +403,28 @@ def read_base_times(tasks: Sequence[Task]) -> TaskTime:
             name, _, seconds = line.partition(" ")
             if seconds.strip().isdecimal():
                 times_by_commit[name] = datetime.fromtimestamp(int(seconds), UTC)
-    known = {name: at for name, at in times_by_commit.items() if at != copied}
-    return lambda task: known.get(task.base or "")
+    known_times = {
+        name: commit_time
+        for name, commit_time in times_by_commit.items()
+        if commit_time != copied_time
+    }
+    return lambda task: known_times.get(task.base or "")
 
 
 SetContext = tuple[datetime, TaskTime, Mapping[str, frozenset[str]], Mapping[str, Counter[str]]]
 """The current time, tasks' base times, and by repository the files at HEAD and recent work."""
 
 
-def _describe_set(name: TaskSplit, tasks: Sequence[Task], around: SetContext) -> SetFacts:
-    now, when, present, work = around
+def _describe_set(name: TaskSplit, tasks: Sequence[Task], context: SetContext) -> SetFacts:
+    now, when, present, work = context
     times = sorted(moment for task in tasks if (moment := when(task)) is not None)
-    gone = [task.id for task in tasks if _changes_lost_file(task, present)]
+    stale_tasks = [task.id for task in tasks if _changes_lost_file(task, present)]
     areas = Counter(task_area(task) for task in tasks)
     recent: Counter[str] = sum(work.values(), Counter())
-    touched = {place for task in tasks for place in _touched_folders(task)}
-    uncovered_changes = sum(count for place, count in recent.items() if place not in touched)
+    changed_folders = {folder for task in tasks for folder in _touched_folders(task)}
+    uncovered_changes = sum(
+        count for folder, count in recent.items() if folder not in changed_folders
+    )
     return SetFacts(
         name=name,
         tasks=len(tasks),
@@ -421,9 +433,9 @@ def _describe_set(name: TaskSplit, tasks: Sequence[Task], around: SetContext) ->
         oldest=times[0] if times else None,
         newest=times[-1] if times else None,
         median_days=median((now - moment).days for moment in times) if times else None,
-        gone=len(gone),
-        gone_tasks=tuple(gone) if name == "dev" else (),
-        uncovered=uncovered_changes / recent.total() if recent and touched else None,
+        gone=len(stale_tasks),
+        gone_tasks=tuple(stale_tasks) if name == "dev" else (),
+        uncovered=uncovered_changes / recent.total() if recent and changed_folders else None,
     )
 
 
@@ -445,9 +457,9 @@ def _changes_lost_file(task: Task, present: Mapping[str, frozenset[str]]) -> boo
 def _files_at_head(tasks: Sequence[Task]) -> dict[str, frozenset[str]]:
     files_by_repo = {}
     for repo in list_local_repos(tasks):
-        listed = try_git_text(repo, "ls-tree", "-r", "-z", "--name-only", "HEAD")
-        if listed:
-            files_by_repo[repo] = frozenset(listed.split("\0"))
+        listing = try_git_text(repo, "ls-tree", "-r", "-z", "--name-only", "HEAD")
+        if listing:
+            files_by_repo[repo] = frozenset(listing.split("\0"))
     return files_by_repo
 
 
@@ -456,9 +468,9 @@ def _recent_changes(tasks: Sequence[Task]) -> dict[str, Counter[str]]:
     changes_by_repo = {}
     for repo in list_local_repos(tasks):
         log = ("log", f"--since={RECENT_DAYS}.days", f"-n{RECENT_COMMITS}", "--no-merges")
-        listed = try_git_text(repo, *log, "--name-only", "-z", "--format=", "HEAD")
+        listing = try_git_text(repo, *log, "--name-only", "-z", "--format=", "HEAD")
         changes_by_repo[repo] = Counter(
-            area_folder(path.strip()) for path in listed.split("\0") if path.strip()
+            area_folder(path.strip()) for path in listing.split("\0") if path.strip()
         )
     return changes_by_repo
 

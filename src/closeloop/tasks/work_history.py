@@ -77,12 +77,12 @@ def list_past_work(repo: Path | str, since: str | None = None) -> list[PastWork]
     if not commits:
         return []
     head = read_git_text(repo, "rev-parse", "HEAD").strip()
-    seen: dict[str, HistoryCommit] = {}
+    visited: dict[str, HistoryCommit] = {}
     starts = [head]
     while starts:
         commit_id: str | None = starts.pop()
-        while commit_id in commits and commit_id not in seen:
-            commit = seen[commit_id] = commits[commit_id]
+        while commit_id in commits and commit_id not in visited:
+            commit = visited[commit_id] = commits[commit_id]
             if len(commit.parents) > 1 and not _is_pull_request(commit.message):
                 starts.extend(commit.parents[1:])
             commit_id = commit.parents[0] if commit.parents else None
@@ -91,9 +91,9 @@ def list_past_work(repo: Path | str, since: str | None = None) -> list[PastWork]
             commit=commit.id,
             base=commit.parents[0],
             at=commit.at,
-            message=_work_message(commit, commits, seen),
+            message=_work_message(commit, commits, visited),
         )
-        for commit in seen.values()
+        for commit in visited.values()
         if commit.parents and (len(commit.parents) == 1 or _is_pull_request(commit.message))
     ]
     return sorted(past_work, key=lambda work: work.at, reverse=True)
@@ -114,8 +114,8 @@ def find_nearest_tag(repo: Path | str, commit: str) -> str | None:
 
 def list_files_at(repo: Path | str, commit: str) -> list[str]:
     """Return the names of all files of a commit."""
-    listed = read_git_text(repo, "ls-tree", "-r", "-z", "--name-only", commit)
-    return listed.removesuffix("\0").split("\0") if listed else []
+    listing = read_git_text(repo, "ls-tree", "-r", "-z", "--name-only", commit)
+    return listing.removesuffix("\0").split("\0") if listing else []
 
 
 def find_words_at(
@@ -134,8 +134,8 @@ def find_words_at(
         )
     except BadInput:  # git says "no match" by failing
         return frozenset()
-    found = (line.partition("\0") for line in matches.split("\n"))
-    return frozenset(word for path, _, word in found if takes_path(path))
+    fields = (line.partition("\0") for line in matches.split("\n"))
+    return frozenset(word for path, _, word in fields if takes_path(path))
 
 
 def _read_log(repo: Path | str, since: str | None) -> Iterator[HistoryCommit]:
@@ -153,8 +153,8 @@ def _read_log(repo: Path | str, since: str | None) -> Iterator[HistoryCommit]:
             )
 
 
-def _decode_text(told: str) -> str:
-    return told.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "")
+def _decode_text(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "")
 
 
 def _is_pull_request(message: str) -> bool:
@@ -163,14 +163,14 @@ def _is_pull_request(message: str) -> bool:
 
 
 def _work_message(
-    commit: HistoryCommit, commits: dict[str, HistoryCommit], seen: dict[str, HistoryCommit]
+    commit: HistoryCommit, commits: dict[str, HistoryCommit], visited: dict[str, HistoryCommit]
 ) -> str:
     """Return a merged pull request's title and the bodies of its commit messages."""
     if len(commit.parents) == 1:
         return commit.message
     message_parts = [
         pull_commit.message.partition("\n")
-        for pull_commit in _list_pull_commits(commit, commits, seen)
+        for pull_commit in _list_pull_commits(commit, commits, visited)
     ]
     title = commit.message
     if not _TITLED_MERGE.match(title):
@@ -197,16 +197,16 @@ def _significant_words(text: str) -> set[str]:
 
 
 def _list_pull_commits(
-    commit: HistoryCommit, commits: dict[str, HistoryCommit], seen: dict[str, HistoryCommit]
+    commit: HistoryCommit, commits: dict[str, HistoryCommit], visited: dict[str, HistoryCommit]
 ) -> list[HistoryCommit]:
     """Return the commits of a pull request, oldest first, without merges from its target."""
     pull_commits: dict[str, HistoryCommit] = {}
-    places = list(commit.parents[1:])
-    while places and len(pull_commits) < MAX_PULL_COMMITS:
-        place = places.pop()
-        if place in commits and place not in seen and place not in pull_commits:
-            pull_commits[place] = commits[place]
-            places.extend(commits[place].parents[:1])
+    pending = list(commit.parents[1:])
+    while pending and len(pull_commits) < MAX_PULL_COMMITS:
+        commit_id = pending.pop()
+        if commit_id in commits and commit_id not in visited and commit_id not in pull_commits:
+            pull_commits[commit_id] = commits[commit_id]
+            pending.extend(commits[commit_id].parents[:1])
     return [
         pull_commit
         for pull_commit in reversed(pull_commits.values())
@@ -263,8 +263,8 @@ def append_entry(path: Path, entry: Record) -> None:
     """Append a complete line, even if the previous one is damaged."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as opened:
-            opened.write(b"\n" + msgspec.json.encode(entry) + b"\n")
+        with path.open("ab") as file:
+            file.write(b"\n" + msgspec.json.encode(entry) + b"\n")
     except OSError as error:
         raise MachineFailed(f"{path} cannot be written: {error.strerror}.") from error
 
@@ -291,26 +291,26 @@ class GatheredWork(Record):
     passed_over: dict[str, str] = {}
 
 
-def with_source_tags(task: Task, given: SourcedWork | None) -> Task:
+def with_source_tags(task: Task, source: SourcedWork | None) -> Task:
     """Add the tags and remarks of its source to a proved task; neither is part of the request."""
-    if given is None:
+    if source is None:
         return task
-    tags = dict.fromkeys([*task.tags, *given.tags])
-    return replace(task, tags=tuple(tags), rubric=given.rubric or task.rubric)
+    tags = dict.fromkeys([*task.tags, *source.tags])
+    return replace(task, tags=tuple(tags), rubric=source.rubric or task.rubric)
 
 
-def format_remarks(title: str, words: Sequence[str]) -> str | None:
+def format_remarks(title: str, texts: Sequence[str]) -> str | None:
     """Format people's remarks as a list, truncated."""
-    remarks = [" ".join(word.split())[:MAX_REMARK_CHARS] for word in words]
-    lines = [f"- {word}" for word in remarks if word][:MAX_REMARKS]
+    remarks = [" ".join(text.split())[:MAX_REMARK_CHARS] for text in texts]
+    lines = [f"- {remark}" for remark in remarks if remark][:MAX_REMARKS]
     return "\n".join([f"{title}:", *lines]) if lines else None
 
 
-def unique_by_commit(given: Iterable[SourcedWork]) -> tuple[SourcedWork, ...]:
+def unique_by_commit(works: Iterable[SourcedWork]) -> tuple[SourcedWork, ...]:
     """Return each commit once, as first given."""
     by_commit: dict[str, SourcedWork] = {}
-    for one in given:
-        by_commit.setdefault(one.work.commit, one)
+    for sourced in works:
+        by_commit.setdefault(sourced.work.commit, sourced)
     return tuple(by_commit.values())
 
 
@@ -375,9 +375,9 @@ def find_linked_issue(pull: ExportedPull) -> int | None:
 def read_pull_exports(path: Path) -> Iterator[PullExport]:
     """Yield the lines of an export."""
     try:
-        with path.open("rb") as opened:
+        with path.open("rb") as file:
             number = 0
-            while line := opened.readline(MAX_LINE_BYTES + 1):
+            while line := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
                 if line.strip():
                     yield decode_pull_export(line, f"{path}, line {number}")
@@ -419,18 +419,18 @@ def gather_pull_work(
 
     `modes` are tags of the failure modes seen in them, by merge commit.
     """
-    known = {work.commit: work for work in list_past_work(repo)}
+    work_by_commit = {work.commit: work for work in list_past_work(repo)}
     gathered, passed_over = [], {}
     for request in requests:
         pull = request.pull
         name = f"pull request {pull.number}"
         if pull.merged_at is None or pull.merge_commit_sha is None:
             passed_over[name] = "it was not merged"
-        elif pull.merge_commit_sha not in known:
+        elif pull.merge_commit_sha not in work_by_commit:
             passed_over[name] = "its commit is not in this clone's history"
         else:
             tags = (modes or {}).get(pull.merge_commit_sha, ())
-            gathered.append(_work_from_pull(request, known[pull.merge_commit_sha], tags))
+            gathered.append(_work_from_pull(request, work_by_commit[pull.merge_commit_sha], tags))
     return GatheredWork(given=unique_by_commit(gathered), passed_over=passed_over)
 
 
@@ -447,14 +447,14 @@ def _work_from_pull(request: PullExport, work: PastWork, modes: Sequence[str]) -
     ]
     tags = ["pull-request"]
     tags += ["reviewed"] if remarks else []
-    failed = [run for run in request.checks if run.conclusion in _FAILED_CONCLUSIONS]
-    tags += ["failed-in-ci"] if failed else []
+    failed_checks = [run for run in request.checks if run.conclusion in _FAILED_CONCLUSIONS]
+    tags += ["failed-in-ci"] if failed_checks else []
     failures = dict.fromkeys(
         f"{run.name or 'a check'}: {run.conclusion} at {run.head_sha[:7] or 'an earlier push'}"
-        for run in failed
+        for run in failed_checks
     )
-    asked = format_remarks("Reviewers of the original change asked for this", remarks)
-    broke = format_remarks(
+    review_remarks = format_remarks("Reviewers of the original change asked for this", remarks)
+    check_remarks = format_remarks(
         "Checks of the original change failed before it was accepted", list(failures)
     )
     return SourcedWork(
@@ -462,7 +462,7 @@ def _work_from_pull(request: PullExport, work: PastWork, modes: Sequence[str]) -
             work, message=message.strip(), hindsight=request.issue is None
         ),
         tags=(*tags, *modes),
-        rubric="\n\n".join(part for part in (asked, broke) if part),
+        rubric="\n\n".join(part for part in (review_remarks, check_remarks) if part),
     )
 
 
@@ -483,8 +483,8 @@ def gather_session_work(
 
     @cache
     def changed_files(work: PastWork) -> frozenset[str]:
-        listed = read_git_text(repo, "diff", "--name-only", "-z", work.base, work.commit)
-        return frozenset(filter(None, listed.split("\0")))
+        listing = read_git_text(repo, "diff", "--name-only", "-z", work.base, work.commit)
+        return frozenset(filter(None, listing.split("\0")))
 
     gathered, passed_over = [], {}
     for row in store.list_attempts(origin="production", limit=MAX_SESSIONS):
@@ -516,18 +516,18 @@ def gather_session_work(
 
 
 def _work_from_session(
-    work: PastWork, words: Sequence[str], trace: Trace, modes: Sequence[str]
+    work: PastWork, user_messages: Sequence[str], trace: Trace, modes: Sequence[str]
 ) -> SourcedWork:
     failed = any(
         isinstance(event, Command) and event.exit_code not in (0, None) for event in trace.events
     )
-    corrected = len(words) > 1
+    corrected = len(user_messages) > 1
     tags = ["agent-session", *(["corrected"] if corrected else [])]
     tags += ["failed-on-the-way"] if failed else []
     return SourcedWork(
-        work=replace(work, message=words[0], hindsight=False),
+        work=replace(work, message=user_messages[0], hindsight=False),
         tags=(*tags, *modes),
-        rubric=format_remarks("The user corrected the original work like this", words[1:]),
+        rubric=format_remarks("The user corrected the original work like this", user_messages[1:]),
     )
 
 
@@ -557,16 +557,16 @@ def _edited_files(trace: Trace, repo: Path, session: Session | None) -> frozense
     return frozenset(paths)
 
 
-def _is_same_repository(made: Attempt, session: Session | None, repo: Path) -> bool:
+def _is_same_repository(attempt: Attempt, session: Session | None, repo: Path) -> bool:
     """Return whether a session ran in this repository, or in another clone of it."""
     directory = session.directory if session else None
     if directory and PurePosixPath(directory).is_relative_to(str(repo.resolve())):
         return True
-    name = (made.repo or directory or "").rstrip("/").removesuffix(".git")
+    name = (attempt.repo or directory or "").rstrip("/").removesuffix(".git")
     return PurePosixPath(name.replace(":", "/")).name == repo.resolve().name
 
 
-def _is_near_session(work: PastWork, made: Attempt) -> bool:
-    if made.started is None:
+def _is_near_session(work: PastWork, attempt: Attempt) -> bool:
+    if attempt.started is None:
         return False
-    return made.started <= work.at <= (made.ended or made.started) + MAX_COMMIT_DELAY
+    return attempt.started <= work.at <= (attempt.ended or attempt.started) + MAX_COMMIT_DELAY

@@ -108,19 +108,19 @@ def _drop_client_elements(text: str) -> str:
     """Remove the client's elements; one that opens the text may lack its end."""
     pieces: list[str] = []
     unclosed: set[str] = set()
-    place = 0
+    position = 0
     for tag in _CLIENT_TAG.finditer(text):
-        if tag.start() < place or tag[1] in unclosed or not _opens_element(text, tag.start()):
+        if tag.start() < position or tag[1] in unclosed or not _opens_element(text, tag.start()):
             continue
         end = text.find(f"</{tag[1]}", tag.end())
         if end < 0 and text[: tag.start()].strip():
             unclosed.add(tag[1])
             continue
-        pieces.append(text[place : tag.start()])
-        place = text.find(">", end) + 1 if end >= 0 else 0
-        if not place:
+        pieces.append(text[position : tag.start()])
+        position = text.find(">", end) + 1 if end >= 0 else 0
+        if not position:
             return "".join(pieces)
-    return "".join([*pieces, text[place:]])
+    return "".join([*pieces, text[position:]])
 
 
 # System prompts as versions: what varies by session makes no new version.

@@ -144,16 +144,16 @@ def _guarded_lines(text: str, handler: int) -> list[str]:
     return [inline[1]] if inline else lines
 
 
-def find_new_mark(line: str, removed: Collection[str], *, complained: bool) -> str | None:
+def find_new_mark(line: str, removed_lines: Collection[str], *, has_complaint: bool) -> str | None:
     """Return the mark that silences a tool on a line, unless it names a rule and gives a reason.
 
     Without an earlier complaint, only a mark that silences a whole file, or everything on a line
     that existed without it.
     """
     blanket = BLANKET_SUPPRESSION.search(line)
-    if blanket and (_WHOLE_FILE.search(line) or line[: blanket.start()].rstrip() in removed):
+    if blanket and (_WHOLE_FILE.search(line) or line[: blanket.start()].rstrip() in removed_lines):
         return blanket[0]
-    if not complained:
+    if not has_complaint:
         return None
     for mark in SUPPRESSION_MARKS:
         _, matched_mark, reason = line.partition(mark)
@@ -226,8 +226,8 @@ def parse_assertion(line: str) -> ParsedAssertion | None:
         name = expect[3].lower()
         negated = "not." in expect[2]
         strength: Strength = 2 if negated else _STRENGTHS.get(name, 2)
-        rest = line[expect.end() :]
-        return _make(line, expect[1], expect[1] + rest, name, strength, negated=negated)
+        tail = line[expect.end() :]
+        return _make(line, expect[1], expect[1] + tail, name, strength, negated=negated)
     if (plain := _PLAIN.match(line)) is not None:
         return _parse_plain(line, plain[2].strip(), negated=plain[1] is not None)
     if (method := _METHOD.match(line)) is not None:
@@ -271,32 +271,34 @@ def _make(
 
 def _first_argument(text: str) -> str:
     depth = 0
-    for place, sign in enumerate(text):
-        if sign in "([{":
+    for index, character in enumerate(text):
+        if character in "([{":
             depth += 1
-        elif sign in ")]}":
+        elif character in ")]}":
             depth -= 1
-        if depth < 0 or (sign == "," and depth == 0):
-            return text[:place]
+        if depth < 0 or (character == "," and depth == 0):
+            return text[:index]
     return text
 
 
-def find_loosened_assertion(removed: Iterable[str], added: Iterable[str]) -> tuple[str, str] | None:
+def find_loosened_assertion(
+    removed_lines: Iterable[str], added_lines: Iterable[str]
+) -> tuple[str, str] | None:
     """Return an assertion and its weaker or inverted replacement about the same subject."""
-    old = [parsed for line in removed if (parsed := parse_assertion(line))]
-    new = [parsed for line in added if (parsed := parse_assertion(line))]
+    old = [parsed for line in removed_lines if (parsed := parse_assertion(line))]
+    new = [parsed for line in added_lines if (parsed := parse_assertion(line))]
     # An assertion over several lines names its subject on another one.
     is_pair = len(old) == len(new) == 1
-    kept = {after.line for after in new}
-    for before in (one for one in old if one.line not in kept):
-        same = [
+    new_lines = {after.line for after in new}
+    for before in (assertion for assertion in old if assertion.line not in new_lines):
+        replacements = [
             after for after in new if after.subject == before.subject and (after.subject or is_pair)
         ]
-        for after in same:
+        for after in replacements:
             if is_inverted(before, after) or is_wider(before, after):
                 return before.line, after.line
-        if same and all(after.strength < before.strength for after in same):
-            return before.line, same[0].line
+        if replacements and all(after.strength < before.strength for after in replacements):
+            return before.line, replacements[0].line
     return None
 
 
@@ -311,8 +313,8 @@ def is_inverted(before: ParsedAssertion, after: ParsedAssertion) -> bool:
 
 def is_wider(before: ParsedAssertion, after: ParsedAssertion) -> bool:
     """Whether only a tolerance differs, and it is wider."""
-    one, other = _NUMBER.sub("0", before.line), _NUMBER.sub("0", after.line)
-    if one != other or before.line == after.line:
+    old_template, new_template = _NUMBER.sub("0", before.line), _NUMBER.sub("0", after.line)
+    if old_template != new_template or before.line == after.line:
         return False
     pairs = zip(_NUMBER.finditer(before.line), _NUMBER.finditer(after.line), strict=True)
     differing = [(a, b) for a, b in pairs if a[0] != b[0]]
@@ -327,14 +329,16 @@ def is_wider(before: ParsedAssertion, after: ParsedAssertion) -> bool:
 
 
 def find_lowered_floor(
-    removed: Iterable[str], added: Iterable[str]
+    removed_lines: Iterable[str], added_lines: Iterable[str]
 ) -> tuple[str, str, str, str] | None:
     """Return the name of a coverage floor, its old and new value, and the line that lowers it."""
-    before = {match[1]: match[2] for line in removed if (match := COVERAGE_FLOOR.search(line))}
-    for line in added if before else ():
+    old_floors = {
+        match[1]: match[2] for line in removed_lines if (match := COVERAGE_FLOOR.search(line))
+    }
+    for line in added_lines if old_floors else ():
         match = COVERAGE_FLOOR.search(line)
-        if match and float(match[2]) < float(before.get(match[1], "0")):
-            return match[1], before[match[1]], match[2], line
+        if match and float(match[2]) < float(old_floors.get(match[1], "0")):
+            return match[1], old_floors[match[1]], match[2], line
     return None
 
 
@@ -403,8 +407,8 @@ def _build_message_search() -> tuple[
     AhoCorasick, list[list[tuple[MissingNameKind, re.Pattern[str]]]]
 ]:
     patterns: dict[str, list[tuple[MissingNameKind, re.Pattern[str]]]] = {}
-    for sign, sort, pattern in _MISSING_NAME_MESSAGES:
-        patterns.setdefault(sign, []).append((sort, re.compile(pattern)))
+    for sign, kind, pattern in _MISSING_NAME_MESSAGES:
+        patterns.setdefault(sign, []).append((kind, re.compile(pattern)))
     return AhoCorasick(list(patterns), implementation=Implementation.DFA), list(patterns.values())
 
 
@@ -415,25 +419,25 @@ def find_missing_names(output: str) -> Iterator[MissingName]:
     # Where they stand takes longer to find than whether there are any.
     if not search.find_matches_as_strings(tail):
         return
-    seen = set()
+    seen_names = set()
     for index, start, end in search.find_matches_as_indexes(tail)[:_MAX_MATCHES]:
-        around = tail[max(0, start - _CONTEXT_CHARS) : end + _CONTEXT_CHARS]
-        for sort, pattern in patterns[index]:
-            match = pattern.search(around)
-            if match and match[1] not in seen and not _is_exempt(sort, match[1]):
-                seen.add(match[1])
-                yield MissingName(sort=sort, name=match[1], words=" ".join(match[0].split()))
+        context = tail[max(0, start - _CONTEXT_CHARS) : end + _CONTEXT_CHARS]
+        for kind, pattern in patterns[index]:
+            match = pattern.search(context)
+            if match and match[1] not in seen_names and not _is_exempt(kind, match[1]):
+                seen_names.add(match[1])
+                yield MissingName(sort=kind, name=match[1], words=" ".join(match[0].split()))
 
 
-def _is_exempt(sort: MissingNameKind, name: str) -> bool:
-    if sort == "option":
+def _is_exempt(kind: MissingNameKind, name: str) -> bool:
+    if kind == "option":
         plugged_in = name.startswith(_PLUGIN_OPTIONS)
         return (
             len(name) < MIN_NAME_CHARS + 2
             or plugged_in
             or _INVENTED_OPTION.search(name) is not None
         )
-    if sort == "attribute" and name in _COMMON_METHODS:
+    if kind == "attribute" and name in _COMMON_METHODS:
         return True
     return len(name) < MIN_NAME_CHARS or name.startswith("__")
 

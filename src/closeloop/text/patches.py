@@ -85,19 +85,23 @@ class _PatchParser:
 
     def _parse_body(self, facts: dict[str, Any]) -> FileChange:
         """Parse the `---` and `+++` lines and their hunks."""
-        old, new = (_parse_path_line(self._line_at(ahead)[4:]) for ahead in (0, 1))
+        old_path, new_path = (_parse_path_line(self._line_at(offset)[4:]) for offset in (0, 1))
         if not facts:
             facts = {
-                "prefixed": all(path is None or path[:2] in ("a/", "b/") for path in (old, new))
+                "prefixed": all(
+                    path is None or path[:2] in ("a/", "b/") for path in (old_path, new_path)
+                )
             }
-        cut = 2 if facts["prefixed"] else 0
+        prefix_length = 2 if facts["prefixed"] else 0
         if "status" not in facts:
-            facts["status"] = "added" if old is None else "deleted" if new is None else "changed"
+            facts["status"] = (
+                "added" if old_path is None else "deleted" if new_path is None else "changed"
+            )
         if facts["status"] != "renamed":
-            path = new if new is not None else old
+            path = new_path if new_path is not None else old_path
             if path is None:
                 raise self._parse_error("neither the old nor the new file has a name")
-            facts |= {"old": None, "new": path[cut:]}
+            facts |= {"old": None, "new": path[prefix_length:]}
         self.at += 2
         return self._build_file_change(facts, self._parse_hunks())
 
@@ -135,38 +139,38 @@ class _PatchParser:
             hunks.append((hunk, added, removed))
         return tuple(hunks)
 
-    def _skip_hunk_lines(self, old: int, new: int) -> tuple[int, int]:
+    def _skip_hunk_lines(self, old_lines: int, new_lines: int) -> tuple[int, int]:
         """Skip exactly the lines that the hunk's header announces, whatever they look like."""
-        lines, at = self.lines, self.at
+        lines, index = self.lines, self.at
         added = removed = 0
-        while old > removed or new > added:
-            sign = lines[at][:1] if at < len(lines) else "end"
+        while old_lines > removed or new_lines > added:
+            sign = lines[index][:1] if index < len(lines) else "end"
             if sign == "+":
                 added += 1
             elif sign == "-":
                 removed += 1
             elif sign in (" ", "", "\r"):
-                old, new = old - 1, new - 1
+                old_lines, new_lines = old_lines - 1, new_lines - 1
             elif sign != "\\":
                 break
-            at += 1
-        self.at = at
-        if old != removed or new != added:
+            index += 1
+        self.at = index
+        if old_lines != removed or new_lines != added:
             raise self._parse_error("a hunk does not have the lines that its header promises")
-        while at < len(lines) and lines[at].startswith("\\ "):
-            at += 1
-        self.at = at
+        while index < len(lines) and lines[index].startswith("\\ "):
+            index += 1
+        self.at = index
         return added, removed
 
     def _starts_plain_file(self) -> bool:
-        following = self.lines[self.at + 1] if self.at + 1 < len(self.lines) else ""
-        return self.lines[self.at].startswith("--- ") and following.startswith("+++ ")
+        next_line = self.lines[self.at + 1] if self.at + 1 < len(self.lines) else ""
+        return self.lines[self.at].startswith("--- ") and next_line.startswith("+++ ")
 
-    def _line_at(self, ahead: int = 0) -> str:
-        return self.lines[self.at + ahead].removesuffix("\r")
+    def _line_at(self, offset: int = 0) -> str:
+        return self.lines[self.at + offset].removesuffix("\r")
 
-    def _parse_error(self, what: str) -> BadInput:
-        return BadInput(f"The patch cannot be read at line {self.at + 1}: {what}.")
+    def _parse_error(self, reason: str) -> BadInput:
+        return BadInput(f"The patch cannot be read at line {self.at + 1}: {reason}.")
 
 
 def _header_paths(text: str) -> tuple[str | None, str | None, bool]:
@@ -215,26 +219,30 @@ _HUNK_START = re.compile(r"^@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}
 def find_changed_lines(change: Change) -> tuple[LineNumbers, LineNumbers]:
     """Return added line numbers after the change and removed ones before it, by path."""
     files = {file.path: file for file in change.files}
-    added: dict[str, set[int]] = defaultdict(set)
-    removed: dict[str, set[int]] = defaultdict(set)
+    added_lines: dict[str, set[int]] = defaultdict(set)
+    removed_lines: dict[str, set[int]] = defaultdict(set)
     paths_in_patch = set()
     for path, section in split_patch_by_file(change.patch):
         file = files.get(path)
         if file and (section_lines := list(parse_hunk_lines(section))):
             paths_in_patch.add(file.path)
-            added[file.path].update(number for sign, number, _ in section_lines if sign == "+")
-            removed[_path_before(file)].update(
+            added_lines[file.path].update(
+                number for sign, number, _ in section_lines if sign == "+"
+            )
+            removed_lines[_path_before(file)].update(
                 number for sign, number, _ in section_lines if sign == "-"
             )
     for file in change.files:
         if file.path not in paths_in_patch:
             # Not in the patch, as when that is too large: a hunk's whole stretch.
             for hunk in file.hunks:
-                added[file.path].update(range(hunk.new_start, hunk.new_start + hunk.new_lines))
-                removed[_path_before(file)].update(
+                added_lines[file.path].update(
+                    range(hunk.new_start, hunk.new_start + hunk.new_lines)
+                )
+                removed_lines[_path_before(file)].update(
                     range(hunk.old_start, hunk.old_start + hunk.old_lines)
                 )
-    return _freeze_lines(added), _freeze_lines(removed)
+    return _freeze_lines(added_lines), _freeze_lines(removed_lines)
 
 
 def split_patch_by_file(patch: str) -> Iterator[tuple[str, str]]:
@@ -293,10 +301,10 @@ def count_changed_lines(patch: str, paths: Collection[str]) -> Counter[tuple[str
 
 def sum_line_counts(files: Iterable[FileChange]) -> tuple[int | None, int | None]:
     """Sum the lines added and removed; None if the content of one file is unknown."""
-    known = [*files]
-    if not all(map(has_line_counts, known)):
+    all_files = [*files]
+    if not all(map(has_line_counts, all_files)):
         return None, None
-    return sum(file.added for file in known), sum(file.removed for file in known)
+    return sum(file.added for file in all_files), sum(file.removed for file in all_files)
 
 
 def has_line_counts(file: FileChange) -> bool:

@@ -331,14 +331,14 @@ def is_random(value: str) -> bool:
     if len(value) < 16 or _PLACEHOLDER.search(value.removeprefix("/")):
         return False
     kinds = ["u" if c.isupper() else "l" if c.islower() else "d" for c in value if c.isalnum()]
-    changes = sum(one != other for one, other in pairwise(kinds))
+    changes = sum(kind != next_kind for kind, next_kind in pairwise(kinds))
     # Words written together change case too, but less often than chance does.
     min_share = 0.4 if "u" in kinds and "l" in kinds else 0.2
-    least = 3.0 if _HEX.fullmatch(value) else 3.5
+    min_entropy = 3.0 if _HEX.fullmatch(value) else 3.5
     return (
         "d" in kinds
         and changes >= max(3, min_share * len(kinds))
-        and shannon_entropy(value) >= least
+        and shannon_entropy(value) >= min_entropy
     )
 
 
@@ -366,7 +366,7 @@ def is_service_key(value: str) -> bool:
 
 def is_said_password(value: str) -> bool:
     """Whether a word in prose can only be a password, with mixed letters, digits and signs."""
-    kinds = (str.isupper, str.islower, str.isdigit, lambda one: not one.isalnum())
+    kinds = (str.isupper, str.islower, str.isdigit, lambda character: not character.isalnum())
     mixed = sum(any(map(kind, value)) for kind in kinds) >= 3
     return mixed and any(map(str.isdigit, value)) and is_password(value) and "/" not in value
 
@@ -389,8 +389,8 @@ _SEPARATORS = NAME_SEPARATORS.encode()
 def find_secrets(data: bytes) -> Iterator[SecretSpan]:
     """Yield every secret, in the order of the words that lead to them."""
     for searcher, forms in _build_searchers():
-        for word, start, end in searcher.find_matches_as_indexes(data):
-            for form in forms[word]:
+        for index, start, end in searcher.find_matches_as_indexes(data):
+            for form in forms[index]:
                 span = form(data, start, end)
                 if span is not None:
                     yield span
@@ -400,24 +400,24 @@ def find_secrets(data: bytes) -> Iterator[SecretSpan]:
 def redact_secrets(data: bytes, counts: dict[str, int]) -> bytes:
     """Replace every secret by `[redacted: RULE]` and add it to the counts."""
     for _ in range(_MAX_PASSES):
-        spans = sorted(find_secrets(data), key=lambda each: (each[0], -each[1]))
+        spans = sorted(find_secrets(data), key=lambda span: (span[0], -span[1]))
         if not spans:
             return data
-        pieces, place = [], 0
+        pieces, position = [], 0
         for start, end, rule in spans:
-            if start >= place:
-                pieces += [data[place:start], f"[redacted: {rule}]".encode()]
+            if start >= position:
+                pieces += [data[position:start], f"[redacted: {rule}]".encode()]
                 counts[rule] = counts.get(rule, 0) + 1
-                place = end
-        data = b"".join([*pieces, data[place:]])
+                position = end
+        data = b"".join([*pieces, data[position:]])
     return data
 
 
 def _match_form(form: _CompiledForm, data: bytes, start: int, end: int) -> SecretSpan | None:
     """Match a secret with a form of its own."""
     rule, pattern, back, entropy = form
-    for place in range(max(start - back, 0), start + 1) if back else (start,):
-        if match := pattern.match(data, place):
+    for position in range(max(start - back, 0), start + 1) if back else (start,):
+        if match := pattern.match(data, position):
             group = 1 if pattern.groups else 0
             if entropy == 0 or shannon_entropy(match[group].decode("latin-1")) >= entropy:
                 return (*match.span(group), rule)
@@ -430,34 +430,34 @@ def _match_assignment(data: bytes, start: int, end: int) -> SecretSpan | None:
     end = start + len(data[start:end].rstrip(_SEPARATORS))
     if data[end : end + 1].islower():
         return None  # `secrets`, `passwords`: many names, or another word
-    word = data[start:end]
-    password = word.lower() in PASSWORD_WORDS
+    name = data[start:end]
+    is_password_name = name.lower() in PASSWORD_WORDS
     if match := QUOTED_VALUE.match(data, end):
-        listed = b"," in data[match.start(2) - 3 : match.start(2)]
-        by_people = password and not match[1] and not listed
+        in_list = b"," in data[match.start(2) - 3 : match.start(2)]
+        is_typed = is_password_name and not match[1] and not in_list
     elif data[max(start - 2, 0) : start] == b"--" and (match := FLAG_VALUE.match(data, end)):
-        by_people = password
+        is_typed = is_password_name
     elif match := BARE_VALUE.match(data, end):
         # NAME=value in capitals is how shells and .env files say it; code seldom does.
-        shouted = word.isupper() and data[end : end + 1] == b"="
-        by_people = password and shouted and not match[1]
+        is_env_style = name.isupper() and data[end : end + 1] == b"="
+        is_typed = is_password_name and is_env_style and not match[1]
     elif data[end : end + 1] in (b" ", b"\t"):
-        return _match_prose(data, end, password=password)
-    elif password and (match := VALUE_ATTRIBUTE.match(data, end)):
-        by_people = True
+        return _match_prose(data, end, password=is_password_name)
+    elif is_password_name and (match := VALUE_ATTRIBUTE.match(data, end)):
+        is_typed = True
     else:
         return None
-    place = match.span(match.re.groups)
+    span = match.span(match.re.groups)
     value = match[match.re.groups].decode("latin-1")
     if not (
         is_random(value)
-        or (by_people and is_password(value))
+        or (is_typed and is_password(value))
         or (is_service_key(value) and _names_service(data, start))
     ):
         return None
     if HARMLESS_PREFIX.search(data[max(start - 11, 0) : start]):
         return None
-    return (*place, "password" if password else "assignment")
+    return (*span, "password" if is_password_name else "assignment")
 
 
 def _names_service(data: bytes, start: int) -> bool:
@@ -499,21 +499,23 @@ def _match_base64_token(data: bytes, start: int, end: int) -> SecretSpan | None:
 
 def _match_kubernetes(data: bytes, start: int, end: int) -> SecretSpan | None:
     """Match the values of a `kind: Secret`, before or after it in the same document."""
-    above = data.rfind(b"---", max(start - 2000, 0), start)
-    below = data.find(b"---", end, end + 2000)
-    place = max(start - 2000, 0) if above < 0 else above
-    match = KUBERNETES_DATA.search(data, place, end + 2000 if below < 0 else below)
+    previous_separator = data.rfind(b"---", max(start - 2000, 0), start)
+    next_separator = data.find(b"---", end, end + 2000)
+    start_position = max(start - 2000, 0) if previous_separator < 0 else previous_separator
+    match = KUBERNETES_DATA.search(
+        data, start_position, end + 2000 if next_separator < 0 else next_separator
+    )
     return None if match is None else (*match.span(1), "kubernetes-secret")
 
 
 def _search_urls(data: bytes) -> Iterator[SecretSpan]:
     """Search URLs with an `@`; only the last before each can matter."""
     end = 0
-    while (at := data.find(b"@", end)) >= 0:
-        start = data.rfind(b"://", max(end, at - _MAX_URL_BYTES), at)
+    while (at_sign := data.find(b"@", end)) >= 0:
+        start = data.rfind(b"://", max(end, at_sign - _MAX_URL_BYTES), at_sign)
         if start >= 0 and (span := _match_url_password(data, start)) is not None:
             yield span
-        end = at + 1
+        end = at_sign + 1
 
 
 def _match_url_password(data: bytes, start: int) -> SecretSpan | None:
@@ -562,11 +564,11 @@ def _match_docker_auth(data: bytes, start: int, end: int) -> SecretSpan | None:
     if match is None:
         return None
     try:
-        user, colon, word = base64.b64decode(match[1], validate=True).decode().partition(":")
+        user, colon, password = base64.b64decode(match[1], validate=True).decode().partition(":")
     except ValueError:
         return None
-    chosen = user.isprintable() and colon and is_chosen_password(word)
-    return (*match.span(1), "docker-auth") if chosen else None
+    is_credential = user.isprintable() and colon and is_chosen_password(password)
+    return (*match.span(1), "docker-auth") if is_credential else None
 
 
 def _as_matcher(form: Any) -> Any:
@@ -582,9 +584,9 @@ def _build_searchers() -> list[tuple[BytesAhoCorasick, list[tuple[Any, ...]]]]:
         for word in form.words.split():
             table.setdefault(word, []).append((form.rule, pattern, form.back, form.entropy))
     for form in NEARBY_FORMS:
-        near = (form.rule, compile_lazily(form.pattern.encode()), 0, form.entropy)
+        compiled_form = (form.rule, compile_lazily(form.pattern.encode()), 0, form.entropy)
         for word in form.words.split():
-            table.setdefault(word, []).append(partial(_match_nearby, near))
+            table.setdefault(word, []).append(partial(_match_nearby, compiled_form))
     table["ZXlK"] = [_match_base64_token]
     table["kind: Secret"] = [_match_kubernetes]
     for word in secret_name_words():
@@ -611,8 +613,8 @@ def _build_searchers() -> list[tuple[BytesAhoCorasick, list[tuple[Any, ...]]]]:
     }
     # Words of one length together: the search looks at as many letters as the shortest has.
     words = sorted(table, key=lambda word: (min(len(word), 4), word))
-    short = sum(len(word) < 4 for word in words)
-    starts = [0, *range(short, len(words), _WORDS_PER_GROUP), len(words)]
+    short_count = sum(len(word) < 4 for word in words)
+    starts = [0, *range(short_count, len(words), _WORDS_PER_GROUP), len(words)]
     groups = [words[first:last] for first, last in pairwise(starts)]
     return [
         (
@@ -669,7 +671,7 @@ def redact_path(path: str) -> str:
 def redact_patch(patch: str) -> str:
     """Return a patch with `[redacted: RULE]` for every secret, line by line."""
     data = _encode_text(patch)
-    redacted = b"\n".join(_redact_lines(data.split(b"\n"), known=None))
+    redacted = b"\n".join(_redact_lines(data.split(b"\n"), known_text=None))
     return patch if redacted == data else _decode_bytes(redacted)
 
 
@@ -680,17 +682,17 @@ def redact_new_secrets(patch: str) -> str:
     with a secret in them are left out.
     """
     data = _encode_text(patch)
-    places = [match.start() for match in _FILE.finditer(data)]
-    starts = [0, *(place for place in places if place > 0)]
+    header_starts = [match.start() for match in _FILE.finditer(data)]
+    starts = [0, *(start for start in header_starts if start > 0)]
     sections = [
         data[start:end] for start, end in zip(starts, [*starts[1:], len(data)], strict=True)
     ]
     pieces = []
     for section in sections:
         lines = section.split(b"\n")
-        known = b"\n".join(_side_lines(lines, _OLD))
+        known_text = b"\n".join(_side_lines(lines, _OLD))
         is_new = any(line.startswith(b"new file mode ") for line in lines[:3])
-        redacted = list(_redact_lines(lines, known=known, names=is_new))
+        redacted = list(_redact_lines(lines, known_text=known_text, redact_names=is_new))
         if BINARY_LEFT_OUT not in redacted:
             pieces.append(b"\n".join(redacted))
     redacted_patch = b"".join(pieces)
@@ -698,53 +700,55 @@ def redact_new_secrets(patch: str) -> str:
 
 
 def _redact_lines(
-    lines: list[bytes], known: bytes | None, *, names: bool = True
+    lines: list[bytes], known_text: bytes | None, *, redact_names: bool = True
 ) -> Iterator[bytes]:
-    """Redact the lines of a patch; `known` is what the repository contains and may keep."""
-    at = 0
-    while at < len(lines):
-        line = lines[at]
+    """Redact the lines of a patch; `known_text` is what the repository contains and may keep."""
+    index = 0
+    while index < len(lines):
+        line = lines[index]
         if header := _HUNK.match(line):
-            end = _hunk_end(lines, at + 1, header)
-            yield line if known is not None else redact_secrets(line, {})
-            yield from _redact_hunk(lines[at + 1 : end], known)
-            at = end
+            end = _hunk_end(lines, index + 1, header)
+            yield line if known_text is not None else redact_secrets(line, {})
+            yield from _redact_hunk(lines[index + 1 : end], known_text)
+            index = end
         elif _BINARY_PART.fullmatch(line):
-            end = next((n for n in range(at + 1, len(lines)) if not lines[n]), len(lines))
-            hidden = _holds_secret(lines[at + 1 : end])
-            yield from [BINARY_LEFT_OUT] if hidden else lines[at:end]
-            at = end
+            end = next(
+                (number for number in range(index + 1, len(lines)) if not lines[number]), len(lines)
+            )
+            has_secret = _holds_secret(lines[index + 1 : end])
+            yield from [BINARY_LEFT_OUT] if has_secret else lines[index:end]
+            index = end
         else:
-            yield _redact_names(line) if names else line
-            at += 1
+            yield _redact_names(line) if redact_names else line
+            index += 1
 
 
-def _hunk_end(lines: list[bytes], at: int, header: re.Match[bytes]) -> int:
+def _hunk_end(lines: list[bytes], index: int, header: re.Match[bytes]) -> int:
     """Return the index after the last line that a hunk's header announces."""
     old, new = (1 if size is None else int(size) for size in header.groups())
-    while at < len(lines) and (old > 0 or new > 0 or lines[at][:1] == b"\\"):
-        sign = lines[at][:1]
+    while index < len(lines) and (old > 0 or new > 0 or lines[index][:1] == b"\\"):
+        sign = lines[index][:1]
         if sign not in b"+-\\ \r":
             break
         old -= sign not in b"+\\" or not sign
         new -= sign not in b"-\\" or not sign
-        at += 1
-    return at
+        index += 1
+    return index
 
 
-def _redact_hunk(lines: list[bytes], known: bytes | None) -> Iterator[bytes]:
+def _redact_hunk(lines: list[bytes], known_text: bytes | None) -> Iterator[bytes]:
     """Redact the lines of one hunk; the old and the new text are searched separately."""
     spans: list[list[Span]] = [[] for _ in lines]
-    sides = (_NEW,) if known is not None else (_NEW, _OLD)
+    sides = (_NEW,) if known_text is not None else (_NEW, _OLD)
     for signs in sides:
         numbers = [number for number, line in enumerate(lines) if (line[:1] or b" ") in signs]
         text = b"\n".join(lines[number][1:] for number in numbers)
         for start, end, rule in find_secrets(text):
-            if known is None:
+            if known_text is None:
                 _mark_secret(spans, lines, numbers, (start, end, rule))
-            elif text[start:end] not in known:
-                added = [number for number in numbers if lines[number][:1] == b"+"]
-                _mark_secret(spans, lines, numbers, (start, end, rule), only=added)
+            elif text[start:end] not in known_text:
+                added_numbers = [number for number in numbers if lines[number][:1] == b"+"]
+                _mark_secret(spans, lines, numbers, (start, end, rule), only_numbers=added_numbers)
     for line, line_spans in zip(lines, spans, strict=True):
         yield line[:1] + _replace_spans(line[1:], line_spans) if line_spans else line
 
@@ -754,40 +758,40 @@ def _mark_secret(
     lines: list[bytes],
     numbers: list[int],
     secret: Span,
-    only: Iterable[int] | None = None,
+    only_numbers: Iterable[int] | None = None,
 ) -> None:
     """Mark a secret on every line that it spans, in the text of these lines."""
     start, end, rule = secret
-    place = 0
+    offset = 0
     for number in numbers:
         size = len(lines[number][1:])
-        first, last = max(start - place, 0), min(end - place, size)
-        if first < last and (only is None or number in only):
+        first, last = max(start - offset, 0), min(end - offset, size)
+        if first < last and (only_numbers is None or number in only_numbers):
             spans[number].append((first, last, rule))
-        place += size + 1
-        if place >= end:
+        offset += size + 1
+        if offset >= end:
             break
 
 
 def _replace_spans(text: bytes, spans: list[Span]) -> bytes:
-    pieces, place = [], 0
+    pieces, position = [], 0
     for start, end, rule in sorted(spans, key=lambda span: (span[0], -span[1])):
-        if start >= place:
-            pieces += [text[place:start], f"[redacted: {rule}]".encode()]
-        place = max(place, end)
-    return b"".join([*pieces, text[place:]])
+        if start >= position:
+            pieces += [text[position:start], f"[redacted: {rule}]".encode()]
+        position = max(position, end)
+    return b"".join([*pieces, text[position:]])
 
 
 def _side_lines(lines: list[bytes], signs: bytes) -> Iterator[bytes]:
     """Yield the old or the new text of all hunks."""
-    at = 0
-    while at < len(lines):
-        if header := _HUNK.match(lines[at]):
-            end = _hunk_end(lines, at + 1, header)
-            yield from (line[1:] for line in lines[at + 1 : end] if (line[:1] or b" ") in signs)
-            at = end
+    index = 0
+    while index < len(lines):
+        if header := _HUNK.match(lines[index]):
+            end = _hunk_end(lines, index + 1, header)
+            yield from (line[1:] for line in lines[index + 1 : end] if (line[:1] or b" ") in signs)
+            index = end
         else:
-            at += 1
+            index += 1
 
 
 def _redact_names(line: bytes) -> bytes:
@@ -862,8 +866,8 @@ def redact_json(body: bytes) -> bytes:
 def redact_text(text: str, counts: dict[str, int]) -> str:
     """Redact a text, and add to the counts."""
     data = text.encode("utf-8", "surrogatepass")
-    rest = redact_secrets(data, counts)
-    return text if rest == data else rest.decode("utf-8", "surrogatepass")
+    redacted = redact_secrets(data, counts)
+    return text if redacted == data else redacted.decode("utf-8", "surrogatepass")
 
 
 def redact_grade(grade: Grade) -> Grade:
@@ -903,17 +907,17 @@ def _redact_any(value: Any, counts: dict[str, int]) -> Any:
             return min(max(value, _LEAST), _MOST)
         case msgspec.Struct():
             before = {name: getattr(value, name) for name in value.__struct_fields__}
-            after = {name: _redact_any(each, counts) for name, each in before.items()}
-            changed = {name: each for name, each in after.items() if each is not before[name]}
+            after = {name: _redact_any(field, counts) for name, field in before.items()}
+            changed = {name: field for name, field in after.items() if field is not before[name]}
             return msgspec.structs.replace(value, **changed) if changed else value
         case dict():
             return {
-                _redact_any(key, counts): _redact_entry(key, each, counts)
-                for key, each in value.items()
+                _redact_any(key, counts): _redact_entry(key, entry, counts)
+                for key, entry in value.items()
             }
         case list() | tuple():
-            cleaned = [_redact_any(each, counts) for each in value]
-            if all(one is other for one, other in zip(cleaned, value, strict=True)):
+            cleaned = [_redact_any(item, counts) for item in value]
+            if all(cleaned_item is item for cleaned_item, item in zip(cleaned, value, strict=True)):
                 return value
             return type(value)(cleaned)
     return value
@@ -923,9 +927,9 @@ def _redact_entry(key: Any, value: Any, counts: dict[str, int]) -> Any:
     """Redact a value under a name that may be a secret's."""
     if isinstance(key, str) and isinstance(value, str) and len(value) <= 512:
         pair = msgspec.json.encode({key.encode("utf-8", "replace").decode(): "?"})
-        written = value.encode("utf-8", "replace")
-        for start, end, rule in find_secrets(pair.replace(b'"?"', b'"' + written + b'"')):
-            if end - start == len(written):
+        encoded = value.encode("utf-8", "replace")
+        for start, end, rule in find_secrets(pair.replace(b'"?"', b'"' + encoded + b'"')):
+            if end - start == len(encoded):
                 counts[rule] = counts.get(rule, 0) + 1
                 return f"[redacted: {rule}]"
     return _redact_any(value, counts)

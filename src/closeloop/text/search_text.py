@@ -77,7 +77,7 @@ def find_request(trace: Trace) -> str:
     A slash command without words is represented by its name.
     """
     root = next((lane.id for lane in trace.lanes if lane.parent is None), None)
-    texts = [
+    messages = [
         event
         for event in trace.events[:MAX_TITLE_LINES]
         if isinstance(event, Message)
@@ -88,19 +88,19 @@ def find_request(trace: Trace) -> str:
     answers = (
         event for event in trace.events if isinstance(event, Message) and event.role == "agent"
     )
-    texts.sort(key=lambda one: one.intent != "request")
-    for message in (*texts, *islice(answers, 5)):
+    messages.sort(key=lambda message: message.intent != "request")
+    for message in (*messages, *islice(answers, 5)):
         text = message.text[:MAX_REQUEST_CHARS]
         command = _SLASH_COMMAND.search(text)
         if element := _REQUEST_ELEMENT.search(text):
             text = element[2]
         elif heading := _REQUEST_HEADING.search(text):
             text = text[heading.end() :]
-        words = strip_client_markup(text)
+        request = strip_client_markup(text)
         if command:
-            return f"{command[1]} {words}".strip()
-        if words and not _NO_TITLE.match(words[:MAX_REQUEST_LINE_CHARS]):
-            return words
+            return f"{command[1]} {request}".strip()
+        if request and not _NO_TITLE.match(request[:MAX_REQUEST_LINE_CHARS]):
+            return request
     return ""
 
 
@@ -128,13 +128,13 @@ MAX_SEARCH_CHARS = 500_000
 def collect_search_text(attempt: Attempt, trace: Trace | None, title: str | None) -> str:
     """Collect requests, messages, commands and paths of an attempt, each once."""
     parts: dict[str, None] = dict.fromkeys(filter(None, (title, attempt.task, attempt.repo)))
-    room = MAX_SEARCH_CHARS
+    chars_left = MAX_SEARCH_CHARS
     for event in trace.events if trace else ():
         for part in _event_texts(event):
             if part not in parts:
                 parts[part] = None
-                room -= len(part)
-        if room < 0:
+                chars_left -= len(part)
+        if chars_left < 0:
             break
     else:
         parts |= dict.fromkeys(filter(None, (attempt.summary, attempt.cause)))
@@ -225,9 +225,9 @@ def find_snippet(text: str, phrases: Sequence[SearchPhrase]) -> SearchSnippet | 
 
 def _phrase_pattern(phrase: SearchPhrase) -> re.Pattern[str]:
     expression = phrase.words[0]
-    for one, other in pairwise(phrase.words):
-        apart = not (_IDEOGRAPH.match(one) and _IDEOGRAPH.match(other))
-        expression += (r"[\W_]{1,20}" if apart else r"[\W_]{0,20}") + other
+    for word, next_word in pairwise(phrase.words):
+        is_separated = not (_IDEOGRAPH.match(word) and _IDEOGRAPH.match(next_word))
+        expression += (r"[\W_]{1,20}" if is_separated else r"[\W_]{0,20}") + next_word
     if not _IDEOGRAPH.match(phrase.words[0]):
         expression = _WORD_START + expression
     if phrase.is_whole and not _IDEOGRAPH.match(phrase.words[-1]):

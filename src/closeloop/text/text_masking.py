@@ -165,7 +165,7 @@ def collect_known_texts(prose: Iterable[str], code: Iterable[str] = ()) -> Known
     texts: set[str] = set()
     numbers: set[str] = set()
     paths: set[str] = set()
-    for text in (one[:MAX_KNOWN_CHARS] for one in prose):
+    for text in (prose_text[:MAX_KNOWN_CHARS] for prose_text in prose):
         spans = [first or second for first, second in _CODE_SPAN.findall(text)]
         spans += _CALL_SPAN.findall(text) + _CODE_NAME.findall(text)
         words.update(word for span in spans for word in _WORD.findall(span))
@@ -176,7 +176,7 @@ def collect_known_texts(prose: Iterable[str], code: Iterable[str] = ()) -> Known
     for patch in code:
         for line in split_patch_lines(patch):
             paths.update(_header_paths(line))
-        collector = CodeMasker(KnownTexts(), keep=True)
+        collector = CodeMasker(KnownTexts(), keep_all=True)
         for _ in mask_patch_lines(split_patch_lines(patch), collector):
             pass
         words |= collector.seen_words
@@ -193,9 +193,9 @@ def collect_known_texts(prose: Iterable[str], code: Iterable[str] = ()) -> Known
 class CodeMasker:
     """Masks code line by line; equal words get equal placeholders."""
 
-    def __init__(self, known: KnownTexts, *, keep: bool = False) -> None:
-        self.known = known
-        words = {word.lower() for word in known.words if len(word) > 2}
+    def __init__(self, known_texts: KnownTexts, *, keep_all: bool = False) -> None:
+        self.known = known_texts
+        words = {word.lower() for word in known_texts.words if len(word) > 2}
         self._parts = (words | {"test"}) - SPEAKING_WORDS
         """Words of others, of which names may be composed."""
         self.seen_words: set[str] = set()
@@ -206,7 +206,7 @@ class CodeMasker:
         self.placeholders: dict[str, str] = {}
         self.suffix = ""
         self._counts = Counter[str]()
-        self._keep = keep
+        self._keep = keep_all
         self.open_text: str | None = None
         """The quote or comment that is open at the end of the last line."""
         self.open_before: str | None = None
@@ -226,14 +226,14 @@ class CodeMasker:
         """
         self.open_text = self.open_before = None
         for quote in ('"""', "'''"):
-            places = [number for number, line in enumerate(lines) if line.count(quote) % 2]
-            if len(places) % 2 == 0:
+            quote_lines = [number for number, line in enumerate(lines) if line.count(quote) % 2]
+            if len(quote_lines) % 2 == 0:
                 continue
-            first = lines[places[0]].strip()
-            before = lines[places[0] - 1].rstrip() if places[0] else ""
-            begins = re.match(rf"[rRbBuUfF]{{0,2}}{quote}[^\s]", first) is not None
-            assigned = re.search(rf"[=(,:] *[rRbBuUfF]{{0,2}}{quote}", first) is not None
-            if not (begins or assigned or before.endswith((":", "(", "=", ","))):
+            first_line = lines[quote_lines[0]].strip()
+            line_before = lines[quote_lines[0] - 1].rstrip() if quote_lines[0] else ""
+            begins = re.match(rf"[rRbBuUfF]{{0,2}}{quote}[^\s]", first_line) is not None
+            assigned = re.search(rf"[=(,:] *[rRbBuUfF]{{0,2}}{quote}", first_line) is not None
+            if not (begins or assigned or line_before.endswith((":", "(", "=", ","))):
                 self.open_text = self.open_before = quote
 
     def mask_patch_line(self, sign: str, line: str, base_known: bool) -> str:
@@ -259,62 +259,71 @@ class CodeMasker:
             self.hidden.append(line.strip())
             return TEXT_LINE if line.strip() else ""
         parts: list[str] = []
-        at = 0
+        position = 0
         self._spoken.append(frozenset())
         if self.open_text is not None:
-            at = self._close_text(line, 0)
-            parts.append(TEXT_LINE if line[:at].strip() else "")
-        while at < len(line):
-            at = self._mask_token(line, at, parts)
+            position = self._close_text(line, 0)
+            parts.append(TEXT_LINE if line[:position].strip() else "")
+        while position < len(line):
+            position = self._mask_token(line, position, parts)
         masked = _WORDS_IN_A_ROW.sub(_hide_prose, _shorten_runs("".join(parts))).rstrip()
         if not self._keep:
             masked = _VALUES_IN_A_ROW.sub(lambda run: self._placeholder("values", run[0]), masked)
         return TEXT_LINE if _SIGNS_ALONE.fullmatch(masked) else masked
 
-    def _mask_token(self, line: str, at: int, parts: list[str]) -> int:
-        if line[at] not in _TEXT_STARTS:
-            token = _CODE_TOKEN.match(line, at)
+    def _mask_token(self, line: str, position: int, parts: list[str]) -> int:
+        if line[position] not in _TEXT_STARTS:
+            token = _CODE_TOKEN.match(line, position)
             assert token is not None
             parts.append(self._mask_plain(token))
             return token.end()
-        if mark := self._comment_mark(line, at):
-            end = _BLOCK_ENDS.get(mark)
-            stop = line.find(end, at + len(mark)) if end else -1
+        if comment_start := self._comment_mark(line, position):
+            end = _BLOCK_ENDS.get(comment_start)
+            stop = line.find(end, position + len(comment_start)) if end else -1
             if end and stop < 0:
-                self.open_text = mark
+                self.open_text = comment_start
             stop = len(line) if stop < 0 else stop + len(end or "")
-            if line[at:stop].strip(mark + " "):
-                self.hidden.append(line[at:stop])
+            if line[position:stop].strip(comment_start + " "):
+                self.hidden.append(line[position:stop])
                 parts.append(
-                    f"{mark} {TEXT_LINE}" + (f" {end}" if end and stop < len(line) else "")
+                    f"{comment_start} {TEXT_LINE}" + (f" {end}" if end and stop < len(line) else "")
                 )
             return stop
-        quote = next((one for one in _STRING_END if line.startswith(one, at)), None)
-        is_lifetime = quote == "'" and self.suffix == "rs" and not _RUST_CHARACTER.match(line, at)
+        quote = next(
+            (
+                string_start
+                for string_start in _STRING_END
+                if line.startswith(string_start, position)
+            ),
+            None,
+        )
+        is_lifetime = (
+            quote == "'" and self.suffix == "rs" and not _RUST_CHARACTER.match(line, position)
+        )
         if quote is None or is_lifetime:
-            parts.append(line[at])
-            return at + 1
-        return self._mask_string(line, at, quote, parts)
+            parts.append(line[position])
+            return position + 1
+        return self._mask_string(line, position, quote, parts)
 
-    def _comment_mark(self, line: str, at: int) -> str | None:
-        if line.startswith("<!--", at):
+    def _comment_mark(self, line: str, position: int) -> str | None:
+        if line.startswith("<!--", position):
             return "<!--"
-        slashes = self.suffix in _SLASH_COMMENTS or not self.suffix
-        if slashes and line.startswith(("//", "/*"), at):
-            return line[at : at + 2]
-        if self.suffix in _DASH_COMMENTS and line.startswith("--", at):
+        has_slash_comments = self.suffix in _SLASH_COMMENTS or not self.suffix
+        if has_slash_comments and line.startswith(("//", "/*"), position):
+            return line[position : position + 2]
+        if self.suffix in _DASH_COMMENTS and line.startswith("--", position):
             return "--"
-        starts = line[at] == "#" and (at == 0 or line[at - 1].isspace())
-        return "#" if starts and self.suffix not in _SLASH_COMMENTS else None
+        starts_comment = line[position] == "#" and (position == 0 or line[position - 1].isspace())
+        return "#" if starts_comment and self.suffix not in _SLASH_COMMENTS else None
 
-    def _mask_string(self, line: str, at: int, quote: str, parts: list[str]) -> int:
-        match = _STRING_END[quote].match(line, at + len(quote))
+    def _mask_string(self, line: str, position: int, quote: str, parts: list[str]) -> int:
+        match = _STRING_END[quote].match(line, position + len(quote))
         if match is None:
-            text, stop = line[at + len(quote) :], len(line)
+            text, stop = line[position + len(quote) :], len(line)
             if len(quote) == 3 or quote == "`":
                 self.open_text = quote
         else:
-            text, stop = line[at + len(quote) : match.start(1)], match.end()
+            text, stop = line[position + len(quote) : match.start(1)], match.end()
         self.seen_texts.add(text)
         masked = text
         if not self._keep and text not in self.known.texts and re.search(r"[^\W_]|\\|[^ -~]", text):
@@ -323,16 +332,16 @@ class CodeMasker:
         parts.append(f"{quote}{masked[:60]}{quote if match else ''}")
         return stop
 
-    def _close_text(self, line: str, at: int) -> int:
-        opened = self.open_text or ""
-        end = _BLOCK_ENDS.get(opened)
+    def _close_text(self, line: str, position: int) -> int:
+        opening = self.open_text or ""
+        end = _BLOCK_ENDS.get(opening)
         if end is not None:
-            stop = line.find(end, at)
+            stop = line.find(end, position)
             stop = -1 if stop < 0 else stop + len(end)
         else:
-            match = _STRING_END[opened].match(line, at)
+            match = _STRING_END[opening].match(line, position)
             stop = match.end() if match else -1
-        self.hidden.append(line[at : len(line) if stop < 0 else stop].strip())
+        self.hidden.append(line[position : len(line) if stop < 0 else stop].strip())
         if stop < 0:
             return len(line)
         self.open_text = None
@@ -347,8 +356,8 @@ class CodeMasker:
                 return text
             case "number":
                 self.seen_numbers.add(text)
-                known = text in KEPT_NUMBERS or text in self.known.numbers
-                return text if known or self._keep else self._placeholder("number", text)
+                is_known = text in KEPT_NUMBERS or text in self.known.numbers
+                return text if is_known or self._keep else self._placeholder("number", text)
             case "word":
                 self.seen_words.add(text)
                 return self.mask_word(text)
@@ -373,12 +382,12 @@ class CodeMasker:
 
     def _is_no_speech(self, word: str) -> bool:
         """Whether a name of others may stay: several judging words close together may not."""
-        plain = word.lower()
-        if plain in SPEAKING_WORDS and self._spoken:
-            spoken = frozenset().union(*self._spoken) | {plain}
-            if len(spoken) > MAX_SPEAKING_WORDS:
+        lowered = word.lower()
+        if lowered in SPEAKING_WORDS and self._spoken:
+            recent_words = frozenset().union(*self._spoken) | {lowered}
+            if len(recent_words) > MAX_SPEAKING_WORDS:
                 return False
-            self._spoken[-1] |= {plain}
+            self._spoken[-1] |= {lowered}
         return True
 
     def _is_put_together(self, word: str) -> bool:
@@ -454,15 +463,17 @@ def _header_paths(line: str) -> Iterator[str]:
         yield match[1].strip()
 
 
-def mask_patch(patch: str, known: KnownTexts, *, base_known: bool) -> tuple[str, CodeMasker]:
+def mask_patch(
+    patch: str, known_texts: KnownTexts, *, is_base_known: bool
+) -> tuple[str, CodeMasker]:
     """A patch without the words of its author.
 
     Where closeloop made the patch itself, lines that it does not add are those of the base: they
     stay as they are, and so do their names. Elsewhere they may be the author's too.
     """
-    masker = CodeMasker(known)
+    masker = CodeMasker(known_texts)
     lines = split_patch_lines(patch)
-    return "\n".join(_join_text_lines(mask_patch_lines(lines, masker, base_known))), masker
+    return "\n".join(_join_text_lines(mask_patch_lines(lines, masker, is_base_known))), masker
 
 
 def split_patch_lines(patch: str) -> list[str]:
@@ -476,8 +487,8 @@ def find_file_starts(lines: Sequence[str]) -> list[int]:
     alike."""
     return [
         number
-        for number, inside in enumerate(_lie_in_hunks(lines))
-        if not inside
+        for number, in_hunk in enumerate(_lie_in_hunks(lines))
+        if not in_hunk
         and lines[number].startswith("--- ")
         and number + 1 < len(lines)
         and lines[number + 1].startswith("+++ ")
@@ -487,33 +498,33 @@ def find_file_starts(lines: Sequence[str]) -> list[int]:
 def split_patch_files(patch: str) -> Iterator[str]:
     """Yield the patch of each file, with git's lines before its paths."""
     lines = split_patch_lines(patch)
-    paths, begun, start = set(find_file_starts(lines)), False, 0
+    path_lines, in_header, start = set(find_file_starts(lines)), False, 0
     for number, line in enumerate(lines):
         is_git_header = line.startswith("diff --git ")  # no line of a hunk begins so
-        if is_git_header or (number in paths and not begun):
+        if is_git_header or (number in path_lines and not in_header):
             yield "\n".join(lines[start:number])
             start = number
-        begun = is_git_header or (begun and number not in paths)
+        in_header = is_git_header or (in_header and number not in path_lines)
     yield "\n".join(lines[start:])
 
 
 def _lie_in_hunks(lines: Iterable[str]) -> Iterator[bool]:
     """Yield for each line whether it belongs to a hunk by the hunk's header."""
-    old = new = 0
+    old_left = new_left = 0
     for line in lines:
         sign = line[:1]
-        inside = (old > 0 or new > 0) and sign in ("+", "-", " ", "\\", "")
-        if not inside:
+        in_hunk = (old_left > 0 or new_left > 0) and sign in ("+", "-", " ", "\\", "")
+        if not in_hunk:
             header = _HUNK_HEADER.match(line)
             counts = _HUNK_COUNTS.findall(header[0])[:2] if header else ()
-            old, new = (int(count or 1) for count in counts) if counts else (0, 0)
+            old_left, new_left = (int(count or 1) for count in counts) if counts else (0, 0)
         elif sign != "\\":
-            old, new = old - (sign != "+"), new - (sign != "-")
-        yield inside
+            old_left, new_left = old_left - (sign != "+"), new_left - (sign != "-")
+        yield in_hunk
 
 
 def mask_patch_lines(
-    lines: list[str], masker: CodeMasker, base_known: bool = False
+    lines: list[str], masker: CodeMasker, is_base_known: bool = False
 ) -> Iterator[str]:
     old_path, starts = "", set(find_file_starts(lines))
     for number, line in enumerate(lines):
@@ -521,24 +532,24 @@ def mask_patch_lines(
             old_path = next(_header_paths(line), "")
             new_path = next(_header_paths(lines[number + 1]), old_path)
             masker.start_file(new_path if new_path != "/dev/null" else old_path)
-            yield f"--- {_mask_header_path(old_path, masker, base_known)}"
+            yield f"--- {_mask_header_path(old_path, masker, is_base_known)}"
         elif number - 1 in starts:
             path = next(_header_paths(line), "")
-            yield f"+++ {_mask_header_path(path, masker, base_known and path == old_path)}"
+            yield f"+++ {_mask_header_path(path, masker, is_base_known and path == old_path)}"
         elif (header := _HUNK_HEADER.match(line)) is not None:
             hunk = _hunk_lines(lines, number + 1, starts)
-            masker.start_hunk([one[1:] for one in hunk if one[:1] != "-"])
+            masker.start_hunk([hunk_line[1:] for hunk_line in hunk if hunk_line[:1] != "-"])
             yield header[0]
         elif line[:1] in ("+", "-", " "):
-            yield line[0] + masker.mask_patch_line(line[0], line[1:], base_known)
+            yield line[0] + masker.mask_patch_line(line[0], line[1:], is_base_known)
         elif _GIT_FACT.match(line):
             yield line.partition(" files ")[0]
         elif line.strip() and not line.startswith(("diff --git ", "index ", "\\")):
             masker.hidden.append(line.strip())
 
 
-def _mask_header_path(path: str, masker: CodeMasker, trusted: bool) -> str:
-    if trusted:
+def _mask_header_path(path: str, masker: CodeMasker, is_trusted: bool) -> str:
+    if is_trusted:
         return path
     masked = masker.mask_path(path)
     if masked != path:

@@ -46,13 +46,17 @@ def parse_json(content: bytes, file: str) -> Any:
         raise BadInput(f"{file} is not JSON: {error}.") from None
 
 
-def unknown_field_error(file: str, field: str, known: Iterable[str]) -> BadInput:
+def unknown_field_error(file: str, field: str, known_fields: Iterable[str]) -> BadInput:
     """`tasks/x.md: no field 'acceptence'. Did you mean 'acceptance'?`"""
-    above, _, name = field.rpartition(".")
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    prefix = f"{above}." if above else ""
-    hint = f"Did you mean {prefix + near[0]!r}?" if near else f"Known: {', '.join(names)}."
+    parent, _, name = field.rpartition(".")
+    names = sorted(known_fields)
+    close_matches = difflib.get_close_matches(name, names, n=1)
+    prefix = f"{parent}." if parent else ""
+    hint = (
+        f"Did you mean {prefix + close_matches[0]!r}?"
+        if close_matches
+        else f"Known: {', '.join(names)}."
+    )
     return BadInput(f"{file}: no field {field!r}. {hint}")
 
 
@@ -119,24 +123,24 @@ class _RecordReader:
 
     def _require_mapping(self, value: Any, path: str) -> None:
         if not isinstance(value, dict):
-            place = f"{self.file}: {path!r}" if path else self.file
-            raise BadInput(f"{place} must be {_TYPE_NAMES['object']}.")
+            location = f"{self.file}: {path!r}" if path else self.file
+            raise BadInput(f"{location} must be {_TYPE_NAMES['object']}.")
 
-    def _invalid_choice_error(self, value: Any, known: tuple[Any, ...], path: str) -> BadInput:
-        near = difflib.get_close_matches(str(value), known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+    def _invalid_choice_error(self, value: Any, choices: tuple[Any, ...], path: str) -> BadInput:
+        close_matches = difflib.get_close_matches(str(value), choices, n=1)
+        hint = f" Did you mean {close_matches[0]!r}?" if close_matches else ""
         return BadInput(
-            f"{self.file}: {path!r} cannot be {value!r}.{hint} Known: {', '.join(sorted(known))}."
+            f"{self.file}: {path!r} cannot be {value!r}.{hint} Known: {', '.join(sorted(choices))}."
         )
 
     def _wrong_type_error(self, error: str, path: str) -> BadInput:
-        what, _, inner = error.partition(" - at `$")
-        expected, _, bound = what.removeprefix("Expected `").split(",")[0].partition("`")
+        message, _, inner = error.partition(" - at `$")
+        expected, _, constraint = message.removeprefix("Expected `").split(",")[0].partition("`")
         kinds = expected.replace(" | null", "").split(" | ")
-        words = " or ".join(_TYPE_NAMES.get(word, word) for word in kinds) + bound
-        if what.startswith("Expected `"):
-            return BadInput(f"{self.file}: {path + inner.rstrip('`')!r} must be {words}.")
-        return BadInput(f"{self.file}: {path + inner.rstrip('`')!r} is wrong: {what}.")
+        description = " or ".join(_TYPE_NAMES.get(kind, kind) for kind in kinds) + constraint
+        if message.startswith("Expected `"):
+            return BadInput(f"{self.file}: {path + inner.rstrip('`')!r} must be {description}.")
+        return BadInput(f"{self.file}: {path + inner.rstrip('`')!r} is wrong: {message}.")
 
 
 @cache
@@ -239,11 +243,11 @@ def is_blank(text: str) -> bool:
     return not text or text.isspace()
 
 
-def build_text_block(kind: str, text: str, most: int) -> TextBlock:
+def build_text_block(kind: str, text: str, max_chars: int) -> TextBlock:
     """Reveal hidden text, and keep the start and end of a long one."""
-    if len(text) <= most:
+    if len(text) <= max_chars:
         return TextBlock(kind=kind, text=reveal_hidden_text(text))
-    half = most // 2
+    half = max_chars // 2
     return TextBlock(
         kind=kind,
         text=reveal_hidden_text(text[:half]),
@@ -269,17 +273,17 @@ def draw_seal(blocks: Sequence[TextBlock] = (), seal: str | None = None) -> str:
 
 def find_seals(message: str) -> list[str]:
     """Return the seals of a message that begins with our fences; empty for other texts."""
-    seals, at = [], 0
-    while begin := _FENCE_BEGIN.match(message, at):
+    seals, position = [], 0
+    while begin := _FENCE_BEGIN.match(message, position):
         kind, seal = begin.groups()
         seals.append(seal)
         end = f"\nEND {kind} {seal}\n"
-        at = message.find(end, begin.end() - 1)
-        if at < 0:
+        position = message.find(end, begin.end() - 1)
+        if position < 0:
             break
-        at += len(end)
-        if gap := _GAP_NOTE.match(message, at):
-            at = gap.end()
+        position += len(end)
+        if gap := _GAP_NOTE.match(message, position):
+            position = gap.end()
     return list(dict.fromkeys(seals))
 
 
@@ -298,13 +302,13 @@ def fence_blocks(blocks: Sequence[TextBlock], seal: str) -> str:
     return "\n".join(part for block in blocks for part in _fence_parts(block, seal))
 
 
-def _fence_parts(one: TextBlock, seal: str) -> list[str]:
-    if one.end is None:
-        return [_fence_text(one.kind, one.text, seal)]
+def _fence_parts(block: TextBlock, seal: str) -> list[str]:
+    if block.end is None:
+        return [_fence_text(block.kind, block.text, seal)]
     return [
-        _fence_text(f"beginning of the {one.kind}", one.text, seal),
-        f"({one.left_out} characters of the {one.kind} are left out here.)",
-        _fence_text(f"end of the {one.kind}", one.end, seal),
+        _fence_text(f"beginning of the {block.kind}", block.text, seal),
+        f"({block.left_out} characters of the {block.kind} are left out here.)",
+        _fence_text(f"end of the {block.kind}", block.end, seal),
     ]
 
 
@@ -354,18 +358,18 @@ def join_surrogates(text: str) -> str:
 
 
 def truncate_middle(
-    text: str, skipped: dict[str, int] | None = None, most: int = MAX_TEXT_CHARS
+    text: str, skipped: dict[str, int] | None = None, max_chars: int = MAX_TEXT_CHARS
 ) -> str:
-    """Clean the text, and leave out (and count) the middle if it is longer than `most`."""
+    """Clean the text, and leave out (and count) the middle if it is longer than `max_chars`."""
     size = len(text)
     if size > SHORT_TEXT_CHARS and isinstance(skipped, SkipCounts):
-        most = most if skipped.room > 0 else min(most, MAX_NOTE_CHARS)
-        skipped.room -= size if size < most else most
-    if size <= most:
+        max_chars = max_chars if skipped.room > 0 else min(max_chars, MAX_NOTE_CHARS)
+        skipped.room -= size if size < max_chars else max_chars
+    if size <= max_chars:
         # Almost every text, and there are very many.
         return text if text.isascii() and "\0" not in text else clean_unicode(text)
-    left_out = size - most
-    head = most // 2
+    left_out = size - max_chars
+    head = max_chars // 2
     text = f"{text[:head]}\n[{left_out} characters left out]\n{text[head + left_out :]}"
     if skipped is not None:
         skipped[SHORTENED] = skipped.get(SHORTENED, 0) + 1

@@ -12,9 +12,9 @@ from typing import Any, AnyStr, cast
 from closeloop.records.errors import BadInput
 
 
-def count_with_noun(number: int, one: str, more: str | None = None) -> str:
+def count_with_noun(number: int, singular: str, plural: str | None = None) -> str:
     """`1 finding`, `2 findings`."""
-    return f"{number:,} {one if number == 1 else more or one + 's'}"
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def truncate_words(text: str, limit: int) -> str:
@@ -72,7 +72,7 @@ def format_points_estimate(value: float, low: float | None, high: float | None) 
     points = format_points(value, signed=True)
     if low is None or high is None:
         return points
-    bounds = (format_points(one, signed=True).split()[0] for one in (low, high))
+    bounds = (format_points(bound, signed=True).split()[0] for bound in (low, high))
     return f"{points} ({' to '.join(bounds)})"
 
 
@@ -80,8 +80,8 @@ def format_dollars(amount: float) -> str:
     """Format `$1.20`, `$0.01`; below ten cents with hundredths of a cent if any: `$0.0042`."""
     if 0 < abs(amount) < 0.0001:
         return "< $0.0001"
-    whole, _, rest = f"{amount:,.{4 if abs(amount) < 0.1 else 2}f}".partition(".")
-    return f"${whole}.{rest[:2]}{rest[2:].rstrip('0')}"
+    dollars, _, cents = f"{amount:,.{4 if abs(amount) < 0.1 else 2}f}".partition(".")
+    return f"${dollars}.{cents[:2]}{cents[2:].rstrip('0')}"
 
 
 # Times: what `since` and `until` accept everywhere.
@@ -186,8 +186,8 @@ SOURCE_ROOTS = frozenset(
 def package_folder(path: str) -> str:
     """Return the package or top folder: `src/tally/days.py` belongs to `src/tally`."""
     folders = path.split("/")[:-1]
-    deep = 2 if folders and folders[0] in SOURCE_ROOTS else 1
-    return "/".join(folders[:deep]) or "."
+    depth = 2 if folders and folders[0] in SOURCE_ROOTS else 1
+    return "/".join(folders[:depth]) or "."
 
 
 # Patterns in which `*` stands for anything, and nothing else is special.
@@ -225,9 +225,9 @@ def repository_name(address: str) -> str:
     return address[match.end() :].strip("/").removesuffix(".git") or address
 
 
-def name_score(words: str) -> str:
+def name_score(label: str) -> str:
     """Return `scope creep` as the name of a score: `scope-creep`."""
-    return "-".join(words.lower().replace(",", "").split())
+    return "-".join(label.lower().replace(",", "").split())
 
 
 def short_repository_name(address: str | None) -> str | None:
@@ -261,7 +261,9 @@ class _LazyPattern:
 
     def __getattr__(self, name: str) -> Any:
         compiled: re.Pattern[Any] = re.compile(*self._arguments)
-        self.__dict__.update((each, getattr(compiled, each)) for each in _PATTERN_ATTRIBUTES)
+        self.__dict__.update(
+            (attribute, getattr(compiled, attribute)) for attribute in _PATTERN_ATTRIBUTES
+        )
         return getattr(compiled, name)
 
 

@@ -112,12 +112,12 @@ class FileSource:
 
     @cached_property
     def lines(self) -> Sequence[Any]:
-        *complete, rest = self._json_head.split(b"\n", HEAD_LINES)
+        *complete, last_line = self._json_head.split(b"\n", HEAD_LINES)
         if self._json_head and not complete and not self._is_whole:
             return self._read_long_line()
         if self._is_whole and len(complete) < HEAD_LINES:
-            complete.append(rest)
-            rest = b""
+            complete.append(last_line)
+            last_line = b""
         values: list[Any] = []
         bad = False
         for line in complete:
@@ -129,7 +129,7 @@ class FileSource:
                     return ()
                 bad = True
         if not bad:
-            self._first, self._rest = values, len(self.head) - len(rest)
+            self._first, self._rest = values, len(self.head) - len(last_line)
         return values
 
     def _read_long_line(self) -> Sequence[Any]:
@@ -150,13 +150,13 @@ class FileSource:
         if not self._json_head or len(self.lines) > 1 or self._several:
             return None
         if self._is_whole:
-            known = self._first and self._rest == len(self.head)
-            return self._first[0] if known else _decode_document(self._json_head)
+            is_decoded = self._first and self._rest == len(self.head)
+            return self._first[0] if is_decoded else _decode_document(self._json_head)
         try:
-            about = self.path.stat()
-            if about.st_size <= MAX_SHARED_BYTES and not self._packed:
-                return _read_shared_document(self.path, about.st_size, about.st_mtime_ns)
-            return self._read_large_document(about.st_size)
+            status = self.path.stat()
+            if status.st_size <= MAX_SHARED_BYTES and not self._packed:
+                return _read_shared_document(self.path, status.st_size, status.st_mtime_ns)
+            return self._read_large_document(status.st_size)
         except (OSError, zstandard.ZstdError):
             return None
 
@@ -195,21 +195,21 @@ class FileSource:
 
     def _iter_blocks(self, file: BinaryIO) -> Iterator[bytes | memoryview]:
         """Yield whole lines, many at once; only what two blocks share is copied."""
-        begun: list[bytes] = []
+        pieces: list[bytes] = []
         size = 0
         while block := file.read(BLOCK_BYTES):
             first, last = block.find(b"\n") + 1, block.rfind(b"\n") + 1
-            begun.append(block[:first] if first else block)
-            size += len(begun[-1])
+            pieces.append(block[:first] if first else block)
+            size += len(pieces[-1])
             if size > MAX_LINE_BYTES:
-                begun.clear()
+                pieces.clear()
             if first:
-                yield from self._join_line(begun, size)
+                yield from self._join_line(pieces, size)
                 if first < last:
                     yield memoryview(block)[first:last]
-                begun = [block[last:]]
-                size = len(begun[0])
-        yield from self._join_line(begun, size)
+                pieces = [block[last:]]
+                size = len(pieces[0])
+        yield from self._join_line(pieces, size)
 
     def _join_line(self, pieces: list[bytes], size: int) -> Iterator[bytes]:
         if size > MAX_LINE_BYTES:
@@ -291,13 +291,13 @@ class LazyMapping(Mapping[str, Value]):
         self._ids = ids
         self._read = read
 
-    def __getitem__(self, one: str) -> Value:
-        if one not in self._ids:
-            raise KeyError(one)
-        return self._read(one)
+    def __getitem__(self, key: str) -> Value:
+        if key not in self._ids:
+            raise KeyError(key)
+        return self._read(key)
 
-    def __contains__(self, one: object) -> bool:
-        return one in self._ids
+    def __contains__(self, key: object) -> bool:
+        return key in self._ids
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._ids)
@@ -356,55 +356,57 @@ class UnreadablePath(Record):
 
 def default_folders(home: Path) -> list[Path]:
     """Return the existing session folders of agents."""
-    places = [home / name for name in SESSION_FOLDERS.split()]
+    folders = [home / name for name in SESSION_FOLDERS.split()]
     for base in (home / ".config", home / "Library/Application Support"):
         for editor in EDITORS.split():
             storage = base / editor / "User/globalStorage"
-            places += [storage / name / "tasks" for name in EXTENSIONS.split()]
-    places += [home / ".vscode-server/data/User/globalStorage" / e for e in EXTENSIONS.split()]
-    return [place for place in places if place.is_dir()]
+            folders += [storage / name / "tasks" for name in EXTENSIONS.split()]
+    folders += [home / ".vscode-server/data/User/globalStorage" / e for e in EXTENSIONS.split()]
+    return [folder for folder in folders if folder.is_dir()]
 
 
-def walk_files(places: Sequence[Path]) -> Iterator[RecordingFile | UnreadablePath]:
+def walk_files(paths: Sequence[Path]) -> Iterator[RecordingFile | UnreadablePath]:
     """Yield every file below some paths once, lazily."""
-    seen: set[tuple[int, int]] = set()
-    for place in places:
+    seen_folders: set[tuple[int, int]] = set()
+    for path in paths:
         try:
-            about = place.stat()
+            status = path.stat()
         except OSError as error:
-            yield UnreadablePath(path=str(place), why=error.strerror or "cannot be read")
+            yield UnreadablePath(path=str(path), why=error.strerror or "cannot be read")
             continue
-        if stat.S_ISDIR(about.st_mode):
-            yield from _walk_folder(str(place.absolute()), seen)
-        elif recording := _recording_file(str(place.absolute()), about):
+        if stat.S_ISDIR(status.st_mode):
+            yield from _walk_folder(str(path.absolute()), seen_folders)
+        elif recording := _recording_file(str(path.absolute()), status):
             yield recording
 
 
-def _walk_folder(path: str, seen: set[tuple[int, int]]) -> Iterator[RecordingFile | UnreadablePath]:
+def _walk_folder(
+    path: str, seen_folders: set[tuple[int, int]]
+) -> Iterator[RecordingFile | UnreadablePath]:
     """Yield the files of a folder and below; a link to a folder seen before is not followed."""
-    waiting = [path]
-    while waiting:
-        folder = waiting.pop()
+    pending = [path]
+    while pending:
+        folder = pending.pop()
         try:
-            about = os.stat(folder)  # noqa: PTH116 - a million paths need not be objects
-            if (about.st_dev, about.st_ino) in seen:
+            status = os.stat(folder)  # noqa: PTH116 - a million paths need not be objects
+            if (status.st_dev, status.st_ino) in seen_folders:
                 continue
-            seen.add((about.st_dev, about.st_ino))
-            below: list[str] = []
+            seen_folders.add((status.st_dev, status.st_ino))
+            subfolders: list[str] = []
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.name in SKIPPED_FOLDERS:
                         continue
                     try:
                         if entry.is_dir():
-                            below.append(entry.path)
+                            subfolders.append(entry.path)
                         elif recording := _recording_file(entry.path, entry.stat()):
                             yield recording
                     except OSError as error:
                         yield UnreadablePath(
                             path=entry.path, why=error.strerror or "cannot be read"
                         )
-            waiting += sorted(below, reverse=True)
+            pending += sorted(subfolders, reverse=True)
         except OSError as error:
             yield UnreadablePath(path=folder, why=error.strerror or "cannot be read")
 
@@ -417,11 +419,11 @@ def stat_recording(path: str) -> RecordingFile | None:
         return None
 
 
-def _recording_file(path: str, about: os.stat_result) -> RecordingFile | None:
+def _recording_file(path: str, status: os.stat_result) -> RecordingFile | None:
     """Only regular files: no pipe, no device."""
-    if not stat.S_ISREG(about.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return None
-    size, changed = about.st_size, about.st_mtime_ns
+    size, changed = status.st_size, status.st_mtime_ns
     if path.endswith(DATABASE_SUFFIXES):
         # A database that is open somewhere has its newest pages in a file beside it.
         with suppress(OSError):
@@ -447,9 +449,9 @@ READER_MARKS = {
 class InstalledReader:
     """A reader that is installed; its code is imported when it is first asked about a file."""
 
-    def __init__(self, entry: str, place: str, name: str, version: int) -> None:
+    def __init__(self, entry: str, module: str, name: str, version: int) -> None:
         self._entry = entry
-        self._place = place
+        self._place = module
         self._version = version
         self.name = name
 
@@ -475,21 +477,25 @@ def installed_readers() -> Sequence[Reader]:
 
     What ships with closeloop is imported only where no earlier process has seen the same code.
     """
-    places = {
+    module_by_entry = {
         name: entry.value for name, entry in sorted(plugins.installed_plugins("readers").items())
     }
-    own = [place for place in places.values() if place.startswith("closeloop.")]
-    key = f"readers-{digest_code(*own)[:16]}"
-    known = load_derived(key, dict[str, tuple[str, int]]) or {}
-    if not known.keys() >= {*own}:
-        loaded = [(places[entry], _load_reader(entry)) for entry in places]
-        known = {place: (one.name, one.version) for place, one in loaded if place in own}
-        save_derived(key, known)
+    own_modules = [module for module in module_by_entry.values() if module.startswith("closeloop.")]
+    key = f"readers-{digest_code(*own_modules)[:16]}"
+    known_readers = load_derived(key, dict[str, tuple[str, int]]) or {}
+    if not known_readers.keys() >= {*own_modules}:
+        loaded = [(module_by_entry[entry], _load_reader(entry)) for entry in module_by_entry]
+        known_readers = {
+            module: (reader.name, reader.version)
+            for module, reader in loaded
+            if module in own_modules
+        }
+        save_derived(key, known_readers)
     return [
-        cast("Reader", InstalledReader(entry, place, *known[place]))
-        if place in known
+        cast("Reader", InstalledReader(entry, module, *known_readers[module]))
+        if module in known_readers
         else _load_reader(entry)
-        for entry, place in places.items()
+        for entry, module in module_by_entry.items()
     ]
 
 
@@ -502,12 +508,14 @@ def find_reader(source: RecordingSource) -> Reader | None:
         _likely_readers.clear()
     start = source.head[:START_BYTES]
     if start not in _likely_readers:
-        marked = {name for mark, name in READER_MARKS.items() if mark in source.head}
-        _likely_readers[start] = sorted(installed_readers(), key=lambda one: one.name not in marked)
-    likely = _likely_readers[start]
-    for place, reader in enumerate(likely):
+        marked_names = {name for mark, name in READER_MARKS.items() if mark in source.head}
+        _likely_readers[start] = sorted(
+            installed_readers(), key=lambda reader: reader.name not in marked_names
+        )
+    candidates = _likely_readers[start]
+    for index, reader in enumerate(candidates):
         if reader.recognises(source):
-            likely.insert(0, likely.pop(place))
+            candidates.insert(0, candidates.pop(index))
             return reader
     return None
 
@@ -537,7 +545,9 @@ def session_from_recordings(recordings: Sequence[Recording]) -> Session | None:
         sessions = [session for path in paths for session in _iter_sessions(path)]
     nonempty_sessions = [session for session in sessions if session.trace.events]
     return max(
-        nonempty_sessions, key=lambda one: (one.copy is None, len(one.trace.events)), default=None
+        nonempty_sessions,
+        key=lambda session: (session.copy is None, len(session.trace.events)),
+        default=None,
     )
 
 

@@ -115,8 +115,8 @@ def _collect_parts(value: Any, role: PartRole, depth: int, parts: list[MessagePa
         if value and not value.isspace():
             parts += _parse_step_text(value, role, parts)
     elif isinstance(value, list):
-        for one in value:
-            _collect_parts(one, role, depth + 1, parts)
+        for item in value:
+            _collect_parts(item, role, depth + 1, parts)
     elif isinstance(value, dict):
         _collect_message(value, role, depth, parts)
 
@@ -162,9 +162,9 @@ def _collect_message(
         plain = part.kind == "text" and part.own is None
         parts += _parse_step_text(part.text, part.role, parts) if plain else [part]
         return
-    stated = _ROLES.get(_plain_role(value))
+    stated_role = _ROLES.get(_plain_role(value))
     content = unfold_json(value.get("parts") or value.get("content"))
-    if stated is None:
+    if stated_role is None:
         for name in _WRAPPER_KEYS:
             if (inner := value.get(name)) is not None:
                 _collect_parts(inner, "system" if name in _SYSTEM_KEYS else role, depth + 1, parts)
@@ -177,7 +177,7 @@ def _collect_message(
     parts += [
         MessagePart("agent", "thought", thought) for thought in thoughts if isinstance(thought, str)
     ]
-    _collect_content(value, content, stated or role, depth, parts)
+    _collect_content(value, content, stated_role or role, depth, parts)
     calls = value.get("tool_calls") or value.get("toolCalls")
     calls = calls or as_mapping(value.get("additional_kwargs")).get("tool_calls")
     parts += [
@@ -195,17 +195,17 @@ def _collect_content(
         # LangChain tells of its tools as if they had spoken.
         return
     raw_content = value.get("parts") or value.get("content")
-    words = "\n".join(
+    text = "\n".join(
         [message_part.text for message_part in parse_message_parts(content, "tool", depth + 1)]
     )
-    if isinstance(raw_content, str) or (raw_content is not None and not words.strip()):
-        words = result_text(raw_content)
+    if isinstance(raw_content, str) or (raw_content is not None and not text.strip()):
+        text = result_text(raw_content)
     name = value.get("name")
     if _plain_role(value) == "tool-response":
-        words = _STEP_RESULT.sub("", words)
+        text = _STEP_RESULT.sub("", text)
     call_id = id_text(value.get("tool_call_id") or value.get("id"))
     parts.append(
-        MessagePart("tool", "result", words, name if isinstance(name, str) else None, call_id)
+        MessagePart("tool", "result", text, name if isinstance(name, str) else None, call_id)
     )
 
 
@@ -224,26 +224,26 @@ def _holds_results(content: Any) -> bool:
 def _parse_part(value: Mapping[str, Any], role: PartRole) -> MessagePart | None:
     kind = value.get("type")
     kind = kind if isinstance(kind, str) and kind else None
-    own = value.get(EXPORT_KEY)
-    own = own if isinstance(own, dict) else None
+    export_fields = value.get(EXPORT_KEY)
+    export_fields = export_fields if isinstance(export_fields, dict) else None
     if kind in _RESULT_TYPES:
-        return _parse_result(value, own)
+        return _parse_result(value, export_fields)
     if kind in _CALL_TYPES or (not _CALL_KEYS.isdisjoint(value) and _is_call(value)):
-        return _parse_call(value, own)
+        return _parse_call(value, export_fields)
     if kind in _TEXT_TYPES or (
         kind is None and "role" not in value and isinstance(value.get("text"), str)
     ):
-        words = value.get("text") or value.get("content") or value.get("refusal") or ""
-        return MessagePart(role, "text", text_or_json(words), own=own)
+        text = value.get("text") or value.get("content") or value.get("refusal") or ""
+        return MessagePart(role, "text", text_or_json(text), own=export_fields)
     if kind in _THOUGHT_TYPES:
         names = ("content", "thinking", "think", "reasoning", "text", "summary", "data")
         return MessagePart(
-            "agent", "thought", text_or_json(_first_nonempty(value, names) or ""), own=own
+            "agent", "thought", text_or_json(_first_nonempty(value, names) or ""), own=export_fields
         )
     if not _RESULT_KEYS.isdisjoint(value):
         for name in ("functionResponse", "function_response"):
             if isinstance(value.get(name), dict):
-                return _parse_result(value[name], own)
+                return _parse_result(value[name], export_fields)
     if kind and "role" not in value and "content" not in value and kind not in _ROLES:
         if kind in _MEDIA_TYPES:
             return MessagePart(role, "text", f"[{kind}]")
@@ -262,7 +262,7 @@ def _function_fields(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-def _parse_call(value: Mapping[str, Any], own: Mapping[str, Any] | None) -> MessagePart:
+def _parse_call(value: Mapping[str, Any], export_fields: Mapping[str, Any] | None) -> MessagePart:
     function = _function_fields(value) or value
     name = function.get("name") or value.get("toolName") or value.get("tool.name")
     raw_id = value.get("call_id") or value.get("toolCallId") or value.get("id")
@@ -275,18 +275,18 @@ def _parse_call(value: Mapping[str, Any], own: Mapping[str, Any] | None) -> Mess
         text_or_json(name or "unknown"),
         call_id,
         unfold_json(call_arguments),
-        own=own,
+        own=export_fields,
     )
 
 
-def _parse_result(value: Mapping[str, Any], own: Mapping[str, Any] | None) -> MessagePart:
+def _parse_result(value: Mapping[str, Any], export_fields: Mapping[str, Any] | None) -> MessagePart:
     raw_id = _first_nonempty(value, ("tool_use_id", "tool_call_id", "toolCallId", "call_id", "id"))
     content = _first_present(value, ("response", "result", "content", "output"), "")
     name = value.get("name") or value.get("toolName")
     ok = False if value.get("is_error") is True or value.get("isError") is True else None
-    named = name if isinstance(name, str) else None
+    tool = name if isinstance(name, str) else None
     return MessagePart(
-        "tool", "result", result_text(content), named, id_text(raw_id), ok=ok, own=own
+        "tool", "result", result_text(content), tool, id_text(raw_id), ok=ok, own=export_fields
     )
 
 
@@ -297,11 +297,11 @@ def _first_nonempty(value: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     return None
 
 
-def _first_present(value: Mapping[str, Any], names: tuple[str, ...], otherwise: Any) -> Any:
+def _first_present(value: Mapping[str, Any], names: tuple[str, ...], default: Any) -> Any:
     for name in names:
         if name in value:
             return value[name]
-    return otherwise
+    return default
 
 
 def result_text(value: Any) -> str:
@@ -319,9 +319,9 @@ def result_text(value: Any) -> str:
     if (
         isinstance(inner, list)
         and inner
-        and all(isinstance(one, dict) and isinstance(one.get("text"), str) for one in inner)
+        and all(isinstance(item, dict) and isinstance(item.get("text"), str) for item in inner)
     ):
-        return "\n".join(text_or_json(one["text"]) for one in inner)
+        return "\n".join(text_or_json(item["text"]) for item in inner)
     return text_or_json(value)
 
 
@@ -345,53 +345,53 @@ class RequestHistory:
         """Whether calls keep their ids, so that a new id is a new call also in a shortened history.
         """
 
-    def add_request(self, parts: Iterable[MessagePart], lane: str, at: datetime | None) -> None:
+    def add_request(self, parts: Iterable[MessagePart], lane: str, time: datetime | None) -> None:
         """Add what a request contains: a part is new if it occurs more often than ever before."""
-        here: dict[tuple[Any, ...], int] = {}
+        count_by_key: dict[tuple[Any, ...], int] = {}
         calls: list[MessagePart] = []
-        alike: Counter[tuple[Any, ...]] = Counter()
+        call_counts: Counter[tuple[Any, ...]] = Counter()
         for part in parts:
             if part.kind == "call":
                 calls.append(part)
             key = _part_key(part, lane)
-            times = here[key] = here.get(key, 0) + 1
+            times = count_by_key[key] = count_by_key.get(key, 0) + 1
             if times > self._most.get(key, 0):
                 self._most[key] = times
                 if part.kind == "call":
                     # Only now: most requests have no new one.
-                    alike.update((call.name, text_or_json(call.arguments)) for call in calls)
+                    call_counts.update((call.name, text_or_json(call.arguments)) for call in calls)
                     calls.clear()
-                if part.kind != "call" or not self._is_renamed_call(part, alike, lane):
-                    self.add_part(part, lane, at)
+                if part.kind != "call" or not self._is_renamed_call(part, call_counts, lane):
+                    self.add_part(part, lane, time)
             elif part.kind == "call" and part.id:
                 self._stable = True
 
     def _is_renamed_call(
-        self, part: MessagePart, alike: Counter[tuple[Any, ...]], lane: str
+        self, part: MessagePart, call_counts: Counter[tuple[Any, ...]], lane: str
     ) -> bool:
         """Whether it is a known call without an id or with another one."""
         written_arguments = text_or_json(part.arguments)
-        known_numbers, place = (
+        known_numbers, occurrence = (
             self._alike.get((lane, part.name, written_arguments), ()),
-            alike[part.name, written_arguments],
+            call_counts[part.name, written_arguments],
         )
-        if place > len(known_numbers):
+        if occurrence > len(known_numbers):
             return False
-        event = self.builder.events[known_numbers[place - 1] - 1]
+        event = self.builder.events[known_numbers[occurrence - 1] - 1]
         if event.call is not None and self._stable:
             return False
         if event.call is None:
             self.builder.replace_event(msgspec.structs.replace(event, call=part.id))
-        for where in (lane, None) if part.id else ():
-            _append_number(self._by_id, (where, part.id), event.number)
+        for key_lane in (lane, None) if part.id else ():
+            _append_number(self._by_id, (key_lane, part.id), event.number)
         return True
 
     def add_reply_part(
-        self, part: MessagePart, lane: str, at: datetime | None, turn: int | None
+        self, part: MessagePart, lane: str, time: datetime | None, turn: int | None
     ) -> None:
         """Add what an agent says now: new, even if it said the same before."""
         self.mark_known(part, lane)
-        self.add_part(part, lane, at, turn)
+        self.add_part(part, lane, time, turn)
 
     def is_known(self, part: MessagePart, lane: str) -> bool:
         """Whether it is known."""
@@ -402,7 +402,7 @@ class RequestHistory:
         self._most[_part_key(part, lane)] += 1
 
     def add_part(
-        self, part: MessagePart, lane: str, at: datetime | None, turn: int | None = None
+        self, part: MessagePart, lane: str, time: datetime | None, turn: int | None = None
     ) -> AnyEvent | None:
         """Add the event of a part; None for the system prompt or a result."""
         if part.kind == "result":
@@ -413,16 +413,18 @@ class RequestHistory:
                 self.builder.add_note(part.text, UNPAIRED_RESULT, lane=lane)
             return None
         if part.kind == "call":
-            return self._add_call(part, lane, at, turn)
+            return self._add_call(part, lane, time, turn)
         if part.kind == "unknown":
-            self.builder.add_note(part.text, about=f"unknown: {part.name}"[:100], lane=lane, at=at)
+            self.builder.add_note(
+                part.text, about=f"unknown: {part.name}"[:100], lane=lane, at=time
+            )
             return None
         if part.role == "system" and part.own is None:
-            self._add_system_prompt(part, lane, at)
+            self._add_system_prompt(part, lane, time)
             return None
         if not part.text and part.own is None:
             return None
-        event = self._add_message(part, lane, at, turn)
+        event = self._add_message(part, lane, time, turn)
         if part.own is not None:
             event = restore_event(event, part.own)
             self.builder.replace_event(event)
@@ -431,8 +433,8 @@ class RequestHistory:
     def find_open_call(self, lane: str, call: MessagePart) -> AnyEvent | None:
         """Return the oldest call without a result with this id, or this name if ids are missing."""
         if call.id:
-            places = ((lane, call.id), (None, call.id))
-            queues = [*map(self._by_id.get, places), self._without_id.get((lane, call.name))]
+            keys = ((lane, call.id), (None, call.id))
+            queues = [*map(self._by_id.get, keys), self._without_id.get((lane, call.name))]
         else:
             queues = [self._by_name.get((lane, call.name))]
         for queue in queues:
@@ -464,7 +466,7 @@ class RequestHistory:
         output = None if output is None else self.builder.truncate_text(output)
         finished_event = self.builder.finish(event, **result_fields(event, output, ok))
         if isinstance(event, Message) and event.intent == "question" and output:
-            self.builder.add_incoming_message(output, lane=event.lane, at=None, intent="answer")
+            self.builder.add_incoming_message(output, lane=event.lane, time=None, intent="answer")
         return finished_event
 
     def close_call(self, event: AnyEvent) -> None:
@@ -472,10 +474,10 @@ class RequestHistory:
         self._done.add(event.number)
 
     def _add_call(
-        self, part: MessagePart, lane: str, at: datetime | None, turn: int | None
+        self, part: MessagePart, lane: str, time: datetime | None, turn: int | None
     ) -> AnyEvent:
         number = self.builder.next_number
-        origin = CallOrigin(number=number, lane=lane, turn=turn, at=at, call=part.id)
+        origin = CallOrigin(number=number, lane=lane, turn=turn, at=time, call=part.id)
         call_arguments = part.arguments
         if call_arguments is not None and not isinstance(call_arguments, dict):
             call_arguments = {"input": call_arguments} if call_arguments != "" else {}
@@ -496,22 +498,24 @@ class RequestHistory:
         return (None, part.id) in self._by_id or (lane, part.name) in self._by_name
 
     def _add_message(
-        self, part: MessagePart, lane: str, at: datetime | None, turn: int | None
+        self, part: MessagePart, lane: str, time: datetime | None, turn: int | None
     ) -> AnyEvent:
         text = self.builder.truncate_text(part.text)
         number = self.builder.next_number
-        place: dict[str, Any] = {"number": number, "lane": lane, "turn": turn, "at": at}
+        event_fields: dict[str, Any] = {"number": number, "lane": lane, "turn": turn, "at": time}
         if part.kind == "thought":
-            return self.builder.add(Thought(**place, text=text))
+            return self.builder.add(Thought(**event_fields, text=text))
         if part.role == "agent":
-            return self.builder.add(Message(**place, role="agent", text=text))
-        return self.builder.add_incoming_message(text, lane=lane, at=at, own=part.role == "system")
+            return self.builder.add(Message(**event_fields, role="agent", text=text))
+        return self.builder.add_incoming_message(
+            text, lane=lane, time=time, is_client=part.role == "system"
+        )
 
-    def _add_system_prompt(self, part: MessagePart, lane: str, at: datetime | None) -> None:
+    def _add_system_prompt(self, part: MessagePart, lane: str, time: datetime | None) -> None:
         if lane == ROOT_LANE and self.system is None:
             self.system = self.builder.truncate_text(part.text)
         elif part.text != self.system:
-            self.builder.add_note(part.text, "system prompt", lane=lane, at=at)
+            self.builder.add_note(part.text, "system prompt", lane=lane, at=time)
 
 
 def handoff_brief(event: AnyEvent) -> str:
@@ -520,7 +524,9 @@ def handoff_brief(event: AnyEvent) -> str:
         return event.brief
     call_input = getattr(event, "arguments", None) or getattr(event, "command", None) or ""
     if isinstance(call_input, dict):
-        call_input = next((one for one in call_input.values() if isinstance(one, str)), call_input)
+        call_input = next(
+            (value for value in call_input.values() if isinstance(value, str)), call_input
+        )
     return text_or_json(call_input)
 
 
@@ -548,8 +554,8 @@ def _part_key(part: MessagePart, lane: str) -> tuple[Any, ...]:
         return (part.kind, part.id)
     if part.kind == "call":
         return (lane, part.kind, part.name, text_or_json(part.arguments))
-    where = lane if part.kind == "result" else None
-    return (where, part.role, part.kind, part.name, part.text)
+    key_lane = lane if part.kind == "result" else None
+    return (key_lane, part.role, part.kind, part.name, part.text)
 
 
 # A session whose file has one message per line, in a provider's own message format.
@@ -579,32 +585,32 @@ class MessageLog:
         """Whether calls have ids, so that a result belongs to the named call or to none."""
 
     def add_message(
-        self, message: Mapping[str, Any], at: datetime | None = None, *, ok: bool | None = None
+        self, message: Mapping[str, Any], time: datetime | None = None, *, ok: bool | None = None
     ) -> None:
         """Add a message of the user, model or tools; `ok` if it says whether they succeeded."""
-        self.builder.record_time(at)
+        self.builder.record_time(time)
         turn = None
         if message.get("role") == "assistant":
-            turn = self.builder.add_turn(ROOT_LANE, Turn(model=self.model, at=at))
+            turn = self.builder.add_turn(ROOT_LANE, Turn(model=self.model, at=time))
         for part in parse_message_parts(dict(message), "user"):
             if part.kind == "call":
                 self._ids_are_stated = self._ids_are_stated or part.id is not None
-                self._dialogue.add_reply_part(self._change_call(part), ROOT_LANE, at, turn)
+                self._dialogue.add_reply_part(self._change_call(part), ROOT_LANE, time, turn)
             elif part.kind == "result":
-                self._add_result(part if ok is None else part._replace(ok=ok), at)
+                self._add_result(part if ok is None else part._replace(ok=ok), time)
             elif part.role == "user":
-                words = strip_client_markup(part.text) or part.text
-                self._dialogue.add_part(part._replace(text=words), ROOT_LANE, at)
+                text = strip_client_markup(part.text) or part.text
+                self._dialogue.add_part(part._replace(text=text), ROOT_LANE, time)
             else:
-                self._dialogue.add_part(part, ROOT_LANE, at, turn)
+                self._dialogue.add_part(part, ROOT_LANE, time, turn)
 
-    def _add_result(self, part: MessagePart, at: datetime | None) -> None:
+    def _add_result(self, part: MessagePart, time: datetime | None) -> None:
         event = self._dialogue.find_open_call(ROOT_LANE, part)
         if event is None and not self._ids_are_stated:
             in_order = part._replace(id=None, name=None)
             event = self._dialogue.find_open_call(ROOT_LANE, in_order)
         if event is None:
-            self._dialogue.add_part(part, ROOT_LANE, at)
+            self._dialogue.add_part(part, ROOT_LANE, time)
             return
         finished_event: AnyEvent = self._dialogue.finish_call(event, part.text, part.ok)
         if isinstance(finished_event, Command) and finished_event.exit_code is None:

@@ -38,30 +38,32 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROLES = {"agent": "assistant", "user": "user", "system": "system"}
 
 
-def export_otlp(of: ExportSource, trace: Trace) -> bytes:
+def export_otlp(source: ExportSource, trace: Trace) -> bytes:
     """Return one ExportTraceServiceRequest in JSON."""
-    spans = [_span_to_json(span) for span in spans_from_trace(of, trace)]
+    spans = [_span_to_json(span) for span in spans_from_trace(source, trace)]
     scope = {"scope": {"name": EXPORT_KEY}, "spans": spans}
     resource = {"attributes": [{"key": "service.name", "value": {"stringValue": EXPORT_KEY}}]}
     return msgspec.json.encode({"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]})
 
 
-def spans_from_trace(of: ExportSource, trace: Trace) -> Iterator[OtelSpan]:
+def spans_from_trace(source: ExportSource, trace: Trace) -> Iterator[OtelSpan]:
     """Yield the spans, parents before children."""
     # Not of the id alone: a session that grew, or a task that was tried twice, is told under one.
-    ids = _SpanIds(of.id, content_digest(of.id, of.started, trace)[:32])
+    ids = _SpanIds(source.id, content_digest(source.id, source.started, trace)[:32])
     events = events_by_lane(trace)
     lanes = list(lanes_in_order(trace))
     calls = {getattr(event, "child", None): event for event in trace.events}
-    for place, (lane, parent) in enumerate(lanes):
-        opened = calls.get(lane.id) if parent is not None else None
-        above = None
+    for index, (lane, parent) in enumerate(lanes):
+        handoff = calls.get(lane.id) if parent is not None else None
+        parent_span = None
         if parent is not None:
-            above = ids.span_id(parent, opened.number if opened is not None else 0)
+            parent_span = ids.span_id(parent, handoff.number if handoff is not None else 0)
         lane_spans = list(_SpanWriter(ids, lane, len(lanes)).iter_spans(events.get(lane.id, [])))
-        order = {f"{EXPORT_KEY}.order": place}
-        bare = OtelSpan(trace=ids.trace, id=ids.span_id(lane.id, 0), parent=above, attributes=order)
-        yield _agent_span(of, trace, lane, bare, lane_spans)
+        order = {f"{EXPORT_KEY}.order": index}
+        bare = OtelSpan(
+            trace=ids.trace, id=ids.span_id(lane.id, 0), parent=parent_span, attributes=order
+        )
+        yield _agent_span(source, trace, lane, bare, lane_spans)
         yield from lane_spans
 
 
@@ -71,27 +73,27 @@ class _SpanIds(NamedTuple):
     conversation: str
     trace: str
 
-    def span_id(self, lane: str, at: int | str) -> str:
+    def span_id(self, lane: str, key: int | str) -> str:
         """Return a span's id: the lane's own for 0, else that of the span at an event."""
-        return hashlib.sha256(f"{self.trace}\0{lane}\0{at}".encode()).hexdigest()[:16]
+        return hashlib.sha256(f"{self.trace}\0{lane}\0{key}".encode()).hexdigest()[:16]
 
 
 def _agent_span(
-    of: ExportSource, trace: Trace, lane: Lane, bare: OtelSpan, children: list[OtelSpan]
+    source: ExportSource, trace: Trace, lane: Lane, bare: OtelSpan, children: list[OtelSpan]
 ) -> OtelSpan:
     root = bare.parent is None
-    name = source_agent(of, trace) if root else lane.agent
+    name = source_agent(source, trace) if root else lane.agent
     attributes = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": name,
-        "gen_ai.conversation.id": of.id,
+        "gen_ai.conversation.id": source.id,
         f"{EXPORT_KEY}.lane": lane.id,
     }
     if root:
-        attributes["gen_ai.agent.version"] = source_agent_version(of)
-        attributes["gen_ai.request.model"] = source_model(of, trace)
-        attributes[f"{EXPORT_KEY}.session"] = _to_json_text(session_extras(of))
-        if (system := source_system_prompt(of)) is not None:
+        attributes["gen_ai.agent.version"] = source_agent_version(source)
+        attributes["gen_ai.request.model"] = source_model(source, trace)
+        attributes[f"{EXPORT_KEY}.session"] = _to_json_text(session_extras(source))
+        if (system := source_system_prompt(source)) is not None:
             attributes["gen_ai.system_instructions"] = _to_json_text(
                 [{"type": "text", "content": system}]
             )
@@ -102,8 +104,8 @@ def _agent_span(
         start=min(times, default=None),
         end=max(times, default=None),
         attributes=bare.attributes | _drop_none(attributes),
-        failed=True if root and of.exit == "crashed" else None,
-        error=of.cause if root and of.exit == "crashed" else None,
+        failed=True if root and source.exit == "crashed" else None,
+        error=source.cause if root and source.exit == "crashed" else None,
     )
 
 
@@ -123,10 +125,10 @@ class _SpanWriter:
 
     def iter_spans(self, events: list[AnyEvent]) -> Iterator[OtelSpan]:
         for event in events:
-            mine = _is_by_agent(event)
-            if self.said and (not mine or event.turn != self.said[0].turn):
+            is_by_agent = _is_by_agent(event)
+            if self.said and (not is_by_agent or event.turn != self.said[0].turn):
                 yield from self._reply_spans()
-            (self.said if mine else self.heard).append(event)
+            (self.said if is_by_agent else self.heard).append(event)
         if self.said or self.heard:
             yield from self._reply_spans()
         last = events[-1].number if events else 0
@@ -144,8 +146,8 @@ class _SpanWriter:
     def _reply_spans(self) -> Iterator[OtelSpan]:
         """Yield the span of one reply with its input, then a span for each of its actions."""
         first = (self.heard or self.said)[0]
-        wanted = self.said[0].turn if self.said else None
-        number = wanted if wanted is not None and wanted <= len(self.lane.turns) else 0
+        reply_turn = self.said[0].turn if self.said else None
+        number = reply_turn if reply_turn is not None and reply_turn <= len(self.lane.turns) else 0
         yield from self._silent_spans(number, first.number - 1)
         turn = self.lane.turns[number - 1] if number > self.told else Turn()
         start = self._carry_time(turn.at or first.at)
@@ -171,9 +173,9 @@ class _SpanWriter:
             yield self._tool_span(event, call)
         self.heard, self.said = [], []
 
-    def _carry_time(self, at: datetime | None) -> datetime | None:
+    def _carry_time(self, time: datetime | None) -> datetime | None:
         """Carry the last known time forward: spans need one."""
-        self.now = at or self.now
+        self.now = time or self.now
         return self.now
 
     def _chat_span(
@@ -194,8 +196,8 @@ class _SpanWriter:
             model = reply.model
             attributes |= {"gen_ai.request.model": model, **_usage_attributes(reply.usage)}
             attributes[f"{EXPORT_KEY}.reply"] = _to_json_text(msgspec.to_builtins(reply))
-        own = self.ids.span_id(self.lane.id, f"chat {name}")
-        return self._make_span(own, f"chat {model}" if model else "chat", times, attributes)
+        span_id = self.ids.span_id(self.lane.id, f"chat {name}")
+        return self._make_span(span_id, f"chat {model}" if model else "chat", times, attributes)
 
     def _tool_span(self, event: AnyEvent, call: ExportedCall) -> OtelSpan:
         start = self._carry_time(event.at)
@@ -211,12 +213,12 @@ class _SpanWriter:
         }
         times = (start, _add_seconds(start, event.seconds))
         failed = None if call.ok is None else not call.ok
-        own = self.ids.span_id(self.lane.id, event.number)
-        return self._make_span(own, f"execute_tool {call.name}", times, attributes, failed)
+        span_id = self.ids.span_id(self.lane.id, event.number)
+        return self._make_span(span_id, f"execute_tool {call.name}", times, attributes, failed)
 
     def _make_span(
         self,
-        own: str,
+        span_id: str,
         name: str,
         times: tuple[Any, Any],
         attributes: dict[str, Any],
@@ -224,7 +226,7 @@ class _SpanWriter:
     ) -> OtelSpan:
         return OtelSpan(
             trace=self.ids.trace,
-            id=own,
+            id=span_id,
             parent=self.ids.span_id(self.lane.id, 0),
             name=name,
             start=times[0],
@@ -233,7 +235,7 @@ class _SpanWriter:
             failed=failed,
         )
 
-    def _input_message(self, event: AnyEvent, at: datetime | None) -> dict[str, Any]:
+    def _input_message(self, event: AnyEvent, time: datetime | None) -> dict[str, Any]:
         """Build an input message from the user, the system or a note."""
         user = isinstance(event, Message) and event.role == "user"
         role: Any = "user" if user else "system"
@@ -241,31 +243,31 @@ class _SpanWriter:
         self.asked = self.asked or user
         text = getattr(event, "text", "")
         bare_message = Message(
-            number=event.number, lane=event.lane, at=at, role=role, text=text, intent=intent
+            number=event.number, lane=event.lane, at=time, role=role, text=text, intent=intent
         )
         part = {"type": "text", "content": text, EXPORT_KEY: extra_fields(event, bare_message)}
         return {"role": _ROLES[role], "parts": [part]}
 
     def _output_part(
-        self, event: AnyEvent, calls: dict[int, ExportedCall], at: datetime | None
+        self, event: AnyEvent, calls: dict[int, ExportedCall], time: datetime | None
     ) -> dict[str, Any]:
         if event.number in calls:
             call = calls[event.number]
             return {
                 "type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments
             }  # fmt: skip
-        place: dict[str, Any] = {
+        event_fields: dict[str, Any] = {
             "number": event.number,
             "lane": event.lane,
             "turn": event.turn,
-            "at": at,
+            "at": time,
         }
         text = getattr(event, "text", "")
         if isinstance(event, Thought):
-            more = extra_fields(event, Thought(**place, text=text))
-            return {"type": "reasoning", "content": text, EXPORT_KEY: more}
-        more = extra_fields(event, Message(**place, role="agent", text=text))
-        return {"type": "text", "content": text, EXPORT_KEY: more}
+            extras = extra_fields(event, Thought(**event_fields, text=text))
+            return {"type": "reasoning", "content": text, EXPORT_KEY: extras}
+        extras = extra_fields(event, Message(**event_fields, role="agent", text=text))
+        return {"type": "text", "content": text, EXPORT_KEY: extras}
 
 
 def _is_by_agent(event: AnyEvent) -> bool:
@@ -330,8 +332,8 @@ def _span_to_json(span: OtelSpan) -> dict[str, Any]:
     )
 
 
-def _to_nanoseconds(at: datetime | None) -> str:
-    return "0" if at is None else str((at - _EPOCH) // timedelta(microseconds=1) * 1000)
+def _to_nanoseconds(time: datetime | None) -> str:
+    return "0" if time is None else str((time - _EPOCH) // timedelta(microseconds=1) * 1000)
 
 
 def _to_otlp_value(value: Any) -> dict[str, Any]:

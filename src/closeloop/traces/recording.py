@@ -80,7 +80,7 @@ class SessionRecording:
         self._token = _open_recording.set(self)
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         assert self._token is not None
         _open_recording.reset(self._token)
         cause = None if error is None else f"{type(error).__name__}: {error}"
@@ -94,10 +94,10 @@ class SessionRecording:
     def __call__(self, function: Function) -> Function:
         """Record every call: a first text argument is the request, a returned text the claim."""
 
-        def begin(given: tuple[Any, ...], named: dict[str, Any]) -> SessionRecording:
-            texts = (one for one in (*given, *named.values()) if isinstance(one, str))
-            asked = next(texts, None)
-            return SessionRecording(self.agent, self.request or asked, self.system, self.folder)
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> SessionRecording:
+            texts = (value for value in (*args, *kwargs.values()) if isinstance(value, str))
+            request = next(texts, None)
+            return SessionRecording(self.agent, self.request or request, self.system, self.folder)
 
         def end(run: SessionRecording, result: Any) -> Any:
             if isinstance(result, str):
@@ -208,12 +208,12 @@ class _LiveSession:
         with self.lock:
             return self.builder.add_turn(lane, turn)
 
-    def open_handoff(self, place: dict[str, Any], agent: str, brief: str) -> tuple[int, str]:
+    def open_handoff(self, event_fields: dict[str, Any], agent: str, brief: str) -> tuple[int, str]:
         """Open a lane for another agent; return the handoff's number and the lane."""
-        number = self.add_event(events.Handoff, {**place, "brief": brief})
+        number = self.add_event(events.Handoff, {**event_fields, "brief": brief})
         lane = f"{agent} {number}"
         with self.lock:
-            self.builder.open_lane(lane, place["lane"], agent)
+            self.builder.open_lane(lane, event_fields["lane"], agent)
             self.builder.finish(self.builder.events[number - 1], child=lane)
         return number, lane
 
@@ -259,7 +259,7 @@ def write_session_file(session: Session, folder: Path) -> Path:
 def _normalise_field(value: Any) -> Any:
     """Normalise a field: callers' values are stored, whatever they are, and never raise."""
     if isinstance(value, list | tuple):
-        return truncate_middle(" ".join(str(_to_json_value(word)) for word in value))
+        return truncate_middle(" ".join(str(_to_json_value(item)) for item in value))
     return value if isinstance(value, datetime) else _to_json_value(value)
 
 
@@ -274,11 +274,11 @@ def _to_json_value(value: Any, depth: int = 0) -> Any:
             return truncate_middle(value.decode(errors="replace"))
         case Mapping() if depth < MAX_VALUE_DEPTH:
             return {
-                clean_unicode(str(name)): _to_json_value(one, depth + 1)
-                for name, one in value.items()
+                clean_unicode(str(name)): _to_json_value(item, depth + 1)
+                for name, item in value.items()
             }
         case list() | tuple() | set() if depth < MAX_VALUE_DEPTH:
-            return [_to_json_value(one, depth + 1) for one in value]
+            return [_to_json_value(item, depth + 1) for item in value]
     return truncate_middle(str(value))
 
 

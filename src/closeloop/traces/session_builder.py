@@ -114,12 +114,12 @@ class SessionBuilder:
         """Return a non-empty text, truncated for storage."""
         return self.truncate_text(value) if isinstance(value, str) and value else None
 
-    def record_time(self, at: datetime | None) -> datetime | None:
+    def record_time(self, time: datetime | None) -> datetime | None:
         """Extend the session's time to one that a record states."""
-        if at is not None:
-            self.started = at if self.started is None or at < self.started else self.started
-            self.ended = at if self.ended is None or at > self.ended else self.ended
-        return at
+        if time is not None:
+            self.started = time if self.started is None or time < self.started else self.started
+            self.ended = time if self.ended is None or time > self.ended else self.ended
+        return time
 
     # Lanes and turns
 
@@ -136,9 +136,9 @@ class SessionBuilder:
         """Count a provider message; a known id replaces the earlier one."""
         turns = self._turns[lane]
         if message is not None and (lane, message) in self._messages:
-            place = self._messages[lane, message]
-            turns[place - 1] = turn
-            return place
+            number = self._messages[lane, message]
+            turns[number - 1] = turn
+            return number
         turns.append(turn)
         if message is not None:
             self._messages[lane, message] = len(turns)
@@ -183,7 +183,7 @@ class SessionBuilder:
             "lane": self.lane,
             "turn": self.turn,
             "at": self.at,
-            "call": truncate_middle(call, most=MAX_CALL_ID_CHARS) if call else None,
+            "call": truncate_middle(call, max_chars=MAX_CALL_ID_CHARS) if call else None,
         } | place
 
     def add(self, event: AnyEvent) -> AnyEvent:
@@ -201,19 +201,19 @@ class SessionBuilder:
         text: str,
         *,
         lane: str,
-        at: datetime | None,
+        time: datetime | None,
         intent: Intent | None = None,
-        own: bool = False,
+        is_client: bool = False,
         asks: bool = True,
     ) -> AnyEvent:
         """Add a message to a lane by a user or its program; the first that asks is the request."""
-        own = own or (intent is None and is_client_text(text))
-        if intent is None and asks and not own and lane not in self._asked:
+        is_client = is_client or (intent is None and is_client_text(text))
+        if intent is None and asks and not is_client and lane not in self._asked:
             self._asked.add(lane)
             intent = "request"
-        role: Literal["system", "user"] = "system" if own else "user"
+        role: Literal["system", "user"] = "system" if is_client else "user"
         message = Message(
-            number=self.next_number, lane=lane, at=at, role=role, text=text, intent=intent
+            number=self.next_number, lane=lane, at=time, role=role, text=text, intent=intent
         )
         return self.add(message)
 
@@ -224,13 +224,13 @@ class SessionBuilder:
         """
         self.turn = None
         if text.strip():
-            own = intent in (None, "request") and is_client_text(text)
+            is_client = intent in (None, "request") and is_client_text(text)
             self.add(
                 Message(
                     **self.event_fields(),
-                    role="system" if own else "user",
+                    role="system" if is_client else "user",
                     text=self.truncate_text(text),
-                    intent=None if own else intent,
+                    intent=None if is_client else intent,
                 )
             )
 
@@ -303,9 +303,9 @@ class SessionBuilder:
             fields |= {"exit_code": exit_code, "exit_from": "stated"}
         return self.finish(event, **fields)
 
-    def add_refusal(self, event: AnyEvent, why: str) -> AnyEvent:
+    def add_refusal(self, event: AnyEvent, reason: str) -> AnyEvent:
         """Finish an action that was refused."""
-        finished_event = self.add_result(event, why or None, ok=False)
+        finished_event = self.add_result(event, reason or None, ok=False)
         if isinstance(finished_event, Command):
             return self.update_event(finished_event, stopped="not executed")
         return finished_event
@@ -399,9 +399,9 @@ class SessionBuilder:
             ),
             events=tuple(self.events),
             skipped={
-                why: count
-                for why, many in self.skipped.items()
-                if (count := many - before.get(why, 0)) > 0
+                reason: count
+                for reason, total in self.skipped.items()
+                if (count := total - before.get(reason, 0)) > 0
             },
         )
 

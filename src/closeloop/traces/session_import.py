@@ -304,17 +304,17 @@ def _matches_query(
             return False
     if session_filter.repo is None or repo == session_filter.repo:
         return True
-    inside = Path(session.directory or "/nowhere").is_relative_to(session_filter.repo)
-    return session.directory is not None and inside
+    is_inside = Path(session.directory or "/nowhere").is_relative_to(session_filter.repo)
+    return session.directory is not None and is_inside
 
 
 def _count_events(trace: Trace, counts: dict[str, int], unknown: dict[str, int]) -> None:
     calls = paired = 0
     notes: dict[str, int] = {}
     for event in trace.events:
-        if (done := has_result(event)) is not None:
+        if (is_paired := has_result(event)) is not None:
             calls += 1
-            paired += done
+            paired += is_paired
         elif type(event) is Note and event.about:
             if event.about.startswith("unknown"):
                 count_skip(notes, UNKNOWN_NOTE)
@@ -331,9 +331,9 @@ def _count_events(trace: Trace, counts: dict[str, int], unknown: dict[str, int])
     add_counts(counts, session_counts)
 
 
-def add_counts(counts: dict[str, int], more: dict[str, int]) -> None:
+def add_counts(counts: dict[str, int], added_counts: dict[str, int]) -> None:
     """Add counts."""
-    for name, number in more.items():
+    for name, number in added_counts.items():
         counts[name] = counts.get(name, 0) + number
 
 
@@ -370,10 +370,10 @@ def usage_with_cost(session: Session) -> Usage:
         return usage
     usage_by_model = _split_usage_by_model(session.trace, session.model, usage)
     cost = 0.0
-    for model, used in usage_by_model.items():
-        if used.input_tokens is None and used.output_tokens is None:
+    for model, model_usage in usage_by_model.items():
+        if model_usage.input_tokens is None and model_usage.output_tokens is None:
             continue
-        priced_usage = add_cost(used, published_prices(model)) if model else used
+        priced_usage = add_cost(model_usage, published_prices(model)) if model else model_usage
         if priced_usage.cost is None:
             return usage
         cost += priced_usage.cost
@@ -397,21 +397,21 @@ def _split_usage_by_model(
 def explain_unknown_cost(trace: Trace, session_model: str | None, usage: Usage) -> str:
     """Explain in one sentence why a session has no cost, and what is known."""
     used_models = {
-        model: used
-        for model, used in _split_usage_by_model(trace, session_model, usage).items()
-        if used.input_tokens is not None or used.output_tokens is not None
+        model: model_usage
+        for model, model_usage in _split_usage_by_model(trace, session_model, usage).items()
+        if model_usage.input_tokens is not None or model_usage.output_tokens is not None
     }
     if not used_models:
         return "the recording has no token counts"
     if None in used_models:
         return "the recording does not name the model"
     prices = {model: published_prices(model) for model in used_models if model}
-    unpriced = sorted(model for model, known in prices.items() if known is None)
+    unpriced = sorted(model for model, price in prices.items() if price is None)
     if not unpriced:
         return "the recording has no output token counts"
     text = f"no list price for {', '.join(unpriced)}"
     costs = {
-        model: add_cost(used_models[model], known).cost for model, known in prices.items() if known
+        model: add_cost(used_models[model], price).cost for model, price in prices.items() if price
     }
     parts = [f"${cost:,.2f} for {model}" for model, cost in sorted(costs.items()) if cost]
     return f"{text}; at list prices {', '.join(parts)}" if parts else text
@@ -424,10 +424,10 @@ def repository_address(directory: str | None) -> str | None:
         return directory or None
     folder = Path(directory)
     try:
-        for place in (folder, *folder.parents):
-            git = place / ".git"
+        for ancestor in (folder, *folder.parents):
+            git = ancestor / ".git"
             if git.exists():
-                return _origin_url(git) or str(place)
+                return _origin_url(git) or str(ancestor)
     except (OSError, ValueError):
         pass
     return directory
@@ -472,11 +472,11 @@ def find_changed_files(
     """Yield the files that are new or changed since the store last read them."""
     files, versions = iter(entries), _reader_versions()
     while chunk := list(islice(files, LOOKUP_FILES)):
-        for each in chunk:
-            if isinstance(each, UnreadablePath):
-                buffer.add_trouble(each.path, each.why)
-        readable_files = [each for each in chunk if isinstance(each, RecordingFile)]
-        known = buffer.store.load_imported_files(
+        for entry in chunk:
+            if isinstance(entry, UnreadablePath):
+                buffer.add_trouble(entry.path, entry.why)
+        readable_files = [entry for entry in chunk if isinstance(entry, RecordingFile)]
+        imported_by_path = buffer.store.load_imported_files(
             [storable_path(file.path) for file in readable_files]
         )
         for file in readable_files:
@@ -485,9 +485,9 @@ def find_changed_files(
                 and datetime.fromtimestamp(file.changed / 1e9, UTC) < session_filter.since
             ):
                 buffer.unwanted += 1
-            elif (row := known.get(storable_path(file.path))) is None or not _is_unchanged(
-                file, row, versions
-            ):
+            elif (
+                row := imported_by_path.get(storable_path(file.path))
+            ) is None or not _is_unchanged(file, row, versions):
                 yield file
             elif row.reader is None:
                 buffer.add_other(file.path)
@@ -502,8 +502,10 @@ def _is_unchanged(file: RecordingFile, row: ImportedFile, versions: ReaderVersio
         return False
     if row.version != versions.get(row.reader):
         return False
-    now = (stat_recording(path) for path, _, _ in row.parts)
-    return row.parts == tuple((part.path, part.size, part.changed) for part in now if part)
+    current_parts = (stat_recording(path) for path, _, _ in row.parts)
+    return row.parts == tuple(
+        (part.path, part.size, part.changed) for part in current_parts if part
+    )
 
 
 def _reader_versions() -> ReaderVersions:
@@ -606,8 +608,8 @@ def map_in_processes(
 class ImportBuffer:
     """Results that wait to be saved, and the counts so far."""
 
-    def __init__(self, store: Store, tell: TallyCallback) -> None:
-        self.store, self._tell = store, tell
+    def __init__(self, store: Store, report_progress: TallyCallback) -> None:
+        self.store, self._tell = store, report_progress
         self.unchanged = self.empty = self.unwanted = self.others = 0
         self._unreadable = self._outcomes = 0
         self._troubles: list[str] = []
@@ -621,11 +623,11 @@ class ImportBuffer:
         self._bytes = 0
         self._nobody = _reader_versions()[None]
 
-    def add_trouble(self, path: str, why: str) -> None:
+    def add_trouble(self, path: str, reason: str) -> None:
         """Report what could not be read; the first few are named."""
         self._unreadable += 1
         if len(self._troubles) < MAX_TROUBLES:
-            self._troubles.append(f"{storable_path(path)}: {why}")
+            self._troubles.append(f"{storable_path(path)}: {reason}")
 
     def add_other(self, path: str) -> None:
         """Count a file that is not a recording; the first few are named."""
@@ -756,11 +758,11 @@ def list_unbuilt_traces(store: Store) -> Collection[str]:
     from closeloop.traces.readers import otlp
 
     counts = store.count_spans()
-    known = store.load_imported_files([OTLP_PREFIX + trace for trace in counts])
+    imported_files = store.load_imported_files([OTLP_PREFIX + trace for trace in counts])
     return [
         trace
         for trace, count in counts.items()
-        if (row := known.get(OTLP_PREFIX + trace)) is None
+        if (row := imported_files.get(OTLP_PREFIX + trace)) is None
         or (row.size, row.version) != (count, otlp.version)
     ]
 

@@ -64,16 +64,16 @@ class EditBlock(Record):
 def parse_edit_blocks(text: str) -> Iterator[EditBlock]:
     """Yield every complete block, with the file named above it or above the one before."""
     path = ""
-    above: list[str] = []
+    lines_above: list[str] = []
     before: list[str] | None = None
     after: list[str] | None = None
     for line in text.split("\n"):
         if before is None:
             if _SEARCH.match(line):
-                path, before = _path_above(above) or path, []
-                above = []
+                path, before = _path_above(lines_above) or path, []
+                lines_above = []
             else:
-                above = [*above[-2:], line]
+                lines_above = [*lines_above[-2:], line]
         elif _REPLACE.match(line) and after is not None:
             yield EditBlock(
                 path=path or "unknown", before=_join_lines(before), after=_join_lines(after)
@@ -91,9 +91,9 @@ def _join_lines(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _path_above(above: list[str]) -> str:
+def _path_above(lines_above: list[str]) -> str:
     """Return the file's name: the nearest line above that is neither empty nor a fence."""
-    for line in reversed(above):
+    for line in reversed(lines_above):
         plain = line.strip().strip("`*#: ").strip()
         if line.lstrip().startswith(_FENCE):
             # Some formats name the file on the fence itself.
@@ -110,26 +110,26 @@ def parse_fenced_changes(text: str, path: str) -> tuple[str | None, str | None]:
     """Return the new content of a file, and its diff, from the fences of a reply."""
     after: str | None = None
     diffs: list[str] = []
-    name, inside, kind, above = path.rpartition("/")[2], [""], "", ""
-    opened = False
+    name, fenced_lines, kind, line_above = path.rpartition("/")[2], [""], "", ""
+    is_open = False
     for line in text.split("\n"):
         if not line.startswith(_FENCE):
-            if opened:
-                inside.append(line)
+            if is_open:
+                fenced_lines.append(line)
             elif line.strip():
-                above = line.strip().strip("`*#: ")
+                line_above = line.strip().strip("`*#: ")
             continue
-        if not opened:
-            opened, inside, kind = True, [], line[3:].strip()
+        if not is_open:
+            is_open, fenced_lines, kind = True, [], line[3:].strip()
             continue
-        opened = False
+        is_open = False
         if kind == "diff" and any(
-            one[:4] in ("--- ", "+++ ") and name in one for one in inside[:2]
+            line[:4] in ("--- ", "+++ ") and name in line for line in fenced_lines[:2]
         ):
-            diffs.append(_join_lines(inside))
-        elif above in (path, name) or above.endswith(f"/{name}"):
-            after = _join_lines(inside)
-        above = ""
+            diffs.append(_join_lines(fenced_lines))
+        elif line_above in (path, name) or line_above.endswith(f"/{name}"):
+            after = _join_lines(fenced_lines)
+        line_above = ""
     return after, "".join(diffs) or None
 
 
@@ -157,19 +157,19 @@ def files_in_patch(text: str) -> list[FilePatch]:
 
 
 def _iter_sections(text: str) -> Iterator[tuple[str, str, list[str]]]:
-    place: tuple[str, str] | None = None
+    section: tuple[str, str] | None = None
     body: list[str] = []
     for line in text.splitlines():
         if not line.startswith("*** ") or line.startswith(("*** Move to: ", "*** End of File")):
             body.append(line)
             continue
-        if place is not None:
-            yield *place, body
+        if section is not None:
+            yield *section, body
         head = next((head for head in _ACTION_BY_HEADER if line.startswith(head)), None)
-        place = (head, line[len(head) :].strip()) if head else None
+        section = (head, line[len(head) :].strip()) if head else None
         body = []
-    if place is not None:
-        yield *place, body
+    if section is not None:
+        yield *section, body
 
 
 def files_in_command(command: str) -> list[FilePatch]:
@@ -208,12 +208,12 @@ def split_shell_words(line: str) -> list[str]:
     """ValueError if a quotation does not end."""
     split_words: list[str] = []
     pieces: list[str] = []
-    place = 0
-    while place < len(line):
-        piece = _PIECE.match(line, place)
+    position = 0
+    while position < len(line):
+        piece = _PIECE.match(line, position)
         if piece is None:
             raise ValueError("no closing quotation")
-        place, text = piece.end(), piece[piece.lastgroup or 0]
+        position, text = piece.end(), piece[piece.lastgroup or 0]
         if piece.lastgroup != "space":
             pieces.append(_ESCAPED.sub(r"\1", text) if piece.lastgroup == "double" else text)
         elif pieces:
@@ -371,7 +371,7 @@ def command_argument(arguments: Mapping[str, Any]) -> str | None:
         value = arguments.get(name)
         if isinstance(value, str):
             return value
-        if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
             # `bash -lc LINE` is how many agents wrap the line they mean.
             shell = len(value) == 3 and value[0].rpartition("/")[2] in ("bash", "sh", "zsh")
             return str(value[2]) if shell and _SHELL_FLAG.fullmatch(value[1]) else join(value)
@@ -380,9 +380,13 @@ def command_argument(arguments: Mapping[str, Any]) -> str | None:
 
 def question_argument(arguments: Mapping[str, Any]) -> str | None:
     """Return the question to the user: a text, or the questions of a list."""
-    several = arguments.get("questions")
-    if isinstance(several, list):
-        texts = [text_argument(one, _QUESTION_KEYS) for one in several if isinstance(one, Mapping)]
+    questions = arguments.get("questions")
+    if isinstance(questions, list):
+        texts = [
+            text_argument(question, _QUESTION_KEYS)
+            for question in questions
+            if isinstance(question, Mapping)
+        ]
         return "\n".join(text for text in texts if text) or None
     return text_argument(arguments, _QUESTION_KEYS)
 
@@ -411,13 +415,13 @@ def _lines_with_exit_code(text: str, lowered: str) -> str:
     if len(lowered) != len(text):
         return text  # a letter became two: places in one are not those in the other
     lines: set[tuple[int, str]] = set()
-    for words in _EXIT_CODE_MARKERS:
-        place = lowered.find(words)
-        while place >= 0:
-            start, end = text.rfind("\n", 0, place) + 1, text.find("\n", place)
+    for marker in _EXIT_CODE_MARKERS:
+        position = lowered.find(marker)
+        while position >= 0:
+            start, end = text.rfind("\n", 0, position) + 1, text.find("\n", position)
             end = end if end >= 0 else len(text)
             lines.add((start, text[start:end]))
-            place = lowered.find(words, end)
+            position = lowered.find(marker, end)
     return "\n".join(line for _, line in sorted(lines))
 
 

@@ -110,25 +110,25 @@ def _result_text(event: AnyEvent) -> str | None:
     return None
 
 
-def source_agent(of: ExportSource, trace: Trace) -> str:
+def source_agent(source: ExportSource, trace: Trace) -> str:
     """Return the agent's name."""
-    if isinstance(of, Session):
-        return of.agent
+    if isinstance(source, Session):
+        return source.agent
     return next((lane.agent for lane in trace.lanes if lane.agent), trace.reader)
 
 
-def source_agent_version(of: ExportSource) -> str | None:
-    return of.agent_version if isinstance(of, Session) else None
+def source_agent_version(source: ExportSource) -> str | None:
+    return source.agent_version if isinstance(source, Session) else None
 
 
-def source_model(of: ExportSource, trace: Trace) -> str | None:
-    if isinstance(of, Session) and of.model:
-        return of.model
+def source_model(source: ExportSource, trace: Trace) -> str | None:
+    if isinstance(source, Session) and source.model:
+        return source.model
     return next((turn.model for lane in trace.lanes for turn in lane.turns if turn.model), None)
 
 
-def source_system_prompt(of: ExportSource) -> str | None:
-    return of.system if isinstance(of, Session) else None
+def source_system_prompt(source: ExportSource) -> str | None:
+    return source.system if isinstance(source, Session) else None
 
 
 def lanes_in_order(trace: Trace) -> Iterator[tuple[Lane, str | None]]:
@@ -139,16 +139,19 @@ def lanes_in_order(trace: Trace) -> Iterator[tuple[Lane, str | None]]:
         parent = lane.parent if lane.parent in lanes_by_id and lane.parent != lane.id else None
         children.setdefault(parent, []).append(lane)
     tops = children.get(None, []) or list(trace.lanes[:1])
-    root, *others = tops or [Lane(id="root")]
+    root, *other_lanes = tops or [Lane(id="root")]
     # A trace has one root; what else stands at the top is put below it.
-    waiting: list[tuple[Lane, str | None]] = [(root, None), *((one, root.id) for one in others)]
-    seen: set[str] = set()
-    while waiting:
-        lane, parent = waiting.pop(0)
-        if lane.id not in seen:
-            seen.add(lane.id)
+    pending: list[tuple[Lane, str | None]] = [
+        (root, None),
+        *((lane, root.id) for lane in other_lanes),
+    ]
+    seen_ids: set[str] = set()
+    while pending:
+        lane, parent = pending.pop(0)
+        if lane.id not in seen_ids:
+            seen_ids.add(lane.id)
             yield lane, parent
-            waiting.extend((child, lane.id) for child in children.get(lane.id, []))
+            pending.extend((child, lane.id) for child in children.get(lane.id, []))
 
 
 def events_by_lane(trace: Trace) -> dict[str, list[AnyEvent]]:
@@ -161,14 +164,14 @@ def events_by_lane(trace: Trace) -> dict[str, list[AnyEvent]]:
 
 def extra_fields(event: AnyEvent, plain: AnyEvent) -> dict[str, Any]:
     """Return the fields of an event that `plain`, as in another format, lacks."""
-    same = type(event) is type(plain)
-    plain_fields = msgspec.structs.asdict(plain) if same else {}
-    more = {
+    is_same_type = type(event) is type(plain)
+    plain_fields = msgspec.structs.asdict(plain) if is_same_type else {}
+    extras = {
         name: msgspec.to_builtins(value)
         for name, value in msgspec.structs.asdict(event).items()
         if name not in _PLACE_FIELDS and (name not in plain_fields or plain_fields[name] != value)
     }
-    return more if same else {"kind": type(event).__struct_config__.tag, **more}
+    return extras if is_same_type else {"kind": type(event).__struct_config__.tag, **extras}
 
 
 class SessionExtras(Record):
@@ -187,12 +190,12 @@ class SessionExtras(Record):
     links: dict[str, str] = {}
 
 
-def session_extras(of: Attempt | Session) -> dict[str, Any]:
+def session_extras(source: Attempt | Session) -> dict[str, Any]:
     """Return what `parse_session_extras` reads."""
-    names = (name for name in SessionExtras.__struct_fields__ if name in of.__struct_fields__)
+    names = (name for name in SessionExtras.__struct_fields__ if name in source.__struct_fields__)
     return cast(
         dict[str, Any],
-        msgspec.to_builtins(SessionExtras(**{name: getattr(of, name) for name in names})),
+        msgspec.to_builtins(SessionExtras(**{name: getattr(source, name) for name in names})),
     )
 
 
@@ -204,13 +207,13 @@ def parse_session_extras(value: Any) -> SessionExtras | None:
         return None
 
 
-def restore_event(event: AnyEvent, more: Any) -> AnyEvent:
+def restore_event(event: AnyEvent, extras: Any) -> AnyEvent:
     """Return the event with its stored extras; unchanged if they do not fit."""
-    if not isinstance(more, Mapping):
+    if not isinstance(extras, Mapping):
         return event
-    place = {name: getattr(event, name) for name in _PLACE_FIELDS}
+    place_fields = {name: getattr(event, name) for name in _PLACE_FIELDS}
     try:
-        merged_fields = {**msgspec.to_builtins(event), **more, **place}
+        merged_fields = {**msgspec.to_builtins(event), **extras, **place_fields}
         return cast(AnyEvent, msgspec.convert(merged_fields, AnyEvent))
     except (msgspec.ValidationError, TypeError):
         return event
@@ -221,17 +224,17 @@ def lane_depths(lanes: Iterable[Lane]) -> dict[str, int]:
     parents = {lane.id: lane.parent for lane in lanes}
     depth_by_lane: dict[str, int] = {}
     for name, parent in parents.items():
-        above, steps = parent, 0
-        while above is not None and steps < MAX_INDENT:
-            above, steps = parents.get(above), steps + 1
+        ancestor, steps = parent, 0
+        while ancestor is not None and steps < MAX_INDENT:
+            ancestor, steps = parents.get(ancestor), steps + 1
         depth_by_lane[name] = steps
     return depth_by_lane
 
 
-def export_jsonl(of: ExportSource, trace: Trace) -> Iterator[bytes]:
+def export_jsonl(source: ExportSource, trace: Trace) -> Iterator[bytes]:
     """Yield lines, each with the id of its attempt or session."""
     for event in trace.events:
-        yield msgspec.json.encode({"attempt": of.id, **msgspec.to_builtins(event)}) + b"\n"
+        yield msgspec.json.encode({"attempt": source.id, **msgspec.to_builtins(event)}) + b"\n"
 
 
 # A trace as Harbor's ATIF 1.8: one document, sub-agents embedded.
@@ -243,36 +246,36 @@ def export_jsonl(of: ExportSource, trace: Trace) -> Iterator[bytes]:
 SCHEMA = "ATIF-v1.8"
 
 
-def export_atif(of: ExportSource, trace: Trace) -> bytes:
+def export_atif(source: ExportSource, trace: Trace) -> bytes:
     """Return the trajectory as JSON."""
-    return msgspec.json.format(msgspec.json.encode(build_trajectory(of, trace)), indent=1)
+    return msgspec.json.format(msgspec.json.encode(build_trajectory(source, trace)), indent=1)
 
 
-def build_trajectory(of: ExportSource, trace: Trace) -> dict[str, Any]:
+def build_trajectory(source: ExportSource, trace: Trace) -> dict[str, Any]:
     """Return the trajectory as JSON values."""
     events = events_by_lane(trace)
     trajectories: dict[str, dict[str, Any]] = {}
     for lane, parent in lanes_in_order(trace):
         root = parent is None
         steps = list(
-            _AtifStepWriter(lane, source_system_prompt(of) if root else None).iter_steps(
+            _AtifStepWriter(lane, source_system_prompt(source) if root else None).iter_steps(
                 events.get(lane.id, [])
             )
         )
-        name = source_agent(of, trace) if root else lane.agent or "unknown"
-        usage = _root_usage(of, lane) if root else sum_usage(turn.usage for turn in lane.turns)
+        name = source_agent(source, trace) if root else lane.agent or "unknown"
+        usage = _root_usage(source, lane) if root else sum_usage(turn.usage for turn in lane.turns)
         trajectories[lane.id] = _drop_none(
             schema_version=SCHEMA,
-            session_id=of.id,
+            session_id=source.id,
             trajectory_id=lane.id,
             agent=_drop_none(
                 name=name,
-                version=(source_agent_version(of) if root else None) or "unknown",
-                model_name=source_model(of, trace) if root else _lane_model(lane),
+                version=(source_agent_version(source) if root else None) or "unknown",
+                model_name=source_model(source, trace) if root else _lane_model(lane),
             ),
             steps=steps,
             final_metrics=_final_metrics(usage, len(steps)),
-            extra={EXPORT_KEY: session_extras(of)} if root else None,
+            extra={EXPORT_KEY: session_extras(source)} if root else None,
         )
         if parent is not None:
             trajectories[parent].setdefault("subagent_trajectories", []).append(
@@ -327,10 +330,10 @@ class _AtifStepWriter:
         """Yield turns without events before the next one, because they have usage too."""
         while self.told + 1 < before and self.told < len(self.lane.turns):
             self.told += 1
-            own = {"turn": self.told, **self._reply_fields(self.told)}
+            export_fields = {"turn": self.told, **self._reply_fields(self.told)}
             yield self._make_step(
                 source="agent", message="", **_turn_fields(self.lane.turns[self.told - 1]),
-                extra={EXPORT_KEY: own},
+                extra={EXPORT_KEY: export_fields},
             )  # fmt: skip
 
     def _reply_fields(self, turn: int) -> dict[str, Any]:
@@ -370,24 +373,24 @@ class _AtifStepWriter:
         turns = self.lane.turns
         self.turn, self.at = event.turn, event.at
         number = event.turn if event.turn is not None and event.turn <= len(turns) else 0
-        own: dict[str, Any] = {"turn": number}
-        used: dict[str, Any] = {}
+        export_fields: dict[str, Any] = {"turn": number}
+        turn_fields: dict[str, Any] = {}
         if number > self.told:
             self.told = number
-            own |= self._reply_fields(number)
-            used = _turn_fields(turns[number - 1])
+            export_fields |= self._reply_fields(number)
+            turn_fields = _turn_fields(turns[number - 1])
         self.step = self._make_step(
             source="agent",
             message="",
             timestamp=_format_time(event.at),
-            **used,
-            extra={EXPORT_KEY: own},
+            **turn_fields,
+            extra={EXPORT_KEY: export_fields},
         )
 
     def _add_event(self, event: AnyEvent) -> None:
         assert self.step is not None
-        own = self.step["extra"][EXPORT_KEY]
-        place: dict[str, Any] = {
+        export_fields = self.step["extra"][EXPORT_KEY]
+        event_fields: dict[str, Any] = {
             "number": event.number,
             "lane": event.lane,
             "turn": event.turn,
@@ -397,10 +400,12 @@ class _AtifStepWriter:
             self._add_call(event)
         elif isinstance(event, Thought):
             self.step["reasoning_content"] = event.text
-            own["thought"] = extra_fields(event, Thought(**place, text=event.text))
+            export_fields["thought"] = extra_fields(event, Thought(**event_fields, text=event.text))
         elif isinstance(event, Message):
             self.step["message"] = event.text
-            own["message"] = extra_fields(event, Message(**place, role="agent", text=event.text))
+            export_fields["message"] = extra_fields(
+                event, Message(**event_fields, role="agent", text=event.text)
+            )
 
     def _add_call(self, event: AnyEvent) -> None:
         assert self.step is not None
@@ -438,8 +443,8 @@ def _drop_none(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _format_time(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()
+def _format_time(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()
 
 
 def _lane_model(lane: Lane) -> str | None:
@@ -452,14 +457,14 @@ def _turn_fields(turn: Turn) -> dict[str, Any]:
 
 def _usage_metrics(usage: Usage) -> dict[str, Any] | None:
     """Prompt tokens include cached input."""
-    known = usage.input_tokens is not None
+    has_input = usage.input_tokens is not None
     cached = (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
     extra = _drop_none(
         cache_creation_input_tokens=usage.cache_write_tokens,
         reasoning_tokens=usage.reasoning_tokens,
     )
     metrics = _drop_none(
-        prompt_tokens=(usage.input_tokens or 0) + cached if known else None,
+        prompt_tokens=(usage.input_tokens or 0) + cached if has_input else None,
         completion_tokens=usage.output_tokens,
         cached_tokens=usage.cache_read_tokens,
         cost_usd=usage.cost,
@@ -468,12 +473,12 @@ def _usage_metrics(usage: Usage) -> dict[str, Any] | None:
     return metrics or None
 
 
-def _root_usage(of: ExportSource, lane: Lane) -> Usage:
+def _root_usage(source: ExportSource, lane: Lane) -> Usage:
     """Return the root's own sum with the total cost; the record's if turns have none."""
     summed = sum_usage(turn.usage for turn in lane.turns)
     if summed == Usage():
-        return of.usage
-    return msgspec.structs.replace(summed, cost=of.usage.cost, cost_from=of.usage.cost_from)
+        return source.usage
+    return msgspec.structs.replace(summed, cost=source.usage.cost, cost_from=source.usage.cost_from)
 
 
 def _final_metrics(usage: Usage, steps: int) -> dict[str, Any]:

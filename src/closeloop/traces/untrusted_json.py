@@ -118,10 +118,10 @@ def storable_value(value: Any, skipped: dict[str, int], depth: int = 0) -> Any:
         if depth == MAX_VALUE_DEPTH:
             return "…"
         return {
-            truncate_middle(str(key), skipped): truncate_middle(one, skipped)
-            if isinstance(one, str)
-            else storable_value(one, skipped, depth + 1)
-            for key, one in value.items()
+            truncate_middle(str(key), skipped): truncate_middle(item, skipped)
+            if isinstance(item, str)
+            else storable_value(item, skipped, depth + 1)
+            for key, item in value.items()
         }
     if isinstance(value, list):
         return (
@@ -144,10 +144,10 @@ def storable_arguments(value: object, skipped: dict[str, int]) -> dict[str, Any]
 def json_excerpt(value: object) -> str:
     """Return a record as JSON text, truncated for a note."""
     try:
-        written = msgspec.json.encode(value).decode(errors="replace")
+        text = msgspec.json.encode(value).decode(errors="replace")
     except (msgspec.EncodeError, TypeError, ValueError, RecursionError, OverflowError):
-        written = str(storable_value(value, {}))
-    return truncate_middle(written, most=MAX_NOTE_CHARS)
+        text = str(storable_value(value, {}))
+    return truncate_middle(text, max_chars=MAX_NOTE_CHARS)
 
 
 def decode_json(content: bytes | str) -> Any:
@@ -180,13 +180,13 @@ def _parse_constant(_: str) -> None:
     """Python's constants for infinity and not-a-number."""
 
 
-def _parse_float(written: str) -> float | None:
-    number = float(written)
+def _parse_float(digits: str) -> float | None:
+    number = float(digits)
     return number if math.isfinite(number) else None
 
 
-def _parse_int(written: str) -> int | None:
-    return int(written) if len(written) <= _MAX_INT_DIGITS else None
+def _parse_int(digits: str) -> int | None:
+    return int(digits) if len(digits) <= _MAX_INT_DIGITS else None
 
 
 def try_decode_json(value: object) -> Any:
@@ -206,12 +206,12 @@ def clean_text(value: Any) -> str | None:
 
 def time_from_nanos(nanoseconds: Any) -> datetime | None:
     """Convert nanoseconds since 1970; 0 means unknown."""
-    written = isinstance(nanoseconds, str) and _DIGITS.fullmatch(nanoseconds)
-    counted = int(nanoseconds) if written else nanoseconds
-    if type(counted) is not int or not 0 < counted < _MAX_NANOSECONDS:
+    is_text = isinstance(nanoseconds, str) and _DIGITS.fullmatch(nanoseconds)
+    number = int(nanoseconds) if is_text else nanoseconds
+    if type(number) is not int or not 0 < number < _MAX_NANOSECONDS:
         return None
     try:
-        return _EPOCH + timedelta(microseconds=counted // 1000)
+        return _EPOCH + timedelta(microseconds=number // 1000)
     except OverflowError:
         return None
 

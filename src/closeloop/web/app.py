@@ -68,10 +68,10 @@ MAX_STEPS = 14_400
 """Steps after which a stream ends; a browser that is still open reconnects."""
 
 
-def live_updates_route(desk: PageContext) -> Route:
+def live_updates_route(page_context: PageContext) -> Route:
     async def stream_live_updates(request: Request) -> Response:
         return StreamingResponse(
-            _stream_news(desk),
+            _stream_news(page_context),
             headers={"cache-control": "no-store"},
             media_type="text/event-stream",
         )
@@ -79,16 +79,16 @@ def live_updates_route(desk: PageContext) -> Route:
     return Route("/live", stream_live_updates, methods=["GET"])
 
 
-async def _stream_news(desk: PageContext) -> AsyncIterator[str]:
-    known_mark = await anyio.to_thread.run_sync(desk.news_mark)
+async def _stream_news(page_context: PageContext) -> AsyncIterator[str]:
+    known_mark = await anyio.to_thread.run_sync(page_context.news_mark)
     yield f"retry: 5000\nevent: here\ndata: {known_mark}\n\n"
     for step in range(1, MAX_STEPS):
         await anyio.sleep(STEP_SECONDS)
-        if desk.stopping.is_set():
+        if page_context.stopping.is_set():
             return
         if step % STEPS_PER_LOOK:
             continue
-        current_mark = await anyio.to_thread.run_sync(desk.news_mark)
+        current_mark = await anyio.to_thread.run_sync(page_context.news_mark)
         if current_mark != known_mark:
             known_mark = current_mark
             yield f"event: changed\ndata: {current_mark}\n\n"
@@ -102,7 +102,7 @@ def build_web_app(
     token: str | None,
     quiet: float = QUIET_SECONDS,
     is_open: bool | None = None,
-    desk: PageContext | None = None,
+    page_context: PageContext | None = None,
     evaluator: SubmissionEvaluator | None = None,
 ) -> Starlette:
     """Build the server's app.
@@ -111,14 +111,14 @@ def build_web_app(
     """
     resolve_record_types()
     pending_traces = PendingTraces(quiet)
-    desk = desk or PageContext(store)
+    page_context = page_context or PageContext(store)
     access_policy = AccessPolicy(
         store=store,
         token=token,
         # Where a proxy logs people in, whoever it does not name is nobody.
         is_open=(token is None if is_open is None else is_open)
-        and desk.settings.serve.user_header is None,
-        settings=desk.settings.serve,
+        and page_context.settings.serve.user_header is None,
+        settings=page_context.settings.serve,
     )
 
     @asynccontextmanager
@@ -143,14 +143,14 @@ def build_web_app(
             "/v1/traces", make_otlp_endpoint(store, pending_traces.note_arrivals), methods=["POST"]
         ),
         Route("/api/openapi.json", _openapi_endpoint(evaluator is not None), methods=["GET"]),
-        live_updates_route(desk),
+        live_updates_route(page_context),
         *login_routes(access_policy),
         *evaluation_endpoints,
-        *review_routes(desk),
-        *score_routes(desk),
-        *memory_decision_routes(desk),
-        *download_routes(desk),
-        *page_routes(PAGES, desk),
+        *review_routes(page_context),
+        *score_routes(page_context),
+        *memory_decision_routes(page_context),
+        *download_routes(page_context),
+        *page_routes(PAGES, page_context),
     ]
     return Starlette(
         routes=all_routes,

@@ -45,8 +45,8 @@ _PIECE_BYTES = 16 << 10
 class RequestRefused(Exception):
     """A request that is refused, with the HTTP status that says why."""
 
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
         self.status = status
 
 
@@ -57,16 +57,18 @@ class BodyMemory:
         self.limit = limit
         self.held = 0
 
-    async def read_body(self, receive: Receive, most: int, why: str) -> bytes:
+    async def read_body(self, receive: Receive, max_bytes: int, reason: str) -> bytes:
         """Receive a body; it counts towards the limit only until it is complete."""
-        async with self.hold_body(receive, most, why) as body:
+        async with self.hold_body(receive, max_bytes, reason) as body:
             return body
 
     @asynccontextmanager
-    async def hold_body(self, receive: Receive, most: int, why: str) -> AsyncIterator[bytes]:
+    async def hold_body(
+        self, receive: Receive, max_bytes: int, reason: str
+    ) -> AsyncIterator[bytes]:
         """Receive a body; it counts towards the limit while the block runs.
 
-        Raises RequestRefused: 413 with `why` above `most` bytes, 408 if the body does not arrive in
+        Raises RequestRefused: 413 with `reason` above `max_bytes`, 408 if the body does not arrive in
         time, 503 if the bodies of all requests take too much memory. Raises ClientDisconnect if the
         client leaves.
         """
@@ -82,8 +84,8 @@ class BodyMemory:
                     chunks.append(chunk)
                     size += len(chunk)
                     self.held += len(chunk)
-                    if size > most:
-                        raise RequestRefused(413, why)
+                    if size > max_bytes:
+                        raise RequestRefused(413, reason)
                     if self.held > self.limit:
                         raise RequestRefused(503, "The server is busy: send the request again.")
                     if not message.get("more_body"):
@@ -97,15 +99,15 @@ class BodyMemory:
             self.held -= size
 
 
-def decompress_gzip(body: bytes, most: int) -> bytes:
+def decompress_gzip(body: bytes, max_bytes: int) -> bytes:
     """Decompress gzip of one or several members, in time linear to its size.
 
-    Raises RequestRefused: 413 if it has too many members, becomes larger than `most` bytes or takes
+    Raises RequestRefused: 413 if it has too many members, becomes larger than `max_bytes` or takes
     too long; 400 if it is damaged.
     """
-    content, place, members = bytearray(), 0, 0
+    content, offset, members = bytearray(), 0, 0
     deadline = time.monotonic() + DECOMPRESS_SECONDS
-    while place < len(body):
+    while offset < len(body):
         members += 1
         if members > MAX_GZIP_MEMBERS:
             raise RequestRefused(
@@ -113,22 +115,22 @@ def decompress_gzip(body: bytes, most: int) -> bytes:
             )
         member = zlib.decompressobj(wbits=31)
         while not member.eof:
-            piece = body[place : place + _PIECE_BYTES]
+            piece = body[offset : offset + _PIECE_BYTES]
             if not piece:
                 raise RequestRefused(400, "The gzip body is truncated.")
             try:
-                content += member.decompress(piece, most + 1 - len(content))
+                content += member.decompress(piece, max_bytes + 1 - len(content))
             except zlib.error as error:
                 raise RequestRefused(400, "The body is not gzip.") from error
-            if len(content) > most:
+            if len(content) > max_bytes:
                 raise RequestRefused(
-                    413, f"A request may be at most {most >> 20} MiB uncompressed."
+                    413, f"A request may be at most {max_bytes >> 20} MiB uncompressed."
                 )
             if time.monotonic() > deadline:
                 raise RequestRefused(
                     413, "The body takes too long to decompress: send less at once."
                 )
-            place += len(piece) - len(member.unused_data)
+            offset += len(piece) - len(member.unused_data)
     return bytes(content)
 
 
@@ -330,21 +332,21 @@ MAX_ADDRESSES = 10_000
 class AddressRateLimit:
     """Limits the number of requests per address in a period of seconds."""
 
-    def __init__(self, most: int, seconds: float) -> None:
-        self.most = most
-        self.rate = most / seconds
+    def __init__(self, max_requests: int, seconds: float) -> None:
+        self.most = max_requests
+        self.rate = max_requests / seconds
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def count_request(self, address: str) -> float | None:
         """Count a request; return None if it may proceed, else the seconds until it may."""
         now = time.monotonic()
-        left, last_time = self._left.pop(address, (float(self.most), now))
-        left = min(float(self.most), left + (now - last_time) * self.rate)
-        allowed = left >= 1
-        self._left[address] = (left - 1 if allowed else left, now)
+        allowance, last_time = self._left.pop(address, (float(self.most), now))
+        allowance = min(float(self.most), allowance + (now - last_time) * self.rate)
+        allowed = allowance >= 1
+        self._left[address] = (allowance - 1 if allowed else allowance, now)
         if len(self._left) > MAX_ADDRESSES:
             self._left.popitem(last=False)
-        return None if allowed else max(1.0, (1 - left) / self.rate)
+        return None if allowed else max(1.0, (1 - allowance) / self.rate)
 
 
 MAX_FORM_BYTES = 1 << 20
@@ -385,8 +387,8 @@ class AuthMiddleware:
     def __init__(self, app: ASGIApp, door: AccessPolicy) -> None:
         self.app = app
         self.door = door
-        self.writes = AddressRateLimit(most=600, seconds=60)
-        self.logins = AddressRateLimit(most=10, seconds=60)
+        self.writes = AddressRateLimit(max_requests=600, seconds=60)
+        self.logins = AddressRateLimit(max_requests=10, seconds=60)
         self.memory = BodyMemory()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -415,8 +417,8 @@ class AuthMiddleware:
             and is_buffered_write(request, caller)
         ):
             try:
-                why = f"A form may be at most {MAX_FORM_BYTES >> 20} MiB."
-                body = await self.memory.read_body(receive, MAX_FORM_BYTES, why)
+                reason = f"A form may be at most {MAX_FORM_BYTES >> 20} MiB."
+                body = await self.memory.read_body(receive, MAX_FORM_BYTES, reason)
                 receive = _replay_body(body)
                 refused = self._refuse_foreign_form(request, caller, body)
             except RequestRefused as problem:
@@ -507,12 +509,12 @@ def _refuse_missing_scope(request: Request, caller: Caller) -> Response | None:
     if request.method in READING_METHODS and "text/html" in request.headers.get("accept", ""):
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(f"/login?next={quote(request.url.path + query, safe='')}", 303)
-    why = (
+    reason = (
         "This token is unknown or revoked: `closeloop admin token list` lists valid tokens."
         if request.headers.get("authorization", "").lower().startswith("bearer ")
         else "Send the header `Authorization: Bearer TOKEN`."
     )
-    return JSONResponse({"message": why}, 401, {"www-authenticate": "Bearer"})
+    return JSONResponse({"message": reason}, 401, {"www-authenticate": "Bearer"})
 
 
 def _refuse_foreign_page(
@@ -575,19 +577,19 @@ def session_cookie(request: Request, secret: str, seconds: int) -> str:
     return f"{name}={secret}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{secure}"
 
 
-def refusal_response(request: Request, status: int, why: str) -> Response:
+def refusal_response(request: Request, status: int, reason: str) -> Response:
     """Return a refusal: a page for people, a JSON record for programs."""
     if "text/html" in request.headers.get("accept", ""):
         from closeloop.web.render import render_template
 
-        return Response(render_template("refused.html", why=why), status, media_type="text/html")
-    return JSONResponse({"message": why}, status)
+        return Response(render_template("refused.html", why=reason), status, media_type="text/html")
+    return JSONResponse({"message": reason}, status)
 
 
 # Login with a token, and logout.
 
 
-def login_routes(door: AccessPolicy) -> list[Route]:
+def login_routes(policy: AccessPolicy) -> list[Route]:
     async def show_login_form(request: Request) -> Response:
         text = render_template(
             "login.html", next=local_path(request.query_params.get("next")), why=None
@@ -600,15 +602,17 @@ def login_routes(door: AccessPolicy) -> list[Route]:
             form_values.get("token", [""])[0].strip(),
             local_path(form_values.get("next", ["/"])[0]),
         )
-        name = await anyio.to_thread.run_sync(door.find_token_id, token) if token else None
+        name = await anyio.to_thread.run_sync(policy.find_token_id, token) if token else None
         if name is None:
-            why = "This token is unknown or revoked."
+            reason = "This token is unknown or revoked."
             return Response(
-                render_template("login.html", next=next_path, why=why), 403, media_type="text/html"
+                render_template("login.html", next=next_path, why=reason),
+                403,
+                media_type="text/html",
             )
         secret = secrets.token_urlsafe(32)
-        until = datetime.now(UTC) + timedelta(seconds=SESSION_SECONDS)
-        await anyio.to_thread.run_sync(door.store.access.save_login, secret, name, until)
+        expires_at = datetime.now(UTC) + timedelta(seconds=SESSION_SECONDS)
+        await anyio.to_thread.run_sync(policy.store.access.save_login, secret, name, expires_at)
         response = RedirectResponse(next_path, 303)
         response.headers.append("set-cookie", session_cookie(request, secret, SESSION_SECONDS))
         return response
@@ -617,7 +621,7 @@ def login_routes(door: AccessPolicy) -> list[Route]:
         caller = caller_from_scope(request.scope)
         if caller.session is not None:
             now = datetime.now(UTC)
-            await anyio.to_thread.run_sync(door.store.access.revoke_login, caller.session, now)
+            await anyio.to_thread.run_sync(policy.store.access.revoke_login, caller.session, now)
         response = RedirectResponse("/login", 303)
         response.headers.append("set-cookie", session_cookie(request, "", 0))
         return response
@@ -629,10 +633,10 @@ def login_routes(door: AccessPolicy) -> list[Route]:
     ]
 
 
-def local_path(place: str | None) -> str:
+def local_path(path: str | None) -> str:
     """Return the path if it is on this server, else `/`."""
-    is_local = place is not None and place.startswith("/") and place[1:2] not in ("/", "\\")
-    return place if is_local and place and place.isprintable() else "/"
+    is_local = path is not None and path.startswith("/") and path[1:2] not in ("/", "\\")
+    return path if is_local and path and path.isprintable() else "/"
 
 
 # Error responses: no such page, or a page that failed.
@@ -646,8 +650,8 @@ async def answer_server_error(request: Request, error: Exception) -> Response:
     return _error_response(request, 500, "This page could not be shown: see the server's log.")
 
 
-def _error_response(request: Request, status: int, why: str) -> Response:
+def _error_response(request: Request, status: int, reason: str) -> Response:
     # What goes wrong may go past the guard, who would have set these.
-    response = refusal_response(request, status, why)
+    response = refusal_response(request, status, reason)
     response.headers.update(SECURITY_HEADERS)
     return response

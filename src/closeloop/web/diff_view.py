@@ -78,7 +78,7 @@ def build_diff_files(
     change: Change, findings: Sequence[Finding], marks: Iterable[tuple[str, str]]
 ) -> tuple[DiffFile, ...]:
     """Build the view of every file of a change, up to the page's limits."""
-    places = _index_finding_places(findings)
+    finding_indices = _index_finding_places(findings)
     marks_by_path: dict[str, list[str]] = {}
     for path, mark in marks:
         marks_by_path.setdefault(path, []).append(mark)
@@ -87,7 +87,11 @@ def build_diff_files(
     for file, body in zip(change.files, [*bodies, *[[]] * len(change.files)], strict=False):
         files_built.append(
             _build_diff_file(
-                file, body, lines_left, places.get(file.path, {}), marks_by_path.get(file.path, ())
+                file,
+                body,
+                lines_left,
+                finding_indices.get(file.path, {}),
+                marks_by_path.get(file.path, ()),
             )
         )
         lines_left = max(0, lines_left - len(body))
@@ -98,7 +102,7 @@ def build_recovered_files(
     files: Sequence[RecoveredFile], findings: Sequence[Finding] = ()
 ) -> tuple[DiffFile, ...]:
     """Build diffs of files from a recording's edits, without line numbers; findings are by file."""
-    places = _index_finding_places(findings)
+    finding_indices = _index_finding_places(findings)
     lines_left, files_built = MAX_LINES, []
     for file in files:
         lines: list[DiffLine] = []
@@ -121,7 +125,13 @@ def build_recovered_files(
                 lines=tuple(lines[:lines_left]),
                 left_out=max(0, len(lines) - lines_left),
                 findings=tuple(
-                    sorted({one for there in places.get(file.path, {}).values() for one in there})
+                    sorted(
+                        {
+                            index
+                            for indices in finding_indices.get(file.path, {}).values()
+                            for index in indices
+                        }
+                    )
                 ),
             )
         )
@@ -206,8 +216,8 @@ def _build_diff_file(
     marks: Sequence[str],
 ) -> DiffFile:
     lines = tuple(_build_diff_lines(body[:room], findings))
-    shown = {place for line in lines for place in line.findings}
-    every = {place for there in findings.values() for place in there}
+    shown_findings = {index for line in lines for index in line.findings}
+    all_findings = {index for indices in findings.values() for index in indices}
     return DiffFile(
         path=file.path,
         old_path=file.old_path,
@@ -219,7 +229,7 @@ def _build_diff_file(
         marks=tuple(marks),
         lines=lines,
         left_out=max(0, len(body) - room),
-        findings=tuple(sorted(every - shown)),
+        findings=tuple(sorted(all_findings - shown_findings)),
     )
 
 
@@ -227,16 +237,16 @@ def _split_patch_bodies(patch: str) -> list[list[str]]:
     """Return the hunks of each file, in the order of the patch."""
     bodies: list[list[str]] = []
     body: list[str] = []
-    inside = False
+    in_file = False
     for line in patch.split("\n"):
-        if line.startswith("diff --git ") or (line.startswith("--- ") and not inside):
+        if line.startswith("diff --git ") or (line.startswith("--- ") and not in_file):
             if line.startswith("diff --git ") or not bodies or body:
                 body = []
                 bodies.append(body)
-            inside = line.startswith("diff --git ")
+            in_file = line.startswith("diff --git ")
         elif line.startswith("@@ ") or (body and line[:1] in ("+", "-", " ", "\\")):
             body.append(line)
-            inside = True
+            in_file = True
     return bodies
 
 
@@ -244,20 +254,20 @@ def _build_diff_lines(
     body: Iterable[str], findings: dict[int, tuple[int, ...]]
 ) -> Iterable[DiffLine]:
     old = new = 0
-    for whole in body:
-        text = whole[:MAX_LINE_CHARS]
-        if hunk := _HUNK_HEADER.match(whole):
+    for line in body:
+        text = line[:MAX_LINE_CHARS]
+        if hunk := _HUNK_HEADER.match(line):
             old, new = int(hunk[1]), int(hunk[2])
             yield DiffLine(kind="hunk", old=None, new=None, text=text)
-        elif whole.startswith("+"):
+        elif line.startswith("+"):
             yield DiffLine(
                 kind="plus", old=None, new=new, text=text[1:], findings=findings.get(new, ())
             )
             new += 1
-        elif whole.startswith("-"):
+        elif line.startswith("-"):
             yield DiffLine(kind="minus", old=old, new=None, text=text[1:])
             old += 1
-        elif whole.startswith("\\"):
+        elif line.startswith("\\"):
             yield DiffLine(kind="hunk", old=None, new=None, text=text)
         else:
             yield DiffLine(
@@ -269,13 +279,13 @@ def _build_diff_lines(
 def _index_finding_places(findings: Sequence[Finding]) -> dict[str, dict[int, tuple[int, ...]]]:
     """Index findings by path and line: their indices in the list; line 0 is the whole file."""
     places_by_path: dict[str, dict[int, tuple[int, ...]]] = {}
-    for place, finding in enumerate(findings):
-        for where in finding.places:
-            path, _, line = where.rpartition(":")
+    for index, finding in enumerate(findings):
+        for source_place in finding.places:
+            path, _, line = source_place.rpartition(":")
             if not path or not line.isdecimal():
-                path, line = where, "0"
+                path, line = source_place, "0"
             lines = places_by_path.setdefault(path, {})
-            lines[int(line)] = (*lines.get(int(line), ()), place)
+            lines[int(line)] = (*lines.get(int(line), ()), index)
     return places_by_path
 
 
@@ -352,11 +362,11 @@ def build_report_view(row: ReportRow, report: ChangeReport) -> ReportShown:
     )
 
 
-def _tier_views(report: ChangeReport, told: Sequence[Finding]) -> Iterator[TierView]:
+def _tier_views(report: ChangeReport, findings: Sequence[Finding]) -> Iterator[TierView]:
     if "tools" in report.tiers:
         yield _tools_tier(report)
     if "quality" in report.tiers:
-        yield _quality_tier(told)
+        yield _quality_tier(findings)
     if "risk" in report.tiers:
         yield _risk_tier(report)
 
@@ -379,22 +389,24 @@ def _tools_tier(report: ChangeReport) -> TierView:
     return TierView(name="Tools", state="good", text=text)
 
 
-def _quality_tier(told: Sequence[Finding]) -> TierView:
-    counts = {name: sum(one.severity == name for one in told) for name in SEVERITIES}
+def _quality_tier(findings: Sequence[Finding]) -> TierView:
+    counts = {name: sum(finding.severity == name for finding in findings) for name in SEVERITIES}
     nouns = {"error": "error", "warning": "warning", "info": "remark"}
     text = ", ".join(plural_phrase(count, nouns[name]) for name, count in counts.items() if count)
-    how: Literal["good", "bad", "open"] = "bad" if counts["error"] else "open" if told else "good"
-    return TierView(name="Quality", state=how, text=text or "no findings")
+    state: Literal["good", "bad", "open"] = (
+        "bad" if counts["error"] else "open" if findings else "good"
+    )
+    return TierView(name="Quality", state=state, text=text or "no findings")
 
 
 def _risk_tier(report: ChangeReport) -> TierView:
     if report.risk is None:
         return TierView(name="Risk", state="open", text="not assessed")
     level = report.risk.level
-    how: Literal["good", "bad", "open"] = "good" if level == "low" else "open"
+    state: Literal["good", "bad", "open"] = "good" if level == "low" else "open"
     if level in ("high", "critical"):
-        how = "bad"
-    return TierView(name="Risk", state=how, text=level)
+        state = "bad"
+    return TierView(name="Risk", state=state, text=level)
 
 
 def _findings_by_file(findings: Sequence[Finding]) -> tuple[FileSpots, ...]:
@@ -451,13 +463,15 @@ _MARKED = Markup("<mark>{}</mark>")
 def colour_diff(file: DiffFile) -> list[Markup]:
     """Return the code of each diff line as HTML, with changed words marked."""
     pieces = _colour_lines(file)
-    marks: dict[int, list[tuple[int, int]]] = {}
+    changed_spans: dict[int, list[tuple[int, int]]] = {}
     for old, new in pair_lines(file.lines):
         if old is not None and new is not None and old != new:
-            marks[old], marks[new] = _changed_spans(file.lines[old].text, file.lines[new].text)
+            changed_spans[old], changed_spans[new] = _changed_spans(
+                file.lines[old].text, file.lines[new].text
+            )
     return [
-        _render_line(pieces.get(place, [(line.text, "")]), marks.get(place, ()))
-        for place, line in enumerate(file.lines)
+        _render_line(pieces.get(index, [(line.text, "")]), changed_spans.get(index, ()))
+        for index, line in enumerate(file.lines)
     ]
 
 
@@ -465,24 +479,24 @@ def pair_lines(lines: Sequence[DiffLine]) -> list[tuple[int | None, int | None]]
     """Return the rows of a side-by-side diff: index of the line before and after, None if
     missing."""
     rows: list[tuple[int | None, int | None]] = []
-    removed: list[int] = []
-    added: list[int] = []
+    removed_lines: list[int] = []
+    added_lines: list[int] = []
 
     def add_changed() -> None:
-        rows.extend(zip_longest(removed, added))
-        removed.clear()
-        added.clear()
+        rows.extend(zip_longest(removed_lines, added_lines))
+        removed_lines.clear()
+        added_lines.clear()
 
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if line.kind == "minus":
-            if added:
+            if added_lines:
                 add_changed()
-            removed.append(place)
+            removed_lines.append(index)
         elif line.kind == "plus":
-            added.append(place)
+            added_lines.append(index)
         else:
             add_changed()
-            rows.append((place, place))
+            rows.append((index, index))
     add_changed()
     return rows
 
@@ -502,29 +516,31 @@ def _changed_spans(before: str, after: str) -> tuple[list[tuple[int, int]], list
 
 
 def _render_line(pieces: Sequence[CodePiece], marked: Sequence[tuple[int, int]]) -> Markup:
-    html, at = Markup(""), 0
+    html, offset = Markup(""), 0
     for text, kind in pieces:
-        for part, is_marked in _cut_piece(text, at, marked):
-            shown = escape(make_visible(part))
-            coloured = _PIECE.format(kind, shown) if kind else shown
+        for part, is_marked in _cut_piece(text, offset, marked):
+            escaped = escape(make_visible(part))
+            coloured = _PIECE.format(kind, escaped) if kind else escaped
             html += _MARKED.format(coloured) if is_marked else coloured
-        at += len(text)
+        offset += len(text)
     return html
 
 
-def _cut_piece(text: str, at: int, marked: Sequence[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
-    """Split a piece that begins at offset `at` of its line; yield each part and whether it is
+def _cut_piece(
+    text: str, offset: int, marked: Sequence[tuple[int, int]]
+) -> Iterator[tuple[str, bool]]:
+    """Split a piece that begins at offset `offset` of its line; yield each part and whether it is
     marked."""
-    place = 0
+    position = 0
     for start, end in marked:
-        first, last = max(start - at, place), min(end - at, len(text))
+        first, last = max(start - offset, position), min(end - offset, len(text))
         if first < last:
-            if place < first:
-                yield text[place:first], False
+            if position < first:
+                yield text[position:first], False
             yield text[first:last], True
-            place = last
-    if place < len(text):
-        yield text[place:], False
+            position = last
+    if position < len(text):
+        yield text[position:], False
 
 
 def _colour_lines(file: DiffFile) -> dict[int, list[CodePiece]]:
@@ -536,14 +552,14 @@ def _colour_lines(file: DiffFile) -> dict[int, list[CodePiece]]:
         return {}
     coloured: dict[int, list[CodePiece]] = {}
     for kinds in (("same", "minus"), ("same", "plus")):
-        places: list[int] = []
-        for place, line in [*enumerate(file.lines), (len(file.lines), None)]:
+        line_indices: list[int] = []
+        for index, line in [*enumerate(file.lines), (len(file.lines), None)]:
             if line is not None and line.kind in kinds:
-                places.append(place)
+                line_indices.append(index)
             elif line is None or line.kind == "hunk":
-                texts = [file.lines[place].text for place in places]
-                coloured |= dict(zip(places, _colour_text(lexer, texts), strict=True))
-                places = []
+                texts = [file.lines[index].text for index in line_indices]
+                coloured |= dict(zip(line_indices, _colour_text(lexer, texts), strict=True))
+                line_indices = []
     return coloured
 
 

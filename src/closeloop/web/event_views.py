@@ -91,14 +91,14 @@ def build_event_fragment(
     depth = lane_depths(trace.lanes)
     cited = findings_by_event(findings)
     last = first + (1 if full else FRAGMENT_EVENTS)
-    steps, began = step_usages(trace), trace_start(trace)
+    steps, started_at = step_usages(trace), trace_start(trace)
     return tuple(
         replace(
             build_event_view(
                 event, depth.get(event.lane, 0), cited.get(event.number, ()), full=full
             ),
             step=steps.get(event.number),
-            elapsed=(event.at - began).total_seconds() if event.at and began else None,
+            elapsed=(event.at - started_at).total_seconds() if event.at and started_at else None,
         )
         for event in trace.events[first:last]
     )
@@ -112,13 +112,13 @@ def trace_start(trace: t.Trace) -> datetime | None:
 def step_usages(trace: t.Trace) -> dict[int, StepUsage]:
     """Return the usage of each provider message by the number of its first event."""
     turns = {lane.id: lane.turns for lane in trace.lanes}
-    seen: set[tuple[str, int]] = set()
+    seen_turns: set[tuple[str, int]] = set()
     steps: dict[int, StepUsage] = {}
     for event in trace.events:
-        place = (event.lane, event.turn or 0)
-        if event.turn is None or place in seen:
+        turn_key = (event.lane, event.turn or 0)
+        if event.turn is None or turn_key in seen_turns:
             continue
-        seen.add(place)
+        seen_turns.add(turn_key)
         lane_turns = turns.get(event.lane, ())
         if 0 < event.turn <= len(lane_turns):
             step = _step_usage(event.turn, lane_turns[event.turn - 1])
@@ -146,17 +146,17 @@ def _step_usage(number: int, turn: t.Turn) -> StepUsage | None:
 def findings_by_event(findings: Sequence[Finding]) -> dict[int, tuple[int, ...]]:
     """Return by event the indices of the findings that cite it."""
     cited: dict[int, tuple[int, ...]] = {}
-    for place, finding in enumerate(findings):
+    for index, finding in enumerate(findings):
         for number in finding.events:
-            cited[number] = (*cited.get(number, ()), place)
+            cited[number] = (*cited.get(number, ()), index)
     return cited
 
 
 def build_event_view(
     event: t.AnyEvent, depth: int, findings: tuple[int, ...], *, full: bool = False
 ) -> EventView:
-    who, title, state, note, texts = describe_event_parts(event)
-    most = MAX_EVENT_CHARS if full else MAX_SHOWN_CHARS
+    actor, title, state, note, texts = describe_event_parts(event)
+    max_chars = MAX_EVENT_CHARS if full else MAX_SHOWN_CHARS
     return EventView(
         number=event.number,
         lane=event.lane,
@@ -165,11 +165,11 @@ def build_event_view(
         at=event.at,
         seconds=event.seconds,
         kind=EVENT_KINDS[type(event)],
-        who=who,
-        title=title[:most],
+        who=actor,
+        title=title[:max_chars],
         state=state,
         note=note and note[:200],
-        texts=tuple(_truncate_event_text(kind, text, most) for kind, text in texts if text),
+        texts=tuple(_truncate_event_text(kind, text, max_chars) for kind, text in texts if text),
         findings=findings,
     )
 
@@ -243,12 +243,12 @@ def _edit_pieces(event: t.Edit) -> Sequence[TextPiece]:
     return [("removed", event.before), ("added", event.after)]
 
 
-def _truncate_event_text(kind: TextKind, text: str, most: int) -> EventText:
+def _truncate_event_text(kind: TextKind, text: str, max_chars: int) -> EventText:
     """Truncate a long text in the middle: its head says what it is, its tail how it ended."""
-    if len(text) <= most:
+    if len(text) <= max_chars:
         return EventText(kind=kind, text=text)
-    head, tail = text[: most // 3], text[-(most - most // 3) :]
-    return EventText(kind=kind, text=f"{head}\n…\n{tail}", left_out=len(text) - most)
+    head, tail = text[: max_chars // 3], text[-(max_chars - max_chars // 3) :]
+    return EventText(kind=kind, text=f"{head}\n…\n{tail}", left_out=len(text) - max_chars)
 
 
 # Metric values as pages show them: with text, bounds and definition.
@@ -290,13 +290,13 @@ class TrendPoint(Record):
     faint: bool
 
 
-def build_figure_lines(found: MetricsReport) -> tuple[FigureLine, ...]:
-    return tuple(_figure_line(figure, metric) for figure, metric in pair_with_metrics(found))
+def build_figure_lines(report: MetricsReport) -> tuple[FigureLine, ...]:
+    return tuple(_figure_line(figure, metric) for figure, metric in pair_with_metrics(report))
 
 
 def build_figure_table(
-    found: MetricsReport,
-    most: int,
+    report: MetricsReport,
+    max_rows: int,
     order: Sequence[str] | None = None,
     *,
     keep_empty: bool = False,
@@ -306,23 +306,23 @@ def build_figure_table(
     Groups without any value are left out, unless `keep_empty` is set.
     """
     cells: dict[str, dict[str, FigureLine]] = {}
-    for line in build_figure_lines(found):
+    for line in build_figure_lines(report):
         row = cells.setdefault(", ".join(line.figure.group.values()), {})
         if line.figure.value is not None:
             row[line.metric.name] = line
-    listed = sorted(cells) if order is None else order
-    names = [name for name in listed if name in cells and (keep_empty or cells[name])]
+    ordered_names = sorted(cells) if order is None else order
+    names = [name for name in ordered_names if name in cells and (keep_empty or cells[name])]
     metrics = tuple(
-        metric for metric in found.definitions if any(metric.name in cells[name] for name in names)
+        metric for metric in report.definitions if any(metric.name in cells[name] for name in names)
     )
     return FigureTable(
-        by=", ".join(found.by),
+        by=", ".join(report.by),
         metrics=metrics,
         rows=tuple(
             FigureRow(name=name, cells=tuple(cells[name].get(metric.name) for metric in metrics))
-            for name in names[:most]
+            for name in names[:max_rows]
         ),
-        more=max(0, len(names) - most),
+        more=max(0, len(names) - max_rows),
     )
 
 
@@ -335,11 +335,11 @@ def build_trend_points(courses: Iterable[MetricSeries]) -> tuple[TrendPoint, ...
             low=stretch.estimate.low,
             high=stretch.estimate.high,
             n=stretch.estimate.n,
-            name=", ".join(course.group.values()) or course.metric,
+            name=", ".join(series.group.values()) or series.metric,
             faint=stretch.faint,
         )
-        for course in courses
-        for stretch in course.stretches
+        for series in courses
+        for stretch in series.stretches
     )
 
 
@@ -391,8 +391,8 @@ def build_minimap(trace: t.Trace) -> tuple[TraceMark, ...]:
         kinds = [_mark_kind(event) for event in part]
         kind = min(set(kinds), key=_MARK_ORDER.index)
         event = part[kinds.index(kind)]
-        who, title, *_ = describe_event_parts(event)
-        text = f"{who} {title}".strip()[:80]
+        actor, title, *_ = describe_event_parts(event)
+        text = f"{actor} {title}".strip()[:80]
         marks.append(
             TraceMark(
                 number=event.number,
@@ -411,10 +411,10 @@ def mark_findings(marks: Sequence[TraceMark], findings: Sequence[Finding]) -> tu
     cited, firsts = sorted(rules), [mark.first for mark in marks]
     marked = list(marks)
     for number in reversed(cited):
-        place = bisect_right(firsts, number) - 1
-        if place >= 0 and number <= marks[place].last:
-            marked[place] = replace(
-                marks[place], number=number, kind="finding", text=rules[number][:80]
+        index = bisect_right(firsts, number) - 1
+        if index >= 0 and number <= marks[index].last:
+            marked[index] = replace(
+                marks[index], number=number, kind="finding", text=rules[number][:80]
             )
     return tuple(marked)
 

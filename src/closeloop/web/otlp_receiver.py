@@ -142,14 +142,14 @@ def _list_or_empty(value: Any) -> list[Any]:
 
 
 def _accepted_response(rejected: int, kind: str) -> Response:
-    why = "Spans need a trace id and a span id."
+    reason = "Spans need a trace id and a span id."
     if kind == JSON:
-        partial = {"partialSuccess": {"rejectedSpans": str(rejected), "errorMessage": why}}
+        partial = {"partialSuccess": {"rejectedSpans": str(rejected), "errorMessage": reason}}
         return _otlp_response(partial if rejected else {}, kind, 200)
     answer = ExportTraceServiceResponse()
     if rejected:
         answer.partial_success.rejected_spans = rejected
-        answer.partial_success.error_message = why
+        answer.partial_success.error_message = reason
     return Response(answer.SerializeToString(), media_type=kind)
 
 

@@ -157,14 +157,14 @@ class MetricCache:
         # More may have come since somebody asked, and be counted already.
         return CachedValue(entry.value, fresh=entry.mark in (mark, self._mark()))
 
-    def _wait_for_entry(self, made: CacheEntry) -> None:
+    def _wait_for_entry(self, entry: CacheEntry) -> None:
         may_wait = (
             time.monotonic() - getattr(self._tired, "since", -WAIT_PAUSE_SECONDS)
             >= WAIT_PAUSE_SECONDS
         )
         if self.patience is None:
-            made.done.wait()
-        elif may_wait and not made.done.wait(self.patience):
+            entry.done.wait()
+        elif may_wait and not entry.done.wait(self.patience):
             self._tired.since = time.monotonic()
 
     def _start_threads(self) -> None:
@@ -206,13 +206,13 @@ class MetricCache:
             entry.rests_until = _rest_until(started_at)
         return entry.mark, entry.value
 
-    def _may_recompute(self, made: CacheEntry) -> bool:
-        return self.patience is None or time.monotonic() >= made.rests_until
+    def _may_recompute(self, entry: CacheEntry) -> bool:
+        return self.patience is None or time.monotonic() >= entry.rests_until
 
 
-def _rest_until(begun: float) -> float:
+def _rest_until(started_at: float) -> float:
     now = time.monotonic()
-    return now + REST_FACTOR * (now - begun)
+    return now + REST_FACTOR * (now - started_at)
 
 
 Kept = TypeVar("Kept")
@@ -260,8 +260,8 @@ class PageContext:
 
         Measuring again may take minutes, during which pages would have nothing to show.
         """
-        again = self._measures_again or self.metric_cache.patience is None
-        work = load_attempt_table(self.store, self.rulebook, again=again)
+        remeasure = self._measures_again or self.metric_cache.patience is None
+        work = load_attempt_table(self.store, self.rulebook, remeasure=remeasure)
         if work.outdated:
             with self._marking:
                 self._measures_again = True
@@ -331,10 +331,10 @@ class PageContext:
         if row.events is None:
             return None
         if not make:
-            known = self.store.load_measurements(
+            measurement = self.store.load_measurements(
                 {row.id: measurement_basis(row, self.rulebook)}
             ).get(row.id)
-            return known or self.store.last_measurement(row.id)
+            return measurement or self.store.last_measurement(row.id)
         measured = next(iter(measure_attempts(self.store, [row], self.rulebook)), None)
         return measured.measurement if measured else self.store.last_measurement(row.id)
 
@@ -399,17 +399,17 @@ def build_openapi_document(
     }
 
 
-def _operation_types(one: ApiOperation) -> dict[str, Any]:
-    parts = {"answer": one.answer, "body": one.body, "query": one.query}
-    parts["problem"] = Problem if one.faults else None
+def _operation_types(operation: ApiOperation) -> dict[str, Any]:
+    parts = {"answer": operation.answer, "body": operation.body, "query": operation.query}
+    parts["problem"] = Problem if operation.faults else None
     return {name: kind for name, kind in parts.items() if kind is not None}
 
 
 def _describe_operation(
-    one: ApiOperation, schema: dict[str, Any], components: dict[str, Any]
+    operation: ApiOperation, schema: dict[str, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
-    description: dict[str, Any] = {"operationId": one.name, "summary": one.summary}
-    in_path = _PATH_PARAMETER.findall(one.path)
+    description: dict[str, Any] = {"operationId": operation.name, "summary": operation.summary}
+    in_path = _PATH_PARAMETER.findall(operation.path)
     fields: dict[str, Any] = {}
     if "query" in schema:
         fields = components[schema["query"]["$ref"].rpartition("/")[2]]
@@ -443,7 +443,7 @@ def _describe_operation(
     )
     description["responses"] |= {
         str(status): _describe_response(HTTPStatus(status).phrase, schema["problem"])
-        for status in one.faults
+        for status in operation.faults
     }
     return description
 
@@ -552,7 +552,7 @@ class PageLocation(Record):
             (group, [pages[name] for name in names if name in pages])
             for group, names in NAVIGATION.items()
         ]
-        return [(group, found) for group, found in grouped if found]
+        return [(group, group_pages) for group, group_pages in grouped if group_pages]
 
     @property
     def group(self) -> str | None:
@@ -578,23 +578,25 @@ class PageLocation(Record):
     @property
     def range_label(self) -> str:
         """Return the time range as text."""
-        chosen = dict(self.range_pairs)
-        since, until = chosen.get("since", "all"), chosen.get("until", "all")
+        range_values = dict(self.range_pairs)
+        since, until = range_values.get("since", "all"), range_values.get("until", "all")
         if until != "all":
             return f"{since} to {until}" if since != "all" else f"Until {until}"
         return "All time" if since == "all" else RANGE_PRESETS.get(since, f"Since {since}")
 
 
-def page_routes(pages: Iterable[Page], desk: PageContext) -> list[Route]:
+def page_routes(pages: Iterable[Page], page_context: PageContext) -> list[Route]:
     """Return the HTML and JSON routes of every page."""
     all_pages = tuple(pages)
     sections = tuple(page for page in all_pages if page.key)
     page_route_list = []
     for page in all_pages:
         page_route_list.append(
-            Route(page.path, _html_endpoint(page, desk, sections), methods=["GET"])
+            Route(page.path, _html_endpoint(page, page_context, sections), methods=["GET"])
         )
-        page_route_list.append(Route(page.record_path, _json_endpoint(page, desk), methods=["GET"]))
+        page_route_list.append(
+            Route(page.record_path, _json_endpoint(page, page_context), methods=["GET"])
+        )
     return page_route_list
 
 
@@ -640,24 +642,26 @@ def parse_page_query(
 
 
 def describe_bad_query(
-    given: Mapping[str, Any],
+    given_values: Mapping[str, Any],
     fields: Mapping[str, msgspec.structs.FieldInfo],
     error: msgspec.ValidationError,
 ) -> str:
     """Say which URL parameter is invalid and which values it may have."""
     name = str(error).partition("$.")[2].rstrip("`").partition("[")[0]
     limit = re.search(r"length <= (\d+)", str(error))
-    if name in given and limit:
+    if name in given_values and limit:
         subject = "The search text" if name == "q" else f"`{name}`"
         return f"{subject} is too long: at most {int(limit[1]):,} characters."
-    if name in given and name in fields:
-        value = str(given[name])[:80]
+    if name in given_values and name in fields:
+        value = str(given_values[name])[:80]
         reason = str(error).partition(" - at")[0]
         return f"Invalid value {value!r} for `{name}`: {reason[:1].lower()}{reason[1:]}."
     return f"The URL is not valid: {error}."
 
 
-def _html_endpoint(page: Page, desk: PageContext, sections: tuple[Page, ...]) -> PageEndpoint:
+def _html_endpoint(
+    page: Page, page_context: PageContext, sections: tuple[Page, ...]
+) -> PageEndpoint:
     async def answer_html(request: Request) -> Response:
         location = PageLocation(
             path=quote(request.scope["path"]),
@@ -673,10 +677,12 @@ def _html_endpoint(page: Page, desk: PageContext, sections: tuple[Page, ...]) ->
                 location_drawn = (
                     location
                     if page.part
-                    else msgspec.structs.replace(location, news=desk.news_mark())
+                    else msgspec.structs.replace(location, news=page_context.news_mark())
                 )
                 return 200, render_template(
-                    page.template, view=_build_view(page, desk, request), here=location_drawn
+                    page.template,
+                    view=_build_view(page, page_context, request),
+                    here=location_drawn,
                 )
             except Fault as fault:
                 return fault_status(fault), render_template(
@@ -695,11 +701,11 @@ def respond_with_json(
     return Response(msgspec.json.encode(content), status, headers, media_type=JSON_MEDIA_TYPE)
 
 
-def _json_endpoint(page: Page, desk: PageContext) -> PageEndpoint:
+def _json_endpoint(page: Page, page_context: PageContext) -> PageEndpoint:
     async def answer_json(request: Request) -> Response:
         def encode_view() -> tuple[int, bytes]:
             try:
-                return 200, msgspec.json.encode(_build_view(page, desk, request))
+                return 200, msgspec.json.encode(_build_view(page, page_context, request))
             except Fault as fault:
                 return fault_status(fault), msgspec.json.encode({"message": str(fault)})
 
@@ -709,18 +715,19 @@ def _json_endpoint(page: Page, desk: PageContext) -> PageEndpoint:
     return answer_json
 
 
-def _build_view(page: Page, desk: PageContext, request: Request) -> Record:
+def _build_view(page: Page, page_context: PageContext, request: Request) -> Record:
     path_values = dict(request.path_params)
     if "caller" in page.query_type.__struct_fields__:
-        path_values["caller"] = caller_or_local_user(request, desk)
+        path_values["caller"] = caller_or_local_user(request, page_context)
     return page.show(
-        desk, parse_page_query(page.query_type, path_values, request.query_params.multi_items())
+        page_context,
+        parse_page_query(page.query_type, path_values, request.query_params.multi_items()),
     )
 
 
-def caller_or_local_user(request: Request, desk: PageContext) -> str:
+def caller_or_local_user(request: Request, page_context: PageContext) -> str:
     """Return the caller's name; without a login on this machine, the user who runs the server."""
-    return caller_from_scope(request.scope).name or desk.user
+    return caller_from_scope(request.scope).name or page_context.user
 
 
 def fault_status(fault: Fault) -> int:

@@ -89,12 +89,12 @@ def _static_folder() -> Traversable:
 
 def _list_files_under(folder: Traversable, path: str) -> list[tuple[str, bytes]]:
     named_files: list[tuple[str, bytes]] = []
-    for each in folder.iterdir():
-        name = path + each.name
-        if each.is_dir():
-            named_files += _list_files_under(each, f"{name}/")
+    for entry in folder.iterdir():
+        name = path + entry.name
+        if entry.is_dir():
+            named_files += _list_files_under(entry, f"{name}/")
         else:
-            named_files.append((name, each.read_bytes()))
+            named_files.append((name, entry.read_bytes()))
     return named_files
 
 
@@ -138,13 +138,13 @@ def render_sentence(text: str | None) -> Markup:
 
 def _render_blocks(lines: list[str]) -> Iterator[Markup]:
     pending_lines: list[str] = []
-    at = 0
-    while at < len(lines):
-        line = lines[at]
-        at += 1
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        index += 1
         if line.lstrip().startswith("```"):
             yield from _render_paragraphs(pending_lines)
-            code, at = _read_fenced_code(lines, at)
+            code, index = _read_fenced_code(lines, index)
             yield Markup("<pre class='output'><code>{}</code></pre>").format(code)
         elif heading := _HEADING_LINE.fullmatch(line):
             yield from _render_paragraphs(pending_lines)
@@ -156,21 +156,21 @@ def _render_blocks(lines: list[str]) -> Iterator[Markup]:
     yield from _render_paragraphs(pending_lines)
 
 
-def _read_fenced_code(lines: list[str], at: int) -> tuple[str, int]:
+def _read_fenced_code(lines: list[str], start: int) -> tuple[str, int]:
     """Return the lines of a code block, and the index at which the text continues."""
-    end = at
+    end = start
     while end < len(lines) and not lines[end].lstrip().startswith("```"):
         end += 1
-    return "\n".join(lines[at:end]), end + 1
+    return "\n".join(lines[start:end]), end + 1
 
 
-def _render_paragraphs(kept: list[str]) -> Iterator[Markup]:
+def _render_paragraphs(pending_lines: list[str]) -> Iterator[Markup]:
     """Render consecutive lines: a list, indented code or a paragraph."""
-    lines, kept[:] = list(kept), []
+    lines, pending_lines[:] = list(pending_lines), []
     if lines and all(line.startswith(("    ", "\t")) for line in lines):
         yield Markup("<pre class='output'>{}</pre>").format("\n".join(lines))
         return
-    words: list[str] = []
+    paragraph: list[str] = []
     items: list[tuple[str | None, list[str]]] = []
     for line in lines:
         if item := _LIST_ITEM.fullmatch(line):
@@ -178,18 +178,18 @@ def _render_paragraphs(kept: list[str]) -> Iterator[Markup]:
         elif items and line.startswith(" "):
             items[-1][1].append(line.strip())
         elif items:
-            yield from _render_words_and_list(words, items)
-            words, items = [line], []
+            yield from _render_words_and_list(paragraph, items)
+            paragraph, items = [line], []
         else:
-            words.append(line)
-    yield from _render_words_and_list(words, items)
+            paragraph.append(line)
+    yield from _render_words_and_list(paragraph, items)
 
 
 def _render_words_and_list(
-    words: list[str], items: list[tuple[str | None, list[str]]]
+    paragraph: list[str], items: list[tuple[str | None, list[str]]]
 ) -> Iterator[Markup]:
-    if words:
-        yield Markup("<p>{}</p>").format(_join_wrapped_lines(words))
+    if paragraph:
+        yield Markup("<p>{}</p>").format(_join_wrapped_lines(paragraph))
     if items:
         item_htmls = (
             Markup("<li{}>{}</li>").format(
@@ -204,22 +204,22 @@ def _render_words_and_list(
 def _join_wrapped_lines(lines: list[str]) -> Markup:
     """Join lines that were only wrapped; short lines keep their line break."""
     joined_html = Markup("")
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         joined_html += _render_inline(line.strip())
-        if place + 1 < len(lines):
+        if index + 1 < len(lines):
             joined_html += _LINE_BREAK if len(line) < MIN_WRAPPED_CHARS else Markup(" ")
     return joined_html
 
 
 def _render_inline(line: str) -> Markup:
-    inline_html, at = Markup(""), 0
+    inline_html, position = Markup(""), 0
     for markup_match in _INLINE_MARKUP.finditer(line):
-        inline_html += escape(line[at : markup_match.start()])
+        inline_html += escape(line[position : markup_match.start()])
         inline_html += (
             _CODE.format(markup_match[1]) if markup_match[1] else _BOLD.format(markup_match[2])
         )
-        at = markup_match.end()
-    return inline_html + escape(line[at:])
+        position = markup_match.end()
+    return inline_html + escape(line[position:])
 
 
 ABSENT_MARK = "–"
@@ -318,9 +318,9 @@ _REQUEST_PATH = re.compile(r"/(?:-/)?(?:pull|pulls|merge_requests)/\d{1,12}/?")
 
 def pull_request_link(url: str | None, repo: str) -> str | None:
     """Return the URL of a pull request if it clearly belongs to this repository, else None."""
-    host, mark, rest = (url or "").partition(f"/{repo}/")
+    host, separator, rest = (url or "").partition(f"/{repo}/")
     is_host = re.fullmatch(r"https://[a-z0-9.-]{1,200}(?::\d{1,5})?", host) is not None
-    return url if mark and is_host and _REQUEST_PATH.fullmatch(f"/{rest}") else None
+    return url if separator and is_host and _REQUEST_PATH.fullmatch(f"/{rest}") else None
 
 
 def chart_json(points: Any) -> str:
@@ -339,15 +339,21 @@ def format_duration(seconds: float | None) -> str:
         return ABSENT_MARK
     if seconds < 9.95:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
+    whole_seconds = round(seconds)
     for size, unit, less, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
-        if whole >= size:
-            return _format_two_units(whole // size, unit, whole % size // less, small)
-    return _format_two_units(whole // 60, "min", whole % 60, "s") if whole >= 60 else f"{whole} s"
+        if whole_seconds >= size:
+            return _format_two_units(
+                whole_seconds // size, unit, whole_seconds % size // less, small
+            )
+    return (
+        _format_two_units(whole_seconds // 60, "min", whole_seconds % 60, "s")
+        if whole_seconds >= 60
+        else f"{whole_seconds} s"
+    )
 
 
-def _format_two_units(large: int, unit: str, rest: int, small: str) -> str:
-    return f"{large} {unit} {rest} {small}" if rest else f"{large} {unit}"
+def _format_two_units(large: int, unit: str, small_count: int, small: str) -> str:
+    return f"{large} {unit} {small_count} {small}" if small_count else f"{large} {unit}"
 
 
 def format_money(amount: float | None) -> str:
@@ -361,11 +367,11 @@ def format_figure(value: float | None, unit: str = "", signed: bool = False) -> 
         return ABSENT_MARK
     size = abs(value)
     number = f"{size:,.0f}" if size >= 1000 else f"{size:.3g}"
-    shown = f"{number} {unit.removesuffix('s') if number == '1' else unit}".rstrip()
+    text = f"{number} {unit.removesuffix('s') if number == '1' else unit}".rstrip()
     if unit in ("$", "s"):
-        shown = format_money(size) if unit == "$" else format_duration(size)
+        text = format_money(size) if unit == "$" else format_duration(size)
     sign = "−" if value < 0 else "+" if signed and value else ""
-    return sign + shown
+    return sign + text
 
 
 def format_share(share: float | None) -> str:
@@ -393,11 +399,11 @@ def shorten_text(text: str | None, most: int = 80) -> str | None:
 
 def shorten_name(name: str | None, most: int = 40) -> str | None:
     """Truncate a long name in the middle; its end distinguishes it from similar names."""
-    whole = shorten_text(name, 1000)
-    if whole is None or len(whole) <= most:
-        return whole
+    text = shorten_text(name, 1000)
+    if text is None or len(text) <= most:
+        return text
     end = most // 3
-    return f"{whole[: most - end - 1]}…{whole[-end:]}"
+    return f"{text[: most - end - 1]}…{text[-end:]}"
 
 
 AGENT_NAMES = {

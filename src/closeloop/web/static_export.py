@@ -73,18 +73,20 @@ class ExportedPages(Record):
 
 
 def export_pages(
-    desk: PageContext, folder: Path, tell: ExportProgress = lambda done, of: None
+    page_context: PageContext,
+    folder: Path,
+    report_progress: ExportProgress = lambda done, total: None,
 ) -> ExportedPages:
     """Write up to MAX_PAGES pages; the first page says if some were omitted."""
-    desk.metric_cache.patience = None
+    page_context.metric_cache.patience = None
     prepare_export_folder(folder)
-    site = StaticSite(desk)
-    for done, address in enumerate(site.found, 1):
+    site = StaticSite(page_context)
+    for page_number, address in enumerate(site.found, 1):
         # Others are found while this one is written.
         (folder / site.names[address]).write_text(
             site.render_static_page(address), encoding="utf-8"
         )
-        tell(done, len(site.found))
+        report_progress(page_number, len(site.found))
     for asset in render.load_assets().values():
         asset_file = folder / asset.address.lstrip("/")
         asset_file.parent.mkdir(parents=True, exist_ok=True)
@@ -113,8 +115,8 @@ def prepare_export_folder(folder: Path) -> None:
 class StaticSite:
     """The pages to write, by URL, with their file names."""
 
-    def __init__(self, desk: PageContext) -> None:
-        self.desk = desk
+    def __init__(self, page_context: PageContext) -> None:
+        self.desk = page_context
         self.pages = [(compile_path(page.path), page) for page in PAGES]
         self.sections = tuple(
             page for page in PAGES if page.key and page.path not in SERVER_ONLY_PATHS
@@ -148,19 +150,19 @@ class StaticSite:
     def render_static_page(self, address: str) -> str:
         """Render a page for its file."""
         text = _LATER_FRAGMENT.sub(
-            lambda found: self._render_fragment(*found.groups()), self.render_server_page(address)
+            lambda match: self._render_fragment(*match.groups()), self.render_server_page(address)
         )
         text = _FORM_OR_JSON_LINK.sub("", _LIVE_ATTRIBUTE.sub("", text)).replace(
             'type="module"', "defer"
         )
         text = _ICON_USE.sub(lambda _: _icon_shape(), text)
-        return _LOCAL_LINK.sub(lambda found: self._rewrite_link(*found.groups()), text)
+        return _LOCAL_LINK.sub(lambda match: self._rewrite_link(*match.groups()), text)
 
     def render_server_page(self, address: str) -> str:
         """Render a page as the server would send it."""
         path, _, query = address.partition("?")
         page = next(self._pages_at(address))
-        here = PageLocation(
+        location = PageLocation(
             path=path,
             query=query,
             page=page,
@@ -168,20 +170,24 @@ class StaticSite:
             sections=self.sections,
             is_static=True,
         )
-        params = next(found for (found, one) in self._matching_pages(path) if one is page)
+        params = next(
+            path_values
+            for (path_values, matching_page) in self._matching_pages(path)
+            if matching_page is page
+        )
         try:
             view = page.show(self.desk, parse_page_query(page.query_type, params, parse_qsl(query)))
         except Fault as fault:
-            return render_template("fault.html", why=str(fault), here=here)
-        return render_template(page.template, view=view, here=here)
+            return render_template("fault.html", why=str(fault), here=location)
+        return render_template(page.template, view=view, here=location)
 
     def _pages_at(self, address: str) -> Iterator[Page]:
         return (page for _, page in self._matching_pages(address.partition("?")[0]))
 
     def _matching_pages(self, path: str) -> Iterator[tuple[dict[str, str], Page]]:
         for (pattern, _, _), page in self.pages:
-            if found := pattern.match(path):
-                yield found.groupdict(), page
+            if match := pattern.match(path):
+                yield match.groupdict(), page
 
     def _render_fragment(self, first: str, address: str) -> str:
         number = (int(first) - 1) // 200
@@ -193,11 +199,11 @@ class StaticSite:
         )
         return f'<section class="fragment" data-first="{first}">{content_html}</section>'
 
-    def _rewrite_link(self, kind: str, address: str, place: str | None) -> str:
+    def _rewrite_link(self, kind: str, address: str, anchor: str | None) -> str:
         if address.startswith(render.ASSET_PATH):
-            return f' {kind}="{address.lstrip("/")}{place or ""}"'
+            return f' {kind}="{address.lstrip("/")}{anchor or ""}"'
         name = self.page_file_name(unescape(address))
-        return f' {kind}="{name}{place or ""}"' if name else ""
+        return f' {kind}="{name}{anchor or ""}"' if name else ""
 
 
 def address_file_name(address: str) -> str:
@@ -219,8 +225,8 @@ def _icon_shape() -> str:
 # Downloads of one attempt: its change as a patch, its trace in the formats of `closeloop export`.
 
 
-def _join_lines(of: ExportSource, trace: Trace) -> bytes:
-    lines: Iterator[bytes] = export_jsonl(of, trace)
+def _join_lines(source: ExportSource, trace: Trace) -> bytes:
+    lines: Iterator[bytes] = export_jsonl(source, trace)
     return b"".join(lines)
 
 
@@ -232,12 +238,12 @@ TRACE_FORMATS: dict[str, tuple[str, str, Callable[[ExportSource, Trace], bytes]]
 """By format: the suffix after the attempt's id, the media type, and the writer."""
 
 
-def download_routes(desk: PageContext) -> list[Route]:
+def download_routes(page_context: PageContext) -> list[Route]:
     async def download(request: Request) -> Response:
         name, kind = request.path_params["attempt"], request.path_params["kind"]
         try:
             file, media_type, content = await anyio.to_thread.run_sync(
-                build_download, desk.store, name, kind
+                build_download, page_context.store, name, kind
             )
         except Fault as fault:
             text = render_template("refused.html", why=str(fault))

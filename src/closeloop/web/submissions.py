@@ -188,8 +188,8 @@ async def _evaluate_request(
     except anyio.WouldBlock:
         raise RequestRefused(429, "The judge is busy: try again soon.") from None
     try:
-        why = f"A request may be at most {BODY_LIMIT >> 20} MiB: send less."
-        content = await evaluator.memory.read_body(request.receive, BODY_LIMIT, why)
+        reason = f"A request may be at most {BODY_LIMIT >> 20} MiB: send less."
+        content = await evaluator.memory.read_body(request.receive, BODY_LIMIT, reason)
         panel = await evaluator.open_panel()
         try:
             submission = await anyio.to_thread.run_sync(read_submission, content, "The request")
@@ -230,36 +230,44 @@ REVIEW_OPERATIONS = (
 )
 
 
-def review_routes(desk: PageContext) -> list[Route]:
+def review_routes(page_context: PageContext) -> list[Route]:
     async def submit_form(request: Request) -> Response:
-        review = _review_from_form(await request.body(), caller_or_local_user(request, desk))
+        review = _review_from_form(
+            await request.body(), caller_or_local_user(request, page_context)
+        )
         try:
-            await anyio.to_thread.run_sync(_submit_review, desk, review)
+            await anyio.to_thread.run_sync(_submit_review, page_context, review)
         except BadInput:
             # All that was answered is kept; the page asks for the rest.
             draft = replace(review, state="draft")
-            await anyio.to_thread.run_sync(_save_draft_review, desk, draft)
+            await anyio.to_thread.run_sync(_save_draft_review, page_context, draft)
             return RedirectResponse("/review?more=true", 303)
         return RedirectResponse("/review", 303)
 
     async def save_form_draft(request: Request) -> Response:
         review = _review_from_form(
-            await request.body(), caller_or_local_user(request, desk), "draft"
+            await request.body(), caller_or_local_user(request, page_context), "draft"
         )
-        await anyio.to_thread.run_sync(_save_draft_review, desk, review)
+        await anyio.to_thread.run_sync(_save_draft_review, page_context, review)
         return Response(status_code=204)
 
     async def take_item(request: Request) -> Response:
         """Assign the displayed item to the caller, unless somebody else took it first."""
-        form_review = _review_from_form(await request.body(), caller_or_local_user(request, desk))
-        taken_item = await anyio.to_thread.run_sync(_take_next_item, desk, form_review.reviewer)
+        form_review = _review_from_form(
+            await request.body(), caller_or_local_user(request, page_context)
+        )
+        taken_item = await anyio.to_thread.run_sync(
+            _take_next_item, page_context, form_review.reviewer
+        )
         refresh_headers = {} if taken_item == form_review.item else {"hx-refresh": "true"}
         return Response(status_code=204, headers=refresh_headers)
 
     async def submit_json(request: Request) -> Response:
         try:
-            review = _review_from_json(await request.body(), caller_or_local_user(request, desk))
-            await anyio.to_thread.run_sync(_submit_review, desk, review)
+            review = _review_from_json(
+                await request.body(), caller_or_local_user(request, page_context)
+            )
+            await anyio.to_thread.run_sync(_submit_review, page_context, review)
         except Fault as fault:
             return respond_with_json(Problem(message=str(fault)), fault_status(fault))
         return respond_with_json(review, 200)
@@ -272,18 +280,18 @@ def review_routes(desk: PageContext) -> list[Route]:
     ]
 
 
-def _submit_review(desk: PageContext, review: HumanReview) -> None:
-    submit_review(open_review_queue(desk)[0], review)
+def _submit_review(page_context: PageContext, review: HumanReview) -> None:
+    submit_review(open_review_queue(page_context)[0], review)
 
 
-def _take_next_item(desk: PageContext, reviewer: str) -> str | None:
-    next_review_item = next_item(open_review_queue(desk)[0], reviewer, datetime.now(UTC))
+def _take_next_item(page_context: PageContext, reviewer: str) -> str | None:
+    next_review_item = next_item(open_review_queue(page_context)[0], reviewer, datetime.now(UTC))
     return next_review_item.id if next_review_item else None
 
 
-def _save_draft_review(desk: PageContext, review: HumanReview) -> None:
+def _save_draft_review(page_context: PageContext, review: HumanReview) -> None:
     """Save a draft; ignore it if its item does not exist."""
-    queue, _ = open_review_queue(desk)
+    queue, _ = open_review_queue(page_context)
     with suppress(BadInput):
         save_draft(queue, replace(review, item=load_review_item(queue, review.item).id))
 
@@ -316,9 +324,9 @@ def _review_from_form(body: bytes, reviewer: str, state: str = "done") -> HumanR
         },
         "outside": _word_among(first_values, "outside", ("yes", "no", "none")),
         "dimensions": {
-            name: word
+            name: answer
             for name in CRITERIA
-            if (word := _word_among(first_values, name, ("yes", "partly", "no"))) is not None
+            if (answer := _word_among(first_values, name, ("yes", "partly", "no"))) is not None
         },
         "answers": dict(_team_answers(first_values)),
         "tags": form_fields.get("tags", []),
@@ -331,16 +339,16 @@ def _review_from_form(body: bytes, reviewer: str, state: str = "done") -> HumanR
         return msgspec.convert({**review_fields, "tags": []}, HumanReview)
 
 
-def _team_answers(said: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _team_answers(form_values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield a form's answers to the team's own questions; unknown ones are refused later."""
-    known = {*HumanReview.__struct_fields__, *CRITERIA, *FORM_FIELDS}
-    for name in [name for name in said if name not in known][:MAX_TEAM_ANSWERS]:
-        if (word := _word_among(said, name, ("yes", "partly", "no"))) is not None:
-            yield name, word
+    known_names = {*HumanReview.__struct_fields__, *CRITERIA, *FORM_FIELDS}
+    for name in [name for name in form_values if name not in known_names][:MAX_TEAM_ANSWERS]:
+        if (answer := _word_among(form_values, name, ("yes", "partly", "no"))) is not None:
+            yield name, answer
 
 
-def _word_among(said: Mapping[str, str], name: str, words: tuple[str, ...]) -> str | None:
-    return said[name] if said.get(name) in words else None
+def _word_among(form_values: Mapping[str, str], name: str, words: tuple[str, ...]) -> str | None:
+    return form_values[name] if form_values.get(name) in words else None
 
 
 def _seconds_since_shown(shown: str, now: datetime) -> float | None:
@@ -354,14 +362,16 @@ def _seconds_since_shown(shown: str, now: datetime) -> float | None:
 # People's decisions about rules and repeated mistakes.
 
 
-def memory_decision_routes(desk: PageContext) -> list[Route]:
+def memory_decision_routes(page_context: PageContext) -> list[Route]:
     async def decide_by_form(request: Request) -> Response:
         form_fields = {
             name: values[0] for name, values in parse_form_fields(await request.body()).items()
         }
-        decided_by = caller_or_local_user(request, desk)
+        decided_by = caller_or_local_user(request, page_context)
         try:
-            await anyio.to_thread.run_sync(partial(_apply_decision, desk, form_fields, decided_by))
+            await anyio.to_thread.run_sync(
+                partial(_apply_decision, page_context, form_fields, decided_by)
+            )
         except Fault as fault:
             text = render_template("refused.html", why=str(fault))
             return Response(text, fault_status(fault), media_type="text/html")
@@ -370,27 +380,33 @@ def memory_decision_routes(desk: PageContext) -> list[Route]:
     return [Route("/memory", decide_by_form, methods=["POST"])]
 
 
-def _apply_decision(desk: PageContext, given: dict[str, str], who: str) -> None:
+def _apply_decision(
+    page_context: PageContext, form_values: dict[str, str], decided_by: str
+) -> None:
     """Set the new state of a `rule` or `remark`."""
-    store, state = desk.store, given.get("state", "")
-    if "remark" in given:
+    store, state = page_context.store, form_values.get("state", "")
+    if "remark" in form_values:
         accepts = state == "accepted"
         for repeat_state in get_args(RepeatState):
             if repeat_state == ("confirmed" if accepts else state):
-                repeats = decide_repeat(store, given["remark"], repeat_state, who, given.get("of"))
-                recount_repeats(store, repeats[0], merge_known_agents(desk.settings.pulls.agents))
+                repeats = decide_repeat(
+                    store, form_values["remark"], repeat_state, decided_by, form_values.get("of")
+                )
+                recount_repeats(
+                    store, repeats[0], merge_known_agents(page_context.settings.pulls.agents)
+                )
                 if accepts:
-                    accept_repeated_rule(store, repeats[0].rule, who, datetime.now(UTC))
+                    accept_repeated_rule(store, repeats[0].rule, decided_by, datetime.now(UTC))
                 return
         raise unknown_name_error("state", state, (*get_args(RepeatState), "accepted"))
-    rule = find_rule(store, given.get("rule", ""))
-    if state == "active" and (against := contrary_rules(store, rule)):
+    rule = find_rule(store, form_values.get("rule", ""))
+    if state == "active" and (contrary := contrary_rules(store, rule)):
         raise BadInput(
-            f"The active rule {against[0].text!r} contradicts it: retire that rule first."
+            f"The active rule {contrary[0].text!r} contradicts it: retire that rule first."
         )
     for rule_state in get_args(RuleState):
         if rule_state == state:
-            set_rule_state(store, rule, rule_state, who, datetime.now(UTC))
+            set_rule_state(store, rule, rule_state, decided_by, datetime.now(UTC))
             return
     raise unknown_name_error("state", state, get_args(RuleState))
 
@@ -430,19 +446,19 @@ RETRACTED_VERDICT = "none"
 """Value that the form sends to retract a vote."""
 
 
-def score_routes(desk: PageContext) -> list[Route]:
+def score_routes(page_context: PageContext) -> list[Route]:
     async def submit_scores(request: Request) -> Response:
         if request_media_type(request) != JSON_MEDIA_TYPE:
             return respond_with_json(Problem(message=f"Send {JSON_MEDIA_TYPE}."), 415)
         try:
-            given = msgspec.json.decode(await request.body(), type=ScoreSubmission)
-            who = caller_or_local_user(request, desk)
-            kept = await anyio.to_thread.run_sync(_keep_scores, desk, given, who)
+            submission = msgspec.json.decode(await request.body(), type=ScoreSubmission)
+            caller = caller_or_local_user(request, page_context)
+            saved = await anyio.to_thread.run_sync(_keep_scores, page_context, submission, caller)
         except (ValueError, RecursionError) as error:
             return respond_with_json(Problem(message=f"These are not valid scores: {error}."), 400)
         except Fault as fault:
             return respond_with_json(Problem(message=str(fault)), fault_status(fault))
-        return respond_with_json(kept, 200)
+        return respond_with_json(saved, 200)
 
     async def submit_score_form(request: Request) -> Response:
         """Save one score from the form on an attempt's page."""
@@ -454,21 +470,25 @@ def score_routes(desk: PageContext) -> list[Route]:
             value=fields.get("value") or None,
             note=fields.get("note", ""),
         )
-        who = caller_or_local_user(request, desk)
+        caller = caller_or_local_user(request, page_context)
         try:
             submission = ScoreSubmission(scores=(row,))
-            await anyio.to_thread.run_sync(_keep_scores, desk, submission, who)
+            await anyio.to_thread.run_sync(_keep_scores, page_context, submission, caller)
         except Fault as fault:
             return _refuse_form(fault)
         csrf = caller_from_scope(request.scope).csrf
         is_part = "hx-request" in request.headers
-        return await anyio.to_thread.run_sync(_answer_score_form, desk, attempt, csrf, is_part)
+        return await anyio.to_thread.run_sync(
+            _answer_score_form, page_context, attempt, csrf, is_part
+        )
 
     async def submit_finding_vote(request: Request) -> Response:
         attempt, fields = request.path_params["attempt"], await _read_form(request)
-        who = caller_or_local_user(request, desk)
+        caller = caller_or_local_user(request, page_context)
         try:
-            vote, said = await anyio.to_thread.run_sync(_keep_vote, desk, attempt, fields, who)
+            vote, verdicts = await anyio.to_thread.run_sync(
+                _keep_vote, page_context, attempt, fields, caller
+            )
         except Fault as fault:
             return _refuse_form(fault)
         if "hx-request" not in request.headers:
@@ -478,7 +498,7 @@ def score_routes(desk: PageContext) -> list[Route]:
             attempt=vote.attempt,
             rule=vote.rule.name,
             event=vote.event,
-            said=said.get(vote.event),
+            said=verdicts.get(vote.event),
             csrf=caller_from_scope(request.scope).csrf,
         )
         return Response(html, media_type="text/html")
@@ -491,12 +511,12 @@ def score_routes(desk: PageContext) -> list[Route]:
 
 
 def _answer_score_form(
-    desk: PageContext, attempt: str, csrf: str | None, is_part: bool
+    page_context: PageContext, attempt: str, csrf: str | None, is_part: bool
 ) -> Response:
     """Redirect to the scores; for a page fragment, return the question with the new answer."""
     if not is_part:
         return RedirectResponse(f"/attempts/{quote(attempt, safe='')}/scores", 303)
-    shares = desk.store.scores.load_merging_shares(AttemptSpan(attempts=(attempt,)))
+    shares = page_context.store.scores.load_merging_shares(AttemptSpan(attempts=(attempt,)))
     html = render_template(
         "merge_question.html", attempt=attempt, share=shares.get(attempt), csrf=csrf
     )
@@ -514,48 +534,52 @@ def _refuse_form(fault: Fault) -> Response:
 
 
 def _keep_vote(
-    desk: PageContext, name: str, fields: Mapping[str, str], who: str
+    page_context: PageContext, name: str, fields: Mapping[str, str], caller: str
 ) -> tuple[FindingVote, VerdictsByEvent]:
     """Save a verdict on a finding in the ledger; raise BadInput if there is no such finding."""
-    attempt = desk.store.load_attempt(name)
-    load_open_task(desk.store, attempt)
-    rules = {one.detector.rule.name: one.detector.rule for one in desk.rulebook.chosen}
+    attempt = page_context.store.load_attempt(name)
+    load_open_task(page_context.store, attempt)
+    rules = {
+        entry.detector.rule.name: entry.detector.rule for entry in page_context.rulebook.chosen
+    }
     rule, verdict = fields.get("rule", ""), fields.get("verdict", "")
     if rule not in rules:
         raise unknown_name_error("rule", rule, rules)
     event = int(fields["event"]) if fields.get("event", "").isdecimal() else -1
-    row = desk.store.listing.load_row(attempt.id)
-    measurement = desk.load_measurement(row, make=False) if row else None
-    known = (
+    row = page_context.store.listing.load_row(attempt.id)
+    measurement = page_context.load_measurement(row, make=False) if row else None
+    finding_keys = (
         {(finding.rule, finding_key(finding)) for finding in measurement.findings}
         if measurement
         else set()
     )
-    if (rule, event) not in known:
+    if (rule, event) not in finding_keys:
         raise BadInput(f"The rule {rule!r} has no finding at event {event} of this attempt.")
-    for word in (*get_args(FindingVerdict), None):
-        if (word or RETRACTED_VERDICT) == verdict:
+    for known_verdict in (*get_args(FindingVerdict), None):
+        if (known_verdict or RETRACTED_VERDICT) == verdict:
             vote = FindingVote(
                 attempt=attempt.id,
                 rule=rules[rule],
                 event=event,
-                verdict=word,
-                person=who,
+                verdict=known_verdict,
+                person=caller,
                 at=datetime.now(UTC),
             )
-            return vote, save_vote(desk.store, vote)
+            return vote, save_vote(page_context.store, vote)
     verdicts = (*get_args(FindingVerdict), RETRACTED_VERDICT)
     raise unknown_name_error("verdict", verdict, verdicts)
 
 
-def _keep_scores(desk: PageContext, given: ScoreSubmission, who: str) -> KeptScores:
-    if given.source == "person" and any(score.by not in (None, who) for score in given.scores):
+def _keep_scores(page_context: PageContext, submission: ScoreSubmission, caller: str) -> KeptScores:
+    if submission.source == "person" and any(
+        score.by not in (None, caller) for score in submission.scores
+    ):
         raise BadInput("A person can only submit their own scores: leave out `by`.")
     intake = ScoreIntake(
-        catalogue=project_scores(desk.settings),
-        source=given.source,
-        by=who,
+        catalogue=project_scores(page_context.settings),
+        source=submission.source,
+        by=caller,
         now=datetime.now(UTC),
     )
-    scores = intake.read_rows(given.scores, desk.store)
-    return KeptScores(added=desk.store.scores.add_scores(scores), scores=tuple(scores))
+    scores = intake.read_rows(submission.scores, page_context.store)
+    return KeptScores(added=page_context.store.scores.add_scores(scores), scores=tuple(scores))

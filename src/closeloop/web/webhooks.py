@@ -242,31 +242,34 @@ class ArrivalWriter:
             await self._came.wait()
             batch, self._waiting, self._came = self._waiting, [], anyio.Event()
             self.count += len(batch)
-            trouble: Fault | None = None
+            fault: Fault | None = None
             try:
-                arrivals = [one.arrival for one in batch]
+                arrivals = [pending.arrival for pending in batch]
                 await anyio.to_thread.run_sync(self._save_batch, arrivals)
             except Exception as error:
                 # Nobody may wait for ever for an answer.
                 failure_text = "The delivery could not be saved: send it again."
-                trouble = error if isinstance(error, Fault) else MachineFailed(failure_text)
+                fault = error if isinstance(error, Fault) else MachineFailed(failure_text)
             for pending in batch:
-                pending.trouble = trouble
+                pending.trouble = fault
                 pending.done.set()
 
     def _save_batch(self, new: list[WebhookArrival]) -> None:
         """Save arrivals, after removing secrets from what people wrote."""
         self._store.pulls.save_arrivals(
-            [replace(one, body=redact_json(one.body)) if one.body else one for one in new]
+            [
+                replace(arrival, body=redact_json(arrival.body)) if arrival.body else arrival
+                for arrival in new
+            ]
         )
 
 
 def _read_delivery(
-    source: str, secret: str, given: bytes, headers: dict[bytes, bytes], body: bytes
+    source: str, secret: str, signature: bytes, headers: dict[bytes, bytes], body: bytes
 ) -> WebhookArrival:
     """Check the signature and the form of a delivery."""
     if source == "github":
-        require_signature(given, secret, body)
+        require_signature(signature, secret, body)
     require_json_object(headers, body)
     return build_arrival(source, headers, body)
 
@@ -284,10 +287,10 @@ def signature_header(headers: dict[bytes, bytes]) -> bytes:
     return signature_value
 
 
-def require_signature(given: bytes, secret: str, body: bytes) -> None:
+def require_signature(signature: bytes, secret: str, body: bytes) -> None:
     """Check the signature of GitHub's deliveries, the only proof of their sender."""
-    right = hmac.digest(secret.encode(), body, "sha256").hex().encode()
-    if not hmac.compare_digest(given, b"sha256=" + right):
+    expected = hmac.digest(secret.encode(), body, "sha256").hex().encode()
+    if not hmac.compare_digest(signature, b"sha256=" + expected):
         raise RequestRefused(401, "The signature is wrong: use the secret of this server.")
 
 
@@ -324,9 +327,9 @@ def build_arrival(source: str, headers: dict[bytes, bytes], body: bytes) -> Webh
     )
 
 
-async def _send_reply(send: Send, status: int, words: str) -> None:
+async def _send_reply(send: Send, status: int, message: str) -> None:
     """Send a reply: a message for refused requests, an empty body for others."""
-    body = msgspec.json.encode({"message": words}) if words else b""
+    body = msgspec.json.encode({"message": message}) if message else b""
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if status == 503:
         headers.append((b"retry-after", b"5"))

@@ -92,19 +92,21 @@ class _ProjectCommands:
     def check_options(self, path: str, number: int, line: str, shell: bool) -> Iterator[Suspect]:
         if "--" not in line:
             return
-        for command, rest in self._find_calls(line, shell):
-            for option in _GIVEN_OPTION.findall(rest):
+        for command, arguments in self._find_calls(line, shell):
+            for option in _GIVEN_OPTION.findall(arguments):
                 if not self._accepts_option(option) and (
-                    near := find_nearest_name(option, self.known_options)
+                    similar_name := find_nearest_name(option, self.known_options)
                 ):
-                    yield _make_option_suspect(path, number, f"--{option}", f"--{near}", command)
+                    yield _make_option_suspect(
+                        path, number, f"--{option}", f"--{similar_name}", command
+                    )
 
     def check_keys(self, path: str, number: int, line: str, table: str) -> Iterator[Suspect]:
         """Check settings in the project's own table or file."""
-        own = PurePosixPath(path).stem.lstrip(".") in self.command_names or any(
+        is_own = PurePosixPath(path).stem.lstrip(".") in self.command_names or any(
             re.fullmatch(rf"tool\.{re.escape(name)}(\..*)?", table) for name in self.command_names
         )
-        key = _KEY.match(line) if own else None
+        key = _KEY.match(line) if is_own else None
         if key is None or self._is_known_name(key[1]):
             return
         index = self.inspection.index
@@ -120,15 +122,15 @@ class _ProjectCommands:
         for tables in (("project", "scripts"), ("tool", "poetry", "scripts")):
             commands.update(_nested_table(pyproject, *tables))
         package = _parse_json(read("after", "package.json"))
-        named = package.get("bin")
-        commands.update(named if isinstance(named, dict) else ())
-        if isinstance(named, str) and isinstance(package.get("name"), str):
+        binaries = package.get("bin")
+        commands.update(binaries if isinstance(binaries, dict) else ())
+        if isinstance(binaries, str) and isinstance(package.get("name"), str):
             commands.add(package["name"].rpartition("/")[2])
         commands.update(_read_console_scripts(read("after", "setup.cfg")))
         setup = read("after", "setup.py") or b""
         if b"console_scripts" in setup:
             commands.update(
-                one.decode("utf-8", "replace") for one in _CONSOLE_SCRIPT.findall(setup)
+                script.decode("utf-8", "replace") for script in _CONSOLE_SCRIPT.findall(setup)
             )
         commands.update(_cargo_binaries(_parse_toml(read("after", "Cargo.toml"))))
         return frozenset(commands)
@@ -138,8 +140,8 @@ class _ProjectCommands:
         """Return every option that a source file of the project contains, without tests."""
         options: set[bytes] = set()
         sides = self.inspection.sides
-        wanted = (path for path in self.inspection.index.paths() if not is_test_file(path))
-        for _, path in zip(range(MAX_FILES), wanted, strict=False):
+        source_paths = (path for path in self.inspection.index.paths() if not is_test_file(path))
+        for _, path in zip(range(MAX_FILES), source_paths, strict=False):
             content = sides.read("after", path) or b""
             if path not in self.inspection.added:
                 options.update(_DEFINED_OPTION.findall(content))
@@ -156,9 +158,9 @@ class _ProjectCommands:
             quoted = r"[\"']" if not shell else r"(?:^|[\s\"'/`(])"
             after = r"[\"']\s*," if not shell else r"(?=\s)"
             for match in re.finditer(quoted + re.escape(command) + after, line):
-                rest = line[match.end() :]
-                end = _COMMAND_END.search(rest) if shell else None
-                yield command, rest[: end.start()] if end else rest
+                arguments = line[match.end() :]
+                end = _COMMAND_END.search(arguments) if shell else None
+                yield command, arguments[: end.start()] if end else arguments
 
     def _accepts_option(self, option: str) -> bool:
         plain = option.removeprefix("no-")
@@ -168,15 +170,19 @@ class _ProjectCommands:
 
     def _is_known_name(self, name: str) -> bool:
         snake = name.replace("-", "_")
-        first, *rest = snake.split("_")
-        camel = first + "".join(word.capitalize() for word in rest)
+        first, *later_words = snake.split("_")
+        camel = first + "".join(word.capitalize() for word in later_words)
         index = self.inspection.index
-        return any(index.known(one) for one in (snake, camel, camel[:1].upper() + camel[1:]))
+        return any(
+            index.known(spelling) for spelling in (snake, camel, camel[:1].upper() + camel[1:])
+        )
 
 
-def _make_option_suspect(path: str, line: int, text: str, near: str, where: str | None) -> Suspect:
+def _make_option_suspect(
+    path: str, line: int, text: str, similar_name: str, command: str | None
+) -> Suspect:
     use = NameUse(path=path, line=line, language="python", text=text, kind="option")
-    return Suspect(use=use, near=near, where=where, certain=where is not None)
+    return Suspect(use=use, near=similar_name, where=command, certain=command is not None)
 
 
 def _parse_toml(content: bytes | None) -> dict[str, Any]:
@@ -204,17 +210,17 @@ def _read_console_scripts(setup: bytes | None) -> Iterator[str]:
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
         parser.read_string((setup or b"").decode("utf-8", "replace"))
-        listed = parser.get("options.entry_points", "console_scripts", fallback="")
+        scripts_text = parser.get("options.entry_points", "console_scripts", fallback="")
     except configparser.Error:
         return
-    yield from (line.partition("=")[0].strip() for line in listed.splitlines() if "=" in line)
+    yield from (line.partition("=")[0].strip() for line in scripts_text.splitlines() if "=" in line)
 
 
 def _cargo_binaries(cargo: dict[str, Any]) -> Iterator[str]:
-    listed = cargo.get("bin")
-    for one in listed if isinstance(listed, list) else ():
-        if isinstance(one, dict) and isinstance(one.get("name"), str):
-            yield one["name"]
+    binaries = cargo.get("bin")
+    for binary in binaries if isinstance(binaries, list) else ():
+        if isinstance(binary, dict) and isinstance(binary.get("name"), str):
+            yield binary["name"]
 
 
 # Keys and options of other tools' settings that the repository spelled differently before.
@@ -247,9 +253,9 @@ def find_unknown_settings(inspection: Inspection) -> Iterator[Suspect]:
                 keys = past.keys_by_table.get((PurePosixPath(file.path).name, table), {})
                 yield from past.find_misspelling(file.path, number, key[1], keys)
             for option in _OPTION.findall(line):
-                beside = frozenset(_WORD.findall(line))
+                line_words = frozenset(_WORD.findall(line))
                 yield from past.find_misspelling(
-                    file.path, number, option, past.option_contexts, beside
+                    file.path, number, option, past.option_contexts, line_words
                 )
 
 
@@ -273,8 +279,8 @@ class _OldSettings:
         path: str,
         line: int,
         name: str,
-        known: Mapping[str, frozenset[str]],
-        beside: frozenset[str] = frozenset(),
+        known_contexts: Mapping[str, frozenset[str]],
+        line_words: frozenset[str] = frozenset(),
     ) -> Iterator[Suspect]:
         """Yield a name one edit from an old one; options count only if their command is the
         same."""
@@ -282,16 +288,18 @@ class _OldSettings:
             name.replace("-", "_")
         ):
             return
-        for near in find_slips(name, known.__contains__):
-            if not is_other_word(name, near) and (not known[near] or known[near] & beside):
+        for similar_name in find_slips(name, known_contexts.__contains__):
+            if not is_other_word(name, similar_name) and (
+                not known_contexts[similar_name] or known_contexts[similar_name] & line_words
+            ):
                 use = NameUse(path=path, line=line, language="python", text=name, kind="option")
-                yield Suspect(use=use, near=near)
+                yield Suspect(use=use, near=similar_name)
                 return
 
     @cached_property
     def texts_before(self) -> Mapping[str, bytes]:
         sides = self.inspection.sides
-        wanted = (
+        config_paths = (
             path
             for path in sides.tree("before")
             if _SCRIPT_FILES.fullmatch(path)
@@ -299,7 +307,7 @@ class _OldSettings:
         )
         return {
             path: sides.read("before", path) or b""
-            for path, _ in zip(wanted, range(MAX_CONFIG_FILES), strict=False)
+            for path, _ in zip(config_paths, range(MAX_CONFIG_FILES), strict=False)
         }
 
     @cached_property
@@ -317,8 +325,8 @@ class _OldSettings:
             if _TABLE_FILES.fullmatch(path):
                 for _, table, line in _table_lines(text):
                     if key := _CONFIG_KEY.match(line):
-                        place = PurePosixPath(path).name, table
-                        keys.setdefault(place, {})[key[1]] = frozenset()
+                        table_key = PurePosixPath(path).name, table
+                        keys.setdefault(table_key, {})[key[1]] = frozenset()
         return keys
 
     @cached_property
@@ -328,8 +336,8 @@ class _OldSettings:
         for text in self.texts_before.values():
             for _, _, line in _table_lines(text):
                 for option in _OPTION.findall(line):
-                    others = frozenset(_WORD.findall(line)) - {option}
-                    contexts[option] = contexts.get(option, frozenset()) | others
+                    other_words = frozenset(_WORD.findall(line)) - {option}
+                    contexts[option] = contexts.get(option, frozenset()) | other_words
         return contexts
 
 
@@ -381,8 +389,8 @@ def find_undeclared_imports(search: NameSearch) -> Iterator[Suspect]:
 
 def _is_package_module(path: str, search: NameSearch) -> bool:
     """Return whether it is installed with the package, unlike tests and tools, which need more."""
-    beside = str(PurePosixPath(path).parent / "__init__.py")
-    return classify_file(path) == "source" and beside in search.around.tree
+    init_path = str(PurePosixPath(path).parent / "__init__.py")
+    return classify_file(path) == "source" and init_path in search.around.tree
 
 
 def _unknown_imports(search: NameSearch) -> Iterator[NameUse]:
@@ -391,29 +399,29 @@ def _unknown_imports(search: NameSearch) -> Iterator[NameUse]:
         if module is None or module.language != "python" or is_test_input(path):
             continue
         lines = (search.inspection.sides.read("after", path) or b"").split(b"\n")
-        for one in module.imports:
-            is_new = one.line in added and _is_unknown(one, path, search)
-            if is_new and not _is_guarded(lines, one.line):
-                first = one.module.split(".")[0]
+        for source_import in module.imports:
+            is_new = source_import.line in added and _is_unknown(source_import, path, search)
+            if is_new and not _is_guarded(lines, source_import.line):
+                first = source_import.module.split(".")[0]
                 yield NameUse(
-                    path=path, line=one.line, language="python", text=first, kind="import"
+                    path=path, line=source_import.line, language="python", text=first, kind="import"
                 )
 
 
 def _is_unknown(target: SourceImport, path: str, search: NameSearch) -> bool:
     """Return whether neither the language, the repository nor installed packages have it."""
     first = target.module.split(".")[0]
-    around = search.around
+    environment = search.around
     if not _PACKAGE_NAME.fullmatch(first) or first in load_standard_library("python"):
         return False
     folder = PurePosixPath(path).parent
-    is_here = first in around.python_modules or any(
-        first in PurePosixPath(place).parts for place in around.folders
+    is_here = first in environment.python_modules or any(
+        first in PurePosixPath(module_folder).parts for module_folder in environment.folders
     )
     is_known = search.inspection.index.known(first) or first in search.words_before
-    beside = str(folder / f"{first}.py") in around.tree
-    return not (is_here or is_known or beside) and (
-        around.installed.package_names("python", first) is None
+    is_sibling = str(folder / f"{first}.py") in environment.tree
+    return not (is_here or is_known or is_sibling) and (
+        environment.installed.package_names("python", first) is None
     )
 
 
@@ -421,8 +429,8 @@ def _is_guarded(lines: list[bytes], number: int) -> bool:
     """Return whether the import may fail: inside `try`, or only for types."""
     line = lines[number - 1] if number <= len(lines) else b""
     indent = len(line) - len(line.lstrip())
-    above = (line for line in reversed(lines[: number - 1]) if line.strip())
-    block = next((one for one in above if len(one) - len(one.lstrip()) < indent), b"")
+    lines_above = (line for line in reversed(lines[: number - 1]) if line.strip())
+    block = next((line for line in lines_above if len(line) - len(line.lstrip()) < indent), b"")
     guards = (b"try:", b"except", b"if TYPE_CHECKING", b"if typing.TYPE_CHECKING")
     return indent > 0 and block.strip().startswith(guards)
 
@@ -468,8 +476,8 @@ def _declared_packages(search: NameSearch) -> _DeclaredPackages | None:
 
 def _is_declared(module: str, declared: frozenset[str]) -> bool:
     """Return whether a distribution's name equals or contains the module's: `yaml` in `pyyaml`."""
-    wanted = normalise_python_name(module), _OTHER_DISTRIBUTIONS.get(module)
-    return any(one in name for one in wanted if one for name in declared)
+    candidates = normalise_python_name(module), _OTHER_DISTRIBUTIONS.get(module)
+    return any(candidate in name for candidate in candidates if candidate for name in declared)
 
 
 rules = (
@@ -516,8 +524,12 @@ def _broken_files(suspects: Iterable[Suspect]) -> set[str]:
     return {path for path, texts in undefined.items() if len(texts) > MAX_UNDEFINED_NAMES}
 
 
-def _is_bare_name(one: Suspect) -> bool:
-    return one.where is None and one.use.receiver is None and one.use.kind in ("call", "name")
+def _is_bare_name(suspect: Suspect) -> bool:
+    return (
+        suspect.where is None
+        and suspect.use.receiver is None
+        and suspect.use.kind in ("call", "name")
+    )
 
 
 def _build_findings(
@@ -525,22 +537,24 @@ def _build_findings(
 ) -> Iterator[Finding]:
     by_name: dict[tuple[str, str], list[Suspect]] = defaultdict(list)
     broken = _broken_files((*nowhere, *typed))
-    for one in (*nowhere, *typed, *flags):
-        if not (one.use.path in broken and _is_bare_name(one)):
-            by_name[one.use.path, one.use.text].append(one)
-    agreed = {_use_key(one) for one in nowhere} & {_use_key(one) for one in typed}
+    for entry in (*nowhere, *typed, *flags):
+        if not (entry.use.path in broken and _is_bare_name(entry)):
+            by_name[entry.use.path, entry.use.text].append(entry)
+    agreed = {_use_key(suspect) for suspect in nowhere} & {_use_key(suspect) for suspect in typed}
     for suspects in by_name.values():
         certain = any(suspect.certain or _use_key(suspect) in agreed for suspect in suspects)
         yield _build_finding(suspects, certain)
 
 
-def _use_key(one: Suspect) -> tuple[str, int, str]:
-    return one.use.path, one.use.line, one.use.text
+def _use_key(suspect: Suspect) -> tuple[str, int, str]:
+    return suspect.use.path, suspect.use.line, suspect.use.text
 
 
 def _build_finding(suspects: Sequence[Suspect], certain: bool) -> Finding:
     rule = rules[0]
-    best = max(suspects, key=lambda one: (bool(one.near), bool(one.where), one.certain))
+    best = max(
+        suspects, key=lambda suspect: (bool(suspect.near), bool(suspect.where), suspect.certain)
+    )
     places = dict.fromkeys(f"{suspect.use.path}:{suspect.use.line}" for suspect in suspects)
     return Finding(
         rule=rule.name,

@@ -97,7 +97,7 @@ class CompilerError(Record):
 def parse_compiler_errors(output: str) -> Iterator[CompilerError]:
     """Yield each rejected name or call in a command's output."""
     lines = [line[:_MAX_LINE_CHARS] for line in _COLOUR.sub("", output).splitlines()]
-    found = 0
+    error_count = 0
     for number, line in enumerate(lines):
         error = (
             _parse_typescript(line, lines, number)
@@ -106,8 +106,8 @@ def parse_compiler_errors(output: str) -> Iterator[CompilerError]:
         )
         if error is not None:
             yield error
-            found += 1
-            if found == MAX_ERRORS:
+            error_count += 1
+            if error_count == MAX_ERRORS:
                 return
 
 
@@ -130,38 +130,38 @@ def _parse_typescript(line: str, lines: list[str], number: int) -> CompilerError
     elif code not in _TYPESCRIPT_CODES:
         return None
     name = _TYPESCRIPT_NAME.search(message)
-    near = _TYPESCRIPT_NEAR.search(message)
+    suggestion = _TYPESCRIPT_NEAR.search(message)
     return CompilerError(
         path=match["path"],
         line=int(match["line"] or match["row"]),
         message=message,
         name=next(filter(None, name.groups()), None) if name else None,
-        near=near[1] if near else None,
+        near=suggestion[1] if suggestion else None,
     )
 
 
 def _find_unknown_property(lines: list[str], number: int) -> str | None:
     """Return the property that an indented line below reports as missing."""
-    for below in lines[number + 1 : number + 1 + _MAX_BLOCK_LINES]:
-        if not below.startswith("  "):
+    for detail_line in lines[number + 1 : number + 1 + _MAX_BLOCK_LINES]:
+        if not detail_line.startswith("  "):
             return None
-        if _UNKNOWN_PROPERTY.search(below):
-            return below.strip()
+        if _UNKNOWN_PROPERTY.search(detail_line):
+            return detail_line.strip()
     return None
 
 
 def _parse_go(line: str) -> CompilerError | None:
     match = _GO_ERROR.fullmatch(line) if ".go:" in line else None
-    told = _GO_MESSAGE.match(match["message"]) if match else None
-    if match is None or told is None:
+    name_match = _GO_MESSAGE.match(match["message"]) if match else None
+    if match is None or name_match is None:
         return None
-    near = _GO_NEAR.search(match["message"])
+    suggestion = _GO_NEAR.search(match["message"])
     return CompilerError(
         path=match["path"],
         line=int(match["line"]),
         message=match["message"].partition("; to add it")[0],
-        name=next(filter(None, told.groups()), None),
-        near=near[1] if near else None,
+        name=next(filter(None, name_match.groups()), None),
+        near=suggestion[1] if suggestion else None,
     )
 
 
@@ -172,18 +172,18 @@ def _parse_rust(line: str, lines: list[str], number: int) -> CompilerError | Non
     message = match["message"]
     if match["code"] not in _RUST_CODES and not message.startswith("cannot find macro"):
         return None
-    place = _RUST_PLACE.match(lines[number + 1]) if number + 1 < len(lines) else None
-    if place is None:
+    location = _RUST_PLACE.match(lines[number + 1]) if number + 1 < len(lines) else None
+    if location is None:
         return None
     block = []
-    for below in lines[number + 1 : number + 1 + _MAX_BLOCK_LINES]:
-        if not below.strip():
+    for block_line in lines[number + 1 : number + 1 + _MAX_BLOCK_LINES]:
+        if not block_line.strip():
             break
-        block.append(below)
+        block.append(block_line)
     name = _RUST_NAME.search(message)
     return CompilerError(
-        path=place["path"],
-        line=int(place["line"]),
+        path=location["path"],
+        line=int(location["line"]),
         message=message,
         name=name[1] if name else None,
         near=_find_rust_suggestion("\n".join(block) + "\n"),
@@ -192,16 +192,16 @@ def _parse_rust(line: str, lines: list[str], number: int) -> CompilerError | Non
 
 def _find_rust_suggestion(block: str) -> str | None:
     """Return the name suggested as similar, or the one word that the proposed line changes."""
-    told = _RUST_TOLD_NEAR.search(block)
-    if told:
-        return told[1] or told[2]
-    shown = _RUST_SHOWN_NEAR.search(block)
-    if shown is None:
+    suggestion = _RUST_TOLD_NEAR.search(block)
+    if suggestion:
+        return suggestion[1] or suggestion[2]
+    proposal = _RUST_SHOWN_NEAR.search(block)
+    if proposal is None:
         return None
-    proposed = shown[1].splitlines()[-1]
+    proposed = proposal[1].splitlines()[-1]
     row = proposed.split()[0]
-    written = re.search(rf"^\s*{row} \| (.*)$", block[: shown.start()], re.MULTILINE)
-    words = set(_WORD.findall(written[1])) if written else set()
+    original_line = re.search(rf"^\s*{row} \| (.*)$", block[: proposal.start()], re.MULTILINE)
+    words = set(_WORD.findall(original_line[1])) if original_line else set()
     new = [word for word in _WORD.findall(proposed) if word not in words] if words else []
     return new[0] if len(new) == 1 else None
 
@@ -250,21 +250,25 @@ COMPILERS = (
 
 def add_compiled_names(
     inspection: Inspection,
-    found: Sequence[Finding | Unmeasured],
+    findings: Sequence[Finding | Unmeasured],
     comparisons: Sequence[ToolComparison],
 ) -> tuple[Finding | Unmeasured, ...]:
     """Add names that compilers reject on added lines since the change to the findings.
 
     A suspected name is certain if a compiler rejects it too.
     """
-    results = list(found)
+    results = list(findings)
     for error in _find_new_errors(inspection, comparisons):
         place = f"{error.path}:{error.line}"
-        known = next((at for at, one in enumerate(results) if _is_about(one, place, error)), None)
-        if known is None:
+        known_index = next(
+            (index for index, result in enumerate(results) if _is_about(result, place, error)), None
+        )
+        if known_index is None:
             results.append(_build_finding(error, place))
-        elif isinstance(one := results[known], Finding):
-            results[known] = replace(one, severity="error", confidence=COMPILER_CONFIDENCE)
+        elif isinstance(finding := results[known_index], Finding):
+            results[known_index] = replace(
+                finding, severity="error", confidence=COMPILER_CONFIDENCE
+            )
     return (*results, *_report_uncompiled(inspection, comparisons))
 
 
@@ -274,25 +278,27 @@ def _find_new_errors(
     """Yield each error on added lines once, unless a command printed it for the base."""
     compared = [comparison for comparison in comparisons if _has_both_ends(comparison)]
     before = {
-        _error_key(error) for one in compared for error in parse_compiler_errors(one.before.output)
+        _error_key(error)
+        for comparison in compared
+        for error in parse_compiler_errors(comparison.before.output)
     }
-    seen = set[tuple[str, int, str]]()
-    for one in compared:
-        if one.after.state == "passed" or _CUT_LIST in one.before.output:
+    seen_keys = set[tuple[str, int, str]]()
+    for compared_tool in compared:
+        if compared_tool.after.state == "passed" or _CUT_LIST in compared_tool.before.output:
             continue
-        for error in parse_compiler_errors(one.after.output):
+        for error in parse_compiler_errors(compared_tool.after.output):
             path = _find_changed_path(error.path, inspection.added)
             if path is None or is_test_input(path) or error.line not in inspection.added[path]:
                 continue
             key = (path, error.line, _last_part(error))
-            if _error_key(error) not in before and key not in seen:
-                seen.add(key)
+            if _error_key(error) not in before and key not in seen_keys:
+                seen_keys.add(key)
                 yield replace(error, path=path)
 
 
-def _has_both_ends(one: ToolComparison) -> bool:
+def _has_both_ends(comparison: ToolComparison) -> bool:
     """Return whether a command gave output for the base and ended normally after the change."""
-    return tool_ending(one.before) in _ENDED and one.after.state in _ENDED
+    return tool_ending(comparison.before) in _ENDED and comparison.after.state in _ENDED
 
 
 def _error_key(error: CompilerError) -> tuple[str, ...]:
@@ -301,25 +307,30 @@ def _error_key(error: CompilerError) -> tuple[str, ...]:
     return (error.message,) if error.name else (file, error.message)
 
 
-def _find_changed_path(told: str, added: Mapping[str, frozenset[int]]) -> str | None:
+def _find_changed_path(reported_path: str, added: Mapping[str, frozenset[int]]) -> str | None:
     """Return the changed file meant; commands may run in a subfolder or print absolute paths."""
-    path = told.replace("\\", "/").removeprefix("./")
+    path = reported_path.replace("\\", "/").removeprefix("./")
     if path in added:
         return path
     bare = re.sub(r"^(?:\.\./)+", "", path)
     candidates = [
-        one
-        for one in added
-        if one.endswith(f"/{bare}") or (path.startswith("/") and path.endswith(f"/{one}"))
+        changed_path
+        for changed_path in added
+        if changed_path.endswith(f"/{bare}")
+        or (path.startswith("/") and path.endswith(f"/{changed_path}"))
     ]
     return candidates[0] if len(candidates) == 1 else None
 
 
-def _is_about(one: Finding | Unmeasured, place: str, error: CompilerError) -> bool:
-    if not isinstance(one, Finding) or one.rule != rules[0].name or place not in one.places:
+def _is_about(result: Finding | Unmeasured, place: str, error: CompilerError) -> bool:
+    if (
+        not isinstance(result, Finding)
+        or result.rule != rules[0].name
+        or place not in result.places
+    ):
         return False
     name = _last_part(error)
-    return not name or f"`{name}`" in one.message
+    return not name or f"`{name}`" in result.message
 
 
 def _last_part(error: CompilerError) -> str:
@@ -355,17 +366,17 @@ def _report_uncompiled(
             path.endswith(compiler.endings) for path, lines in inspection.added.items() if lines
         ):
             continue
-        ran = [
+        language_runs = [
             comparison
             for comparison in comparisons
             if compiler.command.search(comparison.run.command)
             or comparison.run.name == compiler.tool
         ]
-        if any(map(_has_both_ends, ran)):
+        if any(map(_has_both_ends, language_runs)):
             continue
         reason = f"no command of the project compiles it, such as `{compiler.example}`"
-        if ran:
-            run = ran[0].run
+        if language_runs:
+            run = language_runs[0].run
             state = run.before if run.after in _ENDED else run.after
             reason = (
                 f"`{run.command}` gives no comparable result before and after: {run.note or state}"

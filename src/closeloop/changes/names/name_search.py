@@ -134,12 +134,12 @@ class NameEnvironment:
     def other_words(self) -> frozenset[bytes]:
         """Return words of schemas and of unsupported languages."""
         known_words: set[bytes] = set()
-        wanted = (
+        other_paths = (
             path
             for path in self.tree
             if language_of(path) is None and classify_file(path) in ("source", "schema")
         )
-        for _, path in zip(range(MAX_OTHER_FILES), wanted, strict=False):
+        for _, path in zip(range(MAX_OTHER_FILES), other_paths, strict=False):
             known_words |= extract_words(self.sides.read("after", path) or b"")
         return frozenset(known_words)
 
@@ -165,22 +165,24 @@ class NameEnvironment:
         )
 
     def inner_import(
-        self, target: SourceImport, rest: str, language: Language
+        self, target: SourceImport, inner_name: str, language: Language
     ) -> SourceImport | None:
         """Return the import meant by looking a name up inside an imported module."""
         if language == "go":
-            return None if rest else target
+            return None if inner_name else target
         if language == "java":
             return None
         if language != "python":
             # A name that was taken out of a module is no module.
-            return None if rest or target.name else target
-        whole = target.module
+            return None if inner_name or target.name else target
+        module = target.module
         if target.name:
-            whole = f"{whole}{target.name}" if whole.endswith(".") else f"{whole}.{target.name}"
+            module = f"{module}{target.name}" if module.endswith(".") else f"{module}.{target.name}"
         elif not target.alias:
-            whole = whole.split(".")[0]
-        return SourceImport(module=f"{whole}.{rest}" if rest else whole, line=target.line)
+            module = module.split(".")[0]
+        return SourceImport(
+            module=f"{module}.{inner_name}" if inner_name else module, line=target.line
+        )
 
     def is_standard(self, language: Language, name: str) -> bool:
         return name in LANGUAGE_NAMES.get(language, ()) or name in list_standard_names(language)
@@ -196,14 +198,14 @@ class NameEnvironment:
         key = path, target.module
         if key not in self._scopes:
             family = self.language_family(language) or ""
-            looks = {
+            scope_finders = {
                 "python": self._python_scope,
                 "scripts": self._script_scope,
                 "go": self._go_scope,
                 "java": self._java_scope,
             }
-            look = looks.get(family)
-            self._scopes[key] = look(path, target.module) if look else None
+            finder = scope_finders.get(family)
+            self._scopes[key] = finder(path, target.module) if finder else None
         return self._scopes[key]
 
     def is_foreign(self, language: Language, target: SourceImport) -> bool:
@@ -250,15 +252,15 @@ class NameEnvironment:
         if not parts or parts[0] in load_standard_library("python"):
             return []
         tail, paths = "/" + "/".join(parts), []
-        for one in self.python_modules.get(parts[-1], ()):
-            whole = "/" + one.rsplit(".", 1)[0].removesuffix("/__init__")
+        for module_path in self.python_modules.get(parts[-1], ()):
+            stem_path = "/" + module_path.rsplit(".", 1)[0].removesuffix("/__init__")
             # What lies inside a package is not imported by its own name alone.
-            root = whole[1 : -len(tail)] if whole.endswith(tail) else None
+            root = stem_path[1 : -len(tail)] if stem_path.endswith(tail) else None
             if root is None or self.is_package(root):
                 continue
             # A folder somewhere below may well be called like somebody else's package.
             if len(parts) > 1 or root in _SOURCE_ROOTS or path.startswith(f"{root}/"):
-                paths.append(one)
+                paths.append(module_path)
         return paths
 
     def is_extensible(self, module: str) -> bool:
@@ -277,24 +279,27 @@ class NameEnvironment:
         """Yield the names of the modules inside a package."""
         if PurePosixPath(path).stem == "__init__":
             folder = str(PurePosixPath(path).parent)
-            for other in self.tree:
-                if other.startswith(f"{folder}/"):
-                    yield other[len(folder) + 1 :].split("/")[0].split(".")[0]
+            for other_path in self.tree:
+                if other_path.startswith(f"{folder}/"):
+                    yield other_path[len(folder) + 1 :].split("/")[0].split(".")[0]
 
-    def _python_scope(self, path: str, whole: str) -> NameScope | None:
-        files = self.find_python_files(path, whole)
+    def _python_scope(self, path: str, module: str) -> NameScope | None:
+        files = self.find_python_files(path, module)
         if files:
-            return self._scope_of_files(whole, files, _DYNAMIC_EXPORTS["python"])
-        known = load_standard_library("python").get(whole)
-        if known is not None and whole.split(".", maxsplit=1)[0] not in self.python_modules:
-            inside = {
-                one.split(".")[-1]
-                for one in load_standard_library("python")
-                if one.startswith(f"{whole}.")
+            return self._scope_of_files(module, files, _DYNAMIC_EXPORTS["python"])
+        standard_names = load_standard_library("python").get(module)
+        if (
+            standard_names is not None
+            and module.split(".", maxsplit=1)[0] not in self.python_modules
+        ):
+            submodules = {
+                name.split(".")[-1]
+                for name in load_standard_library("python")
+                if name.startswith(f"{module}.")
             }
             return NameScope(
-                label=whole,
-                names=known | inside | BUILD_SPECIFIC_NAMES.get(whole, set()),
+                label=module,
+                names=standard_names | submodules | BUILD_SPECIFIC_NAMES.get(module, set()),
                 own=False,
             )
         return None
@@ -326,14 +331,17 @@ class NameEnvironment:
                 parts.append(part)
         base = "/".join(parts)
         stem = re.sub(r"\.[mc]?jsx?$", "", base)
-        tries = [base, *(f"{one}{end}" for one in (stem, base) for end in _SCRIPT_ENDINGS)]
-        tries += [f"{base}/index{end}" for end in _SCRIPT_ENDINGS]
-        return next((one for one in tries if one in self.tree), None)
+        candidates = [
+            base,
+            *(f"{prefix}{end}" for prefix in (stem, base) for end in _SCRIPT_ENDINGS),
+        ]
+        candidates += [f"{base}/index{end}" for end in _SCRIPT_ENDINGS]
+        return next((candidate for candidate in candidates if candidate in self.tree), None)
 
     def _script_scope(self, path: str, module: str) -> NameScope | None:
-        known = load_standard_library("javascript").get(module.removeprefix("node:"))
-        if known and not module.startswith("."):
-            return NameScope(label=module, names=known, own=False)
+        standard_names = load_standard_library("javascript").get(module.removeprefix("node:"))
+        if standard_names and not module.startswith("."):
+            return NameScope(label=module, names=standard_names, own=False)
         file = self.find_script_file(path, module)
         if file is None or not language_of(file):
             return None
@@ -343,20 +351,24 @@ class NameEnvironment:
 
     def find_go_folder(self, module: str) -> str | None:
         """Return the repository's folder that an import path means."""
-        own = self.go_module
-        if own is None or not (module == own or module.startswith(own + "/")):
+        go_module = self.go_module
+        if go_module is None or not (module == go_module or module.startswith(go_module + "/")):
             return None
-        folder = module[len(own) :].lstrip("/") or "."
+        folder = module[len(go_module) :].lstrip("/") or "."
         return folder if folder in self.folders else None
 
     def _go_scope(self, path: str, module: str) -> NameScope | None:
         folder = self.find_go_folder(module)
         if folder is not None:
-            files = [one for one in self.folders[folder] if one.endswith(".go")]
+            files = [file_path for file_path in self.folders[folder] if file_path.endswith(".go")]
             names = frozenset[str]().union(*(self.file_words(file) for file in files))
             return NameScope(label=module, names=names, own=True)
-        known = load_standard_library("go").get(module)
-        return NameScope(label=module, names=known, own=False) if known is not None else None
+        standard_names = load_standard_library("go").get(module)
+        return (
+            NameScope(label=module, names=standard_names, own=False)
+            if standard_names is not None
+            else None
+        )
 
     # Java
 
@@ -381,8 +393,12 @@ class NameEnvironment:
             )
             return NameScope(label=module, names=names, own=True)
         package = module if module in load_standard_library("java") else module.rpartition(".")[0]
-        known = load_standard_library("java").get(package)
-        return NameScope(label=module, names=known, own=False) if known is not None else None
+        standard_names = load_standard_library("java").get(package)
+        return (
+            NameScope(label=module, names=standard_names, own=False)
+            if standard_names is not None
+            else None
+        )
 
 
 def _script_package(module: str) -> str:
@@ -399,8 +415,8 @@ _LOOKUP = re.compile(rb"(?<![\w$])([\w$]*)(?=(?:\.|::)\s{0,40}([\w$]+))")
 class NearbyUsage:
     """How nearby files use names; caches what it reads, since it is asked for many names."""
 
-    def __init__(self, inspection: Inspection, around: NameEnvironment) -> None:
-        self.inspection, self.around = inspection, around
+    def __init__(self, inspection: Inspection, environment: NameEnvironment) -> None:
+        self.inspection, self.around = inspection, environment
         self._looked_up: dict[str, Set[bytes]] = {}
         self._nearby: dict[str, Set[bytes]] = {}
 
@@ -428,18 +444,18 @@ class NearbyUsage:
 
     def has_keyword(self, called: str, name: str, path: str) -> bool:
         """Return whether files nearby contain `name=` or `name:` together with the called name."""
-        having = [
+        word_paths = [
             nearby_file
             for nearby_file in self.list_nearby_files(path)
             if name in self.around.file_words(nearby_file)
         ]
-        if not having:
+        if not word_paths:
             return False
         pattern = re.compile(rb"(?<![\w$.])" + re.escape(name.encode()) + rb"\s?[=:](?![=:])")
         return any(
-            (not called or called in self.around.file_words(one))
-            and pattern.search(self.inspection.sides.read("after", one) or b"")
-            for one in having
+            (not called or called in self.around.file_words(other_path))
+            and pattern.search(self.inspection.sides.read("after", other_path) or b"")
+            for other_path in word_paths
         )
 
     def imported_names(self, module: str) -> Set[str]:
@@ -451,9 +467,9 @@ class NearbyUsage:
         names_by_module: dict[str, set[str]] = defaultdict(set)
         for path, imports in self.inspection.index.imports().items():
             if path not in self.inspection.added:
-                for one in imports:
-                    if one.name:
-                        names_by_module[one.module].add(one.name)
+                for source_import in imports:
+                    if source_import.name:
+                        names_by_module[source_import.module].add(source_import.name)
         return names_by_module
 
     def _read_old_lines(self, path: str) -> bytes:
@@ -463,7 +479,7 @@ class NearbyUsage:
         if not added:
             return content
         lines = enumerate(content.split(b"\n"), 1)
-        return b"\n".join(line for at, line in lines if at not in added)
+        return b"\n".join(line for number, line in lines if number not in added)
 
 
 MAX_LINE_CHARS = 2000
@@ -531,18 +547,27 @@ class NameSearch:
 
     def examine_bare_name(self, use: NameUse) -> Suspect | None:
         """Examine a name that is looked up in the file and its surroundings."""
-        bound, own = self.bound_names(use.path), self.around.language_names(use.language)
-        if use.text in bound or use.text in own or self.is_defined_around_file(use):
+        bound_names, language_names = (
+            self.bound_names(use.path),
+            self.around.language_names(use.language),
+        )
+        if (
+            use.text in bound_names
+            or use.text in language_names
+            or self.is_defined_around_file(use)
+        ):
             return None
-        near = _fitting_name(use, self.closest_name(use, bound | own))
-        if near is None and use.language not in TYPED_LANGUAGES:
-            near = find_nearest_name(use.text, bound)
-        if near:
-            return Suspect(use=use, near=near, certain=True)
-        near = _fitting_name(use, self.guess_name(use))
-        if self.is_ambient(use) or (near is None and use.language not in ("go", *SCRIPT_LANGUAGES)):
+        similar_name = _fitting_name(use, self.closest_name(use, bound_names | language_names))
+        if similar_name is None and use.language not in TYPED_LANGUAGES:
+            similar_name = find_nearest_name(use.text, bound_names)
+        if similar_name:
+            return Suspect(use=use, near=similar_name, certain=True)
+        similar_name = _fitting_name(use, self.guess_name(use))
+        if self.is_ambient(use) or (
+            similar_name is None and use.language not in ("go", *SCRIPT_LANGUAGES)
+        ):
             return None
-        return Suspect(use=use, near=near)
+        return Suspect(use=use, near=similar_name)
 
     def is_ambient(self, use: NameUse) -> bool:
         """Return whether the script's host may define it, as test runners and pages do."""
@@ -554,12 +579,12 @@ class NameSearch:
         """Return whether a bare name may come from outside its file."""
         if use.language == "go":
             return self.is_in_package(use)
-        known = self.name_exists(use.text, use) or self.is_library_name(use)
+        exists = self.name_exists(use.text, use) or self.is_library_name(use)
         if use.language in SCRIPT_LANGUAGES:
             ambient = use.text[0].isupper() and self.around.is_standard(use.language, use.text)
             ambient |= use.text in AMBIENT_NAMES
-            return ambient or self.is_html_element(use) or (known and self.is_global(use))
-        return known and not (use.language == "python" and self.has_no_wildcard(use.path))
+            return ambient or self.is_html_element(use) or (exists and self.is_global(use))
+        return exists and not (use.language == "python" and self.has_no_wildcard(use.path))
 
     def examine_module_name(self, use: NameUse, scope: NameScope) -> Suspect | None:
         """Examine a name that is looked up in a module whose names are all known."""
@@ -567,15 +592,19 @@ class NameSearch:
             return None
         if use.language == "python" and not scope.own and self.name_exists(use.text, use):
             return None
-        near = self.closest_name(use, scope.names)
-        if near is None and use.language != "java":
+        similar_name = self.closest_name(use, scope.names)
+        if similar_name is None and use.language != "java":
             # Much of a Java package may be generated.
-            near = find_nearest_name(use.text, scope.names)
-        if near is None and (not scope.own or self.name_exists(use.text, use)):
+            similar_name = find_nearest_name(use.text, scope.names)
+        if similar_name is None and (not scope.own or self.name_exists(use.text, use)):
             return None
-        if use.language == "java" and (near is None or is_other_word(use.text, near)):
+        if use.language == "java" and (
+            similar_name is None or is_other_word(use.text, similar_name)
+        ):
             return None
-        return Suspect(use=use, near=near, where=scope.label, certain=near is not None)
+        return Suspect(
+            use=use, near=similar_name, where=scope.label, certain=similar_name is not None
+        )
 
     def examine_member(self, use: NameUse, foreign: bool) -> Suspect | None:
         """Examine a name that exists nowhere, looked up on something unknown."""
@@ -586,10 +615,12 @@ class NameSearch:
         candidates = self.search_slips(
             use, lambda name: does(before, name, use.path), MIN_NAME_CHARS
         )
-        used = [name for name in candidates if self.is_likely(name, use, foreign)]
-        if used:
-            near = min(used, key=lambda name: name not in file_words)
-            return Suspect(use=use, near=near, certain=not foreign and near in file_words)
+        likely_names = [name for name in candidates if self.is_likely(name, use, foreign)]
+        if likely_names:
+            similar_name = min(likely_names, key=lambda name: name not in file_words)
+            return Suspect(
+                use=use, near=similar_name, certain=not foreign and similar_name in file_words
+            )
         if foreign:
             return None
         candidates = [
@@ -600,19 +631,21 @@ class NameSearch:
                 if is_likely_meant(use.text, search_slip)
             ),
         ]
-        likely = next((name for name in candidates if self.is_likely(name, use, foreign)), None)
-        return Suspect(use=use, near=likely) if likely else None
+        likely_name = next(
+            (name for name in candidates if self.is_likely(name, use, foreign)), None
+        )
+        return Suspect(use=use, near=likely_name) if likely_name else None
 
     def is_likely(self, name: str, use: NameUse, foreign: bool) -> bool:
         """Return whether `name` was probably meant; foreign names often differ only in ending or
         case."""
         if not is_misspelt(use.text, name):
             return False
-        alike = use.text.startswith(name) or name.startswith(use.text)
-        alike |= use.text.replace("_", "").lower() == name.replace("_", "").lower()
-        ours = not foreign and name in self.around.file_words(use.path)
-        ours = ours and (not use.receiver or self.is_customary(name, use))
-        return not is_other_word(use.text, name) and (ours or not alike)
+        is_similar = use.text.startswith(name) or name.startswith(use.text)
+        is_similar |= use.text.replace("_", "").lower() == name.replace("_", "").lower()
+        is_local = not foreign and name in self.around.file_words(use.path)
+        is_local = is_local and (not use.receiver or self.is_customary(name, use))
+        return not is_other_word(use.text, name) and (is_local or not is_similar)
 
     def is_customary(self, name: str, use: NameUse) -> bool:
         """Return whether the repository defines it, or looks it up on something of the same
@@ -630,15 +663,17 @@ class NameSearch:
             if name.kind in ("call", "name") and name.receiver is None
         }
         free = bare - self.bound_names(use.path) - self.around.language_names(use.language)
-        near = next(iter(self.search_slips(use, free.__contains__)), None)
-        if near and not is_other_word(use.text, near):
-            return Suspect(use=use, near=near, certain=True)
+        similar_name = next(iter(self.search_slips(use, free.__contains__)), None)
+        if similar_name and not is_other_word(use.text, similar_name):
+            return Suspect(use=use, near=similar_name, certain=True)
         foreign = self.around.is_foreign(use.language, target)
         candidates = self.search_slips(use, self.habits.imported_names(target.module).__contains__)
         if not candidates and not foreign:
             candidates = self.search_slips(use, self.member_predicate(use))
-        likely = next((name for name in candidates if self.is_likely(name, use, foreign)), None)
-        return Suspect(use=use, near=likely) if likely else None
+        likely_name = next(
+            (name for name in candidates if self.is_likely(name, use, foreign)), None
+        )
+        return Suspect(use=use, near=likely_name) if likely_name else None
 
     def search_slips(
         self, use: NameUse, exists: Callable[[str], bool], shortest: int = 4
@@ -681,13 +716,13 @@ class NameSearch:
         )
 
     def existence_predicate(self, use: NameUse) -> Callable[[str], bool]:
-        around, language = self.around, use.language
-        return lambda name: self.name_exists(name, use) or around.is_standard(language, name)
+        environment, language = self.around, use.language
+        return lambda name: self.name_exists(name, use) or environment.is_standard(language, name)
 
     def name_exists(self, name: str, use: NameUse) -> bool:
         """Return whether the repository has the name, or the change defines it."""
-        known = self.inspection.index.known(name) or name in self.words_before
-        return known or self.is_defined_by_change(name, use)
+        exists = self.inspection.index.known(name) or name in self.words_before
+        return exists or self.is_defined_by_change(name, use)
 
     def is_defined_by_change(self, name: str, use: NameUse) -> bool:
         """Return whether the change defines it; an import does not define what it names."""
@@ -705,7 +740,8 @@ class NameSearch:
         return any(
             use.text in (self.around.installed.package_names(use.language, package) or ())
             for package in {
-                self.around.package_name(one.module, use.language) for one in module.imports
+                self.around.package_name(source_import.module, use.language)
+                for source_import in module.imports
             }
         )
 
@@ -713,7 +749,7 @@ class NameSearch:
         """Return whether another file of the folder defines it, or it may come from anywhere."""
         folder = PurePosixPath(use.path).parent
         module = self.read_module(use.path)
-        return any(one.alias == "." for one in module.imports) or any(
+        return any(source_import.alias == "." for source_import in module.imports) or any(
             PurePosixPath(path).parent == folder
             for path, _ in self.inspection.index.defined(use.text)
         )
@@ -726,7 +762,7 @@ class NameSearch:
 
     def has_no_wildcard(self, path: str) -> bool:
         """Return whether the file has no wildcard imports."""
-        return all(one.name != "*" for one in self.read_module(path).imports)
+        return all(source_import.name != "*" for source_import in self.read_module(path).imports)
 
     def is_global(self, use: NameUse) -> bool:
         """Return whether nearby files use it without defining it, no file defines it, or a `.d.ts`
@@ -737,9 +773,9 @@ class NameSearch:
                 module = self.inspection.index.module(path)
                 if module and use.text not in module_bindings(module):
                     return True
-        places = self.inspection.index.defined(use.text)
-        ambient = not places and self.inspection.index.known(use.text)
-        return ambient or any(path.endswith(".d.ts") for path, _ in places)
+        definitions = self.inspection.index.defined(use.text)
+        ambient = not definitions and self.inspection.index.known(use.text)
+        return ambient or any(path.endswith(".d.ts") for path, _ in definitions)
 
     def find_import(self, use: NameUse) -> SourceImport | None:
         """Return the import of the object that a name is looked up on."""
@@ -748,7 +784,11 @@ class NameSearch:
             return None
         module = self.read_module(use.path)
         return next(
-            (one for one in module.imports if first_word[0] in import_bindings(one, use.language)),
+            (
+                source_import
+                for source_import in module.imports
+                if first_word[0] in import_bindings(source_import, use.language)
+            ),
             None,
         )
 
@@ -768,8 +808,8 @@ class NameSearch:
         if use.target is None:
             if not _DOTTED_NAME.fullmatch(use.receiver or ""):
                 return None
-            rest = (use.receiver or "").partition(".")[2]
-            inner = self.around.inner_import(origin, rest, use.language)
+            inner_name = (use.receiver or "").partition(".")[2]
+            inner = self.around.inner_import(origin, inner_name, use.language)
             if inner is None:
                 return None
             origin = inner
@@ -858,38 +898,38 @@ class NameSearch:
         modules = [
             module for (side, _), module in self.inspection.modules.items() if side == "after"
         ]
-        brought = {
+        imported_names = {
             name
             for module in modules
             for imp in module.imports
             for name in import_bindings(imp, module.language)
         }
         made_names = {name for module in modules for name in module_bindings(module, imports=False)}
-        return brought - made_names
+        return imported_names - made_names
 
     def quoted_words(self, path: str) -> Iterator[str]:
         """Yield words inside strings: they may define names that no syntax shows."""
-        used: dict[int, set[str]] = defaultdict(set)
+        used_names: dict[int, set[str]] = defaultdict(set)
         for name in self.read_module(path).names:
             # What stands in a string as code, as in Python's f"{name}", is no word of it.
-            used[name.line].add(name.text)
+            used_names[name.line].add(name.text)
         lines = (self.inspection.sides.read("after", path) or b"").split(b"\n")
         for line in self.inspection.added[path]:
             if line <= len(lines):
-                written = lines[line - 1][:MAX_LINE_CHARS]
-                for text in _QUOTED_TEXT.findall(written):
+                line_text = lines[line - 1][:MAX_LINE_CHARS]
+                for text in _QUOTED_TEXT.findall(line_text):
                     for word in extract_words(text):
                         decoded = word.decode("utf-8", "replace")
-                        if decoded not in used[line] or written.count(word) > 1:
+                        if decoded not in used_names[line] or line_text.count(word) > 1:
                             yield decoded
 
 
-def _fitting_name(use: NameUse, near: str | None) -> str | None:
+def _fitting_name(use: NameUse, similar_name: str | None) -> str | None:
     """Return the similar name, unless it differs on purpose."""
-    if near is None or is_other_word(use.text, near):
+    if similar_name is None or is_other_word(use.text, similar_name):
         return None
     return (
         None
-        if use.language in TYPED_LANGUAGES and near[0].isupper() != use.text[0].isupper()
-        else near
+        if use.language in TYPED_LANGUAGES and similar_name[0].isupper() != use.text[0].isupper()
+        else similar_name
     )

@@ -82,15 +82,19 @@ def find_name_uses(inspection: Inspection) -> Iterator[NameUse]:
                     kind=name.kind,
                     receiver="" if looked_up else name.receiver,
                 )
-        for one in module.imports:
-            if one.line in added and one.name and one.name not in ("*", "default"):
+        for source_import in module.imports:
+            if (
+                source_import.line in added
+                and source_import.name
+                and source_import.name not in ("*", "default")
+            ):
                 yield NameUse(
                     path=file.path,
-                    line=one.line,
+                    line=source_import.line,
                     language=module.language,
-                    text=one.name,
+                    text=source_import.name,
                     kind="import",
-                    target=SourceImport(module=one.module, line=one.line),
+                    target=SourceImport(module=source_import.module, line=source_import.line),
                 )
 
 
@@ -123,8 +127,8 @@ def module_bindings(module: SourceModule, *, imports: bool = True) -> Iterator[s
     yield from (function.name for function in module.functions)
     yield from (type_.name for type_ in module.types)
     if imports:
-        for one in module.imports:
-            yield from import_bindings(one, module.language)
+        for source_import in module.imports:
+            yield from import_bindings(source_import, module.language)
 
 
 # Near misses: the name that was probably meant.
@@ -150,22 +154,22 @@ def find_slips(
     return list(dict.fromkeys(variants))
 
 
-def is_other_word(one: str, other: str) -> bool:
+def is_other_word(name: str, other: str) -> bool:
     """Return whether they differ on purpose: `Var` and `VarP`, `v1` and `v2`, `Get` and `Set`."""
-    if one.startswith("_") != other.startswith("_"):
+    if name.startswith("_") != other.startswith("_"):
         return True
-    if one.replace("_", "").lower() == other.replace("_", "").lower():
-        return one.isupper() != other.isupper() or one[1:] == other[1:]
-    if one[:1] != other[:1] and sorted(one) != sorted(other):
+    if name.replace("_", "").lower() == other.replace("_", "").lower():
+        return name.isupper() != other.isupper() or name[1:] == other[1:]
+    if name[:1] != other[:1] and sorted(name) != sorted(other):
         # Nobody slips on the first letter: `echo` and `secho`, `lpush` and `rpush`.
         return True
-    if len(one) == len(other):
-        apart = [pair for pair in zip(one, other, strict=True) if pair[0] != pair[1]]
-        letters = {letter.lower() for letter in apart[0]}
-        verbs = one[1:3].lower() == "et" and letters == {"g", "s"}
-        tells = verbs or len(one) < MIN_NAME_CHARS or any(letter.isdigit() for letter in letters)
-        return len(apart) == 1 and tells
-    short, long = sorted((one, other), key=len)
+    if len(name) == len(other):
+        differences = [pair for pair in zip(name, other, strict=True) if pair[0] != pair[1]]
+        letters = {letter.lower() for letter in differences[0]}
+        verbs = name[1:3].lower() == "et" and letters == {"g", "s"}
+        tells = verbs or len(name) < MIN_NAME_CHARS or any(letter.isdigit() for letter in letters)
+        return len(differences) == 1 and tells
+    short, long = sorted((name, other), key=len)
     return long.startswith(short) and (long[len(short)].isupper() or long[-1].isdigit())
 
 
@@ -185,40 +189,49 @@ def find_nearest_name(name: str, others: Set[str]) -> str | None:
         return slip
     if len(name) > MAX_NAME_CHARS:
         return None
-    best, most = None, MIN_LIKENESS
-    mine = set(split_name_words(name))
+    best, best_likeness = None, MIN_LIKENESS
+    name_words = set(split_name_words(name))
     for other in others:
         if other == name or (other.startswith("_") and not name.startswith("_")):
             continue
-        alike = _name_likeness(name, mine, other)
-        if alike > most or (best and alike == most and other < best):
-            best, most = other, alike
+        likeness = _name_likeness(name, name_words, other)
+        if likeness > best_likeness or (best and likeness == best_likeness and other < best):
+            best, best_likeness = other, likeness
     return best
 
 
-def _name_likeness(name: str, mine: set[str], other: str) -> float:
-    theirs = set(split_name_words(other))
-    if mine == theirs:
+def _name_likeness(name: str, name_words: set[str], other: str) -> float:
+    other_words = set(split_name_words(other))
+    if name_words == other_words:
         return 1.0
     if abs(len(name) - len(other)) > max(len(name), len(other)) // 2:
         return 0.0
     letters = SequenceMatcher(None, name.lower(), other.lower(), autojunk=False).ratio()
-    shared = len(mine & theirs)
+    shared = len(name_words & other_words)
     # All words but one agree: `parse_day` and `parse_date`.
-    agree = shared >= max(len(mine), len(theirs)) - 1 and min(len(mine), len(theirs)) > 1
-    return max(letters, 0.76 + letters / 10) if agree else letters
+    is_close = (
+        shared >= max(len(name_words), len(other_words)) - 1
+        and min(len(name_words), len(other_words)) > 1
+    )
+    return max(letters, 0.76 + letters / 10) if is_close else letters
 
 
 def _list_variants(name: str) -> Iterator[str]:
     """Yield similar spellings, likeliest first."""
     yield from _reorder_words(name)
-    places = range(len(name))
-    yield from (name[:at] + name[at + 1] + name[at] + name[at + 2 :] for at in places[:-1])
-    yield from (name[:at] + name[at + 1 :] for at in places)
+    indexes = range(len(name))
     yield from (
-        name[:at] + letter + name[at:] for at in (*places, len(name)) for letter in _NAME_LETTERS
+        name[:index] + name[index + 1] + name[index] + name[index + 2 :] for index in indexes[:-1]
     )
-    yield from (name[:at] + letter + name[at + 1 :] for at in places for letter in _NAME_LETTERS)
+    yield from (name[:index] + name[index + 1 :] for index in indexes)
+    yield from (
+        name[:index] + letter + name[index:]
+        for index in (*indexes, len(name))
+        for letter in _NAME_LETTERS
+    )
+    yield from (
+        name[:index] + letter + name[index + 1 :] for index in indexes for letter in _NAME_LETTERS
+    )
 
 
 def _reorder_words(name: str) -> Iterator[str]:
@@ -293,14 +306,16 @@ class InstalledPackages:
         family = _LIBRARIES[language]
         key = family, package
         if key not in self._names:
-            places = (
+            package_paths = (
                 list(self._package_paths(family, package))
                 if _PYTHON_NAME.match(package.encode())
                 or (family == "javascript" and ".." not in package)
                 else []
             )
             self._names[key] = (
-                _read_package_words(places, _SOURCE_ENDINGS.get(family, ())) if places else None
+                _read_package_words(package_paths, _SOURCE_ENDINGS.get(family, ()))
+                if package_paths
+                else None
             )
         return self._names[key]
 
@@ -320,11 +335,13 @@ class InstalledPackages:
                     yield self.root / "node_modules" / name
 
 
-def _read_package_words(places: list[Path], endings: tuple[str, ...]) -> frozenset[str] | None:
+def _read_package_words(
+    package_paths: list[Path], endings: tuple[str, ...]
+) -> frozenset[str] | None:
     package_words: set[bytes] = set()
     file_count = size = 0
-    for place in places:
-        for path in [place] if place.is_file() else place.rglob("*"):
+    for package_path in package_paths:
+        for path in [package_path] if package_path.is_file() else package_path.rglob("*"):
             if path.name.endswith(endings) and path.is_file():
                 file_count, size = file_count + 1, size + path.stat().st_size
                 if file_count > MAX_PACKAGE_FILES or size > MAX_PACKAGE_BYTES:

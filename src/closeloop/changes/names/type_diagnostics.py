@@ -66,10 +66,10 @@ def lock_folder(folder: Path, patience: float) -> Iterator[None]:
 
 def remove_old_folders(parent: Path) -> None:
     """Remove the least recently used folders, never one that is in use."""
-    folders = sorted((one for one in parent.iterdir() if one.is_dir()), key=_last_use)
+    folders = sorted((folder for folder in parent.iterdir() if folder.is_dir()), key=_last_use)
     leftovers = [folder for folder in folders if folder.name.startswith(_REMOVED)]
-    kept = [folder for folder in folders if folder not in leftovers]
-    for folder in kept[: max(0, len(kept) - MAX_FOLDERS)]:
+    remaining = [folder for folder in folders if folder not in leftovers]
+    for folder in remaining[: max(0, len(remaining) - MAX_FOLDERS)]:
         lock = _try_lock(folder)
         if lock is None:
             continue
@@ -195,17 +195,20 @@ def find_new_diagnostics(inspection: Inspection, folder: Path) -> Sequence[TypeD
             return ()
         renamed = {file.old_path: file.path for file in inspection.files if file.old_path}
         old = _load_diagnostics(inspection, "before", folder)
-        before = Counter((renamed.get(one.path, one.path), one.message) for one in old)
+        before = Counter(
+            (renamed.get(diagnostic.path, diagnostic.path), diagnostic.message)
+            for diagnostic in old
+        )
     # What was said of the file before is said again of a line that was moved or touched.
-    return [one for one in after if not before[one.path, one.message]]
+    return [diagnostic for diagnostic in after if not before[diagnostic.path, diagnostic.message]]
 
 
-def _is_on_added_line(one: TypeDiagnostic, inspection: Inspection) -> bool:
+def _is_on_added_line(diagnostic: TypeDiagnostic, inspection: Inspection) -> bool:
     """Return whether it begins on an added line; for a call with wrong arguments, any of its
     lines."""
-    added = inspection.added.get(one.path, frozenset())
-    last = one.last_line if one.kind == "call" else one.line
-    return not added.isdisjoint(range(one.line, last + 1))
+    added = inspection.added.get(diagnostic.path, frozenset())
+    last = diagnostic.last_line if diagnostic.kind == "call" else diagnostic.line
+    return not added.isdisjoint(range(diagnostic.line, last + 1))
 
 
 def _load_diagnostics(
@@ -214,21 +217,21 @@ def _load_diagnostics(
     """Return all diagnostics of the changed files on that side; cached until a file differs."""
     files = _changed_sources(inspection, side)
     tree = inspection.sides.tree(side)
-    wanted = {
+    blobs_by_path = {
         path: blob
         for path, blob in tree.items()
         if path.endswith(_SOURCE_ENDINGS)
         and not path.startswith("/")
         and ".." not in path.split("/")
     }
-    if len(wanted) > MAX_FILES:
+    if len(blobs_by_path) > MAX_FILES:
         raise TypeCheckerUnusable(f"the repository has over {MAX_FILES:,} Python modules")
     python = find_virtualenv(inspection.sides.root)
     packages = [path.stat().st_mtime_ns for path in python.glob(_SITE_PACKAGES)] if python else []
-    key = content_digest(wanted, files, str(python), packages, _RULE_KINDS)
+    key = content_digest(blobs_by_path, files, str(python), packages, _RULE_KINDS)
     cached = _read_json(folder / f"said-{side}", _CachedDiagnostics)
     if cached is None or cached.key != key:
-        _write_tree(inspection, wanted, folder)
+        _write_tree(inspection, blobs_by_path, folder)
         cached = _CachedDiagnostics(key=key, complaints=tuple(_run_ty(folder, files, python)))
         (folder / f"said-{side}").write_bytes(msgspec.json.encode(cached))
     return cached.complaints
@@ -236,42 +239,48 @@ def _load_diagnostics(
 
 def _changed_sources(inspection: Inspection, side: ChangeSide) -> list[str]:
     return [
-        path for at, path in inspection.modules if at == side and path.endswith(_SOURCE_ENDINGS)
+        path
+        for module_side, path in inspection.modules
+        if module_side == side and path.endswith(_SOURCE_ENDINGS)
     ]
 
 
-def _is_repository_fault(one: TypeDiagnostic, folder: Path) -> bool:
+def _is_repository_fault(diagnostic: TypeDiagnostic, folder: Path) -> bool:
     """Return whether it is the repository's fault: a module not installed is the machine's."""
-    if one.kind != "import" or "has no member" in one.message or one.name.startswith("."):
+    if (
+        diagnostic.kind != "import"
+        or "has no member" in diagnostic.message
+        or diagnostic.name.startswith(".")
+    ):
         return True
-    first = one.name.split(".")[0]
+    first = diagnostic.name.split(".")[0]
     return first in load_standard_library("python") or any(
         (folder / "tree" / root / first).is_dir() for root in ("", "src", "lib")
     )
 
 
-def _write_tree(inspection: Inspection, wanted: dict[str, str], folder: Path) -> None:
+def _write_tree(inspection: Inspection, blobs_by_path: dict[str, str], folder: Path) -> None:
     """Make the folder's files equal to one side's: only differences are written."""
     listing, tree = folder / "listing", folder / "tree"
     _write_file(tree, "ty.toml", _TY_SETTINGS.encode())
     written_blobs = _read_json(listing, dict[str, str]) or {}
     listing.unlink(missing_ok=True)
-    for path in written_blobs.keys() - wanted.keys():
+    for path in written_blobs.keys() - blobs_by_path.keys():
         (tree / path).unlink(missing_ok=True)
         _remove_empty_parents(tree, path)
-    for path, blob in wanted.items():
+    for path, blob in blobs_by_path.items():
         if written_blobs.get(path) != blob:
             content = inspection.sides.read_blob(blob)
             fits = content is not None and len(content) <= MAX_FILE_BYTES
             _write_file(tree, path, content if content and fits else b"")
-    listing.write_bytes(msgspec.json.encode(wanted))
+    listing.write_bytes(msgspec.json.encode(blobs_by_path))
 
 
 def _remove_empty_parents(tree: Path, path: str) -> None:
     """Remove empty folders: as namespace packages they would hide installed ones of that name."""
-    for above in Path(path).parents[:-1]:
+    for parent in Path(path).parents[:-1]:
         try:
-            (tree / above).rmdir()
+            (tree / parent).rmdir()
         except OSError:
             return
 
@@ -284,19 +293,19 @@ def _read_json(path: Path, kind: type[_Kept]) -> _Kept | None:
 
 
 def _write_file(tree: Path, path: str, content: bytes) -> None:
-    place = tree / path
+    file_path = tree / path
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content)
+        file_path.parent.mkdir(parents=True, exist_ok=True)
+        file_path.write_bytes(content)
     except (FileExistsError, IsADirectoryError, NotADirectoryError):
         # A file became a folder, or the other way round: what is in the way is stale.
-        if place.is_dir():
-            shutil.rmtree(place)
-        for above in place.relative_to(tree).parents:
-            if (tree / above).is_file():
-                (tree / above).unlink()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content)
+        if file_path.is_dir():
+            shutil.rmtree(file_path)
+        for parent in file_path.relative_to(tree).parents:
+            if (tree / parent).is_file():
+                (tree / parent).unlink()
+        file_path.parent.mkdir(parents=True, exist_ok=True)
+        file_path.write_bytes(content)
 
 
 def _run_ty(folder: Path, files: Sequence[str], python: Path | None) -> Iterator[TypeDiagnostic]:
@@ -308,7 +317,7 @@ def _run_ty(folder: Path, files: Sequence[str], python: Path | None) -> Iterator
     clean = {"PATH": os.defpath, "HOME": str(folder), "RAYON_NUM_THREADS": "2"}
     try:
         with (folder / "output").open("w+b") as output:
-            ran = subprocess.run(
+            process = subprocess.run(
                 [*command, "--", *files],
                 cwd=folder / "tree",
                 env=clean,
@@ -327,9 +336,9 @@ def _run_ty(folder: Path, files: Sequence[str], python: Path | None) -> Iterator
     except OSError as error:
         raise TypeCheckerUnusable(f"ty cannot be run: {error.strerror}") from None
     except msgspec.DecodeError:
-        words = ran.stderr.decode("utf-8", "replace").strip().splitlines()
+        error_lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
         raise TypeCheckerUnusable(
-            f"ty failed: {words[-1][:200] if words else ran.returncode}"
+            f"ty failed: {error_lines[-1][:200] if error_lines else process.returncode}"
         ) from None
     for diagnostic in diagnostics:
         kind = _RULE_KINDS.get(diagnostic.check_name)
@@ -337,16 +346,16 @@ def _run_ty(folder: Path, files: Sequence[str], python: Path | None) -> Iterator
             yield complaint
 
 
-def _parse_diagnostic(kind: DiagnosticKind, told: _TyDiagnostic) -> TypeDiagnostic | None:
-    message = told.description.partition(": ")[2]
+def _parse_diagnostic(kind: DiagnosticKind, diagnostic: _TyDiagnostic) -> TypeDiagnostic | None:
+    message = diagnostic.description.partition(": ")[2]
     quoted = _QUOTED_NAME.findall(message)
     if not quoted:
         return None
     # A name looked up stands at the end of what is underlined, any other at its beginning.
-    positions = told.location.positions
-    at = positions.end if kind == "attribute" else positions.begin
+    positions = diagnostic.location.positions
+    position = positions.end if kind == "attribute" else positions.begin
     member = kind == "attribute" or "has no member" in message
-    if told.check_name == "missing-union-attribute":
+    if diagnostic.check_name == "missing-union-attribute":
         # Attribute `x` is not defined on `A` in union `A | B`. What may be None is no invention.
         if "None" in quoted[1:2]:
             return None
@@ -355,8 +364,8 @@ def _parse_diagnostic(kind: DiagnosticKind, told: _TyDiagnostic) -> TypeDiagnost
         # There the attribute comes first, and then what it was looked up in.
         quoted.reverse()
     return TypeDiagnostic(
-        path=told.location.path,
-        line=at.line,
+        path=diagnostic.location.path,
+        line=position.line,
         kind=kind,
         name=quoted[-1] if member else quoted[0],
         where=quoted[0] if member else quoted[-1] if len(quoted) > 1 else None,
@@ -408,11 +417,11 @@ def filter_diagnostics(
 ) -> Iterator[Suspect]:
     """Yield the credible diagnostics, with the name that was probably meant."""
     for complaint in complaints:
-        named = _IDENTIFIER.fullmatch(
+        name_match = _IDENTIFIER.fullmatch(
             complaint.name.rpartition(".")[2] or complaint.name.strip(".") or "_"
         )
         is_examined = (
-            named
+            name_match
             and not is_test_input(complaint.path)
             and not _has_ignore_comment(complaint, search)
         )
@@ -421,26 +430,30 @@ def filter_diagnostics(
             yield suspect
 
 
-def _has_ignore_comment(one: TypeDiagnostic, search: NameSearch) -> bool:
-    lines = (search.inspection.sides.read("after", one.path) or b"").split(b"\n")
-    comments = _IGNORE_COMMENT.finditer(lines[one.line - 1]) if one.line <= len(lines) else ()
-    codes = [found[1] or found[2] for found in comments]
+def _has_ignore_comment(diagnostic: TypeDiagnostic, search: NameSearch) -> bool:
+    lines = (search.inspection.sides.read("after", diagnostic.path) or b"").split(b"\n")
+    comments = (
+        _IGNORE_COMMENT.finditer(lines[diagnostic.line - 1])
+        if diagnostic.line <= len(lines)
+        else ()
+    )
+    codes = [comment[1] or comment[2] for comment in comments]
     return any(code is None or _NAME_CODE.search(code) for code in codes)
 
 
-def _is_version_specific(one: TypeDiagnostic, search: NameSearch) -> bool:
+def _is_version_specific(diagnostic: TypeDiagnostic, search: NameSearch) -> bool:
     """Return whether it is under an `if` on Python's version, by the project's own name.
 
     The type checker follows `sys.version_info` itself.
     """
-    content = search.inspection.sides.read("after", one.path) or b""
+    content = search.inspection.sides.read("after", diagnostic.path) or b""
     if not _VERSION_TEST.search(content):
         return False
     try:
         nodes = ast.walk(parse_python(content))
         return any(
             isinstance(node, (ast.If, ast.IfExp))
-            and node.lineno <= one.line <= (node.end_lineno or node.lineno)
+            and node.lineno <= diagnostic.line <= (node.end_lineno or node.lineno)
             and _VERSION_TEST.search(b"if " + ast.unparse(node.test).encode())
             for node in nodes
         )
@@ -448,122 +461,138 @@ def _is_version_specific(one: TypeDiagnostic, search: NameSearch) -> bool:
         return False
 
 
-def _examine_diagnostic(one: TypeDiagnostic, search: NameSearch) -> Suspect | None:
+def _examine_diagnostic(diagnostic: TypeDiagnostic, search: NameSearch) -> Suspect | None:
     use = NameUse(
-        path=one.path,
-        line=one.line,
+        path=diagnostic.path,
+        line=diagnostic.line,
         language="python",
-        text=one.name.rpartition(".")[2] or one.name,
-        kind=one.kind,
-        receiver="" if one.kind == "attribute" else None,
+        text=diagnostic.name.rpartition(".")[2] or diagnostic.name,
+        kind=diagnostic.kind,
+        receiver="" if diagnostic.kind == "attribute" else None,
     )
-    if one.kind == "name":
-        near = find_nearest_name(one.name, search.bound_names(one.path))
-        return Suspect(use=use, near=near, certain=near is not None)
-    if one.kind == "keyword":
-        return _examine_keyword(one, use, search)
-    if one.kind == "call":
-        return _examine_call(one, use, search)
-    if one.message.startswith("Module "):
-        return _examine_module_name(one, use, search)
-    if one.kind == "import":
-        around = search.around
-        open_ = not one.name.startswith(".") and around.is_extensible(one.name)
-        standard = around.standard_module_names(one.name.split(".")[0])
-        is_present = around.find_python_files(one.path, one.name) or around.is_built(one.name)
+    if diagnostic.kind == "name":
+        similar_name = find_nearest_name(diagnostic.name, search.bound_names(diagnostic.path))
+        return Suspect(use=use, near=similar_name, certain=similar_name is not None)
+    if diagnostic.kind == "keyword":
+        return _examine_keyword(diagnostic, use, search)
+    if diagnostic.kind == "call":
+        return _examine_call(diagnostic, use, search)
+    if diagnostic.message.startswith("Module "):
+        return _examine_module_name(diagnostic, use, search)
+    if diagnostic.kind == "import":
+        environment = search.around
+        open_ = not diagnostic.name.startswith(".") and environment.is_extensible(diagnostic.name)
+        standard = environment.standard_module_names(diagnostic.name.split(".")[0])
+        is_present = environment.find_python_files(
+            diagnostic.path, diagnostic.name
+        ) or environment.is_built(diagnostic.name)
         is_present = is_present or (open_ and not standard)
         certain = not search.name_exists(use.text, use)
         return None if is_present else Suspect(use=use, certain=certain)
-    return _examine_attribute(one, use, search)
+    return _examine_attribute(diagnostic, use, search)
 
 
-def _examine_keyword(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> Suspect | None:
-    known = search.name_exists(one.name, use)
-    where = (one.where or "").rpartition(" ")[2]
-    if (one.where is None and known) or where in _DYNAMIC_PARAMETERS:
+def _examine_keyword(
+    diagnostic: TypeDiagnostic, use: NameUse, search: NameSearch
+) -> Suspect | None:
+    exists = search.name_exists(diagnostic.name, use)
+    function = (diagnostic.where or "").rpartition(" ")[2]
+    if (diagnostic.where is None and exists) or function in _DYNAMIC_PARAMETERS:
         return None
-    near = find_nearest_name(one.name, _parameter_names(where, search))
-    certain = near is not None or not known
-    return Suspect(use=use, near=near, where=where or None, certain=certain)
+    similar_name = find_nearest_name(diagnostic.name, _parameter_names(function, search))
+    certain = similar_name is not None or not exists
+    return Suspect(use=use, near=similar_name, where=function or None, certain=certain)
 
 
-def _examine_call(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> Suspect | None:
+def _examine_call(diagnostic: TypeDiagnostic, use: NameUse, search: NameSearch) -> Suspect | None:
     """Examine arguments that do not fit: a keyword that exists nowhere else, or the whole call."""
-    added = search.inspection.added.get(one.path, frozenset())
-    lines = added.intersection(range(one.line, one.last_line + 1))
-    for name in search.read_module(one.path).names:
+    added = search.inspection.added.get(diagnostic.path, frozenset())
+    lines = added.intersection(range(diagnostic.line, diagnostic.last_line + 1))
+    for name in search.read_module(diagnostic.path).names:
         if name.kind == "keyword" and name.line in lines:
             keyword = replace(use, text=name.text, kind="keyword", line=name.line)
             if not search.name_exists(name.text, keyword) and not search.is_library_name(keyword):
-                where = one.name.rpartition(" ")[2]
-                return Suspect(use=keyword, where=where, certain=True)
+                function = diagnostic.name.rpartition(" ")[2]
+                return Suspect(use=keyword, where=function, certain=True)
     # A test may call what must not be called so; beside other bases, `object` is not the next one;
     # and an overload that does not fit without such a keyword is a value of another type.
-    is_exempt = is_test_file(one.path) or one.message.startswith("No overload")
-    is_exempt = is_exempt or one.name.rpartition(" ")[2] in _DYNAMIC_PARAMETERS
-    is_exempt = is_exempt or one.line not in added
-    return None if is_exempt else Suspect(use=use, reason=one.message)
+    is_exempt = is_test_file(diagnostic.path) or diagnostic.message.startswith("No overload")
+    is_exempt = is_exempt or diagnostic.name.rpartition(" ")[2] in _DYNAMIC_PARAMETERS
+    is_exempt = is_exempt or diagnostic.line not in added
+    return None if is_exempt else Suspect(use=use, reason=diagnostic.message)
 
 
-def _examine_module_name(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> Suspect | None:
-    where = one.where or ""
-    around = search.around
-    if use.text in BUILD_SPECIFIC_NAMES.get(where, ()) or use.text in around.standard_module_names(
-        where
-    ):
+def _examine_module_name(
+    diagnostic: TypeDiagnostic, use: NameUse, search: NameSearch
+) -> Suspect | None:
+    module = diagnostic.where or ""
+    environment = search.around
+    if use.text in BUILD_SPECIFIC_NAMES.get(
+        module, ()
+    ) or use.text in environment.standard_module_names(module):
         return None
     names: set[str] = set()
-    for path in around.find_python_files(one.path, where):
-        names |= around.file_words(path)
+    for path in environment.find_python_files(diagnostic.path, module):
+        names |= environment.file_words(path)
         content = search.inspection.sides.read("after", path) or b""
-        if use.text in around.file_words(path) and _DYNAMIC_MODULE.search(content):
+        if use.text in environment.file_words(path) and _DYNAMIC_MODULE.search(content):
             return None
-    installed = around.installed.package_names("python", where.partition(".")[0])
-    near = find_nearest_name(
-        use.text, names or around.standard_module_names(where) or installed or set()
+    installed = environment.installed.package_names("python", module.partition(".")[0])
+    similar_name = find_nearest_name(
+        use.text, names or environment.standard_module_names(module) or installed or set()
     )
-    certain = near is not None or not search.name_exists(use.text, use)
-    return Suspect(use=use, near=near, where=where, certain=certain)
+    certain = similar_name is not None or not search.name_exists(use.text, use)
+    return Suspect(use=use, near=similar_name, where=module, certain=certain)
 
 
-def _examine_attribute(one: TypeDiagnostic, use: NameUse, search: NameSearch) -> Suspect | None:
+def _examine_attribute(
+    diagnostic: TypeDiagnostic, use: NameUse, search: NameSearch
+) -> Suspect | None:
     """Examine an attribute: of a class without dynamic attributes, or one that exists nowhere."""
-    where = one.where or ""
-    if _PLAIN_TYPE.fullmatch(where):
-        plain = where.partition("[")[0]
+    type_name = diagnostic.where or ""
+    if _PLAIN_TYPE.fullmatch(type_name):
+        plain = type_name.partition("[")[0]
         return Suspect(use=use, where=plain, near=find_nearest_name(use.text, _type_members(plain)))
     if search.is_defined_by_change(use.text, use):
         return None
-    owner = _owner_class(one, search)
+    owner = _owner_class(diagnostic, search)
     if owner and use.text.startswith("_") and _is_in_standard_base(use.text, owner, search):
         return None
     class_words = _class_words(owner, search) if owner else None
     if class_words is not None and use.text not in class_words:
-        near = find_nearest_name(use.text, class_words)
-        if near or not search.inspection.index.known(use.text):
-            return Suspect(use=use, where=owner, near=near, certain=True)
+        similar_name = find_nearest_name(use.text, class_words)
+        if similar_name or not search.inspection.index.known(use.text):
+            return Suspect(use=use, where=owner, near=similar_name, certain=True)
     if search.name_exists(use.text, use) or search.is_library_name(use):
         return None
-    near = find_nearest_name(use.text, search.around.file_words(one.path))
-    return Suspect(use=use, near=near)
+    similar_name = find_nearest_name(use.text, search.around.file_words(diagnostic.path))
+    return Suspect(use=use, near=similar_name)
 
 
 def _type_members(plain: str) -> set[str]:
-    kinds = {"Literal": str, "LiteralString": str, **{one.__name__: one for one in _BUILTIN_TYPES}}
+    kinds = {
+        "Literal": str,
+        "LiteralString": str,
+        **{builtin.__name__: builtin for builtin in _BUILTIN_TYPES},
+    }
     return set(dir(kinds[plain]))
 
 
 _BUILTIN_TYPES = (list, dict, tuple, set, frozenset, str, bytes, int, float, bool)
 
 
-def _owner_class(one: TypeDiagnostic, search: NameSearch) -> str | None:
+def _owner_class(diagnostic: TypeDiagnostic, search: NameSearch) -> str | None:
     """Return the class that was meant; for `self`, the one around the line."""
-    where = one.where or ""
-    if where.startswith("Self@") or where == "Self":
-        module = search.read_module(one.path)
-        around = [kind for kind in module.types if kind.first_line <= one.line <= kind.last_line]
-        return around[-1].name if around else None
-    name = where.removeprefix("<class '").removesuffix("'>").partition("[")[0].rpartition(".")[2]
+    type_name = diagnostic.where or ""
+    if type_name.startswith("Self@") or type_name == "Self":
+        module = search.read_module(diagnostic.path)
+        enclosing_types = [
+            kind for kind in module.types if kind.first_line <= diagnostic.line <= kind.last_line
+        ]
+        return enclosing_types[-1].name if enclosing_types else None
+    name = (
+        type_name.removeprefix("<class '").removesuffix("'>").partition("[")[0].rpartition(".")[2]
+    )
     return name if _IDENTIFIER.fullmatch(name) else None
 
 
@@ -611,8 +640,12 @@ def _is_in_standard_base(name: str, owner: str, search: NameSearch) -> bool:
 @lru_cache
 def _read_standard_words(module: str) -> frozenset[bytes]:
     """Return every word of a standard-library module; for a package, of all its modules."""
-    place = Path(sysconfig.get_path("stdlib"), *module.split("."))
-    files = place.glob("*.py") if place.is_dir() else [place.with_name(f"{place.name}.py")]
+    module_path = Path(sysconfig.get_path("stdlib"), *module.split("."))
+    files = (
+        module_path.glob("*.py")
+        if module_path.is_dir()
+        else [module_path.with_name(f"{module_path.name}.py")]
+    )
     return frozenset(
         word for file in files if file.is_file() for word in extract_words(file.read_bytes())
     )
@@ -628,9 +661,14 @@ def _standard_names(path: str, search: NameSearch) -> Iterator[tuple[str, Iterab
     """Yield the standard-library modules that a file imports, each with the names it binds."""
     library = load_standard_library("python")
     module = search.inspection.index.module(path)
-    for one in module.imports if module else ():
-        if one.module in library:
-            yield one.module, {one.alias or one.name} if one.name else library[one.module]
+    for source_import in module.imports if module else ():
+        if source_import.module in library:
+            yield (
+                source_import.module,
+                {source_import.alias or source_import.name}
+                if source_import.name
+                else library[source_import.module],
+            )
 
 
 def _find_class(name: str, search: NameSearch) -> tuple[str, SourceType] | None:
@@ -652,10 +690,10 @@ def _parameter_names(called: str, search: NameSearch) -> set[str]:
     for path, _ in search.inspection.index.defined(owner or name)[:5]:
         module = search.inspection.index.module(path)
         for function in module.functions if module else ():
-            wanted = function.name == name or (
+            is_match = function.name == name or (
                 function.name == "__init__" and function.qualified == f"{name}.__init__"
             )
-            if wanted:
+            if is_match:
                 names |= {
                     parameter.split(":")[0].split("=")[0].strip("* ")
                     for parameter in function.parameters

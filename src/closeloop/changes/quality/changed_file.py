@@ -42,10 +42,10 @@ class ChangedFile(Record):
         """Yield each run of consecutive added lines, with the number of its first line."""
         numbers = sorted(self.added)
         start = 0
-        for at in range(1, len(numbers) + 1):
-            if at == len(numbers) or numbers[at] != numbers[at - 1] + 1:
-                yield numbers[start], [self.line_at(number) for number in numbers[start:at]]
-                start = at
+        for index in range(1, len(numbers) + 1):
+            if index == len(numbers) or numbers[index] != numbers[index - 1] + 1:
+                yield numbers[start], [self.line_at(number) for number in numbers[start:index]]
+                start = index
 
 
 def list_changed_files(inspection: Inspection, *kinds: FileKind) -> Iterator[ChangedFile]:
@@ -88,11 +88,13 @@ def enclosing_function(
 ) -> SourceFunction | None:
     """Return the innermost function that contains the line, preferably one that contains `last`
     too."""
-    inside = [
+    enclosing = [
         function for function in functions if function.first_line <= line <= function.last_line
     ]
-    whole = [one for one in inside if last is not None and last <= one.last_line]
-    return max(whole or inside, key=lambda one: one.first_line, default=None)
+    covering = [
+        function for function in enclosing if last is not None and last <= function.last_line
+    ]
+    return max(covering or enclosing, key=lambda function: function.first_line, default=None)
 
 
 def group_sources_by_folder(inspection: Inspection) -> Mapping[str, Sequence[str]]:
@@ -130,21 +132,25 @@ def find_old_function(
     before: OldFunctions, file: ChangedFile, function: SourceFunction
 ) -> SourceFunction | None:
     """Return the same function before the change, in any file; None if it is new."""
-    named = before.get(function.name, ())
-    same = [
-        one for path, one in named if path == file.old_path and one.qualified == function.qualified
+    same_name = before.get(function.name, ())
+    matches = [
+        candidate
+        for path, candidate in same_name
+        if path == file.old_path and candidate.qualified == function.qualified
     ]
-    if not same and named:
+    if not matches and same_name:
         remaining_names = (
             {function.qualified for function in file.after.functions} if file.after else set()
         )
-        same = [
-            one
-            for path, one in named
-            if path != file.old_path or one.qualified not in remaining_names
+        matches = [
+            candidate
+            for path, candidate in same_name
+            if path != file.old_path or candidate.qualified not in remaining_names
         ]
     # Overloads share their name with what does the work.
-    return max(same, key=lambda one: one.last_line - one.first_line, default=None)
+    return max(
+        matches, key=lambda candidate: candidate.last_line - candidate.first_line, default=None
+    )
 
 
 def make_check_finding(

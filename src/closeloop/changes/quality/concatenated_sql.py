@@ -91,9 +91,9 @@ def _adds_query(file: ChangedFile) -> bool:
     text = "\n".join(file.lines)
     if _QUERY_CALL.search(text) is None or _QUERY_TEXT.search(text) is None:
         return False
-    near = {line + step for line in file.added for step in range(-NEAR_LINES, NEAR_LINES + 1)}
-    around = "\n".join(file.line_at(line) for line in sorted(near))
-    return _QUERY_TEXT.search(around) is not None or _QUERY_CALL.search(around) is not None
+    near_lines = {line + step for line in file.added for step in range(-NEAR_LINES, NEAR_LINES + 1)}
+    near_text = "\n".join(file.line_at(line) for line in sorted(near_lines))
+    return _QUERY_TEXT.search(near_text) is not None or _QUERY_CALL.search(near_text) is not None
 
 
 def _check_python(file: ChangedFile, inspection: Inspection) -> Iterator[Finding]:
@@ -134,7 +134,7 @@ def _list_queries(source: bytes) -> list[_WrittenQuery]:
                 functions.append((node, inner, {**parameters, **_parameter_types(node)}))
             elif isinstance(node, ast.Call) and (query := _query_argument(node)) is not None:
                 queries += _find_values(node, query, values, parameters)
-    return sorted(queries, key=lambda one: one.line)
+    return sorted(queries, key=lambda query: query.line)
 
 
 def _walk_scope(scope: ast.AST) -> Iterator[ast.AST]:
@@ -167,8 +167,14 @@ def _assigned_values(body: Sequence[ast.stmt]) -> dict[str, list[ast.expr]]:
 
 
 def _parameter_types(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, str]:
-    every = function.args
-    arguments = [*every.posonlyargs, *every.args, *every.kwonlyargs, every.vararg, every.kwarg]
+    signature = function.args
+    arguments = [
+        *signature.posonlyargs,
+        *signature.args,
+        *signature.kwonlyargs,
+        signature.vararg,
+        signature.kwarg,
+    ]
     return {
         argument.arg: ast.unparse(argument.annotation) if argument.annotation else ""
         for argument in arguments
@@ -219,8 +225,8 @@ def _split_query(
     """Yield the texts and values of a query in order, each with its line."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value, node.lineno
-    elif (written := _formatted_text(node)) is not None:
-        yield from _fill_fields(*written, node.lineno)
+    elif (formatted := _formatted_text(node)) is not None:
+        yield from _fill_fields(*formatted, node.lineno)
     elif depth < _MAX_DEPTH and (parts := _query_parts(node, values)) is not None:
         step = 10 if isinstance(node, ast.Name) else 1
         for part in parts:
@@ -305,11 +311,13 @@ def _is_safe(
         return True
     if isinstance(node, ast.Call):
         name = _called_name(node)
-        written = ast.unparse(node)
-        is_placeholder_list = name == "join" and ("?" in written or "%s" in written)
+        source_text = ast.unparse(node)
+        is_placeholder_list = name == "join" and ("?" in source_text or "%s" in source_text)
         return _SAFE_CALLS.fullmatch(name) is not None or is_placeholder_list
     if isinstance(node, ast.IfExp):
-        return all(_is_safe(one, values, parameters, depth) for one in (node.body, node.orelse))
+        return all(
+            _is_safe(branch, values, parameters, depth) for branch in (node.body, node.orelse)
+        )
     name = _last_name(node)
     if not name:
         return isinstance(node, ast.BinOp) and _is_safe(node.left, values, parameters, depth)
@@ -320,7 +328,7 @@ def _is_safe(
             return True
         assigned = values.get(name, ()) if depth < 3 and name not in parameters else ()
         return bool(assigned) and all(
-            _is_safe(one, values, parameters, depth + 1) for one in assigned
+            _is_safe(value, values, parameters, depth + 1) for value in assigned
         )
     return False
 
@@ -368,8 +376,8 @@ def _check_lines(file: ChangedFile) -> Iterator[Finding]:
             continue
         text = "\n".join(file.line_at(number + step) for step in range(_CALL_LINES))
         for pattern in patterns:
-            found = pattern.search(text)
-            if found and "\n" not in text[: found.start()]:
+            match = pattern.search(text)
+            if match and "\n" not in text[: match.start()]:
                 yield make_check_finding(
                     rules[0],
                     "A value is concatenated into the text of a query: pass it as a parameter.",

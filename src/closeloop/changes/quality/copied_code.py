@@ -83,17 +83,17 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
         for file in list_changed_files(inspection, "source")
         if file.after and file.after.prints and not is_example_file(file.path)
     ]
-    fresh = _new_fingerprints(inspection)
-    wanted = {
+    new_prints = _new_fingerprints(inspection)
+    fingerprints = {
         hashed
         for file in files
         if file.after
         for hashed, line in zip(file.after.prints, file.after.print_lines, strict=True)
-        if line in file.added and hashed in fresh
+        if line in file.added and hashed in new_prints
     }
-    if not wanted:
+    if not fingerprints:
         return []
-    originals = _find_originals(inspection.index.copies(sorted(wanted)), wanted)
+    originals = _find_originals(inspection.index.copies(sorted(fingerprints)), fingerprints)
     return [
         copy
         for file in files
@@ -113,16 +113,16 @@ def _new_fingerprints(inspection: Inspection) -> set[int]:
 
 
 def _find_originals(
-    places: Mapping[int, Sequence[CodeSpot]], wanted: Iterable[int]
+    spots_by_print: Mapping[int, Sequence[CodeSpot]], fingerprints: Iterable[int]
 ) -> dict[int, list[CodeSpot]]:
     """Return the places of each fingerprint in code that counts, unless it is ubiquitous."""
     originals = {}
     counts = {
         path: classify_file(path) == "source" and not is_example_file(path)
-        for path in {path for spots in places.values() for path, _ in spots}
+        for path in {path for spots in spots_by_print.values() for path, _ in spots}
     }
-    for hashed in wanted:
-        spots = places.get(hashed, ())
+    for hashed in fingerprints:
+        spots = spots_by_print.get(hashed, ())
         if 1 < len(spots) <= MAX_PLACES:
             originals[hashed] = sorted(spot for spot in spots if counts[spot[0]])
     return originals
@@ -150,13 +150,13 @@ def _find_copies(
         if _is_boilerplate(copy, original) or _are_twins(file, copy, (path, original), inspection):
             continue
         lines = split_git_lines(inspection.sides.read("after", path))
-        ours, theirs = (
+        copy_text, original_text = (
             _function_body(file.lines, module, copy),
             _function_body(lines, source, original),
         )
-        alike = _code_similarity(ours, theirs)
-        if alike >= ALIKE:
-            tokens = len(_TOKEN.findall(ours))
+        similarity = _code_similarity(copy_text, original_text)
+        if similarity >= ALIKE:
+            tokens = len(_TOKEN.findall(copy_text))
         else:
             first = module.print_lines[run.first]
             tokens = _count_shared_tokens(
@@ -165,10 +165,12 @@ def _find_copies(
             )
         if tokens >= inspection.settings.copied_tokens:
             reported.add(copy.qualified)
-            named = _outside_names(ours, module, copy) == _outside_names(theirs, source, original)
+            same_names = _outside_names(copy_text, module, copy) == _outside_names(
+                original_text, source, original
+            )
             # What reaches for another constant or function is not the same.
-            alike = alike if named else min(alike, SAME - 0.01)
-            pair = _FunctionPair(copy=copy, original=original, alike=alike, tokens=tokens)
+            similarity = similarity if same_names else min(similarity, SAME - 0.01)
+            pair = _FunctionPair(copy=copy, original=original, alike=similarity, tokens=tokens)
             yield _copy_finding(file, module.print_lines[run.first], run, pair, inspection)
 
 
@@ -193,8 +195,8 @@ def _copy_finding(
         return make_check_finding(rules[0], message, line, place, confidence=0.8)
     # Two classes may each have to answer; and what is new altogether is not known to anybody.
     implements = "." in copy.qualified and copy.name == original.name
-    known = original_line not in inspection.added.get(path, frozenset())
-    certain = pair.tokens >= 2 * inspection.settings.copied_tokens and known and not implements
+    existed = original_line not in inspection.added.get(path, frozenset())
+    certain = pair.tokens >= 2 * inspection.settings.copied_tokens and existed and not implements
     return make_check_finding(
         rules[0],
         f"`{copy.qualified}` duplicates `{original.qualified}` in {place}: use that.",
@@ -206,15 +208,15 @@ def _copy_finding(
 
 def _function_body(lines: Sequence[str], module: SourceModule, function: SourceFunction) -> str:
     """Return a function's text from its first statement."""
-    inside = [
+    body_lines = [
         line for line in module.print_lines if function.first_line <= line <= function.last_line
     ]
-    return "\n".join(lines[min(inside, default=function.first_line) - 1 : function.last_line])
+    return "\n".join(lines[min(body_lines, default=function.first_line) - 1 : function.last_line])
 
 
-def _code_similarity(one: str, other: str) -> float:
+def _code_similarity(text: str, other_text: str) -> float:
     """Return the similarity of two texts, ignoring variable names; 0 if it is low."""
-    match = SequenceMatcher(None, _token_shapes(one), _token_shapes(other), autojunk=False)
+    match = SequenceMatcher(None, _token_shapes(text), _token_shapes(other_text), autojunk=False)
     # Each of them is an upper bound of the next, and quicker.
     if match.real_quick_ratio() < ALIKE or match.quick_ratio() < ALIKE:
         return 0.0
@@ -223,19 +225,19 @@ def _code_similarity(one: str, other: str) -> float:
 
 def _outside_names(text: str, module: SourceModule, function: SourceFunction) -> set[str]:
     """Return names in the function that are not its own, which a copy cannot rename."""
-    own = set(re.findall(r"\w+", " ".join((function.name, *function.parameters))))
-    inside = [
+    own_names = set(re.findall(r"\w+", " ".join((function.name, *function.parameters))))
+    inner_names = [
         name for name in module.names if function.first_line <= name.line <= function.last_line
     ]
-    own |= {one.text for one in inside if one.kind == "definition"}
-    return {token for token in _split_tokens(text) if token.isidentifier()} - own
+    own_names |= {name.text for name in inner_names if name.kind == "definition"}
+    return {token for token in _split_tokens(text) if token.isidentifier()} - own_names
 
 
-def _count_shared_tokens(one: str, other: str) -> int:
+def _count_shared_tokens(text: str, other_text: str) -> int:
     """Count the leading tokens that both have in common."""
-    pairs = zip(_split_tokens(one), _token_shapes(one), _token_shapes(other), strict=False)
-    same = takewhile(lambda pair: pair[1] == pair[2], pairs)
-    return sum(len(_TOKEN.findall(written)) for written, _, _ in same)
+    pairs = zip(_split_tokens(text), _token_shapes(text), _token_shapes(other_text), strict=False)
+    shared_tokens = takewhile(lambda pair: pair[1] == pair[2], pairs)
+    return sum(len(_TOKEN.findall(token)) for token, _, _ in shared_tokens)
 
 
 def _token_shapes(text: str) -> list[str]:
@@ -262,7 +264,7 @@ def _find_runs(
     """Return runs of matching fingerprints, longest first."""
     runs: list[_FingerprintRun] = []
     open_: dict[str, _FingerprintRun] = {}
-    for at, (hashed, line) in enumerate(zip(module.prints, module.print_lines, strict=True)):
+    for index, (hashed, line) in enumerate(zip(module.prints, module.print_lines, strict=True)):
         going: dict[str, _FingerprintRun] = {}
         if line in file.added:
             for path, original_line in originals.get(hashed, ()):
@@ -271,11 +273,11 @@ def _find_runs(
                 if _is_later_copy((path, original_line), (file.path, line), inspection):
                     continue
                 run = open_.get(path)
-                step = line - module.print_lines[at - 1] if at else 0
+                step = line - module.print_lines[index - 1] if index else 0
                 if run and run.reached[1] < original_line <= run.reached[1] + step + _MAX_GAP_LINES:
                     going[path] = _FingerprintRun(
                         first=run.first,
-                        last=at,
+                        last=index,
                         original=run.original,
                         reached=(path, original_line),
                     )
@@ -283,8 +285,8 @@ def _find_runs(
                     going.setdefault(
                         path,
                         _FingerprintRun(
-                            first=at,
-                            last=at,
+                            first=index,
+                            last=index,
                             original=(path, original_line),
                             reached=(path, original_line),
                         ),
@@ -321,12 +323,20 @@ def _are_twins(
     old = inspection.modules.get(("before", path), None if changed_too else source)
     if not file.before or old is None:
         return False
-    ours = [function for function in file.before.functions if function.qualified == copy.qualified]
-    theirs = [one for one in old.functions if one.qualified == function.qualified]
-    if ours and theirs and changed_too:
+    old_copies = [
+        function for function in file.before.functions if function.qualified == copy.qualified
+    ]
+    old_originals = [
+        candidate for candidate in old.functions if candidate.qualified == function.qualified
+    ]
+    if old_copies and old_originals and changed_too:
         return True
-    shared = {hashed for one in ours for hashed in _function_fingerprints(file.before, one)}
-    return any(shared & _function_fingerprints(old, one) for one in theirs)
+    shared = {
+        hashed
+        for old_copy in old_copies
+        for hashed in _function_fingerprints(file.before, old_copy)
+    }
+    return any(shared & _function_fingerprints(old, old_original) for old_original in old_originals)
 
 
 def _function_fingerprints(module: SourceModule, function: SourceFunction) -> set[int]:

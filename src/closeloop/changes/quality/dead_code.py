@@ -55,18 +55,21 @@ _WRAPPERS = {
 
 def find_commented_code(file: ChangedFile, language: Language) -> Iterator[tuple[int, str]]:
     """Yield comment blocks that parse as code and look like it."""
-    mark = re.compile(r"\s*#(?![!:])" if language == "python" else r"\s*//(?![/!])")
+    comment_start = re.compile(r"\s*#(?![!:])" if language == "python" else r"\s*//(?![/!])")
     for first, lines in file.added_blocks():
-        at = 0
-        while at < len(lines):
-            end = at
-            while end < len(lines) and mark.match(lines[end]):
+        start = 0
+        while start < len(lines):
+            end = start
+            while end < len(lines) and comment_start.match(lines[end]):
                 end += 1
-            if end - at >= MIN_COMMENTED_LINES and not _is_example(lines[at:end]):
-                block = [mark.sub("", line, count=1) for line in lines[at:end]]
+            if end - start >= MIN_COMMENTED_LINES and not _is_example(lines[start:end]):
+                block = [comment_start.sub("", line, count=1) for line in lines[start:end]]
                 if _is_code(block, language):
-                    yield first + at, f"{end - at} lines of code are commented out: remove them."
-            at = max(end, at + 1)
+                    yield (
+                        first + start,
+                        f"{end - start} lines of code are commented out: remove them.",
+                    )
+            start = max(end, start + 1)
 
 
 def _is_example(comment: list[str]) -> bool:
@@ -76,8 +79,8 @@ def _is_example(comment: list[str]) -> bool:
 
 
 def _is_code(block: list[str], language: Language) -> bool:
-    written = [line for line in block if line.strip()]
-    if sum(_CODE_LINE.search(line) is not None for line in written) < max(2, 0.7 * len(written)):
+    nonblank = [line for line in block if line.strip()]
+    if sum(_CODE_LINE.search(line) is not None for line in nonblank) < max(2, 0.7 * len(nonblank)):
         return False
     text = dedent("\n".join(block))
     return any(
@@ -153,69 +156,83 @@ _HOOKS = frozenset({"readObject", "writeObject", "readResolve", "writeReplace", 
 
 def count_added_words(inspection: Inspection) -> Counter[str]:
     """Count every word of all added lines, in any file."""
-    words: Counter[str] = Counter()
+    added_counts: Counter[str] = Counter()
     for file in list_changed_files(inspection):
         for number in file.added:
-            words.update(_WORD.findall(file.line_at(number)))
-    return words
+            added_counts.update(_WORD.findall(file.line_at(number)))
+    return added_counts
 
 
 def find_unused_definitions(
-    file: ChangedFile, module: SourceModule, words: Counter[str], inspection: Inspection
+    file: ChangedFile, module: SourceModule, added_counts: Counter[str], inspection: Inspection
 ) -> Iterator[LineMessage]:
     """Yield unused definitions. A mere mention counts as a use, so what remains is certain."""
     word_counts = Counter(word for line in file.lines for word in _WORD.findall(line[:2000]))
     yield from _unused_imports(file, module, word_counts)
-    yield from _unused_definitions(file, module, words, inspection)
+    yield from _unused_definitions(file, module, added_counts, inspection)
 
 
 def _unused_imports(
-    file: ChangedFile, module: SourceModule, here: Counter[str]
+    file: ChangedFile, module: SourceModule, word_counts: Counter[str]
 ) -> Iterator[LineMessage]:
     if module.language in ("go", "rust") or PurePosixPath(file.path).stem in _ENTRY_STEMS:
         # Compilers say it of Go's; in Rust a trait is used without its name.
         return
-    old = {(one.module, one.name) for one in file.before.imports} if file.before else set()
-    for one in module.imports:
-        name = one.alias or one.name or one.module.partition(".")[0]
-        own = file.line_at(one.line)
-        if one.line not in file.added or (one.module, one.name) in old:
+    old = (
+        {(old_import.module, old_import.name) for old_import in file.before.imports}
+        if file.before
+        else set()
+    )
+    for source_import in module.imports:
+        name = source_import.alias or source_import.name or source_import.module.partition(".")[0]
+        line = file.line_at(source_import.line)
+        if (
+            source_import.line not in file.added
+            or (source_import.module, source_import.name) in old
+        ):
             continue
-        if name in ("*", "React") or name.startswith("_") or one.module == "__future__":
+        if name in ("*", "React") or name.startswith("_") or source_import.module == "__future__":
             continue
-        if not _is_used_locally(one, file, module) or not _WORD.fullmatch(name):
+        if not _is_used_locally(source_import, file, module) or not _WORD.fullmatch(name):
             continue
-        if here[name] <= _WORD.findall(own).count(name):
-            yield one.line, f"`{name}` is imported but not used."
+        if word_counts[name] <= _WORD.findall(line).count(name):
+            yield source_import.line, f"`{name}` is imported but not used."
 
 
-def _is_used_locally(one: SourceImport, file: ChangedFile, module: SourceModule) -> bool:
+def _is_used_locally(source_import: SourceImport, file: ChangedFile, module: SourceModule) -> bool:
     """Return whether it is at the top of the file, and only for use in it."""
-    own = file.line_at(one.line)
-    if one.alias == one.name and one.alias is not None:
+    line = file.line_at(source_import.line)
+    if source_import.alias == source_import.name and source_import.alias is not None:
         return False
     if module.language in _SCRIPTS:
-        bound = one.name is not None or one.alias is not None
-        return bound and not re.match(r"\s*export\b", own) and not _is_exported(one, file)
+        binds_name = source_import.name is not None or source_import.alias is not None
+        return (
+            binds_name
+            and not re.match(r"\s*export\b", line)
+            and not _is_exported(source_import, file)
+        )
     if module.language == "python":
-        if "#" in own:
+        if "#" in line:
             return False
-        for number in range(one.line, max(one.line - 100, 0), -1):
+        for number in range(source_import.line, max(source_import.line - 100, 0), -1):
             if re.match(r"\s*(?:from|import)\b", file.line_at(number)):
                 return not file.line_at(number)[:1].isspace()
         return False
     return True
 
 
-def _is_exported(one: SourceImport, file: ChangedFile) -> bool:
+def _is_exported(source_import: SourceImport, file: ChangedFile) -> bool:
     """Return whether it is part of an `export { … } from` over several lines."""
-    above = (file.line_at(number) for number in range(one.line, max(one.line - 100, 0), -1))
-    start = next((line for line in above if re.match(r"\s*(?:import|export)\b", line)), "")
+    lines_above = (
+        file.line_at(number)
+        for number in range(source_import.line, max(source_import.line - 100, 0), -1)
+    )
+    start = next((line for line in lines_above if re.match(r"\s*(?:import|export)\b", line)), "")
     return start.lstrip().startswith("export")
 
 
 def _unused_definitions(
-    file: ChangedFile, module: SourceModule, words: Counter[str], inspection: Inspection
+    file: ChangedFile, module: SourceModule, added_counts: Counter[str], inspection: Inspection
 ) -> Iterator[LineMessage]:
     if module.language in _SCRIPTS and not (
         module.imports or any("export" in x for x in file.lines)
@@ -223,30 +240,32 @@ def _unused_definitions(
         # A script of a page: its functions may be called from there.
         return
     free = [function for function in module.functions if _is_free(function, module)]
-    alone = [one for one in module.types if not one.bases]
-    every: list[SourceFunction | SourceType] = [*free, *alone]
-    for one in every:
+    plain_types = [type_ for type_ in module.types if not type_.bases]
+    definitions: list[SourceFunction | SourceType] = [*free, *plain_types]
+    for definition in definitions:
         if (
-            one.public
-            or one.first_line not in file.added
-            or not _has_own_declaration(one, file, module)
+            definition.public
+            or definition.first_line not in file.added
+            or not _has_own_declaration(definition, file, module)
         ):
             continue
-        inside = range(one.first_line, one.last_line + 1)
-        own = sum(
-            _WORD.findall(file.line_at(number)).count(one.name)
-            for number in inside
+        own_lines = range(definition.first_line, definition.last_line + 1)
+        own_count = sum(
+            _WORD.findall(file.line_at(number)).count(definition.name)
+            for number in own_lines
             if number in file.added
         )
-        if words[one.name] <= own and not _is_mentioned_elsewhere(one.name, words, inspection):
-            yield one.first_line, f"Nothing uses `{one.qualified}`."
+        if added_counts[definition.name] <= own_count and not _is_mentioned_elsewhere(
+            definition.name, added_counts, inspection
+        ):
+            yield definition.first_line, f"Nothing uses `{definition.qualified}`."
 
 
 def _has_own_declaration(
-    one: SourceFunction | SourceType, file: ChangedFile, module: SourceModule
+    definition: SourceFunction | SourceType, file: ChangedFile, module: SourceModule
 ) -> bool:
     """Return whether it has its own declaration and its name follows no convention."""
-    name, line = one.name, file.line_at(one.first_line)
+    name, line = definition.name, file.line_at(definition.first_line)
     if name.startswith("__") or name in _HOOKS or not _WORD.fullmatch(name):
         return False
     if module.language in _SCRIPTS:
@@ -256,7 +275,7 @@ def _has_own_declaration(
     if module.language == "java":
         return "private " in line
     if module.language == "rust":
-        return one.qualified == name
+        return definition.qualified == name
     return True
 
 
@@ -264,16 +283,18 @@ def _is_free(function: SourceFunction, module: SourceModule) -> bool:
     """Return whether no decorator registers it and no base class requires it."""
     plain = {decorator.partition("(")[0] for decorator in function.decorators} <= _PLAIN_DECORATORS
     owner = function.qualified.rpartition(".")[0]
-    above = next((one for one in module.types if one.qualified == owner), None)
-    return plain and not (above and above.bases)
+    owner_type = next((type_ for type_ in module.types if type_.qualified == owner), None)
+    return plain and not (owner_type and owner_type.bases)
 
 
-def _is_mentioned_elsewhere(name: str, words: Counter[str], inspection: Inspection) -> bool:
+def _is_mentioned_elsewhere(name: str, added_counts: Counter[str], inspection: Inspection) -> bool:
     """Return whether the name, or a prefix to build it from (`_do_` for `_do_get`), is
     elsewhere."""
-    parts = [name[: at + 1] for at, letter in enumerate(name[:-1]) if letter == "_" and at > 0]
-    return any(inspection.index.known(one) for one in (name, *parts)) or any(
-        words[part] for part in parts
+    parts = [
+        name[: index + 1] for index, letter in enumerate(name[:-1]) if letter == "_" and index > 0
+    ]
+    return any(inspection.index.known(part) for part in (name, *parts)) or any(
+        added_counts[part] for part in parts
     )
 
 
@@ -306,15 +327,17 @@ def find_unused_locals(
         return
     uses: _ModuleUses | None = None
     for function in module.functions:
-        inside = range(function.first_line, function.last_line + 1)
-        if file.added.isdisjoint(inside):
+        function_lines = range(function.first_line, function.last_line + 1)
+        if file.added.isdisjoint(function_lines):
             continue
         uses = uses or _collect_uses(module)
-        words = Counter(word for number in inside for word in _WORD.findall(file.line_at(number)))
-        if _READS_ALL.isdisjoint(words):
-            yield from _unused_variables(file, function, words, uses)
+        word_counts = Counter(
+            word for number in function_lines for word in _WORD.findall(file.line_at(number))
+        )
+        if _READS_ALL.isdisjoint(word_counts):
+            yield from _unused_variables(file, function, word_counts, uses)
             if module.language == "python":
-                yield from _unused_parameters(file, function, words, uses, before)
+                yield from _unused_parameters(file, function, word_counts, uses, before)
 
 
 def _collect_uses(module: SourceModule) -> _ModuleUses:
@@ -326,13 +349,15 @@ def _collect_uses(module: SourceModule) -> _ModuleUses:
             name.text for name in module.names if name.kind not in ("call", "definition")
         ),
         in_types=frozenset(
-            number for one in module.types for number in range(one.first_line, one.last_line + 1)
+            number
+            for type_ in module.types
+            for number in range(type_.first_line, type_.last_line + 1)
         ),
     )
 
 
 def _unused_variables(
-    file: ChangedFile, function: SourceFunction, words: Counter[str], uses: _ModuleUses
+    file: ChangedFile, function: SourceFunction, word_counts: Counter[str], uses: _ModuleUses
 ) -> Iterator[LineMessage]:
     pattern = (
         _PYTHON_ASSIGNMENT if file.path.endswith((".py", ".pyi", ".pyw")) else _SCRIPT_ASSIGNMENT
@@ -340,7 +365,7 @@ def _unused_variables(
     is_method = function.first_line in uses.in_types
     for number in range(function.first_line + 1, function.last_line + 1):
         match = pattern.match(file.line_at(number)) if number in file.added else None
-        if match is None or words[match[1]] > 1 or match[1].startswith("_"):
+        if match is None or word_counts[match[1]] > 1 or match[1].startswith("_"):
             continue
         if (number, match[1]) not in uses.given or match[1] in map(
             _parameter_name, function.parameters
@@ -353,7 +378,7 @@ def _unused_variables(
 def _unused_parameters(
     file: ChangedFile,
     function: SourceFunction,
-    words: Counter[str],
+    word_counts: Counter[str],
     uses: _ModuleUses,
     past: OldFunctions,
 ) -> Iterator[LineMessage]:
@@ -367,7 +392,7 @@ def _unused_parameters(
         return
     old = set(map(_parameter_name, before.parameters)) if before else set()
     for name in map(_parameter_name, function.parameters):
-        if name and name not in old and words[name] == 1:
+        if name and name not in old and word_counts[name] == 1:
             yield function.first_line, f"`{function.name}` does not use its parameter `{name}`."
 
 
@@ -395,15 +420,15 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Check for dead code that is not public, no hook and no override."""
     findings: list[Finding | Unmeasured] = []
     has_ast_grep = find_spec("ast_grep_py") is not None
-    words: Counter[str] | None = None
+    added_counts: Counter[str] | None = None
     before = index_old_functions(inspection)
     for file in list_changed_files(inspection, "source"):
         if file.after is None or file.after.broken_lines or is_example_file(file.path):
             continue
-        if words is None:
-            words = count_added_words(inspection)
+        if added_counts is None:
+            added_counts = count_added_words(inspection)
         messages = [
-            *find_unused_definitions(file, file.after, words, inspection),
+            *find_unused_definitions(file, file.after, added_counts, inspection),
             *find_unused_locals(file, file.after, before),
             *(find_unreachable_code(file) if has_ast_grep else ()),
         ]
@@ -417,7 +442,7 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
             )
             for line, message in find_commented_code(file, file.after.language)
         ]
-    if words is not None and not has_ast_grep:
+    if added_counts is not None and not has_ast_grep:
         reason = f"finding code after a return needs ast-grep: {INSTALL_CHECK_TOOLS}"
         findings.append(Unmeasured(rule=rules[0].name, reason=reason))
     return findings

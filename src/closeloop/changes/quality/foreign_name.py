@@ -82,7 +82,9 @@ def _find_foreign_names(
 
 def _name_style(name: str, language: str) -> str | None:
     """Return the style of a name; None if it fits several or none."""
-    style = next((one for one, pattern in _STYLES.items() if pattern.fullmatch(name)), None)
+    style = next(
+        (candidate for candidate, pattern in _STYLES.items() if pattern.fullmatch(name)), None
+    )
     return (
         "camelCase" if style == "PascalCase" and language in _CASE_SENSITIVE_VISIBILITY else style
     )
@@ -90,13 +92,15 @@ def _name_style(name: str, language: str) -> str | None:
 
 def _list_names(module: SourceModule) -> Iterator[tuple[NameSort, str, int]]:
     """Yield every name that the file defines."""
-    own = {function.name for function in module.functions} | {one.name for one in module.types}
+    own_names = {function.name for function in module.functions} | {
+        type_.name for type_ in module.types
+    }
     for function in module.functions:
         yield "function", function.name, function.first_line
     for type_ in module.types:
         yield "type", type_.name, type_.first_line
     for name in module.names:
-        if name.kind == "definition" and name.receiver is None and name.text not in own:
+        if name.kind == "definition" and name.receiver is None and name.text not in own_names:
             yield "variable", name.text, name.line
 
 
@@ -104,11 +108,11 @@ def _list_coined_names(
     file: ChangedFile, module: SourceModule
 ) -> Iterator[tuple[NameSort, str, int]]:
     """Yield freely chosen names: no overrides, decorated hooks or keys of data."""
-    fixed = {one.qualified for one in module.types if one.bases}
+    derived_types = {type_.qualified for type_ in module.types if type_.bases}
     hooks = {
         function.name
         for function in module.functions
-        if function.decorators or function.qualified.rpartition(".")[0] in fixed
+        if function.decorators or function.qualified.rpartition(".")[0] in derived_types
     }
     for sort, name, line in _list_names(module):
         if line in file.added and name not in hooks and not name.startswith("__"):
@@ -120,7 +124,7 @@ def _is_imposed_name(sort: NameSort, name: str, text: str) -> bool:
     if f"'{name}'" in text or f'"{name}"' in text:
         return True
     return sort == "variable" and any(
-        re.match(r"\s*(?::(?!=)|[,}\]])", rest) for rest in text.split(name)[1:]
+        re.match(r"\s*(?::(?!=)|[,}\]])", suffix) for suffix in text.split(name)[1:]
     )
 
 

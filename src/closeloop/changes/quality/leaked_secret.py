@@ -52,7 +52,7 @@ def _find_leaks(file: ChangedFile, inspection: Inspection) -> Iterator[Finding]:
     for first, lines in file.added_blocks():
         data = "\n".join(lines).encode()
         for start, end, rule in sorted(
-            find_secrets(data), key=lambda one: (one[2] in GUESSED_RULES, one)
+            find_secrets(data), key=lambda secret: (secret[2] in GUESSED_RULES, secret)
         ):
             secret = data[start:end]
             if secret in reported or _HARMLESS.search(secret) or (aside and rule in _FIXTURE_RULES):

@@ -75,17 +75,17 @@ def _check_file(
     ]
     if len(neighbours) < NEIGHBOURS:
         return
-    others = [
-        _file_traits(other)
+    peers = [
+        _file_traits(neighbour)
         for path in neighbours[:MAX_NEIGHBOURS]
-        if (other := inspection.index.module(path)) and other.functions
+        if (neighbour := inspection.index.module(path)) and neighbour.functions
     ]
-    lacking = _missing_traits(_file_traits(module), others)
-    if lacking:
-        traits = " and ".join(lacking[:MAX_TRAITS])
+    missing = _missing_traits(_file_traits(module), peers)
+    if missing:
+        traits = " and ".join(missing[:MAX_TRAITS])
         yield make_check_finding(
             rules[0],
-            f"Nearly all {len(others)} files in this folder {traits}: is the difference intended?",
+            f"Nearly all {len(peers)} files in this folder {traits}: is the difference intended?",
             f"{file.path}:1",
             confidence=0.6,
         )
@@ -94,19 +94,25 @@ def _check_file(
 def _file_traits(module: SourceModule) -> set[str]:
     """Return what a file imports, and which functions it calls by a plain name."""
     imported = {
-        f"import `{one.name}` from `{one.module}`" if one.name else f"import `{one.module}`"
-        for one in module.imports
-        if one.name != "*"
+        f"import `{source_import.name}` from `{source_import.module}`"
+        if source_import.name
+        else f"import `{source_import.module}`"
+        for source_import in module.imports
+        if source_import.name != "*"
     }
-    brought = {one.alias or one.name for one in module.imports if one.name}
+    imported_names = {
+        source_import.alias or source_import.name
+        for source_import in module.imports
+        if source_import.name
+    }
     called = {
         f"call `{name.text}`"
         for name in module.names
-        if name.kind == "call" and name.receiver is None and name.text in brought
+        if name.kind == "call" and name.receiver is None and name.text in imported_names
     }
     # What is called is imported too: once is enough.
-    both = {text.split("`")[1] for text in called}
-    return called | {one for one in imported if one.split("`")[1] not in both}
+    called_names = {text.split("`")[1] for text in called}
+    return called | {trait for trait in imported if trait.split("`")[1] not in called_names}
 
 
 def _check_functions(file: ChangedFile, module: SourceModule) -> Iterator[Finding]:
@@ -121,36 +127,42 @@ def _check_functions(file: ChangedFile, module: SourceModule) -> Iterator[Findin
         if function.public:
             groups.setdefault(function.qualified.rpartition(".")[0], []).append(function)
     for group in groups.values():
-        if len(group) <= NEIGHBOURS or not any(one.first_line in file.added for one in group):
+        if len(group) <= NEIGHBOURS or not any(
+            function.first_line in file.added for function in group
+        ):
             continue
-        known = [_function_traits(one, calls) for one in group if one.qualified in old]
+        old_traits = [
+            _function_traits(function, calls) for function in group if function.qualified in old
+        ]
         for function in group:
             if function.qualified in old or function.first_line not in file.added:
                 continue
-            lacking = _missing_traits(_function_traits(function, calls), known)
-            if lacking:
+            missing = _missing_traits(_function_traits(function, calls), old_traits)
+            if missing:
                 yield make_check_finding(
                     rules[0],
-                    f"Nearly all {len(known)} functions beside `{function.name}` "
-                    f"{lacking[0]}: is the difference intended?",
+                    f"Nearly all {len(old_traits)} functions beside `{function.name}` "
+                    f"{missing[0]}: is the difference intended?",
                     f"{file.path}:{function.first_line}",
                     confidence=0.6,
                 )
 
 
 def _function_traits(function: SourceFunction, calls: Mapping[int, Sequence[str]]) -> set[str]:
-    inside = range(function.first_line, function.last_line + 1)
-    called = {f"call `{name}`" for line in inside for name in calls.get(line, ())}
-    worn = {decorator.partition("(")[0] for decorator in function.decorators} - _MARKER_DECORATORS
-    return called | {f"bear `@{one}`" for one in worn}
+    lines = range(function.first_line, function.last_line + 1)
+    called = {f"call `{name}`" for line in lines for name in calls.get(line, ())}
+    decorators = {
+        decorator.partition("(")[0] for decorator in function.decorators
+    } - _MARKER_DECORATORS
+    return called | {f"bear `@{decorator}`" for decorator in decorators}
 
 
-def _missing_traits(own: set[str], others: Sequence[Iterable[str]]) -> list[str]:
-    if len(others) < NEIGHBOURS:
+def _missing_traits(own_traits: set[str], other_traits: Sequence[Iterable[str]]) -> list[str]:
+    if len(other_traits) < NEIGHBOURS:
         return []
-    counts: Mapping[str, int] = Counter(trait for traits in others for trait in traits)
+    counts: Mapping[str, int] = Counter(trait for traits in other_traits for trait in traits)
     return sorted(
         trait
         for trait, count in counts.items()
-        if count >= SHARE * len(others) and trait not in own
+        if count >= SHARE * len(other_traits) and trait not in own_traits
     )

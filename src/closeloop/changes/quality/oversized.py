@@ -67,10 +67,10 @@ def _oversized_functions(
     limit = inspection.settings.function_lines
     old: list[str] | None = None
     for function in file.after.functions if file.after else ():
-        inside = range(function.first_line, function.last_line + 1)
-        touched = file.added.intersection(inside)
-        small = len(inside) <= limit or function.statements < MIN_STATEMENTS
-        if small or not touched or is_inline_test(function):
+        function_lines = range(function.first_line, function.last_line + 1)
+        added_lines = file.added.intersection(function_lines)
+        small = len(function_lines) <= limit or function.statements < MIN_STATEMENTS
+        if small or not added_lines or is_inline_test(function):
             continue
         size = count_code_lines(file.lines, function)
         if size <= limit:
@@ -79,14 +79,14 @@ def _oversized_functions(
         if old is None:
             old_text = inspection.sides.read("before", file.old_path) or b""
             old = old_text.decode("utf-8", "replace").split("\n")
-        was = _size_before(before, file, old)
-        if _has_grown(size, was, limit):
-            size_note = f" ({was} before)" if was else ""
+        size_before = _size_before(before, file, old)
+        if _has_grown(size, size_before, limit):
+            size_note = f" ({size_before} before)" if size_before else ""
             yield make_check_finding(
                 rules[0],
                 f"`{function.qualified}` has {size} lines of code{size_note}, more "
                 f"than {limit}: split it into named parts.",
-                f"{file.path}:{min(touched) if was else function.first_line}",
+                f"{file.path}:{min(added_lines) if size_before else function.first_line}",
             )
 
 
@@ -102,7 +102,7 @@ def _size_before(before: SourceFunction | None, file: ChangedFile, old: Sequence
 def count_code_lines(lines: Sequence[str], function: SourceFunction) -> int:
     """Count lines that are neither blank, comment nor text; a wrapped statement counts once."""
     count, closing = 0, ""
-    opened: list[str] = []
+    open_brackets: list[str] = []
     for line in lines[function.first_line - 1 : function.last_line]:
         bare = line.strip()
         if closing:
@@ -111,35 +111,37 @@ def count_code_lines(lines: Sequence[str], function: SourceFunction) -> int:
         if _COMMENT.match(line):
             continue
         # A brace opens a block in most languages: what stands in it is not wrapped.
-        count += not bare.startswith(_QUOTES) and not (opened and opened[-1] in "([")
+        count += not bare.startswith(_QUOTES) and not (open_brackets and open_brackets[-1] in "([")
         plain = _TEXT.sub("", bare)
-        closing = next((mark for mark in _QUOTES if mark in plain), "")
+        closing = next((quote for quote in _QUOTES if quote in plain), "")
         plain = _STRING.sub("", plain.partition(closing)[0] if closing else plain)
         for sign in _BRACKET.findall(plain.partition("#")[0]):
             if sign in "([{":
-                opened.append(sign)
-            elif opened:
-                opened.pop()
+                open_brackets.append(sign)
+            elif open_brackets:
+                open_brackets.pop()
     return count
 
 
 def _oversized_classes(file: ChangedFile, module: SourceModule, limit: int) -> Iterator[Finding]:
-    old = {one.qualified: one for one in file.before.types} if file.before else {}
+    old = {type_.qualified: type_ for type_ in file.before.types} if file.before else {}
     for type_ in module.types:
-        touched = file.added.intersection(range(type_.first_line, type_.last_line + 1))
+        added_lines = file.added.intersection(range(type_.first_line, type_.last_line + 1))
         before = old.get(type_.qualified)
-        if touched and _has_grown(type_.methods, before.methods if before else 0, limit):
+        if added_lines and _has_grown(type_.methods, before.methods if before else 0, limit):
             size_before = f" ({before.methods} before)" if before else ""
             yield make_check_finding(
                 rules[1],
                 f"`{type_.qualified}` has {type_.methods} methods{size_before}, more than"
                 f" {limit}{_describe_jobs(module, type_)}.",
-                f"{file.path}:{min(touched) if before else type_.first_line}",
+                f"{file.path}:{min(added_lines) if before else type_.first_line}",
             )
 
 
-def _has_grown(size: int, was: int, limit: int) -> bool:
-    return size > limit and size > was * (1 + MIN_GROWTH_SHARE if was > limit else 1)
+def _has_grown(size: int, size_before: int, limit: int) -> bool:
+    return size > limit and size > size_before * (
+        1 + MIN_GROWTH_SHARE if size_before > limit else 1
+    )
 
 
 def _describe_jobs(module: SourceModule, type_: SourceType) -> str:
@@ -154,14 +156,14 @@ def _describe_jobs(module: SourceModule, type_: SourceType) -> str:
     if len(methods) > MAX_METHODS:
         return ""
     groups: list[tuple[set[str], list[str]]] = []
-    used: dict[str, set[str]] = defaultdict(set)
+    used_names: dict[str, set[str]] = defaultdict(set)
     for name in module.names:
         if name.receiver in ("self", "this"):
             for method in methods:
                 if method.first_line <= name.line <= method.last_line:
-                    used[method.name].add(name.text)
-    for one in methods:
-        shared, names = used[one.name] | {one.name}, [one.name]
+                    used_names[method.name].add(name.text)
+    for member in methods:
+        shared, names = used_names[member.name] | {member.name}, [member.name]
         for group in [group for group in groups if group[0] & shared]:
             groups.remove(group)
             shared, names = shared | group[0], group[1] + names

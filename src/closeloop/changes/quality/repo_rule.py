@@ -89,7 +89,7 @@ def unusable_reason(rule: RepoRule) -> str | None:
 def _last_cause(complaint: str) -> str:
     """Return the library's error message from a chain of causes that ends in a backtrace."""
     lines = complaint.partition("Stack backtrace:")[0].strip().split("\n")
-    causes = [mark[1] for line in lines if (mark := _CAUSE.match(line))]
+    causes = [match[1] for line in lines if (match := _CAUSE.match(line))]
     return (causes or lines)[-1][:200].rstrip(".")
 
 
@@ -106,10 +106,10 @@ def find_matches(rule: RepoRule, file: ChangedFile) -> Iterator[int]:
     if rule.language not in (None, language):
         return
     for node in _parse_root(text, language).find_all(pattern=rule.pattern):
-        place = node.range()
-        inside = file.added.intersection(range(place.start.line + 1, place.end.line + 2))
-        if inside:
-            yield min(inside)
+        span = node.range()
+        added_lines = file.added.intersection(range(span.start.line + 1, span.end.line + 2))
+        if added_lines:
+            yield min(added_lines)
 
 
 def ast_grep_language(path: str) -> str | None:

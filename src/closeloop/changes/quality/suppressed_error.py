@@ -50,10 +50,10 @@ def _find_suppressions(file: ChangedFile, inspection: Inspection) -> Iterator[Fi
     if is_code:
         for number, message in _swallowed_errors(file, old):
             yield make_check_finding(rules[0], message, f"{file.path}:{number}")
-    look = _ignore_comments if is_code else _masked_checks
+    find_suppressions = _ignore_comments if is_code else _masked_checks
     for first, lines in file.added_blocks():
-        for at, message in look([line.strip() for line in lines], old):
-            yield make_check_finding(rules[0], message, f"{file.path}:{first + at}")
+        for offset, message in find_suppressions([line.strip() for line in lines], old):
+            yield make_check_finding(rules[0], message, f"{file.path}:{first + offset}")
 
 
 def _swallowed_errors(file: ChangedFile, old: Sequence[str]) -> Iterator[tuple[int, str]]:
@@ -61,10 +61,10 @@ def _swallowed_errors(file: ChangedFile, old: Sequence[str]) -> Iterator[tuple[i
     text = "\n".join(line.strip() for line in file.lines)
     if "except" not in text and "catch" not in text:
         return
-    known = "\n".join(old)
+    old_text = "\n".join(old)
     for match in find_swallowed_errors(text):
         number = text.count("\n", 0, match.start()) + 1
-        if number in file.added and match[0] not in known:
+        if number in file.added and match[0] not in old_text:
             yield (
                 number,
                 (
@@ -75,21 +75,21 @@ def _swallowed_errors(file: ChangedFile, old: Sequence[str]) -> Iterator[tuple[i
 
 
 def _ignore_comments(lines: Sequence[str], old: Sequence[str]) -> Iterator[tuple[int, str]]:
-    used = {match[0].strip() for line in old if (match := BLANKET_SUPPRESSION.search(line))}
-    for at, line in enumerate(lines):
+    old_comments = {match[0].strip() for line in old if (match := BLANKET_SUPPRESSION.search(line))}
+    for offset, line in enumerate(lines):
         match = BLANKET_SUPPRESSION.search(line)
-        if match and match[0].strip() not in used:
+        if match and match[0].strip() not in old_comments:
             yield (
-                at,
+                offset,
                 f"`{shorten_line(match[0])}` silences every rule: name the intended one.",
             )
 
 
 def _masked_checks(lines: Sequence[str], old: Sequence[str]) -> Iterator[tuple[int, str]]:
-    known = set(old)
-    for at, line in enumerate(lines):
-        if line in known:
+    old_lines = set(old)
+    for offset, line in enumerate(lines):
+        if line in old_lines:
             continue
         masks = "||" in line and MASKED_EXIT.search(line) and CHECK_COMMAND.search(line)
         if masks or _ALLOWED_FAILURE.search(line):
-            yield at, f"`{shorten_line(line)}`: this check can no longer fail."
+            yield offset, f"`{shorten_line(line)}`: this check can no longer fail."

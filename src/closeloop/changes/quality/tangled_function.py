@@ -47,10 +47,10 @@ def _tangled_functions(file: ChangedFile, functions: OldFunctions, limit: int) -
             continue
         before = find_old_function(functions, file, function)
         if before is None or _is_worse(function, before, limit):
-            was = f", {before.complexity} before," if before else ""
+            before_note = f", {before.complexity} before," if before else ""
             yield make_check_finding(
                 rules[0],
-                f"`{function.qualified}` has {function.complexity} paths{was} with a "
+                f"`{function.qualified}` has {function.complexity} paths{before_note} with a "
                 f"cognitive complexity of {function.cognitive} (limit {limit}): "
                 "extract a part of it.",
                 f"{file.path}:{function.first_line if before is None else min(lines)}",

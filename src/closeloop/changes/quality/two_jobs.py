@@ -46,18 +46,18 @@ class _Job(Record):
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Report only what the change caused, and only if every part is a job by itself."""
     return [
-        one
+        finding
         for file in list_changed_files(inspection, "source")
         if file.after and file.after.language in _LANGUAGES and not is_example_file(file.path)
-        for one in (*_split_classes(file, file.after), *_split_module(file, file.after))
+        for finding in (*_split_classes(file, file.after), *_split_module(file, file.after))
     ]
 
 
 def _split_classes(file: ChangedFile, module: SourceModule) -> Iterator[Finding]:
-    old = {one.qualified: one for one in file.before.types} if file.before else {}
+    old = {type_.qualified: type_ for type_ in file.before.types} if file.before else {}
     for type_ in module.types:
-        inside = range(type_.first_line, type_.last_line + 1)
-        if set(type_.bases) - {"object"} or file.added.isdisjoint(inside):
+        class_lines = range(type_.first_line, type_.last_line + 1)
+        if set(type_.bases) - {"object"} or file.added.isdisjoint(class_lines):
             continue  # what a base class shares cannot be seen
         jobs = _list_class_jobs(module, type_)
         before = old.get(type_.qualified)
@@ -65,7 +65,7 @@ def _split_classes(file: ChangedFile, module: SourceModule) -> Iterator[Finding]
             before and file.before and len(_list_class_jobs(file.before, before)) >= len(jobs)
         ):
             continue
-        line = type_.first_line if before is None else min(file.added.intersection(inside))
+        line = type_.first_line if before is None else min(file.added.intersection(class_lines))
         yield make_check_finding(
             rules[0],
             f"`{type_.qualified}` does {len(jobs)} jobs: {_describe_jobs(jobs)} share "
@@ -120,7 +120,10 @@ def _list_module_jobs(module: SourceModule) -> list[_Job]:
     functions = [function for function in module.functions if "." not in function.qualified]
     if module.types or not 2 * MIN_MODULE_MEMBERS <= len(functions) <= MAX_MEMBERS:
         return []
-    imported = {one.alias or one.name or one.module.partition(".")[0] for one in module.imports}
+    imported = {
+        source_import.alias or source_import.name or source_import.module.partition(".")[0]
+        for source_import in module.imports
+    }
     uses = _module_uses(module, functions)
     jobs = _group_members(uses)
     large = [job for job in jobs if len(job.members) >= MIN_MODULE_MEMBERS and job.uses & imported]
@@ -141,21 +144,24 @@ def _module_uses(
         )
     }
     outside |= {function.name for function in functions}
-    outside |= {one.alias or one.name or one.module.partition(".")[0] for one in module.imports}
+    outside |= {
+        source_import.alias or source_import.name or source_import.module.partition(".")[0]
+        for source_import in module.imports
+    }
     uses: dict[str, set[str]] = {function.name: {function.name} for function in functions}
     for name in module.names:
-        words = {name.text, (name.receiver or "").partition(".")[0]} & outside
-        for one in functions if words else ():
-            if one.first_line <= name.line <= one.last_line:
-                uses[one.name] |= words
+        used_names = {name.text, (name.receiver or "").partition(".")[0]} & outside
+        for candidate in functions if used_names else ():
+            if candidate.first_line <= name.line <= candidate.last_line:
+                uses[candidate.name] |= used_names
     return uses
 
 
 def _group_members(uses: Mapping[str, set[str]]) -> list[_Job]:
     """Group members that use a common name; largest group first."""
     groups: list[tuple[set[str], list[str]]] = []
-    for member, used in uses.items():
-        shared, members = set(used), [member]
+    for member, names in uses.items():
+        shared, members = set(names), [member]
         for group in [group for group in groups if group[0] & shared]:
             groups.remove(group)
             shared, members = shared | group[0], group[1] + members

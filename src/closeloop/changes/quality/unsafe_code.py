@@ -115,16 +115,19 @@ def _check_lines(file: ChangedFile) -> Iterator[Finding]:
 
 def _check_with_ruff(files: Sequence[ChangedFile], inspection: Inspection) -> Iterator[Finding]:
     diagnostics = _run_ruff(files, inspection)
-    before = Counter((one.filename, one.code) for one in diagnostics["before"])
-    after = Counter((one.filename, one.code) for one in diagnostics["after"])
-    for one in diagnostics["after"]:
-        file = files[int(Path(one.filename).stem)]
-        new = after[one.filename, one.code] > before[one.filename, one.code]
-        line = one.location.row
+    before = Counter((entry.filename, entry.code) for entry in diagnostics["before"])
+    after = Counter((entry.filename, entry.code) for entry in diagnostics["after"])
+    for diagnostic in diagnostics["after"]:
+        file = files[int(Path(diagnostic.filename).stem)]
+        new = (
+            after[diagnostic.filename, diagnostic.code]
+            > before[diagnostic.filename, diagnostic.code]
+        )
+        line = diagnostic.location.row
         if new and line in file.added and "nosec" not in file.line_at(line):
-            message = one.message.rstrip(".")
+            message = diagnostic.message.rstrip(".")
             yield make_check_finding(
-                rules[0], f"{message} (ruff {one.code}).", f"{file.path}:{line}"
+                rules[0], f"{message} (ruff {diagnostic.code}).", f"{file.path}:{line}"
             )
 
 
@@ -136,33 +139,33 @@ def _run_ruff(
         for side in ("before", "after"):
             folder = Path(name, side)
             folder.mkdir()
-            for at, file in enumerate(files):
+            for index, file in enumerate(files):
                 path = file.old_path if side == "before" else file.path
                 content = inspection.sides.read(side, path)
                 if content is not None:
-                    (folder / f"{at}.py").write_bytes(content)
+                    (folder / f"{index}.py").write_bytes(content)
         command = [find_ruff(), "check", "--isolated", "--no-cache", "--exit-zero", "--quiet"]
-        ran = subprocess.run(
+        process = subprocess.run(
             [*command, "--output-format", "json", "--select", RUFF_RULES, name],
             capture_output=True,
             timeout=RUFF_SECONDS,
             check=True,
         )
-        diagnostics = msgspec.json.decode(ran.stdout or b"[]", type=list[_RuffDiagnostic])
+        diagnostics = msgspec.json.decode(process.stdout or b"[]", type=list[_RuffDiagnostic])
     sides: dict[str, list[_RuffDiagnostic]] = {"before": [], "after": []}
     for diagnostic in diagnostics:
-        place = Path(diagnostic.filename)
+        file_path = Path(diagnostic.filename)
         if diagnostic.code and diagnostic.code.startswith("S"):
-            sides[place.parent.name].append(
-                msgspec.structs.replace(diagnostic, filename=place.name)
+            sides[file_path.parent.name].append(
+                msgspec.structs.replace(diagnostic, filename=file_path.name)
             )
     return sides
 
 
 def find_ruff() -> str:
     """Return ruff beside our interpreter, or on the path; raise FileNotFoundError if missing."""
-    beside = Path(sysconfig.get_path("scripts")) / "ruff"
-    program = str(beside) if beside.exists() else shutil.which("ruff")
+    own_ruff = Path(sysconfig.get_path("scripts")) / "ruff"
+    program = str(own_ruff) if own_ruff.exists() else shutil.which("ruff")
     if program is None:
         raise FileNotFoundError(f"it is not installed: {INSTALL_CHECK_TOOLS}")
     return program

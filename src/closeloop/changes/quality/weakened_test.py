@@ -101,8 +101,8 @@ def _removed_skips(inspection: Inspection) -> Counter[str]:
         line
         for path, numbers in inspection.removed.items()
         if classify_file(path) == "test"
-        for at, text in enumerate(split_git_lines(inspection.sides.read("before", path)), 1)
-        if at in numbers and SKIPPED_TEST.search(line := text.strip())
+        for number, text in enumerate(split_git_lines(inspection.sides.read("before", path)), 1)
+        if number in numbers and SKIPPED_TEST.search(line := text.strip())
     )
 
 
@@ -124,7 +124,7 @@ def _removed_names(inspection: Inspection) -> set[str]:
     for (side, path), module in inspection.modules.items():
         if classify_file(path) != "test":
             defined[side].update(function.name for function in module.functions)
-            defined[side].update(one.name for one in module.types)
+            defined[side].update(type_.name for type_ in module.types)
             defined[side].update(name.text for name in module.names if name.kind == "definition")
     return {name for name in defined["before"] - defined["after"] if len(name) > 3}
 
@@ -139,7 +139,11 @@ def _removed_texts(inspection: Inspection) -> set[str]:
         lines = split_git_lines(inspection.sides.read("before", path)) if numbers else ()
         for number in numbers:
             line = lines[number - 1][:MAX_LINE_CHARS] if number <= len(lines) else ""
-            texts.update(one[1:-1] for one in _LITERAL.findall(line) if len(one) > _MIN_TEXT_CHARS)
+            texts.update(
+                literal[1:-1]
+                for literal in _LITERAL.findall(line)
+                if len(literal) > _MIN_TEXT_CHARS
+            )
     for file in sources if texts else ():
         after = (inspection.sides.read("after", file.path) or b"").decode("utf-8", "replace")
         texts = {text for text in texts if text not in after}
@@ -159,14 +163,16 @@ def _parse_tests(
     bare = [line.strip() for line in lines]
     tests: dict[str, _TestBody] = {}
     for function in functions:
-        marks = {mark.partition("(")[0].rpartition("::")[2] for mark in function.decorators}
-        if re.match(r"[tT]est", function.name) or marks & {"Test", "test"}:
-            inside = bare[function.first_line - 1 : function.last_line]
-            off = any(SKIPPED_TEST.search(f"@{mark}") for mark in function.decorators)
+        decorator_names = {
+            decorator.partition("(")[0].rpartition("::")[2] for decorator in function.decorators
+        }
+        if re.match(r"[tT]est", function.name) or decorator_names & {"Test", "test"}:
+            body = bare[function.first_line - 1 : function.last_line]
+            off = any(SKIPPED_TEST.search(f"@{decorator}") for decorator in function.decorators)
             tests[function.qualified] = _TestBody(
-                name=function.name, first=function.first_line, lines=tuple(inside), off=off
+                name=function.name, first=function.first_line, lines=tuple(body), off=off
             )
-    for at, line in enumerate(bare):
+    for index, line in enumerate(bare):
         if line.startswith(("it", "test", "xit", "xtest", "fit")):
             plain = re.sub(r"^[xf]?(it|test)(?:\.\w+)?\(", r"\1(", line)
             name = starting_test(plain)
@@ -174,13 +180,14 @@ def _parse_tests(
                 end = next(
                     (
                         number
-                        for number in range(at + 1, len(lines))
-                        if bare[number] and _indent_width(lines[number]) <= _indent_width(lines[at])
+                        for number in range(index + 1, len(lines))
+                        if bare[number]
+                        and _indent_width(lines[number]) <= _indent_width(lines[index])
                     ),
                     len(lines),
                 )
                 tests.setdefault(
-                    name, _TestBody(name=name, first=at + 1, lines=tuple(bare[at:end]))
+                    name, _TestBody(name=name, first=index + 1, lines=tuple(bare[index:end]))
                 )
     return tests
 
@@ -220,27 +227,32 @@ def _find_skipped_test(
     if line.startswith(("@", "#[")):
         if _CONDITION.search(line + file.line_at(number + 1).strip()):
             return None
-        following = (file.line_at(number + ahead).strip() for ahead in range(1, _MAX_LINES_AHEAD))
-        for other in following:
-            match = re.search(r"\b(?:def|fn|func|void|fun) (\w+)", other)
+        following = (file.line_at(number + offset).strip() for offset in range(1, _MAX_LINES_AHEAD))
+        for nearby_line in following:
+            match = re.search(r"\b(?:def|fn|func|void|fun) (\w+)", nearby_line)
             if match:
                 return match[1] if match[1] in names else None
-            if other.startswith("class "):
+            if nearby_line.startswith("class "):
                 return None
         return None
-    above = next(
-        (other for at in range(number - 1, 0, -1) if (other := file.line_at(at)).strip()), ""
+    line_above = next(
+        (
+            nearby_line
+            for position in range(number - 1, 0, -1)
+            if (nearby_line := file.line_at(position)).strip()
+        ),
+        "",
     )
     if (
-        _indent_width(above) < _indent_width(file.line_at(number))
-        and starting_test(above.strip()) in names
+        _indent_width(line_above) < _indent_width(file.line_at(number))
+        and starting_test(line_above.strip()) in names
     ):
-        return starting_test(above.strip())
+        return starting_test(line_above.strip())
     return None
 
 
 def _loosened_tests(
-    file: ChangedFile, before: Mapping[str, _TestBody], gone: set[str], fewer: Counter[str]
+    file: ChangedFile, before: Mapping[str, _TestBody], removed_names: set[str], fewer: Counter[str]
 ) -> Iterator[Finding]:
     after = _parse_tests(file.lines, file.after.functions if file.after else ())
     for key, old in before.items():
@@ -250,26 +262,30 @@ def _loosened_tests(
         lost_assertions = [
             line for line in old.assertions if line not in new.lines and line in fewer
         ]
-        if not lost_assertions or _mentions_any(lost_assertions, gone):
+        if not lost_assertions or _mentions_any(lost_assertions, removed_names):
             continue
-        fresh = [line for line in new.lines if line not in old.lines]
+        new_lines = [line for line in new.lines if line not in old.lines]
         number = next(
-            (at for at in range(new.first, new.first + len(new.lines)) if at in file.added),
+            (
+                number
+                for number in range(new.first, new.first + len(new.lines))
+                if number in file.added
+            ),
             new.first,
         )
-        always = next((line for line in fresh if _ALWAYS_TRUE.search(line)), None)
+        always = next((line for line in new_lines if _ALWAYS_TRUE.search(line)), None)
         if always:
             yield _weakening_finding(
                 f"`{shorten_line(lost_assertions[0])}` became `{shorten_line(always)}`.",
                 file,
                 number,
             )
-        elif weak := find_loosened_assertion(lost_assertions, fresh):
+        elif weak := find_loosened_assertion(lost_assertions, new_lines):
             old_line, new_line = map(shorten_line, weak)
             yield _weakening_finding(
                 f"`{old_line}` became `{new_line}`, which checks less.", file, number
             )
-        elif not fresh:
+        elif not new_lines:
             yield _weakening_finding(
                 f"`{old.name}` lost {len(lost_assertions)} of {len(old.assertions)} assertions:"
                 f" `{shorten_line(lost_assertions[0])}`.",
@@ -280,7 +296,7 @@ def _loosened_tests(
 
 
 def _removed_tests(
-    inspection: Inspection, after: Mapping[str, _TestBody], gone: set[str]
+    inspection: Inspection, after: Mapping[str, _TestBody], removed_names: set[str]
 ) -> Iterator[Finding]:
     remaining_names = {test.name for test in after.values()}
     files = list(list_changed_files(inspection, "test"))
@@ -300,15 +316,15 @@ def _removed_tests(
             and not inspection.index.defined(test.name)
             and (test.name.isidentifier() or not any(test.name in text for text in texts))
         ]
-        kept = [test for test in lost_tests if not _became_case(test, cases)]
+        remaining = [test for test in lost_tests if not _became_case(test, cases)]
         new = len(remaining_names - {test.name for test in before.values()})
         # The test that took them in replaces no other.
-        new -= len(kept) < len(lost_tests)
-        lost_tests = kept
+        new -= len(remaining) < len(lost_tests)
+        lost_tests = remaining
         if (
             not lost_tests
             or len(lost_tests) <= new
-            or any(_mentions_any(test.lines, gone) for test in lost_tests)
+            or any(_mentions_any(test.lines, removed_names) for test in lost_tests)
             or any(
                 text in line for test in lost_tests for line in test.lines for text in gone_texts
             )
@@ -316,11 +332,11 @@ def _removed_tests(
             continue
         line = min(inspection.added.get(file.path, frozenset()), default=1)
         names = ", ".join(f"`{shorten_line(test.name)}`" for test in lost_tests[:3])
-        more = f" and {len(lost_tests) - 3} more" if len(lost_tests) > 3 else ""
+        suffix = f" and {len(lost_tests) - 3} more" if len(lost_tests) > 3 else ""
         were = "was" if len(lost_tests) == 1 else "were"
         yield make_check_finding(
             rules[0],
-            f"{names}{more} {were} removed, although no definition in the product was "
+            f"{names}{suffix} {were} removed, although no definition in the product was "
             "removed with it.",
             f"{file.path}:{line}",
             severity="warning",
@@ -341,8 +357,8 @@ def _added_cases(files: Sequence[ChangedFile]) -> Counter[str]:
                 range(test.first_line - _MAX_CASE_LINES, test.last_line + 1)
             )
         ]
-        marks = [mark for one in changed for mark in one.decorators]
-        if any(_CASE_LIST.search(text) for text in (*added, *marks)):
+        decorators = [decorator for function in changed for decorator in function.decorators]
+        if any(_CASE_LIST.search(text) for text in (*added, *decorators)):
             values.update(value for line in added for value in _LITERAL.findall(line))
     return values
 
@@ -362,10 +378,10 @@ def _lowered_floors(inspection: Inspection) -> Iterator[Finding]:
         if not file.before and not any("fail" in line or "overage" in line for line in file.lines):
             continue
         old = split_git_lines(inspection.sides.read("before", file.old_path))
-        removed = inspection.removed.get(file.old_path, frozenset())
+        removed_lines = inspection.removed.get(file.old_path, frozenset())
         numbers = sorted(file.added)
-        taken = [old[number - 1] for number in sorted(removed) if number <= len(old)]
-        floor = find_lowered_floor(taken, (file.line_at(number) for number in numbers))
+        removed_texts = [old[number - 1] for number in sorted(removed_lines) if number <= len(old)]
+        floor = find_lowered_floor(removed_texts, (file.line_at(number) for number in numbers))
         if floor is not None:
             name, before, after, line = floor
             number = next(number for number in numbers if file.line_at(number) == line)

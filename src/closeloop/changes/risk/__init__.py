@@ -57,8 +57,10 @@ _MIN_PAST_CHANGES = 5
 """Minimum changes of a file without a fix; fewer say nothing about it."""
 
 
-def surface_factor(surface: ChangeSize, rank: float, model: RiskModel, touched: int) -> RiskFactor:
-    """Return size as a rank among past changes: the likelihood. `touched` counts unchanged code
+def surface_factor(
+    surface: ChangeSize, rank: float, model: RiskModel, file_count: int
+) -> RiskFactor:
+    """Return size as a rank among past changes: the likelihood. `file_count` counts unchanged code
     too."""
     band = [name for name, _ in BANDS].index(likelihood_band(rank))
     if surface.source_added is not None:
@@ -67,7 +69,7 @@ def surface_factor(surface: ChangeSize, rank: float, model: RiskModel, touched: 
             f" {count_with_noun(surface.files, 'file')} of"
             f" {count_with_noun(surface.modules, 'module')}; {_describe_rank(rank, model)}"
         )
-    elif touched and not surface.files:
+    elif file_count and not surface.files:
         text = "changes only comments, docstrings, layout or generated files, so little can break"
     else:
         files = count_with_noun(surface.files, "file")
@@ -95,17 +97,19 @@ def api_factors(changes: Sequence[ApiChange], sides: ChangeSides) -> Iterator[Ri
     breaks = [change for change in changes if change.breaking]
     softer = [change for change in changes if not change.breaking]
     if breaks:
-        ours = all(not is_published(sides, one.place.rpartition(":")[0]) for one in breaks)
+        is_internal = all(
+            not is_published(sides, change.place.rpartition(":")[0]) for change in breaks
+        )
         breaking = "callers elsewhere can break"
-        if ours:
+        if is_internal:
             breaking = "only callers in this repository can break, as nothing here is published"
         yield RiskFactor(
             name="breaking API",
             axis="impact",
             text=f"{_join_api_changes(breaks)}; {breaking}",
-            weight=2.7 if ours else 3.9,
+            weight=2.7 if is_internal else 3.9,
             value=float(len(breaks)),
-            places=tuple(one.place for one in breaks[:5]),
+            places=tuple(change.place for change in breaks[:5]),
         )
     if softer:
         yield RiskFactor(
@@ -114,7 +118,7 @@ def api_factors(changes: Sequence[ApiChange], sides: ChangeSides) -> Iterator[Ri
             text=f"{_join_api_changes(softer)}; existing calls still work",
             weight=2.2,
             value=float(len(softer)),
-            places=tuple(one.place for one in softer[:5]),
+            places=tuple(change.place for change in softer[:5]),
         )
 
 
@@ -127,11 +131,11 @@ def added_api_factor(inspection: Inspection) -> RiskFactor | None:
     }
     if not names:
         return None
-    first, more = next(iter(names)), f" and {len(names) - 1} more" if len(names) > 1 else ""
+    first, suffix = next(iter(names)), f" and {len(names) - 1} more" if len(names) > 1 else ""
     return RiskFactor(
         name="added API",
         axis="impact",
-        text=f"adds `{first}`{more} to the API, on which others may come to rely",
+        text=f"adds `{first}`{suffix} to the API, on which others may come to rely",
         weight=2.0,
         value=float(len(names)),
         places=tuple(names.values())[:5],
@@ -161,39 +165,41 @@ def is_published(sides: ChangeSides, path: str) -> bool:
     return False
 
 
-def dependency_factors(asked: Sequence[DependencyChange]) -> Iterator[RiskFactor]:
+def dependency_factors(changes: Sequence[DependencyChange]) -> Iterator[RiskFactor]:
     """Yield new dependencies, and changed versions of existing ones."""
-    for one in asked:
-        if one.new and one.warnings:
+    for change in changes:
+        if change.new and change.warnings:
             yield RiskFactor(
                 name="new dependency",
                 axis="impact",
-                text=f"{one.text}: {'; '.join(one.warnings)}",
+                text=f"{change.text}: {'; '.join(change.warnings)}",
                 weight=2.8,
-                places=(one.path,),
+                places=(change.path,),
             )
-    plain = [one for one in asked if one.new and not one.warnings]
+    plain = [change for change in changes if change.new and not change.warnings]
     if plain:
-        more = f" and {len(plain) - 1} more" if len(plain) > 1 else ""
+        suffix = f" and {len(plain) - 1} more" if len(plain) > 1 else ""
         yield RiskFactor(
             name="new dependency",
             axis="impact",
-            text=f"{plain[0].text}{more}, whose code then runs with yours",
+            text=f"{plain[0].text}{suffix}, whose code then runs with yours",
             weight=2.3,
             value=float(len(plain)),
-            places=tuple(sorted({one.path for one in plain})),
+            places=tuple(sorted({change.path for change in plain})),
         )
-    bumped = [one for one in asked if not one.new]
+    bumped = [change for change in changes if not change.new]
     if bumped:
-        more = f" and {len(bumped) - 1} more" if len(bumped) > 1 else ""
-        warning_text = "".join(f": {warning}" for one in bumped[:1] for warning in one.warnings[:1])
+        suffix = f" and {len(bumped) - 1} more" if len(bumped) > 1 else ""
+        warning_text = "".join(
+            f": {warning}" for change in bumped[:1] for warning in change.warnings[:1]
+        )
         yield RiskFactor(
             name="bumped dependency",
             axis="impact",
-            text=f"{bumped[0].text}{more}, which may behave differently{warning_text}",
-            weight=2.2 if any(one.warnings for one in bumped) else 2.0,
+            text=f"{bumped[0].text}{suffix}, which may behave differently{warning_text}",
+            weight=2.2 if any(change.warnings for change in bumped) else 2.0,
             value=float(len(bumped)),
-            places=tuple(sorted({one.path for one in bumped})),
+            places=tuple(sorted({change.path for change in bumped})),
         )
 
 
@@ -214,16 +220,18 @@ def coverage_factor(
         if file.path in coverage.stale:
             stale.append(file.path)
             continue
-        known = coverage.files.get(file.path)
+        file_coverage = coverage.files.get(file.path)
         content = inspection.sides.read("after", file.path) or b""
         can_run = find_runnable_lines(content) if language_of(file.path) == "python" else lines
-        if known is None:
+        if file_coverage is None:
             missed_lines = lines & can_run
         else:
             missed_lines = lines & (
-                known.missed if known.missed is not None else can_run - known.covered
+                file_coverage.missed
+                if file_coverage.missed is not None
+                else can_run - file_coverage.covered
             )
-            covered += len(lines & known.covered)
+            covered += len(lines & file_coverage.covered)
         missed += len(missed_lines)
         places += [f"{file.path}:{line}" for line in sorted(missed_lines)[:_MAX_SHOWN]]
     if stale:
@@ -234,12 +242,12 @@ def coverage_factor(
     low = missed / (covered + missed) > _MAX_MISSED_SHARE and missed >= _MIN_MISSED_LINES
     text = f"tests cover every changed executable line ({covered}), so mistakes are noticed"
     if missed:
-        of, more = (
+        total_text, suffix = (
             count_with_noun(covered + missed, "changed line"),
             ", …" if missed > _MAX_SHOWN else "",
         )
-        shown = f"{', '.join(places[:_MAX_SHOWN])}{more}"
-        text = f"no test covers {missed} of {of}, so mistakes there go unnoticed: {shown}"
+        shown = f"{', '.join(places[:_MAX_SHOWN])}{suffix}"
+        text = f"no test covers {missed} of {total_text}, so mistakes there go unnoticed: {shown}"
     return RiskFactor(
         name="coverage",
         axis="impact",
@@ -267,7 +275,7 @@ def history_factor(files: dict[str, FileHistory]) -> RiskFactor | None:
     path, worst = max(files.items(), key=lambda item: (item[1].reverts, item[1].fixes))
     if worst.fixes or worst.reverts:
         counts = {"fixed something": worst.fixes, "was reverted": worst.reverts}
-        facts = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
+        facts = " and ".join(f"{count} {label}" for label, count in counts.items() if count)
         changes = count_with_noun(worst.changes, "past change")
         text = f"of {changes} of {path}, {facts}: mistakes were made there before"
     elif worst.changes >= _MIN_PAST_CHANGES:
@@ -289,8 +297,8 @@ def _join_api_changes(changes: Sequence[ApiChange]) -> str:
         f"{change.text}{' (was deprecated)' if change.announced else ''}"
         for change in changes[:_MAX_SHOWN]
     ]
-    more = len(changes) - len(texts)
-    return "; ".join(texts) + (f"; and {more} more" if more else "")
+    hidden_count = len(changes) - len(texts)
+    return "; ".join(texts) + (f"; and {hidden_count} more" if hidden_count else "")
 
 
 __all__ = ["assess_risk"]
@@ -308,11 +316,11 @@ def assess_risk(
 ) -> Risk:
     """Return a change's risk level with reasons; a dimension that fails is left out and named."""
     settings = inspection.settings or CheckSettings()
-    touched = len(inspection.change.files)
+    file_count = len(inspection.change.files)
     inspection = leave_out_unchanged_code(inspection)
     surface = measure_change_size(inspection)
     rank = rank_change(model, surface.source_added, surface.files)
-    factors = [surface_factor(surface, rank, model, touched)]
+    factors = [surface_factor(surface, rank, model, file_count)]
     unmeasured: list[Unmeasured] = []
     dimensions: dict[str, Callable[[], FactorStream]] = {
         "shared files": lambda: iter(kind_factors(inspection)),
@@ -323,8 +331,8 @@ def assess_risk(
         "coverage": lambda: iter((coverage_factor(inspection, coverage),)),
         "history": lambda: _history_factors(inspection, history),
     }
-    for name, look in dimensions.items():
-        for factor in _run_dimension(name, look):
+    for name, find_factors in dimensions.items():
+        for factor in _run_dimension(name, find_factors):
             if isinstance(factor, Unmeasured):
                 unmeasured.append(factor)
             elif factor is not None:
@@ -345,11 +353,11 @@ def assess_risk(
 
 
 def _run_dimension(
-    name: str, look: Callable[[], FactorStream]
+    name: str, find_factors: Callable[[], FactorStream]
 ) -> list[RiskFactor | Unmeasured | None]:
     """Run one dimension; hostile sources may break any reader, and the others still count."""
     try:
-        return list(look())
+        return list(find_factors())
     except Exception as error:
         return [Unmeasured(rule=name, reason=f"it could not be read ({type(error).__name__})")]
 
@@ -387,8 +395,8 @@ def _dependency_factors(
 
 def _history_factors(inspection: Inspection, history: History | None) -> FactorStream:
     if history is None or not history.past:
-        why = history.cut if history and history.cut else "the repository has none yet"
-        yield Unmeasured(rule="history", reason=why)
+        reason = history.cut if history and history.cut else "the repository has none yet"
+        yield Unmeasured(rule="history", reason=reason)
         return
     sources = [file for file in inspection.files if is_product_source(file.path)]
     yield history_factor(

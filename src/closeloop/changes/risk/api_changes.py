@@ -150,11 +150,11 @@ class _ModuleParser:
         """Yield the statements of a block, including those inside conditions and `try`."""
         waiting = list(reversed(node.named_children))
         while waiting:
-            one = waiting.pop()
-            if one.type in _BLOCK_NODES:
-                waiting.extend(reversed(one.named_children))
+            statement = waiting.pop()
+            if statement.type in _BLOCK_NODES:
+                waiting.extend(reversed(statement.named_children))
             else:
-                yield one
+                yield statement
 
     def read_statement(self, node: Node) -> None:
         if node.type == "import_from_statement":
@@ -163,8 +163,8 @@ class _ModuleParser:
             for child_node in child_nodes(node):
                 self._read_import(child_node)
         elif node.type == "expression_statement":
-            for one in child_nodes(node):
-                self._read_all_list(one)
+            for child in child_nodes(node):
+                self._read_all_list(child)
         for name, member in self.list_members(node):
             if name == "__getattr__":
                 self._read_getattr(node)
@@ -209,26 +209,27 @@ class _ModuleParser:
     def _function_member(self, node: Node, decorators: list[str]) -> Member:
         if any(_COMMAND_DECORATOR.match(decorator) for decorator in decorators):
             return Member(kind="value", line=node_line(self.content, node))
-        marks = " ".join(decorators)
+        decorator_text = " ".join(decorators)
         parameters = tuple(_read_parameters(child_field(node, "parameters")))
-        is_property = bool(re.search(r"property\b", marks))
+        is_property = bool(re.search(r"property\b", decorator_text))
         body = node_source(child_field(node, "body"))
         return Member(
             kind="property" if is_property else "function",
             line=node_line(self.content, node),
             parameters=None if is_property else parameters,
-            deprecated="deprecated" in marks.lower() or bool(_DEPRECATION.search(body[:3000])),
-            waiting=_is_awaited(node, marks, body),
+            deprecated="deprecated" in decorator_text.lower()
+            or bool(_DEPRECATION.search(body[:3000])),
+            waiting=_is_awaited(node, decorator_text, body),
             body=body_fingerprint(child_field(node, "body")),
         )
 
     def _class_member(self, node: Node, decorators: list[str]) -> Member:
         members: dict[str, Member] = {}
         block = child_field(node, "body")
-        for one in self.list_statements(block) if block is not None else ():
-            for name, member in self.list_members(one):
+        for statement in self.list_statements(block) if block is not None else ():
+            for name, member in self.list_members(statement):
                 if not name.startswith("_") or name in _PUBLIC_DUNDERS:
-                    members[name] = _without_self(member, one)
+                    members[name] = _without_self(member, statement)
         for name in _SELF_ATTRIBUTE.findall(node_source(block)):
             members.setdefault(name, Member(kind="unknown"))
         bases = [
@@ -315,10 +316,10 @@ class _ModuleParser:
             self.defined.setdefault(name, late)
 
 
-def _is_awaited(node: Node, marks: str, body: str) -> bool:
+def _is_awaited(node: Node, decorator_text: str, body: str) -> bool:
     """Return whether callers await the result; not for generators and context managers."""
-    plainly = "contextmanager" not in marks and not re.search(r"\byield\b", body)
-    return plainly and node_source(node).startswith("async")
+    is_plain = "contextmanager" not in decorator_text and not re.search(r"\byield\b", body)
+    return is_plain and node_source(node).startswith("async")
 
 
 def _without_self(member: Member, node: Node) -> Member:
@@ -468,58 +469,64 @@ class PythonLibrary:
             return ResolvedName(path=path, name=name, member=_UNKNOWN_MEMBER)
         if resolved := self.resolve_name(target, alias.name, depth + 1):
             return resolved
-        below = self._imported_file(path, _join_module_name(alias.module, alias.name))
-        return ResolvedName(path=below, name="", member=Member(kind="module")) if below else None
+        submodule_path = self._imported_file(path, _join_module_name(alias.module, alias.name))
+        return (
+            ResolvedName(path=submodule_path, name="", member=Member(kind="module"))
+            if submodule_path
+            else None
+        )
 
-    def may_inherit(self, found: ResolvedName, name: str) -> bool:
+    def may_inherit(self, owner: ResolvedName, name: str) -> bool:
         """Return whether a foreign base may provide a member of that name."""
         return any(
             hasattr(_KNOWN_BASES[base], name) if base in _KNOWN_BASES else base not in _EMPTY_BASES
-            for base in self.foreign_bases(found)
+            for base in self.foreign_bases(owner)
         )
 
-    def foreign_bases(self, found: ResolvedName, depth: int = 0) -> set[str]:
+    def foreign_bases(self, owner: ResolvedName, depth: int = 0) -> set[str]:
         """Return foreign bases, whose members are unknown."""
         foreign: set[str] = set()
-        for base in found.member.bases if depth <= _MAX_DEPTH else ():
-            inner = self.resolve_base(found, base)
+        for base in owner.member.bases if depth <= _MAX_DEPTH else ():
+            inner = self.resolve_base(owner, base)
             if inner is None or inner.member.kind != "class":
                 foreign.add(base.rpartition(".")[2])
             else:
                 foreign |= self.foreign_bases(inner, depth + 1)
         return foreign
 
-    def class_depth(self, found: ResolvedName | None, depth: int = 0) -> int:
+    def class_depth(self, owner: ResolvedName | None, depth: int = 0) -> int:
         """Return the number of ancestor classes in this repository, along the longest chain."""
-        above = [self.resolve_base(found, base) for base in found.member.bases] if found else []
-        heirs = [one for one in above if one] if depth <= _MAX_DEPTH else []
-        return max((1 + self.class_depth(heir, depth + 1) for heir in heirs), default=0)
+        base_classes = (
+            [self.resolve_base(owner, base) for base in owner.member.bases] if owner else []
+        )
+        ancestors = [base for base in base_classes if base] if depth <= _MAX_DEPTH else []
+        return max((1 + self.class_depth(ancestor, depth + 1) for ancestor in ancestors), default=0)
 
-    def all_members(self, found: ResolvedName, depth: int = 0) -> dict[str, ResolvedName]:
+    def all_members(self, owner: ResolvedName, depth: int = 0) -> dict[str, ResolvedName]:
         """Return all members of a class, including inherited ones."""
         everything: dict[str, ResolvedName] = {}
         if depth > _MAX_DEPTH:
             return everything
-        for base in reversed(found.member.bases):
-            inner = self.resolve_base(found, base)
+        for base in reversed(owner.member.bases):
+            inner = self.resolve_base(owner, base)
             if inner is not None and inner.member.kind == "class":
                 everything |= self.all_members(inner, depth + 1)
-        for name, member in found.member.members.items():
+        for name, member in owner.member.members.items():
             everything[name] = ResolvedName(
-                path=found.path, name=f"{found.name}.{name}", member=member
+                path=owner.path, name=f"{owner.name}.{name}", member=member
             )
         return everything
 
-    def resolve_base(self, found: ResolvedName, base: str) -> ResolvedName | None:
+    def resolve_base(self, owner: ResolvedName, base: str) -> ResolvedName | None:
         """Return a base class, if this repository defines it."""
-        top, _, rest = base.partition(".")
-        scope = self.load_module_api(found.path)
-        if rest and scope and (alias := scope.aliases.get(top)):
+        top, _, inner_name = base.partition(".")
+        scope = self.load_module_api(owner.path)
+        if inner_name and scope and (alias := scope.aliases.get(top)):
             target = self._imported_file(
-                found.path, _join_module_name(alias.module, alias.name or "")
+                owner.path, _join_module_name(alias.module, alias.name or "")
             )
-            return self.resolve_name(target, rest) if target else None
-        return self.resolve_name(found.path, base) if not rest else None
+            return self.resolve_name(target, inner_name) if target else None
+        return self.resolve_name(owner.path, base) if not inner_name else None
 
     def _imported_file(self, path: str, module: str) -> str | None:
         """Return the file of a module as another file imports it."""
@@ -603,49 +610,55 @@ class _LibraryComparison:
 
     def compare_module(self, path: str) -> Iterator[ApiChange]:
         dotted = self.before.module_name(path)
-        now = self.after.counterpart(path, self.before.import_root(path), dotted)
-        now = now or self.moved.get(dotted)
-        if now is None:
+        new_path = self.after.counterpart(path, self.before.import_root(path), dotted)
+        new_path = new_path or self.moved.get(dotted)
+        if new_path is None:
             # A module that is gone is one break, with all that is in it and below it.
             if dotted.rpartition(".")[0] not in self.gone:
                 yield describe_removal(Member(kind="module"), MemberPlace(name=dotted, path=path))
             self.gone.add(dotted)
             return
-        gone: dict[str, ResolvedName] = {}
+        removed_names: dict[str, ResolvedName] = {}
         changes_by_name: dict[str, list[ApiChange]] = {}
-        touched = {name: self._touched_name(path, name) for name in self.before.public_names(path)}
+        changed_names = {
+            name: self._touched_name(path, name) for name in self.before.public_names(path)
+        }
         # A base class first: what its heirs have from it is told once, of the base.
-        for name in sorted(touched, key=lambda name: self.before.class_depth(touched[name])):
-            was = touched[name]
-            if was is None or (was.path, was.name) in self.seen:
+        for name in sorted(
+            changed_names, key=lambda name: self.before.class_depth(changed_names[name])
+        ):
+            old = changed_names[name]
+            if old is None or (old.path, old.name) in self.seen:
                 continue
-            self.seen.add((was.path, was.name))
-            resolved = self.after.resolve_name(now, name)
+            self.seen.add((old.path, old.name))
+            resolved = self.after.resolve_name(new_path, name)
             if resolved is None:
-                gone[name] = was
+                removed_names[name] = old
             else:
-                changes_by_name[name] = list(self._compare_pair(f"{dotted}.{name}", was, resolved))
-        yield from (change for name in touched for change in changes_by_name.get(name, ()))
+                changes_by_name[name] = list(self._compare_pair(f"{dotted}.{name}", old, resolved))
+        yield from (change for name in changed_names for change in changes_by_name.get(name, ()))
         new = {
             name: resolved.member
-            for name in self.after.public_names(now)
-            if gone
+            for name in self.after.public_names(new_path)
+            if removed_names
             and not self.before.resolve_name(path, name)
-            and (resolved := self.after.resolve_name(now, name))
+            and (resolved := self.after.resolve_name(new_path, name))
         }
-        for name, was in gone.items():
-            renamed = find_new_name(name, was.member, new)
-            where = MemberPlace(name=f"{dotted}.{name}", path=was.path)
-            change = describe_removal(was.member, where, f"{dotted}.{renamed}" if renamed else None)
+        for name, old in removed_names.items():
+            renamed = find_new_name(name, old.member, new)
+            location = MemberPlace(name=f"{dotted}.{name}", path=old.path)
+            change = describe_removal(
+                old.member, location, f"{dotted}.{renamed}" if renamed else None
+            )
             # A constant that nobody lists or hands on is rarely meant for others.
-            soft = was.member.kind == "value" and not self._is_declared_public(path, name)
+            soft = old.member.kind == "value" and not self._is_declared_public(path, name)
             yield msgspec.structs.replace(change, breaking=False) if soft else change
 
-    def _is_reported_there(self, found: ResolvedName) -> bool:
+    def _is_reported_there(self, member: ResolvedName) -> bool:
         """Return whether the member's class is public itself: then it is reported there."""
-        owner = found.name.partition(".")[0]
-        return self.before.is_public_module(found.path) and owner in self.before.public_names(
-            found.path
+        owner = member.name.partition(".")[0]
+        return self.before.is_public_module(member.path) and owner in self.before.public_names(
+            member.path
         )
 
     def _is_declared_public(self, path: str, name: str) -> bool:
@@ -663,34 +676,51 @@ class _LibraryComparison:
             return None
         return resolved
 
-    def _compare_pair(self, name: str, was: ResolvedName, now: ResolvedName) -> Iterator[ApiChange]:
-        yield from compare_members(was.member, now.member, MemberPlace(name=name, path=now.path))
-        if was.member.kind != "class" or now.member.kind != "class":
+    def _compare_pair(
+        self, name: str, old_class: ResolvedName, new_class: ResolvedName
+    ) -> Iterator[ApiChange]:
+        yield from compare_members(
+            old_class.member, new_class.member, MemberPlace(name=name, path=new_class.path)
+        )
+        if old_class.member.kind != "class" or new_class.member.kind != "class":
             return
-        mine, theirs = self.before.all_members(was), self.after.all_members(now)
-        gone = {each: found for each, found in mine.items() if each not in theirs}
-        new = {each: found.member for each, found in theirs.items() if each not in mine}
-        for each, member in mine.items():
+        old_members, new_members = (
+            self.before.all_members(old_class),
+            self.after.all_members(new_class),
+        )
+        removed = {
+            attribute: member
+            for attribute, member in old_members.items()
+            if attribute not in new_members
+        }
+        new = {
+            attribute: member.member
+            for attribute, member in new_members.items()
+            if attribute not in old_members
+        }
+        for member_name, member in old_members.items():
             key = (member.path, member.name)
-            if key in self.seen or (member.path != was.path and self._is_reported_there(member)):
+            if key in self.seen or (
+                member.path != old_class.path and self._is_reported_there(member)
+            ):
                 continue
             self.seen.add(key)
-            full = f"{name}.{each}".removesuffix(".__init__")
-            if each == "__call__" and "Protocol" in now.member.bases:
+            full = f"{name}.{member_name}".removesuffix(".__init__")
+            if member_name == "__call__" and "Protocol" in new_class.member.bases:
                 # It states how callbacks are called, and calls nothing itself.
                 continue
-            if each not in gone:
-                other = theirs[each]
+            if member_name not in removed:
+                new_member = new_members[member_name]
                 yield from compare_members(
-                    member.member, other.member, MemberPlace(name=full, path=other.path)
+                    member.member, new_member.member, MemberPlace(name=full, path=new_member.path)
                 )
-            elif member.member.kind == "unknown" or each.startswith("__"):
+            elif member.member.kind == "unknown" or member_name.startswith("__"):
                 continue
-            elif not self.after.may_inherit(now, each):
-                renamed = find_new_name(each, member.member, new)
-                where = MemberPlace(name=full, path=member.path)
+            elif not self.after.may_inherit(new_class, member_name):
+                renamed = find_new_name(member_name, member.member, new)
+                location = MemberPlace(name=full, path=member.path)
                 yield describe_removal(
-                    member.member, where, f"{name}.{renamed}" if renamed else None
+                    member.member, location, f"{name}.{renamed}" if renamed else None
                 )
 
 
@@ -746,7 +776,7 @@ def _may_be_public(path: str) -> bool:
 
 def _public_definitions(module: SourceModule) -> dict[str, int]:
     """Return definitions that others can reach, with their lines; none inside functions."""
-    types = {one.qualified: one.first_line for one in module.types if one.public}
+    types = {type_.qualified: type_.first_line for type_ in module.types if type_.public}
     functions = {
         function.qualified: function.first_line
         for function in module.functions
@@ -778,8 +808,10 @@ def _compare_go(sides: ChangeSides, files: Sequence[FileChange], _: object) -> I
             )
             for side in _SIDES
         )
-        touched = {name: at for name, at in before.items() if at[0] in changed}
-        yield from compare_public_names(touched, after, partial(_go_display_name, folder))
+        changed_names = {
+            name: definition for name, definition in before.items() if definition[0] in changed
+        }
+        yield from compare_public_names(changed_names, after, partial(_go_display_name, folder))
 
 
 def _go_display_name(folder: str, name: str) -> str:
@@ -819,27 +851,27 @@ def _compare_scripts(
 ) -> Iterator[ApiChange]:
     before, after = (ScriptPackage(_side_reader(sides, side), sides.tree(side)) for side in _SIDES)
     changed = {path for file in files for path in (file.path, file.old_path or file.path)}
-    seen: set[str] = set()
+    seen_manifests: set[str] = set()
     for file in files:
         manifest = before.find_manifest(file.old_path or file.path)
-        if manifest is None or manifest[0] in seen or _INTERNAL_FOLDERS.search(file.path):
+        if manifest is None or manifest[0] in seen_manifests or _INTERNAL_FOLDERS.search(file.path):
             continue
-        seen.add(manifest[0])
+        seen_manifests.add(manifest[0])
         for entry in sorted(before.list_entries(*manifest)):
             old = {
-                n: at
-                for n, at in before.exported_names(entry).items()
-                if at[0] in changed or entry in changed
+                n: definition
+                for n, definition in before.exported_names(entry).items()
+                if definition[0] in changed or entry in changed
             }
-            now = after.find_manifest(entry)
-            place = (
+            new_manifest = after.find_manifest(entry)
+            new_entry = (
                 entry
                 if entry in sides.tree("after")
-                else next(iter(after.list_entries(*now)), "")
-                if now
+                else next(iter(after.list_entries(*new_manifest)), "")
+                if new_manifest
                 else ""
             )
-            new = after.exported_names(place) if place else {}
+            new = after.exported_names(new_entry) if new_entry else {}
             yield from compare_public_names(old, new)
 
 

@@ -112,8 +112,8 @@ def child_field(node: Node, name: str) -> Node | None:
 
 def body_fingerprint(node: Node | None) -> int:
     """Return a hash of the text, independent of layout; 0 if there is none or too little."""
-    written = flat_node_source(node)
-    return hash(written) if len(written) > 60 else 0
+    source = flat_node_source(node)
+    return hash(source) if len(source) > 60 else 0
 
 
 def child_nodes(node: Node | None) -> Iterator[Node]:
@@ -136,62 +136,71 @@ class MemberPlace(Record):
     """Whether callers may pass parameters by name; else only their order and types count."""
 
 
-def compare_members(before: Member, after: Member, where: MemberPlace) -> Iterator[ApiChange]:
+def compare_members(before: Member, after: Member, location: MemberPlace) -> Iterator[ApiChange]:
     """Yield the differences that callers of one name notice, without its members."""
     if "unknown" in (before.kind, after.kind):
         return
     called = before.parameters is not None and after.parameters is not None
     if before.kind != after.kind and not _are_interchangeable(before, after):
         yield _make_api_change(
-            where, before, after, "type", f"is now a {after.kind}, was a {before.kind}"
+            location, before, after, "type", f"is now a {after.kind}, was a {before.kind}"
         )
     elif called and before.waiting != after.waiting:
-        now = "must now be awaited" if after.waiting else "is no longer awaited"
-        yield _make_api_change(where, before, after, "signature", now)
-    elif called and where.by_name:
-        yield from _compare_parameters(before, after, where)
+        await_text = "must now be awaited" if after.waiting else "is no longer awaited"
+        yield _make_api_change(location, before, after, "signature", await_text)
+    elif called and location.by_name:
+        yield from _compare_parameters(before, after, location)
     elif called and _parameter_types(before) != _parameter_types(after):
         text = (
             f"takes ({', '.join(_parameter_types(after))}), took"
             f" ({', '.join(_parameter_types(before))})"
         )
         yield _make_api_change(
-            where, before, after, "signature", text, breaking=not _accepts_old_calls(before, after)
+            location,
+            before,
+            after,
+            "signature",
+            text,
+            breaking=not _accepts_old_calls(before, after),
         )
     elif (
-        not where.by_name and before.type != after.type and (called or (before.type and after.type))
+        not location.by_name
+        and before.type != after.type
+        and (called or (before.type and after.type))
     ):
         text = f"is `{after.type or 'nothing'}`, was `{before.type or 'nothing'}`"
-        yield _make_api_change(where, before, after, "type", text)
+        yield _make_api_change(location, before, after, "type", text)
 
 
-def describe_removal(before: Member, where: MemberPlace, renamed: str | None = None) -> ApiChange:
+def describe_removal(
+    before: Member, location: MemberPlace, renamed: str | None = None
+) -> ApiChange:
     kind_prefix = {"module": "module ", "class": "class "}.get(before.kind, "")
     text = (
-        f"renames {kind_prefix}`{where.name}` to `{renamed}`"
+        f"renames {kind_prefix}`{location.name}` to `{renamed}`"
         if renamed
-        else f"removes {kind_prefix}`{where.name}`"
+        else f"removes {kind_prefix}`{location.name}`"
     )
     return ApiChange(
         kind="renamed" if renamed else "removed",
-        name=where.name,
+        name=location.name,
         text=text,
         breaking=True,
         announced=before.deprecated,
-        place=f"{where.path}:{before.line}",
+        place=f"{location.path}:{before.line}",
     )
 
 
-def find_new_name(name: str, gone: Member, new: Mapping[str, Member]) -> str | None:
+def find_new_name(name: str, removed: Member, new: Mapping[str, Member]) -> str | None:
     """Return the most likely new name: the same body, or much the same signature."""
     short = name.rpartition(".")[2]
-    for other, member in new.items():
-        if member.kind == gone.kind and gone.body and member.body == gone.body:
-            return other
-    for other, member in new.items():
-        is_similar = SequenceMatcher(None, short, other.rpartition(".")[2]).ratio() > 0.7
-        if is_similar and gone.parameters and member.parameters == gone.parameters:
-            return other
+    for new_name, member in new.items():
+        if member.kind == removed.kind and removed.body and member.body == removed.body:
+            return new_name
+    for candidate, member in new.items():
+        is_similar = SequenceMatcher(None, short, candidate.rpartition(".")[2]).ratio() > 0.7
+        if is_similar and removed.parameters and member.parameters == removed.parameters:
+            return candidate
     return None
 
 
@@ -212,14 +221,16 @@ def _parameter_types(member: Member) -> list[str]:
 def _accepts_old_calls(before: Member, after: Member) -> bool:
     """Return whether new trailing parameters are optional and the rest accepts what it did."""
     old, new = _parameter_types(before), _parameter_types(after)
-    more = (after.parameters or ())[len(old) :]
-    optional = all(one.passing == "rest" or one.default is not None for one in more)
-    takes = all(now in (was, "any") for was, now in zip(old, new, strict=False))
+    added = (after.parameters or ())[len(old) :]
+    optional = all(
+        parameter.passing == "rest" or parameter.default is not None for parameter in added
+    )
+    takes = all(new_type in (old_type, "any") for old_type, new_type in zip(old, new, strict=False))
     return optional and len(old) <= len(new) and takes and before.type == after.type
 
 
 def _make_api_change(
-    where: MemberPlace,
+    location: MemberPlace,
     before: Member,
     after: Member,
     kind: ApiDifference,
@@ -229,75 +240,94 @@ def _make_api_change(
 ) -> ApiChange:
     return ApiChange(
         kind=kind,
-        name=where.name,
-        text=f"`{where.name}` {text}",
+        name=location.name,
+        text=f"`{location.name}` {text}",
         breaking=breaking,
         announced=before.deprecated,
-        place=f"{where.path}:{after.line}",
+        place=f"{location.path}:{after.line}",
     )
 
 
-def _compare_parameters(before: Member, after: Member, where: MemberPlace) -> Iterator[ApiChange]:
+def _compare_parameters(
+    before: Member, after: Member, location: MemberPlace
+) -> Iterator[ApiChange]:
     """Yield, for each call that a caller may have written, what no longer works."""
     new = list(after.parameters or ())
-    old = [_align_name(one, place, new) for place, one in enumerate(before.parameters or ())]
-    names = {one.name: one for one in new}
-    make_change = partial(_make_api_change, where, before, after)
-    fresh = [one for one in new if one.name not in {each.name for each in old}]
+    old = [
+        _align_name(parameter, index, new)
+        for index, parameter in enumerate(before.parameters or ())
+    ]
+    names = {parameter.name: parameter for parameter in new}
+    make_change = partial(_make_api_change, location, before, after)
+    added = [
+        parameter for parameter in new if parameter.name not in {previous.name for previous in old}
+    ]
     took_any, takes_any = _variadic_passings(old), _variadic_passings(new)
     replaced = set()
-    for place, one in enumerate(old):
-        if one.passing in _VARIADIC or one.name.startswith("_"):
+    for position, old_parameter in enumerate(old):
+        if old_parameter.passing in _VARIADIC or old_parameter.name.startswith("_"):
             continue
-        if one.name in names:
-            yield from _parameter_changes(one, names[one.name], takes_any, make_change)
-        elif place < len(new) and new[place] in fresh and _is_replacement(new[place], one):
-            replaced.add(new[place].name)
-            yield make_change("signature", f"takes `{new[place].name}` where it took `{one.name}`")
-        elif not (_needed_variadics(one) <= takes_any):
-            yield make_change("signature", f"no longer takes `{one.name}`")
-    for one in fresh:
-        required = one.default is None and one.passing not in _VARIADIC
-        if required and one.name not in replaced and not (_needed_variadics(one) & took_any):
-            yield make_change("signature", f"now requires `{one.name}`")
-    yield from _lost_variadics(old, new, fresh, make_change)
+        if old_parameter.name in names:
+            yield from _parameter_changes(
+                old_parameter, names[old_parameter.name], takes_any, make_change
+            )
+        elif (
+            position < len(new)
+            and new[position] in added
+            and _is_replacement(new[position], old_parameter)
+        ):
+            replaced.add(new[position].name)
+            yield make_change(
+                "signature", f"takes `{new[position].name}` where it took `{old_parameter.name}`"
+            )
+        elif not (_needed_variadics(old_parameter) <= takes_any):
+            yield make_change("signature", f"no longer takes `{old_parameter.name}`")
+    for new_parameter in added:
+        required = new_parameter.default is None and new_parameter.passing not in _VARIADIC
+        if (
+            required
+            and new_parameter.name not in replaced
+            and not (_needed_variadics(new_parameter) & took_any)
+        ):
+            yield make_change("signature", f"now requires `{new_parameter.name}`")
+    yield from _lost_variadics(old, new, added, make_change)
     yield from _moved_parameters(old, new, make_change)
 
 
 def _lost_variadics(
     old: Sequence[Parameter],
     new: Sequence[Parameter],
-    fresh: Sequence[Parameter],
-    told: Callable[..., ApiChange],
+    added: Sequence[Parameter],
+    make_change: Callable[..., ApiChange],
 ) -> Iterator[ApiChange]:
     """Yield a removed `*args` or `**kwargs`, unless named parameters replace it."""
-    for one in old:
-        if one.passing not in _VARIADIC or one.passing in _variadic_passings(new):
+    for parameter in old:
+        if parameter.passing not in _VARIADIC or parameter.passing in _variadic_passings(new):
             continue
-        places = _POSITIONAL if one.passing == "rest" else ("either", "keyword")
-        if not any(other.passing in places for other in fresh):
-            how = "by position" if one.passing == "rest" else "by name"
-            yield told("signature", f"no longer takes more {how} (`{one.name}`)")
+        passings = _POSITIONAL if parameter.passing == "rest" else ("either", "keyword")
+        if not any(new_parameter.passing in passings for new_parameter in added):
+            manner = "by position" if parameter.passing == "rest" else "by name"
+            yield make_change("signature", f"no longer takes more {manner} (`{parameter.name}`)")
 
 
-def _align_name(old: Parameter, place: int, new: Sequence[Parameter]) -> Parameter:
+def _align_name(old: Parameter, index: int, new: Sequence[Parameter]) -> Parameter:
     """Return a positional-only parameter with its successor's name, since it has none of its
     own."""
-    if old.passing != "position" or place >= len(new) or new[place].passing not in _POSITIONAL:
+    if old.passing != "position" or index >= len(new) or new[index].passing not in _POSITIONAL:
         return old
-    return msgspec.structs.replace(old, name=new[place].name)
+    return msgspec.structs.replace(old, name=new[index].name)
 
 
 def _variadic_passings(parameters: Sequence[Parameter]) -> set[Passing]:
     return {parameter.passing for parameter in parameters if parameter.passing in _VARIADIC}
 
 
-def _needed_variadics(one: Parameter) -> set[Passing]:
+def _needed_variadics(parameter: Parameter) -> set[Passing]:
     """Return what can replace it if it is not named: `*args`, `**kwargs` or both."""
     return {
         "position": {"rest"},
         "keyword": {"keywords"},
-    }.get(one.passing, {"rest", "keywords"})  # type: ignore[return-value]
+    }.get(parameter.passing, {"rest", "keywords"})  # type: ignore[return-value]
 
 
 def _is_replacement(new: Parameter, old: Parameter) -> bool:
@@ -307,34 +337,34 @@ def _is_replacement(new: Parameter, old: Parameter) -> bool:
 
 
 def _parameter_changes(
-    old: Parameter, new: Parameter, takes_any: set[Passing], told: Callable[..., ApiChange]
+    old: Parameter, new: Parameter, takes_any: set[Passing], make_change: Callable[..., ApiChange]
 ) -> Iterator[ApiChange]:
     if new.passing in _VARIADIC:
         return
     if old.default is not None and new.default is None:
-        yield told("signature", f"now requires `{old.name}`")
+        yield make_change("signature", f"now requires `{old.name}`")
     elif old.passing in _POSITIONAL and new.passing == "keyword":
-        yield told("signature", f"takes `{old.name}` by keyword only")
+        yield make_change("signature", f"takes `{old.name}` by keyword only")
     elif old.passing in ("either", "keyword") and new.passing == "position":
         if "keywords" in takes_any:
             return
-        yield told("signature", f"takes `{old.name}` by position only")
+        yield make_change("signature", f"takes `{old.name}` by position only")
     elif old.default is not None and old.default != new.default:
         text = f"defaults `{old.name}` to `{new.default}`, was `{old.default}`"
-        yield told("default", text, breaking=False)
+        yield make_change("default", text, breaking=False)
 
 
 def _moved_parameters(
-    old: Sequence[Parameter], new: Sequence[Parameter], told: Callable[..., ApiChange]
+    old: Sequence[Parameter], new: Sequence[Parameter], make_change: Callable[..., ApiChange]
 ) -> Iterator[ApiChange]:
     """Yield parameters passed by position that now follow one that callers do not know."""
-    before = [one.name for one in old if one.passing in _POSITIONAL]
-    after = [one.name for one in new if one.passing in _POSITIONAL]
-    both = [name for name in before if name in after]
-    for name in both:
-        known = before.index(name) == after.index(name)
-        if not known and all(earlier in after for earlier in before[: before.index(name)]):
-            yield told("signature", f"takes `{name}` at another position")
+    before = [parameter.name for parameter in old if parameter.passing in _POSITIONAL]
+    after = [parameter.name for parameter in new if parameter.passing in _POSITIONAL]
+    shared_names = [name for name in before if name in after]
+    for name in shared_names:
+        kept_position = before.index(name) == after.index(name)
+        if not kept_position and all(earlier in after for earlier in before[: before.index(name)]):
+            yield make_change("signature", f"takes `{name}` at another position")
             return
 
 
@@ -345,51 +375,64 @@ PublicNames = Mapping[str, tuple[str, Member]]
 
 
 def compare_public_names(
-    before: PublicNames, after: PublicNames, named: Callable[[str], str] = str
+    before: PublicNames, after: PublicNames, format_name: Callable[[str], str] = str
 ) -> Iterator[ApiChange]:
     """Yield what callers notice; of a removed type only the type is reported."""
-    gone = {name for name in before if name not in after}
+    removed_names = {name for name in before if name not in after}
     new = {name: member for name, (_, member) in after.items() if name not in before}
     for name, (path, member) in before.items():
         if name in after:
-            now = after[name]
+            new_definition = after[name]
             yield from compare_members(
-                member, now[1], MemberPlace(name=named(name), path=now[0], by_name=False)
+                member,
+                new_definition[1],
+                MemberPlace(name=format_name(name), path=new_definition[0], by_name=False),
             )
-        elif not _is_owner_gone(name, gone):
-            yield _describe_gone_name(name, path, member, new, named)
+        elif not _is_owner_gone(name, removed_names):
+            yield _describe_gone_name(name, path, member, new, format_name)
 
 
 def _describe_gone_name(
-    name: str, path: str, member: Member, new: Mapping[str, Member], named: Callable[[str], str]
+    name: str,
+    path: str,
+    member: Member,
+    new: Mapping[str, Member],
+    format_name: Callable[[str], str],
 ) -> ApiChange:
-    where = MemberPlace(name=named(name), path=path)
+    location = MemberPlace(name=format_name(name), path=path)
     stem = name.partition("(")[0]
     # An overload with other types is the same method with another signature.
-    other = next((each for each in new if "(" in name and each.partition("(")[0] == stem), None)
-    if other is not None:
+    overload = next(
+        (candidate for candidate in new if "(" in name and candidate.partition("(")[0] == stem),
+        None,
+    )
+    if overload is not None:
         return ApiChange(
             kind="signature",
-            name=where.name,
-            text=f"`{where.name}` is now `{named(other)}`",
+            name=location.name,
+            text=f"`{location.name}` is now `{format_name(overload)}`",
             breaking=True,
             announced=member.deprecated,
-            place=f"{path}:{new[other].line}",
+            place=f"{path}:{new[overload].line}",
         )
-    beside = {each: one for each, one in new.items() if _owner_name(each) == _owner_name(name)}
-    renamed = find_new_name(stem, member, beside)
-    return describe_removal(member, where, named(renamed) if renamed else None)
+    siblings = {
+        sibling: sibling_member
+        for sibling, sibling_member in new.items()
+        if _owner_name(sibling) == _owner_name(name)
+    }
+    renamed = find_new_name(stem, member, siblings)
+    return describe_removal(member, location, format_name(renamed) if renamed else None)
 
 
 def _owner_name(name: str) -> str:
     return name.partition("(")[0].rpartition(".")[0]
 
 
-def _is_owner_gone(name: str, gone: set[str]) -> bool:
+def _is_owner_gone(name: str, removed_names: set[str]) -> bool:
     """Return whether its owner is gone as well."""
     owner = _owner_name(name)
     while owner:
-        if owner in gone:
+        if owner in removed_names:
             return True
         owner = _owner_name(owner)
     return False

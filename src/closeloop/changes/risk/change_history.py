@@ -64,11 +64,11 @@ class EditedFile(Record):
 
     @property
     def added_lines(self) -> int:
-        return sum(place.added for place in self.places)
+        return sum(hunk.added for hunk in self.places)
 
     @property
     def removed_lines(self) -> int:
-        return sum(place.removed for place in self.places)
+        return sum(hunk.removed for hunk in self.places)
 
 
 class MainlineStep(Record):
@@ -146,9 +146,11 @@ class _GitLogParser:
             if not self.line.startswith(b"\0"):
                 self._next_line()
                 continue
-            commit, at, author, message = self._parse_header()
+            commit, committed_at, author, message = self._parse_header()
             files = tuple(self._parse_files())
-            yield MainlineStep(id=commit, at=at, author=author, message=message, files=files)
+            yield MainlineStep(
+                id=commit, at=committed_at, author=author, message=message, files=files
+            )
 
     def _next_line(self) -> None:
         self.line = self.stream.readline()
@@ -160,10 +162,10 @@ class _GitLogParser:
             if len(text) < _MESSAGE_BYTES or b"\0" in self.line:
                 text += self.line
         self._next_line()
-        _, commit, at, author, message, *_ = text.split(b"\0")
+        _, commit, committed_at, author, message, *_ = text.split(b"\0")
         return (
             commit.decode(),
-            int(at),
+            int(committed_at),
             author.decode(errors="replace").lower(),
             message.decode(errors="replace").strip(),
         )
@@ -180,7 +182,7 @@ class _GitLogParser:
     def _parse_file(self) -> EditedFile | None:
         old = new = None
         is_deleted = False
-        places: list[ReplacedLines] = []
+        hunks: list[ReplacedLines] = []
         self.removed_text = self.added_text = 0
         self._next_line()
         while self.line and not self.line.startswith((b"\0", b"diff --git ")):
@@ -195,7 +197,7 @@ class _GitLogParser:
             elif self.line.startswith(b"+++ b/"):
                 new = _decode_path(self.line[6:])
             elif hunk := _HUNK.match(self.line):
-                places.append(self._parse_hunk(hunk))
+                hunks.append(self._parse_hunk(hunk))
                 continue
             self._next_line()
         path = new or old
@@ -206,7 +208,7 @@ class _GitLogParser:
             path=path,
             old_path=moved,
             gone=is_deleted,
-            places=tuple(places),
+            places=tuple(hunks),
             removed_text=self.removed_text,
             added_text=self.added_text,
         )
@@ -214,15 +216,15 @@ class _GitLogParser:
     def _parse_hunk(self, hunk: re.Match[bytes]) -> ReplacedLines:
         """Skip the lines that the header announces, whatever they look like."""
         start, removed, _, added = (1 if part is None else int(part) for part in hunk.groups())
-        left = removed + added
+        lines_left = removed + added
         self._next_line()
-        while self.line and (left > 0 or self.line.startswith(b"\\")):
+        while self.line and (lines_left > 0 or self.line.startswith(b"\\")):
             if self.line.startswith(b"-"):
                 self.removed_text = crc32(self.line, self.removed_text)
             elif self.line.startswith(b"+"):
                 # As a removed line, so that text that is undone gives the same number.
                 self.added_text = crc32(b"-" + self.line[1:], self.added_text)
-            left -= not self.line.startswith(b"\\")
+            lines_left -= not self.line.startswith(b"\\")
             self._next_line()
         return ReplacedLines(start=start - 1 if removed else start, removed=removed, added=added)
 
@@ -275,8 +277,8 @@ def commit_title(message: str) -> str:
 
 def is_fix_message(message: str) -> bool:
     """Return whether the message says that it fixes the program's behaviour."""
-    words = commit_title(message)
-    return bool(_FIX.search(words)) and not _HARMLESS_FIX.search(words) and not _REVERT.match(words)
+    title = commit_title(message)
+    return bool(_FIX.search(title)) and not _HARMLESS_FIX.search(title) and not _REVERT.match(title)
 
 
 class DefectLabels:
@@ -299,10 +301,10 @@ class DefectLabels:
             if blames:
                 blamed = self._recent_writers(replaced, step.at)
                 self.fixed.update(blamed)
-                self.repairs += [(number, one) for one in sorted(blamed)]
+                self.repairs += [(number, writer) for writer in sorted(blamed)]
 
-    def _recent_writers(self, writers: Iterable[int], at: int) -> set[int]:
-        earliest = at - REPAIR_DAYS * 86_400
+    def _recent_writers(self, writers: Iterable[int], time: int) -> set[int]:
+        earliest = time - REPAIR_DAYS * 86_400
         return {
             writer for writer in set(writers) if writer >= 0 and self._times[writer] >= earliest
         }
@@ -311,14 +313,14 @@ class DefectLabels:
         """Apply the step to the file; return the steps that wrote the replaced lines."""
         writers = self._writers.pop(file.old_path or file.path, None) or array("i")
         replaced: list[int] = []
-        for place in reversed(file.places):
-            end = place.start + place.removed
-            if max(end, place.added) > _MAX_FILE_LINES:
+        for hunk in reversed(file.places):
+            end = hunk.start + hunk.removed
+            if max(end, hunk.added) > _MAX_FILE_LINES:
                 return []
             if end > len(writers):
                 writers.extend([-1] * (end - len(writers)))
-            replaced.extend(writers[place.start : end])
-            writers[place.start : end] = array("i", [number]) * place.added
+            replaced.extend(writers[hunk.start : end])
+            writers[hunk.start : end] = array("i", [number]) * hunk.added
         if not file.gone:
             self._writers[file.path] = writers
         return replaced
@@ -386,15 +388,15 @@ def parse_revert_statement(message: str) -> RevertStatement | None:
         return None
     title = message.partition("\n")[0]
     plain = _PLAIN_TITLE.match(_TITLE_NUMBER.sub("", title))
-    said = RevertStatement(
-        ids=tuple(one.lower() for one in _REVERTED_COMMIT.findall(message)),
+    statement = RevertStatement(
+        ids=tuple(commit_id.lower() for commit_id in _REVERTED_COMMIT.findall(message)),
         pulls=(*_REVERTED_PULL.findall(message), *_REVERTED_MERGE.findall(message)),
         titles=tuple(
-            _normalise_title(one)
-            for one in (*_QUOTED_TITLE.findall(message), *((plain[1],) if plain else ()))
+            _normalise_title(title)
+            for title in (*_QUOTED_TITLE.findall(message), *((plain[1],) if plain else ()))
         ),
     )
-    return said if said.ids or said.pulls or said.titles else None
+    return statement if statement.ids or statement.pulls or statement.titles else None
 
 
 def read_landed_commits(
@@ -404,10 +406,10 @@ def read_landed_commits(
     command = [*FOREIGN_COMMAND, "-c", "log.showSignature=false", "log"]
     command += [f"--format={_LANDED_FORMAT}", "--end-of-options", head, "--"]
     environment = git_environment({"GIT_DIR": str(repository.folder)})
-    ran = subprocess.run(
+    process = subprocess.run(
         command, cwd=repository.root, env=environment, capture_output=True, check=False
     )
-    fields = ran.stdout.decode("utf-8", "replace").split("\0")
+    fields = process.stdout.decode("utf-8", "replace").split("\0")
     parents = dict(zip(fields[1::4], (field.split() for field in fields[2::4]), strict=False))
     messages = dict(zip(fields[1::4], fields[3::4], strict=False))
     for commit, step in _assign_steps(steps, parents).items():
@@ -428,11 +430,11 @@ def _assign_steps(steps: Sequence[str], parents: Mapping[str, list[str]]) -> dic
     for number, commit in enumerate(steps):
         waiting = list(parents.get(commit, ())[1:])
         while waiting:
-            one = waiting.pop()
-            if one not in seen:
-                seen.add(one)
-                owner[one] = number
-                waiting += parents.get(one, ())
+            ancestor = waiting.pop()
+            if ancestor not in seen:
+                seen.add(ancestor)
+                owner[ancestor] = number
+                waiting += parents.get(ancestor, ())
     return owner
 
 
@@ -440,8 +442,8 @@ def find_stated_reverts(commits: Iterable[MainlineCommit]) -> set[int]:
     """Return the steps that a later step's commit says it reverts."""
     index = _LandedIndex(commits)
     reverted: set[int] = set()
-    for commit, said in index.statements:
-        reverted.update(index.resolve_steps(said, commit.step))
+    for commit, statement in index.statements:
+        reverted.update(index.resolve_steps(statement, commit.step))
     return reverted
 
 
@@ -453,28 +455,28 @@ class _LandedIndex:
         self._pulls: dict[str, list[int]] = {}
         self._titles: dict[str, list[int]] = {}
         self.statements: list[tuple[MainlineCommit, RevertStatement]] = []
-        for one in sorted(commits, key=lambda commit: commit.step):
-            self._ids.setdefault(one.id[:7], []).append(one)
-            lines = [line for line in one.message.splitlines() if line.strip()][:2]
+        for landed in sorted(commits, key=lambda commit: commit.step):
+            self._ids.setdefault(landed.id[:7], []).append(landed)
+            lines = [line for line in landed.message.splitlines() if line.strip()][:2]
             for line in lines:
-                self._titles.setdefault(_normalise_title(line), []).append(one.step)
+                self._titles.setdefault(_normalise_title(line), []).append(landed.step)
             if lines and (number := _PULL_OF_TITLE.search(lines[0])):
-                self._pulls.setdefault(number[1] or number[2], []).append(one.step)
-            if (said := parse_revert_statement(one.message)) is not None:
-                self.statements.append((one, said))
+                self._pulls.setdefault(number[1] or number[2], []).append(landed.step)
+            if (statement := parse_revert_statement(landed.message)) is not None:
+                self.statements.append((landed, statement))
 
-    def resolve_steps(self, said: RevertStatement, before: int) -> Iterator[int]:
+    def resolve_steps(self, statement: RevertStatement, before: int) -> Iterator[int]:
         """Yield the steps meant, out of those before one."""
-        for commit in said.ids:
-            for one in self._ids.get(commit[:7], ()):
-                if one.id.startswith(commit) and one.step < before:
-                    yield one.step
-        for index, names in ((self._pulls, said.pulls), (self._titles, said.titles)):
+        for commit in statement.ids:
+            for candidate in self._ids.get(commit[:7], ()):
+                if candidate.id.startswith(commit) and candidate.step < before:
+                    yield candidate.step
+        for index, names in ((self._pulls, statement.pulls), (self._titles, statement.titles)):
             for name in names:
                 steps = index.get(name, [])
-                place = bisect_left(steps, before)
-                if place:
-                    yield steps[place - 1]
+                position = bisect_left(steps, before)
+                if position:
+                    yield steps[position - 1]
 
 
 def _normalise_title(title: str) -> str:
@@ -508,7 +510,7 @@ class InverseSteps:
         self._sizes.append(size)
         self._edits.append(edits)
         undone = {(path, added, removed) for path, removed, added in edits}
-        candidates = {one for edit in undone for one in self._steps.get(edit, ())}
+        candidates = {candidate for edit in undone for candidate in self._steps.get(edit, ())}
         earliest = step.at - MAX_INVERSE_DAYS * 86_400
         self.reverted.update(
             candidate
@@ -519,9 +521,9 @@ class InverseSteps:
         )
         if size >= MIN_INVERSE_LINES:
             for edit in edits:
-                known = self._steps.setdefault(edit, [])
-                known.append(number)
-                del known[:-_MAX_CANDIDATES]
+                edit_steps = self._steps.setdefault(edit, [])
+                edit_steps.append(number)
+                del edit_steps[:-_MAX_CANDIDATES]
 
 
 def _edited_texts(files: Iterable[EditedFile]) -> Iterator[_FileEdit]:
@@ -574,8 +576,10 @@ class History(Record):
     def judged_changes(self) -> tuple[PastChange, ...]:
         """Return changes to sources, old enough that a needed repair would have come."""
         labelled = self.past[: self.labelled]
-        latest = max((one.at for one in labelled), default=0) - REPAIR_DAYS * 86_400
-        return tuple(one for one in labelled if one.added is not None and one.at <= latest)
+        latest = max((change.at for change in labelled), default=0) - REPAIR_DAYS * 86_400
+        return tuple(
+            change for change in labelled if change.added is not None and change.at <= latest
+        )
 
 
 class FileHistory(Record):
@@ -606,18 +610,18 @@ def read_history(root: Path, head: str | None, cache: Path) -> History:
 def list_file_histories(history: History, paths: Iterable[str]) -> dict[str, FileHistory]:
     """Return the history of some files, by path; none for files never touched."""
     numbers = {path: number for number, path in enumerate(history.paths)}
-    wanted = {numbers[path]: path for path in paths if path in numbers}
+    paths_by_number = {numbers[path]: path for path in paths if path in numbers}
     touching: dict[str, list[PastChange]] = {}
-    for one in history.past:
-        for number in wanted.keys() & one.files:
-            touching.setdefault(wanted[number], []).append(one)
+    for change in history.past:
+        for number in paths_by_number.keys() & change.files:
+            touching.setdefault(paths_by_number[number], []).append(change)
     return {
         path: FileHistory(
             changes=len(past),
-            fixes=sum(one.fix for one in past),
-            reverts=sum(one.reverted for one in past),
-            authors=len({one.author for one in past}),
-            last=max(one.at for one in past),
+            fixes=sum(change.fix for change in past),
+            reverts=sum(change.reverted for change in past),
+            authors=len({change.author for change in past}),
+            last=max(change.at for change in past),
         )
         for path, past in touching.items()
     }
@@ -675,23 +679,23 @@ class _HistoryBuilder:
 
 
 def _read_full_history(repository: GitRepository, head: str) -> History:
-    book, labels, inverses = _HistoryBuilder(), DefectLabels(), InverseSteps()
+    builder, labels, inverses = _HistoryBuilder(), DefectLabels(), InverseSteps()
     cut = None
     try:
         for step in read_mainline_steps(repository, head, MAX_STEPS):
-            book.add(step)
+            builder.add(step)
             labels.add_step(step)
             inverses.add_step(step)
     except MachineFailed:
         cut = f"content is missing, as in a partial clone; {REFETCH_HINT}"
-    landed = read_landed_commits(repository, [one.id for one in book.past], head)
+    landed = read_landed_commits(repository, [change.id for change in builder.past], head)
     reverted = find_stated_reverts(landed) | inverses.reverted
     past = (
-        msgspec.structs.replace(one, reverted=n in reverted, fixed=n in labels.fixed)
-        for n, one in enumerate(book.past)
+        msgspec.structs.replace(change, reverted=n in reverted, fixed=n in labels.fixed)
+        for n, change in enumerate(builder.past)
     )
-    return book.build_history(
-        head, past, len(book.past), cut or _cut_reason(repository, len(book.past))
+    return builder.build_history(
+        head, past, len(builder.past), cut or _cut_reason(repository, len(builder.past))
     )
 
 
@@ -707,16 +711,16 @@ def _extend_history(repository: GitRepository, head: str, folder: Path) -> Histo
         old = _load_history(path)
         if old is None or query_git(repository, "merge-base", old.head, head) != old.head:
             continue
-        book = _HistoryBuilder(old)
+        builder = _HistoryBuilder(old)
         try:
             new = list(read_mainline_steps(repository, f"{old.head}..{head}", MAX_STEPS))
         except MachineFailed:
             return None
-        if len(book.past) + len(new) > old.labelled * (1 + _MAX_UNLABELLED_SHARE):
+        if len(builder.past) + len(new) > old.labelled * (1 + _MAX_UNLABELLED_SHARE):
             return None
         for step in new:
-            book.add(step)
-        return book.build_history(head, book.past, old.labelled, old.cut)
+            builder.add(step)
+        return builder.build_history(head, builder.past, old.labelled, old.cut)
     return None
 
 
@@ -733,8 +737,8 @@ def _load_history(path: Path) -> History | None:
     except (OSError, msgspec.MsgspecError):
         return None
     # What a shallow or partial clone lacks may be there by now.
-    lacking = history.cut is not None and len(history.past) < MAX_STEPS
-    return None if lacking or history.code != digest_code(__name__) else history
+    is_incomplete = history.cut is not None and len(history.past) < MAX_STEPS
+    return None if is_incomplete or history.code != digest_code(__name__) else history
 
 
 def _save_history(path: Path, history: History) -> None:
@@ -778,9 +782,9 @@ def measure_change_size(inspection: Inspection) -> ChangeSize:
 
 
 def _line_entropy(lines: list[int]) -> float:
-    counted = [count for count in lines if count]
-    total = sum(counted)
-    if len(counted) < 2:
+    counts = [count for count in lines if count]
+    total = sum(counts)
+    if len(counts) < 2:
         return 0.0
-    shares = [count / total for count in counted]
-    return -sum(share * math.log2(share) for share in shares) / math.log2(len(counted))
+    shares = [count / total for count in counts]
+    return -sum(share * math.log2(share) for share in shares) / math.log2(len(counts))

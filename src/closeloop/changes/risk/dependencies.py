@@ -90,7 +90,7 @@ def read_manifest(path: str, content: bytes) -> Manifest | None:
     ecosystem, reader = ecosystem_reader
     try:
         text = content.decode("utf-8-sig")
-        dependencies = {one.name: one for one in reader(text)}
+        dependencies = {dependency.name: dependency for dependency in reader(text)}
         scripts = _install_scripts(text) if PurePosixPath(path).suffix == ".json" else {}
     except (ValueError, TypeError, AttributeError, RecursionError, *_PARSE_ERRORS) as error:
         reason = str(error).partition("\n")[0]
@@ -152,22 +152,24 @@ def _read_pyproject(text: str) -> Iterator[Dependency]:
     tables += [group.get("dependencies", {}) for group in poetry.get("group", {}).values()]
     for table in tables:
         yield from (
-            one for one in _read_table(table, normalise_python_name) if one.name != "python"
+            dependency
+            for dependency in _read_table(table, normalise_python_name)
+            if dependency.name != "python"
         )
 
 
 def _read_table(
-    table: Mapping[str, Any], named: Callable[[str], str] = str
+    table: Mapping[str, Any], normalise_name: Callable[[str], str] = str
 ) -> Iterator[Dependency]:
     """Yield dependencies from `name = "1.0"` or `name = { version = …, git = … }`."""
-    for name, wanted in table.items():
-        facts = wanted if isinstance(wanted, dict) else {"version": wanted}
+    for name, requirement in table.items():
+        facts = requirement if isinstance(requirement, dict) else {"version": requirement}
         local = facts.get("path")
         origin = facts.get("git") or facts.get("url") or (f"./{local}" if local else None)
         version = facts.get("version") or facts.get("rev") or facts.get("tag") or ""
         workspace = "workspace" if facts.get("workspace") else ""
         yield Dependency(
-            name=named(facts.get("package") or name),
+            name=normalise_name(facts.get("package") or name),
             version=str(version if version != "*" else "") or workspace,
             origin=str(origin) if origin else None,
         )
@@ -220,10 +222,10 @@ def _read_go_mod(text: str) -> Iterator[Dependency]:
 
 def _read_cargo(text: str) -> Iterator[Dependency]:
     data = tomllib.loads(text)
-    places = [data, data.get("workspace", {}), *data.get("target", {}).values()]
-    for place in places:
+    tables = [data, data.get("workspace", {}), *data.get("target", {}).values()]
+    for table in tables:
         for kind in ("dependencies", "dev-dependencies", "build-dependencies"):
-            yield from _read_table(place.get(kind, {}))
+            yield from _read_table(table.get(kind, {}))
 
 
 def _read_pom(text: str) -> Iterator[Dependency]:
@@ -246,9 +248,9 @@ def _read_gradle(text: str) -> Iterator[Dependency]:
 
 
 def _read_gemfile(text: str) -> Iterator[Dependency]:
-    for name, rest in _GEM_LINE.findall(text):
-        origin = re.search(r"\b(?:git|github|path):\s*[\"']([^\"']{1,300})", rest)
-        version = re.match(r"\s*,\s*[\"']([^\"']{1,80})[\"']", rest)
+    for name, arguments in _GEM_LINE.findall(text):
+        origin = re.search(r"\b(?:git|github|path):\s*[\"']([^\"']{1,300})", arguments)
+        version = re.match(r"\s*,\s*[\"']([^\"']{1,80})[\"']", arguments)
         yield Dependency(
             name=name, version=version[1] if version else "", origin=origin[1] if origin else None
         )
@@ -316,9 +318,9 @@ def _read_package_json(folder: Path) -> InstalledPackage:
 
 
 def _find_distribution(root: Path, name: str) -> InstalledPackage | None:
-    for place in _ENVIRONMENTS:
+    for environment in _ENVIRONMENTS:
         for ending, file in (("dist-info", "METADATA"), ("egg-info", "PKG-INFO")):
-            for folder in (root / place).glob(f"lib/python3*/site-packages/*.{ending}"):
+            for folder in (root / environment).glob(f"lib/python3*/site-packages/*.{ending}"):
                 stem = re.sub(r"[-_.]+", "-", folder.name.partition("-")[0]).lower()
                 if stem == name and folder.is_dir():
                     return _read_metadata(folder, file)
@@ -328,12 +330,12 @@ def _find_distribution(root: Path, name: str) -> InstalledPackage | None:
 def _read_metadata(folder: Path, file: str) -> InstalledPackage:
     head = (folder / file).read_text("utf-8", "replace")[:_MAX_METADATA_CHARS].partition("\n\n")[0]
     version = re.search(r"^Version:\s*(\S{1,80})", head, re.MULTILINE)
-    stated = re.search(r"^License-Expression:\s*(.{1,80})$", head, re.MULTILINE) or re.search(
+    licence_line = re.search(r"^License-Expression:\s*(.{1,80})$", head, re.MULTILINE) or re.search(
         r"^License:\s*(.{1,80})$", head, re.MULTILINE
     )
-    listed = re.search(r"^Classifier: License ::.*:: (.{1,80})$", head, re.MULTILINE)
-    chosen = stated or listed
-    licence = chosen[1].strip() if chosen else None
+    classifier = re.search(r"^Classifier: License ::.*:: (.{1,80})$", head, re.MULTILINE)
+    match = licence_line or classifier
+    licence = match[1].strip() if match else None
     if licence is None or licence.upper() == "UNKNOWN":
         licence = _licence_of_text(folder)
     return InstalledPackage(version=version[1] if version else None, licence=licence)
@@ -343,8 +345,8 @@ def _licence_of_text(folder: Path) -> str | None:
     """Identify the licence by the text of its file, if the metadata names none."""
     for path in sorted(folder.rglob("*LICEN[CS]E*"))[:3]:
         text = path.read_text("utf-8", "replace")[:3_000]
-        for name, words in _LICENCE_TEXTS:
-            if words in text:
+        for name, phrase in _LICENCE_TEXTS:
+            if phrase in text:
                 return name
     return None
 
@@ -413,29 +415,37 @@ def _compare_manifests(
     sides: ChangeSides, path: str, before: Manifest | None, after: Manifest
 ) -> Iterator[DependencyChange]:
     old = before.dependencies if before else {}
-    for name, wanted in after.dependencies.items():
-        was = old.get(name)
-        if was == wanted:
+    for name, dependency in after.dependencies.items():
+        previous = old.get(name)
+        if previous == dependency:
             continue
-        installed = find_installed_package(sides.root, after.ecosystem, name) if not was else None
-        if was is None:
-            warnings = tuple(_dependency_warnings(sides, path, after.ecosystem, wanted, installed))
+        installed = (
+            find_installed_package(sides.root, after.ecosystem, name) if not previous else None
+        )
+        if previous is None:
+            warnings = tuple(
+                _dependency_warnings(sides, path, after.ecosystem, dependency, installed)
+            )
             text = f"adds the dependency `{name}`" + (
-                f" {wanted.version}" if wanted.version else ""
+                f" {dependency.version}" if dependency.version else ""
             )
             if installed and installed.licence:
                 text += f" ({installed.licence})"
         else:
-            now, then = (one.origin or one.version or "any" for one in (wanted, was))
-            warnings = tuple(_origin_warnings(wanted)) if wanted.origin != was.origin else ()
-            text = f"changes `{name}` to {now}, was {then}"
+            new_version, old_version = (
+                side.origin or side.version or "any" for side in (dependency, previous)
+            )
+            warnings = (
+                tuple(_origin_warnings(dependency)) if dependency.origin != previous.origin else ()
+            )
+            text = f"changes `{name}` to {new_version}, was {old_version}"
         yield DependencyChange(
             name=name,
             path=path,
-            new=was is None,
+            new=previous is None,
             text=text,
             warnings=warnings,
-            package=_identify_package(after.ecosystem, wanted, installed, was is None),
+            package=_identify_package(after.ecosystem, dependency, installed, previous is None),
         )
     for hook, command in after.scripts.items():
         if (before.scripts if before else {}).get(hook) != command:
@@ -446,19 +456,19 @@ def _compare_manifests(
 
 
 def _identify_package(
-    ecosystem: Ecosystem, wanted: Dependency, installed: InstalledPackage | None, new: bool
+    ecosystem: Ecosystem, dependency: Dependency, installed: InstalledPackage | None, new: bool
 ) -> PackageQuery | None:
     """Build the query with the installed version, else the lowest that the manifest accepts."""
-    if wanted.origin and not _LOCAL.match(wanted.origin):
+    if dependency.origin and not _LOCAL.match(dependency.origin):
         return None
-    lowest = _LOWEST_VERSION.search(wanted.version)
+    lowest = _LOWEST_VERSION.search(dependency.version)
     version = installed.version if installed and installed.version else None
     return PackageQuery(
         ecosystem=ecosystem,
-        name=wanted.name,
+        name=dependency.name,
         version=version or (lowest[1] if lowest else None),
         new=new,
-        public=not wanted.origin and not _LOCAL.match(wanted.version),
+        public=not dependency.origin and not _LOCAL.match(dependency.version),
     )
 
 
@@ -466,13 +476,13 @@ def _dependency_warnings(
     sides: ChangeSides,
     path: str,
     ecosystem: Ecosystem,
-    wanted: Dependency,
+    dependency: Dependency,
     installed: InstalledPackage | None,
 ) -> Iterator[str]:
-    if (like := imitated_package(ecosystem, wanted.name)) and not wanted.origin:
+    if (like := imitated_package(ecosystem, dependency.name)) and not dependency.origin:
         yield f"its name differs by one letter from `{like}`"
-    yield from _origin_warnings(wanted)
-    if not wanted.version and not wanted.origin and not _has_lockfile(sides, path):
+    yield from _origin_warnings(dependency)
+    if not dependency.version and not dependency.origin and not _has_lockfile(sides, path):
         yield "no version is given, and there is no lock file"
     if installed and installed.licence and _COPYLEFT.search(installed.licence):
         yield f"its licence is {installed.licence}"
@@ -499,21 +509,23 @@ def _add_package_facts(
 
 
 def _known_vulnerabilities(advisories: Sequence[Advisory], package: PackageQuery) -> Iterator[str]:
-    known = list_vulnerabilities(advisories, package.ecosystem, package.name, package.version)
-    if known:
-        more = f" and {len(known) - 3} more" if len(known) > 3 else ""
-        of = f"version {package.version}" if package.version else "some version of it"
-        yield f"{', '.join(known[:3])}{more} affects {of}"
+    advisory_ids = list_vulnerabilities(
+        advisories, package.ecosystem, package.name, package.version
+    )
+    if advisory_ids:
+        suffix = f" and {len(advisory_ids) - 3} more" if len(advisory_ids) > 3 else ""
+        version_text = f"version {package.version}" if package.version else "some version of it"
+        yield f"{', '.join(advisory_ids[:3])}{suffix} affects {version_text}"
 
 
-def _origin_warnings(wanted: Dependency) -> Iterator[str]:
-    if wanted.origin and not _LOCAL.match(wanted.origin):
-        yield f"it comes from {wanted.origin[:100]}, not from the registry"
+def _origin_warnings(dependency: Dependency) -> Iterator[str]:
+    if dependency.origin and not _LOCAL.match(dependency.origin):
+        yield f"it comes from {dependency.origin[:100]}, not from the registry"
 
 
 def _has_lockfile(sides: ChangeSides, path: str) -> bool:
     folder = posixpath.dirname(path)
     return any(
-        is_lockfile(other) and posixpath.dirname(other) in (folder, "")
-        for other in sides.tree("after")
+        is_lockfile(other_path) and posixpath.dirname(other_path) in (folder, "")
+        for other_path in sides.tree("after")
     )

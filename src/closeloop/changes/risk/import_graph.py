@@ -53,22 +53,24 @@ _VERSION_LIST = compile_lazily(r"(['\"]?\w*-?#['\"]?)(?:\s*,\s*['\"]?\w*-?#['\"]
 
 def leave_out_unchanged_code(inspection: Inspection) -> Inspection:
     """Return the change without files in which only comments, docstrings or layout differ."""
-    same = {file.path for file in inspection.files if _has_same_code(inspection, file)}
+    unchanged = {file.path for file in inspection.files if _has_same_code(inspection, file)}
     # What was only formatted anew is no longer among the files, but still among the change's.
-    known = {file.path for file in inspection.files}
+    inspected = {file.path for file in inspection.files}
     sources = {file.path for file in inspection.change.files if language_of(file.path)}
-    same |= {path for path in sources - known if path.endswith((".py", ".pyi"))}
-    if not same:
+    unchanged |= {path for path in sources - inspected if path.endswith((".py", ".pyi"))}
+    if not unchanged:
         return inspection
     change = inspection.change
     return msgspec.structs.replace(
         inspection,
         change=msgspec.structs.replace(
-            change, files=tuple(file for file in change.files if file.path not in same)
+            change, files=tuple(file for file in change.files if file.path not in unchanged)
         ),
-        files=tuple(file for file in inspection.files if file.path not in same),
-        added={path: lines for path, lines in inspection.added.items() if path not in same},
-        removed={path: lines for path, lines in inspection.removed.items() if path not in same},
+        files=tuple(file for file in inspection.files if file.path not in unchanged),
+        added={path: lines for path, lines in inspection.added.items() if path not in unchanged},
+        removed={
+            path: lines for path, lines in inspection.removed.items() if path not in unchanged
+        },
     )
 
 
@@ -207,9 +209,9 @@ def _follow_reexport(
     """Yield the named file, and the one behind it if a package only re-exports the name."""
     yield target
     if line.name and target.endswith("/__init__.py"):
-        for handed in imports.get(target, ()):
-            if (handed.alias or handed.name) == line.name and handed.module.startswith("."):
-                yield from files.resolve_import("python", target, handed)
+        for reexport in imports.get(target, ()):
+            if (reexport.alias or reexport.name) == line.name and reexport.module.startswith("."):
+                yield from files.resolve_import("python", target, reexport)
 
 
 class ImportResolver:
@@ -245,10 +247,10 @@ class ImportResolver:
 
     def _package_name(self, folder: str) -> str:
         if folder not in self._packages:
-            above, _, name = folder.rpartition("/")
-            inside = folder and f"{folder}/__init__.py" in self.paths
-            outer = self._package_name(above) if inside else ""
-            self._packages[folder] = (f"{outer}.{name}" if outer else name) if inside else ""
+            parent, _, name = folder.rpartition("/")
+            is_package = folder and f"{folder}/__init__.py" in self.paths
+            outer = self._package_name(parent) if is_package else ""
+            self._packages[folder] = (f"{outer}.{name}" if outer else name) if is_package else ""
         return self._packages[folder]
 
 
@@ -258,8 +260,8 @@ def _resolve_python(files: ImportResolver, path: str, line: SourceImport) -> Ite
         dots = len(module) - len(module.lstrip("."))
         module_parts = files.module_name(path).split(".")
         package = module_parts if path.endswith("/__init__.py") else module_parts[:-1]
-        above = package[: len(package) - dots + 1]
-        module = ".".join([*above, module.lstrip(".")]).strip(".")
+        parent_parts = package[: len(package) - dots + 1]
+        module = ".".join([*parent_parts, module.lstrip(".")]).strip(".")
     parts = [*module.split("."), line.name] if line.name else module.split(".")
     while parts:
         if target := files.python.get(".".join(parts)):
@@ -289,25 +291,29 @@ def _resolve_go(files: ImportResolver, path: str, line: SourceImport) -> Iterato
     for name, folder in files.go:
         if line.module == name or line.module.startswith(f"{name}/"):
             inner = line.module[len(name) :].strip("/")
-            place = "/".join(part for part in (folder, inner) if part)
-            yield from (one for one in files.folders.get(place, ()) if not one.endswith("_test.go"))
+            package_folder = "/".join(part for part in (folder, inner) if part)
+            yield from (
+                file_path
+                for file_path in files.folders.get(package_folder, ())
+                if not file_path.endswith("_test.go")
+            )
             return
 
 
 def _resolve_java(files: ImportResolver, path: str, line: SourceImport) -> Iterator[str]:
     parts = [*line.module.split("."), *([line.name] if line.name else [])]
     if parts[-1] == "*":
-        place = "/".join(parts[:-1])
-        for folder, inside in files.folders.items():
-            if folder == place or folder.endswith(f"/{place}"):
-                yield from inside
+        suffix = "/".join(parts[:-1])
+        for folder, folder_paths in files.folders.items():
+            if folder == suffix or folder.endswith(f"/{suffix}"):
+                yield from folder_paths
         return
     # A nested class or a static member lies in the file of the class around it.
     for end in range(len(parts), 0, -1):
-        place = "/".join(parts[:end]) + ".java"
-        for one in files.java.get(parts[end - 1], ()):
-            if one == place or one.endswith(f"/{place}"):
-                yield one
+        suffix = "/".join(parts[:end]) + ".java"
+        for file_path in files.java.get(parts[end - 1], ()):
+            if file_path == suffix or file_path.endswith(f"/{suffix}"):
+                yield file_path
                 return
 
 
@@ -318,18 +324,18 @@ def _resolve_rust(files: ImportResolver, path: str, line: SourceImport) -> Itera
     if not parts or inner is None or parts[0] not in ("crate", "self", "super"):
         return
     module_parts = [] if inner[2] in ("lib", "main") else inner[2].split("/")
-    above: list[str] = []
+    parent_parts: list[str] = []
     if parts[0] in ("self", "super"):
         ups = sum(part == "super" for part in parts)
-        above = module_parts[: len(module_parts) - ups]
-    rest = above + [part for part in parts if part not in ("crate", "self", "super")]
-    while rest:
-        stem = f"{inner[1]}/{'/'.join(rest)}"
-        for one in (f"{stem}.rs", f"{stem}/mod.rs"):
-            if one in files.paths and one != path:
-                yield one
+        parent_parts = module_parts[: len(module_parts) - ups]
+    module_path = parent_parts + [part for part in parts if part not in ("crate", "self", "super")]
+    while module_path:
+        stem = f"{inner[1]}/{'/'.join(module_path)}"
+        for candidate in (f"{stem}.rs", f"{stem}/mod.rs"):
+            if candidate in files.paths and candidate != path:
+                yield candidate
                 return
-        rest.pop()
+        module_path.pop()
 
 
 _RESOLVERS: dict[Language, Callable[[ImportResolver, str, SourceImport], Iterator[str]]] = {
@@ -386,7 +392,7 @@ _KIND_WEIGHTS = {
 
 def kind_factors(inspection: Inspection) -> Iterator[RiskFactor]:
     """Yield factors for CI/CD, schemas, migrations and configuration, by file kind."""
-    places: dict[str, list[str]] = {}
+    paths_by_kind: dict[str, list[str]] = {}
     for file in inspection.change.files:
         kind: str = classify_file(file.path)
         if kind == "config" and _TOOLING_PATHS.search(file.path):
@@ -394,8 +400,8 @@ def kind_factors(inspection: Inspection) -> Iterator[RiskFactor]:
         elif kind == "ci" and file.status == "changed" and is_version_bump(inspection, file.path):
             kind = "CI version"
         if kind in _KIND_TEXTS and (file.added or file.removed or file.binary):
-            places.setdefault(kind, []).append(file.path)
-    for kind, paths in places.items():
+            paths_by_kind.setdefault(kind, []).append(file.path)
+    for kind, paths in paths_by_kind.items():
         yield RiskFactor(
             name=kind,
             axis="impact",
@@ -410,19 +416,21 @@ def fan_in_factor(inspection: Inspection, graph: ImportGraph) -> RiskFactor | No
     """Count the files that import what was changed; unusually many make it a shared utility."""
     sources = [file.path for file in inspection.files if is_product_source(file.path)]
     changed = {file.path for file in inspection.files}
-    reached = {one for path in sources for one in graph.get(path, ()) if one not in changed}
+    reached = {
+        importer for path in sources for importer in graph.get(path, ()) if importer not in changed
+    }
     if not reached:
         return None
-    bound = shared_threshold(graph)
+    threshold = shared_threshold(graph)
     # The face of a package is imported by everybody, and holds little that can break.
     shared = [
         path
         for path in sources
-        if len(graph.get(path, ())) >= bound and not path.endswith("__init__.py")
+        if len(graph.get(path, ())) >= threshold and not path.endswith("__init__.py")
     ]
     if shared:
-        most = max(shared, key=lambda path: len(graph[path]))
-        text = f"changes shared code: {len(graph[most])} files import {most} and can break with it"
+        top = max(shared, key=lambda path: len(graph[path]))
+        text = f"changes shared code: {len(graph[top])} files import {top} and can break with it"
         weight = 2.5
     else:
         verb = "imports" if len(reached) == 1 else "import"
@@ -456,14 +464,14 @@ def base_class_factor(inspection: Inspection, graph: ImportGraph) -> RiskFactor 
         before = inspection.modules.get(("before", file.old_path or file.path))
         if before is None or is_test_file(file.path):
             continue
-        touched = {
+        changed_types = {
             touched_type.name
             for touched_type in _touched_types(
                 before, inspection.removed, file.old_path or file.path
             )
         }
         after = inspection.modules.get(("after", file.path))
-        touched |= (
+        changed_types |= (
             {
                 touched_type.name
                 for touched_type in _touched_types(after, inspection.added, file.path)
@@ -471,27 +479,27 @@ def base_class_factor(inspection: Inspection, graph: ImportGraph) -> RiskFactor 
             if after
             else set()
         )
-        touched &= {one.name for one in before.types}
-        for importer in sorted(graph.get(file.path, ()))[:200] if touched else ():
+        changed_types &= {known_type.name for known_type in before.types}
+        for importer in sorted(graph.get(file.path, ()))[:200] if changed_types else ():
             module = index.module(importer) if not is_test_file(importer) else None
-            for one in module.types if module else ():
+            for type_ in module.types if module else ():
                 for base in {
-                    base.rpartition(".")[2].partition("[")[0] for base in one.bases
-                } & touched:
-                    derived.setdefault(base, []).append(f"{importer}:{one.first_line}")
+                    base.rpartition(".")[2].partition("[")[0] for base in type_.bases
+                } & changed_types:
+                    derived.setdefault(base, []).append(f"{importer}:{type_.first_line}")
     if not derived:
         return None
-    most = max(derived, key=lambda name: len(derived[name]))
-    number = len(derived[most])
+    top_base = max(derived, key=lambda name: len(derived[name]))
+    number = len(derived[top_base])
     verb = "derives" if number == 1 else "derive"
     return RiskFactor(
         name="base class",
         axis="impact",
-        text=f"changes the base class `{most}`, from which"
+        text=f"changes the base class `{top_base}`, from which"
         f" {count_with_noun(number, 'class', 'classes')} elsewhere {verb} and inherit the change",
         weight=2.4 if number >= MIN_DERIVED_CLASSES else 1.3,
         value=float(sum(map(len, derived.values()))),
-        places=tuple(derived[most][:5]),
+        places=tuple(derived[top_base][:5]),
     )
 
 
@@ -499,9 +507,9 @@ def _touched_types(
     module: SourceModule, lines: Mapping[str, frozenset[int]], path: str
 ) -> Iterator[SourceType]:
     changed = lines.get(path, frozenset())
-    for one in module.types:
-        if any(one.first_line <= line <= one.last_line for line in changed):
-            yield one
+    for type_ in module.types:
+        if any(type_.first_line <= line <= type_.last_line for line in changed):
+            yield type_
 
 
 def summarise_paths(paths: list[str]) -> str:

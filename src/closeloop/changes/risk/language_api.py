@@ -87,14 +87,14 @@ def _go_type_members(content: bytes, spec: Node, node: Node) -> Iterator[tuple[s
     kind = f"= {kind}" if spec.type == "type_alias" else kind
     yield name, _make_member(content, "class", spec, node, type=kind)
     if inner.type == "struct_type":
-        for one in (
+        for declaration in (
             child_node for block in child_nodes(inner) for child_node in child_nodes(block)
         ):
-            for label in one.children_by_field_name("name"):
-                kind = _go_type_text(child_field(one, "type"))
+            for label in declaration.children_by_field_name("name"):
+                kind = _go_type_text(child_field(declaration, "type"))
                 yield (
                     f"{name}.{node_source(label)}",
-                    _make_member(content, "value", one, one, type=kind),
+                    _make_member(content, "value", declaration, declaration, type=kind),
                 )
     elif inner.type == "interface_type":
         for child_node in child_nodes(inner):
@@ -128,10 +128,10 @@ def _make_member(content: bytes, kind: str, node: Node, commented: Node, *, type
 def _read_go_parameters(node: Node | None) -> Iterator[Parameter]:
     for child_node in child_nodes(node):
         kind = _go_type_text(child_field(child_node, "type"))
-        rest = child_node.type == "variadic_parameter_declaration"
+        is_variadic = child_node.type == "variadic_parameter_declaration"
         names = [node_source(name) for name in child_node.children_by_field_name("name")] or [""]
         for name in names:
-            yield Parameter(name=name, type=kind, passing="rest" if rest else "position")
+            yield Parameter(name=name, type=kind, passing="rest" if is_variadic else "position")
 
 
 def _go_type_text(node: Node | None) -> str:
@@ -151,10 +151,10 @@ def expand_aliases(names: Mapping[str, tuple[str, Member]]) -> dict[str, tuple[s
         return dict(names)
     alias = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, aliases))})\b")
 
-    def plainly(written: str) -> str:
+    def plainly(type_text: str) -> str:
         for _ in range(4):
-            written = alias.sub(lambda found: aliases[found[0]], written)
-        return written
+            type_text = alias.sub(lambda match: aliases[match[0]], type_text)
+        return type_text
 
     def whole(member: Member) -> Member:
         parameters = member.parameters and tuple(
@@ -177,12 +177,12 @@ def _result_type(node: Node | None) -> str:
 
 
 def _has_go_deprecation(node: Node) -> bool:
-    above = node.prev_sibling
-    words = ""
-    while above is not None and above.type == "comment":
-        words = node_source(above) + words
-        above = above.prev_sibling
-    return "Deprecated:" in words
+    sibling = node.prev_sibling
+    comment_text = ""
+    while sibling is not None and sibling.type == "comment":
+        comment_text = node_source(sibling) + comment_text
+        sibling = sibling.prev_sibling
+    return "Deprecated:" in comment_text
 
 
 # Java's public names: types, methods by their parameter types, and fields.
@@ -288,8 +288,8 @@ def _java_declared_members(content: bytes, node: Node, owner: str) -> Iterator[t
         )
     elif node.type in ("field_declaration", "constant_declaration"):
         kind = flat_node_source(child_field(node, "type"))
-        for one in node.children_by_field_name("declarator"):
-            name = node_source(child_field(one, "name"))
+        for declarator in node.children_by_field_name("declarator"):
+            name = node_source(child_field(declarator, "name"))
             yield f"{owner}.{name}", Member(kind="value", line=line, type=kind, deprecated=old)
 
 
@@ -327,13 +327,13 @@ def _modifier_text(node: Node) -> str:
 
 
 def _is_visible(node: Node, *, final: bool = False) -> bool:
-    words = _modifier_text(node).split()
-    return "public" in words or ("protected" in words and not final)
+    modifiers = _modifier_text(node).split()
+    return "public" in modifiers or ("protected" in modifiers and not final)
 
 
 def _has_java_deprecation(node: Node) -> bool:
-    above = node.prev_sibling
-    javadoc = node_source(above) if above is not None and "comment" in above.type else ""
+    sibling = node.prev_sibling
+    javadoc = node_source(sibling) if sibling is not None and "comment" in sibling.type else ""
     return "@Deprecated" in _modifier_text(node) or "@deprecated" in javadoc
 
 
@@ -375,34 +375,41 @@ class Crate:
         inner = path.removeprefix(root).removesuffix(".rs").removesuffix("/mod")
         modules = [] if inner == "lib" else inner.split("/")
         crate = self._crate_name(root)
-        own = read_rust_names(content)
+        members = read_rust_names(content)
         if self._is_public_path(root, modules):
             prefix = ".".join([crate, *modules])
-            return {f"{prefix}.{name}": (path, member) for name, member in own.items()}
-        handed = self._reexported_names(root, modules)
+            return {f"{prefix}.{name}": (path, member) for name, member in members.items()}
+        reexported = self._reexported_names(root, modules)
         return {
             f"{crate}.{name}": (path, member)
-            for name, member in own.items()
-            if "*" in handed or name.partition(".")[0] in handed
+            for name, member in members.items()
+            if "*" in reexported or name.partition(".")[0] in reexported
         }
 
     def _crate_name(self, root: str) -> str:
         """Return the name under which others use it."""
         manifest = self._read(re.sub(r"src/$", "", root) + "Cargo.toml") or b""
-        named = re.search(rb"^name\s*=\s*\"([\w-]+)\"", manifest, re.MULTILINE)
-        return named[1].decode().replace("-", "_") if named else "crate"
+        name_match = re.search(rb"^name\s*=\s*\"([\w-]+)\"", manifest, re.MULTILINE)
+        return name_match[1].decode().replace("-", "_") if name_match else "crate"
 
     def _module_file(self, root: str, modules: list[str]) -> str | None:
         if not modules:
             return f"{root}lib.rs"
         stem = root + "/".join(modules)
-        return next((one for one in (f"{stem}.rs", f"{stem}/mod.rs") if one in self._paths), None)
+        return next(
+            (
+                candidate
+                for candidate in (f"{stem}.rs", f"{stem}/mod.rs")
+                if candidate in self._paths
+            ),
+            None,
+        )
 
     def _is_public_path(self, root: str, modules: list[str]) -> bool:
         """Return whether every module on the path is declared public."""
         for depth, name in enumerate(modules):
-            above = self._module_file(root, modules[:depth])
-            content = (self._read(above) if above else None) or b""
+            parent_file = self._module_file(root, modules[:depth])
+            content = (self._read(parent_file) if parent_file else None) or b""
             if not re.search(rb"^\s*pub\s+mod\s+%s\b" % name.encode(), content, re.MULTILINE):
                 return False
         return True
@@ -411,11 +418,13 @@ class Crate:
         """Return names that public `use` lines of parent modules take from this one."""
         names: set[str] = set()
         for depth in range(len(modules)):
-            above = self._module_file(root, modules[:depth])
-            content = ((self._read(above) if above else None) or b"").decode("utf-8", "replace")
-            for used in re.findall(r"^\s*pub\s+use\s+([^;]{1,2000});", content, re.MULTILINE):
-                if re.search(rf"\b{re.escape(modules[-1])}\b", used):
-                    names.update(re.findall(r"\w+|\*", used.partition(modules[-1])[2]))
+            parent_file = self._module_file(root, modules[:depth])
+            content = ((self._read(parent_file) if parent_file else None) or b"").decode(
+                "utf-8", "replace"
+            )
+            for use_path in re.findall(r"^\s*pub\s+use\s+([^;]{1,2000});", content, re.MULTILINE):
+                if re.search(rf"\b{re.escape(modules[-1])}\b", use_path):
+                    names.update(re.findall(r"\w+|\*", use_path.partition(modules[-1])[2]))
         return names
 
 
@@ -518,10 +527,10 @@ def _is_public(node: Node) -> bool:
 
 
 def _attribute_text(node: Node) -> str:
-    above, attributes = node.prev_sibling, ""
-    while above is not None and above.type in ("attribute_item", "line_comment"):
-        attributes += node_source(above) if above.type == "attribute_item" else ""
-        above = above.prev_sibling
+    sibling, attributes = node.prev_sibling, ""
+    while sibling is not None and sibling.type in ("attribute_item", "line_comment"):
+        attributes += node_source(sibling) if sibling.type == "attribute_item" else ""
+        sibling = sibling.prev_sibling
     return attributes
 
 
@@ -559,10 +568,10 @@ class ScriptPackage:
         folder = path
         while folder:
             folder = folder.rpartition("/")[0]
-            place = f"{folder}/package.json" if folder else "package.json"
-            if place in self._paths:
+            manifest_path = f"{folder}/package.json" if folder else "package.json"
+            if manifest_path in self._paths:
                 try:
-                    data = msgspec.json.decode(self._read(place) or b"")
+                    data = msgspec.json.decode(self._read(manifest_path) or b"")
                 except (ValueError, RecursionError):
                     return None
                 return (f"{folder}/" if folder else ""), data if isinstance(data, dict) else {}
@@ -570,10 +579,12 @@ class ScriptPackage:
 
     def list_entries(self, folder: str, manifest: dict[str, Any]) -> set[str]:
         """Return source files that callers import from, by the manifest or by convention."""
-        named = [manifest.get(key) for key in ("exports", "main", "module", "source", "types")]
+        entry_values = [
+            manifest.get(key) for key in ("exports", "main", "module", "source", "types")
+        ]
         entries = {
             entry
-            for value in _nested_strings(named)
+            for value in _nested_strings(entry_values)
             if (entry := self._resolve_entry(folder, value))
         }
         usual = (self._resolve_entry(folder, "index.js"), self._resolve_entry(folder, "main.js"))
@@ -582,7 +593,7 @@ class ScriptPackage:
     def _resolve_entry(self, folder: str, value: str) -> str | None:
         value = posixpath.normpath(value)
         stem = re.sub(r"\.d\.[mc]?ts$|\.[mc]?[jt]sx?$", "", _BUILD_FOLDER.sub("", value))
-        for written in _SOURCE_FOLDERS:
+        for source_folder in _SOURCE_FOLDERS:
             for ending in (
                 ".ts",
                 ".tsx",
@@ -594,16 +605,18 @@ class ScriptPackage:
                 "/index.ts",
                 "/index.js",
             ):
-                if f"{folder}{written}{stem}{ending}" in self._paths:
-                    return f"{folder}{written}{stem}{ending}"
+                if f"{folder}{source_folder}{stem}{ending}" in self._paths:
+                    return f"{folder}{source_folder}{stem}{ending}"
         return folder + value if folder + value in self._paths else None
 
     def load_exports(self, path: str) -> ModuleExports:
         if path not in self._exports:
             language = language_of(path)
             content = self._read(path) if language else None
-            known = content is not None and language is not None
-            self._exports[path] = read_exports(path, content or b"") if known else ModuleExports()
+            is_readable = content is not None and language is not None
+            self._exports[path] = (
+                read_exports(path, content or b"") if is_readable else ModuleExports()
+            )
         return self._exports[path]
 
     def exported_names(self, path: str) -> dict[str, tuple[str, Member]]:
@@ -615,16 +628,20 @@ class ScriptPackage:
         exports = self.load_exports(path)
         for module in exports.stars:
             if target := self.resolve_import(path, module):
-                handed = self.exported_names(target).items()
-                names |= {name: at for name, at in handed if name.split(".")[0] != "default"}
+                target_exports = self.exported_names(target).items()
+                names |= {
+                    name: definition
+                    for name, definition in target_exports
+                    if name.split(".")[0] != "default"
+                }
         names |= {name: (path, member) for name, member in exports.own.items()}
         for name, (module, original) in exports.passed.items():
             target = self.resolve_import(path, module)
             target_names = self.exported_names(target) if target else {}
             names[name] = (path, _UNKNOWN_MEMBER)
             names |= {
-                name + each[len(original) :]: at
-                for each, at in _nested_names(target_names, original)
+                name + export_name[len(original) :]: definition
+                for export_name, definition in _nested_names(target_names, original)
             }
         return names
 
@@ -643,8 +660,8 @@ def _nested_strings(value: Any, depth: int = 0) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, (dict, list)) and depth < 6:
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _nested_strings(one, depth + 1)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _nested_strings(item, depth + 1)
 
 
 def read_exports(path: str, content: bytes) -> ModuleExports:
@@ -681,7 +698,7 @@ class _ExportParser:
         source = child_field(node, "source")
         module = node_source(source).strip("\"'`")
         declaration = child_field(node, "declaration")
-        named = next(
+        export_clause = next(
             (child_node for child_node in child_nodes(node) if child_node.type == "export_clause"),
             None,
         )
@@ -690,8 +707,8 @@ class _ExportParser:
                 _, _, inner = name.partition(".")
                 default = f"default.{inner}" if inner else "default"
                 self.own[default if _is_default_export(node) else name] = member
-        elif named is not None:
-            for child_node in child_nodes(named):
+        elif export_clause is not None:
+            for child_node in child_nodes(export_clause):
                 name = node_source(child_field(child_node, "name"))
                 alias = node_source(child_field(child_node, "alias")) or name
                 if source:
@@ -709,22 +726,25 @@ class _ExportParser:
 
     def _export_local(self, name: str, alias: str) -> None:
         self.own |= {
-            alias + each[len(name) :]: one for each, one in _nested_names(self.local, name)
+            alias + local_name[len(name) :]: member
+            for local_name, member in _nested_names(self.local, name)
         }
         self.own.setdefault(alias, _UNKNOWN_MEMBER)
 
 
 def _nested_names(names: Mapping[str, Any], name: str) -> Iterator[tuple[str, Any]]:
     """Yield a name and its members."""
-    for each, one in names.items():
-        if each == name or each.startswith(f"{name}."):
-            yield each, one
+    for full_name, value in names.items():
+        if full_name == name or full_name.startswith(f"{name}."):
+            yield full_name, value
 
 
 def _commonjs_names(source: str) -> Iterator[str]:
     yield from re.findall(r"^(?:module\.)?exports\.([A-Za-z]\w*)\s*=", source, re.MULTILINE)
-    if listed := re.search(r"^module\.exports\s*=\s*\{([^{}]{0,4000})\}", source, re.MULTILINE):
-        yield from re.findall(r"^\s*(\w+)\s*[:,]?", listed[1].replace(",", "\n"), re.MULTILINE)
+    if export_list := re.search(
+        r"^module\.exports\s*=\s*\{([^{}]{0,4000})\}", source, re.MULTILINE
+    ):
+        yield from re.findall(r"^\s*(\w+)\s*[:,]?", export_list[1].replace(",", "\n"), re.MULTILINE)
 
 
 def _is_default_export(node: Node) -> bool:
@@ -749,9 +769,9 @@ def _script_declared_members(content: bytes, node: Node) -> Iterator[tuple[str, 
     elif node.type in ("type_alias_declaration", "enum_declaration", "internal_module"):
         yield name, Member(kind="value", line=line, deprecated=old)
     elif node.type in ("lexical_declaration", "variable_declaration"):
-        for one in child_nodes(node):
-            value = child_field(one, "value")
-            label = node_source(child_field(one, "name"))
+        for child in child_nodes(node):
+            value = child_field(child, "value")
+            label = node_source(child_field(child, "name"))
             if value is not None and value.type in ("arrow_function", "function_expression"):
                 yield label, _script_function_member(content, value, deprecated=old)
             elif re.fullmatch(r"\w+", label):
@@ -759,16 +779,16 @@ def _script_declared_members(content: bytes, node: Node) -> Iterator[tuple[str, 
 
 
 def _class_members(content: bytes, node: Node, owner: str) -> Iterator[tuple[str, Member]]:
-    words = node_source(node)[:60].split("(")[0].split()
+    modifiers = node_source(node)[:60].split("(")[0].split()
     name = node_source(child_field(node, "name"))
     if (
-        {"private", "protected"} & set(words)
+        {"private", "protected"} & set(modifiers)
         or name.startswith(("#", "_", "["))
         or _has_doc_mark(node, "@internal")
     ):
         return
     if node.type in ("method_definition", "method_signature", "abstract_method_signature"):
-        if {"get", "set"} & set(words[:-1]):
+        if {"get", "set"} & set(modifiers[:-1]):
             yield f"{owner}.{name}", Member(kind="property", line=node_line(content, node))
         else:
             old = _has_doc_mark(node, "@deprecated")
@@ -792,25 +812,25 @@ def _script_function_member(content: bytes, node: Node, *, deprecated: bool) -> 
 
 def _read_script_parameters(node: Node | None) -> Iterator[Parameter]:
     """Yield parameters without types: as written they say too little about what still fits."""
-    for number, one in enumerate(child_nodes(node)):
-        pattern = child_field(one, "pattern") or child_field(one, "left") or one
-        written = node_source(pattern)
-        if written == "this":
+    for number, child in enumerate(child_nodes(node)):
+        pattern = child_field(child, "pattern") or child_field(child, "left") or child
+        parameter_name = node_source(pattern)
+        if parameter_name == "this":
             continue
-        value = child_field(one, "value") or child_field(one, "right")
-        optional = value is not None or one.type in ("optional_parameter", "assignment_pattern")
-        rest = "rest_pattern" in (pattern.type, one.type)
+        value = child_field(child, "value") or child_field(child, "right")
+        optional = value is not None or child.type in ("optional_parameter", "assignment_pattern")
+        is_rest = "rest_pattern" in (pattern.type, child.type)
         yield Parameter(
             name=str(number),
-            passing="rest" if rest else "position",
+            passing="rest" if is_rest else "position",
             default=(flat_node_source(value) if value is not None else "undefined")
             if optional
             else None,
         )
 
 
-def _has_doc_mark(node: Node, mark: str) -> bool:
+def _has_doc_mark(node: Node, tag: str) -> bool:
     """Return whether the comment above has the mark."""
     exported = node.parent is not None and node.parent.type == "export_statement"
-    above = node.parent.prev_sibling if exported and node.parent else node.prev_sibling
-    return above is not None and above.type == "comment" and mark in node_source(above)
+    sibling = node.parent.prev_sibling if exported and node.parent else node.prev_sibling
+    return sibling is not None and sibling.type == "comment" and tag in node_source(sibling)

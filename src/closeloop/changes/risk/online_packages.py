@@ -115,10 +115,17 @@ POPULAR: dict[Ecosystem, frozenset[str]] = {
 def imitated_package(ecosystem: Ecosystem, name: str) -> str | None:
     """Return the popular package that this name is one typo away from; None if it is popular
     itself."""
-    known = POPULAR[ecosystem]
-    if name in known or len(name) < 5:
+    popular = POPULAR[ecosystem]
+    if name in popular or len(name) < 5:
         return None
-    return next((one for one in sorted(known) if len(one) >= 5 and _is_one_slip(name, one)), None)
+    return next(
+        (
+            package
+            for package in sorted(popular)
+            if len(package) >= 5 and _is_one_slip(name, package)
+        ),
+        None,
+    )
 
 
 def _is_one_slip(left: str, right: str) -> bool:
@@ -245,11 +252,11 @@ def parse_advisories(content: bytes) -> Iterator[Advisory]:
 
 
 def _parse_ranges(ranges: Sequence[Any]) -> Iterator[tuple[str, str | None, bool]]:
-    for one in ranges:
-        if one.get("type") == "GIT":
+    for version_range in ranges:
+        if version_range.get("type") == "GIT":
             continue
         start: str | None = None
-        for event in one.get("events") or ():
+        for event in version_range.get("events") or ():
             if "introduced" in event:
                 start = str(event["introduced"])
             elif start is not None and ("fixed" in event or "last_affected" in event):
@@ -269,10 +276,10 @@ def _is_affected(advisory: Advisory, version: str | None) -> bool:
         return any(end is None for _, end, _ in advisory.ranges)
     if version in advisory.versions:
         return True
-    at = version_key(version)
+    key = version_key(version)
     return any(
-        version_key(start) <= at
-        and (end is None or at < version_key(end) or (inclusive and at == version_key(end)))
+        version_key(start) <= key
+        and (end is None or key < version_key(end) or (inclusive and key == version_key(end)))
         for start, end, inclusive in advisory.ranges
     )
 
@@ -360,16 +367,16 @@ def ask_services(
     answered: list[tuple[_ServiceQuestion, PackageAnswer]] = []
     open_questions: list[_ServiceQuestion] = []
     public = list(dict.fromkeys(package for package in packages if package.public))
-    asked = [(AGE_RULE, _make_index_question, one) for one in public if one.new]
-    asked += [(VULNERABILITY_RULE, _make_osv_question, one) for one in public]
-    for rule, make_question, package in asked:
+    requests = [(AGE_RULE, _make_index_question, package) for package in public if package.new]
+    requests += [(VULNERABILITY_RULE, _make_osv_question, package) for package in public]
+    for rule, make_question, package in requests:
         try:
             question = make_question(package, settings)
         except ValueError as reason:
             unknown[rule, str(reason)].append(package.name)
             continue
-        if kept := _load_answer(cache, question):
-            answered.append((question, kept))
+        if cached := _load_answer(cache, question):
+            answered.append((question, cached))
         elif len(open_questions) < MAX_QUESTIONS:
             open_questions.append(question)
         else:
@@ -394,9 +401,9 @@ def ask_services(
 
 def _describe_unknown(unknown: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[Unmeasured]:
     for (rule, reason), names in unknown.items():
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        listed = ", ".join(f"`{name[:80]}`" for name in names[:3])
-        yield Unmeasured(rule=rule, reason=f"unknown for {listed}{more}: {reason}")
+        suffix = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        shown_names = ", ".join(f"`{name[:80]}`" for name in names[:3])
+        yield Unmeasured(rule=rule, reason=f"unknown for {shown_names}{suffix}: {reason}")
 
 
 def _make_index_question(package: PackageQuery, settings: CheckSettings) -> _ServiceQuestion:
@@ -418,8 +425,8 @@ def _make_index_question(package: PackageQuery, settings: CheckSettings) -> _Ser
 
 def _make_osv_question(package: PackageQuery, settings: CheckSettings) -> _ServiceQuestion:
     _require_safe_address(settings.osv, "check.osv")
-    about = {"name": package.name[:300], "ecosystem": OSV_ECOSYSTEMS[package.ecosystem]}
-    query: dict[str, Any] = {"package": about}
+    package_id = {"name": package.name[:300], "ecosystem": OSV_ECOSYSTEMS[package.ecosystem]}
+    query: dict[str, Any] = {"package": package_id}
     if package.version:
         query["version"] = package.version[:100].removeprefix("v")
     return _ServiceQuestion(
@@ -459,12 +466,14 @@ async def _ask_all(
         # A proxy for the world outside would not find a server on this machine.
         is_local = urlsplit(question.url).hostname in _LOCAL_HOSTS
         async with limiter:
-            answers[number] = await _fetch_answer(here if is_local else outside, question)
+            answers[number] = await _fetch_answer(
+                local_client if is_local else remote_client, question
+            )
 
     with anyio.move_on_after(seconds):
         async with (
-            httpx.AsyncClient(headers=headers, trust_env=False) as here,
-            httpx.AsyncClient(headers=headers) as outside,
+            httpx.AsyncClient(headers=headers, trust_env=False) as local_client,
+            httpx.AsyncClient(headers=headers) as remote_client,
             anyio.create_task_group() as group,
         ):
             for number, question in enumerate(questions):

@@ -49,12 +49,12 @@ def likelihood_band(rank: float) -> SizeBand:
 
 def impact_row(factors: Sequence[RiskFactor], rows: Mapping[str, ImpactRow]) -> ImpactRow:
     """Return the most severe row of any fact; `check.risk_rows` may move a fact to another one."""
-    found = {
+    impact_rows = {
         rows.get(factor.name) or _row_of_weight(factor.weight)
         for factor in factors
         if factor.axis == "impact" and factor.name != "coverage"
     }
-    return max(found, key=IMPACT_ROWS.index, default="none")
+    return max(impact_rows, key=IMPACT_ROWS.index, default="none")
 
 
 def _row_of_weight(weight: float) -> ImpactRow:
@@ -78,9 +78,9 @@ def determine_risk_level(
 def risk_reasons(level: RiskLevel, factors: Sequence[RiskFactor]) -> tuple[str, ...]:
     """Return what counted, most important first; for a low level, what it rests on."""
     ordered = sorted(factors, key=lambda factor: -factor.weight)
-    counted = tuple(factor.text for factor in ordered if factor.weight >= 1)
-    if counted and level != "low":
-        return counted
+    important = tuple(factor.text for factor in ordered if factor.weight >= 1)
+    if important and level != "low":
+        return important
     return tuple(factor.text for factor in ordered[:3])
 
 
@@ -97,32 +97,32 @@ class LevelRate(Record):
     wrong: Rate
 
 
-def list_disordered_levels(held: Sequence[LevelRate]) -> dict[RiskLevel, LevelRate]:
+def list_disordered_levels(level_rates: Sequence[LevelRate]) -> dict[RiskLevel, LevelRate]:
     """Return levels whose past changes went wrong less often than a lower level's, with that
     one."""
     disordered: dict[RiskLevel, LevelRate] = {}
-    for place, one in enumerate(held):
-        worst = max(held[:place], key=lambda lower: lower.wrong.value, default=None)
-        if worst is not None and one.wrong.value < worst.wrong.value:
-            disordered[one.level] = worst
+    for index, level_rate in enumerate(level_rates):
+        worst = max(level_rates[:index], key=lambda lower: lower.wrong.value, default=None)
+        if worst is not None and level_rate.wrong.value < worst.wrong.value:
+            disordered[level_rate.level] = worst
     return disordered
 
 
 def explain_level(
-    level: RiskLevel, row: ImpactRow, held: Sequence[LevelRate], chance: RevertChance | None
+    level: RiskLevel, row: ImpactRow, level_rates: Sequence[LevelRate], chance: RevertChance | None
 ) -> str | None:
     """Explain that a level states impact or size rather than likelihood; None if it need not be
     said."""
     if level == "low":
         return None
-    by_level = {one.level: one.wrong for one in held}
-    lower = list_disordered_levels(held).get(level)
+    by_level = {level_rate.level: level_rate.wrong for level_rate in level_rates}
+    lower = list_disordered_levels(level_rates).get(level)
     if lower is not None:
-        mine = by_level[level]
+        own_rate = by_level[level]
         subject = "size" if row == "none" else "impact"
         return (
-            f"{level} refers to {subject} only: here {format_percent(mine.value)} of "
-            f"{mine.of:,} such changes went wrong, and "
+            f"{level} refers to {subject} only: here {format_percent(own_rate.value)} of "
+            f"{own_rate.of:,} such changes went wrong, and "
             f"{format_percent(lower.wrong.value)} of {lower.wrong.of:,} {lower.level} "
             "ones"
         )
@@ -152,11 +152,11 @@ def fit_logistic(rows: Sequence[FeatureRow], hits: Sequence[bool]) -> tuple[list
     for _ in range(_MAX_ROUNDS):
         gradient = [-_RIDGE_PENALTY * weight for weight in weights]
         curvature = [[_RIDGE_PENALTY * (i == j) for j in range(size)] for i in range(size)]
-        for row, n, hit in cells:
+        for row, n, hits_in_cell in cells:
             chance = sigmoid(dot_product(weights, row))
             spread = n * chance * (1 - chance)
             for i in range(size):
-                gradient[i] += row[i] * (hit - n * chance)
+                gradient[i] += row[i] * (hits_in_cell - n * chance)
                 for j in range(size):
                     curvature[i][j] += spread * row[i] * row[j]
         inverse = invert_matrix(curvature)
@@ -171,12 +171,12 @@ def fit_logistic(rows: Sequence[FeatureRow], hits: Sequence[bool]) -> tuple[list
 
 def fit_shift(scores: Sequence[float], hits: int) -> tuple[float, float]:
     """Return the shift of all scores at which they predict that many hits, and its variance."""
-    wanted = min(max(float(hits), 0.5), len(scores) - 0.5)
+    target = min(max(float(hits), 0.5), len(scores) - 0.5)
     shift = spread = 0.0
     for _ in range(_MAX_ROUNDS):
         chances = [sigmoid(score + shift) for score in scores]
         spread = sum(chance * (1 - chance) for chance in chances)
-        move = max(-1.0, min(1.0, (wanted - sum(chances)) / max(spread, 1e-9)))
+        move = max(-1.0, min(1.0, (target - sum(chances)) / max(spread, 1e-9)))
         shift += move
         if abs(move) < 1e-6:
             break
@@ -273,11 +273,11 @@ class RiskFit(Record):
 def learn_risk_model(history: History) -> RiskModel:
     """Return the model alone, or the shipped default if too little went wrong."""
     past = history.judged_changes
-    wrong = sum(one.went_wrong for one in past)
+    wrong = sum(change.went_wrong for change in past)
     if len(past) < MIN_CHANGES or wrong < MIN_WRONG_CHANGES:
         model = _add_ranks(RiskModel(), history)
-        held = _level_rates(model, history) if len(past) >= MIN_RANKED_CHANGES else ()
-        return msgspec.structs.replace(model, held=held)
+        level_rates = _level_rates(model, history) if len(past) >= MIN_RANKED_CHANGES else ()
+        return msgspec.structs.replace(model, held=level_rates)
     columns = _choose_columns(past[: int(len(past) * _TRAINING_SHARE)])
     model = _add_ranks(_train_model(past, columns), history)
     return msgspec.structs.replace(
@@ -288,7 +288,7 @@ def learn_risk_model(history: History) -> RiskModel:
 def fit_risk_model(history: History) -> RiskFit:
     """Learn from the first part of the past, test on the later part, then learn from all."""
     past = history.judged_changes
-    wrong = sum(one.went_wrong for one in past)
+    wrong = sum(change.went_wrong for change in past)
     model = learn_risk_model(history)
     if not model.of:
         note = (
@@ -305,8 +305,8 @@ def fit_risk_model(history: History) -> RiskFit:
             "ones; only size is used: the history of files, tests and authors do not "
             "improve the prediction"
         )
-    held = model.held or _level_rates(model, history)
-    for level, lower in list_disordered_levels(held).items():
+    level_rates = model.held or _level_rates(model, history)
+    for level, lower in list_disordered_levels(level_rates).items():
         note += (
             f"; {level} went wrong less often than {lower.level}, so it refers to "
             "impact or size, not to likelihood"
@@ -316,12 +316,12 @@ def fit_risk_model(history: History) -> RiskFit:
         note=note,
         changes=len(past),
         wrong=wrong,
-        reverted=sum(one.reverted for one in past),
+        reverted=sum(change.reverted for change in past),
         auc=backtest.auc,
         baseline=backtest.baseline,
         tested=backtest.tested,
         calibration=backtest.calibration,
-        held=held,
+        held=level_rates,
     )
 
 
@@ -363,11 +363,13 @@ def _score_change(model: RiskModel, added: int, files: int) -> float:
 
 
 def _score_changes(model: RiskModel, past: Sequence[PastChange]) -> list[float]:
-    return [_score_change(model, one.added or 0, len(one.files)) for one in past]
+    return [_score_change(model, change.added or 0, len(change.files)) for change in past]
 
 
 def _add_ranks(model: RiskModel, history: History) -> RiskModel:
-    scores = sorted(_score_changes(model, [one for one in history.past if one.added is not None]))
+    scores = sorted(
+        _score_changes(model, [change for change in history.past if change.added is not None])
+    )
     if len(scores) < MIN_RANKED_CHANGES:
         return model
     step = max(1, len(scores) // _MAX_RANKS)
@@ -376,11 +378,11 @@ def _add_ranks(model: RiskModel, history: History) -> RiskModel:
 
 def _train_model(past: Sequence[PastChange], columns: tuple[str, ...]) -> RiskModel:
     """Fit slopes on all changes, the intercept on the latest: projects calm down with age."""
-    rows = [_feature_row(columns, one.added or 0, len(one.files)) for one in past]
-    weights, covariance = fit_logistic(rows, [one.went_wrong for one in past])
+    rows = [_feature_row(columns, change.added or 0, len(change.files)) for change in past]
+    weights, covariance = fit_logistic(rows, [change.went_wrong for change in past])
     cut = int(len(past) * _TRAINING_SHARE)
     scores = [dot_product(weights, (1.0, *row)) for row in rows[cut:]]
-    shift, variance = fit_shift(scores, sum(one.went_wrong for one in past[cut:]))
+    shift, variance = fit_shift(scores, sum(change.went_wrong for change in past[cut:]))
     weights[0] += shift
     covariance[0][0] += variance
     return RiskModel(
@@ -396,9 +398,9 @@ def _choose_columns(past: Sequence[PastChange]) -> tuple[str, ...]:
     best: tuple[str, ...] = _COLUMN_CHOICES[0]
     top = 0.0
     for columns in _COLUMN_CHOICES:
-        reached = _backtest_model(past, columns).auc
-        if reached is not None and reached > top + _MIN_AUC_GAIN:
-            best, top = columns, reached
+        auc = _backtest_model(past, columns).auc
+        if auc is not None and auc > top + _MIN_AUC_GAIN:
+            best, top = columns, auc
     return best
 
 
@@ -414,11 +416,11 @@ class _BacktestResult(Record):
 def _backtest_model(past: Sequence[PastChange], columns: tuple[str, ...]) -> _BacktestResult:
     cut = int(len(past) * _TRAINING_SHARE)
     later = past[cut:]
-    hits = [one.went_wrong for one in later]
+    hits = [change.went_wrong for change in later]
     scores = _score_changes(_train_model(past[:cut], columns), later)
     return _BacktestResult(
         auc=roc_auc(scores, hits),
-        baseline=roc_auc([float(one.added or 0) for one in later], hits),
+        baseline=roc_auc([float(change.added or 0) for change in later], hits),
         tested=len(later),
         calibration=_calibration_curve([sigmoid(score) for score in scores], hits),
     )
@@ -436,11 +438,11 @@ def _calibration_curve(
             * (number + 1)
             // _CALIBRATION_BINS
         ]
-        came = wilson_rate(sum(hit for _, hit in bin_changes), len(bin_changes))
-        if came is not None:
+        rate = wilson_rate(sum(hit for _, hit in bin_changes), len(bin_changes))
+        if rate is not None:
             bins.append(
                 CalibrationBin(
-                    foretold=sum(chance for chance, _ in bin_changes) / len(bin_changes), came=came
+                    foretold=sum(chance for chance, _ in bin_changes) / len(bin_changes), came=rate
                 )
             )
     return tuple(bins)
@@ -455,9 +457,9 @@ def _level_rates(model: RiskModel, history: History) -> tuple[LevelRate, ...]:
         size = (judged_change.added or 0, len(judged_change.files))
         if size not in bands:
             bands[size] = names.index(likelihood_band(rank_change(model, *size)))
-        touched = {kinds[file] for file in judged_change.files}
-        row: ImpactRow = "shared" if touched & _SHARED_KINDS else "none"
-        row = "breaking" if touched & _BREAKING_KINDS else row
+        changed_kinds = {kinds[file] for file in judged_change.files}
+        row: ImpactRow = "shared" if changed_kinds & _SHARED_KINDS else "none"
+        row = "breaking" if changed_kinds & _BREAKING_KINDS else row
         counts[LEVELS[row][bands[size]]].append(judged_change.went_wrong)
     rates = {level: wilson_rate(sum(hits), len(hits)) for level, hits in counts.items()}
-    return tuple(LevelRate(level=level, wrong=came) for level, came in rates.items() if came)
+    return tuple(LevelRate(level=level, wrong=rate) for level, rate in rates.items() if rate)

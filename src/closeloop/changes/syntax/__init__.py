@@ -118,7 +118,7 @@ def flat_node_text(node: Node | None) -> str:
     return " ".join(short_node_text(node).split())
 
 
-def read_name_field(node: Node, around: Sequence[Node]) -> str | None:
+def read_name_field(node: Node, ancestors: Sequence[Node]) -> str | None:
     """Return the text of the node's `name` field."""
     return short_node_text(node.child_by_field_name("name")) or None
 
@@ -160,12 +160,14 @@ _HEADER_FIELDS = frozenset({"condition", "right", "subject", "value"})
 class _OpenDefinition:
     """A function or type that has not ended yet."""
 
-    def __init__(self, kind: str, name: str, node: Node, above: _OpenDefinition | None) -> None:
+    def __init__(self, kind: str, name: str, node: Node, parent: _OpenDefinition | None) -> None:
         self.kind = kind
         self.name = name
         self.node = node
-        around = above.qualified if above and len(above.qualified) < MAX_QUALIFIED_CHARS else None
-        self.qualified: str = f"{around}.{name}" if around else name
+        prefix = (
+            parent.qualified if parent and len(parent.qualified) < MAX_QUALIFIED_CHARS else None
+        )
+        self.qualified: str = f"{prefix}.{name}" if prefix else name
         self.decorators: list[str] = []
         self.complexity = 1
         self.cognitive = 0
@@ -180,7 +182,7 @@ class _WalkPlace:
 
     __slots__ = ("binding", "decorators", "header", "kind", "nesting", "node", "open", "spot")
 
-    def __init__(self, node: Node, kind: str, spot: NodeSpot, above: _WalkPlace | None) -> None:
+    def __init__(self, node: Node, kind: str, spot: NodeSpot, parent: _WalkPlace | None) -> None:
         self.node = node
         self.kind = kind
         self.spot = spot
@@ -189,10 +191,10 @@ class _WalkPlace:
         self.header: int | None = None
         self.nesting = 0
         self.open: _OpenDefinition | None = None
-        if above:
-            header = above.header if spot[1] in _HEADER_FIELDS else None
-            self.nesting = above.nesting if header is None else header
-            self.open = above.open
+        if parent:
+            header = parent.header if spot[1] in _HEADER_FIELDS else None
+            self.nesting = parent.nesting if header is None else header
+            self.open = parent.open
 
 
 class TreeWalk:
@@ -200,7 +202,7 @@ class TreeWalk:
 
     def __init__(self, grammar: Grammar, content: bytes) -> None:
         self.grammar = grammar
-        self.newlines = [found.start() for found in re.finditer(b"\n", content)]
+        self.newlines = [match.start() for match in re.finditer(b"\n", content)]
         self.functions: list[SourceFunction] = []
         self.types: list[SourceType] = []
         self.imports: list[SourceImport] = []
@@ -220,10 +222,10 @@ class TreeWalk:
             assert node is not None
             if faulty and (node.is_error or node.is_missing):
                 self.broken.add(self.node_line(node))
-            inside = node.is_named and self.enter_node(node, cursor.field_name)
-            if inside and cursor.goto_first_child():
+            is_entered = node.is_named and self.enter_node(node, cursor.field_name)
+            if is_entered and cursor.goto_first_child():
                 continue
-            if inside:
+            if is_entered:
                 self.leave_node()
             while not cursor.goto_next_sibling():
                 if not cursor.goto_parent():
@@ -257,26 +259,26 @@ class TreeWalk:
     def enter_node(self, node: Node, field: str | None) -> bool:
         """Record a node; return whether to visit its children."""
         kind, grammar = node.type, self.grammar
-        above = self.places[-1] if self.places else None
-        spot = (above.kind if above else "", field)
-        if above and (kind in grammar.leaves or not node.child_count):
+        parent = self.places[-1] if self.places else None
+        spot = (parent.kind if parent else "", field)
+        if parent and (kind in grammar.leaves or not node.child_count):
             if kind in grammar.leaves:
-                self._add_name(node, field, above)
-            if above.open:
-                above.open.cognitive += spot in grammar.flat
-                above.open.statements += kind in grammar.statements
+                self._add_name(node, field, parent)
+            if parent.open:
+                parent.open.cognitive += spot in grammar.flat
+                parent.open.statements += kind in grammar.statements
             return False
-        place = _WalkPlace(node, kind, spot, above)
-        if above and above.binding and above.kind in grammar.lists:
+        place = _WalkPlace(node, kind, spot, parent)
+        if parent and parent.binding and parent.kind in grammar.lists:
             place.binding = True
         else:
             place.binding = spot in grammar.binds
         self._add_complexity(place)
-        if above and kind in grammar.decorators:
-            self._add_decorator(node, above)
-        elif above and above.decorators and "comment" not in kind:
+        if parent and kind in grammar.decorators:
+            self._add_decorator(node, parent)
+        elif parent and parent.decorators and "comment" not in kind:
             # They belong to what stands next to them, and to nothing after it.
-            place.decorators, above.decorators = above.decorators, []
+            place.decorators, parent.decorators = parent.decorators, []
         if kind in grammar.imports:
             self.imports.extend(grammar.imports[kind](node, self.node_line))
         if kind in grammar.functions or kind in grammar.types or kind in grammar.scopes:
@@ -290,84 +292,84 @@ class TreeWalk:
     def leave_node(self) -> None:
         place = self.places.pop()
         self.nodes.pop()
-        opened = place.open
-        if opened and opened.node is place.node:
-            self._close_definition(opened)
+        definition = place.open
+        if definition and definition.node is place.node:
+            self._close_definition(definition)
 
     def _open_definition(self, place: _WalkPlace) -> None:
-        grammar, node, around = self.grammar, place.node, place.open
+        grammar, node, outer = self.grammar, place.node, place.open
         name = grammar.name_of(node, self.nodes)
         is_function = place.kind in grammar.functions
         if not name:
             place.nesting += is_function
             return
         kind = "function" if is_function else "type" if place.kind in grammar.types else "scope"
-        place.open = opened = _OpenDefinition(kind, name, node, around)
-        opened.line = self.node_line(node)
-        opened.decorators, place.decorators = place.decorators, []
-        if around is None:
-            opened.public = (
+        place.open = definition = _OpenDefinition(kind, name, node, outer)
+        definition.line = self.node_line(node)
+        definition.decorators, place.decorators = place.decorators, []
+        if outer is None:
+            definition.public = (
                 kind == "scope"
                 or name in self.exported
                 or grammar.is_public(name, node, self.nodes)
             )
-        elif around.kind != "function":
-            around.methods += is_function
-            opened.public = around.public and grammar.is_public(name, node, self.nodes)
+        elif outer.kind != "function":
+            outer.methods += is_function
+            definition.public = outer.public and grammar.is_public(name, node, self.nodes)
         if is_function:
             place.nesting = 0
             if owner := grammar.owner_of(node):
-                opened.qualified = f"{owner}.{name}"
+                definition.qualified = f"{owner}.{name}"
                 self.owned[owner] += 1
-        own = node.child_by_field_name("name")
-        if own and kind != "scope":
-            opened.line = self.node_line(own)
-            self.names.append(SourceName(text=name, line=opened.line, kind="definition"))
+        name_node = node.child_by_field_name("name")
+        if name_node and kind != "scope":
+            definition.line = self.node_line(name_node)
+            self.names.append(SourceName(text=name, line=definition.line, kind="definition"))
 
-    def _close_definition(self, opened: _OpenDefinition) -> None:
-        node = opened.node
+    def _close_definition(self, definition: _OpenDefinition) -> None:
+        node = definition.node
         # The last byte, not the one behind it: that may be on the next line.
         last = bisect_left(self.newlines, node.end_byte - 1) + 1
-        if opened.kind == "function":
+        if definition.kind == "function":
             self.functions.append(
                 SourceFunction(
-                    name=opened.name,
-                    qualified=opened.qualified,
-                    first_line=opened.line,
+                    name=definition.name,
+                    qualified=definition.qualified,
+                    first_line=definition.line,
                     last_line=last,
                     parameters=tuple(self.grammar.parameters_of(node)),
-                    complexity=opened.complexity,
-                    cognitive=opened.cognitive,
-                    statements=opened.statements,
-                    public=opened.public,
-                    decorators=tuple(opened.decorators),
+                    complexity=definition.complexity,
+                    cognitive=definition.cognitive,
+                    statements=definition.statements,
+                    public=definition.public,
+                    decorators=tuple(definition.decorators),
                 )
             )
-        elif opened.kind == "scope":
-            self.owned[opened.name] += opened.methods
+        elif definition.kind == "scope":
+            self.owned[definition.name] += definition.methods
         else:
             self.types.append(
                 SourceType(
-                    name=opened.name,
-                    qualified=opened.qualified,
-                    first_line=opened.line,
+                    name=definition.name,
+                    qualified=definition.qualified,
+                    first_line=definition.line,
                     last_line=last,
                     bases=tuple(self.grammar.bases_of(node)),
-                    methods=opened.methods,
-                    public=opened.public,
+                    methods=definition.methods,
+                    public=definition.public,
                 )
             )
 
-    def _add_decorator(self, node: Node, above: _WalkPlace) -> None:
-        written = flat_node_text(node).lstrip("@#![").rstrip("]").strip()
-        if above.kind == "modifiers" and len(self.places) > 1:
-            above = self.places[-2]
-            if above.open is None or above.open.node is not above.node:
+    def _add_decorator(self, node: Node, parent: _WalkPlace) -> None:
+        decorator = flat_node_text(node).lstrip("@#![").rstrip("]").strip()
+        if parent.kind == "modifiers" and len(self.places) > 1:
+            parent = self.places[-2]
+            if parent.open is None or parent.open.node is not parent.node:
                 return
-        if above.open and above.open.node is above.node:
-            above.open.decorators.append(written)
+        if parent.open and parent.open.node is parent.node:
+            parent.open.decorators.append(decorator)
         else:
-            above.decorators.append(written)
+            parent.decorators.append(decorator)
 
     def _add_complexity(self, place: _WalkPlace) -> None:
         """Add the complexity of this node to its function."""
@@ -395,29 +397,29 @@ class TreeWalk:
         if operator not in self.grammar.boolean[place.kind]:
             return
         function.complexity += 1
-        at = len(self.places) - 1
-        while at > 0 and self.places[at].kind == "parenthesized_expression":
-            at -= 1
-        above = self.places[at]
-        function.cognitive += above.kind != place.kind or _operator_type(above.node) != operator
+        depth = len(self.places) - 1
+        while depth > 0 and self.places[depth].kind == "parenthesized_expression":
+            depth -= 1
+        parent = self.places[depth]
+        function.cognitive += parent.kind != place.kind or _operator_type(parent.node) != operator
 
-    def _add_name(self, node: Node, field: str | None, above: _WalkPlace) -> None:
+    def _add_name(self, node: Node, field: str | None, parent: _WalkPlace) -> None:
         grammar = self.grammar
         kind: str
         receiver: str | None = None
-        if above.kind in grammar.wrappers and len(self.places) > 1:
-            field, above = above.spot[1], self.places[-2]
-        spot = (above.kind, field)
-        member = grammar.members.get(above.kind)
-        if member and field == member[1] and (owner := above.node.child_by_field_name(member[0])):
-            called = above.spot in grammar.calls or grammar.roles.get(spot) == "call"
-            kind = "call" if called else "definition" if above.binding else "attribute"
+        if parent.kind in grammar.wrappers and len(self.places) > 1:
+            field, parent = parent.spot[1], self.places[-2]
+        spot = (parent.kind, field)
+        member = grammar.members.get(parent.kind)
+        if member and field == member[1] and (owner := parent.node.child_by_field_name(member[0])):
+            called = parent.spot in grammar.calls or grammar.roles.get(spot) == "call"
+            kind = "call" if called else "definition" if parent.binding else "attribute"
             receiver = _receiver_text(owner)
         elif (role := grammar.roles.get(spot)) is not None:
             kind = role
-            if role == "keyword" and (owner_place := grammar.owners.get(above.kind)):
+            if role == "keyword" and (owner_place := grammar.owners.get(parent.kind)):
                 receiver = self._keyword_owner(*owner_place)
-        elif spot in grammar.binds or (above.binding and above.kind in grammar.lists):
+        elif spot in grammar.binds or (parent.binding and parent.kind in grammar.lists):
             kind = "definition"
         else:
             kind = "name"
@@ -455,8 +457,8 @@ def _operator_type(node: Node) -> str:
 def _receiver_text(node: Node) -> str | None:
     if node.end_byte - node.start_byte > MAX_RECEIVER_BYTES:
         return None
-    written = short_node_text(node)
-    return None if "\n" in written else written
+    text = short_node_text(node)
+    return None if "\n" in text else text
 
 
 # Parse in pieces, and stop if it takes too long: a file may be in another language.
@@ -471,22 +473,22 @@ PARSE_SECONDS = 3.0
 def parse_in_pieces(parser: Parser, content: bytes) -> tuple[Tree, int]:
     """Return the tree and the bytes parsed. The result is that of parsing all at once."""
     end = min(PIECE_BYTES, len(content))
-    begun = last = process_time()
+    started = last = process_time()
     tree = parser.parse(content[:end])
     while end < len(content):
         now = process_time()
-        if now - last > PIECE_SECONDS or now - begun > PARSE_SECONDS:
+        if now - last > PIECE_SECONDS or now - started > PARSE_SECONDS:
             break
         last = now
         start, end = end, min(end + PIECE_BYTES, len(content))
-        place = _text_point(content, start)
-        tree.edit(start, start, end, place, place, _text_point(content, end))
+        point = _text_point(content, start)
+        tree.edit(start, start, end, point, point, _text_point(content, end))
         tree = parser.parse(content[:end], tree)
     return tree, end
 
 
-def _text_point(content: bytes, at: int) -> tuple[int, int]:
-    return content.count(b"\n", 0, at), at - content.rfind(b"\n", 0, at) - 1
+def _text_point(content: bytes, offset: int) -> tuple[int, int]:
+    return content.count(b"\n", 0, offset), offset - content.rfind(b"\n", 0, offset) - 1
 
 
 # The outline of a file, read for the whole repository: names, definitions, fingerprints.
@@ -549,13 +551,13 @@ def fingerprint_body(language: Language, body: bytes, line: int) -> Iterator[tup
     """Yield fingerprints of a function's body that begins on that line, each with its line."""
     codes, starts = _encode_tokens(language, body, line)
     last = len(codes) - WINDOW_TOKENS
-    for start, where in starts:
+    for start, line_number in starts:
         if start > last:
             return
         window = codes[start : start + WINDOW_TOKENS]
         if len(set(window)) >= MIN_DISTINCT_TOKENS:
-            written = window.tobytes()
-            yield crc32(written) << 32 | adler32(written), where
+            encoded = window.tobytes()
+            yield crc32(encoded) << 32 | adler32(encoded), line_number
 
 
 def _encode_tokens(
@@ -565,29 +567,29 @@ def _encode_tokens(
     codes = array("Q")
     starts = []
     append = codes.append
-    around: list[int] = []
-    depth, fresh = 0, True
+    outer_depths: list[int] = []
+    depth, at_line_start = 0, True
     for token in _token_pattern(language).findall(body):
         value = _token_values[token]
         token_class = value & 3
         if token_class == _ODD:
             line += value >> 2
-            fresh = fresh or token[0] == 10
+            at_line_start = at_line_start or token[0] == 10
             continue
         if token_class == _CLOSE:
-            depth = around.pop() if around else 0
+            depth = outer_depths.pop() if outer_depths else 0
             continue
         if value == _SAME_TEXT:
             line += token.count(b"\n")
-            if (fresh and not depth) or (codes and codes[-1] == _SAME_TEXT):
+            if (at_line_start and not depth) or (codes and codes[-1] == _SAME_TEXT):
                 continue
-        if fresh and not depth:
+        if at_line_start and not depth:
             starts.append((len(codes), line))
-        fresh = False
+        at_line_start = False
         if value != _OPEN:
             append(value)
         if token_class == _OPEN:
-            around.append(depth)
+            outer_depths.append(depth)
             # Statements stand between braces, not between other brackets.
             depth = 0 if token == b"{" and language != "python" else depth + 1
     return codes, starts
@@ -673,7 +675,7 @@ def build_outline(
     tree: Tree,
     query: Query,
     imports: ImportReaders,
-    printed: bool = True,
+    fingerprints: bool = True,
 ) -> Outline:
     """Build the outline of one file, with or without fingerprints."""
     root = tree.root_node
@@ -684,7 +686,9 @@ def build_outline(
     names = [*captures.get("definition", []), *filter(None, map(_name_node, functions))]
     names.sort(key=_start_byte)
     skipped = sorted(captures.get("skip", []), key=_start_byte)
-    hashes, lines = _fingerprint_functions(language, content, functions if printed else [], skipped)
+    hashes, lines = _fingerprint_functions(
+        language, content, functions if fingerprints else [], skipped
+    )
     return Outline(
         names=b"\n".join(extract_words(content)),
         defined=b"\n".join(node.text or b"" for node in names),
@@ -701,19 +705,19 @@ def _has_token_runs(root: Node) -> bool:
     while waiting:
         node = waiting.pop()
         if node.descendant_count > MAX_TOKEN_RUN:
-            inside = node.children
-            rows = groupby(inside, _is_named_node)
+            children = node.children
+            rows = groupby(children, _is_named_node)
             if any(len(list(row)) > MAX_TOKEN_RUN for is_named, row in rows if not is_named):
                 return True
-            waiting += inside
+            waiting += children
     return False
 
 
 def _encode_imports(nodes: list[Node], imports: ImportReaders) -> bytes:
     rows = {
-        f"{one.module}\t{one.name or ''}\t{one.alias or ''}"
+        f"{source_import.module}\t{source_import.name or ''}\t{source_import.alias or ''}"
         for node in nodes
-        for one in imports[node.type](node, lambda _: 0)
+        for source_import in imports[node.type](node, lambda _: 0)
     }
     return "\n".join(row for row in rows if "\n" not in row).encode("utf-8", "replace")
 
@@ -723,7 +727,7 @@ def _fingerprint_functions(
 ) -> tuple[array[int], array[int]]:
     """Fingerprint the outermost functions; both lists of nodes are in file order."""
     hashes, lines = array("Q"), array("I")
-    at, line, end = 0, 1, 0
+    offset, line, end = 0, 1, 0
     for function in functions:
         start = function.start_byte
         while skipped and skipped[0].start_byte <= start:
@@ -734,21 +738,21 @@ def _fingerprint_functions(
         name, body = _name_node(function), _body_node(function)
         if body is None or (name and _TEST_NAME.match(name.text or b"")):
             continue
-        line += content.count(b"\n", at, body.start_byte)
-        at = body.start_byte
-        for hashed, where in fingerprint_body(language, content[at : body.end_byte], line):
+        line += content.count(b"\n", offset, body.start_byte)
+        offset = body.start_byte
+        for hashed, print_line in fingerprint_body(language, content[offset : body.end_byte], line):
             hashes.append(hashed)
-            lines.append(where)
+            lines.append(print_line)
     return hashes, lines
 
 
 def _node_lines(content: bytes, nodes: list[Node]) -> Iterator[int]:
     """Yield the lines of nodes, given in file order."""
-    at, line = 0, 1
+    offset, line = 0, 1
     for node in nodes:
         start = node.start_byte
-        line += content.count(b"\n", at, start)
-        at = start
+        line += content.count(b"\n", offset, start)
+        offset = start
         yield line
 
 
@@ -803,13 +807,13 @@ def parse_module(language: Language, content: bytes) -> SourceModule:
     )
 
 
-def outline_source(language: Language, content: bytes, printed: bool = True) -> Outline:
+def outline_source(language: Language, content: bytes, fingerprints: bool = True) -> Outline:
     """Outline a file for the repository index, with or without fingerprints."""
     if len(content) > MAX_SOURCE_BYTES:
         return Outline()
     grammar, parser, query = _load_grammar(language)
     tree, end = parse_in_pieces(parser, content)
-    return build_outline(language, content[:end], tree, query, grammar.imports, printed)
+    return build_outline(language, content[:end], tree, query, grammar.imports, fingerprints)
 
 
 def _truncation_note(language: Language, content: bytes, end: int) -> str:

@@ -64,7 +64,7 @@ def _list_python_bases(node: Node) -> list[str]:
     return list_child_texts(node.child_by_field_name("superclasses"))
 
 
-def _is_public_in_python(name: str, node: Node, around: Sequence[Node]) -> bool:
+def _is_public_in_python(name: str, node: Node, ancestors: Sequence[Node]) -> bool:
     return not name.startswith("_") or (name.startswith("__") and name.endswith("__"))
 
 
@@ -190,11 +190,11 @@ def _receiver_type(node: Node) -> str | None:
     """Return the receiver's type, without its star and type parameters."""
     receiver = node.child_by_field_name("receiver")
     declared = first_named_child(receiver)
-    written = flat_node_text(declared.child_by_field_name("type")) if declared else ""
-    return written.lstrip("*( ").partition("[")[0].rstrip(") ") or None
+    type_text = flat_node_text(declared.child_by_field_name("type")) if declared else ""
+    return type_text.lstrip("*( ").partition("[")[0].rstrip(") ") or None
 
 
-def _is_public_in_go(name: str, node: Node, around: Sequence[Node]) -> bool:
+def _is_public_in_go(name: str, node: Node, ancestors: Sequence[Node]) -> bool:
     return name[:1].isupper()
 
 
@@ -279,12 +279,12 @@ GO = Grammar(
 
 
 def _read_java_import(node: Node, line_of: NodeLine) -> list[SourceImport]:
-    written = flat_node_text(
+    import_path = flat_node_text(
         next((child for child in node.named_children if "identifier" in child.type), None)
     )
     if any(child.type == "asterisk" for child in node.named_children):
-        return [SourceImport(module=written, name="*", line=line_of(node))]
-    module, _, name = written.rpartition(".")
+        return [SourceImport(module=import_path, name="*", line=line_of(node))]
+    module, _, name = import_path.rpartition(".")
     return [SourceImport(module=module, name=name, line=line_of(node))]
 
 
@@ -298,12 +298,12 @@ def _list_java_bases(node: Node) -> list[str]:
     return bases
 
 
-def _is_public_in_java(name: str, node: Node, around: Sequence[Node]) -> bool:
+def _is_public_in_java(name: str, node: Node, ancestors: Sequence[Node]) -> bool:
     modifiers = next((child for child in node.children if child.type == "modifiers"), None)
-    words = {child.type for child in modifiers.children} if modifiers else set()
-    if len(around) > 1 and around[-1].type in ("interface_body", "annotation_type_body"):
-        return "private" not in words
-    return not words.isdisjoint({"public", "protected"})
+    modifier_names = {child.type for child in modifiers.children} if modifiers else set()
+    if len(ancestors) > 1 and ancestors[-1].type in ("interface_body", "annotation_type_body"):
+        return "private" not in modifier_names
+    return not modifier_names.isdisjoint({"public", "protected"})
 
 
 def _is_java_default(node: Node) -> bool:
@@ -415,8 +415,8 @@ def _read_use(node: Node, line_of: NodeLine) -> list[SourceImport]:
             imports.append(SourceImport(module=module, name="*", line=line))
         else:
             path, alias = part.child_by_field_name("path"), part.child_by_field_name("alias")
-            whole = _join_path(prefix, flat_node_text(path if alias else part))
-            module, _, name = whole.rpartition("::")
+            full_path = _join_path(prefix, flat_node_text(path if alias else part))
+            module, _, name = full_path.rpartition("::")
             imports.append(
                 SourceImport(
                     module=module, name=name, alias=short_node_text(alias) or None, line=line
@@ -429,7 +429,7 @@ def _join_path(prefix: str, path: str) -> str:
     return f"{prefix}::{path}" if prefix and path else prefix or path
 
 
-def _rust_definition_name(node: Node, around: Sequence[Node]) -> str | None:
+def _rust_definition_name(node: Node, ancestors: Sequence[Node]) -> str | None:
     if node.type == "impl_item":
         return flat_node_text(node.child_by_field_name("type")).partition("<")[0] or None
     return short_node_text(node.child_by_field_name("name")) or None
@@ -439,13 +439,15 @@ def _list_rust_bases(node: Node) -> list[str]:
     return list_child_texts(node.child_by_field_name("bounds"))
 
 
-def _is_public_in_rust(name: str, node: Node, around: Sequence[Node]) -> bool:
+def _is_public_in_rust(name: str, node: Node, ancestors: Sequence[Node]) -> bool:
     if any(
         child.type == "visibility_modifier" and short_node_text(child) == "pub"
         for child in node.children
     ):
         return True
-    holder = around[-2] if len(around) > 1 and around[-1].type == "declaration_list" else None
+    holder = (
+        ancestors[-2] if len(ancestors) > 1 and ancestors[-1].type == "declaration_list" else None
+    )
     return holder is not None and (
         holder.type == "trait_item" or holder.child_by_field_name("trait") is not None
     )
@@ -570,16 +572,16 @@ _MEMBER_NODES = split_kinds(
 )
 
 
-def _javascript_definition_name(node: Node, around: Sequence[Node]) -> str | None:
+def _javascript_definition_name(node: Node, ancestors: Sequence[Node]) -> str | None:
     """Return its own name, or that of what it is assigned to."""
     if name := node.child_by_field_name("name"):
         return unquote_node(name)
-    above = around[-1] if around else None
-    if above is None:
+    parent = ancestors[-1] if ancestors else None
+    if parent is None:
         return None
-    if above.type == "export_statement":
+    if parent.type == "export_statement":
         return "default"
-    target = above.child_by_field_name(_NAME_FIELDS.get(above.type, "-"))
+    target = parent.child_by_field_name(_NAME_FIELDS.get(parent.type, "-"))
     if target and target.type == "member_expression":
         target = target.child_by_field_name("property")
     return (
@@ -587,14 +589,14 @@ def _javascript_definition_name(node: Node, around: Sequence[Node]) -> str | Non
     )
 
 
-def _is_public(name: str, node: Node, around: Sequence[Node]) -> bool:
-    holder = around[-1] if around and around[-1].type in _MEMBER_NODES else node
+def _is_public(name: str, node: Node, ancestors: Sequence[Node]) -> bool:
+    holder = ancestors[-1] if ancestors and ancestors[-1].type in _MEMBER_NODES else node
     if holder.type in _MEMBER_NODES:
         modifiers = {
             short_node_text(child) for child in holder.children if child.type.endswith("modifier")
         }
         return not name.startswith("#") and modifiers.isdisjoint({"private", "protected"})
-    return any(other.type == "export_statement" for other in around[-3:])
+    return any(ancestor.type == "export_statement" for ancestor in ancestors[-3:])
 
 
 def _exported_names(root: Node) -> frozenset[str]:
@@ -651,21 +653,23 @@ def _read_import(node: Node, line_of: NodeLine) -> list[SourceImport]:
     clauses = [child for child in node.named_children if child.type.startswith("import_")]
     if module is None:
         module = next((child.child_by_field_name("source") for child in clauses), None)
-    brought = SourceImport(module=unquote_node(module), line=line_of(node))
+    module_import = SourceImport(module=unquote_node(module), line=line_of(node))
     imports = [
-        _read_clause(part, brought, line_of) for clause in clauses for part in clause.named_children
+        _read_clause(part, module_import, line_of)
+        for clause in clauses
+        for part in clause.named_children
     ]
-    return [one for many in imports for one in many] or [brought]
+    return [source_import for group in imports for source_import in group] or [module_import]
 
 
-def _read_clause(part: Node, whole: SourceImport, line_of: NodeLine) -> list[SourceImport]:
+def _read_clause(part: Node, module_import: SourceImport, line_of: NodeLine) -> list[SourceImport]:
     if part.type == "identifier":
-        return [replace(whole, name="default", alias=short_node_text(part))]
+        return [replace(module_import, name="default", alias=short_node_text(part))]
     if part.type == "namespace_import":
-        return [replace(whole, alias=short_node_text(first_named_child(part)))]
+        return [replace(module_import, alias=short_node_text(first_named_child(part)))]
     return [
         replace(
-            whole,
+            module_import,
             name=unquote_node(spec.child_by_field_name("name")),
             alias=short_node_text(spec.child_by_field_name("alias")) or None,
             line=line_of(spec),
@@ -680,9 +684,11 @@ def _read_reexport(node: Node, line_of: NodeLine) -> list[SourceImport]:
     source = node.child_by_field_name("source")
     if source is None:
         return []
-    whole = SourceImport(module=unquote_node(source), line=line_of(node))
-    imports = [_read_clause(child, whole, line_of) for child in node.named_children]
-    return [one for many in imports for one in many] or [replace(whole, name="*")]
+    module_import = SourceImport(module=unquote_node(source), line=line_of(node))
+    imports = [_read_clause(child, module_import, line_of) for child in node.named_children]
+    return [source_import for group in imports for source_import in group] or [
+        replace(module_import, name="*")
+    ]
 
 
 def _read_require(node: Node, line_of: NodeLine) -> list[SourceImport]:
@@ -695,12 +701,12 @@ def _read_require(node: Node, line_of: NodeLine) -> list[SourceImport]:
     called = short_node_text(value.child_by_field_name("function"))
     if called != "require" or module is None or module.type != "string":
         return []
-    whole = SourceImport(module=unquote_node(module), line=line_of(node))
+    module_import = SourceImport(module=unquote_node(module), line=line_of(node))
     if name.type != "object_pattern":
-        return [replace(whole, alias=flat_node_text(name))]
+        return [replace(module_import, alias=flat_node_text(name))]
     return [
         replace(
-            whole,
+            module_import,
             name=short_node_text(part.child_by_field_name("key") or part),
             alias=short_node_text(part.child_by_field_name("value")) or None,
         )

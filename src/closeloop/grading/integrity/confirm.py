@@ -72,9 +72,9 @@ class ProbeRun(Record):
 
 
 async def run_probe(
-    cage: WorkspaceSandbox,
+    sandbox: WorkspaceSandbox,
     acceptance: Acceptance,
-    chosen: tuple[Sequence[str], Sequence[str]],
+    chosen_tests: tuple[Sequence[str], Sequence[str]],
     test_folders: Iterable[str],
     token: str,
     room: int,
@@ -85,30 +85,30 @@ async def run_probe(
     compiled tests, all rounds are for the required tests, and a room with all copies comes first.
     """
     assert acceptance.run is not None
-    fail_to_pass, others = chosen
+    fail_to_pass, other_tests = chosen_tests
     runner = detect_runner(acceptance.run) or acceptance.runner or _guess_runner(fail_to_pass)
     if runner is None or runner == "junit":
         return ProbeRun()
-    before, number = 1 if runner in WHOLE_LANGUAGE else 0, 0
-    if room >= before:
-        number, in_round = divmod(room - before, ROOMS)
-        room = before + in_round
-        others = () if number or before else others
+    first_rooms, number = 1 if runner in WHOLE_LANGUAGE else 0, 0
+    if room >= first_rooms:
+        number, in_round = divmod(room - first_rooms, ROOMS)
+        room = first_rooms + in_round
+        other_tests = () if number or first_rooms else other_tests
         token = content_digest(token, number)[:32] if number else token
     # Everything random derives from the token: nothing in the workspace may reveal it.
     folder = f".closeloop-{content_digest('folder', token, str(room))[:32]}"
-    files = {_file_of(test, runner) for test in (*fail_to_pass, *others)}
-    sources, helpers = await _read_tests(cage, runner, files, test_folders)
+    files = {_file_of(test, runner) for test in (*fail_to_pass, *other_tests)}
+    sources, helpers = await _read_tests(sandbox, runner, files, test_folders)
     request = ProbeRequest(
         command=acceptance.run,
         runner=runner,
         fail_to_pass=tuple(fail_to_pass),
-        others=tuple(others),
+        others=tuple(other_tests),
         sources=sources,
         helpers=helpers,
-        folder=f"{cage.root}/{folder}",
-        root=cage.root,
-        pipe=f"{cage.root}/{folder}/pipe",
+        folder=f"{sandbox.root}/{folder}",
+        root=sandbox.root,
+        pipe=f"{sandbox.root}/{folder}/pipe",
         token=token,
         room=room,
         round=number,
@@ -117,8 +117,8 @@ async def run_probe(
     probe = await anyio.to_thread.run_sync(maker.build_probe, request)
     if probe is None:
         return ProbeRun()
-    await _write_files(cage, {**probe.files, f"{folder}/output": ""})
-    ended = await cage.execute_command(
+    await _write_files(sandbox, {**probe.files, f"{folder}/output": ""})
+    result = await sandbox.execute_command(
         _build_command_line(probe, request),
         seconds=2 * acceptance.timeout,
         env=probe.env,
@@ -126,15 +126,18 @@ async def run_probe(
     )
     return ProbeRun(
         tests=probe.tests,
-        results=await anyio.to_thread.run_sync(maker.read_results, ended.output.content),
-        exit_code=ended.exit_code,
-        stopped=ended.stopped,
+        results=await anyio.to_thread.run_sync(maker.read_results, result.output.content),
+        exit_code=result.exit_code,
+        stopped=result.stopped,
         rooms=probe.rooms,
     )
 
 
 async def _read_tests(
-    cage: WorkspaceSandbox, runner: TestRunner, files: Collection[str], test_folders: Iterable[str]
+    sandbox: WorkspaceSandbox,
+    runner: TestRunner,
+    files: Collection[str],
+    test_folders: Iterable[str],
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Read the files that hold the tests, and the other modules in test folders.
 
@@ -142,15 +145,17 @@ async def _read_tests(
     """
     if runner in WHOLE_LANGUAGE:
         names = [f"-name {shlex.quote(name)}" for name in WHOLE_LANGUAGE[runner]]
-        return await _read_texts(cage, names, SOURCE_LIMIT), {}
-    named = [f"-path {shlex.quote('*/' + _escape_glob(file))}" for file in sorted(files)]
+        return await _read_texts(sandbox, names, SOURCE_LIMIT), {}
+    file_patterns = [f"-path {shlex.quote('*/' + _escape_glob(file))}" for file in sorted(files)]
     folders = {*test_folders, *filter(None, map(find_test_folder, files))}
-    texts = await _read_texts(cage, [*named, *_match_helpers(runner, folders)], SOURCE_LIMIT)
+    texts = await _read_texts(
+        sandbox, [*file_patterns, *_match_helpers(runner, folders)], SOURCE_LIMIT
+    )
     if not texts:
-        return await _read_texts(cage, named, SOURCE_LIMIT), {}
+        return await _read_texts(sandbox, file_patterns, SOURCE_LIMIT), {}
     sources = {path: text for path, text in texts.items() if _ends_with_any(path, files)}
-    if others := {*filter(None, map(find_test_folder, sources))} - folders:
-        texts |= await _read_texts(cage, _match_helpers(runner, others), MAX_HELPER_BYTES)
+    if other_folders := {*filter(None, map(find_test_folder, sources))} - folders:
+        texts |= await _read_texts(sandbox, _match_helpers(runner, other_folders), MAX_HELPER_BYTES)
     helpers = {path: text for path, text in texts.items() if path not in sources}
     return sources, helpers if sum(map(len, helpers.values())) < MAX_HELPER_BYTES else {}
 
@@ -173,15 +178,15 @@ def _ends_with_any(path: str, files: Collection[str]) -> bool:
 
 
 async def _read_texts(
-    cage: WorkspaceSandbox, patterns: Sequence[str], max_bytes: int
+    sandbox: WorkspaceSandbox, patterns: Sequence[str], max_bytes: int
 ) -> dict[str, str]:
     """Read all files that match one of these `find` expressions."""
     if not patterns:
         return {}
     skipped = " -o ".join(f"-name {name}" for name in (".git", "node_modules", "target", "vendor"))
     search = f"find . \\( {skipped} \\) -prune -o -type f \\( {' -o '.join(patterns)} \\) -print0"
-    ended = await cage.execute_command(f"{search} | tar --null -T - -cf -", keep=max_bytes)
-    return await anyio.to_thread.run_sync(_unpack_texts, ended.output.content)
+    result = await sandbox.execute_command(f"{search} | tar --null -T - -cf -", keep=max_bytes)
+    return await anyio.to_thread.run_sync(_unpack_texts, result.output.content)
 
 
 def _unpack_texts(archive: bytes) -> dict[str, str]:
@@ -198,18 +203,18 @@ def _unpack_texts(archive: bytes) -> dict[str, str]:
     return texts
 
 
-async def _write_files(cage: WorkspaceSandbox, files: Mapping[str, str]) -> None:
+async def _write_files(sandbox: WorkspaceSandbox, files: Mapping[str, str]) -> None:
     """Write all files at once, as an archive that is unpacked inside the sandbox."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for path, text in files.items():
             content = text.encode("utf-8", "surrogateescape")
-            about = tarfile.TarInfo(path)
-            about.size, about.mode = len(content), 0o644
-            tar.addfile(about, io.BytesIO(content))
-    ran = await cage.run("tar --no-same-owner -xf -", stdin=packed.getvalue())
-    if ran.exit_code != 0:
-        raise OSError(f"A probe could not be written: {ran.output.strip()[-300:]}")
+            member = tarfile.TarInfo(path)
+            member.size, member.mode = len(content), 0o644
+            tar.addfile(member, io.BytesIO(content))
+    result = await sandbox.run("tar --no-same-owner -xf -", stdin=packed.getvalue())
+    if result.exit_code != 0:
+        raise OSError(f"A probe could not be written: {result.output.strip()[-300:]}")
 
 
 def _build_command_line(probe: Probe, request: ProbeRequest) -> str:
@@ -267,22 +272,22 @@ def choose_tests(acceptance: Acceptance, before: TestRun, after: TestRun) -> Cho
         fixed = [name for name in passed if name not in earlier]
     unsteady = {*before.flaky, *after.flaky}
     fixed = [name for name in fixed if name not in unsteady]
-    near = {path_in_test_id(name) for name in fixed}
-    rest = [test for test in passed.values() if test.id not in {*fixed, *unsteady}]
-    random.SystemRandom().shuffle(rest)
-    rest.sort(key=lambda test: path_in_test_id(test.id) not in near)
-    return fixed, list(_choose_affordable(rest))
+    fixed_paths = {path_in_test_id(name) for name in fixed}
+    other_tests = [test for test in passed.values() if test.id not in {*fixed, *unsteady}]
+    random.SystemRandom().shuffle(other_tests)
+    other_tests.sort(key=lambda test: path_in_test_id(test.id) not in fixed_paths)
+    return fixed, list(_choose_affordable(other_tests))
 
 
 def checks_without_running(
-    steering: Steering, aside: Mapping[str, str], before: TestRun, after: TestRun
+    steering: Steering, reasons: Mapping[str, str], before: TestRun, after: TestRun
 ) -> Iterator[IntegrityCheck]:
     """Yield the integrity checks that need no second process."""
     if not steering.checked:
         return
-    shadows = {path: why for path, why in aside.items() if why.startswith(SHADOWS)}
-    others = {path: why for path, why in aside.items() if path not in shadows}
-    yield IntegrityCheck(name="restored", state="held", detail=_list_reasons(others))
+    shadows = {path: reason for path, reason in reasons.items() if reason.startswith(SHADOWS)}
+    restored = {path: reason for path, reason in reasons.items() if path not in shadows}
+    yield IntegrityCheck(name="restored", state="held", detail=_list_reasons(restored))
     yield IntegrityCheck(name="unshadowed", state="held", detail=_list_reasons(shadows))
     if after.tests:
         forged = more_passes_than_printed(before, after)
@@ -325,10 +330,11 @@ def find_killed_probe(
     missing = [test for test in last.tests if not test.optional and test.name not in last.results]
     if not missing:
         return None
-    how = last.stopped or f"exit code {last.exit_code}"
+    exit_status = last.stopped or f"exit code {last.exit_code}"
     return (
-        f"{len(missing)} of {len(last.tests)} tests did not report in a second process ({how}), "
-        "and the base cannot load them: give the task a reference, to show whose fault that is."
+        f"{len(missing)} of {len(last.tests)} tests did not report in a second process "
+        f"({exit_status}), and the base cannot load them: give the task a reference, "
+        "to show whose fault that is."
     )
 
 
@@ -341,8 +347,8 @@ def evidence_of(
     """
     if outcome.result != "pass" or not after.commands:
         return None
-    held = {check.name for check in checks if check.state == "held"}
-    if is_confined and held >= {"confirmed", "perturbed"}:
+    held_checks = {check.name for check in checks if check.state == "held"}
+    if is_confined and held_checks >= {"confirmed", "perturbed"}:
         return "confirmed"
     return "reported" if after.tests else "weak"
 
@@ -357,9 +363,11 @@ def _choose_affordable(tests: Sequence[TestResult]) -> Iterator[str]:
 
 
 def _list_reasons(reasons: dict[str, str]) -> str:
-    lines = [f"{path} ({why})" for path, why in reasons.items()]
-    more = f" and {len(lines) - MAX_BELIEVED_NAMES} more" if len(lines) > MAX_BELIEVED_NAMES else ""
-    return ", ".join(lines[:MAX_BELIEVED_NAMES]) + more
+    lines = [f"{path} ({reason})" for path, reason in reasons.items()]
+    suffix = (
+        f" and {len(lines) - MAX_BELIEVED_NAMES} more" if len(lines) > MAX_BELIEVED_NAMES else ""
+    )
+    return ", ".join(lines[:MAX_BELIEVED_NAMES]) + suffix
 
 
 NAMED = 3
@@ -396,23 +404,27 @@ def find_violations(runs: Iterable[ProbeRun]) -> list[Violation]:
 def _violations_in(run: ProbeRun) -> list[Violation]:
     """Return the violations of one run; a run without any result is a single violation."""
     if not run.results:
-        how = run.stopped or f"exit code {run.exit_code}"
-        return [_make_violation("confirmed", None, f"the second process reported no test ({how})")]
+        exit_status = run.stopped or f"exit code {run.exit_code}"
+        return [
+            _make_violation(
+                "confirmed", None, f"the second process reported no test ({exit_status})"
+            )
+        ]
     violations = []
     silent = _find_silent(run)
     for test in run.tests:
         status = run.results.get(test.name)
-        named = test.original or "a control test"
+        test_name = test.original or "a control test"
         if status is None and test.optional and test.name not in silent:
             continue
         if status is None:
-            text = f"{named} did not report in a second process"
+            text = f"{test_name} did not report in a second process"
         elif test.kind == "control" and test.how and test.expect == "pass" and status != "passed":
             text = test.how
         elif test.expect == "pass" and status != "passed":
-            text = f"{named} does not pass in a second process under another name"
+            text = f"{test_name} does not pass in a second process under another name"
         elif test.expect == "fail" and status in HELD:
-            text = f"{named} passes though it must fail{f' ({test.how})' if test.how else ''}"
+            text = f"{test_name} passes though it must fail{f' ({test.how})' if test.how else ''}"
         else:
             continue
         violations.append(_make_violation(_CONDITIONS[test.kind], test, text))
@@ -430,9 +442,9 @@ def _find_silent(run: ProbeRun) -> set[str]:
             claims.setdefault(test.original, []).append(test)
     return {
         claim.name
-        for found in claims.values()
-        if all(claim.optional and claim.name not in run.results for claim in found)
-        for claim in found
+        for test_claims in claims.values()
+        if all(claim.optional and claim.name not in run.results for claim in test_claims)
+        for claim in test_claims
     }
 
 
@@ -464,7 +476,7 @@ class ControlProbe:
         if not any(_is_forbidden(violation.test) for violation in violations):
             return None
         weighed = _split_by_control(violations, runs, await self.read_rooms(rooms))
-        return weighed if any(_is_forbidden(one.test) for one in weighed[0]) else None
+        return weighed if any(_is_forbidden(violation.test) for violation in weighed[0]) else None
 
 
 async def confirm_tests(
@@ -478,59 +490,60 @@ async def confirm_tests(
     control; there the fail-to-pass tests say nothing.
     """
     token = secrets.token_hex(16)
-    begun = await probe(patch, token, 0)
-    rooms = range(begun.rooms + ROOMS * _count_more_rounds(begun, fail_to_pass))
+    first_run = await probe(patch, token, 0)
+    rooms = range(first_run.rooms + ROOMS * _count_more_rounds(first_run, fail_to_pass))
     control = ControlProbe(probe, token, reference, fail_to_pass)
 
     def build_checks(runs: Sequence[ProbeRun], weighed: Weighed) -> list[IntegrityCheck]:
         return _build_checks(runs, weighed, reference, fail_to_pass)
 
-    if unread := await _find_unread(probe, begun, reference, fail_to_pass, token):
-        return build_checks([begun], (unread, ()))
+    if unread := await _find_unread(probe, first_run, reference, fail_to_pass, token):
+        return build_checks([first_run], (unread, ()))
     runs: list[ProbeRun] = []
     for room in rooms:
-        runs.append(await probe(patch, token, room) if room else begun)
+        runs.append(await probe(patch, token, room) if room else first_run)
         if forbidden := await control.find_forbidden(runs[-1:], [room]):
             return build_checks(runs, forbidden)
-    first = find_violations(runs)
-    if not first:
+    first_violations = find_violations(runs)
+    if not first_violations:
         return build_checks(runs, ((), ()))
     if forbidden := await control.find_forbidden(runs, rooms):
         return build_checks(runs, forbidden)
-    before = {_function_of(violation) for violation in first}
-    suspect = [room for room in rooms if find_violations(runs[room : room + 1])]
-    for room in suspect:
+    violated_functions = {_function_of(violation) for violation in first_violations}
+    suspect_rooms = [room for room in rooms if find_violations(runs[room : room + 1])]
+    for room in suspect_rooms:
         runs[room] = await probe(patch, token, room)
     violations = [
         violation
         for violation in find_violations(runs)
-        if _function_of(violation) in before or _is_forbidden(violation.test)
+        if _function_of(violation) in violated_functions or _is_forbidden(violation.test)
     ]
     if not control.runs and not violations:
         return build_checks(runs, ((), ()))
-    first_of_rounds = begun.rooms % ROOMS
-    opposite = [first_of_rounds + ((room - first_of_rounds) ^ 1) for room in suspect]
-    results = await control.read_rooms(sorted({*suspect, *opposite} & {*rooms}))
+    first_of_rounds = first_run.rooms % ROOMS
+    opposite_rooms = [first_of_rounds + ((room - first_of_rounds) ^ 1) for room in suspect_rooms]
+    results = await control.read_rooms(sorted({*suspect_rooms, *opposite_rooms} & {*rooms}))
     weighed = _split_by_control(violations, runs, results)
     return build_checks(runs if weighed[0] or results.results else (), weighed)
 
 
 async def _find_unread(
     probe: ProbeTests,
-    begun: ProbeRun,
+    first_run: ProbeRun,
     reference: str | None,
     fail_to_pass: Collection[str],
     token: str,
 ) -> list[Violation]:
     """Return a violation for each test that can be probed without the change, but not with it."""
-    missing = {*fail_to_pass} - {test.original for test in begun.tests}
+    missing = {*fail_to_pass} - {test.original for test in first_run.tests}
     if not missing:
         return []
     control = await probe(reference, token, 0)
-    found = {test.original for test in control.tests}
+    control_tests = {test.original for test in control.tests}
     text = "{} cannot be found for a second process with the change, and can without it"
     return [
-        _make_violation("confirmed", None, text.format(name)) for name in sorted(missing & found)
+        _make_violation("confirmed", None, text.format(name))
+        for name in sorted(missing & control_tests)
     ]
 
 
@@ -544,12 +557,12 @@ def _count_more_rounds(first: ProbeRun, fail_to_pass: Collection[str]) -> int:
     if first.rooms > ROOMS:
         names = (t.name for t in first.tests if t.kind == "copy" and t.original in fail_to_pass)
         coins = len({name.partition("/")[0] for name in names})
-        return sum(1 + coins < enough for enough in ENOUGH)
+        return sum(1 + coins < threshold for threshold in ENOUGH)
     reported = Counter(
         test.original for test in first.tests if test.opposite and test.name in first.results
     )
     fewest = min((reported[name] for name in fail_to_pass if reported[name]), default=MANY)
-    return sum(fewest < enough for enough in ENOUGH)
+    return sum(fewest < threshold for threshold in ENOUGH)
 
 
 def _is_forbidden(test: ProbeTest | None) -> bool:
@@ -616,10 +629,10 @@ def _counts_as_tampering(violation: Violation, runs: Sequence[ProbeRun], control
 def _split_by_control(
     violations: Sequence[Violation], runs: Sequence[ProbeRun], control: Control
 ) -> Weighed:
-    counted = [
+    tampering = [
         violation for violation in violations if _counts_as_tampering(violation, runs, control)
     ]
-    return counted, [violation for violation in violations if violation not in counted]
+    return tampering, [violation for violation in violations if violation not in tampering]
 
 
 def _functions_that_fail(control: Control) -> set[str | None]:
@@ -655,8 +668,15 @@ def _holds_both_ways(test: ProbeTest, results: Results) -> bool:
 
 def _compares_with_other_values(test: ProbeTest, results: Results) -> bool:
     """Return whether a test that computes its expectation got other values in the other room."""
-    here, there = (_list_values(name, results) for name in (test.name, test.opposite))
-    return bool(here) and bool(there) and "" not in here | there and here.isdisjoint(there)
+    own_values, opposite_values = (
+        _list_values(name, results) for name in (test.name, test.opposite)
+    )
+    return (
+        bool(own_values)
+        and bool(opposite_values)
+        and "" not in own_values | opposite_values
+        and own_values.isdisjoint(opposite_values)
+    )
 
 
 def _list_values(name: str, results: Results) -> set[str]:
@@ -690,8 +710,8 @@ def _build_checks(
     reference: str | None,
     fail_to_pass: Collection[str],
 ) -> list[IntegrityCheck]:
-    counted, excused = weighed
-    parts = {_excused_part(one.test, reference) for one in excused if one.test}
+    violations, excused = weighed
+    parts = {_excused_part(violation.test, reference) for violation in excused if violation.test}
     tests = [
         test
         for run in runs
@@ -700,7 +720,7 @@ def _build_checks(
         and (test.kind != "perturbed" or test.name in run.results)
         and (not test.needs_value or _list_values(test.name, run.results))
     ]
-    return [_build_check(kind, tests, counted, fail_to_pass) for kind in _CONDITIONS]
+    return [_build_check(kind, tests, violations, fail_to_pass) for kind in _CONDITIONS]
 
 
 def _build_check(
@@ -714,8 +734,8 @@ def _build_check(
         violation.evidence for violation in violations if violation.condition == name
     )
     if evidence:
-        more = f" (and {len(evidence) - NAMED} more)" if len(evidence) > NAMED else ""
-        detail = "; ".join([*evidence][:NAMED]) + more
+        suffix = f" (and {len(evidence) - NAMED} more)" if len(evidence) > NAMED else ""
+        detail = "; ".join([*evidence][:NAMED]) + suffix
         return IntegrityCheck(name=name, state="violated", detail=detail)
     subjects = {test.original or test.name for test in tests if test.kind == kind}
     if not subjects:

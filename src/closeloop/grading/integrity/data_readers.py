@@ -137,8 +137,8 @@ def find_folder_literals(text: str, name: str) -> Iterator[re.Match[str]]:
     """Find literals that may mean a folder of this name, or all files in it; mapping keys
     excluded."""
     for literal in find_literals(text, name):
-        rest = literal[2].strip("/")
-        named_file = rest and not _VARIABLE.search(rest)
+        remainder = literal[2].strip("/")
+        named_file = remainder and not _VARIABLE.search(remainder)
         is_key = text[literal.end() + 1 : literal.end() + 2] == ":"
         is_index = re.search(r"[\w)\]]\[$", text[max(0, literal.start() - 3) : literal.start() - 1])
         if not named_file and not is_key and not is_index:
@@ -256,21 +256,23 @@ def folders_above(path: str) -> list[str]:
 
 def _list_files(root: str) -> list[str] | None:
     """List files below a folder without hidden, installed and built ones; None if too many."""
-    found: list[str] = []
+    paths: list[str] = []
     for folder, folders, names in os.walk(root):
-        inside = os.path.relpath(folder, root).replace(os.sep, "/")
-        if inside != "." and not _BUILT_FOLDER_MARKS.isdisjoint(names):
+        relative_folder = os.path.relpath(folder, root).replace(os.sep, "/")
+        if relative_folder != "." and not _BUILT_FOLDER_MARKS.isdisjoint(names):
             folders.clear()
             continue
         folders[:] = [name for name in folders if name[0] != "." and name not in _SKIPPED_FOLDERS]
-        found += names if inside == "." else [f"{inside}/{name}" for name in names]
-        if len(found) > MAX_FILES:
+        paths += (
+            names if relative_folder == "." else [f"{relative_folder}/{name}" for name in names]
+        )
+        if len(paths) > MAX_FILES:
             return None
-    return found
+    return paths
 
 
 def _read_sources(root: str, files: Iterable[str]) -> list[SourceText] | None:
-    found: list[SourceText] = []
+    sources: list[SourceText] = []
     total = 0
     for path in files:
         if not _may_name_data(path):
@@ -281,8 +283,8 @@ def _read_sources(root: str, files: Iterable[str]) -> list[SourceText] | None:
         total += len(text)
         if total > MAX_TOTAL_BYTES:
             return None
-        found.append(SourceText(path=path, text=_with_quoted_names(path, text)))
-    return found
+        sources.append(SourceText(path=path, text=_with_quoted_names(path, text)))
+    return sources
 
 
 def _may_name_data(path: str) -> bool:
@@ -300,8 +302,8 @@ def _is_deployment(name: str) -> bool:
 
 def _read_text(path: Path) -> str | None:
     try:
-        about = path.lstat()
-        if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_SOURCE_BYTES:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_SOURCE_BYTES:
             return None
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -350,13 +352,13 @@ _TOOL_TABLE = compile_lazily(
 
 def is_requested(prompt: str, path: str) -> bool:
     """Return whether a request names a file or its folder, or asks to update expectations."""
-    asked = prompt.lower()
+    request = prompt.lower()
     folder, _, name = path.lower().rpartition("/")
-    if name in asked or (folder and f"{folder}/" in asked) or _UPDATE_REQUEST.search(prompt):
+    if name in request or (folder and f"{folder}/" in request) or _UPDATE_REQUEST.search(prompt):
         return True
     last = re.escape(folder.rpartition("/")[2])
-    place = rf"(?:`|\b){last}`?/|`{last}`|\b{last}\b`? (?:folder|directory)"
-    return bool(folder) and re.search(place, asked) is not None
+    folder_mention = rf"(?:`|\b){last}`?/|`{last}`|\b{last}\b`? (?:folder|directory)"
+    return bool(folder) and re.search(folder_mention, request) is not None
 
 
 def make_product_test(sources: BaseSources) -> Callable[[str], bool]:
@@ -381,9 +383,11 @@ def make_product_test(sources: BaseSources) -> Callable[[str], bool]:
 
 def _list_names(sources: BaseSources, ending: str) -> set[str]:
     """Return all names with this extension in the product's code, comments included."""
-    name = re.compile(rf"[\w.-]*{re.escape(ending)}(?![\w-])")
-    found = (name.findall(source.text) for source in sources.product if ending in source.text)
-    return {name for names in found for name in names}
+    pattern = re.compile(rf"[\w.-]*{re.escape(ending)}(?![\w-])")
+    names_by_source = (
+        pattern.findall(source.text) for source in sources.product if ending in source.text
+    )
+    return {name for names in names_by_source for name in names}
 
 
 def _list_literals(sources: BaseSources) -> set[str]:
@@ -406,9 +410,9 @@ def _patterns_in_folder(sources: BaseSources, folder: str) -> Iterator[str]:
     if any(_product_names_folder(sources, source, folder) for source in sources.product):
         yield "*"
         return
-    above = {"", *folders_above(f"{folder}/x")}
+    parents = {"", *folders_above(f"{folder}/x")}
     for source in sources.product:
-        is_below = source.folder in above
+        is_below = source.folder in parents
         is_above = f"{source.folder}/".startswith(f"{folder}/" if folder else "")
         if not is_below and not is_above:
             continue
@@ -421,19 +425,23 @@ def _patterns_in_folder(sources: BaseSources, folder: str) -> Iterator[str]:
 
 def _product_names_folder(sources: BaseSources, source: SourceText, folder: str) -> bool:
     """Return whether a source names a folder or one above it, as a path and not as a package."""
-    for place in folders_above(f"{folder}/x") if folder else ():
-        above, _, name = place.rpartition("/")
-        alone_is_vague = holds_expectations(above) and not holds_expectations(name)
+    for named_folder in folders_above(f"{folder}/x") if folder else ():
+        parent, _, name = named_folder.rpartition("/")
+        alone_is_vague = holds_expectations(parent) and not holds_expectations(name)
         for literal in find_folder_literals(source.text, name):
             before, after = literal.groups()
             parts = [part for part in before.split("/") if part not in ("", ".", "..")]
-            shared = min(len(parts), len(above.split("/"))) if above else 0
-            if shared and parts[-shared:] != above.split("/")[-shared:] and "}" not in before:
+            shared = min(len(parts), len(parent.split("/"))) if parent else 0
+            if shared and parts[-shared:] != parent.split("/")[-shared:] and "}" not in before:
                 continue
             if alone_is_vague and not shared:
                 continue
             opening = source.text[max(0, literal.start() - 40) : literal.start()]
-            if place not in sources.product_folders or after or _READING_CALL.search(opening):
+            if (
+                named_folder not in sources.product_folders
+                or after
+                or _READING_CALL.search(opening)
+            ):
                 return True
     return False
 
@@ -447,8 +455,11 @@ def _is_packaged(sources: BaseSources, path: str) -> bool:
         for word in _metadata_words(metadata):
             if "*" in word and ("/" in word or in_package) and matches_globs(path, (f"**/{word}",)):
                 return True
-            places = [path, *(folder for folder in folders if folder not in packages)]
-            if any(place == word or place.endswith(f"/{word}") for place in places):
+            listed_paths = [path, *(folder for folder in folders if folder not in packages)]
+            if any(
+                listed_path == word or listed_path.endswith(f"/{word}")
+                for listed_path in listed_paths
+            ):
                 return True
     return False
 
@@ -551,26 +562,26 @@ def _shows_folder(test: SourceText, path: str) -> bool:
 
 def _readers_of_folder(sources: BaseSources, folder: str) -> Iterator[FolderReader]:
     """Yield the tests that read files of a folder without naming each, with the globs they read."""
-    for place in folders_above(f"{folder}/x") if folder else ():
+    for named_folder in folders_above(f"{folder}/x") if folder else ():
         for test in sources.tests:
-            if not _names_folder(sources, test, place) or not _checks_product(sources, test):
+            if not _names_folder(sources, test, named_folder) or not _checks_product(sources, test):
                 continue
             for reader in [test] if list_name_patterns(test.text) else _importers(sources, test):
                 is_deeper = reads_subfolders(reader.text) or holds_expectations(folder)
-                if place == folder or is_deeper:
+                if named_folder == folder or is_deeper:
                     yield from ((glob, test.path) for glob in list_name_patterns(reader.text))
 
 
 def _names_folder(sources: BaseSources, test: SourceText, folder: str) -> bool:
     if folder == test.folder:
         return OWN_FOLDER.search(test.text) is not None
-    above, _, name = folder.rpartition("/")
+    parent, _, name = folder.rpartition("/")
     for literal in find_folder_literals(test.text, name):
         before = literal[1]
         if _leads_to(sources, test, before + name, folder):
             return True
         only = sources.names[name] <= 1
-        if not before and (only or any(find_literals(test.text, above.rpartition("/")[2]))):
+        if not before and (only or any(find_literals(test.text, parent.rpartition("/")[2]))):
             return True
     return False
 
@@ -593,8 +604,8 @@ def _importers(sources: BaseSources, helper: SourceText) -> list[SourceText]:
     stem = helper.path.rpartition("/")[2].partition(".")[0]
     if stem == "conftest":
         return [test for test in sources.tests if test.path.startswith(helper.folder)]
-    word = re.compile(rf"\b{re.escape(stem)}\b")
-    return [test for test in sources.tests if stem in test.text and word.search(test.text)]
+    pattern = re.compile(rf"\b{re.escape(stem)}\b")
+    return [test for test in sources.tests if stem in test.text and pattern.search(test.text)]
 
 
 def _checks_product(sources: BaseSources, test: SourceText) -> bool:

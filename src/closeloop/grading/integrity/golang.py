@@ -96,23 +96,23 @@ class GoImports(Record):
 def read_imports(root: Node) -> GoImports:
     """Read a file's imports; of a package's likely names, the one that the file uses is its
     name."""
-    used = list_package_names([root])
-    named: dict[str, str] = {}
+    used_names = list_package_names([root])
+    paths_by_name: dict[str, str] = {}
     unknown, has_dot = [], False
     for spec in walk_nodes(root):
         if spec.type != "import_spec":
             continue
         name = node_text(spec.child_by_field_name("name"))
         path = node_text(spec.child_by_field_name("path")).strip('"`')
-        likely = [name] if name else _likely_names(path)
-        known = next((one for one in likely if one in used), None)
+        likely_names = [name] if name else _likely_names(path)
+        used_name = next((candidate for candidate in likely_names if candidate in used_names), None)
         if name == ".":
             has_dot = True
-        elif known is not None:
-            named[known] = path
+        elif used_name is not None:
+            paths_by_name[used_name] = path
         elif name != "_":
             unknown.append(path)
-    return GoImports(named=named, has_dot=has_dot, unknown=tuple(unknown))
+    return GoImports(named=paths_by_name, has_dot=has_dot, unknown=tuple(unknown))
 
 
 def _likely_names(path: str) -> list[str]:
@@ -127,29 +127,29 @@ def needed_imports(functions: Iterable[Node], imports: GoImports) -> dict[str, s
     """Return the imports that functions use; None if the file does not show that."""
     if imports.has_dot or imports.unknown:
         return None
-    used = list_package_names(functions)
-    return {name: path for name, path in imports.named.items() if name in used}
+    used_names = list_package_names(functions)
+    return {name: path for name, path in imports.named.items() if name in used_names}
 
 
 def list_package_names(roots: Iterable[Node]) -> set[str]:
     """Return `x` of each `x.y` if no function around it declares x."""
     names = set()
     for root in roots:
-        declared = _list_import_declarations(root)
+        scopes_by_name = _list_import_declarations(root)
         for node in walk_nodes(root):
             field = {"selector_expression": "operand", "qualified_type": "package"}.get(node.type)
             operand = node.child_by_field_name(field) if field else None
             if operand is None or operand.type not in ("identifier", "package_identifier"):
                 continue
-            place, name = operand.start_byte, node_text(operand)
-            if not any(start <= place < end for start, end in declared.get(name, ())):
+            position, name = operand.start_byte, node_text(operand)
+            if not any(start <= position < end for start, end in scopes_by_name.get(name, ())):
                 names.add(name)
     return names
 
 
 def _list_import_declarations(root: Node) -> dict[str, list[tuple[int, int]]]:
     """Return the scope of each name declared inside functions, as byte ranges."""
-    declared: dict[str, list[tuple[int, int]]] = {}
+    scopes_by_name: dict[str, list[tuple[int, int]]] = {}
     for node in walk_nodes(root):
         field = _DECLARING.get(node.type)
         if field is None:
@@ -159,14 +159,14 @@ def _list_import_declarations(root: Node) -> dict[str, list[tuple[int, int]]]:
             scope = scope.parent
         if scope is None:
             continue
-        for named in node.children_by_field_name(field):
+        for declared_node in node.children_by_field_name(field):
             start = scope.start_byte if "parameter" in node.type else node.end_byte
             if node.type == "type_switch_statement":
-                start = named.end_byte
-            for name in walk_nodes(named):
+                start = declared_node.end_byte
+            for name in walk_nodes(declared_node):
                 if name.type == "identifier":
-                    declared.setdefault(node_text(name), []).append((start, scope.end_byte))
-    return declared
+                    scopes_by_name.setdefault(node_text(name), []).append((start, scope.end_byte))
+    return scopes_by_name
 
 
 # Read parts of Go's syntax tree: statements, calls and the test parameter.
@@ -197,21 +197,21 @@ def single_name(declaration: Node) -> str:
 
 def nearest_test_parameter(node: Node) -> str:
     """Return the name of the `*testing.T` of the nearest enclosing function; '' if it has none."""
-    around: Node | None = node
-    while around is not None and around.type not in ("func_literal", "function_declaration"):
-        around = around.parent
-    return find_test_parameter(around) if around is not None else ""
+    ancestor: Node | None = node
+    while ancestor is not None and ancestor.type not in ("func_literal", "function_declaration"):
+        ancestor = ancestor.parent
+    return find_test_parameter(ancestor) if ancestor is not None else ""
 
 
 def test_parameters_around(node: Node) -> set[str]:
     """Return the names of `*testing.T` and the like in all enclosing functions, including
     helpers."""
-    names, around = set[str](), node.parent
-    while around is not None:
-        if around.type in ("func_literal", "function_declaration", "method_declaration"):
-            parameters = around.child_by_field_name("parameters")
+    names, ancestor = set[str](), node.parent
+    while ancestor is not None:
+        if ancestor.type in ("func_literal", "function_declaration", "method_declaration"):
+            parameters = ancestor.child_by_field_name("parameters")
             names |= set(_TESTING.findall(node_text(parameters)))
-        around = around.parent
+        ancestor = ancestor.parent
     return names
 
 
@@ -334,25 +334,28 @@ def perturb_go_test(
     body = function.child_by_field_name("body")
     if body is None or not find_test_parameter(function):
         return []
-    reached = list(_reached_statements(body, body))
+    statements = list(_reached_statements(body, body))
     inverted = list_inversions(function, imports)
-    certain = [change for change in _changed_values(reached, imports, rng) if change.certain]
-    places = {change.edits[0].start for change in certain}
-    likely = {
+    certain = [change for change in _changed_values(statements, imports, rng) if change.certain]
+    certain_starts = {change.edits[0].start for change in certain}
+    likely_by_start = {
         change.edits[0].start: change
         for change in list_likely_changes(body, imports, rng)
-        if change.edits[0].start not in places
+        if change.edits[0].start not in certain_starts
     }
-    chosen = _pick(certain, MAX_WAYS // 2, rng)
-    chosen += _pick(inverted, MAX_WAYS // 4, rng)
-    chosen += _pick([*likely.values()], MAX_WAYS - len(chosen), rng)
+    changes = _pick(certain, MAX_WAYS // 2, rng)
+    changes += _pick(inverted, MAX_WAYS // 4, rng)
+    changes += _pick([*likely_by_start.values()], MAX_WAYS - len(changes), rng)
     guard = guard_panics(function)
-    ways = [
+    perturbations = [
         Perturbation(edits=(*change.edits, *guard), how=change.how, certain=change.certain)
-        for change in chosen
+        for change in changes
     ]
     forced = guard_panics(function, fail=True)
-    return [*ways, Perturbation(edits=forced, how="failure added at the end", certain=True)]
+    return [
+        *perturbations,
+        Perturbation(edits=forced, how="failure added at the end", certain=True),
+    ]
 
 
 def list_hidden_changes(
@@ -364,22 +367,22 @@ def list_hidden_changes(
     body = function.child_by_field_name("body")
     if body is None or not find_test_parameter(function):
         return []
-    reached = list(_reached_statements(body, body))
-    certain = [change for change in _changed_values(reached, imports, rng) if change.certain]
-    places = {change.edits[0].start for change in certain}
-    likely = [
+    statements = list(_reached_statements(body, body))
+    certain = [change for change in _changed_values(statements, imports, rng) if change.certain]
+    certain_starts = {change.edits[0].start for change in certain}
+    likely_changes = [
         change
         for change in list_likely_changes(body, imports, rng)
-        if change.edits[0].start not in places
+        if change.edits[0].start not in certain_starts
     ]
-    return [*certain, *likely]
+    return [*certain, *likely_changes]
 
 
 def list_inversions(function: Node, imports: Mapping[str, str]) -> list[Perturbation]:
     """Return inversions of a test's conditions."""
     body = function.child_by_field_name("body")
-    reached = list(_reached_statements(body, body)) if body is not None else []
-    return [*_inverted_conditions(reached), *_inverted_testify(reached, imports)]
+    statements = list(_reached_statements(body, body)) if body is not None else []
+    return [*_inverted_conditions(statements), *_inverted_testify(statements, imports)]
 
 
 def list_likely_changes(
@@ -410,9 +413,9 @@ def _changed_everywhere(
 
 def _has_case_above(node: Node) -> bool:
     """Return whether a node is the condition of a case: `case got != 5:`."""
-    above = node.parent
-    listed = above.parent if above is not None and above.type == "expression_list" else above
-    return listed is not None and listed.type == "expression_case"
+    parent = node.parent
+    case = parent.parent if parent is not None and parent.type == "expression_list" else parent
+    return case is not None and case.type == "expression_case"
 
 
 def _is_check(call: Node) -> bool:
@@ -425,8 +428,8 @@ def _is_check(call: Node) -> bool:
     return bool(_EXPECTING.search(node_text(function))) if function is not None else False
 
 
-def _pick(ways: list[Perturbation], most: int, rng: random.Random) -> list[Perturbation]:
-    return rng.sample(ways, min(most, len(ways)))
+def _pick(changes: list[Perturbation], max_count: int, rng: random.Random) -> list[Perturbation]:
+    return rng.sample(changes, min(max_count, len(changes)))
 
 
 def _reached_statements(block: Node, function_body: Node) -> Iterator[Node]:
@@ -506,8 +509,8 @@ def _is_failing(node: Node) -> bool:
     return False
 
 
-def _inverted_conditions(reached: list[Node]) -> Iterator[Perturbation]:
-    for statement in filter(_is_failing, reached):
+def _inverted_conditions(statements: list[Node]) -> Iterator[Perturbation]:
+    for statement in filter(_is_failing, statements):
         condition = statement.child_by_field_name("condition")
         if condition is not None:
             edit = replace_node(condition, f"!({node_text(condition)})")
@@ -515,8 +518,8 @@ def _inverted_conditions(reached: list[Node]) -> Iterator[Perturbation]:
             yield Perturbation(edits=(edit,), how=how, certain=True)
 
 
-def _testify_calls(reached: list[Node], imports: Mapping[str, str]) -> Iterator[Node]:
-    for statement in reached:
+def _testify_calls(statements: list[Node], imports: Mapping[str, str]) -> Iterator[Node]:
+    for statement in statements:
         call = call_of(statement)
         if call is None:
             continue
@@ -527,20 +530,20 @@ def _testify_calls(reached: list[Node], imports: Mapping[str, str]) -> Iterator[
 
 def _is_testify_object(call: Node, name: str) -> bool:
     """Return whether `name := assert.New(t)` is in an enclosing function of a call."""
-    around: Node | None = call
-    while around is not None and around.type != "source_file":
-        if around.type in ("func_literal", "function_declaration"):
-            made = re.search(
-                rf"\b{re.escape(name)} := (?:assert|require)\.New\(", node_text(around)
+    ancestor: Node | None = call
+    while ancestor is not None and ancestor.type != "source_file":
+        if ancestor.type in ("func_literal", "function_declaration"):
+            creation = re.search(
+                rf"\b{re.escape(name)} := (?:assert|require)\.New\(", node_text(ancestor)
             )
-            if name and made:
+            if name and creation:
                 return True
-        around = around.parent
+        ancestor = ancestor.parent
     return False
 
 
-def _inverted_testify(reached: list[Node], imports: Mapping[str, str]) -> Iterator[Perturbation]:
-    for call in _testify_calls(reached, imports):
+def _inverted_testify(statements: list[Node], imports: Mapping[str, str]) -> Iterator[Perturbation]:
+    for call in _testify_calls(statements, imports):
         method, opposite = method_of(call), _OPPOSITE.get(method_of(call))
         function = call.child_by_field_name("function")
         field = function.child_by_field_name("field") if function is not None else None
@@ -550,10 +553,10 @@ def _inverted_testify(reached: list[Node], imports: Mapping[str, str]) -> Iterat
 
 
 def _changed_values(
-    reached: list[Node], imports: Mapping[str, str], rng: random.Random
+    statements: list[Node], imports: Mapping[str, str], rng: random.Random
 ) -> Iterator[Perturbation]:
     """Yield changes of literals that are compared with results of the code under test."""
-    for statement in reached:
+    for statement in statements:
         condition = statement.child_by_field_name("condition") if _is_failing(statement) else None
         if condition is not None:
             compared = {node.id for node in _compared_literals(condition)}
@@ -562,7 +565,7 @@ def _changed_values(
             right = statement.child_by_field_name("right")
             if _EXPECTED_NAME.search(single_name(statement)) and right is not None:
                 yield from _changes(right, set(), rng)
-    for call in _testify_calls(reached, imports):
+    for call in _testify_calls(statements, imports):
         arguments = [] if method_of(call).startswith("Not") else arguments_of(call)
         if arguments and node_text(arguments[0]) == nearest_test_parameter(call):
             del arguments[0]
@@ -633,8 +636,8 @@ def _change_output(function: Node, rng: random.Random) -> Iterator[Perturbation]
         match = _OUTPUT.match(node_text(comment))
         if match:
             letters = "".join(rng.choices("abcdefghijklmnop", k=6))
-            place = comment.start_byte + len(match[0].encode())
-            edit = insert_text(place, f" {letters}\n\t//")
+            position = comment.start_byte + len(match[0].encode())
+            edit = insert_text(position, f" {letters}\n\t//")
             yield Perturbation(edits=(edit,), how=f"{letters} in the output", certain=True)
 
 
@@ -702,22 +705,25 @@ def build_probe(request: ProbeRequest) -> Probe | None:
     Rooms after the first hold one version of each test, and controls.
     """
     test_files = _list_test_files(request.sources)
-    wanted: dict[str, dict[str, list[str]]] = {}
+    tests_by_path: dict[str, dict[str, list[str]]] = {}
     for test in (*request.fail_to_pass, *request.others):
         for path, function in _possible_places(test, test_files):
-            wanted.setdefault(path, {}).setdefault(function, []).append(test)
-    made = []
+            tests_by_path.setdefault(path, {}).setdefault(function, []).append(test)
+    probe_files = []
     build_file = _build_single_file if request.room else _build_file
-    for path, functions in sorted(wanted.items()):
+    for path, functions in sorted(tests_by_path.items()):
         probe_file = build_file(request, test_files[path], functions)
         if probe_file is not None:
-            made.append(probe_file)
-    if not made:
+            probe_files.append(probe_file)
+    if not probe_files:
         return None
     return Probe(
-        files={**_build_script(request, made), **{_path(request, one): one.text for one in made}},
-        command=_build_command(request, made),
-        tests=tuple(test for probe_file in made for test in probe_file.tests),
+        files={
+            **_build_script(request, probe_files),
+            **{_path(request, file): file.text for file in probe_files},
+        },
+        command=_build_command(request, probe_files),
+        tests=tuple(test for probe_file in probe_files for test in probe_file.tests),
         exit_codes=(1,),
         rooms=1 + ROOMS,
     )
@@ -730,15 +736,15 @@ def read_results(report: bytes) -> Results:
     """
     results: Results = {}
     for line in split_terminal_lines(report):
-        for begun in _BEGUN.finditer(line):
-            results.setdefault(begun[1], "error")
-    ended: Results = {}
+        for start in _BEGUN.finditer(line):
+            results.setdefault(start[1], "error")
+    final_results: Results = {}
     for line in split_terminal_lines(report):
         for result in _RESULT.finditer(line):
             status = _STATUS[result[1]]
-            if ended.get(result[2]) != "failed":
-                ended[result[2]] = status
-    return {**results, **ended}
+            if final_results.get(result[2]) != "failed":
+                final_results[result[2]] = status
+    return {**results, **final_results}
 
 
 def _list_test_files(sources: Mapping[str, str]) -> dict[str, GoTestFile]:
@@ -748,16 +754,18 @@ def _list_test_files(sources: Mapping[str, str]) -> dict[str, GoTestFile]:
         module = _MODULE.search(text) if name == "go.mod" else None
         if module:
             modules[folder] = module[1]
-    found = {}
+    test_files = {}
     for path in sources:
         folder = path.rpartition("/")[0]
-        above = [at for at in modules if not at or f"{folder}/".startswith(f"{at}/")]
-        if path.endswith("_test.go") and above:
-            module_folder = max(above, key=len)
-            inside = folder[len(module_folder) :].strip("/")
-            package = "/".join(filter(None, (modules[module_folder], inside)))
-            found[path] = GoTestFile(path=path, module_folder=module_folder, package=package)
-    return found
+        module_folders = [
+            parent for parent in modules if not parent or f"{folder}/".startswith(f"{parent}/")
+        ]
+        if path.endswith("_test.go") and module_folders:
+            module_folder = max(module_folders, key=len)
+            subfolder = folder[len(module_folder) :].strip("/")
+            package = "/".join(filter(None, (modules[module_folder], subfolder)))
+            test_files[path] = GoTestFile(path=path, module_folder=module_folder, package=package)
+    return test_files
 
 
 def _possible_places(test: str, test_files: Mapping[str, GoTestFile]) -> list[tuple[str, str]]:
@@ -772,41 +780,43 @@ def _possible_places(test: str, test_files: Mapping[str, GoTestFile]) -> list[tu
 
 
 def _build_file(
-    request: ProbeRequest, source: GoTestFile, wanted: Mapping[str, list[str]]
+    request: ProbeRequest, source: GoTestFile, ids_by_function: Mapping[str, list[str]]
 ) -> _GoProbeFile | None:
     text = request.sources[source.path]
     root = parse_source("tree_sitter_go", text.encode())
-    originals = [node for node in _list_functions(root) if _name_of(node) in wanted]
+    originals = [node for node in _list_functions(root) if _name_of(node) in ids_by_function]
     imports = read_imports(root) if root is not None else GoImports()
-    needed = needed_imports(originals, imports)
-    testing = imports.named.get("testing", "" if needed is None else "testing")
+    file_imports = needed_imports(originals, imports)
+    testing = imports.named.get("testing", "" if file_imports is None else "testing")
     if root is None or not originals or testing != "testing":
         return None
     functions = _write_controls(request, source)
-    used = list(originals)
+    used_nodes = list(originals)
     for node in originals:
-        functions += _write_copies(request, source, node, wanted[_name_of(node)], imports)
-        if set(wanted[_name_of(node)]) & set(request.fail_to_pass[:MAX_PERTURBED]):
-            ids = [test for test in wanted[_name_of(node)] if test in request.fail_to_pass]
-            functions += _write_helper_copies(request, source, node, ids, imports, used)
-    needed = needed_imports(used, imports)
+        functions += _write_copies(request, source, node, ids_by_function[_name_of(node)], imports)
+        if set(ids_by_function[_name_of(node)]) & set(request.fail_to_pass[:MAX_PERTURBED]):
+            ids = [test for test in ids_by_function[_name_of(node)] if test in request.fail_to_pass]
+            functions += _write_helper_copies(request, source, node, ids, imports, used_nodes)
+    file_imports = needed_imports(used_nodes, imports)
     make_generator(request.token, "order", source.path).shuffle(functions)
-    head = text if needed is None else _write_head(root, {**needed, "testing": "testing"})
+    head = (
+        text if file_imports is None else _write_head(root, {**file_imports, "testing": "testing"})
+    )
     return _GoProbeFile(
         source=source,
         text="\n\n".join([head, *(function.text for function in functions), ""]),
-        is_in_place=needed is None,
+        is_in_place=file_imports is None,
         tests=tuple(test for function in functions for test in function.tests),
     )
 
 
 def _build_single_file(
-    request: ProbeRequest, source: GoTestFile, wanted: Mapping[str, list[str]]
+    request: ProbeRequest, source: GoTestFile, ids_by_function: Mapping[str, list[str]]
 ) -> _GoProbeFile | None:
     """Return the file with each wanted test renamed, right or made wrong."""
     text = request.sources[source.path]
     root = parse_source("tree_sitter_go", text.encode())
-    originals = [node for node in _list_functions(root) if _name_of(node) in wanted]
+    originals = [node for node in _list_functions(root) if _name_of(node) in ids_by_function]
     if root is None or not originals:
         return None
     imports, edits, tests = read_imports(root), list[SourceEdit](), list[ProbeTest]()
@@ -818,7 +828,7 @@ def _build_single_file(
         names = [_single_name(request, room, kind[0], source, node) for room in (1, ROOMS)]
         name, opposite = names if request.room == 1 else reversed(names)
         edits += [replace_node(title, name), *guard_panics(node)]
-        own_id, ids = f"{source.package}/{_name_of(node)}", wanted[_name_of(node)]
+        own_id, ids = f"{source.package}/{_name_of(node)}", ids_by_function[_name_of(node)]
         if not changes or not is_made_wrong(request, own_id):
             tests += _expect_copies(request, source, own_id, name, ids)
             continue
@@ -860,16 +870,18 @@ def _choose_hidden_changes(
     changes = list_hidden_changes(node, imports.named, rng)
     if changes:
         certain = [change for change in changes if change.certain]
-        likely = [change for change in changes if not change.certain]
+        likely_changes = [change for change in changes if not change.certain]
         # Certain changes need no reference; with one, the others count as well.
-        chosen = certain if certain and not (likely and request.round % 2) else likely
-        return choose_changes(chosen, rng, together=chosen is certain)
+        candidates = (
+            certain if certain and not (likely_changes and request.round % 2) else likely_changes
+        )
+        return choose_changes(candidates, rng, together=candidates is certain)
     functions = [node_text(function) for function in _list_functions(node.parent)]
     for name, declaration in _list_declarations(node):
         if sum(bool(re.search(rf"\b{name}\b", function)) for function in functions) == 1:
             changes += list_likely_changes(declaration, imports.named, rng)
-    ways = changes or list_inversions(node, imports.named)
-    return choose_changes(ways, rng, together=False)
+    fallbacks = changes or list_inversions(node, imports.named)
+    return choose_changes(fallbacks, rng, together=False)
 
 
 def _list_functions(root: Node | None) -> list[Node]:
@@ -946,7 +958,7 @@ def _write_helper_copies(
     test: Node,
     ids: Sequence[str],
     imports: GoImports,
-    used: list[Node],
+    used_nodes: list[Node],
 ) -> list[_ProbeFunction]:
     """Write wrong copies of helpers and tables that a test uses, each with a copy of the test."""
     functions = []
@@ -955,10 +967,10 @@ def _write_helper_copies(
         rng = make_generator(request.token, "helper", own_id, name)
         changes = list(list_likely_changes(declaration, imports.named, rng))
         for change in rng.sample(changes, min(MAX_HELPER_WAYS, len(changes))):
-            other = f"zz{make_name(request.token, own_id, name, str(change.edits))}"
-            renamed = _rename_uses(test, name, other)
+            new_name = f"zz{make_name(request.token, own_id, name, str(change.edits))}"
+            renamed = _rename_uses(test, name, new_name)
             title, text = _rename_copy(request, source, test, (*renamed, *guard_panics(test)))
-            edits = (*change.edits, *_rename_uses(declaration, name, other))
+            edits = (*change.edits, *_rename_uses(declaration, name, new_name))
             content = declaration.text or b""
             helper = apply_edits(content, edits, declaration.start_byte).decode("utf-8", "replace")
             perturbed = ProbeTest(
@@ -971,7 +983,7 @@ def _write_helper_copies(
             functions.append(
                 _ProbeFunction(text=f"{helper}\n\n{text}", tests=_repeat_for(ids, perturbed))
             )
-            used.append(declaration)
+            used_nodes.append(declaration)
     return functions
 
 
@@ -988,9 +1000,9 @@ def _list_declarations(test: Node) -> Iterator[tuple[str, Node]]:
             yield name, node
 
 
-def _rename_uses(node: Node, name: str, other: str) -> tuple[SourceEdit, ...]:
+def _rename_uses(node: Node, name: str, new_name: str) -> tuple[SourceEdit, ...]:
     uses = (inner for inner in walk_nodes(node) if inner.type == "identifier")
-    return tuple(replace_node(inner, other) for inner in uses if node_text(inner) == name)
+    return tuple(replace_node(inner, new_name) for inner in uses if node_text(inner) == name)
 
 
 def _rename_copy(
@@ -1038,29 +1050,29 @@ def _script_path(request: ProbeRequest) -> str:
     return f"{request.folder}/run.sh"
 
 
-def _build_script(request: ProbeRequest, made: Iterable[_GoProbeFile]) -> dict[str, str]:
+def _build_script(request: ProbeRequest, probe_files: Iterable[_GoProbeFile]) -> dict[str, str]:
     """Write a script that empties the test sources before it runs the test program."""
     lines = []
-    for probe_file in made:
+    for probe_file in probe_files:
         source = probe_file.source
-        here = f"[ . -ef {shlex.quote(f'{request.root}/{source.folder}')} ] &&"
+        in_folder = f"[ . -ef {shlex.quote(f'{request.root}/{source.folder}')} ] &&"
         name = shlex.quote(source.path.rpartition("/")[2])
         clause = _PACKAGE.search(request.sources[source.path])
-        lines.append(f"{here} echo {shlex.quote(clause[0] if clause else '')} >{name}")
+        lines.append(f"{in_folder} echo {shlex.quote(clause[0] if clause else '')} >{name}")
         if not probe_file.is_in_place:
-            lines.append(f"{here} rm -f -- {_file_name(request, source)}")
+            lines.append(f"{in_folder} rm -f -- {_file_name(request, source)}")
     script = "\n".join([*lines, 'exec "$@"', ""])
     return {_script_path(request).removeprefix(f"{request.root}/"): script}
 
 
-def _build_command(request: ProbeRequest, made: Iterable[_GoProbeFile]) -> str:
+def _build_command(request: ProbeRequest, probe_files: Iterable[_GoProbeFile]) -> str:
     """Build a command that calls `go test` once per module, and exits with 1 if each call does."""
     call = find_tool_call(request.command, "go")
     packages: dict[str, set[str]] = {}
-    for probe_file in made:
+    for probe_file in probe_files:
         source = probe_file.source
-        inside = source.folder[len(source.module_folder) :].strip("/")
-        packages.setdefault(source.module_folder, set()).add(f"./{inside}")
+        subfolder = source.folder[len(source.module_folder) :].strip("/")
+        packages.setdefault(source.module_folder, set()).add(f"./{subfolder}")
     lines = ["code=1"]
     for module_folder, folders in sorted(packages.items()):
         cd = f"cd {shlex.quote(f'{request.root}/{module_folder}'.rstrip('/'))}"
@@ -1071,26 +1083,32 @@ def _build_command(request: ProbeRequest, made: Iterable[_GoProbeFile]) -> str:
 
 
 def _test_call(request: ProbeRequest, call: ToolCall, folders: list[str]) -> str:
-    kept, binary = _kept_arguments(call.arguments)
-    own = ["-count=1", "-v", "-vet=off", f"-run='^(Test|Example|Fuzz){_prefix(request)}'"]
-    if not any(split_option(argument)[0] == "exec" for argument in kept):
+    kept_arguments, binary_arguments = _kept_arguments(call.arguments)
+    own_options = ["-count=1", "-v", "-vet=off", f"-run='^(Test|Example|Fuzz){_prefix(request)}'"]
+    if not any(split_option(argument)[0] == "exec" for argument in kept_arguments):
         launcher = f"sh '{_script_path(request)}'"
-        own.append(f"-exec={shlex.quote(launcher)}")
-    return " ".join([call.start, *kept, *own, *map(shlex.quote, folders), *binary])
+        own_options.append(f"-exec={shlex.quote(launcher)}")
+    return " ".join(
+        [call.start, *kept_arguments, *own_options, *map(shlex.quote, folders), *binary_arguments]
+    )
 
 
 def _kept_arguments(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the options to keep, and what follows `-args`; packages are given separately."""
-    kept, rest = list[str](), list(arguments)
-    while rest:
-        argument = rest.pop(0)
+    kept_arguments, remaining = list[str](), list(arguments)
+    while remaining:
+        argument = remaining.pop(0)
         name, has_value = split_option(argument)
         name = name.removeprefix("test.")
         if not argument.startswith("-"):
             continue
         if name == "args":
-            return kept, [argument, *rest]
-        values = [rest.pop(0)] if rest and _WITH_VALUE.fullmatch(name) and not has_value else []
+            return kept_arguments, [argument, *remaining]
+        values = (
+            [remaining.pop(0)]
+            if remaining and _WITH_VALUE.fullmatch(name) and not has_value
+            else []
+        )
         if not _DROPPED.fullmatch(name):
-            kept += [argument, *values]
-    return kept, []
+            kept_arguments += [argument, *values]
+    return kept_arguments, []

@@ -152,9 +152,9 @@ class Recorder(Record):
         """
         if not is_module:
             return f"var {name} = {self._fill(_HANDED)};\n", {}
-        beside = posixpath.join(posixpath.dirname(path), f"{name}.cjs")
+        helper_path = posixpath.join(posixpath.dirname(path), f"{name}.cjs")
         text = self._fill(f"module.exports = {_HANDED}\n")
-        return f"import {name} from './{name}.cjs';\n", {beside: text}
+        return f"import {name} from './{name}.cjs';\n", {helper_path: text}
 
     def _fill(self, text: str) -> str:
         text = text.replace("__KEEPER__", _KEEPER).replace("__LOAD__", _LOAD)
@@ -167,10 +167,10 @@ def read_records(lines: Iterable[str]) -> list[tuple[str, str]] | None:
     counts: dict[str, int] = {}
     records = []
     for line in lines:
-        words = line.split(" ")
-        if len(words) != 5:
+        fields = line.split(" ")
+        if len(fields) != 5:
             return None
-        _, name, number, status, label = words
+        _, name, number, status, label = fields
         counts[name] = counts.get(name, 0) + 1
         if number != str(counts[name]):
             return None
@@ -341,21 +341,25 @@ def invoke_runner(
     root = request.root.rstrip("/")
     preload = f"{request.folder}/early.cjs"
     texts = {reporter: text, preload: early}
-    written = {path.removeprefix(f"{root}/"): text for path, text in texts.items()}
+    probe_files = {path.removeprefix(f"{root}/"): text for path, text in texts.items()}
     env = {"NODE_OPTIONS": f"--require {json.dumps(preload)}"}
     paths = [f"{root}/{file}" for file in files]
-    options, chosen = _arguments(runner, paths, reporter, prefix)
+    options, selection = _arguments(runner, paths, reporter, prefix)
     calls = [call for call in runner_calls(command) if call.runner == runner]
     if calls:
         for call in reversed(calls):
-            command = _rewritten(command, call, options, chosen)
-        return RunnerInvocation(command=command, env=env, files=written)
+            command = _rewritten(command, call, options, selection)
+        return RunnerInvocation(command=command, env=env, files=probe_files)
     if runner == "node":
         env["NODE_OPTIONS"] += f" {options}"
-        changed = add_script_arguments(command, chosen)
-        return RunnerInvocation(command=changed, env=env, files=written)
-    changed = add_script_arguments(command, f"{options} {chosen}")
-    return None if changed == command else RunnerInvocation(command=changed, env=env, files=written)
+        changed = add_script_arguments(command, selection)
+        return RunnerInvocation(command=changed, env=env, files=probe_files)
+    changed = add_script_arguments(command, f"{options} {selection}")
+    return (
+        None
+        if changed == command
+        else RunnerInvocation(command=changed, env=env, files=probe_files)
+    )
 
 
 def _arguments(runner: TestRunner, files: list[str], reporter: str, prefix: str) -> tuple[str, str]:
@@ -377,28 +381,30 @@ def _arguments(runner: TestRunner, files: list[str], reporter: str, prefix: str)
             return f"--test-reporter={address} --test-reporter-destination=stdout", paths
 
 
-def _rewritten(command: str, call: RunnerCall, options: str, chosen: str) -> str:
+def _rewritten(command: str, call: RunnerCall, options: str, selection: str) -> str:
     """Rewrite one runner call of the line, without its own files and filters."""
     words = _own_words(call)
     end = next((before.end for before, word in pairwise(words) if word.text == "--"), words[-1].end)
     edits = [(start, stop, "") for start, stop in _words_to_drop(command, call, words)]
     if call.runner == "node":
-        place = call.words[call.at].end
-        edits += [(place, place, f" {options}"), (end, end, f" {chosen}")]
+        position = call.words[call.at].end
+        edits += [(position, position, f" {options}"), (end, end, f" {selection}")]
     else:
-        edits.append((end, end, f" {options} {chosen}"))
-    pieces, at = [], 0
+        edits.append((end, end, f" {options} {selection}"))
+    pieces, offset = [], 0
     for start, stop, text in sorted(edits, key=lambda edit: edit[:2]):
-        pieces += [command[at:start], text]
-        at = stop
-    return "".join((*pieces, command[at:]))
+        pieces += [command[offset:start], text]
+        offset = stop
+    return "".join((*pieces, command[offset:]))
 
 
 def _own_words(call: RunnerCall) -> tuple[ShellWord, ...]:
     """Return the runner's words and arguments; Node's options are on both sides of `--test`."""
     names = [word.text.rsplit("/", 1)[-1] for word in call.words]
     if call.runner == "node":
-        return call.words[next(at for at, name in enumerate(names) if name in ("node", "tsx")) :]
+        return call.words[
+            next(index for index, name in enumerate(names) if name in ("node", "tsx")) :
+        ]
     return call.words[call.at :]
 
 
@@ -440,18 +446,18 @@ def read_lines(report: bytes) -> list[tuple[str, str]] | None:
     None for a report that is truncated or that others wrote to.
     """
     lines = report.decode("utf-8", "replace").split("\n")
-    held = read_records(line for line in lines if line.startswith("# "))
+    records = read_records(line for line in lines if line.startswith("# "))
     lines = [line for line in lines if not line.startswith("# ")]
     seal, _, begin = lines[0].partition(" ")
     if begin != "begin" or lines[-1] != "" or len(lines) < 3:
         return None
-    words = [line.split(" ", 2) for line in lines[1:-1]]
-    if any(len(line) != 3 or line[0] != seal for line in words):
+    fields_by_line = [line.split(" ", 2) for line in lines[1:-1]]
+    if any(len(fields) != 3 or fields[0] != seal for fields in fields_by_line):
         return None
-    *results, (_, ending, count) = words
-    if held is None or ending != "end" or count != str(len(results)):
+    *results, (_, ending, count) = fields_by_line
+    if records is None or ending != "end" or count != str(len(results)):
         return None
-    return [*held, *((status, title) for _, status, title in results)]
+    return [*records, *((status, title) for _, status, title in results)]
 
 
 _LEADING_COMMENT = re.compile(rb"(?:#![^\n]*\n)?\s*(?:/\*.*?\*/)?", re.DOTALL)
@@ -477,15 +483,15 @@ def build_probe(request: ProbeRequest) -> Probe | None:
     changed = choose_perturbed(deciding, request.token)
     shared = SharedClaims(test_files, changed, names, request)
     recorder = Recorder(word=random_word(names.rng), pipe=request.pipe)
-    written = {file.path: _change_tests(file, changed, shared) for file in test_files}
+    changes_by_path = {file.path: _change_tests(file, changed, shared) for file in test_files}
     for test_file in test_files:
-        edits, made = written[test_file.path]
+        edits, changed_tests = changes_by_path[test_file.path]
         kit = shared.kits[test_file.path]
         controls = list(_make_controls(test_file, names))
         edits += [*shared.list_edits(test_file.path), *(edit for edit, _ in controls)]
         copies.append(names.make_path(test_file.path))
         files |= _render_file(test_file, copies[-1], edits, kit, recorder)
-        tests += [*made, *(control for _, control in controls)]
+        tests += [*changed_tests, *(control for _, control in controls)]
         if test_file.deciding:
             files[test_file.path] = _lead_to(copies[-1], test_file)
     for path, module in shared.helpers.items():
@@ -508,8 +514,8 @@ def read_results(report: bytes) -> Results:
     """Read the lines of reporter and assertions; no results if others wrote to the report."""
     results: Results = {}
     statuses = {status: status for status in get_args(Status)}
-    for word, name in read_lines(report) or ():
-        if (status := statuses.get(word)) is not None:
+    for status_text, name in read_lines(report) or ():
+        if (status := statuses.get(status_text)) is not None:
             results[name] = status if results.get(name, status) == status else "mixed"
     return results
 
@@ -533,13 +539,13 @@ def _change_tests(
         edits += rename_edits(declaration, title)
         if start not in originals:
             continue
-        expected, found = list[ProbeTest](), list[ProbeTest]()
+        expected, shared_tests = list[ProbeTest](), list[ProbeTest]()
         steady, first = not _sees_its_name(declaration), originals[start][0]
         if (test_file.path, start) in changed:
             claimed = write_claims(declaration, kit)
             edits += claimed.edits
             expected += expect_claims(claimed.claims, first, steady=steady)
-            found += shared.expect_shared(names_in(declaration.call), first, steady=steady)
+            shared_tests += shared.expect_shared(names_in(declaration.call), first, steady=steady)
         # If its last assertion is uncertain, so is the test's result.
         doubt = expected[-1] if expected else None
         copy = ProbeTest(
@@ -550,13 +556,16 @@ def _change_tests(
             certain=steady and (doubt is None or doubt.certain),
             proved_by=() if doubt is None else doubt.proved_by,
         )
-        tests += [copy, *expected, *found]
+        tests += [copy, *expected, *shared_tests]
         # A table turns one test into several; what a part asserts, the whole asserts too.
-        above = [parent.call.start_byte for parent in declaration.parents]
+        parent_starts = [parent.call.start_byte for parent in declaration.parents]
         wholes = [
-            name for one in above if (test_file.path, one) in changed for name in originals[one]
+            name
+            for parent_start in parent_starts
+            if (test_file.path, parent_start) in changed
+            for name in originals[parent_start]
         ]
-        tests += _repeat_for(originals[start][1:], [copy, *expected, *found])
+        tests += _repeat_for(originals[start][1:], [copy, *expected, *shared_tests])
         tests += _repeat_for(wholes, expected)
     return edits, tests
 
@@ -575,14 +584,16 @@ def _render_file(
     content = module.content
     comment = _LEADING_COMMENT.match(content)
     unchecked = insert_text(comment.end() if comment is not None else 0, "// @ts-nocheck\n")
-    beside: dict[str, str] = {}
+    helper_files: dict[str, str] = {}
     if any(kit.record in edit.text for edit in edits):
-        first, beside = recorder.bind_in_file(kit.record, path, is_module=_is_module(module.root))
+        first, helper_files = recorder.bind_in_file(
+            kit.record, path, is_module=_is_module(module.root)
+        )
         opening = insert_text(_find_first_statement(module.root), first)
         ending = insert_text(len(content), kit.changer.render_source(kit.names.rng))
         edits = [opening, *edits, ending]
     edited = apply_edits(content, [unchecked, *edits])
-    return {path: edited.decode("utf-8", "surrogateescape"), **beside}
+    return {path: edited.decode("utf-8", "surrogateescape"), **helper_files}
 
 
 def _sees_its_name(declaration: Declaration) -> bool:
@@ -630,17 +641,22 @@ def _make_controls(
 ) -> Iterator[tuple[SourceEdit, ProbeTest]]:
     """Yield tests that must pass or fail whatever the code does, in the file's style of
     assertion."""
-    word, other = random_word(names.rng), random_word(names.rng)
+    word, other_word = random_word(names.rng), random_word(names.rng)
     bodies: list[tuple[str, Literal["pass", "fail"]]] = [
-        (assert_equal(test_file.assertion, f"'{word}' + '{other}'", f"'{word}{other}'"), "pass"),
-        (assert_equal(test_file.assertion, f"'{word}'", f"'{other}'"), "fail"),
+        (
+            assert_equal(
+                test_file.assertion, f"'{word}' + '{other_word}'", f"'{word}{other_word}'"
+            ),
+            "pass",
+        ),
+        (assert_equal(test_file.assertion, f"'{word}'", f"'{other_word}'"), "fail"),
         (f"throw new Error('{word}')", "fail"),
     ]
     nodes = test_file.root.named_children
-    places = [node.start_byte for node in nodes if _declares(node, test_file)]
-    places.append(len(test_file.content))
+    positions = [node.start_byte for node in nodes if _declares(node, test_file)]
+    positions.append(len(test_file.content))
     for body, expect in bodies:
         title = names.make_title()
         text = f";{test_file.test_function}('{title}', async () => {{ {body} }});\n"
         control = ProbeTest(name=title, kind="control", expect=expect)
-        yield insert_text(names.rng.choice(places), text), control
+        yield insert_text(names.rng.choice(positions), text), control

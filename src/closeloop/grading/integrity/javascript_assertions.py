@@ -201,8 +201,8 @@ class Assertion(Record):
         """Return a statement that throws on failure, for matchers whose errors jest defers."""
         if self.name not in INLINE_SNAPSHOTS:
             return ""
-        kept = "globalThis.expect?.getState?.().suppressedErrors?.splice(0)"
-        return f"if ({kept}?.length) throw new Error(); "
+        deferred_errors = "globalThis.expect?.getState?.().suppressedErrors?.splice(0)"
+        return f"if ({deferred_errors}?.length) throw new Error(); "
 
     def harden(self) -> Iterator[SourceEdit]:
         """Make `expect.soft` throw like others; otherwise nothing around it notices a failure."""
@@ -266,11 +266,14 @@ def read_chain(expression: Node) -> tuple[Node, list[Link]]:
             member, call = function or node, node
         if member.type != "member_expression":
             break
-        below, name = member.child_by_field_name("object"), member.child_by_field_name("property")
-        if below is None or name is None:
+        receiver, name = (
+            member.child_by_field_name("object"),
+            member.child_by_field_name("property"),
+        )
+        if receiver is None or name is None:
             break
-        links.append(Link(name=node_text(name), place=name, before=below.end_byte, call=call))
-        node = below
+        links.append(Link(name=node_text(name), place=name, before=receiver.end_byte, call=call))
+        node = receiver
     return node, links[::-1]
 
 
@@ -344,20 +347,20 @@ def _change_call(
     arguments = assertion.arguments[start:]
     rng.shuffle(arguments)
     changes = (_change_argument(assertion, argument, rng, changer) for argument in arguments)
-    way = next((way for way in changes if way is not None), None)
-    return way or _add_argument(assertion, start, rng)
+    change = next((change for change in changes if change is not None), None)
+    return change or _add_argument(assertion, start, rng)
 
 
 def _add_argument(assertion: Assertion, at: int, rng: random.Random) -> Perturbation | None:
     """Expect a call with one more argument, at position `at`."""
     call = assertion.root if assertion.matcher is None else assertion.matcher.call
-    listed = call.child_by_field_name("arguments") if call is not None else None
-    if listed is None:
+    argument_list = call.child_by_field_name("arguments") if call is not None else None
+    if argument_list is None:
         return None
     arguments, value = [*map(node_text, assertion.arguments)], str(rng.randrange(1_003, 9_973))
     text = ", ".join([*arguments[:at], value, *arguments[at:]])
-    edit = SourceEdit(start=listed.start_byte, end=listed.end_byte, text=f"({text})")
-    how = f"{assertion.name}({text[:60]}) for {assertion.name}{node_text(listed)[:60]}"
+    edit = SourceEdit(start=argument_list.start_byte, end=argument_list.end_byte, text=f"({text})")
+    how = f"{assertion.name}({text[:60]}) for {assertion.name}{node_text(argument_list)[:60]}"
     return Perturbation(edits=(edit,), how=how, certain=assertion.is_certain)
 
 
@@ -371,11 +374,11 @@ def _change_argument(
     if argument.type == "spread_element" or node_text(argument).startswith("expect."):
         return None
     how = f"another value expected for `{node_text(argument)[:60]}`"
-    bound = find_bound_values(argument) if argument.type == "identifier" else []
-    changes = [change_value(value, rng, far=far) for value in bound]
+    bound_values = find_bound_values(argument) if argument.type == "identifier" else []
+    changes = [change_value(value, rng, far=far) for value in bound_values]
     if changes and None not in changes:
-        found = tuple(change[0] for change in changes if change is not None)
-        return Perturbation(edits=found, how=how, certain=assertion.is_certain)
+        value_edits = tuple(change[0] for change in changes if change is not None)
+        return Perturbation(edits=value_edits, how=how, certain=assertion.is_certain)
     edits = (
         insert_text(argument.start_byte, changer.open_call(rng, changes=True)),
         insert_text(argument.end_byte, ", true)" if far else ")"),
@@ -393,9 +396,11 @@ def _change_choice(assertion: Assertion, argument: Node, rng: random.Random) -> 
     text = node_text(argument)
     if text not in ERROR_CLASSES:
         return None
-    other = rng.choice([name for name in ERROR_CLASSES if name != text])
-    edit = SourceEdit(start=argument.start_byte, end=argument.end_byte, text=other)
-    return Perturbation(edits=(edit,), how=f"{other} for {text}", certain=assertion.is_certain)
+    other_class = rng.choice([name for name in ERROR_CLASSES if name != text])
+    edit = SourceEdit(start=argument.start_byte, end=argument.end_byte, text=other_class)
+    return Perturbation(
+        edits=(edit,), how=f"{other_class} for {text}", certain=assertion.is_certain
+    )
 
 
 def _change_assert(
@@ -502,30 +507,30 @@ def _find_sides(assertion: Assertion) -> tuple[Node, Node] | None:
     if assertion.style == "assert":
         return (arguments[0], arguments[1]) if len(arguments) > 1 else None
     calls = [link.call for link in assertion.links if link.name == "soft" and link.call is not None]
-    given = arguments_of(calls[0] if calls else assertion.root)
-    if assertion.style == "should" or len(given) != 1 or not arguments:
+    root_arguments = arguments_of(calls[0] if calls else assertion.root)
+    if assertion.style == "should" or len(root_arguments) != 1 or not arguments:
         return None
-    return given[0], arguments[0]
+    return root_arguments[0], arguments[0]
 
 
 def _list_items(literal: Node) -> list[tuple[str, Node]]:
     """Return key and value of each item of a literal; none if one of them has no value of its
     own."""
     children = [child for child in literal.named_children if child.type != "comment"]
-    found: list[tuple[str, Node]] = []
+    items: list[tuple[str, Node]] = []
     for number, child in enumerate(children):
         key, value = child.child_by_field_name("key"), child.child_by_field_name("value")
         if literal.type == "array" and child.type != "spread_element":
-            found.append((str(number), child))
+            items.append((str(number), child))
         elif key is not None and value is not None and literal.type == "object":
             name = node_text(key)
-            found.append((name if key.type == "string" else f"'{name}'", value))
+            items.append((name if key.type == "string" else f"'{name}'", value))
             if key.type not in ("property_identifier", "string") or "__proto__" in name:
                 return []
         else:
             return []
-    is_matched = any(node_text(value).startswith("expect.") for _, value in found)
-    return [] if is_matched or _has_holes(literal) else found
+    is_matched = any(node_text(value).startswith("expect.") for _, value in items)
+    return [] if is_matched or _has_holes(literal) else items
 
 
 def _has_holes(literal: Node) -> bool:
@@ -542,29 +547,30 @@ def _split_items(
     changer: ValueChanger,
 ) -> SplitAssertion:
     actual, expected = sides
-    kept, is_list = random_word(rng), expected.type == "array"
+    variable, is_list = random_word(rng), expected.type == "array"
     empty, extra = ("[]", f"'{random_letters(rng)}'") if is_list else ("{}", random_letters(rng))
 
-    def write(shown: str, wanted: str) -> str:
+    def write(actual_text: str, expected_text: str) -> str:
         edits = [
             SourceEdit(start=side.start_byte, end=side.end_byte, text=text)
-            for side, text in ((actual, shown), (expected, wanted))
+            for side, text in ((actual, actual_text), (expected, expected_text))
         ]
         return _edit_statement(statement, edits)
 
-    own = [f"({kept} ?? {empty})[{key}]" for key, _ in items]
-    keyed = [f"[{key}]: {text}" for (key, _), text in zip(items, own, strict=True)]
-    named = own if is_list else keyed
-    added = extra if is_list else f"{extra}: '{extra}'"
+    item_reads = [f"({variable} ?? {empty})[{key}]" for key, _ in items]
+    keyed_reads = [f"[{key}]: {text}" for (key, _), text in zip(items, item_reads, strict=True)]
+    literal_items = item_reads if is_list else keyed_reads
+    extra_item = extra if is_list else f"{extra}: '{extra}'"
     right, wrong = (
-        write(kept, f"{empty[0]}{', '.join(texts)}{empty[1]}") for texts in (named, [*named, added])
+        write(variable, f"{empty[0]}{', '.join(texts)}{empty[1]}")
+        for texts in (literal_items, [*literal_items, extra_item])
     )
     parts = [AssertionPart(right=right, wrong=wrong, how="one item more")]
-    for text, (_, value) in zip(own, items, strict=True):
+    for text, (_, value) in zip(item_reads, items, strict=True):
         right, wrong, how = _change_item(value, rng, changer)
         parts.append(AssertionPart(right=write(text, right), wrong=write(text, wrong), how=how))
     rng.shuffle(parts)
-    before = f"let {kept}; try {{ {kept} = {node_text(actual)} }} catch (error) {{}}"
+    before = f"let {variable}; try {{ {variable} = {node_text(actual)} }} catch (error) {{}}"
     return SplitAssertion(before=before, parts=parts)
 
 
@@ -574,7 +580,9 @@ def _change_item(value: Node, rng: random.Random, changer: ValueChanger) -> tupl
     if (change := change_value(value, rng)) is not None:
         edit, how = change
         return text, apply_edits(value.text or b"", [edit], value.start_byte).decode(), how
-    right, wrong = (f"{changer.open_call(rng, changes=one)}{text})" for one in (False, True))
+    right, wrong = (
+        f"{changer.open_call(rng, changes=changes_value)}{text})" for changes_value in (False, True)
+    )
     return right, wrong, f"another value expected for `{text[:60]}`"
 
 
@@ -747,10 +755,12 @@ def _inner_blocks(statement: Node) -> list[tuple[list[Node], bool]] | None:
         ]
     if statement.type == "try_statement":
         handler, last = (statement.child_by_field_name(name) for name in ("handler", "finalizer"))
-        tried = [(field("body"), handler is None)] if passes_error_on(handler) else []
-        caught = [(list_statements(handler.child_by_field_name("body")), False)] if handler else []
-        ended = [(list_statements(first_child(last)), False)]
-        return [*tried, *caught, *ended]
+        try_blocks = [(field("body"), handler is None)] if passes_error_on(handler) else []
+        catch_blocks = (
+            [(list_statements(handler.child_by_field_name("body")), False)] if handler else []
+        )
+        finally_blocks = [(list_statements(first_child(last)), False)]
+        return [*try_blocks, *catch_blocks, *finally_blocks]
     return None
 
 
@@ -774,9 +784,9 @@ def called_names(call: Node) -> list[str]:
 
 def name_of_function(function: Node) -> str:
     """Return the name by which others call a function; '' if there is none."""
-    own, parent = function.child_by_field_name("name"), function.parent
-    if own is not None:
-        return node_text(own)
+    name_node, parent = function.child_by_field_name("name"), function.parent
+    if name_node is not None:
+        return node_text(name_node)
     if parent is None:
         return ""
     if parent.type == "variable_declarator":
@@ -802,8 +812,8 @@ def sees_failure(names: Iterable[str]) -> bool:
 
 def _is_called_once(function: Node) -> bool:
     """Return whether a function is passed to a call that runs it once and passes on its failure."""
-    listed = function.parent
-    call = listed.parent if listed is not None and listed.type == "arguments" else None
+    parent = function.parent
+    call = parent.parent if parent is not None and parent.type == "arguments" else None
     return call is not None and called_names(call)[-1] in _CALLING_ONCE
 
 
@@ -816,25 +826,25 @@ def may_leave(statement: Node) -> bool:
 
 
 def wrap_site(
-    site: Site, record: str, label: str, *, promised: bool, behind: str = "", failing: str = ""
+    site: Site, record: str, label: str, *, promised: bool, after: str = "", on_failure: str = ""
 ) -> Iterator[SourceEdit]:
     """Make an assertion report whether it held, and let its test continue.
 
-    `behind`: code that detects a failure if the assertion does not throw. `failing`: code to run
+    `after`: code that detects a failure if the assertion does not throw. `on_failure`: code to run
     after a failure.
     """
-    held = f"; {behind}{record}('{label}', true) }}"
-    failed = f"{record}('{label}', false); {failing}}}"
+    passed = f"; {after}{record}('{label}', true) }}"
+    failed = f"{record}('{label}', false); {on_failure}}}"
     node, expression = site.node, site.node
     if site.is_inline:
         waits = promised or _awaits(node)
         start = f"({'await ' if waits and not promised else ''}({'async ' if waits else ''}() => {{"
         yield insert_text(node.start_byte, f"{start} try {{ {'await ' if promised else ''}(")
-        yield insert_text(node.end_byte, f"){held} catch (error) {{ {failed} }})())")
+        yield insert_text(node.end_byte, f"){passed} catch (error) {{ {failed} }})())")
         return
     if not site.ends_function:
         yield insert_text(node.start_byte, "try { ")
-        yield insert_text(node.end_byte, f"{held} catch (error) {{ {failed}")
+        yield insert_text(node.end_byte, f"{passed} catch (error) {{ {failed}")
         return
     if not site.is_body:
         expression = first_child(node) or node
@@ -842,21 +852,21 @@ def wrap_site(
         yield from make_async(site.function)
     opening = f"{{ try {{ {'await ' if promised else ''}("
     yield SourceEdit(start=node.start_byte, end=expression.start_byte, text=opening)
-    ending = f"){held} catch (error) {{ {failed}{'' if site.is_body else ' return'} }}"
+    ending = f"){passed} catch (error) {{ {failed}{'' if site.is_body else ' return'} }}"
     yield SourceEdit(start=expression.end_byte, end=node.end_byte, text=ending)
 
 
 def _is_kept(node: Node) -> bool:
     """Return whether an expression's value is stored in a variable."""
-    above = node.parent
-    while above is not None and above.type in _WRAPPERS:
-        above = above.parent
-    return above is not None and above.type in ("variable_declarator", "assignment_expression")
+    parent = node.parent
+    while parent is not None and parent.type in _WRAPPERS:
+        parent = parent.parent
+    return parent is not None and parent.type in ("variable_declarator", "assignment_expression")
 
 
 def _awaits(node: Node) -> bool:
     inner = descendants(node, but_not_in=FUNCTIONS)
-    return any(one.type == "await_expression" for one in inner)
+    return any(child.type == "await_expression" for child in inner)
 
 
 def make_async(function: Node) -> Iterator[SourceEdit]:
@@ -880,10 +890,10 @@ def append_statement(
         start = insert_text(body.start_byte, f"{{ {text}; {opening}")
         return [start], [insert_text(body.end_byte, f"{closing} }}")]
     statements = list_statements(body)
-    place = body.end_byte - 1
+    position = body.end_byte - 1
     if statements and statements[-1].type == "return_statement":
-        place = statements[-1].start_byte
-    return [], [insert_text(place, f"; {text}; ")]
+        position = statements[-1].start_byte
+    return [], [insert_text(position, f"; {text}; ")]
 
 
 def always_ends(function: Node) -> bool:

@@ -107,8 +107,8 @@ class SharedFunctions:
         """Names of functions that may be expected to fail."""
         for module in modules:
             self._add_module(module)
-        reached = self.reach(self.unsafe, hooks=False)
-        self.unsafe.update(name_of_function(one.node) for one in reached)
+        functions = self.reach(self.unsafe, hooks=False)
+        self.unsafe.update(name_of_function(function.node) for function in functions)
         self.unsafe.discard("")
 
     def _add_module(self, module: ScriptModule) -> None:
@@ -137,32 +137,32 @@ class SharedFunctions:
         if alias is None or value is None or alias.type != "identifier":
             return
         if value.type not in FUNCTIONS:
-            named = {node_text(value)} if value.type in _NAMES else set(names_in(value))
-            self.aliases.setdefault(node_text(alias), set()).update(named)
+            targets = {node_text(value)} if value.type in _NAMES else set(names_in(value))
+            self.aliases.setdefault(node_text(alias), set()).update(targets)
 
     def reach(self, names: Iterable[str], *, hooks: bool = True) -> list[SharedFunction]:
         """Return the functions reachable from these names, and from hooks."""
-        waiting, seen = [*names, *([""] if hooks else [])], set[str]()
-        found: list[SharedFunction] = []
-        while waiting:
-            name = waiting.pop()
-            if name in seen:
+        pending, visited = [*names, *([""] if hooks else [])], set[str]()
+        functions: list[SharedFunction] = []
+        while pending:
+            name = pending.pop()
+            if name in visited:
                 continue
-            seen.add(name)
-            waiting += self.aliases.get(name, ())
+            visited.add(name)
+            pending += self.aliases.get(name, ())
             for function in self.by_name.get(name, ()):
-                found.append(function)
-                waiting += function.names
-        return found
+                functions.append(function)
+                pending += function.names
+        return functions
 
 
 def read_imported(
     module: ScriptModule, helpers: Mapping[str, str], known: dict[str, ScriptModule]
 ) -> None:
     """Add to `known` the modules that a module imports by relative path, directly or indirectly."""
-    waiting = [module]
-    while waiting:
-        importing = waiting.pop()
+    pending = [module]
+    while pending:
+        importing = pending.pop()
         folder = posixpath.dirname(importing.path)
         for match in _RELATIVE.finditer(importing.content):
             stem = posixpath.normpath(posixpath.join(folder, match[1].decode("utf-8", "replace")))
@@ -173,7 +173,7 @@ def read_imported(
             root = parse_script(path, content)
             if root is not None:
                 known[path] = ScriptModule(path=path, content=content, root=root, declarations=[])
-                waiting.append(known[path])
+                pending.append(known[path])
 
 
 def _candidates(stem: str) -> Iterator[str]:
@@ -266,25 +266,30 @@ class NameMaker:
 def read_test_files(request: ProbeRequest) -> list[ProbedFile]:
     """Read the files with deciding tests, and up to `MAX_OTHER_FILES` with others."""
     deciding = _ids_by_file(request.fail_to_pass, request.sources)
-    others = _ids_by_file(request.others, request.sources)
+    other_tests = _ids_by_file(request.others, request.sources)
     separator = " " if request.runner == "mocha" else " > "
     test_files = []
-    for path in (*deciding, *[path for path in others if path not in deciding][:MAX_OTHER_FILES]):
+    for path in (
+        *deciding,
+        *[path for path in other_tests if path not in deciding][:MAX_OTHER_FILES],
+    ):
         content = request.sources[path].encode("utf-8", "surrogateescape")
         root = None if b"import.meta.vitest" in content else parse_script(path, content)
         if root is None:
             continue
         declarations = find_declarations(root)
-        found = [_locate(declarations, ids.get(path, {}), separator) for ids in (deciding, others)]
-        if any(found):
+        located_tests = [
+            _locate(declarations, ids.get(path, {}), separator) for ids in (deciding, other_tests)
+        ]
+        if any(located_tests):
             assert_names = imported_names(root, ASSERT_MODULES)
             test_file = ProbedFile(
                 path=path,
                 content=content,
                 root=root,
                 declarations=declarations,
-                deciding=found[0],
-                others=found[1],
+                deciding=located_tests[0],
+                others=located_tests[1],
                 assert_names=assert_names,
                 test_function=next(
                     declaration.function
@@ -313,12 +318,12 @@ def _ids_by_file(ids: Iterable[str], sources: Mapping[str, str]) -> dict[str, di
 def _locate(
     declarations: list[Declaration], titles: Mapping[str, str], separator: str
 ) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
+    tests_by_start: dict[int, list[str]] = {}
     for test, title in titles.items():
         for declaration in match_declarations(declarations, title, separator):
             if declaration.is_fit:
-                found.setdefault(declaration.call.start_byte, []).append(test)
-    return found
+                tests_by_start.setdefault(declaration.call.start_byte, []).append(test)
+    return tests_by_start
 
 
 def assert_equal(assertion: Assertion | None, actual: str, expected: str) -> str:
@@ -437,11 +442,11 @@ def write_claims(declaration: Declaration, kit: ProbeKit) -> ClaimedTest:
     sites = SiteFinder(callback, kit.skipped).list_sites()
     edits, claims, wrapped = _claim_sites(sites, kit, declaration)
     seed = f"{kit.token} {kit.path} {declaration.call.start_byte}"
-    text, own = _make_own_claims(callback, random.Random(seed), kit)  # noqa: S311
+    text, own_claims = _make_own_claims(callback, random.Random(seed), kit)  # noqa: S311
     is_wrapped = callback.child_by_field_name("body") in wrapped
-    before, behind = append_statement(callback, text, body_is_wrapped=is_wrapped)
-    claims += own if behind else []
-    return ClaimedTest(edits=[*dict.fromkeys([*before, *edits, *behind])], claims=claims)
+    edits_before, edits_after = append_statement(callback, text, body_is_wrapped=is_wrapped)
+    claims += own_claims if edits_after else []
+    return ClaimedTest(edits=[*dict.fromkeys([*edits_before, *edits, *edits_after])], claims=claims)
 
 
 def write_shared_claims(function: Node, kit: ProbeKit) -> ClaimedTest:
@@ -465,38 +470,38 @@ def _claim_sites(
         seed = f"{kit.token} {kit.path} {site.node.start_byte} {site.node.end_byte}"
         rng = random.Random(seed)  # noqa: S311 (holds the token)
         is_wrong, proofs = _toss_coin(site, rng, kit), tuple[ProbeTest, ...]()
-        assertion, way = _perturb_assertion(site, rng, kit)
-        if way is not None and (split := _split_site(site, assertion, rng, kit)) is not None:
+        assertion, change = _perturb_assertion(site, rng, kit)
+        if change is not None and (split := _split_site(site, assertion, rng, kit)) is not None:
             edit, parts = _claim_parts(site, split, rng, kit)
             edits.append(edit)
             claims += parts
             continue
-        is_check = way is None
-        if way is None and site.is_inline:
+        is_check = change is None
+        if change is None and site.is_inline:
             continue
-        if way is None and (way := _change_check(site, rng, kit)) is None:
+        if change is None and (change := _change_check(site, rng, kit)) is None:
             continue
         label, opposite = _make_labels(rng, kit.room)
         promised = site.is_waited if assertion is None else assertion.is_promised
-        behind = "" if assertion is None else assertion.shown_by
-        failing = _fail_as_before(site, kit, is_wrong=is_wrong)
+        after = "" if assertion is None else assertion.shown_by
+        on_failure = _fail_as_before(site, kit, is_wrong=is_wrong)
         edits += wrap_site(
-            site, kit.record, label, promised=promised, behind=behind, failing=failing
+            site, kit.record, label, promised=promised, after=after, on_failure=on_failure
         )
-        edits += way.edits if is_wrong else _write_unchanged(way, kit)
+        edits += change.edits if is_wrong else _write_unchanged(change, kit)
         edits += assertion.harden() if assertion is not None else ()
         if is_check and declaration is not None:
-            proof_edits, proofs = _prove_check(declaration, site, way, kit)
+            proof_edits, proofs = _prove_check(declaration, site, change, kit)
             edits += proof_edits
         claim = ScriptClaim(
             label=label,
             opposite=opposite,
-            how=way.how if is_wrong else "",
+            how=change.how if is_wrong else "",
             is_sure=site.is_sure,
-            is_certain=not site.is_watched and (way.certain or not is_wrong),
+            is_certain=not site.is_watched and (change.certain or not is_wrong),
             is_watched=site.is_watched,
             is_check=is_check,
-            met_by_many=is_check or not way.certain,
+            met_by_many=is_check or not change.certain,
             proofs=proofs,
         )
         claims.append(claim)
@@ -544,10 +549,10 @@ def _claim_parts(
     for part in split.parts:
         is_wrong = _toss_coin(site, rng, kit)
         label, opposite = _make_labels(rng, kit.room)
-        held, failed = f"{kit.record}('{label}', true)", f"{kit.record}('{label}', false)"
+        passed, failed = f"{kit.record}('{label}', true)", f"{kit.record}('{label}', false)"
         statement = part.wrong if is_wrong else part.right
         failed += f"; {_fail_as_before(site, kit, is_wrong=is_wrong)}"
-        texts.append(f"try {{ {statement}; {held} }} catch (error) {{ {failed}}}")
+        texts.append(f"try {{ {statement}; {passed} }} catch (error) {{ {failed}}}")
         claim = ScriptClaim(
             label=label,
             opposite=opposite,
@@ -573,14 +578,14 @@ def _perturb_assertion(
     assertion = read_assertion(site.expression, kit.assert_names, waited=site.is_waited)
     if assertion is None:
         return None, None
-    way = change_expectation(assertion, rng, kit.changer) or invert_assertion(assertion)
-    return assertion, way
+    change = change_expectation(assertion, rng, kit.changer) or invert_assertion(assertion)
+    return assertion, change
 
 
-def _write_unchanged(way: Perturbation, kit: ProbeKit) -> Iterator[SourceEdit]:
+def _write_unchanged(change: Perturbation, kit: ProbeKit) -> Iterator[SourceEdit]:
     """Pass a right value through the changer if a wrong one would pass through it."""
-    if any(edit.text.startswith(f"{kit.changer.name}(") for edit in way.edits):
-        opening, closing = way.edits
+    if any(edit.text.startswith(f"{kit.changer.name}(") for edit in change.edits):
+        opening, closing = change.edits
         call = kit.changer.open_call(kit.names.rng, changes=False)
         yield insert_text(opening.start, call)
         yield closing
@@ -598,8 +603,8 @@ def _make_own_claims(
     expected = first + second + (rng.randrange(1, 99) if is_wrong else 0)
     style = None if kit.is_counting else kit.assertion
     statement = assert_equal(style, f"Number('{first}') + {second}", f"{expected}")
-    held, failed = f"{kit.record}('{label}', true)", f"{kit.record}('{label}', false)"
-    text = f"try {{ {statement}; {held} }} catch (error) {{ {failed} }}"
+    passed, failed = f"{kit.record}('{label}', true)", f"{kit.record}('{label}', false)"
+    text = f"try {{ {statement}; {passed} }} catch (error) {{ {failed} }}"
     claim = ScriptClaim(
         label=label,
         opposite=opposite,
@@ -633,7 +638,7 @@ def _change_check(site: Site, rng: random.Random, kit: ProbeKit) -> Perturbation
 
 
 def _prove_check(
-    declaration: Declaration, site: Site, way: Perturbation, kit: ProbeKit
+    declaration: Declaration, site: Site, change: Perturbation, kit: ProbeKit
 ) -> tuple[list[SourceEdit], tuple[ProbeTest, ...]]:
     """Write tests which show that a helper distinguishes two values.
 
@@ -643,17 +648,17 @@ def _prove_check(
     if len(arguments) != 2 or any(parent.kind == "test" for parent in declaration.parents):
         return [], ()
     literal = arguments[1]
-    changed = apply_edits((literal.text or b""), way.edits, literal.start_byte).decode()
+    changed = apply_edits((literal.text or b""), change.edits, literal.start_byte).decode()
     values = [node_text(literal), changed]
     kit.names.rng.shuffle(values)
     helper = node_text(site.expression.child_by_field_name("function"))
-    place = statement_around(declaration.call).end_byte
+    position = statement_around(declaration.call).end_byte
     edits, tests = [], []
     for second in values:
         title = kit.names.make_title()
         body = f"await {helper}({values[0]}, {second})"
         text = f";{declaration.function}('{title}', async () => {{ {body} }});"
-        edits.append(insert_text(place, text))
+        edits.append(insert_text(position, text))
         expect: Literal["pass", "fail"] = "pass" if second == values[0] else "fail"
         tests.append(ProbeTest(name=title, kind="control", expect=expect, certain=False))
     return edits, tuple(tests)
@@ -731,12 +736,18 @@ class SharedClaims:
 
     def _find_claimed(self) -> Iterator[str]:
         """Yield names of functions that assert something, or call those that do."""
-        every = [one for found in self.functions.by_name.values() for one in found]
-        asserting = {name_of_function(one.node) for one in every if self._asserts(one)} - {""}
+        functions = [
+            function for same_name in self.functions.by_name.values() for function in same_name
+        ]
+        asserting = {
+            name_of_function(function.node) for function in functions if self._asserts(function)
+        } - {""}
         yield from asserting
-        for one in every:
-            if asserting & {name_of_function(other.node) for other in self._reach(one)}:
-                yield name_of_function(one.node)
+        for shared_function in functions:
+            if asserting & {
+                name_of_function(callee.node) for callee in self._reach(shared_function)
+            }:
+                yield name_of_function(shared_function.node)
 
     def _reach(self, function: SharedFunction) -> list[SharedFunction]:
         return self.functions.reach(function.names, hooks=False)
@@ -794,7 +805,9 @@ def _make_kit(
         for declaration in module.declarations
         if declaration.kind == "test" and declaration.callback is not None
     }
-    apart = {callback for start, callback in tests.items() if (module.path, start) in changed}
+    changed_callbacks = {
+        callback for start, callback in tests.items() if (module.path, start) in changed
+    }
     return ProbeKit(
         path=module.path,
         is_counting=_COUNTING.search(module.content) is not None,
@@ -805,6 +818,6 @@ def _make_kit(
         changer=make_changer(names.rng),
         room=request.room,
         token=request.token,
-        skipped=frozenset([*apart, *unsafe]),
+        skipped=frozenset([*changed_callbacks, *unsafe]),
         tests=frozenset(tests.values()),
     )

@@ -109,8 +109,8 @@ def change_value(
     text = node_text(node)
     match node.type:
         case "number" | "unary_expression":
-            other = _other_number(text, rng, far=far)
-            return None if other is None else _replaced(node, other)
+            other_number = _other_number(text, rng, far=far)
+            return None if other_number is None else _replaced(node, other_number)
         case "string":
             return _replaced(node, _other_text(text, rng, far=far))
         case "template_string":
@@ -133,9 +133,9 @@ def _change_part(node: Node, rng: random.Random, *, far: bool) -> tuple[SourceEd
     """Change one item or property, but none that a following `...rest` may replace."""
     parts = [child for child in node.named_children if child.type != "comment"]
     if not parts:
-        word = random_letters(rng)
-        return _replaced(node, f"['{word}']" if node.type == "array" else f"{{ {word}: 0 }}")
-    spreads = [at for at, part in enumerate(parts) if part.type == "spread_element"]
+        letters = random_letters(rng)
+        return _replaced(node, f"['{letters}']" if node.type == "array" else f"{{ {letters}: 0 }}")
+    spreads = [index for index, part in enumerate(parts) if part.type == "spread_element"]
     parts = parts[spreads[-1] + 1 :] if spreads else parts
     rng.shuffle(parts)
     for part in parts:
@@ -165,18 +165,22 @@ def _other_number(text: str, rng: random.Random, *, far: bool) -> str | None:
 
 def _other_text(text: str, rng: random.Random, *, far: bool) -> str:
     """Replace one letter or digit, or insert letters; `text` includes its quotes."""
-    inside = text[1:-1]
-    if "\\" in inside:
+    content = text[1:-1]
+    if "\\" in content:
         return f"{text[:-1]}{random_letters(rng)}{text[-1]}"
-    places = [at for at, sign in enumerate(inside) if sign.isascii() and sign.isalnum()]
-    if places and not far and rng.random() < 0.5:
-        at = rng.choice(places)
-        signs = string.digits if inside[at].isdigit() else string.ascii_lowercase
-        sign = rng.choice(signs.replace(inside[at].lower(), ""))
-        sign = sign.upper() if inside[at].isupper() else sign
-        return f"{text[0]}{inside[:at]}{sign}{inside[at + 1 :]}{text[-1]}"
-    at = rng.randint(0, len(inside))
-    return f"{text[0]}{inside[:at]}{random_letters(rng)}{inside[at:]}{text[-1]}"
+    positions = [
+        index
+        for index, character in enumerate(content)
+        if character.isascii() and character.isalnum()
+    ]
+    if positions and not far and rng.random() < 0.5:
+        position = rng.choice(positions)
+        characters = string.digits if content[position].isdigit() else string.ascii_lowercase
+        new_character = rng.choice(characters.replace(content[position].lower(), ""))
+        new_character = new_character.upper() if content[position].isupper() else new_character
+        return f"{text[0]}{content[:position]}{new_character}{content[position + 1 :]}{text[-1]}"
+    position = rng.randint(0, len(content))
+    return f"{text[0]}{content[:position]}{random_letters(rng)}{content[position:]}{text[-1]}"
 
 
 def _change_pattern(node: Node, rng: random.Random) -> tuple[SourceEdit, str] | None:
@@ -184,11 +188,11 @@ def _change_pattern(node: Node, rng: random.Random) -> tuple[SourceEdit, str] | 
     one."""
     pattern = node.child_by_field_name("pattern")
     text = node_text(pattern)
-    places = [match.start() + 1 for match in re.finditer(r"(?<![\\\w])[A-Za-z]{2}", text)]
-    if pattern is None or not places or set(text) & set("|?*{(["):
+    positions = [match.start() + 1 for match in re.finditer(r"(?<![\\\w])[A-Za-z]{2}", text)]
+    if pattern is None or not positions or set(text) & set("|?*{(["):
         return None
-    at = rng.choice(places)
-    return _replaced(pattern, f"{text[:at]}{random_letters(rng)}{text[at:]}")
+    position = rng.choice(positions)
+    return _replaced(pattern, f"{text[:position]}{random_letters(rng)}{text[position:]}")
 
 
 def _replaced(node: Node, text: str) -> tuple[SourceEdit, str]:
@@ -253,13 +257,13 @@ class Declaration(Record):
     @property
     def is_fit(self) -> bool:
         """Whether a copy passes if the original does: it is run, and has no stored snapshots."""
-        names = {name for one in (*self.parents, self) for name in one.names}
+        names = {name for declaration in (*self.parents, self) for name in declaration.names}
         return not names & (_NOT_RUN | _REVERSED) and not _SNAPSHOTS.search(node_text(self.call))
 
     @property
     def is_repeated(self) -> bool:
         """Whether it declares several tests by a table of values."""
-        return any(_WITH_VALUES & set(one.names) for one in (*self.parents, self))
+        return any(_WITH_VALUES & set(declaration.names) for declaration in (*self.parents, self))
 
 
 def first_child(node: Node | None) -> Node | None:
@@ -282,10 +286,10 @@ def descendants(node: Node, but_not_in: tuple[str, ...] = ()) -> Iterator[Node]:
     """Yield every named node below this one, in order, but none inside types of `but_not_in`."""
     pending = list(reversed(node.named_children))
     while pending:
-        below = pending.pop()
-        yield below
-        if below.type not in but_not_in:
-            pending.extend(reversed(below.named_children))
+        child = pending.pop()
+        yield child
+        if child.type not in but_not_in:
+            pending.extend(reversed(child.named_children))
 
 
 def arguments_of(call: Node) -> list[Node]:
@@ -342,7 +346,7 @@ def _is_whole_import(parent: Node | None) -> bool:
 def find_declarations(root: Node) -> list[Declaration]:
     """Return all tests and suites of a file, in order, each with its enclosing declarations."""
     aliases = imported_names(root, _RUNNER_MODULES)
-    found: list[Declaration] = []
+    declarations: list[Declaration] = []
     pending: list[tuple[Node, tuple[Declaration, ...]]] = [(root, ())]
     while pending:
         node, parents = pending.pop()
@@ -354,10 +358,10 @@ def find_declarations(root: Node) -> list[Declaration]:
             _declaration(node, parents, aliases) if node.type == "call_expression" else None
         )
         if declaration is not None:
-            found.append(declaration)
+            declarations.append(declaration)
             parents = (*parents, declaration)
         pending.extend((child, parents) for child in reversed(node.named_children))
-    return found
+    return declarations
 
 
 def _declaration(
@@ -407,17 +411,17 @@ def _names_called(call: Node) -> tuple[str, ...]:
     node = call
     while True:
         if node.type == "call_expression":
-            below = node.child_by_field_name("function")
+            inner = node.child_by_field_name("function")
         elif node.type == "member_expression":
             names.append(node_text(node.child_by_field_name("property")))
-            below = node.child_by_field_name("object")
+            inner = node.child_by_field_name("object")
         elif node.type == "identifier":
             return (node_text(node), *reversed(names))
         else:
             return ()
-        if below is None:
+        if inner is None:
             return ()
-        node = below
+        node = inner
 
 
 def _first_parameter(declaration: Declaration) -> str:
@@ -426,8 +430,8 @@ def _first_parameter(declaration: Declaration) -> str:
     if callback is None:
         return ""
     single = callback.child_by_field_name("parameter")
-    several = callback.child_by_field_name("parameters")
-    parameter = single or first_child(several)
+    parameters = callback.child_by_field_name("parameters")
+    parameter = single or first_child(parameters)
     if parameter is not None and parameter.type == "required_parameter":
         parameter = parameter.child_by_field_name("pattern")
     return node_text(parameter)
@@ -438,17 +442,17 @@ def match_declarations(
 ) -> list[Declaration]:
     """Return the most likely tests for these titles, joined as in an id."""
     best: list[Declaration] = []
-    most = 0
+    best_length = 0
     for declaration in declarations:
         if declaration.kind != "test":
             continue
-        patterns = [_title_pattern(one) for one in (*declaration.parents, declaration)]
+        patterns = [_title_pattern(level) for level in (*declaration.parents, declaration)]
         if not re.fullmatch(re.escape(separator).join(patterns), titles, re.DOTALL):
             continue
-        literal = sum(len(pattern.replace(".*", "")) for pattern in patterns) + 1
-        if literal >= most:
-            best = [*(best if literal == most else ()), declaration]
-            most = literal
+        literal_length = sum(len(pattern.replace(".*", "")) for pattern in patterns) + 1
+        if literal_length >= best_length:
+            best = [*(best if literal_length == best_length else ()), declaration]
+            best_length = literal_length
     return best
 
 
@@ -486,11 +490,11 @@ def rename_edits(declaration: Declaration, title: str) -> Iterator[SourceEdit]:
     )
     node = declaration.call.child_by_field_name("function")
     while node is not None and node.type in ("call_expression", "member_expression"):
-        below = node.child_by_field_name("object") or node.child_by_field_name("function")
+        inner = node.child_by_field_name("object") or node.child_by_field_name("function")
         name = node.child_by_field_name("property")
-        if below is not None and name is not None and node_text(name) == "only":
-            yield SourceEdit(start=below.end_byte, end=name.end_byte, text="")
-        node = below
+        if inner is not None and name is not None and node_text(name) == "only":
+            yield SourceEdit(start=inner.end_byte, end=name.end_byte, text="")
+        node = inner
     if node is not None and node_text(node) in _FOCUSED:
         yield SourceEdit(start=node.start_byte, end=node.end_byte, text=_FOCUSED[node_text(node)])
 
@@ -515,8 +519,8 @@ def find_bound_values(use: Node) -> list[Node]:
     name, scope = node_text(use), use.parent
     while scope is not None:
         if scope.type in _SCOPES and (pattern := _find_pattern(scope, name)) is not None:
-            found = [node for node in descendants(scope) if _is_read(node, name)]
-            return _read_bound(scope, pattern, name) if len(found) <= 2 else []
+            reads = [node for node in descendants(scope) if _is_read(node, name)]
+            return _read_bound(scope, pattern, name) if len(reads) <= 2 else []
         scope = scope.parent
     return []
 
@@ -526,16 +530,16 @@ def _is_read(node: Node, name: str) -> bool:
     replaced."""
     if node.type not in _USES or node_text(node) != name:
         return False
-    above = node.parent
-    while above is not None and above.type != "template_string":
-        above = (
-            above.parent if above.type in ("template_substitution", "member_expression") else None
+    parent = node.parent
+    while parent is not None and parent.type != "template_string":
+        parent = (
+            parent.parent if parent.type in ("template_substitution", "member_expression") else None
         )
-    listed = above.parent if above is not None else None
-    if above is None or listed is None or listed.type != "arguments":
+    argument_list = parent.parent if parent is not None else None
+    if parent is None or argument_list is None or argument_list.type != "arguments":
         return True
-    arguments = listed.named_children
-    return arguments[0] != above or len(arguments) < 2 or arguments[1].type not in _FUNCTIONS
+    arguments = argument_list.named_children
+    return arguments[0] != parent or len(arguments) < 2 or arguments[1].type not in _FUNCTIONS
 
 
 def _find_pattern(scope: Node, name: str) -> Node | None:
@@ -544,8 +548,8 @@ def _find_pattern(scope: Node, name: str) -> Node | None:
         patterns = [scope.child_by_field_name("left")]
     elif scope.type in _FUNCTIONS:
         parameters = scope.child_by_field_name("parameters")
-        listed = [] if parameters is None else parameters.named_children
-        patterns = [scope.child_by_field_name("parameter"), *listed]
+        children = [] if parameters is None else parameters.named_children
+        patterns = [scope.child_by_field_name("parameter"), *children]
     else:
         declared = (child for child in scope.named_children if child.type.endswith("_declaration"))
         patterns = [
@@ -570,16 +574,16 @@ def _read_bound(scope: Node, pattern: Node, name: str) -> list[Node]:
         return _read_column(rows, pattern, name) if node_text(operator) == "of" else []
     if scope.type in _FUNCTIONS:
         return _read_arguments(scope, pattern, name)
-    above = pattern.parent
-    value = above.child_by_field_name("value") if above is not None else None
+    parent = pattern.parent
+    value = parent.child_by_field_name("value") if parent is not None else None
     return [value] if value is not None and pattern.type == "identifier" else []
 
 
 def _read_arguments(function: Node, pattern: Node, name: str) -> list[Node]:
     """Return the values that `table.forEach(f)` or `test.each(table)('…', f)` passes to a
     function."""
-    listed = function.parent
-    call = listed.parent if listed is not None and listed.type == "arguments" else None
+    parent = function.parent
+    call = parent.parent if parent is not None and parent.type == "arguments" else None
     called = call.child_by_field_name("function") if call is not None else None
     if called is None:
         return []
@@ -588,12 +592,12 @@ def _read_arguments(function: Node, pattern: Node, name: str) -> list[Node]:
         is_each = node_text(called.child_by_field_name("property")) == "forEach"
         return _read_column(rows, pattern, name) if is_each else []
     inner = called.child_by_field_name("function")
-    given = arguments_of(called) if called.type == "call_expression" else []
-    way = node_text(inner.child_by_field_name("property")) if inner is not None else ""
-    if way not in _WITH_VALUES or len(given) != 1:
+    call_arguments = arguments_of(called) if called.type == "call_expression" else []
+    method = node_text(inner.child_by_field_name("property")) if inner is not None else ""
+    if method not in _WITH_VALUES or len(call_arguments) != 1:
         return []
-    rows, parameters = _list_rows(given[0]), function.child_by_field_name("parameters")
-    if way == "for" or parameters is None or not all(row.type == "array" for row in rows):
+    rows, parameters = _list_rows(call_arguments[0]), function.child_by_field_name("parameters")
+    if method == "for" or parameters is None or not all(row.type == "array" for row in rows):
         return _read_column(rows, pattern, name)
     return _read_column(rows, parameters, name)
 
@@ -638,9 +642,9 @@ def _pick_property(items: list[Node], pattern: Node, name: str) -> Node | None:
         node_text(part.child_by_field_name("value") if part.type == "pair_pattern" else part): part
         for part in pattern.named_children
     }
-    key = named = keys.get(name)
-    if named is not None and named.type == "pair_pattern":
-        key = named.child_by_field_name("key")
+    key = property_node = keys.get(name)
+    if property_node is not None and property_node.type == "pair_pattern":
+        key = property_node.child_by_field_name("key")
     for item in items:
         if item.type == "pair" and node_text(item.child_by_field_name("key")) == node_text(key):
             return item.child_by_field_name("value")

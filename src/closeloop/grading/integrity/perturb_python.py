@@ -81,15 +81,15 @@ class FunctionIndex:
     def _add_names(self, statement: ast.Assign | ast.ClassDef) -> None:
         """Record the names that a class or variable is built from: `test_total = make_test(3)`."""
         if isinstance(statement, ast.ClassDef):
-            inside = [one for one in statement.body if not isinstance(one, _FUNCTIONS)]
-            outside: list[ast.AST] = [*statement.bases, *statement.decorator_list, *inside]
+            attributes = [member for member in statement.body if not isinstance(member, _FUNCTIONS)]
+            sources: list[ast.AST] = [*statement.bases, *statement.decorator_list, *attributes]
             names = [statement.name]
         else:
-            outside = [statement.value]
+            sources = [statement.value]
             names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
         for name in names:
             self.assigned.setdefault(name, set()).update(
-                used for node in outside for used in _names_in(node)
+                used_name for node in sources for used_name in _names_in(node)
             )
 
     def called_by(self, name: str, home: ast.Module) -> set[int]:
@@ -97,33 +97,35 @@ class FunctionIndex:
 
         Functions of the same module take precedence.
         """
-        waiting, functions = [(name, home)], set[int]()
-        while waiting:
-            name, home = waiting.pop()
-            found = self.by_name.get(name, ())
-            for function in [one for one in found if self.homes[id(one)] is home] or found:
+        pending, functions = [(name, home)], set[int]()
+        while pending:
+            name, home = pending.pop()
+            candidates = self.by_name.get(name, ())
+            for function in [
+                candidate for candidate in candidates if self.homes[id(candidate)] is home
+            ] or candidates:
                 if id(function) not in functions:
                     functions.add(id(function))
                     inner = self.homes[id(function)]
-                    waiting += [(used, inner) for used in self.named[id(function)]]
+                    pending += [(used_name, inner) for used_name in self.named[id(function)]]
         return functions
 
     def reachable_from(self, names: Iterable[str]) -> list[TestFunction]:
         """Return the functions reachable from these names, and those that always run."""
-        waiting, seen = [*names], set[str]()
+        pending, visited = [*names], set[str]()
         functions = dict[int, TestFunction]()
         for function in self.always:
             functions[id(function)] = function
-            waiting += self.named[id(function)]
-        while waiting:
-            name = waiting.pop()
-            if name in seen:
+            pending += self.named[id(function)]
+        while pending:
+            name = pending.pop()
+            if name in visited:
                 continue
-            seen.add(name)
-            waiting += self.assigned.get(name, ())
+            visited.add(name)
+            pending += self.assigned.get(name, ())
             for function in self.by_name.get(name, ()):
                 functions[id(function)] = function
-                waiting += self.named[id(function)]
+                pending += self.named[id(function)]
         return list(functions.values())
 
 
@@ -149,21 +151,21 @@ def imported_helpers(
 ) -> dict[str, str]:
     """Return the modules that tests import, even indirectly, and the `conftest.py` files above."""
     folders = {file.rpartition("/")[0] for file in files}
-    chosen = {
+    imported_texts = {
         path: text
         for path, text in helpers.items()
         if path.rpartition("/")[2] == "conftest.py"
         and any(_is_above(path.rpartition("/")[0], folder) for folder in folders)
     }
     stems = {path: _module_stem(path) for path in helpers}
-    waiting = [*sources, *chosen.values()]
-    while waiting:
-        imported = list_imported_names(waiting.pop())
+    pending = [*sources, *imported_texts.values()]
+    while pending:
+        imported = list_imported_names(pending.pop())
         for path, stem in stems.items():
-            if path not in chosen and stem in imported:
-                chosen[path] = helpers[path]
-                waiting.append(helpers[path])
-    return chosen
+            if path not in imported_texts and stem in imported:
+                imported_texts[path] = helpers[path]
+                pending.append(helpers[path])
+    return imported_texts
 
 
 def list_imported_names(text: str) -> set[str]:
@@ -304,9 +306,9 @@ def _write_claim(
             return _write_computed_claim(site, side, names, rng, plan, returns=returns)
     wrong, is_wrong = copy.deepcopy(site.statement), (rng.random() < 0.5) != plan.turned
     how = change_expected(wrong, names, rng) or invert_assertion(wrong)
-    proofs, many = None, may_be_met_by_many(site.statement)
+    proofs, met_by_many = None, may_be_met_by_many(site.statement)
     if how is None and (how := change_check(wrong, names, rng)) is not None:
-        many = True
+        met_by_many = True
         if helper_of(site.statement) in plan.helpers:
             is_wrong = plan.calls_helpers_wrong
         if is_wrong:
@@ -316,20 +318,20 @@ def _write_claim(
     label, opposite = _make_labels(rng, turned=plan.turned)
     key = names.other_key if is_wrong else names.same_key
     statement = wrong if is_wrong else _make_right(site.statement, wrong, names)
-    written = _write_report(statement, label, key, names, guarded=site.guarded)
-    at = site.body.index(site.statement)
-    if _change_origin(written, scope, names, rng, plan, key):
-        site.body[at] = written
+    reported = _write_report(statement, label, key, names, guarded=site.guarded)
+    index = site.body.index(site.statement)
+    if _change_origin(reported, scope, names, rng, plan, key):
+        site.body[index] = reported
     else:
-        hidden = _hide_expected(site.statement, written, scope.function, names, key)
-        site.body[at : at + 1] = hidden
+        hidden = _hide_expected(site.statement, reported, scope.function, names, key)
+        site.body[index : index + 1] = hidden
     return PythonClaim(
         label=label,
         opposite=opposite,
         how=how if is_wrong else "",
         sure=site.sure and not returns,
-        certain=not site.guarded and (not is_wrong or not many),
-        met_by_many=many,
+        certain=not site.guarded and (not is_wrong or not met_by_many),
+        met_by_many=met_by_many,
         proofs=proofs,
     )
 
@@ -345,15 +347,15 @@ def _write_computed_claim(
 ) -> PythonClaim:
     """Keep an assertion and report what it compares with, as the computing function may be
     wrong."""
-    place, name = side
+    side_index, name = side
     is_wrong, (label, opposite) = plan.computed[name], _make_labels(rng, turned=plan.turned)
     statement = copy.deepcopy(site.statement)
     note = cast("ast.Call", parse_expression(f"{names.note}({label!r})"))
-    note.args.append(cast("ast.expr", read_side(statement, place)))
-    write_side(statement, place, note)
+    note.args.append(cast("ast.expr", read_side(statement, side_index)))
+    write_side(statement, side_index, note)
     key = names.other_key if is_wrong else names.same_key
-    at = site.body.index(site.statement)
-    site.body[at] = _write_report(statement, label, key, names, guarded=site.guarded)
+    index = site.body.index(site.statement)
+    site.body[index] = _write_report(statement, label, key, names, guarded=site.guarded)
     return PythonClaim(
         label=label,
         opposite=opposite,
@@ -367,10 +369,10 @@ def _write_computed_claim(
 
 def _list_called_sides(statement: ast.stmt) -> list[tuple[int, str]]:
     """Return the sides of an equality that call a function by a plain name, each with the name."""
-    sides = ((place, read_side(statement, place)) for place in (1, 0))
+    sides = ((side_index, read_side(statement, side_index)) for side_index in (1, 0))
     return [
-        (place, node.func.id)
-        for place, node in sides
+        (side_index, node.func.id)
+        for side_index, node in sides
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
 
@@ -435,7 +437,12 @@ def _list_changes(
     Only changes that are unlikely to raise an exception: code under test that calls it would
     raise too."""
     inner = [node for statement in function.body for node in ast.walk(statement)]
-    fixed = {id(node) for one in inner if isinstance(one, _FIXED) for node in ast.walk(one)}
+    fixed = {
+        id(node)
+        for ancestor in inner
+        if isinstance(ancestor, _FIXED)
+        for node in ast.walk(ancestor)
+    }
     numbers = [node for node in inner if isinstance(node, ast.Constant) and id(node) not in fixed]
     changes = list[tuple[ast.AST, str, object]]()
     sums = [node for node in inner if isinstance(node, ast.BinOp)]
@@ -517,18 +524,17 @@ def _write_report(
     """
     settled = f"if {names.settle}({label!r}, {key}, {{}}): raise"
     failed = settled.format(False) if guarded else f"{names.report}({label!r}, False)"
-    held = (
+    passed = (
         f"{settled.format(True)} AssertionError" if guarded else f"{names.report}({label!r}, True)"
     )
     caught = "BaseException" if _expects_error(statement) or not guarded else "Exception"
     context = _caught_context(statement)
     fill = f"{names.fill}({context}, {names.kept}e)\n    " if context else ""
-    text = (
-        f"try:\n    pass\nexcept {caught} as {names.kept}e:\n    {fill}{failed}\nelse:\n    {held}"
-    )
-    written = cast("ast.Try", parse_python(text).body[0])
-    written.body = [statement]
-    return written
+    handler = f"except {caught} as {names.kept}e:\n    {fill}{failed}"
+    text = f"try:\n    pass\n{handler}\nelse:\n    {passed}"
+    try_statement = cast("ast.Try", parse_python(text).body[0])
+    try_statement.body = [statement]
+    return try_statement
 
 
 def _expects_error(statement: ast.stmt) -> bool:
@@ -548,47 +554,47 @@ def _caught_context(statement: ast.stmt) -> str | None:
 
 
 def _hide_expected(
-    original: ast.stmt, written: ast.stmt, function: TestFunction, names: Names, key: int
+    original: ast.stmt, reported: ast.stmt, function: TestFunction, names: Names, key: int
 ) -> list[ast.stmt]:
     """Change a variable that holds the expected value, not only the comparison.
 
     Code under test may inspect the variables of its caller.
     """
-    claim = cast("ast.Try", written).body[0]
+    claim = cast("ast.Try", reported).body[0]
     call = _find_changed_name(claim, names)
     if call is None or len(call.args) != 2:
-        return [written]
+        return [reported]
     name = cast("ast.Name", call.args[0]).id
     uses = sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(original))
     waits = any(isinstance(node, (ast.Await, ast.Yield)) for node in ast.walk(original))
     if uses != 1 or waits or name not in _local_names(function):
-        return [written]
+        return [reported]
     _replace_call(claim, call, call.args[0])
     before = parse_python(f"{name} = {names.keep}({name}, {key})").body
-    cast("ast.Try", written).finalbody = parse_python(f"{name} = {names.restore}()").body
-    return [*before, written]
+    cast("ast.Try", reported).finalbody = parse_python(f"{name} = {names.restore}()").body
+    return [*before, reported]
 
 
 def _find_changed_name(claim: ast.stmt, names: Names) -> ast.Call | None:
     """Return the only call by which an assertion changes the value of a variable."""
-    found = [
+    calls = [
         call
         for call in ast.walk(claim)
         if isinstance(call, ast.Call) and called_name(call) == names.helper
     ]
-    return found[0] if len(found) == 1 and isinstance(found[0].args[0], ast.Name) else None
+    return calls[0] if len(calls) == 1 and isinstance(calls[0].args[0], ast.Name) else None
 
 
 def _local_names(function: TestFunction) -> set[str]:
     """Return names bound in a function itself, without `global` and `nonlocal` ones."""
     arguments = function.args
-    listed = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-    names = {argument.arg for argument in listed}
-    own = list(_walk_own(function))
+    parameters = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    names = {argument.arg for argument in parameters}
+    nodes = list(_walk_own(function))
     names |= {
-        node.id for node in own if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
-    for node in own:
+    for node in nodes:
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             names -= set(node.names)
         if isinstance(node, ast.comprehension):
@@ -637,13 +643,13 @@ def invert_script(text: str, rng: random.Random) -> str | None:
         tree = parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    ended = _ENDING.search(text)
-    lines = text[: ended.start()].count("\n") + 1 if ended else len(text)
+    ending = _ENDING.search(text)
+    max_line = text[: ending.start()].count("\n") + 1 if ending else len(text)
     sites = [
         site
         for site in list_sites(tree.body)
         if site.sure and not site.guarded and isinstance(site.statement, ast.Assert)
-        if site.statement.lineno < lines
+        if site.statement.lineno < max_line
     ]
     if not sites:
         return None
@@ -674,7 +680,7 @@ class ParameterTable(Record):
 
 
 def rename_parameters(
-    function: TestFunction, module: ast.Module, known: Collection[str], rng: random.Random
+    function: TestFunction, module: ast.Module, known_ids: Collection[str], rng: random.Random
 ) -> dict[str, str]:
     """Give the rows of a parametrized test new ids; the old ones show the values, as `[a-1]`.
     Return the new ids by the old ones; none if the file does not show how the known ids are
@@ -687,24 +693,24 @@ def rename_parameters(
             return {}
         if len(renamed) * len(table.ids) > MAX_COMBINATIONS:
             return {}
-        new = [f"{rng.getrandbits(40):010x}" for _ in table.ids]
-        added.append((table.call, new))
+        new_ids = [f"{rng.getrandbits(40):010x}" for _ in table.ids]
+        added.append((table.call, new_ids))
         renamed = {
-            f"{old}-{one}": f"{made}-{other}"
-            for old, made in renamed.items()
-            for one, other in zip(table.ids, new, strict=True)
+            f"{old_prefix}-{old_id}": f"{new_prefix}-{new_id}"
+            for old_prefix, new_prefix in renamed.items()
+            for old_id, new_id in zip(table.ids, new_ids, strict=True)
         }
-    renamed = {f"[{old[1:]}]": f"[{made[1:]}]" for old, made in renamed.items() if old}
-    if not renamed.keys() >= {*known}:
+    renamed = {f"[{old[1:]}]": f"[{new[1:]}]" for old, new in renamed.items() if old}
+    if not renamed.keys() >= {*known_ids}:
         return {}
-    for call, new in added:
-        ids = ast.List(elts=[ast.Constant(one) for one in new], ctx=ast.Load())
+    for call, new_ids in added:
+        ids = ast.List(elts=[ast.Constant(new_id) for new_id in new_ids], ctx=ast.Load())
         call.keywords.append(ast.keyword(arg="ids", value=ids))
     return renamed
 
 
 def _change_origin(
-    written: ast.stmt,
+    reported: ast.stmt,
     scope: ClaimScope,
     names: Names,
     rng: random.Random,
@@ -712,7 +718,7 @@ def _change_origin(
     key: int,
 ) -> bool:
     """Change the values that a variable is bound to, if only one assertion reads it."""
-    claim = cast("ast.Try", written).body[0]
+    claim = cast("ast.Try", reported).body[0]
     call = _find_changed_name(claim, names)
     if call is None or scope.module is None:
         return False
@@ -721,8 +727,10 @@ def _change_origin(
     if not cells:
         return False
     _replace_call(claim, call, call.args[0])
-    for place, at in cells:
-        value = cast("ast.expr", place[at] if isinstance(place, list) else place.value)
+    for container, index in cells:
+        value = cast(
+            "ast.expr", container[index] if isinstance(container, list) else container.value
+        )
         literal = literal_value(value)
         changed = (
             change_python_literal(literal[0], rng, far=len(call.args) > 2) if literal else None
@@ -734,10 +742,10 @@ def _change_origin(
             )
         elif key == names.other_key:
             value = parse_expression(repr(changed))
-        if isinstance(place, list):
-            place[at] = value
+        if isinstance(container, list):
+            container[index] = value
         else:
-            place.value = value
+            container.value = value
     return True
 
 
@@ -750,22 +758,26 @@ def _find_cells(
     if name not in _local_names(function):
         is_shared = name in plan.imported or _count_loads(name, module) != 1
         return [] if is_shared else _find_assigned(name, module.body)
-    own = list(_walk_own(function))
-    stores = [node for node in own if isinstance(node, ast.Name) and node.id == name]
+    nodes = list(_walk_own(function))
+    stores = [node for node in nodes if isinstance(node, ast.Name) and node.id == name]
     stores = [node for node in stores if not isinstance(node.ctx, ast.Load)]
     if name in {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}:
         return [] if stores else _find_argument(name, function, module)
     if len(stores) != 1:
         return []
-    loops = [one for one in own if isinstance(one, ast.For) and stores[0] in ast.walk(one.target)]
+    loops = [
+        loop for loop in nodes if isinstance(loop, ast.For) and stores[0] in ast.walk(loop.target)
+    ]
     if not loops:
-        return _find_assigned(name, (node for node in own if isinstance(node, ast.stmt)))
+        return _find_assigned(name, (node for node in nodes if isinstance(node, ast.stmt)))
     target = loops[0].target
     items = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
     if not all(isinstance(item, ast.Name) for item in items):
         return []
-    bound = [cast("ast.Name", item).id for item in items]
-    return _list_column(_find_rows(loops[0].iter, module), bound, name, alone=items[0] is target)
+    bound_names = [cast("ast.Name", item).id for item in items]
+    return _list_column(
+        _find_rows(loops[0].iter, module), bound_names, name, alone=items[0] is target
+    )
 
 
 def _count_loads(name: str, tree: ast.AST) -> int:
@@ -777,13 +789,13 @@ def _count_loads(name: str, tree: ast.AST) -> int:
 
 def _find_assigned(name: str, statements: Iterable[ast.stmt]) -> list[Cell]:
     """Return the position of `want = 3`, if that is the only binding, and to a literal."""
-    found = [
+    assignments = [
         statement
         for statement in statements
         for node in ast.walk(statement)
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
     ]
-    match found:
+    match assignments:
         case [ast.Assign(targets=[ast.Name()], value=value) as only] if literal_value(value):
             return [(only, 0)]
     return []
@@ -797,8 +809,8 @@ def _find_argument(name: str, function: TestFunction, module: ast.Module) -> lis
     for table in filter(None, tables):
         if name in table.names:
             alone = isinstance(table.call.args[0], ast.Constant) and len(table.names) == 1
-            found = _list_column(table.rows, table.names, name, alone=alone)
-            return found if table.ids is None else []
+            cells = _list_column(table.rows, table.names, name, alone=alone)
+            return cells if table.ids is None else []
     functions = list(list_outer_functions(module))
     users = [
         function
@@ -821,19 +833,21 @@ def _read_tables(function: TestFunction, module: ast.Module) -> Iterator[Paramet
     for call in function.decorator_list:
         if not isinstance(call, ast.Call) or called_name(call) != "parametrize":
             continue
-        given = {keyword.arg for keyword in call.keywords}
+        keyword_names = {keyword.arg for keyword in call.keywords}
         names = literal_value(call.args[0]) if len(call.args) == 2 else None
         rows = _find_rows(call.args[1], module) if names else []
-        if names is None or not rows or not given <= {"ids"}:
+        if names is None or not rows or not keyword_names <= {"ids"}:
             yield None
             continue
-        listed = names[0].split(",") if isinstance(names[0], str) else cast("list[str]", names[0])
-        bound = tuple(str(one).strip() for one in listed)
-        ids = None if given else tuple(_make_ids(rows, bound))
+        raw_names = (
+            names[0].split(",") if isinstance(names[0], str) else cast("list[str]", names[0])
+        )
+        parameter_names = tuple(str(raw_name).strip() for raw_name in raw_names)
+        ids = None if keyword_names else tuple(_make_ids(rows, parameter_names))
         if ids is not None and len({*ids}) < len(rows):
             yield None
             continue
-        yield ParameterTable(call=call, names=bound, rows=rows, ids=ids)
+        yield ParameterTable(call=call, names=parameter_names, rows=rows, ids=ids)
 
 
 def _make_ids(rows: list[ast.expr], names: Sequence[str]) -> Iterator[str]:
@@ -844,8 +858,8 @@ def _make_ids(rows: list[ast.expr], names: Sequence[str]) -> Iterator[str]:
                 return
             values = row.args
         else:
-            listed = len(names) > 1 and isinstance(row, (ast.Tuple, ast.List))
-            values = cast("ast.Tuple", row).elts if listed else [row]
+            has_columns = len(names) > 1 and isinstance(row, (ast.Tuple, ast.List))
+            values = cast("ast.Tuple", row).elts if has_columns else [row]
         if len(values) != len(names):
             return
         parts = [_make_id(value, name, number) for value, name in zip(values, names, strict=True)]
@@ -873,13 +887,16 @@ def _find_rows(node: ast.expr, module: ast.Module) -> list[ast.expr]:
     """Return the items of a literal list, or of a module variable that holds one and is used
     once."""
     if isinstance(node, ast.Name) and _count_loads(node.id, module) == 1:
-        named = [
-            one.value
-            for one in module.body
-            if isinstance(one, ast.Assign)
-            and any(isinstance(target, ast.Name) and target.id == node.id for target in one.targets)
+        values = [
+            statement.value
+            for statement in module.body
+            if isinstance(statement, ast.Assign)
+            and any(
+                isinstance(target, ast.Name) and target.id == node.id
+                for target in statement.targets
+            )
         ]
-        node = named[0] if len(named) == 1 else node
+        node = values[0] if len(values) == 1 else node
     items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else []
     return [] if any(isinstance(item, ast.Starred) for item in items) else items
 

@@ -78,8 +78,10 @@ def _change_integer(digits: str, suffix: str, rng: random.Random) -> str | None:
 
 def _change_character(text: str, rng: random.Random) -> str:
     prefix = "b" if text.startswith("b") else ""
-    other = rng.choice([letter for letter in "abcdefghijklmnop" if f"'{letter}'" not in text])
-    return f"{prefix}'{other}'"
+    other_letter = rng.choice(
+        [letter for letter in "abcdefghijklmnop" if f"'{letter}'" not in text]
+    )
+    return f"{prefix}'{other_letter}'"
 
 
 def _change_string(text: str, rng: random.Random) -> str | None:
@@ -94,8 +96,8 @@ def _change_string(text: str, rng: random.Random) -> str | None:
     last = re.search(r'(?<!\\)[a-z](?="#*$)', text)
     if last is None:
         return None
-    other = "x" if last[0] != "x" else "y"
-    return f"{text[: last.start()]}{other}{text[last.end() :]}"
+    other_letter = "x" if last[0] != "x" else "y"
+    return f"{text[: last.start()]}{other_letter}{text[last.end() :]}"
 
 
 # Parse source code of a language and rewrite parts of it.
@@ -151,8 +153,8 @@ def replace_node(node: Node, text: str) -> SourceEdit:
     return SourceEdit(start=node.start_byte, end=node.end_byte, text=text)
 
 
-def insert_text(place: int, text: str) -> SourceEdit:
-    return SourceEdit(start=place, end=place, text=text)
+def insert_text(position: int, text: str) -> SourceEdit:
+    return SourceEdit(start=position, end=position, text=text)
 
 
 def apply_edits(source: bytes, edits: Iterable[SourceEdit], start: int = 0) -> bytes:
@@ -160,12 +162,12 @@ def apply_edits(source: bytes, edits: Iterable[SourceEdit], start: int = 0) -> b
 
     Of overlapping edits the outer one wins: edits inside a replaced range are dropped.
     """
-    parts, place = [], start
+    parts, position = [], start
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end != edit.start, -edit.end)):
-        if edit.start >= place:
-            parts += [source[place - start : edit.start - start], edit.text.encode()]
-            place = edit.end
-    return b"".join([*parts, source[place - start :]])
+        if edit.start >= position:
+            parts += [source[position - start : edit.start - start], edit.text.encode()]
+            position = edit.end
+    return b"".join([*parts, source[position - start :]])
 
 
 def make_generator(token: str, *parts: str) -> random.Random:
@@ -203,12 +205,12 @@ def find_tool_call(command: str, program: str) -> ToolCall:
     """Return the line's first call of the program's tests; a bare call if none is found."""
     setup = list[str]()
     for words in simple_commands(command):
-        at = _find_subcommand(words, program)
-        if at is not None:
+        index = _find_subcommand(words, program)
+        if index is not None:
             return ToolCall(
                 setup=tuple(setup),
-                start=command[words[0].start : words[at].end],
-                arguments=tuple(_list_arguments(command, words[at + 1 :])),
+                start=command[words[0].start : words[index].end],
+                arguments=tuple(_list_arguments(command, words[index + 1 :])),
             )
         if words[0].text in _STATE or all(_ASSIGNMENT.fullmatch(word.text) for word in words):
             setup.append(command[words[0].start : words[-1].end])
@@ -217,9 +219,9 @@ def find_tool_call(command: str, program: str) -> ToolCall:
 
 def _find_subcommand(words: list[ShellWord], program: str) -> int | None:
     """Return the index of `test`: after the program and a toolchain such as `+nightly`."""
-    for at, word in enumerate(words):
+    for index, word in enumerate(words):
         if word.text.rpartition("/")[2] == program:
-            following = at + 1
+            following = index + 1
             while following < len(words) and words[following].text.startswith("+"):
                 following += 1
             is_test = following < len(words) and words[following].text in ("test", "t")
@@ -359,12 +361,12 @@ def is_made_wrong(request: ProbeRequest, test: str) -> bool:
 
 
 def choose_changes(
-    ways: Sequence[Perturbation], rng: random.Random, *, together: bool
+    changes: Sequence[Perturbation], rng: random.Random, *, together: bool
 ) -> list[Perturbation]:
     """Choose about half of the ways; only one if not `together`, as two wrongs might make a
     right."""
-    chosen = [way for way in ways if together and rng.random() < 0.5]
-    return chosen or [rng.choice(ways)] if ways else []
+    chosen_changes = [change for change in changes if together and rng.random() < 0.5]
+    return chosen_changes or [rng.choice(changes)] if changes else []
 
 
 def choose_perturbed(tests: Sequence[TestKey], token: str) -> frozenset[TestKey]:

@@ -204,10 +204,10 @@ class ProbeFile(Record):
 
 
 def new_file(
-    beside: str, tree: ast.Module, rng: random.Random, package: tuple[str, ...] | None, room: int
+    original: str, tree: ast.Module, rng: random.Random, package: tuple[str, ...] | None, room: int
 ) -> ProbeFile:
     """Make a file beside another, with a random name in each room."""
-    folder, slash, _ = beside.rpartition("/")
+    folder, slash, _ = original.rpartition("/")
     paths = [f"{folder}{slash}test_{random_hex(rng)}.py" for _ in range(ROOMS)]
     return ProbeFile(
         path=paths[room],
@@ -215,7 +215,7 @@ def new_file(
         tree=tree,
         names=random_names(rng),
         package=package,
-        original=beside,
+        original=original,
         renamed={},
     )
 
@@ -229,28 +229,28 @@ def new_helper(path: str, tree: ast.Module, rng: random.Random) -> ProbeFile:
 
 def assemble_probe(
     request: ProbeRequest,
-    made: list[ProbeFile],
+    probe_files: list[ProbeFile],
     helpers: list[ProbeFile],
     tests: tuple[ProbeTest, ...],
     rng: random.Random,
 ) -> Probe:
     """Write the probe's files, and a reporter that also restricts the runner to these files."""
     module, guard = f"m{random_hex(rng)}", random_hex(rng)
-    own = f"{request.folder.removeprefix(request.root).strip('/')}/{module}.py"
+    reporter_path = f"{request.folder.removeprefix(request.root).strip('/')}/{module}.py"
     texts = (*request.sources.values(), *request.helpers.values())
     # Mocks import asyncio, which takes as long to load as a quarter of pytest.
     unittest = "unittest.mock" if any("mock" in text for text in texts) else "unittest"
     if request.runner == "unittest":
-        modules = [(_import_root(file, request.root), _module_name(file)) for file in made]
+        modules = [(_import_root(file, request.root), _module_name(file)) for file in probe_files]
         reporter = UNITTEST_RUNNER.format(
             pipe=request.pipe, root=request.root, guard=guard, modules=modules, unittest=unittest
         )
         python = find_python_command(request.command) or "python"
         command, env, module = f"{python} {request.folder}/{module}.py", {}, "__main__"
     else:
-        listed = [f"{request.root}/{file.path}" for file in made]
+        paths = [f"{request.root}/{file.path}" for file in probe_files]
         reporter = PYTEST_PLUGIN.format(
-            pipe=request.pipe, root=request.root, guard=guard, files=listed, unittest=unittest
+            pipe=request.pipe, root=request.root, guard=guard, files=paths, unittest=unittest
         )
         option, env = f"-p {module}", {"PYTHONPATH": request.folder}
         extended = add_runner_arguments(request.command, "pytest", option)
@@ -261,10 +261,10 @@ def assemble_probe(
             rf"PYTHONPATH=\1{request.folder}:",
             extended or request.command,
         )
-    leading = {file.original: _render_leading(file) for file in made if file.original}
-    files = {file.path: _render_file(file, module) for file in (*made, *helpers)}
+    leading = {file.original: _render_leading(file) for file in probe_files if file.original}
+    files = {file.path: _render_file(file, module) for file in (*probe_files, *helpers)}
     return Probe(
-        files={own: reporter, **leading, **files},
+        files={reporter_path: reporter, **leading, **files},
         command=command,
         env=env,
         tests=(*tests, *_expect_guard(guard, files.values())),
@@ -289,26 +289,26 @@ _WIDE_SCOPE = re.compile(
 _EXCHANGES = re.compile(r"[mM]onkey_?[pP]atch|\bpatch\b|setattr\(|\bpatcher\b")
 
 
-def _render_file(made: ProbeFile, reporter: str) -> str:
+def _render_file(probe_file: ProbeFile, reporter: str) -> str:
     """Return the file's text with our helpers in front.
 
     Tests keep their order, as some rely on it.
     """
-    text = ast.unparse(ast.fix_missing_locations(made.tree))
+    text = ast.unparse(ast.fix_missing_locations(probe_file.tree))
     future = re.findall(r"^from __future__ import .*$", text, re.MULTILINE)
     for line in future:
         text = text.replace(line, "", 1)
-    docstring = ast.get_docstring(made.tree, clean=False)
+    docstring = ast.get_docstring(probe_file.tree, clean=False)
     head = "" if docstring is None else f"{docstring!r}\n"
-    names = made.names
+    names = probe_file.names
     imports = IMPORT.format(reporter=reporter, report=names.report, watch=names.watch)
     watched = f"{names.watch}(globals(), {[getattr(names, name) for name in FUNCTIONS]})"
     return "\n".join([head, *future, imports, render_helpers(names), watched, text, ""])
 
 
-def _render_leading(made: ProbeFile) -> str:
-    module = made.path.rpartition("/")[2].removesuffix(".py")
-    return LEADING.format(module=f".{module}", renamed=made.renamed)
+def _render_leading(probe_file: ProbeFile) -> str:
+    module = probe_file.path.rpartition("/")[2].removesuffix(".py")
+    return LEADING.format(module=f".{module}", renamed=probe_file.renamed)
 
 
 def _import_root(file: ProbeFile, root: str) -> str:
@@ -322,18 +322,20 @@ def _module_name(file: ProbeFile) -> str:
 
 
 def result_name(
-    made: ProbeFile, classes: Sequence[str], function: str, parameters: str = ""
+    probe_file: ProbeFile, classes: Sequence[str], function: str, parameters: str = ""
 ) -> str:
     """Return the name of a test in the probe's report."""
-    if made.package is not None:
-        return ".".join((_module_name(made), *classes, function))
-    return "::".join((made.path.rpartition("/")[2], *classes, function)) + parameters
+    if probe_file.package is not None:
+        return ".".join((_module_name(probe_file), *classes, function))
+    return "::".join((probe_file.path.rpartition("/")[2], *classes, function)) + parameters
 
 
-def name_in_other_room(made: ProbeFile, name: str) -> str:
+def name_in_other_room(probe_file: ProbeFile, name: str) -> str:
     """Return the other room's name for a test of this file."""
-    here, there = (path.rpartition("/")[2].removesuffix(".py") for path in (made.path, made.twin))
-    return name.replace(here, there, 1)
+    own_stem, twin_stem = (
+        path.rpartition("/")[2].removesuffix(".py") for path in (probe_file.path, probe_file.twin)
+    )
+    return name.replace(own_stem, twin_stem, 1)
 
 
 def random_hex(rng: random.Random) -> str:
@@ -365,7 +367,11 @@ class SharedPythonClaims:
                 for name in list_imported_names(text)
             ),
         )
-        self.called = {one for name, home in helpers for one in self.index.called_by(name, home)}
+        self.called = {
+            function_id
+            for name, home in helpers
+            for function_id in self.index.called_by(name, home)
+        }
         self.written: dict[int, list[PythonClaim]] = {}
         self.reading: dict[int, bool] = {}
         self.places = {
@@ -452,36 +458,36 @@ def build_probe(request: ProbeRequest) -> Probe | None:
     # Both rooms use the same names, except for files, so a test can be found in the other room.
     rng = random.Random(f"{request.token} names")  # noqa: S311 (`secrets` made the token)
     places = {name: find_test(name, request) for name in (*request.fail_to_pass, *request.others)}
-    known = {name: place for name, place in places.items() if place is not None}
+    places_by_test = {name: place for name, place in places.items() if place is not None}
     changed = choose_perturbed(
-        [name for name in request.fail_to_pass if name in known], request.token
+        [name for name in request.fail_to_pass if name in places_by_test], request.token
     )
-    paths = sorted({place.path for place in known.values()})
+    paths = sorted({place.path for place in places_by_test.values()})
     sources = {path: request.sources[path] for path in paths}
-    packages = {place.path: place.package for place in known.values()}
-    made = [
+    packages = {place.path: place.package for place in places_by_test.values()}
+    probe_files = [
         new_file(path, tree, rng, packages[path], request.room)
         for path, tree in _parse_sources(sources, rng)
     ]
-    beside = imported_helpers(request.helpers, sources.values(), paths)
-    helpers = [new_helper(path, tree, rng) for path, tree in _parse_sources(beside, rng)]
-    shared = SharedPythonClaims(request, [*made, *helpers])
-    suites = [_find_tests(file, known, rng) for file in made]
+    helper_texts = imported_helpers(request.helpers, sources.values(), paths)
+    helpers = [new_helper(path, tree, rng) for path, tree in _parse_sources(helper_texts, rng)]
+    shared = SharedPythonClaims(request, [*probe_files, *helpers])
+    suites = [_find_tests(file, places_by_test, rng) for file in probe_files]
     shared.hide_computed(node for suite in suites for node in _list_changed(suite, changed))
     functions = {id(node) for suite in suites for node in _list_own(suite, changed)}
     files, tests = list[ProbeFile](), list[ProbeTest]()
     for suite in suites:
-        new = _write_tests(suite, changed, functions, request, shared, rng)
-        if new:
-            tests += [*new, *_add_controls(suite.made, rng)]
+        new_tests = _write_tests(suite, changed, functions, request, shared, rng)
+        if new_tests:
+            tests += [*new_tests, *_add_controls(suite.made, rng)]
             files.append(suite.made)
     if not tests:
         return None
     empty = ast.Module(body=[], type_ignores=[])
-    alone = new_file(files[0].path, empty, rng, files[0].package, request.room)
-    alone = msgspec.structs.replace(alone, original="")
-    tests += _add_controls(alone, rng)
-    files.append(alone)
+    control_file = new_file(files[0].path, empty, rng, files[0].package, request.room)
+    control_file = msgspec.structs.replace(control_file, original="")
+    tests += _add_controls(control_file, rng)
+    files.append(control_file)
     rng.shuffle(files)
     return assemble_probe(request, files, helpers, tuple(tests), rng)
 
@@ -509,8 +515,8 @@ def read_results(report: bytes) -> Results:
             name += when
             results[name] = status if results.get(name, status) == status else "mixed"
         elif when == "call" or status != "passed":
-            known = results.get(name)
-            results[name] = status if known in (None, "passed") else known
+            earlier_status = results.get(name)
+            results[name] = status if earlier_status in (None, "passed") else earlier_status
     return results
 
 
@@ -538,8 +544,8 @@ def _find_source(file: str, request: ProbeRequest) -> str | None:
     """Return the path of a file named from the runner's root, which may differ from ours."""
     if file in request.sources:
         return file
-    found = [path for path in request.sources if path.endswith(f"/{file}")]
-    return found[0] if len(found) == 1 else None
+    paths = [path for path in request.sources if path.endswith(f"/{file}")]
+    return paths[0] if len(paths) == 1 else None
 
 
 def _parse_sources(
@@ -555,19 +561,25 @@ def _parse_sources(
         yield path, tree
 
 
-def _find_tests(made: ProbeFile, known: Mapping[str, TestPlace], rng: random.Random) -> ProbeSuite:
+def _find_tests(
+    probe_file: ProbeFile, places_by_test: Mapping[str, TestPlace], rng: random.Random
+) -> ProbeSuite:
     """Find the known tests of a file, and rename the classes that contain them."""
-    places = {name: place for name, place in known.items() if place.path == made.original}
-    classes = _rename_classes(made.tree, places.values(), rng)
-    found = {name: _find_place(made.tree, place, classes) for name, place in places.items()}
-    return ProbeSuite(made=made, places=places, classes=classes, found=found)
+    places = {
+        name: place for name, place in places_by_test.items() if place.path == probe_file.original
+    }
+    classes = _rename_classes(probe_file.tree, places.values(), rng)
+    functions = {
+        name: _find_place(probe_file.tree, place, classes) for name, place in places.items()
+    }
+    return ProbeSuite(made=probe_file, places=places, classes=classes, found=functions)
 
 
 def _list_own(suite: ProbeSuite, changed: Collection[str]) -> Iterator[TestFunction]:
     """Yield the tests of a file that no other test may run; changed tests are never shared."""
-    used = named_elsewhere(suite.made.tree)
+    used_names = named_elsewhere(suite.made.tree)
     for name, (_, node) in suite.found.items():
-        if node is not None and (name in changed or node.name not in used):
+        if node is not None and (name in changed or node.name not in used_names):
             yield node
 
 
@@ -589,11 +601,13 @@ def _write_tests(
 
     A test that others call keeps its name.
     """
-    made, used = suite.made, named_elsewhere(suite.made.tree)
-    file_reads_names = reads_test_names(ast.unparse(made.tree))
-    new = new_test_names({node.name for _, node in suite.found.values() if node} - used, rng)
-    made.renamed.update({**suite.classes, **new})
-    reached = {
+    probe_file, used_names = suite.made, named_elsewhere(suite.made.tree)
+    file_reads_names = reads_test_names(ast.unparse(probe_file.tree))
+    new_names = new_test_names(
+        {node.name for _, node in suite.found.values() if node} - used_names, rng
+    )
+    probe_file.renamed.update({**suite.classes, **new_names})
+    reached_by_test = {
         name: shared.reach(names_of_test(suite.found[name][1], place.function, place.classes))
         for name, place in suite.places.items()
     }
@@ -602,37 +616,45 @@ def _write_tests(
     tests: list[ProbeTest] = []
     for name, place in suite.places.items():
         node = suite.found[name][1]
-        if node is None and not _is_inherited(made.tree, place, suite.classes):
+        if node is None and not _is_inherited(probe_file.tree, place, suite.classes):
             continue
-        inside = [suite.classes.get(one, one) for one in place.classes]
+        inside = [suite.classes.get(name, name) for name in place.classes]
 
         ids = parameters.get(id(node), {}).get(place.parameters, place.parameters)
 
         def title(function: str, inside: list[str] = inside, ids: str = ids) -> str:
-            return result_name(made, inside, function, ids)
+            return result_name(probe_file, inside, function, ids)
 
-        own = title(new.get(place.function, place.function))
-        called = [one for one in reached[name] if id(one) in claims and one is not node]
-        beside = [one for one in reached[name] if id(one) not in functions]
+        copy_name = title(new_names.get(place.function, place.function))
+        called_tests = [
+            function
+            for function in reached_by_test[name]
+            if id(function) in claims and function is not node
+        ]
+        called_helpers = [
+            function for function in reached_by_test[name] if id(function) not in functions
+        ]
         steady = node is not None and not (
             file_reads_names
-            or shared.read_test_names(beside)
+            or shared.read_test_names(called_helpers)
             or names_itself(node, place.classes, place.path)
         )
-        tests.append(ProbeTest(name=own, kind="copy", expect="pass", original=name, certain=steady))
+        tests.append(
+            ProbeTest(name=copy_name, kind="copy", expect="pass", original=name, certain=steady)
+        )
         if name not in changed:
             continue
-        found = [*claims.get(id(node), ()), *shared.write(beside)]
-        found += [
+        test_claims = [*claims.get(id(node), ()), *shared.write(called_helpers)]
+        test_claims += [
             msgspec.structs.replace(claim, sure=False, proofs=None)
-            for one in called
-            for claim in claims[id(one)]
+            for function in called_tests
+            for claim in claims[id(function)]
         ]
-        for claim in found:
-            tests += _expect_claim(claim, made, name, own, title, steady=steady)
+        for claim in test_claims:
+            tests += _expect_claim(claim, probe_file, name, copy_name, title, steady=steady)
     for _, node in suite.found.values():
         if node is not None:
-            node.name = new.get(node.name, node.name)
+            node.name = new_names.get(node.name, node.name)
     return tests
 
 
@@ -641,15 +663,15 @@ def _rename_parameters(
 ) -> dict[int, dict[str, str]]:
     """Return new parameter ids by the old ones, for the `id` of each test function."""
     functions: dict[int, TestFunction] = {}
-    known: dict[int, set[str]] = {}
+    known_ids: dict[int, set[str]] = {}
     for name, (_, node) in suite.found.items():
         if name in changed and node is not None and suite.places[name].parameters:
             functions[id(node)] = node
     for name, (_, node) in suite.found.items():
         if id(node) in functions:
-            known.setdefault(id(node), set()).add(suite.places[name].parameters)
+            known_ids.setdefault(id(node), set()).add(suite.places[name].parameters)
     return {
-        number: rename_parameters(function, suite.made.tree, known[number], rng)
+        number: rename_parameters(function, suite.made.tree, known_ids[number], rng)
         for number, function in functions.items()
     }
 
@@ -685,9 +707,9 @@ def _add_proofs(body: list[ast.stmt], claims: list[PythonClaim], name: str) -> N
 
 def _expect_claim(
     claim: PythonClaim,
-    made: ProbeFile,
+    probe_file: ProbeFile,
     original: str,
-    own: str,
+    copy_name: str,
     title: Callable[[str], str],
     *,
     steady: bool,
@@ -698,13 +720,13 @@ def _expect_claim(
         expect: Literal["pass", "fail"] = "fail" if number else "pass"
         yield ProbeTest(name=proof, kind="control", expect=expect, certain=False)
     yield ProbeTest(
-        name=f"{own}#{claim.label}",
+        name=f"{copy_name}#{claim.label}",
         kind="control" if claim.own else "perturbed" if claim.how else "copy",
         expect="fail" if claim.how else "pass",
         original=original,
         how=claim.how,
         certain=claim.certain and steady,
-        opposite=f"{name_in_other_room(made, own)}#{claim.opposite}",
+        opposite=f"{name_in_other_room(probe_file, copy_name)}#{claim.opposite}",
         proved_by=tuple(proofs),
         met_by_many=claim.met_by_many,
         needs_value=claim.is_computed,
@@ -716,8 +738,8 @@ def _rename_classes(
     tree: ast.Module, places: Iterable[TestPlace], rng: random.Random
 ) -> dict[str, str]:
     """Rename the classes that hold tests wherever the file names them; return the new names."""
-    wanted = {place.classes[0] for place in places if place.classes}
-    names = {name: new_class_name(name, rng) for name in sorted(wanted)}
+    class_names = {place.classes[0] for place in places if place.classes}
+    names = {name: new_class_name(name, rng) for name in sorted(class_names)}
     plain = [name for name in names if name.startswith("Test")]
     # unittest runs classes in the order of their names.
     names |= zip(plain, sorted(names[name] for name in plain), strict=True)
@@ -738,15 +760,15 @@ def _find_place(
     if not names:
         return tree.body, find_function(tree.body, place.function)
     suite = find_class(tree.body, names)
-    waiting, seen = [suite] if suite else [], set[str]()
-    while waiting:
-        suite = waiting.pop(0)
-        if found := find_function(suite.body, place.function):
-            return suite.body, found
-        seen.add(suite.name)
-        above = [base.id for base in suite.bases if isinstance(base, ast.Name)]
-        bases = (find_class(tree.body, [name]) for name in above if name not in seen)
-        waiting += [base for base in bases if base is not None]
+    pending, visited = [suite] if suite else [], set[str]()
+    while pending:
+        suite = pending.pop(0)
+        if function := find_function(suite.body, place.function):
+            return suite.body, function
+        visited.add(suite.name)
+        base_names = [base.id for base in suite.bases if isinstance(base, ast.Name)]
+        bases = (find_class(tree.body, [name]) for name in base_names if name not in visited)
+        pending += [base for base in bases if base is not None]
     return tree.body, None
 
 
@@ -761,30 +783,32 @@ def _is_inherited(tree: ast.Module, place: TestPlace, renamed: Mapping[str, str]
     return place.function.isidentifier() and find_class(tree.body, names) is not None
 
 
-def _add_controls(made: ProbeFile, rng: random.Random) -> list[ProbeTest]:
+def _add_controls(probe_file: ProbeFile, rng: random.Random) -> list[ProbeTest]:
     """Add tests that pass and tests that fail whatever the code under test does."""
     tests, functions = [], []
-    for right in (True, False):
+    for passes in (True, False):
         for _ in range(rng.randint(1, CONTROLS)):
             first, second, name = rng.randrange(999), rng.randrange(999), f"test_{random_hex(rng)}"
-            result = first + second + (0 if right else rng.randrange(1, 99))
+            result = first + second + (0 if passes else rng.randrange(1, 99))
             functions.append((name, f"int('{first}') + {second} == {result}"))
-            tests.append((name, right))
-    unittest = made.package is not None
+            tests.append((name, passes))
+    unittest = probe_file.package is not None
     suite = f"Test{random_hex(rng)}" if unittest else ""
-    own = "self" if unittest else ""
-    lines = [f"def {name}({own}):\n assert {claim}" for name, claim in functions]
+    receiver = "self" if unittest else ""
+    lines = [f"def {name}({receiver}):\n assert {claim}" for name, claim in functions]
     text = "\n".join(lines)
     if unittest:
         body = text.replace("\n", "\n ")
         text = f"class {suite}(__import__('unittest').TestCase):\n {body}"
     for node in parse_python(text).body:
-        made.tree.body.insert(rng.randint(first_place(made.tree), len(made.tree.body)), node)
+        probe_file.tree.body.insert(
+            rng.randint(first_place(probe_file.tree), len(probe_file.tree.body)), node
+        )
     return [
         ProbeTest(
-            name=result_name(made, [suite] if unittest else [], name),
+            name=result_name(probe_file, [suite] if unittest else [], name),
             kind="control",
-            expect="pass" if right else "fail",
+            expect="pass" if passes else "fail",
         )
-        for name, right in tests
+        for name, passes in tests
     ]

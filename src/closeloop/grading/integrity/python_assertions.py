@@ -192,14 +192,22 @@ def _choose_step(value: float, rng: random.Random) -> int:
 
 def _change_text(value: str, rng: random.Random, *, far: bool) -> str:
     """Replace one letter or digit, or insert letters somewhere."""
-    places = [at for at, sign in enumerate(value) if sign.isascii() and sign.isalnum()]
-    if places and not far and rng.random() < 0.8:
-        at = rng.choice(places)
-        signs = string.digits if value[at].isdigit() else string.ascii_lowercase
-        sign = rng.choice(signs.replace(value[at].lower(), ""))
-        return value[:at] + (sign.upper() if value[at].isupper() else sign) + value[at + 1 :]
-    at = rng.randint(0, len(value))
-    return value[:at] + random_word(rng) + value[at:]
+    positions = [
+        index
+        for index, character in enumerate(value)
+        if character.isascii() and character.isalnum()
+    ]
+    if positions and not far and rng.random() < 0.8:
+        position = rng.choice(positions)
+        characters = string.digits if value[position].isdigit() else string.ascii_lowercase
+        new_character = rng.choice(characters.replace(value[position].lower(), ""))
+        return (
+            value[:position]
+            + (new_character.upper() if value[position].isupper() else new_character)
+            + value[position + 1 :]
+        )
+    position = rng.randint(0, len(value))
+    return value[:position] + random_word(rng) + value[position:]
 
 
 def _change_collection(value: Any, rng: random.Random, *, far: bool) -> object:
@@ -210,9 +218,9 @@ def _change_collection(value: Any, rng: random.Random, *, far: bool) -> object:
         return {**value, key: change_python_literal(value.get(key), rng, far=far)}
     if isinstance(value, set):
         return {*value, text}
-    at = rng.randrange(len(value)) if value else 0
+    changed_index = rng.randrange(len(value)) if value else 0
     items = [
-        change_python_literal(item, rng, far=far) if index == at else item
+        change_python_literal(item, rng, far=far) if index == changed_index else item
         for index, item in enumerate(value)
     ]
     return type(value)(items or [text])
@@ -347,8 +355,12 @@ def may_be_met_by_many(statement: ast.stmt) -> bool:
     )
     if any("Exception" in expected or expected == "Warning" for expected in expecting):
         return True
-    names = (ast.unparse(one.func) if isinstance(one, ast.Call) else "" for one in compared)
-    anything = (isinstance(one, ast.Attribute) and one.attr == "ANY" for one in compared)
+    names = (
+        ast.unparse(operand.func) if isinstance(operand, ast.Call) else "" for operand in compared
+    )
+    anything = (
+        isinstance(operand, ast.Attribute) and operand.attr == "ANY" for operand in compared
+    )
     return any(anything) or any(name.rpartition(".")[2][:1].isupper() for name in names)
 
 
@@ -374,23 +386,23 @@ _CLASS_STARTS = re.compile(r"(?:Describe|When|Should|Spec|It|Check)(?=[A-Z_])")
 
 def find_class(body: list[ast.stmt], names: Sequence[str]) -> ast.ClassDef | None:
     """Return the class at a path of nested class names; the last of each name counts."""
-    found: ast.ClassDef | None = None
-    for wanted in names:
-        inner = [node for node in body if isinstance(node, ast.ClassDef) and node.name == wanted]
+    found_class: ast.ClassDef | None = None
+    for name in names:
+        inner = [node for node in body if isinstance(node, ast.ClassDef) and node.name == name]
         if not inner:
             return None
-        found, body = inner[-1], inner[-1].body
-    return found
+        found_class, body = inner[-1], inner[-1].body
+    return found_class
 
 
 def find_function(body: list[ast.stmt], name: str) -> TestFunction | None:
     """Return the last function of that name."""
-    found = [
+    functions = [
         node
         for node in body
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name
     ]
-    return found[-1] if found else None
+    return functions[-1] if functions else None
 
 
 def reads_test_names(text: str) -> bool:
@@ -401,13 +413,13 @@ def reads_test_names(text: str) -> bool:
 def names_itself(function: TestFunction, classes: Iterable[str], path: str) -> bool:
     """Return whether a test has its own name, its class's or its file's in a string."""
     stem = path.rpartition("/")[2].removesuffix(".py")
-    own = (stem, function.name, *classes)
+    own_names = (stem, function.name, *classes)
     strings = (
         node.value
         for node in ast.walk(function)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
-    return any(name in string for string in strings for name in own)
+    return any(name in string for string in strings for name in own_names)
 
 
 def named_elsewhere(tree: ast.Module) -> set[str]:
@@ -425,32 +437,32 @@ def names_without_functions(tree: ast.Module) -> set[str]:
 
 def first_place(tree: ast.Module) -> int:
     """Return the index after the docstring and `__future__` imports."""
-    ahead = [
-        at
-        for at, node in enumerate(tree.body)
+    future_imports = [
+        index
+        for index, node in enumerate(tree.body)
         if isinstance(node, ast.ImportFrom) and node.module == "__future__"
     ]
-    return max([ast.get_docstring(tree) is not None, *(at + 1 for at in ahead)])
+    return max([ast.get_docstring(tree) is not None, *(index + 1 for index in future_imports)])
 
 
 def new_class_name(name: str, rng: random.Random) -> str:
     """Return a random class name with the prefix or suffix by which the old one was found."""
-    word = f"{rng.getrandbits(48):012x}"
+    digits = f"{rng.getrandbits(48):012x}"
     if name.startswith("Test"):
-        return f"Test{word}"
+        return f"Test{digits}"
     if end := _CLASS_ENDS.search(name):
-        return f"C{word}{end[0]}"
+        return f"C{digits}{end[0]}"
     start = _CLASS_STARTS.match(name)
-    return f"{start[0] if start else name}{word}"
+    return f"{start[0] if start else name}{digits}"
 
 
 def new_test_name(name: str, rng: random.Random) -> str:
     """Return a random test name that is found like the old one: most projects want a `test`
     prefix."""
-    word = f"{rng.getrandbits(48):012x}"
+    digits = f"{rng.getrandbits(48):012x}"
     if name.startswith("test"):
-        return f"test_{word}"
-    return f"t{word}_test" if name.endswith("_test") else f"{name}_{word}"
+        return f"test_{digits}"
+    return f"t{digits}_test" if name.endswith("_test") else f"{name}_{digits}"
 
 
 def new_test_names(names: Iterable[str], rng: random.Random) -> dict[str, str]:
@@ -631,18 +643,19 @@ class _AssertionSplitter:
         if sides is None:
             yield statement
             return
-        place, other, literal = sides
-        assignment, kept = self._keep(other)
+        literal_index, compared, literal = sides
+        assignment, variable = self._keep(compared)
         changed = copy.deepcopy(statement)
-        write_side(changed, 1 - place, kept)
+        write_side(changed, 1 - literal_index, variable)
         yield assignment
         yield changed
         items = literal.items() if isinstance(literal, dict) else enumerate(literal)
         parts: list[ast.stmt] = [
-            ast.Assert(test=parse_expression(f"{kept.id}[{key!r}] == {item!r}"), msg=None)
+            ast.Assert(test=parse_expression(f"{variable.id}[{key!r}] == {item!r}"), msg=None)
             for key, item in items
         ]
-        check = f"type({kept.id}) is {type(literal).__name__} and len({kept.id}) == {len(literal)}"
+        name = variable.id
+        check = f"type({name}) is {type(literal).__name__} and len({name}) == {len(literal)}"
         yield ast.If(test=parse_expression(check), body=parts, orelse=[])
 
     def _keep(self, value: ast.expr) -> tuple[ast.Assign, ast.Name]:
@@ -687,45 +700,49 @@ def _equal_sides(
 ) -> tuple[int, ast.expr, dict[object, object] | list[object]] | None:
     """Return the index of a short literal collection in an equality, the other side, and its
     value."""
-    for place in (1, 0):
-        node, other = read_side(statement, place), read_side(statement, 1 - place)
-        if node is None or other is None or not isinstance(node, (ast.List, ast.Tuple, ast.Dict)):
+    for side_index in (1, 0):
+        node, other_side = read_side(statement, side_index), read_side(statement, 1 - side_index)
+        if (
+            node is None
+            or other_side is None
+            or not isinstance(node, (ast.List, ast.Tuple, ast.Dict))
+        ):
             continue
         try:
             literal = ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             continue
         if 1 < len(literal) <= MAX_ITEMS:
-            return place, other, literal
+            return side_index, other_side, literal
     return None
 
 
-def read_side(statement: ast.stmt, place: int) -> ast.expr | None:
+def read_side(statement: ast.stmt, side_index: int) -> ast.expr | None:
     """Return a side of `assert a == b` or `self.assertEqual(a, b)`; None for another statement."""
     if isinstance(statement, ast.Assert):
         test = statement.test
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-            return test.comparators[0] if place else test.left
+            return test.comparators[0] if side_index else test.left
         return None
     call = read_call(statement)
     name = called_name(call) if call is not None else None
     if call is None or name not in EQUALITIES - NEARLY - {"assertCountEqual"}:
         return None
-    return call.args[place] if len(call.args) >= 2 else None
+    return call.args[side_index] if len(call.args) >= 2 else None
 
 
-def write_side(statement: ast.stmt, place: int, value: ast.expr) -> None:
+def write_side(statement: ast.stmt, side_index: int, value: ast.expr) -> None:
     if isinstance(statement, ast.Assert):
         compared = statement.test
         assert isinstance(compared, ast.Compare)
-        if place:
+        if side_index:
             compared.comparators[0] = value
         else:
             compared.left = value
         return
     call = read_call(statement)
     assert call is not None
-    call.args[place] = value
+    call.args[side_index] = value
 
 
 # Change what a Python assertion expects: a value, a call, an exception, the opposite.
@@ -744,10 +761,12 @@ def change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> st
     if name == "assertTrue" and call.args:
         return _change_compared(call.args[0], names, rng)
     if name in EQUALITIES and len(call.args) >= 2:
-        places = [place for place in (0, 1) if literal_value(call.args[place]) is not None]
-        place = places[-1] if places else 1
+        literal_indexes = [index for index in (0, 1) if literal_value(call.args[index]) is not None]
+        argument_index = literal_indexes[-1] if literal_indexes else 1
         far = name in NEARLY
-        call.args[place], how = _changed_value(call.args[place], names, rng, far=far)
+        call.args[argument_index], how = _changed_value(
+            call.args[argument_index], names, rng, far=far
+        )
         return how
     if name in CALLED_WITH or name in HAS_CALLS:
         return _expect_other_call(call, rng, far=name in ANY_OF_CALLS)
@@ -869,21 +888,23 @@ def _changed_value(
 def _expect_other_call(call: ast.Call, rng: random.Random, *, far: bool) -> str | None:
     """Expect another argument of a mock: change an existing one, or add one."""
     if called_name(call) in HAS_CALLS:
-        listed = call.args[0] if call.args else None
-        if not isinstance(listed, (ast.List, ast.Tuple)) or not listed.elts:
+        calls = call.args[0] if call.args else None
+        if not isinstance(calls, (ast.List, ast.Tuple)) or not calls.elts:
             return None
-        last = copy.deepcopy(listed.elts[-1])
+        last = copy.deepcopy(calls.elts[-1])
         if not isinstance(last, ast.Call):
             return None
-        listed.elts[-1] = call = last
-    places = [at for at, value in enumerate(call.args) if _is_constant(value)]
-    if places:
-        at = rng.choice(places)
-        value = cast("ast.Constant", call.args[at]).value
-        call.args[at] = ast.Constant(cast("Any", change_python_literal(value, rng, far=far)))
+        calls.elts[-1] = call = last
+    constant_indexes = [index for index, value in enumerate(call.args) if _is_constant(value)]
+    if constant_indexes:
+        argument_index = rng.choice(constant_indexes)
+        value = cast("ast.Constant", call.args[argument_index]).value
+        call.args[argument_index] = ast.Constant(
+            cast("Any", change_python_literal(value, rng, far=far))
+        )
     else:
-        more: str | int = random_word(rng) if far or rng.random() < 0.5 else rng.randrange(100)
-        call.args.append(ast.Constant(more))
+        extra: str | int = random_word(rng) if far or rng.random() < 0.5 else rng.randrange(100)
+        call.args.append(ast.Constant(extra))
     return "another call expected"
 
 
@@ -910,19 +931,28 @@ def _other_error(call: ast.Call, names: Names, rng: random.Random) -> ast.expr:
     """
     candidates = COMMON_WARNINGS if called_name(call) in WARNING else COMMON_ERRORS
     expected = call.args[0]
-    listed = expected.elts if isinstance(expected, ast.Tuple) else [expected]
-    known = [getattr(builtins, one.id, None) for one in listed if isinstance(one, ast.Name)]
-    classes = [one for one in known if isinstance(one, type) and issubclass(one, BaseException)]
-    if len(classes) == len(listed):
-        others = [
+    nodes = expected.elts if isinstance(expected, ast.Tuple) else [expected]
+    builtin_values = [
+        getattr(builtins, node.id, None) for node in nodes if isinstance(node, ast.Name)
+    ]
+    classes = [
+        value
+        for value in builtin_values
+        if isinstance(value, type) and issubclass(value, BaseException)
+    ]
+    if len(classes) == len(nodes):
+        unrelated = [
             candidate
             for candidate in candidates
-            if not any(issubclass(one, candidate) or issubclass(candidate, one) for one in classes)
+            if not any(
+                issubclass(expected_class, candidate) or issubclass(candidate, expected_class)
+                for expected_class in classes
+            )
         ]
-        if others:
-            return ast.Name(rng.choice(others).__name__, ast.Load())
-    chosen = rng.sample(candidates, len(candidates))
-    arguments = [ast.Name(one.__name__, ast.Load()) for one in chosen]
+        if unrelated:
+            return ast.Name(rng.choice(unrelated).__name__, ast.Load())
+    shuffled = rng.sample(candidates, len(candidates))
+    arguments = [ast.Name(candidate.__name__, ast.Load()) for candidate in shuffled]
     return ast.Call(
         func=ast.Name(names.other_error, ast.Load()),
         args=[expected, ast.Constant(names.other_key), *arguments],

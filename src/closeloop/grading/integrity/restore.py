@@ -98,8 +98,8 @@ class BaseTree(Record):
         if real is None:
             return None
         try:
-            about = real.lstat()
-            if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_BYTES:
+            status = real.lstat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
                 return None
             return real.read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -119,27 +119,27 @@ class BaseTree(Record):
             return None
         full = Path(os.path.realpath(self.root), os.path.normpath(path))
         try:
-            inside = full.parent.resolve().is_relative_to(os.path.realpath(self.root))
-            return full if inside and os.path.lexists(full) else None
+            is_inside = full.parent.resolve().is_relative_to(os.path.realpath(self.root))
+            return full if is_inside and os.path.lexists(full) else None
         except (OSError, ValueError):
             return None
 
 
 def run_through(commands: Iterable[str], base: BaseTree) -> dict[str, str]:
     """Return the base files that commands call, directly or indirectly, each with its caller."""
-    found: dict[str, str] = {}
-    waiting = [(command, f"`{command}`") for command in commands]
-    while waiting and len(found) < MAX_FILES:
-        text, caller = waiting.pop(0)
-        folder = caller.rpartition("/")[0] if caller in found else ""
+    caller_by_path: dict[str, str] = {}
+    pending = [(command, f"`{command}`") for command in commands]
+    while pending and len(caller_by_path) < MAX_FILES:
+        text, caller = pending.pop(0)
+        folder = caller.rpartition("/")[0] if caller in caller_by_path else ""
         for path in _named_files(text, folder, base):
-            if path in found:
+            if path in caller_by_path:
                 continue
-            found[path] = caller
+            caller_by_path[path] = caller
             content = base.read(path)
             if content is not None:
-                waiting.append((content, path))
-    return found
+                pending.append((content, path))
+    return caller_by_path
 
 
 def is_script(path: str, content: str | None) -> bool:
@@ -147,9 +147,9 @@ def is_script(path: str, content: str | None) -> bool:
     folders, name = path.split("/")[:-1], path.rpartition("/")[2]
     if name == "__main__.py" and folders:
         name = folders[-1]
-    known = {file for files in BY_PROGRAM.values() for file in files}
-    known |= {"package.json", "manage.py"}
-    if name in known or name.endswith(SCRIPT_ENDINGS) or SCRIPT_NAMES.fullmatch(name):
+    script_names = {file for files in BY_PROGRAM.values() for file in files}
+    script_names |= {"package.json", "manage.py"}
+    if name in script_names or name.endswith(SCRIPT_ENDINGS) or SCRIPT_NAMES.fullmatch(name):
         return True
     if SCRIPT_FOLDERS & set(folders):
         return True
@@ -162,22 +162,22 @@ def _named_files(text: str, folder: str, base: BaseTree) -> list[str]:
 
     The latter may be missing.
     """
-    unasked = dict.fromkeys(_list_included(text))
-    named = dict.fromkeys(_list_modules(text, folder))
+    read_by_default = dict.fromkeys(_list_included(text))
+    mentioned = dict.fromkeys(_list_modules(text, folder))
     for word in _WORD.findall(text):
         program = word.rpartition("/")[2]
-        unasked.update(dict.fromkeys(BY_PROGRAM.get(program, ())))
+        read_by_default.update(dict.fromkeys(BY_PROGRAM.get(program, ())))
         if program in NODE_SCRIPTS:
-            named["package.json"] = None
+            mentioned["package.json"] = None
         plain = os.path.normpath(word.partition("::")[0])
         if not plain.startswith(("/", "..")) and ("/" in word or "." in word):
-            named[plain] = None
+            mentioned[plain] = None
     scripts = (
         path
-        for path in named
+        for path in mentioned
         if (content := base.read(path)) is not None and is_script(path, content)
     )
-    return [*unasked, *scripts]
+    return [*read_by_default, *scripts]
 
 
 def _list_included(text: str) -> Iterator[str]:
@@ -223,17 +223,17 @@ def list_loaded_modules(
         return frozenset()
     hidden = parse_change(acceptance.patch)
     added = {source.path: source.text for source in list_added_sources(hidden)} if hidden else {}
-    ran = (test.id for test in before.tests if test.status in ("passed", "failed"))
-    waiting = [path.removeprefix("**/") for path in list_test_files(ran, acceptance.runner)]
-    seen, names = set[str](), set[str]()
-    while waiting:
-        path = waiting.pop()
-        if path in seen or not path.endswith(".py"):
+    ran_tests = (test.id for test in before.tests if test.status in ("passed", "failed"))
+    pending = [path.removeprefix("**/") for path in list_test_files(ran_tests, acceptance.runner)]
+    visited, names = set[str](), set[str]()
+    while pending:
+        path = pending.pop()
+        if path in visited or not path.endswith(".py"):
             continue
-        seen.add(path)
+        visited.add(path)
         modules = set(_list_imports(path, base, added))
         names |= {module.partition(".")[0] for module in modules}
-        waiting += _list_helpers(path, modules)
+        pending += _list_helpers(path, modules)
     return frozenset(names)
 
 
@@ -353,30 +353,39 @@ class Steering(Record):
 
 def read_steering(task: Task, base: BaseTree | None, before: TestRun | None = None) -> Steering:
     """Find out which files a task's acceptance depends on."""
-    wanted = task.acceptance
-    named = (*wanted.fail_to_pass, *(wanted.pass_to_pass or ()))
-    ran = [test.id for test in before.tests] if before else []
-    hidden = list_patch_paths(wanted.patch)
-    known = [*list_test_files((*named, *ran), wanted.runner), *map(escape_glob, hidden)]
-    declared = (*task.protected, *list_test_files(named, wanted.runner), *map(escape_glob, hidden))
-    commands = [command for command in (wanted.run, *wanted.commands) if command]
+    acceptance = task.acceptance
+    listed_tests = (*acceptance.fail_to_pass, *(acceptance.pass_to_pass or ()))
+    ran_tests = [test.id for test in before.tests] if before else []
+    hidden = list_patch_paths(acceptance.patch)
+    test_globs = [
+        *list_test_files((*listed_tests, *ran_tests), acceptance.runner),
+        *map(escape_glob, hidden),
+    ]
+    declared = (
+        *task.protected,
+        *list_test_files(listed_tests, acceptance.runner),
+        *map(escape_glob, hidden),
+    )
+    commands = [command for command in (acceptance.run, *acceptance.commands) if command]
     steering = Steering(
         base=base,
         declared=declared,
         references=frozenset(list_patch_paths(task.reference)),
         subject=frozenset(),
         owned=frozenset(_list_owned_paths(task, commands, base, hidden)),
-        test_folders=frozenset(filter(None, map(find_test_folder, known))),
+        test_folders=frozenset(filter(None, map(find_test_folder, test_globs))),
         called=run_through(commands, base) if base else {},
         mentioned=frozenset(_split_words((*commands, *_read_configuration(base)))),
         prompt=task.prompt,
-        list_loaded_modules=cache(partial(list_loaded_modules, wanted, base, before)),
+        list_loaded_modules=cache(partial(list_loaded_modules, acceptance, base, before)),
         find_data_reader=lambda _: None,
-        checked=bool(wanted.run or wanted.commands),
-        added_tests_count=not wanted.run and task.reference is None,
+        checked=bool(acceptance.run or acceptance.commands),
+        added_tests_count=not acceptance.run and task.reference is None,
     )
     finder = make_data_finder(
-        partial(_read_sources, steering, task, frozenset(known)), steering.references, task.prompt
+        partial(_read_sources, steering, task, frozenset(test_globs)),
+        steering.references,
+        task.prompt,
     )
     return _with_subject(msgspec.structs.replace(steering, find_data_reader=finder), task)
 
@@ -385,9 +394,10 @@ def restored_paths(steering: Steering, change: Change) -> dict[str, str]:
     """Return the paths of a change that do not count, each with the reason."""
     reasons = {path: why_restored(steering, path) for path in changed_paths(change)}
     return {
-        path: why
-        for path, why in reasons.items()
-        if why is not None and not (why.startswith(SHADOWS) and _is_moved(steering, path, change))
+        path: reason
+        for path, reason in reasons.items()
+        if reason is not None
+        and not (reason.startswith(SHADOWS) and _is_moved(steering, path, change))
     }
 
 
@@ -398,20 +408,20 @@ def why_restored(steering: Steering, path: str) -> str | None:
     if not steering.checked or path in steering.owned or path in steering.subject:
         return None
     expected = path in steering.references
-    fresh = steering.base is not None and not steering.base.has(path)
+    is_new = steering.base is not None and not steering.base.has(path)
     if matches_globs(path, INSTALLED) and not expected:
         return "compiled code or an installed package"
-    if fresh and not expected and (name := shadowed_module(steering, path)):
+    if is_new and not expected and (name := shadowed_module(steering, path)):
         return f"{SHADOWS} {name}"
-    if is_test_path(steering, path) and not (fresh and steering.added_tests_count):
-        return ADDED_TEST if fresh else CHANGED_TEST
+    if is_test_path(steering, path) and not (is_new and steering.added_tests_count):
+        return ADDED_TEST if is_new else CHANGED_TEST
     if matches_globs(path, STEERING):
         return "steers how tests run"
     if path in steering.called and not expected and not _is_named(steering, path):
         return f"run by {steering.called[path]}"
     if matches_globs(path, MANIFESTS) and steering.references:
         return "steers how tests run, in part"
-    if not (fresh and steering.added_tests_count) and (test := steering.find_data_reader(path)):
+    if not (is_new and steering.added_tests_count) and (test := steering.find_data_reader(path)):
         return f"{TEST_DATA} ({test})"
     return None
 
@@ -444,31 +454,33 @@ def shadowed_module(steering: Steering, path: str) -> str | None:
     folder, name = _module_of(path)
     if not name or steering.base is None or not _is_import_root(steering, folder):
         return None
-    inside = f"{folder}/" if folder else ""
-    if any(steering.base.has(f"{inside}{name}{ending}") for ending in OWN_ENDINGS):
+    prefix = f"{folder}/" if folder else ""
+    if any(steering.base.has(f"{prefix}{name}{ending}") for ending in OWN_ENDINGS):
         return None
-    is_there = _is_runners(name) or name in steering.list_loaded_modules()
-    return f"`{name}`" if is_there else None
+    is_module = _is_runners(name) or name in steering.list_loaded_modules()
+    return f"`{name}`" if is_module else None
 
 
 def _module_of(path: str) -> tuple[str, str]:
     """Return the folder that a module is imported from, and its name; '' if it is not a module."""
     folder, _, file = path.rpartition("/")
-    found = _MODULE.fullmatch(file)
-    if found is None:
+    match = _MODULE.fullmatch(file)
+    if match is None:
         return folder, ""
-    if found["name"] != "__init__":
-        return folder, found["name"]
-    above, _, name = folder.rpartition("/")
-    return above, name
+    if match["name"] != "__init__":
+        return folder, match["name"]
+    parent, _, name = folder.rpartition("/")
+    return parent, name
 
 
 def _is_moved(steering: Steering, path: str, change: Change) -> bool:
     """Return whether a new module replaces one of the project's own that the change removes."""
-    gone = [file for file in change.files if file.status == "deleted" or file.old_path is not None]
-    places = [_module_of(file.old_path or file.path) for file in gone]
+    removed_files = [
+        file for file in change.files if file.status == "deleted" or file.old_path is not None
+    ]
+    old_modules = [_module_of(file.old_path or file.path) for file in removed_files]
     name = _module_of(path)[1]
-    roots = [folder for folder, other in places if other == name]
+    roots = [folder for folder, old_name in old_modules if old_name == name]
     return not _is_runners(name) and any(_is_import_root(steering, folder) for folder in roots)
 
 
@@ -490,7 +502,7 @@ def _is_import_root(steering: Steering, folder: str) -> bool:
     if name in SOURCE_FOLDERS:
         return steering.base is None or not steering.base.has(f"{folder}/__init__.py")
     return steering.base is not None and any(
-        steering.base.has(f"{folder}/{mark}") for mark in ROOT_MARKS
+        steering.base.has(f"{folder}/{marker}") for marker in ROOT_MARKS
     )
 
 
@@ -517,10 +529,12 @@ def _read_sources(
 def _with_subject(steering: Steering, task: Task) -> Steering:
     """Let the agent change the reference's files if these are only tests and what steers them."""
     changed = parse_change(task.reference)
-    aside = restored_paths(steering, changed) if changed else {}
-    own = {path for path in steering.references if not matches_globs(path, steering.declared)}
-    about = own if own and own <= aside.keys() else frozenset[str]()
-    return msgspec.structs.replace(steering, subject=frozenset(about))
+    restored = restored_paths(steering, changed) if changed else {}
+    undeclared = {
+        path for path in steering.references if not matches_globs(path, steering.declared)
+    }
+    subject = undeclared if undeclared and undeclared <= restored.keys() else frozenset[str]()
+    return msgspec.structs.replace(steering, subject=frozenset(subject))
 
 
 def _list_owned_paths(
@@ -528,9 +542,9 @@ def _list_owned_paths(
 ) -> Iterator[str]:
     """Yield files that the acceptance names and that base, hidden tests and reference all lack."""
     tests = map(path_in_test_id, task.acceptance.fail_to_pass)
-    known = {*hidden, *list_patch_paths(task.reference)}
+    patched_paths = {*hidden, *list_patch_paths(task.reference)}
     for path in (*_split_words(commands), *tests):
-        if "." in path and base is not None and not base.has(path) and path not in known:
+        if "." in path and base is not None and not base.has(path) and path not in patched_paths:
             yield path
 
 
@@ -550,9 +564,9 @@ def _read_configuration(base: BaseTree | None) -> Iterator[str]:
 def find_test_folder(path: str) -> str | None:
     """Return the outermost folder above a path that is named like a test folder."""
     parts = path.removeprefix("**/").split("/")[:-1]
-    for known in (PLAIN_TEST_FOLDERS, TEST_FOLDERS):
+    for folder_names in (PLAIN_TEST_FOLDERS, TEST_FOLDERS):
         for length, part in enumerate(parts, 1):
-            if part in known:
+            if part in folder_names:
                 return "/".join(parts[:length])
     return None
 
@@ -647,11 +661,14 @@ def _restore_cargo(agent_text: str, base_text: str) -> str:
 def _targets(text: str) -> dict[str, Tables]:
     """Return which binaries and examples of a crate are tested, and by their own harness."""
     tables = tomllib.loads(text)
-    named = [(kind, table) for kind in ("bin", "example") for table in tables.get(kind, ())]
-    chosen = {
-        f"{kind} {table.get('name')}": _chosen(table, ("test", "harness")) for kind, table in named
+    kinds_and_tables = [
+        (kind, table) for kind in ("bin", "example") for table in tables.get(kind, ())
+    ]
+    keys_by_target = {
+        f"{kind} {table.get('name')}": _chosen(table, ("test", "harness"))
+        for kind, table in kinds_and_tables
     }
-    return {name: keys for name, keys in chosen.items() if keys}
+    return {name: keys for name, keys in keys_by_target.items() if keys}
 
 
 def _restore_toml(
@@ -660,14 +677,14 @@ def _restore_toml(
     agent, base = tomllib.loads(agent_text), tomllib.loads(base_text)
     if _split(agent, tables, keys)[0] == _split(base, tables, keys)[0]:
         return agent_text
-    kept: list[str] = []
+    kept_texts: list[str] = []
     base_statements = list(_read_statements(base_text))
     for statement in _read_statements(agent_text):
         if tables.match(statement.table) or statement.key in keys.get(statement.table, ()):
             continue
-        kept.append(statement.text)
+        kept_texts.append(statement.text)
         if statement.key is None:
-            kept += [
+            kept_texts += [
                 base_statement.text
                 for base_statement in base_statements
                 if base_statement.table == statement.table
@@ -678,9 +695,11 @@ def _restore_toml(
         for base_statement in base_statements
         if tables.match(base_statement.table)
     ]
-    text = "".join((*(_ended(part) for part in kept), *(_ended(part) for part in steering)))
-    steers, rest = _split(tomllib.loads(text), tables, keys)
-    is_right = steers == _split(base, tables, keys)[0] and rest == _split(agent, tables, keys)[1]
+    text = "".join((*(_ended(part) for part in kept_texts), *(_ended(part) for part in steering)))
+    steers, remainder = _split(tomllib.loads(text), tables, keys)
+    is_right = (
+        steers == _split(base, tables, keys)[0] and remainder == _split(agent, tables, keys)[1]
+    )
     return text if is_right else base_text
 
 
@@ -733,21 +752,21 @@ def _split(
     """Return what steers tests, by dotted name, and everything else."""
     steering: Tables = {}
 
-    def strip(value: Tables, above: str) -> Tables:
-        rest: Tables = {}
+    def strip(value: Tables, parent: str) -> Tables:
+        remainder: Tables = {}
         for name, part in value.items():
-            path = f"{above}.{name}" if above else name
-            if pattern.match(path) or name in keys.get(above, ()):
+            path = f"{parent}.{name}" if parent else name
+            if pattern.match(path) or name in keys.get(parent, ()):
                 steering[path] = part
             elif isinstance(part, dict):
                 if inner := strip(part, path):
-                    rest[name] = inner
+                    remainder[name] = inner
             else:
-                rest[name] = part
-        return rest
+                remainder[name] = part
+        return remainder
 
-    rest = strip(tables, "")
-    return steering, rest
+    remainder = strip(tables, "")
+    return steering, remainder
 
 
 def _restore_setup(agent_text: str, base_text: str) -> str:
@@ -762,10 +781,10 @@ def _restore_setup(agent_text: str, base_text: str) -> str:
     ]
     text = "".join(map(_ended, parts))
     restored = _read_setup(text)
-    others = {
+    other_sections = {
         name: part for name, part in agent.items() if not _SETUP_SECTIONS.fullmatch(name.strip())
     }
-    is_right = restored == {**others, **_steering(base)}
+    is_right = restored == {**other_sections, **_steering(base)}
     return text if is_right else base_text
 
 
@@ -809,20 +828,22 @@ async def apply_change(workspace: Workspace, task: Task, patch: str, steering: S
     """Apply a change; tests and what steers them are taken from the reference if it changes them.
     Raises BadInput if the patch does not apply."""
     change = parse_change(patch)
-    aside = restored_paths(steering, change) if change else {}
+    restored = restored_paths(steering, change) if change else {}
     if patch:
-        await workspace.apply_patch(patch, exclude=[escape_glob(path) for path in aside])
+        await workspace.apply_patch(patch, exclude=[escape_glob(path) for path in restored])
     if change is not None:
-        await _restore_renamed(workspace, change, steering, aside)
+        await _restore_renamed(workspace, change, steering, restored)
         await _restore_parts(workspace, change, steering)
     hidden = set(list_patch_paths(task.acceptance.patch))
-    kept = [
+    excluded = [
         path
         for path in list_patch_paths(task.reference)
         if path in hidden or why_restored(steering, path) is None
     ]
-    if task.reference is not None and len(kept) < len(steering.references):
-        await workspace.apply_patch(task.reference, exclude=[escape_glob(path) for path in kept])
+    if task.reference is not None and len(excluded) < len(steering.references):
+        await workspace.apply_patch(
+            task.reference, exclude=[escape_glob(path) for path in excluded]
+        )
 
 
 async def _restore_renamed(
@@ -859,7 +880,11 @@ def _files_with_parts(change: Change, steering: Steering) -> Iterator[tuple[str,
         base_text = steering.base.read(path)
         if is_manifest(path) and path not in steering.references:
             yield path, base_text or ("{}" if path.endswith(".json") else "")
-        elif path.endswith(".rs") and base_text and any(mark in base_text for mark in INLINE_TESTS):
+        elif (
+            path.endswith(".rs")
+            and base_text
+            and any(marker in base_text for marker in INLINE_TESTS)
+        ):
             yield path, base_text
 
 

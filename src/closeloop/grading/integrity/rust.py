@@ -112,14 +112,14 @@ def _list_package_targets(
     lib_path = f"{prefix}{lib.get('path', 'src/lib.rs')}"
     if lib_path in sources:
         yield CargoTarget(kind="lib", name=lib.get("name", package["name"]), root=lib_path)
-    listed = list(_list_declared(manifest, prefix, sources))
-    yield from listed
+    declared_targets = list(_list_declared(manifest, prefix, sources))
+    yield from declared_targets
     is_discovering = package.get("autotests", True) and not (
         manifest.get("test") and package.get("edition", "2015") == "2015"
     )
-    known = {target.root for target in listed}
+    declared_roots = {target.root for target in declared_targets}
     for path in sources:
-        if not path.startswith(prefix) or path in known:
+        if not path.startswith(prefix) or path in declared_roots:
             continue
         match path.removeprefix(prefix).split("/"):
             case ["src", "main.rs"]:
@@ -158,14 +158,14 @@ def locate_test(
         if target.crate != crate:
             continue
         for split in range(len(modules), -1, -1):
-            inside, rest = tuple(modules[:split]), tuple(modules[split:])
-            for path in _module_paths(target, inside):
+            file_modules, inner_modules = tuple(modules[:split]), tuple(modules[split:])
+            for path in _module_paths(target, file_modules):
                 if path in sources and (path == target.root or path not in roots):
                     yield TestLocation(
                         path=path,
                         target=target,
-                        file_modules=inside,
-                        inner_modules=rest,
+                        file_modules=file_modules,
+                        inner_modules=inner_modules,
                         function=function,
                     )
 
@@ -224,14 +224,14 @@ def perturb_rust_test(
     if panicking:
         return list(_spoil_panic(panicking[0], rng))
     inverted = list_inversions(function)
-    chosen = rng.sample(inverted, min(MAX_WAYS // 2, len(inverted)))
-    likely = list(list_likely_changes(body, rng))
-    chosen += rng.sample(likely, min(MAX_WAYS - len(chosen), len(likely)))
+    changes = rng.sample(inverted, min(MAX_WAYS // 2, len(inverted)))
+    likely_changes = list(list_likely_changes(body, rng))
+    changes += rng.sample(likely_changes, min(MAX_WAYS - len(changes), len(likely_changes)))
     if function.child_by_field_name("return_type") is None:
         edit, how = insert_text(function.start_byte, "#[should_panic]\n"), "should_panic added"
     else:
         edit, how = insert_text(body.start_byte + 1, _ENDING), "failure added at the end"
-    return [*chosen, Perturbation(edits=(edit,), how=how, certain=True)]
+    return [*changes, Perturbation(edits=(edit,), how=how, certain=True)]
 
 
 def list_hidden_changes(
@@ -244,12 +244,16 @@ def list_hidden_changes(
     body = function.child_by_field_name("body")
     panicking = [node for node in attributes if read_attribute_name(node) == "should_panic"]
     if body is None or panicking:
-        ways = list(_spoil_panic(panicking[0], rng)) if body is not None else []
-        return [], ways[1:] or ways
-    alone = set(_list_expected_literals(body))
-    likely = list(list_likely_changes(body, rng))
-    plain = [change for change in likely if change.edits[0].start in alone]
-    return plain, [change for change in likely if change.edits[0].start not in alone]
+        changes = list(_spoil_panic(panicking[0], rng)) if body is not None else []
+        return [], changes[1:] or changes
+    literal_starts = set(_list_expected_literals(body))
+    likely_changes = list(list_likely_changes(body, rng))
+    literal_changes = [
+        change for change in likely_changes if change.edits[0].start in literal_starts
+    ]
+    return literal_changes, [
+        change for change in likely_changes if change.edits[0].start not in literal_starts
+    ]
 
 
 def _list_expected_literals(body: Node) -> Iterator[int]:
@@ -265,8 +269,8 @@ def _list_expected_literals(body: Node) -> Iterator[int]:
 def list_inversions(function: Node) -> list[Perturbation]:
     """Return inversions of the assertions that a test always reaches."""
     body = function.child_by_field_name("body")
-    reached = list(_reached_statements(body)) if body is not None else []
-    return [way for macro in _assertions(reached) for way in _invert(macro)]
+    statements = list(_reached_statements(body)) if body is not None else []
+    return [inversion for macro in _assertions(statements) for inversion in _invert(macro)]
 
 
 def read_attribute_name(attribute: Node) -> str:
@@ -341,8 +345,8 @@ def _macro_name(macro: Node) -> str:
     return node_text(macro.child_by_field_name("macro")).rpartition("::")[2]
 
 
-def _assertions(reached: list[Node]) -> Iterator[Node]:
-    for statement in reached:
+def _assertions(statements: list[Node]) -> Iterator[Node]:
+    for statement in statements:
         inner = statement
         if statement.type == "expression_statement" and statement.named_children:
             inner = statement.named_children[0]
@@ -423,11 +427,13 @@ def _asserts(macro: Node) -> bool:
 
 def _is_statement(call: Node) -> bool:
     """Return whether a call of a plain function is a statement, as with helpers that assert."""
-    function, above = call.child_by_field_name("function"), call.parent
+    function, parent = call.child_by_field_name("function"), call.parent
     is_plain = function is not None and function.type == "identifier"
-    is_tried = above is not None and above.type == "try_expression"
-    around = above.parent if above is not None and is_tried else above
-    return is_plain and around is not None and around.type in ("expression_statement", "block")
+    is_tried = parent is not None and parent.type == "try_expression"
+    container = parent.parent if parent is not None and is_tried else parent
+    return (
+        is_plain and container is not None and container.type in ("expression_statement", "block")
+    )
 
 
 def _change_literals(node: Node, rng: random.Random) -> Iterator[Perturbation]:
@@ -547,7 +553,7 @@ def _group_items(items: Iterator[_TestItem]) -> dict[tuple[Container, str], list
 def _list_test_items(node: Node, container: Container) -> Iterator[_TestItem]:
     for item, attributes in list_siblings(node.named_children):
         if _is_test_item(item, attributes):
-            start = min(one.start_byte for one in (item, *attributes))
+            start = min(node.start_byte for node in (item, *attributes))
             after = item.next_sibling
             end = after.end_byte if after is not None and after.type == "," else item.end_byte
             text = (node.text or b"")[start - node.start_byte : end - node.start_byte]
@@ -559,8 +565,10 @@ def _list_test_items(node: Node, container: Container) -> Iterator[_TestItem]:
                 text=text.decode("utf-8", "replace"),
             )
         else:
-            inside = (*container, _make_key(item)) if item.type in _CONTAINERS else container
-            yield from _list_test_items(item, inside)
+            inner_container = (
+                (*container, _make_key(item)) if item.type in _CONTAINERS else container
+            )
+            yield from _list_test_items(item, inner_container)
 
 
 def _list_container_ends(node: Node, container: Container) -> Iterator[tuple[Container, int]]:
@@ -570,9 +578,9 @@ def _list_container_ends(node: Node, container: Container) -> Iterator[tuple[Con
     for item in node.named_children:
         body = item.child_by_field_name("body")
         if body is not None and body.type == "declaration_list" and item.type in _CONTAINERS:
-            inside = (*container, _make_key(item))
-            yield inside, body.end_byte - 1
-            yield from _list_container_ends(body, inside)
+            inner_container = (*container, _make_key(item))
+            yield inner_container, body.end_byte - 1
+            yield from _list_container_ends(body, inner_container)
 
 
 def _make_key(item: Node) -> str:
@@ -660,7 +668,7 @@ def build_probe(request: ProbeRequest) -> Probe | None:
 
     Rooms after the first hold one version of each test, and controls.
     """
-    found: dict[str, list[_FoundTest]] = {}
+    tests_by_path: dict[str, list[_FoundTest]] = {}
     targets = list_targets(request.sources)
     roots: dict[str, Node | None] = {}
     for test in dict.fromkeys((*request.fail_to_pass, *request.others)):
@@ -668,19 +676,22 @@ def build_probe(request: ProbeRequest) -> Probe | None:
             if location.path not in roots:
                 text = request.sources[location.path].encode()
                 roots[location.path] = parse_source("tree_sitter_rust", text)
-            one = _find_test(test, location, roots[location.path])
-            if one is not None:
-                found.setdefault(location.path, []).append(one)
+            found_test = _find_test(test, location, roots[location.path])
+            if found_test is not None:
+                tests_by_path.setdefault(location.path, []).append(found_test)
                 break
-    if not found:
+    if not tests_by_path:
         return None
     build_file = _build_single_file if request.room else _build_file
-    made = [build_file(request, tests) for _, tests in sorted(found.items())]
+    probe_files = [build_file(request, tests) for _, tests in sorted(tests_by_path.items())]
     return Probe(
-        files={**_build_script(request, made), **{one.path: one.text for one in made}},
-        command=_build_command(request, made),
+        files={
+            **_build_script(request, probe_files),
+            **{file.path: file.text for file in probe_files},
+        },
+        command=_build_command(request, probe_files),
         env={"RUST_BACKTRACE": "0"},  # most of its tests panic, and a backtrace takes a second
-        tests=tuple(test for one in made for test in one.tests),
+        tests=tuple(test for file in probe_files for test in file.tests),
         exit_codes=(101,),
         rooms=1 + ROOMS,
     )
@@ -717,40 +728,40 @@ def _is_plain(test: _FoundTest) -> bool:
     return is_test and is_bare and not any(re.search(r"rstest|case", name) for name in names)
 
 
-def _build_file(request: ProbeRequest, found: list[_FoundTest]) -> _RustProbeFile:
-    path, target = found[0].location.path, found[0].location.target
+def _build_file(request: ProbeRequest, found_tests: list[_FoundTest]) -> _RustProbeFile:
+    path, target = found_tests[0].location.path, found_tests[0].location.target
     source = request.sources[path].encode()
-    inserted, tests = list[SourceEdit](), list[ProbeTest]()
-    for test in filter(_is_plain, found):
-        inserted += _write_copies(request, source, test, tests)
-    inserted += _write_controls(request, found[0], tests)
+    edits, tests = list[SourceEdit](), list[ProbeTest]()
+    for test in filter(_is_plain, found_tests):
+        edits += _write_copies(request, source, test, tests)
+    edits += _write_controls(request, found_tests[0], tests)
     if path == target.root and target.is_discovered:
         name = f"zz_{make_name(request.token, 'file', path)}"
-        new = CargoTarget(kind="test", name=name, root=f"{target.folder}/{name}.rs")
+        probe_target = CargoTarget(kind="test", name=name, root=f"{target.folder}/{name}.rs")
     else:
-        new = target
+        probe_target = target
     return _RustProbeFile(
         original=path,
-        path=new.root if new != target else path,
-        text=apply_edits(source, inserted).decode("utf-8", "replace"),
-        left="" if target.kind == "test" else _empty_tests(source, found),
-        target=new,
+        path=probe_target.root if probe_target != target else path,
+        text=apply_edits(source, edits).decode("utf-8", "replace"),
+        left="" if target.kind == "test" else _empty_tests(source, found_tests),
+        target=probe_target,
         tests=tuple(tests),
     )
 
 
-def _build_single_file(request: ProbeRequest, found: list[_FoundTest]) -> _RustProbeFile:
+def _build_single_file(request: ProbeRequest, found_tests: list[_FoundTest]) -> _RustProbeFile:
     """Return the file with each wanted test renamed, right or made wrong."""
-    path, target = found[0].location.path, found[0].location.target
+    path, target = found_tests[0].location.path, found_tests[0].location.target
     source = request.sources[path].encode()
     edits, tests = list[SourceEdit](), list[ProbeTest]()
-    for test in filter(_is_plain, found):
+    for test in filter(_is_plain, found_tests):
         title = test.function.child_by_field_name("name")
         assert title is not None
         names = [_single_name(request, room, test) for room in (1, ROOMS)]
         name, opposite = names if request.room == 1 else reversed(names)
         edits += [insert_text(test.start, _LINTS), replace_node(title, name)]
-        changes, is_told_apart = _choose_hidden_changes(request, test, found)
+        changes, is_told_apart = _choose_hidden_changes(request, test, found_tests)
         if not changes or not is_made_wrong(request, test.id):
             tests.append(_expect_copy(source, test, name))
             continue
@@ -769,12 +780,12 @@ def _build_single_file(request: ProbeRequest, found: list[_FoundTest]) -> _RustP
                 else "",
             )
         )
-    edits += _write_controls(request, found[0], tests)
+    edits += _write_controls(request, found_tests[0], tests)
     return _RustProbeFile(
         original=path,
         path=path,
         text=apply_edits(source, edits).decode("utf-8", "replace"),
-        left="" if target.kind == "test" else _empty_tests(source, found),
+        left="" if target.kind == "test" else _empty_tests(source, found_tests),
         target=target,
         tests=tuple(tests),
     )
@@ -786,28 +797,28 @@ def _single_name(request: ProbeRequest, room: int, test: _FoundTest) -> str:
 
 
 def _choose_hidden_changes(
-    request: ProbeRequest, test: _FoundTest, found: Iterable[_FoundTest]
+    request: ProbeRequest, test: _FoundTest, file_tests: Iterable[_FoundTest]
 ) -> tuple[list[Perturbation], bool]:
     """Choose how to make a test wrong: in itself, or in a helper or table that only it uses."""
     rng = make_generator(request.token, "hidden", test.id)
-    plain, changes = list_hidden_changes(test.function, test.attributes, rng)
+    literal_changes, changes = list_hidden_changes(test.function, test.attributes, rng)
     # Values that an equality expects need no reference; with one, the others count as well.
-    if plain and not (changes and request.round % 2):
-        return choose_changes(plain, rng, together=True), True
+    if literal_changes and not (changes and request.round % 2):
+        return choose_changes(literal_changes, rng, together=True), True
     if changes:
         return choose_changes(changes, rng, together=False), False
-    functions = [node_text(one.function) for one in found]
+    functions = [node_text(file_test.function) for file_test in file_tests]
     for name, declaration in _list_declarations(test):
         if sum(bool(re.search(rf"\b{name}\b", function)) for function in functions) == 1:
             changes += list_likely_changes(declaration, rng)
-    ways = changes or list_inversions(test.function)
-    return choose_changes(ways, rng, together=False), False
+    candidates = changes or list_inversions(test.function)
+    return choose_changes(candidates, rng, together=False), False
 
 
-def _empty_tests(source: bytes, found: Iterable[_FoundTest]) -> str:
+def _empty_tests(source: bytes, found_tests: Iterable[_FoundTest]) -> str:
     """Return a file of the product without the bodies of its tests, or of their modules."""
     emptied = list[SourceEdit]()
-    for test in found:
+    for test in found_tests:
         block = outer = test.function
         while outer.parent is not None:
             outer = outer.parent
@@ -863,11 +874,11 @@ def _write_helper_copies(
         rng = make_generator(request.token, "helper", test.id, name)
         changes = list(list_likely_changes(declaration, rng))
         for change in rng.sample(changes, min(MAX_HELPER_WAYS, len(changes))):
-            other = f"zz_{make_name(request.token, test.id, name, str(change.edits))}"
+            new_name = f"zz_{make_name(request.token, test.id, name, str(change.edits))}"
             title, text = _rename_copy(
-                request, source, test, _rename_uses(test.function, name, other)
+                request, source, test, _rename_uses(test.function, name, new_name)
             )
-            edits = (*change.edits, *_rename_uses(declaration, name, other))
+            edits = (*change.edits, *_rename_uses(declaration, name, new_name))
             helper = apply_edits(declaration.text or b"", edits, declaration.start_byte)
             tests.append(
                 ProbeTest(
@@ -885,19 +896,19 @@ def _write_helper_copies(
 
 def _list_declarations(test: _FoundTest) -> Iterator[tuple[str, Node]]:
     """Yield the functions and constants beside a test that the test names, each with its name."""
-    beside = test.function.parent
+    parent = test.function.parent
     names = {node_text(node) for node in walk_nodes(test.function) if node.type == "identifier"} - {
         _name_of(test.function)
     }
-    for node, attributes in list_siblings(beside.named_children if beside is not None else []):
+    for node, attributes in list_siblings(parent.named_children if parent is not None else []):
         is_declared = node.type in ("function_item", "const_item", "static_item")
         if is_declared and not attributes and _name_of(node) in names:
             yield _name_of(node), node
 
 
-def _rename_uses(node: Node, name: str, other: str) -> tuple[SourceEdit, ...]:
+def _rename_uses(node: Node, name: str, new_name: str) -> tuple[SourceEdit, ...]:
     uses = (inner for inner in walk_nodes(node) if inner.type == "identifier")
-    return tuple(replace_node(inner, other) for inner in uses if node_text(inner) == name)
+    return tuple(replace_node(inner, new_name) for inner in uses if node_text(inner) == name)
 
 
 def _rename_copy(
@@ -924,10 +935,10 @@ def _prefix(request: ProbeRequest) -> str:
 
 
 def _write_controls(
-    request: ProbeRequest, beside: _FoundTest, tests: list[ProbeTest]
+    request: ProbeRequest, neighbour: _FoundTest, tests: list[ProbeTest]
 ) -> Iterable[SourceEdit]:
     """Write tests of correct sums and of wrong sums, with each macro that tests use."""
-    location = beside.location
+    location = neighbour.location
     rng = make_generator(request.token, "controls", location.path, str(request.room))
     for number in range(2 * CONTROL_PAIRS):
         expect: Literal["pass", "fail"] = "pass" if number % 2 == 0 else "fail"
@@ -944,34 +955,34 @@ def _write_controls(
         text = f"\n\n#[test]\nfn {name}() {{ {body} }}\n"
         control = _path_in_target(location, name)
         tests.append(ProbeTest(name=control, kind="control", expect=expect))
-        yield insert_text(beside.function.end_byte, text)
+        yield insert_text(neighbour.function.end_byte, text)
 
 
 def _script_path(request: ProbeRequest) -> str:
     return f"{request.folder}/run.sh"
 
 
-def _build_script(request: ProbeRequest, made: Iterable[_RustProbeFile]) -> dict[str, str]:
+def _build_script(request: ProbeRequest, probe_files: Iterable[_RustProbeFile]) -> dict[str, str]:
     """Write a script that empties the test sources before it runs a test program."""
-    lines, written = [], {}
-    for number, probe_file in enumerate(made):
-        kept = f"{request.folder}/left-{number}"
-        written[kept] = probe_file.left
+    lines, texts = [], {}
+    for number, probe_file in enumerate(probe_files):
+        left_path = f"{request.folder}/left-{number}"
+        texts[left_path] = probe_file.left
         original = shlex.quote(f"{request.root}/{probe_file.original}")
-        lines.append(f"cp -- {shlex.quote(kept)} {original}")
+        lines.append(f"cp -- {shlex.quote(left_path)} {original}")
         if probe_file.path != probe_file.original:
             lines.append(f"rm -f -- {shlex.quote(f'{request.root}/{probe_file.path}')}")
-    written[_script_path(request)] = "\n".join([*lines, 'exec "$@"', ""])
-    return {path.removeprefix(f"{request.root}/"): text for path, text in written.items()}
+    texts[_script_path(request)] = "\n".join([*lines, 'exec "$@"', ""])
+    return {path.removeprefix(f"{request.root}/"): text for path, text in texts.items()}
 
 
-def _build_command(request: ProbeRequest, made: Iterable[_RustProbeFile]) -> str:
+def _build_command(request: ProbeRequest, probe_files: Iterable[_RustProbeFile]) -> str:
     """Build a `cargo test` call for the targets concerned, with the command's own options."""
     call = find_tool_call(request.command, "cargo")
-    kept, harness = _kept_arguments(call.arguments)
-    targets = sorted({_target_option(probe_file.target) for probe_file in made})
-    words = [call.start, *kept, "--no-fail-fast", *targets, "--"]
-    words += [*harness, "--test-threads=1", _prefix(request)]
+    cargo_options, harness_options = _kept_arguments(call.arguments)
+    targets = sorted({_target_option(probe_file.target) for probe_file in probe_files})
+    words = [call.start, *cargo_options, "--no-fail-fast", *targets, "--"]
+    words += [*harness_options, "--test-threads=1", _prefix(request)]
     lines = [*call.setup, f"{' '.join(words)} >{shlex.quote(request.pipe)}"]
     script = _script_path(request)
     if not re.search(r"\s", script):
@@ -986,15 +997,19 @@ def _target_option(target: CargoTarget) -> str:
 
 def _kept_arguments(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the options of cargo to keep, and those after `--`."""
-    kept, rest = list[str](), list(arguments)
-    while rest:
-        argument = rest.pop(0)
+    kept_arguments, remaining = list[str](), list(arguments)
+    while remaining:
+        argument = remaining.pop(0)
         name, has_value = split_option(argument)
         if argument == "--":
-            return kept, [option for option in rest if option in _KEPT_FOR_HARNESS]
+            return kept_arguments, [option for option in remaining if option in _KEPT_FOR_HARNESS]
         if not argument.startswith("-"):
             continue
-        values = [rest.pop(0)] if rest and _WITH_VALUE.fullmatch(name) and not has_value else []
+        values = (
+            [remaining.pop(0)]
+            if remaining and _WITH_VALUE.fullmatch(name) and not has_value
+            else []
+        )
         if not _DROPPED.fullmatch(name):
-            kept += [argument, *values]
-    return kept, []
+            kept_arguments += [argument, *values]
+    return kept_arguments, []

@@ -134,13 +134,13 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _findings_in_lane(reading: TraceReading, lane: LaneReading) -> Iterator[Finding]:
-    looks: list[TraceStep] = []
+    history_steps: list[TraceStep] = []
     fetches: list[TraceStep] = []
     known_commits: set[str] = set()
     for step in lane.commands:
         command = step.event.command if isinstance(step.event, Command) else ""
         if "git" in command:
-            yield from _git_findings(reading, step, command, looks, known_commits)
+            yield from _git_findings(reading, step, command, history_steps, known_commits)
         if "pip" in command and not step.failed:
             fetches.append(step)
     for step in lane.tools:
@@ -156,19 +156,19 @@ def _git_findings(
     reading: TraceReading,
     step: TraceStep,
     command: str,
-    looks: list[TraceStep],
+    history_steps: list[TraceStep],
     known_commits: set[str],
 ) -> Iterator[Finding]:
     if mentions_any(command, _HISTORY_WORDS) and _WHOLE_HISTORY.search(command):
-        looks.append(step)
+        history_steps.append(step)
     elif not list_git_verbs(step).isdisjoint(("log", "commit", "blame", "rev-parse")):
         known_commits.update(name[:7] for name in _COMMIT_HASH.findall(_output_of(step)))
-    elif looks and (match := _COMMIT_USE.search(command)):
+    elif history_steps and (match := _COMMIT_USE.search(command)):
         names = [name for name in _COMMIT_HASH.findall(match[1]) if name[:7] not in known_commits]
-        look = _find_later_commit(names, looks)
-        if look is not None and _names_changed_file(reading, step):
+        history_step = _find_later_commit(names, history_steps)
+        if history_step is not None and _names_changed_file(reading, step):
             message = f"Commit {names[0][:12]} was opened after the whole history had listed it"
-            yield _build_finding(step, message, 0.8, look)
+            yield _build_finding(step, message, 0.8, history_step)
     if "http" in command and mentions_any(command, _FETCH_WORDS) and "POST" not in command:
         yield from _upstream_findings(reading, step, command)
 
@@ -178,14 +178,16 @@ def _output_of(step: TraceStep) -> str:
     return (event.output or "")[:MAX_OUTPUT_CHARS] if isinstance(event, Command) else ""
 
 
-def _find_later_commit(names: Sequence[str], looks: Sequence[TraceStep]) -> TraceStep | None:
+def _find_later_commit(
+    names: Sequence[str], history_steps: Sequence[TraceStep]
+) -> TraceStep | None:
     """Return the step that showed one of these commits, above `HEAD`."""
-    for look in looks[-20:]:
-        shown = _output_of(look)
-        head = _HEAD_MARK.search(shown)
-        later = shown[: shown.rfind("\n", 0, head.start()) + 1] if head else shown
-        if any(name[:7] in later for name in names):
-            return look
+    for history_step in history_steps[-20:]:
+        output = _output_of(history_step)
+        head = _HEAD_MARK.search(output)
+        later_output = output[: output.rfind("\n", 0, head.start()) + 1] if head else output
+        if any(name[:7] in later_output for name in names):
+            return history_step
     return None
 
 
@@ -226,11 +228,11 @@ def _last_changes(reading: TraceReading) -> _LastChanges:
     folders: dict[str, int] = {}
     for step in list_trace_changes(reading):
         for path in filter(is_source_path, step.written):
-            *above, name = path.split("/")
+            *folder_names, name = path.split("/")
             files[name] = step.number
-            for folder in above:
-                plain = folder.lower().replace("-", "_")
-                folders.update(dict.fromkeys((plain, *plain.split("__")), step.number))
+            for folder in folder_names:
+                package = folder.lower().replace("-", "_")
+                folders.update(dict.fromkeys((package, *package.split("__")), step.number))
     return _LastChanges(files=files, folders=folders)
 
 
@@ -239,14 +241,14 @@ def _release_findings(
 ) -> Iterator[Finding]:
     """Find a release of the project itself that was fetched and then read."""
     command = step.event.command if isinstance(step.event, Command) else ""
-    word = _find_own_release(command, _last_changes(reading).folders, step.number)
-    if word is None:
+    spec = _find_own_release(command, _last_changes(reading).folders, step.number)
+    if spec is None:
         return
-    name = _VERSION_START.split(word, maxsplit=1)[0]
+    name = _VERSION_START.split(spec, maxsplit=1)[0]
     for later in lane.steps[step.index + 1 : step.index + 1 + MAX_STEPS_LATER]:
         if _reads_release(later, name):
             message = (
-                f"A release of the project itself was downloaded and read: {truncate_line(word)}"
+                f"A release of the project itself was downloaded and read: {truncate_line(spec)}"
             )
             yield _build_finding(step, message, 0.8, later)
             return
@@ -275,15 +277,15 @@ def _find_own_release(command: str, folders: Mapping[str, int], number: int) -> 
     match = _PIP_COMMAND.search(command)
     if match is None or not ("download" in match[0] or _NEWER_RELEASE.search(match[1])):
         return None
-    for word in match[1].split():
-        name = _VERSION_START.split(word, maxsplit=1)[0].replace("-", "_").lower()
-        if folders.get(name, 0) > number and not word.startswith(("-", ".", "/")):
-            return word
+    for requirement in match[1].split():
+        name = _VERSION_START.split(requirement, maxsplit=1)[0].replace("-", "_").lower()
+        if folders.get(name, 0) > number and not requirement.startswith(("-", ".", "/")):
+            return requirement
     return None
 
 
 def _build_finding(
-    step: TraceStep, message: str, confidence: float, look: TraceStep | None = None
+    step: TraceStep, message: str, confidence: float, history_step: TraceStep | None = None
 ) -> Finding:
-    events = [step.number, *([look.number] if look else [])]
+    events = [step.number, *([history_step.number] if history_step else [])]
     return make_finding(rule, f"{message}.", events, lane=step.event.lane, confidence=confidence)

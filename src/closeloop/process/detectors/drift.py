@@ -174,9 +174,9 @@ def find_dropped_steps(
         if not plan.pending:
             continue
         claim = _claim_on_plan(lane, plan)
-        strayed = _list_stray_edits(lane, plan) if claim is None else ()
-        if (claim or strayed) and (lost := tuple(_list_lost_steps(reading, lane, plan))):
-            return DroppedSteps(plan=plan, steps=lost, claim=claim, strayed=strayed)
+        stray_edits = _list_stray_edits(lane, plan) if claim is None else ()
+        if (claim or stray_edits) and (lost_steps := tuple(_list_lost_steps(reading, lane, plan))):
+            return DroppedSteps(plan=plan, steps=lost_steps, claim=claim, strayed=stray_edits)
     return None
 
 
@@ -190,32 +190,32 @@ def list_plans(lane: LaneReading) -> Sequence[LanePlan]:
 
 def find_last_plan(lane: LaneReading) -> LanePlan | None:
     """Return the last state of the lane's to-do list, including items that vanished from it."""
-    last: LanePlan | None = None
+    last_plan: LanePlan | None = None
     vanished: dict[str, None] = {}
-    since = lane.users[-1].number if lane.users else 0
+    last_request = lane.users[-1].number if lane.users else 0
     for step in reversed(lane.tools):
         event = step.event
         if not isinstance(event, ToolUse) or not _is_plan_tool(event.name):
             continue
         items = list(_parse_plan_items(event.arguments or {}))
-        if items and last is None:
+        if items and last_plan is None:
             pending = tuple(text for text, is_open in items if is_open)
-            last = LanePlan(number=event.number, steps=len(items), pending=pending)
-            kept = _telling_stems(" ".join(text for text, _ in items))
-        elif items and event.number > since:
+            last_plan = LanePlan(number=event.number, steps=len(items), pending=pending)
+            last_stems = _telling_stems(" ".join(text for text, _ in items))
+        elif items and event.number > last_request:
             vanished |= {
                 text: None
                 for text, is_open in items
-                if is_open and _share(_telling_stems(text), kept) < 0.5
+                if is_open and _share(_telling_stems(text), last_stems) < 0.5
             }
-        if event.number <= since:
+        if event.number <= last_request:
             break
-    if last is None or not vanished:
-        return last
+    if last_plan is None or not vanished:
+        return last_plan
     return LanePlan(
-        number=last.number,
-        steps=last.steps + len(vanished),
-        pending=(*last.pending, *vanished),
+        number=last_plan.number,
+        steps=last_plan.steps + len(vanished),
+        pending=(*last_plan.pending, *vanished),
     )
 
 
@@ -224,13 +224,13 @@ def _is_plan_tool(name: str) -> bool:
     return name.lower().rpartition("/")[2] in _PLAN_TOOLS
 
 
-def _parse_plan_items(given: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    plan_list = next((given[name] for name in _LIST_FIELDS if name in given), None)
+def _parse_plan_items(arguments: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    plan_list = next((arguments[name] for name in _LIST_FIELDS if name in arguments), None)
     if isinstance(plan_list, str):
-        waiting = {one.strip() for one in _OPEN_ITEM.findall(plan_list)}
+        open_items = {item_text.strip() for item_text in _OPEN_ITEM.findall(plan_list)}
         for line in _ANY_ITEM.findall(plan_list):
             text = line.partition("]")[2].strip()
-            yield text, text in waiting
+            yield text, text in open_items
     elif isinstance(plan_list, list):
         for item in plan_list:
             if isinstance(item, Mapping):
@@ -250,14 +250,16 @@ def _find_task_plan(lane: LaneReading) -> LanePlan | None:
         event = step.event
         if not isinstance(event, ToolUse) or event.name not in ("TaskCreate", "TaskUpdate"):
             continue
-        given = event.arguments or {}
+        arguments = event.arguments or {}
         if event.name == "TaskCreate":
-            made = _TASK_ID.search(event.output or "")
-            subject = given.get("subject")
-            if made and isinstance(subject, str):
-                tasks[made[1]] = subject, "pending"
-        elif (known := str(given.get("taskId"))) in tasks and isinstance(given.get("status"), str):
-            tasks[known] = tasks[known][0], given["status"]
+            id_match = _TASK_ID.search(event.output or "")
+            subject = arguments.get("subject")
+            if id_match and isinstance(subject, str):
+                tasks[id_match[1]] = subject, "pending"
+        elif (task_id := str(arguments.get("taskId"))) in tasks and isinstance(
+            arguments.get("status"), str
+        ):
+            tasks[task_id] = tasks[task_id][0], arguments["status"]
         number = event.number
     if len(tasks) < MIN_STEPS:
         return None
@@ -293,12 +295,12 @@ def _announced_steps(text: str) -> list[str]:
     """Return the longest list numbered 1, 2, 3, … below words that announce work."""
     steps: list[str] = []
     longest: list[str] = []
-    announced = False
+    is_announced = False
     for item in _NUMBERED_LINE.finditer(text):
         number, line = item.groups()
         if int(number) == 1:
-            steps, announced = [], _announces_plan(text[: item.start()])
-        if announced and int(number) == len(steps) + 1:
+            steps, is_announced = [], _announces_plan(text[: item.start()])
+        if is_announced and int(number) == len(steps) + 1:
             steps.append(line.strip(" *"))
         if len(steps) > len(longest):
             longest = steps
@@ -307,8 +309,8 @@ def _announced_steps(text: str) -> list[str]:
 
 def _announces_plan(before: str) -> bool:
     """Whether the line above a list announces work, and does not explain how a fault arises."""
-    above = before.rstrip().rpartition("\n")[2]
-    return bool(_PLAN_WORD.search(above)) and not _REPRODUCTION.search(above)
+    line_above = before.rstrip().rpartition("\n")[2]
+    return bool(_PLAN_WORD.search(line_above)) and not _REPRODUCTION.search(line_above)
 
 
 def _claim_on_plan(lane: LaneReading, plan: LanePlan) -> Message | None:
@@ -373,30 +375,30 @@ def _list_lost_steps(reading: TraceReading, lane: LaneReading, plan: LanePlan) -
         if step.number > first
     ]
     texts += [path for step in lane.changes[-MAX_STEPS:] for path in step.written]
-    joined = "\n".join(texts)
-    stems = _telling_stems(joined)
+    later_text = "\n".join(texts)
+    stems = _telling_stems(later_text)
     for text in plan.pending:
-        telling = _telling_stems(text)
-        share = _share(telling, stems)
+        step_stems = _telling_stems(text)
+        share = _share(step_stems, stems)
         if plan.tracked:
             if share < 0.5:
                 yield text
         elif targets := short_names(find_sentence_targets(text)):
-            if share < 0.5 and not mentions_any(joined, targets):
+            if share < 0.5 and not mentions_any(later_text, targets):
                 yield text
-        elif telling and not share:
+        elif step_stems and not share:
             yield text
 
 
 def _telling_stems(text: str) -> frozenset[str]:
     words = normalise_words(text)
     # Its stem is that of `change`.
-    own = {"changelog"} if "changelog" in words else set()
-    return (word_stems(words) - _VAGUE_STEMS) | own
+    kept_words = {"changelog"} if "changelog" in words else set()
+    return (word_stems(words) - _VAGUE_STEMS) | kept_words
 
 
-def _share(words: frozenset[str], there: frozenset[str]) -> float:
-    return len(words & there) / len(words) if words else 1.0
+def _share(words: frozenset[str], found_words: frozenset[str]) -> float:
+    return len(words & found_words) / len(words) if words else 1.0
 
 
 rule = Rule(
@@ -412,11 +414,11 @@ rule = Rule(
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Report at most one finding of each kind per lane."""
     findings = []
-    judged = False
+    is_measurable = False
     for name, lane in reading.lanes.items():
         plans = list_plans(lane)
         curve = drift_curve(lane) if len(lane.steps) >= limits["windows"] * WINDOW_STEPS else ()
-        judged = judged or bool(plans) or bool(curve)
+        is_measurable = is_measurable or bool(plans) or bool(curve)
         if not plans and not curve:
             continue
         descriptions = (
@@ -424,10 +426,10 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             _describe_drift(lane, curve, limits),
         )
         findings += [
-            make_finding(rule, told, events, lane=name)
-            for told, events in filter(None, descriptions)
+            make_finding(rule, message, events, lane=name)
+            for message, events in filter(None, descriptions)
         ]
-    if not judged:
+    if not is_measurable:
         return Unmeasured(
             rule=rule.name, reason="no lane is long enough for a curve, and none has a plan"
         )
@@ -460,9 +462,9 @@ def _describe_drift(
         return None
     if max(curve[-2:]) > limits["likeness"] or slope > -limits["slope"]:
         return None
-    late = lane.steps[-2 * WINDOW_STEPS :]
+    last_steps = lane.steps[-2 * WINDOW_STEPS :]
     return (
-        f"The last {len(late)} actions are unrelated to the request: similarity fell "
+        f"The last {len(last_steps)} actions are unrelated to the request: similarity fell "
         f"from {max(curve[:2]):.2f} to {curve[-1]:.2f}.",
-        [late[0].number, late[-1].number],
+        [last_steps[0].number, last_steps[-1].number],
     )

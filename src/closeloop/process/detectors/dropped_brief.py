@@ -128,21 +128,25 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     handoffs = list_handoff_contexts(reading)
     if all(handoff.asked is None for handoff in handoffs):
         return Unmeasured(rule=rule.name, reason="the trace does not contain the request")
-    judged = zip(handoffs, list_all_needs(reading), strict=True)
-    return [finding for one, needed in judged if (finding := _build_finding(one, needed or ()))]
+    handoff_needs = zip(handoffs, list_all_needs(reading), strict=True)
+    return [
+        finding
+        for handoff, needs in handoff_needs
+        if (finding := _build_finding(handoff, needs or ()))
+    ]
 
 
-def _planted_fact_finding(event: Handoff, missing: tuple[str, ...], of: int) -> Finding:
+def _planted_fact_finding(event: Handoff, missing: tuple[str, ...], total: int) -> Finding:
     return make_finding(
         rule,
-        f"The brief omits {len(missing)} of {of} needed facts: {_quote_texts(missing)}.",
+        f"The brief omits {len(missing)} of {total} needed facts: {_quote_texts(missing)}.",
         [event.number],
         lane=event.lane,
     )
 
 
-def _build_finding(one: HandoffContext, needed: Sequence[BriefNeed]) -> Finding | None:
-    missing = find_dropped_facts(one, needed)
+def _build_finding(handoff: HandoffContext, needs: Sequence[BriefNeed]) -> Finding | None:
+    missing = find_dropped_facts(handoff, needs)
     if not missing:
         return None
     violations = [step for _, step in missing if step is not None]
@@ -151,12 +155,12 @@ def _build_finding(one: HandoffContext, needed: Sequence[BriefNeed]) -> Finding 
     return make_finding(
         rule,
         f"The brief omits part of the request: {quoted_facts}{outcome}.",
-        [one.event.number, *(step.number for step in violations[:_MAX_CITED])],
-        lane=one.event.lane,
+        [handoff.event.number, *(step.number for step in violations[:_MAX_CITED])],
+        lane=handoff.event.lane,
         confidence=_BROKEN if violations else _LIKELY,
     )
 
 
 def _quote_texts(texts: list[str] | tuple[str, ...]) -> str:
-    shown = ", ".join(f"“{truncate_line(text, 60)}”" for text in texts[:_MAX_QUOTED])
-    return f"{shown} and {len(texts) - _MAX_QUOTED} more" if len(texts) > _MAX_QUOTED else shown
+    quotes = ", ".join(f"“{truncate_line(text, 60)}”" for text in texts[:_MAX_QUOTED])
+    return f"{quotes} and {len(texts) - _MAX_QUOTED} more" if len(texts) > _MAX_QUOTED else quotes

@@ -107,16 +107,16 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     return [
         make_finding(
             rule,
-            f"{len(vain)} edits of {truncate_line(vain[0].written[0])} failed or were "
+            f"{len(vain_steps)} edits of {truncate_line(vain_steps[0].written[0])} failed or were "
             "undone, and nothing was run in between.",
-            cite_row([step.number for step in vain], MAX_CITED),
+            cite_row([step.number for step in vain_steps], MAX_CITED),
             lane=lane.lane.id,
             confidence=0.9,
         )
         for lane in reading.lanes.values()
         if len(lane.edits) >= limits["attempts"] - all(step.failed for step in lane.edits)
         for row in _rows_without_run(lane)
-        if (vain := _attempts_in_vain(row, limits["attempts"]))
+        if (vain_steps := _attempts_in_vain(row, limits["attempts"]))
     ]
 
 
@@ -132,34 +132,40 @@ def _rows_without_run(lane: LaneReading) -> Iterator[Sequence[TraceStep]]:
     yield from rows.values()
 
 
-def _attempts_in_vain(row: Sequence[TraceStep], least: float) -> Sequence[TraceStep]:
+def _attempts_in_vain(row: Sequence[TraceStep], min_count: float) -> Sequence[TraceStep]:
     """Those of the edits that failed or did again what was done; none where most went well, or
     where there are too few.
     """
-    vain: list[TraceStep] = []
-    made: set[tuple[str | None, str]] = set()
-    wanted: set[tuple[int, str | None, str | None]] = set()
-    good = good_between = 0
+    vain_steps: list[TraceStep] = []
+    made_edits: set[tuple[str | None, str]] = set()
+    vain_changes: set[tuple[int, str | None, str | None]] = set()
+    good_count = good_between = 0
     for step in row:
         edit = step.event
         assert isinstance(edit, Edit), "rows hold edits"
         text = (edit.after or "").strip()
-        again = len(text) >= MIN_LETTERS and edit.action != "create" and (edit.before, text) in made
-        if again if not step.failed else fails_by_itself(step):
-            if vain and edit.turn is not None and edit.turn == vain[-1].event.turn:
+        is_repeated = (
+            len(text) >= MIN_LETTERS
+            and edit.action != "create"
+            and (edit.before, text) in made_edits
+        )
+        if is_repeated if not step.failed else fails_by_itself(step):
+            if vain_steps and edit.turn is not None and edit.turn == vain_steps[-1].event.turn:
                 # Calls of one answer fail together: the agent had no chance to learn from it.
                 continue
-            vain.append(step)
-            wanted.add((step.state, edit.before, edit.after))
-            good_between = good
+            vain_steps.append(step)
+            vain_changes.add((step.state, edit.before, edit.after))
+            good_between = good_count
         elif not step.failed:
-            made.add((edit.before, text))
-            good += bool(vain)
-    if len(vain) < max(good_between, least - 1) or len(wanted) < 2:
+            made_edits.add((edit.before, text))
+            good_count += bool(vain_steps)
+    if len(vain_steps) < max(good_between, min_count - 1) or len(vain_changes) < 2:
         return ()
-    is_enough = len(vain) >= least
+    is_enough = len(vain_steps) >= min_count
     return (
-        vain if is_enough or (not good_between and all(map(_replaces_missing_text, vain))) else ()
+        vain_steps
+        if is_enough or (not good_between and all(map(_replaces_missing_text, vain_steps)))
+        else ()
     )
 
 

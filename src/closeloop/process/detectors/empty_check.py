@@ -179,10 +179,10 @@ def _name_command(step: TraceStep) -> str:
 
 def _list_runs(root: LaneReading, change: TraceStep) -> Sequence[TraceStep]:
     """Return everything that may have tried the code since then."""
-    at = bisect_right(root.steps, change.number, key=EVENT_NUMBER)
+    start = bisect_right(root.steps, change.number, key=EVENT_NUMBER)
     return [
         step
-        for step in root.steps[at:]
+        for step in root.steps[start:]
         if isinstance(step.event, Handoff)
         or (is_run(step) and not _is_cut_off(step) and not ends_work(step.event))
     ]
@@ -275,16 +275,16 @@ def _goes_on(root: LaneReading, runs: Sequence[TraceStep]) -> bool:
     later = root.steps[runs[-1].index + 1 :]
     if any(isinstance(step.event, Edit) or _opens_product(step, runs[-1]) for step in later):
         return False
-    words = [
+    messages = [
         message
         for message in root.messages
         if message.role == "agent" and message.number > runs[0].number
     ]
-    if not words:
+    if not messages:
         last = root.steps[-1]
         return ends_work(last.event) or last.index > runs[0].index + 1
-    return not _has_doubt(words[-1]) and not any(
-        _STILL_THERE.search(word.text[:MAX_MESSAGE_CHARS].lower()) for word in words
+    return not _has_doubt(messages[-1]) and not any(
+        _STILL_THERE.search(message.text[:MAX_MESSAGE_CHARS].lower()) for message in messages
     )
 
 
@@ -297,9 +297,9 @@ def _opens_product(step: TraceStep, run: TraceStep) -> bool:
 
 
 def _has_doubt(message: Message) -> bool:
-    words = message.text[:MAX_MESSAGE_CHARS].lower()
-    asks = message.intent == "question" or words.rstrip().endswith("?")
-    return asks or admits_problem(words)
+    lower_text = message.text[:MAX_MESSAGE_CHARS].lower()
+    is_question = message.intent == "question" or lower_text.rstrip().endswith("?")
+    return is_question or admits_problem(lower_text)
 
 
 def _explain_emptiness(root: LaneReading, step: TraceStep) -> str | None:
@@ -325,19 +325,19 @@ def _is_python(part: ShellCommand) -> bool:
 
 
 def _explain_part(root: LaneReading, step: TraceStep, part: ShellCommand) -> str | None:
-    words = [word for word in part.words[1:] if word not in ("-u", "-B", "-")]
-    if words[:1] == ["-c"]:
-        return _explain_text(root, step, words[1]) if len(words) > 1 else None
-    if not words:
+    arguments = [argument for argument in part.words[1:] if argument not in ("-u", "-B", "-")]
+    if arguments[:1] == ["-c"]:
+        return _explain_text(root, step, arguments[1]) if len(arguments) > 1 else None
+    if not arguments:
         return _explain_text(root, step, part.body) if part.body else None
-    path = words[0]
+    path = arguments[0]
     if not path.endswith(".py"):
         return None
     name = path.rpartition("/")[2]
     if name not in {
         created_file.rpartition("/")[2] for created_file in find_created_files(root.changes)
     }:
-        silent = is_test_source(path) and len(words) == 1 and prints_nothing(step)
+        silent = is_test_source(path) and len(arguments) == 1 and prints_nothing(step)
         return _NO_CALL if silent else None
     code = _find_script(root, step, name)
     if code is None:
@@ -350,8 +350,8 @@ def _explain_part(root: LaneReading, step: TraceStep, part: ShellCommand) -> str
 def _is_product(root: LaneReading, name: str) -> bool:
     """Whether a created script is what the user wanted: the user names it, or it is the only code
     of the session."""
-    wishes = (root.request, *(message.text for message in root.users))
-    if any(_names_file(wish[:MAX_REQUEST_CHARS], name) for wish in wishes if wish):
+    requests = (root.request, *(message.text for message in root.users))
+    if any(_names_file(request[:MAX_REQUEST_CHARS], name) for request in requests if request):
         return True
     paths = {path for step in root.steps for path in (*step.written, *step.read)}
     return all(path.rpartition("/")[2] == name for path in paths if is_source_path(path))
@@ -371,9 +371,9 @@ def _explain_text(root: LaneReading, step: TraceStep, code: str) -> str | None:
     target = _name_target(step)
     # What failed before it was rewritten was another script.
     failed_before = any(
-        _name_target(one) == target and not _is_script_changed(root, one, step)
-        for one in root.failing[-MAX_RUNS:]
-        if one.number < step.number
+        _name_target(failing_step) == target and not _is_script_changed(root, failing_step, step)
+        for failing_step in root.failing[-MAX_RUNS:]
+        if failing_step.number < step.number
     )
     return None if failed_before else _NO_VALUE
 
@@ -383,11 +383,11 @@ def _shows_no_value(code: str) -> bool:
     tree = _parse_code(code)
     if tree is None or not tree.body or not _REACHING_NAMES.isdisjoint(_names_used(tree)):
         return False
-    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    return not any(_may_show(node, own) for node in ast.walk(tree))
+    own_functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return not any(_may_show(node, own_functions) for node in ast.walk(tree))
 
 
-def _may_show(node: ast.AST, own: set[str]) -> bool:
+def _may_show(node: ast.AST, own_functions: set[str]) -> bool:
     """Whether a value is compared, printed or written here; the script's own functions do not
     count."""
     if isinstance(node, ast.Assert | ast.Raise | ast.Try | ast.With | ast.While):
@@ -404,7 +404,11 @@ def _may_show(node: ast.AST, own: set[str]) -> bool:
     name = node.func.id if isinstance(node.func, ast.Name) else name
     if name in ("print", "pprint"):
         return not all(isinstance(arg, ast.Constant) for arg in node.args)
-    return _SHOWING_CALL.search(name) is not None and name not in own and name not in _PICTURE_CALLS
+    return (
+        _SHOWING_CALL.search(name) is not None
+        and name not in own_functions
+        and name not in _PICTURE_CALLS
+    )
 
 
 def _find_script(root: LaneReading, run: TraceStep, name: str) -> str | None:

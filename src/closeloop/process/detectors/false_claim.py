@@ -128,9 +128,9 @@ def _findings_in_lane(
     reading: TraceReading, lane: LaneReading, checks: Sequence[TraceStep]
 ) -> Iterator[Finding]:
     changes = list_code_changes(lane)
-    below = checks_by_lane(reading)[lane.lane.id] if changes else ()
-    for closing in list_closings(lane) if below else ():
-        backing = find_backing(changes, below, closing.until)
+    lane_checks = checks_by_lane(reading)[lane.lane.id] if changes else ()
+    for closing in list_closings(lane) if lane_checks else ():
+        backing = find_backing(changes, lane_checks, closing.until)
         last = next(backing.latest_checks, None) if backing else None
         if backing is None or last is None or last.number < closing.since:
             continue

@@ -196,11 +196,13 @@ def _find_empty_ending(reading: TraceReading) -> Finding | None:
     """Report a requested change if the agent ended without changing anything that lasts."""
     root = next(iter(reading.lanes.values()))
     last = reading.trace.events[-1] if reading.trace.events else None
-    by_words = isinstance(last, Message) and last.role == "agent" and last.intent != "question"
-    if last is None or not (by_words or ends_work(last)):
+    ends_in_message = (
+        isinstance(last, Message) and last.role == "agent" and last.intent != "question"
+    )
+    if last is None or not (ends_in_message or ends_work(last)):
         return None
-    lasting = [step for step in root.changes if _may_last(step)]
-    if lasting and not _only_tries(root, lasting):
+    lasting_changes = [step for step in root.changes if _may_last(step)]
+    if lasting_changes and not _only_tries(root, lasting_changes):
         return None
     if isinstance(last, Message) and (_is_cut_off(last.text) or _was_urged(root)):
         return None
@@ -211,13 +213,13 @@ def _find_empty_ending(reading: TraceReading) -> Finding | None:
     request = strip_client_markup((root.request or "")[:MAX_REQUEST_CHARS]).lower()
     if len(root.users) > 1 or not CHANGE_WISH.search(request) or _NO_CHANGE_WISH.search(request):
         return None
-    words = last.text[-MAX_LAST_WORDS_CHARS:].lower() if isinstance(last, Message) else ""
-    if words.rstrip().endswith("?") or _NOTHING_TO_CHANGE.search(words):
+    last_text = last.text[-MAX_LAST_WORDS_CHARS:].lower() if isinstance(last, Message) else ""
+    if last_text.rstrip().endswith("?") or _NOTHING_TO_CHANGE.search(last_text):
         return None
-    what = "any file that was there" if lasting else "anything"
+    unchanged = "any file that was there" if lasting_changes else "anything"
     return make_finding(
         rule,
-        f"A change was requested, but the agent ended without changing {what}.",
+        f"A change was requested, but the agent ended without changing {unchanged}.",
         [*([root.steps[-1].number] if root.steps else []), last.number],
         lane=root.lane.id,
         confidence=0.9,
@@ -226,29 +228,29 @@ def _find_empty_ending(reading: TraceReading) -> Finding | None:
 
 def _is_cut_off(text: str) -> bool:
     """Whether it has no word, or ends in an open block, a thought or the middle of a sentence."""
-    plain = _TAG.sub("", text).strip()
-    if not plain or text.count("```") % 2 or _OPEN_THOUGHT.search(text):
+    untagged = _TAG.sub("", text).strip()
+    if not untagged or text.count("```") % 2 or _OPEN_THOUGHT.search(text):
         return True
-    return plain[-1].isalnum() and plain[-1].islower() and len(plain) > MIN_CUT_CHARS
+    return untagged[-1].isalnum() and untagged[-1].islower() and len(untagged) > MIN_CUT_CHARS
 
 
 def _was_urged(root: LaneReading) -> bool:
     """Whether the client urged it repeatedly to continue and then stopped."""
-    urges = sum(message.role == "system" for message in root.messages)
+    urge_count = sum(message.role == "system" for message in root.messages)
     turns = len(root.steps) + sum(message.role == "agent" for message in root.messages)
-    return urges >= MAX_URGES and turns >= MANY_TURNS
+    return urge_count >= MAX_URGES and turns >= MANY_TURNS
 
 
 def _has_landed(root: LaneReading, step: TraceStep) -> bool:
     """Whether the tool reported an error although the file shows the new text."""
     event = step.event
-    wanted = (getattr(event, "after", None) or "").strip()
-    if not wanted or is_scratch_path(step.written[0]):
+    intended_text = (getattr(event, "after", None) or "").strip()
+    if not intended_text or is_scratch_path(step.written[0]):
         return False
     return any(
-        wanted in _text_of(one)
-        for one in root.steps[step.index + 1 :]
-        if step.written[0] in one.read
+        intended_text in _text_of(later)
+        for later in root.steps[step.index + 1 :]
+        if step.written[0] in later.read
     )
 
 
@@ -265,23 +267,25 @@ def _only_tries(root: LaneReading, changes: Sequence[TraceStep]) -> bool:
     and named by nobody but the agent.
     """
     created = find_created_files(root.changes)
-    written = {path for step in changes for path in step.written}
-    if not all(step.written for step in changes) or not written <= created.keys():
+    written_paths = {path for step in changes for path in step.written}
+    if not all(step.written for step in changes) or not written_paths <= created.keys():
         return False
-    names = {path.rpartition("/")[2] for path in written if not is_scratch_path(path)}
-    ran = {
+    names = {path.rpartition("/")[2] for path in written_paths if not is_scratch_path(path)}
+    run_scripts = {
         name.rpartition("/")[2]
         for step in root.commands
         if step.doing is not None
         for name in step.doing.runs
     }
-    tries = all(is_test_source(path) or path.rpartition("/")[2] in ran for path in written)
+    only_trials = all(
+        is_test_source(path) or path.rpartition("/")[2] in run_scripts for path in written_paths
+    )
     request = root.request or ""
-    if not tries or any(name in request for name in names):
+    if not only_trials or any(name in request for name in names):
         return False
-    before = root.steps[: changes[0].index]
-    return any(is_source_path(path) for step in before for path in step.read) or any(
-        _SOURCE_NAME.search(_text_of(step)[:MAX_REQUEST_CHARS]) for step in before
+    earlier_steps = root.steps[: changes[0].index]
+    return any(is_source_path(path) for step in earlier_steps for path in step.read) or any(
+        _SOURCE_NAME.search(_text_of(step)[:MAX_REQUEST_CHARS]) for step in earlier_steps
     )
 
 
@@ -302,12 +306,12 @@ def _stops_without_reason(last: Message | None, *, given_up: bool, after: TraceS
     """Whether it ends without success and without an external reason."""
     if last is None or last.intent == "question":
         return given_up and last is None
-    plain = last.text[:6000].lower().replace("’", "'")
-    if plain.rstrip().endswith("?") or _JUSTIFICATION.search(plain):
+    lower_text = last.text[:6000].lower().replace("’", "'")
+    if lower_text.rstrip().endswith("?") or _JUSTIFICATION.search(lower_text):
         return False
     if last.number < after.number:
         return given_up
-    return given_up or _STOPPING_WORDS.search(plain) is not None or admits_problem(plain)
+    return given_up or _STOPPING_WORDS.search(lower_text) is not None or admits_problem(lower_text)
 
 
 def _user_spoke_since(root: LaneReading, failing: TraceStep) -> bool:

@@ -138,21 +138,23 @@ class _MissingNameUse(Record):
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Report one finding per name, where it first failed."""
-    invented = [finding for lane in reading.lanes.values() for finding in _find_inventions(lane)]
-    used: dict[str, _MissingNameUse] = {}
+    invention_findings = [
+        finding for lane in reading.lanes.values() for finding in _find_inventions(lane)
+    ]
+    uses_by_name: dict[str, _MissingNameUse] = {}
     for lane in reading.lanes.values():
-        for one in islice(_find_uses(lane), MAX_NAMES):
-            used.setdefault(one.missing.name, one)
-    if not used:
-        return invented
+        for use in islice(_find_uses(lane), MAX_NAMES):
+            uses_by_name.setdefault(use.missing.name, use)
+    if not uses_by_name:
+        return invention_findings
     reads = [step for lane in reading.lanes.values() for step in lane.steps if step.read]
     if reads and all(_shown_text(step.event) is None for step in reads):
         return Unmeasured(
             rule=rule.name, reason="the trace does not contain the output that the agent saw"
         )
-    _drop_known_names(reading, used)
-    _drop_own_modules(reading, used)
-    findings = [*invented, *(_build_finding(one) for one in used.values())]
+    _drop_known_names(reading, uses_by_name)
+    _drop_own_modules(reading, uses_by_name)
+    findings = [*invention_findings, *(_build_finding(use) for use in uses_by_name.values())]
     return sorted(findings, key=lambda finding: min(finding.events))
 
 
@@ -171,13 +173,15 @@ def _find_inventions(lane: LaneReading) -> Iterator[Finding]:
             )
     if len(paths) < _MIN_PATHS:
         return
-    guessed = [step for path, step in paths.items() if not _path_was_shown(lane, path, step.number)]
-    if len(guessed) >= _MIN_PATHS:
+    guessed_steps = [
+        step for path, step in paths.items() if not _path_was_shown(lane, path, step.number)
+    ]
+    if len(guessed_steps) >= _MIN_PATHS:
         yield make_finding(
             rule,
-            f"{len(guessed)} files or folders that no output had shown were opened, "
+            f"{len(guessed_steps)} files or folders that no output had shown were opened, "
             "and none exists.",
-            [step.number for step in guessed],
+            [step.number for step in guessed_steps],
             lane=lane.lane.id,
             confidence=0.9,
         )
@@ -189,16 +193,16 @@ def _list_absent(
     """Return first edits of unread files whose text is missing, and missing paths."""
     edits: dict[str, list[TraceStep]] = {}
     paths: dict[str, TraceStep] = {}
-    opened: set[str] = set()
+    opened_names: set[str] = set()
     is_needed = any(isinstance(step.event, Edit | Read) for step in lane.failing)
     for step in lane.steps if is_needed else ():
         event = step.event
-        opened.update(path.rpartition("/")[2] for path in step.read)
+        opened_names.update(path.rpartition("/")[2] for path in step.read)
         if step.changed:
-            opened.update(path.rpartition("/")[2] for path in step.written)
+            opened_names.update(path.rpartition("/")[2] for path in step.written)
         if not step.failed or len(edits) + len(paths) >= MAX_NAMES:
             continue
-        if isinstance(event, Edit) and event.path.rpartition("/")[2] not in opened:
+        if isinstance(event, Edit) and event.path.rpartition("/")[2] not in opened_names:
             row = edits.get(event.path, [])
             if len(row) < _MAX_CITED and error_mentions(event.error, ABSENT_TEXT):
                 edits[event.path] = [*row, step]
@@ -212,7 +216,7 @@ def _invents_text(lane: LaneReading, step: TraceStep) -> bool:
     event = step.event
     assert isinstance(event, Edit), event
     name = event.path.rpartition("/")[2]
-    if any(name in getattr(one.event, "command", "") for one in lane.steps[: step.index]):
+    if any(name in getattr(earlier.event, "command", "") for earlier in lane.steps[: step.index]):
         return False
     lines = [line.strip() for line in (event.before or "").splitlines()]
     lines = [line for line in lines if len(line) >= _MIN_LINE_CHARS][:_MAX_LINES]
@@ -222,7 +226,7 @@ def _invents_text(lane: LaneReading, step: TraceStep) -> bool:
 
 def _was_shown(lane: LaneReading, text: str, before: int) -> bool:
     """Whether a result or somebody else's message had shown it."""
-    return any(text in shown for _, shown in _list_shown(lane, before))
+    return any(text in shown_text for _, shown_text in _list_shown(lane, before))
 
 
 def _path_was_shown(lane: LaneReading, path: str, before: int) -> bool:
@@ -230,20 +234,20 @@ def _path_was_shown(lane: LaneReading, path: str, before: int) -> bool:
     parts = path.split("/")
     folder_and_name, end = parts[-2:], "/".join(parts[-3:])
     return any(
-        end in shown or (is_result and all(part in shown for part in folder_and_name))
-        for is_result, shown in _list_shown(lane, before)
+        end in shown_text or (is_result and all(part in shown_text for part in folder_and_name))
+        for is_result, shown_text in _list_shown(lane, before)
     )
 
 
 def _list_shown(lane: LaneReading, before: int) -> Iterator[tuple[bool, str]]:
     """Yield what was shown before an event, and whether a result showed it."""
-    at = bisect_left(lane.steps, before, key=attrgetter("event.number"))
-    for step in lane.steps[max(0, at - _MAX_STEPS_BACK) : at]:
-        if not isinstance(step.event, Edit) and (shown := _shown_text(step.event)):
-            yield True, shown[:_MAX_TEXT_CHARS]
+    end = bisect_left(lane.steps, before, key=attrgetter("event.number"))
+    for step in lane.steps[max(0, end - _MAX_STEPS_BACK) : end]:
+        if not isinstance(step.event, Edit) and (text := _shown_text(step.event)):
+            yield True, text[:_MAX_TEXT_CHARS]
     for message in lane.messages[:_MAX_STEPS_BACK]:
-        if message.number < before and (shown := _shown_text(message)):
-            yield False, shown[:_MAX_TEXT_CHARS]
+        if message.number < before and (text := _shown_text(message)):
+            yield False, text[:_MAX_TEXT_CHARS]
 
 
 def _find_uses(lane: LaneReading) -> Iterator[_MissingNameUse]:
@@ -300,8 +304,8 @@ def _inline_script(event: AnyEvent) -> str:
     """Return the program in a command line; a line or two only look around."""
     if not isinstance(event, Command) or not ("<<" in event.command or " -c " in event.command):
         return ""
-    long = event.command.count("\n") + event.command.count(";") >= _MIN_SCRIPT_LINES
-    return event.command if long else ""
+    is_script = event.command.count("\n") + event.command.count(";") >= _MIN_SCRIPT_LINES
+    return event.command if is_script else ""
 
 
 def _uses_name(text: str, missing: MissingName) -> bool:
@@ -310,49 +314,56 @@ def _uses_name(text: str, missing: MissingName) -> bool:
         name = name.rpartition(".")[2]
     if name not in text:
         return False
-    behind = _AFTER_NAME.get(missing.sort, _NAME_END)
+    after = _AFTER_NAME.get(missing.sort, _NAME_END)
     before = _NO_OPTION if missing.sort == "option" else _NO_WORD
-    at = text.find(name, 0, _MAX_TEXT_CHARS)
-    while at >= 0:
-        if before.match(text[at - 1 : at]) and behind.match(text, at + len(name), _MAX_TEXT_CHARS):
+    position = text.find(name, 0, _MAX_TEXT_CHARS)
+    while position >= 0:
+        if before.match(text[position - 1 : position]) and after.match(
+            text, position + len(name), _MAX_TEXT_CHARS
+        ):
             return True
-        at = text.find(name, at + 1, _MAX_TEXT_CHARS)
+        position = text.find(name, position + 1, _MAX_TEXT_CHARS)
     return False
 
 
-def _drop_known_names(reading: TraceReading, used: dict[str, _MissingNameUse]) -> None:
+def _drop_known_names(reading: TraceReading, uses_by_name: dict[str, _MissingNameUse]) -> None:
     """Drop names that had been shown before, and those the agent defines itself."""
-    ends: dict[str, list[str]] = {}
-    for name in used:
-        ends.setdefault(name.rpartition(".")[2], []).append(name)
-    search = AhoCorasick(list(ends))
+    names_by_end: dict[str, list[str]] = {}
+    for name in uses_by_name:
+        names_by_end.setdefault(name.rpartition(".")[2], []).append(name)
+    search = AhoCorasick(list(names_by_end))
 
     def named(text: str) -> list[_MissingNameUse]:
-        there = set(search.find_matches_as_strings(text[:_MAX_TEXT_CHARS], overlapping=True))
-        return [used[name] for end in there for name in ends[end] if name in used]
+        found_ends = set(search.find_matches_as_strings(text[:_MAX_TEXT_CHARS], overlapping=True))
+        return [
+            uses_by_name[name]
+            for end in found_ends
+            for name in names_by_end[end]
+            if name in uses_by_name
+        ]
 
     for event in reading.trace.events:
-        shown = _shown_text(event)
-        for one in named(shown) if shown else ():
+        shown_text = _shown_text(event)
+        for use in named(shown_text) if shown_text else ():
             # What an edit replaced was there before it; what a command printed was not.
-            if event.number <= one.step.number - (not isinstance(event, Edit)):
-                del used[one.missing.name]
-        written = _written_text(event)[:_MAX_TEXT_CHARS]
-        for one in named(written) if written else ():
-            if _defines_name(written, one.missing):
-                del used[one.missing.name]
-        if not used:
+            if event.number <= use.step.number - (not isinstance(event, Edit)):
+                del uses_by_name[use.missing.name]
+        written_text = _written_text(event)[:_MAX_TEXT_CHARS]
+        for defined in named(written_text) if written_text else ():
+            if _defines_name(written_text, defined.missing):
+                del uses_by_name[defined.missing.name]
+        if not uses_by_name:
             return
 
 
-def _drop_own_modules(reading: TraceReading, used: dict[str, _MissingNameUse]) -> None:
+def _drop_own_modules(reading: TraceReading, uses_by_name: dict[str, _MissingNameUse]) -> None:
     """Drop modules that the agent made itself, but not where Python looks for them."""
-    made = {
+    own_modules = {
         path.rpartition("/")[2].partition(".")[0]
         for path in find_created_files(list_trace_changes(reading))
     }
-    for name in [name for name in used if name.rpartition(".")[2] in made]:
-        del used[name]
+    for name in [name for name in uses_by_name if name.rpartition(".")[2] in own_modules]:
+        del uses_by_name[name]
 
 
 def _written_text(event: AnyEvent) -> str:
@@ -393,13 +404,13 @@ def _defines_name(text: str, missing: MissingName) -> bool:
     return re.search(definition, text, re.MULTILINE) is not None
 
 
-def _build_finding(one: _MissingNameUse) -> Finding:
-    where = one.step.written[0] if one.step.written else "a command"
+def _build_finding(use: _MissingNameUse) -> Finding:
+    file = use.step.written[0] if use.step.written else "a command"
     return make_finding(
         rule,
-        f"`{truncate_line(one.missing.name, 60)}`, used in {truncate_line(where)}, does not exist: "
-        f"{truncate_line(one.missing.words)}",
-        sorted({one.step.number, one.failing.number}),
-        lane=one.failing.event.lane,
+        f"`{truncate_line(use.missing.name, 60)}`, used in {truncate_line(file)}, does not exist: "
+        f"{truncate_line(use.missing.words)}",
+        sorted({use.step.number, use.failing.number}),
+        lane=use.failing.event.lane,
         confidence=0.9,
     )

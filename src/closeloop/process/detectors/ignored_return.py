@@ -100,19 +100,21 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     ]
 
 
-def _build_finding(one: HandoffContext) -> Finding | None:
-    claim = parse_claim(one.said[-1]) if one.event.report and one.said else None
+def _build_finding(handoff: HandoffContext) -> Finding | None:
+    claim = parse_claim(handoff.said[-1]) if handoff.event.report and handoff.said else None
     if claim is None:
         return None
-    report_facts = (ReportFact(kind="caveat", text=text) for text in list_caveats(one))
-    ignored = [caveat.text for caveat in report_facts if not parent_uses_fact(caveat, one)]
-    if not ignored:
+    report_facts = (ReportFact(kind="caveat", text=text) for text in list_caveats(handoff))
+    ignored_caveats = [
+        caveat.text for caveat in report_facts if not parent_uses_fact(caveat, handoff)
+    ]
+    if not ignored_caveats:
         return None
     return make_finding(
         rule,
-        f"The sub-agent reported “{truncate_line(ignored[0])}”; its parent did not act "
+        f"The sub-agent reported “{truncate_line(ignored_caveats[0])}”; its parent did not act "
         f"on it and said “{truncate_line(claim.quote, 60)}”.",
-        [one.said[-1].number, one.event.number],
-        lane=one.event.lane,
+        [handoff.said[-1].number, handoff.event.number],
+        lane=handoff.event.lane,
         confidence=0.8,
     )

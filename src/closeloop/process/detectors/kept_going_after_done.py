@@ -128,28 +128,28 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     return sorted(findings, key=lambda finding: finding.events)
 
 
-def _late_change_findings(lane: LaneReading, most: int) -> Iterator[Finding]:
+def _late_change_findings(lane: LaneReading, threshold: int) -> Iterator[Finding]:
     """Yield edits after its claim of completion, with passing checks and no new request."""
-    if len(lane.changes) < most:
+    if len(lane.changes) < threshold:
         return
     users = [message.number for message in lane.users]
-    last = lane.changes[-most].number if most else float("inf")
+    last_start = lane.changes[-threshold].number if threshold else float("inf")
     for message in lane.messages:
-        if message.number >= last:
+        if message.number >= last_start:
             return
         if message.role != "agent" or not contains_any(_completion_automaton(), message.text):
             continue
         next_user = bisect_right(users, message.number)
-        until = users[next_user] if next_user < len(users) else float("inf")
-        later_changes = _steps_between(lane.changes, message.number, until)
-        if len(later_changes) < most or not _is_completion(message):
+        next_request = users[next_user] if next_user < len(users) else float("inf")
+        later_changes = _steps_between(lane.changes, message.number, next_request)
+        if len(later_changes) < threshold or not _is_completion(message):
             continue
-        at = bisect_right(lane.checks, message.number, key=EVENT_NUMBER)
-        before = lane.checks[at - 1].check if at else None
-        later = [step.check for step in _steps_between(lane.checks, message.number, until)]
+        index = bisect_right(lane.checks, message.number, key=EVENT_NUMBER)
+        before = lane.checks[index - 1].check if index else None
+        later = [step.check for step in _steps_between(lane.checks, message.number, next_request)]
         named_changes = [step for step in later_changes if step.written]
         if (
-            len(named_changes) >= most
+            len(named_changes) >= threshold
             and before is not None
             and before.passed is True
             and all(check is None or check.passed is not False for check in later)
@@ -179,11 +179,11 @@ def _steps_between(steps: Sequence[TraceStep], after: int, until: float) -> Sequ
 
 
 def _is_completion(message: Message) -> bool:
-    plain = message.text[:3000].lower().replace("’", "'")
-    completion = find_first_match(_COMPLETION, _completion_start_automaton(), plain)
+    lower_text = message.text[:3000].lower().replace("’", "'")
+    completion = find_first_match(_COMPLETION, _completion_start_automaton(), lower_text)
     return (
         completion is not None
-        and not _CONTINUATION.search(plain, completion.end())
+        and not _CONTINUATION.search(lower_text, completion.end())
         and parse_claim(message) is not None
     )
 
@@ -193,16 +193,16 @@ def _quote_message(message: Message) -> str:
     return claim.quote if claim else truncate_line(message.text)
 
 
-def _repeated_check_findings(lane: LaneReading, most: int) -> Iterator[Finding]:
+def _repeated_check_findings(lane: LaneReading, max_repeats: int) -> Iterator[Finding]:
     """Yield repeated passing checks of the same state."""
-    if len(lane.checks) <= most:
+    if len(lane.checks) <= max_repeats:
         return
     row: list[TraceStep] = []
     for step in (*lane.checks, None):
         if step is not None and row and _is_same_check(row[-1], step):
             row.append(step)
             continue
-        if len(row) > most:
+        if len(row) > max_repeats:
             yield make_finding(
                 rule,
                 f"{truncate_line(row[0].check.target if row[0].check else '')} passed "
@@ -214,13 +214,13 @@ def _repeated_check_findings(lane: LaneReading, most: int) -> Iterator[Finding]:
         row = [step] if step is not None and step.check and step.check.passed else []
 
 
-def _is_same_check(one: TraceStep, other: TraceStep) -> bool:
+def _is_same_check(first: TraceStep, second: TraceStep) -> bool:
     return (
-        one.check is not None
-        and other.check is not None
-        and other.check.passed is True
-        and one.check.target == other.check.target
-        and one.state == other.state
-        and not other.changed
-        and is_same_line(one, other)
+        first.check is not None
+        and second.check is not None
+        and second.check.passed is True
+        and first.check.target == second.check.target
+        and first.state == second.state
+        and not second.changed
+        and is_same_line(first, second)
     )

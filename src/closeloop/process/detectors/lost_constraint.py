@@ -132,12 +132,12 @@ def _lane_constraints(reading: TraceReading, lane: LaneReading) -> list[UserCons
     stated_constraints = list_constraints(root)
     if lane is not root:
         handoff = lane.handoff
-        own = (
+        lane_constraints = (
             constraints_from_brief(handoff.brief, handoff.number)
             if handoff
             else list_constraints(lane)
         )
-        stated_constraints = [*stated_constraints, *own]
+        stated_constraints = [*stated_constraints, *lane_constraints]
     if not stated_constraints:
         return []
     # The request's own "only change …" is its scope: out-of-scope-edit looks after that.
@@ -151,17 +151,19 @@ def _lane_constraints(reading: TraceReading, lane: LaneReading) -> list[UserCons
 
 
 def _build_finding(
-    constraint: UserConstraint, broken: list[ConstraintBreach], lane: LaneReading
+    constraint: UserConstraint, breaches: list[ConstraintBreach], lane: LaneReading
 ) -> Finding:
-    first = broken[0]
+    first = breaches[0]
     # What came too early shows itself; what was said stands in the message.
-    said = () if constraint.kind == "reproduce first" else (constraint.number,)
-    forgotten = any(constraint.number < cut < first.step.number for cut in lane.compactions)
+    cited_messages = () if constraint.kind == "reproduce first" else (constraint.number,)
+    was_truncated = any(
+        constraint.number < compaction < first.step.number for compaction in lane.compactions
+    )
     return make_finding(
         rule,
         f"The agent {first.what}, although the user said: “{constraint.words}”"
-        + (" Its context was truncated in between." if forgotten else ""),
-        [first.step.number, *said, *(one.step.number for one in broken[1:])],
+        + (" Its context was truncated in between." if was_truncated else ""),
+        [first.step.number, *cited_messages, *(breach.step.number for breach in breaches[1:])],
         lane=lane.lane.id,
-        confidence=1.0 if forgotten else 0.9,
+        confidence=1.0 if was_truncated else 0.9,
     )

@@ -138,18 +138,18 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         return Unmeasured(rule=rule.name, reason=reason)
     if waives_checks(reading):
         return []
-    stale = backing.stale if backing.stale and not could_not_run(backing.stale) else None
-    earlier = stale or find_trial_between(reading, root, backing)
+    stale_check = backing.stale if backing.stale and not could_not_run(backing.stale) else None
+    earlier = stale_check or find_trial_between(reading, root, backing)
     if _is_claimed(root, backing.last, checked=earlier is not None):
         return []
-    since = "no check ran since the first change"
+    reason_clause = "no check ran since the first change"
     if earlier is not None:
-        since = "nothing ran after that, unlike before"
+        reason_clause = "nothing ran after that, unlike before"
     numbers = (backing.last.number, earlier.number if earlier else backing.first.number)
     return [
         make_finding(
             rule,
-            f"{backing.last.written[0]} was changed, but {since}.",
+            f"{backing.last.written[0]} was changed, but {reason_clause}.",
             list(dict.fromkeys(numbers)),
             lane=root.lane.id,
             confidence=0.9,
@@ -172,25 +172,26 @@ def _find_pile(
         if step.check is not None or is_run(step)
     ]
     last = max(runs, key=EVENT_NUMBER, default=None)
-    made = find_standing_changes(reading).made
-    untried = _leave_out_undone(
+    created_files = find_standing_changes(reading).made
+    untried_changes = _leave_out_undone(
         step
         for step in changes
-        if (last is None or step.number > last.number) and made.keys().isdisjoint(step.written)
+        if (last is None or step.number > last.number)
+        and created_files.keys().isdisjoint(step.written)
     )
-    least = MIN_PILE if last is None or not last.failed else MIN_PILE - 1
-    if len(untried) < least or not _could_run_commands(reading):
+    min_count = MIN_PILE if last is None or not last.failed else MIN_PILE - 1
+    if len(untried_changes) < min_count or not _could_run_commands(reading):
         return []
     if waives_checks(reading):
         return []
-    since = "and nothing was ever run"
+    since_clause = "and nothing was ever run"
     if last is not None:
-        since = "since the last run, which failed" if last.failed else "since the last run"
+        since_clause = "since the last run, which failed" if last.failed else "since the last run"
     return [
         make_finding(
             rule,
-            f"It ends after {len(untried)} changes of code {since}.",
-            [step.number for step in untried[-MIN_PILE:]],
+            f"It ends after {len(untried_changes)} changes of code {since_clause}.",
+            [step.number for step in untried_changes[-MIN_PILE:]],
             lane=root.lane.id,
             confidence=0.8,
         )
@@ -199,32 +200,34 @@ def _find_pile(
 
 def _leave_out_undone(changes: Iterable[TraceStep]) -> Sequence[TraceStep]:
     """Return the changes without those that the editor undid, and the undoing."""
-    standing: list[TraceStep] = []
+    kept_changes: list[TraceStep] = []
     for step in changes:
         if not (isinstance(step.event, Edit) and is_undo(step.event)):
-            standing.append(step)
+            kept_changes.append(step)
             continue
-        same_file = (one for one in reversed(standing) if one.written == step.written)
+        same_file = (change for change in reversed(kept_changes) if change.written == step.written)
         if undone := next(same_file, None):
-            standing.remove(undone)
-    return standing
+            kept_changes.remove(undone)
+    return kept_changes
 
 
 def _restores_tried_code(root: LaneReading, changes: Sequence[TraceStep]) -> bool:
     """Whether the last two changes revert a tested one and make it again."""
     if len(changes) < MIN_RESTORING or len(changes[-1].edits) != 1:
         return False
-    last, back = changes[-1].edits[0], changes[-2]
-    if not any(_makes_change(edit, last.after, last.before, last.path) for edit in back.edits):
+    last, undoing_step = changes[-1].edits[0], changes[-2]
+    if not any(
+        _makes_change(edit, last.after, last.before, last.path) for edit in undoing_step.edits
+    ):
         return False
-    made = (
+    same_changes = (
         step
         for step in reversed(changes[:-2])
         if any(_makes_change(edit, last.before, last.after, last.path) for edit in step.edits)
     )
-    first = next(made, None)
+    first = next(same_changes, None)
     return first is not None and any(
-        is_run(step) for step in root.steps if first.number < step.number < back.number
+        is_run(step) for step in root.steps if first.number < step.number < undoing_step.number
     )
 
 

@@ -96,13 +96,13 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     ]
 
 
-def _build_finding(one: HandoffContext, files: tuple[str, ...]) -> Finding:
-    changes = [step for step in one.work if step.changed and step.written]
+def _build_finding(handoff: HandoffContext, files: tuple[str, ...]) -> Finding:
+    changes = [step for step in handoff.work if step.changed and step.written]
     return make_finding(
         rule,
         f"The brief is about {truncate_line(', '.join(files))}; the sub-agent never "
         f"opened it and changed {truncate_line(changes[0].written[0])}.",
-        [changes[0].number, one.event.number, *(step.number for step in changes[1:_MAX_CITED])],
-        lane=one.event.child,
+        [changes[0].number, handoff.event.number, *(step.number for step in changes[1:_MAX_CITED])],
+        lane=handoff.event.child,
         confidence=0.8,
     )

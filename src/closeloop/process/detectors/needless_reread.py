@@ -135,10 +135,10 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _needless_read_rows(
-    lane: LaneReading, changes: Sequence[TraceStep], often: set[str]
+    lane: LaneReading, changes: Sequence[TraceStep], repeated_paths: set[str]
 ) -> Iterator[tuple[str, list[int], bool]]:
     """Yield each part of a file with the reads that saw the same for no reason."""
-    known: dict[tuple[str, str], _KnownRead] = {}
+    known_reads: dict[tuple[str, str], _KnownRead] = {}
     clock = _FileClock(changes, lane.compactions)
     attempts: set[tuple[str, str | None, str | None]] = set()
     for step in lane.steps:
@@ -148,18 +148,18 @@ def _needless_read_rows(
                 # What could not be edited may well be looked at again.
                 clock.touch_paths(step.written)
             continue
-        if step.read[0] not in often:
+        if step.read[0] not in repeated_paths:
             continue
-        shown = _shown_text(step)
-        if not shown or step.changed or step.failed or step.check is not None:
+        text = _shown_text(step)
+        if not text or step.changed or step.failed or step.check is not None:
             # What shows nothing may each time look for something else.
             continue
         path, stamp = step.read[0], (*clock.stamp_read(step), clock.runs)
         stamp = stamp if _is_program_output(path) else (*stamp[:2], 0)
-        key = (path, shown)
-        before = known.get(key)
+        key = (path, text)
+        before = known_reads.get(key)
         if before is not None and before.stamp == stamp:
-            reach = LONG_REACH if len(shown) >= LONG_TEXT_CHARS else 1
+            reach = LONG_REACH if len(text) >= LONG_TEXT_CHARS else 1
             is_soon = lane.steps[max(0, step.index - reach)].number <= before.numbers[-1]
             if is_soon and isinstance(step.event, Read):
                 before.at_once.append(step.number)
@@ -167,9 +167,9 @@ def _needless_read_rows(
             continue
         if before is not None:
             yield path, before.numbers, bool(before.at_once)
-        known[key] = _KnownRead(stamp=stamp, numbers=[step.number], at_once=[])
-    for (path, _), one in known.items():
-        yield path, one.numbers, bool(one.at_once)
+        known_reads[key] = _KnownRead(stamp=stamp, numbers=[step.number], at_once=[])
+    for (path, _), known_read in known_reads.items():
+        yield path, known_read.numbers, bool(known_read.at_once)
 
 
 def _is_new_attempt(step: TraceStep, attempts: set[tuple[str, str | None, str | None]]) -> bool:
@@ -199,10 +199,10 @@ class _FileClock:
 
     def stamp_read(self, step: TraceStep) -> tuple[int, int]:
         while self._at < len(self._changes) and self._changes[self._at].number < step.number:
-            written = self._changes[self._at].written
-            self.touch_paths(written)
+            paths = self._changes[self._at].written
+            self.touch_paths(paths)
             # What does not name its files may have changed any.
-            self._epoch += not written
+            self._epoch += not paths
             self._at += 1
         while self._cut < len(self._cuts) and self._cuts[self._cut] < step.number:
             self._epoch, self._cut = self._epoch + 1, self._cut + 1

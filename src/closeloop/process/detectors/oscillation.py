@@ -121,23 +121,23 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             *_file_findings(lane, limits["returns"]),
         )
     ]
-    told = {number for finding in findings for number in finding.events}
+    reported_numbers = {number for finding in findings for number in finding.events}
     findings += [
         finding
         for lane in reading.lanes.values()
         for finding in _undone_at_once(lane)
-        if told.isdisjoint(finding.events)
+        if reported_numbers.isdisjoint(finding.events)
     ]
     if not findings and (reason := explain_unreadable_checks(reading)):
         return Unmeasured(rule=rule.name, reason=reason)
     return sorted(findings, key=lambda finding: finding.events)
 
 
-def _failure_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
+def _failure_findings(lane: LaneReading, min_count: float) -> Iterable[Finding]:
     """By target: the failure sets after each round of changes, without passing ones."""
     rows: dict[str, list[tuple[Hashable, TraceStep]]] = {}
     # To come back is to have been there and to have left.
-    for iteration in lane.iterations if len(lane.iterations) > least else ():
+    for iteration in lane.iterations if len(lane.iterations) > min_count else ():
         if all(uses_stash(step) for step in iteration.changes):
             continue
         for step in iteration.checks:
@@ -147,7 +147,7 @@ def _failure_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
                 rows.setdefault(_row_key(step, step.check), []).append((value, step))
     for target, row in rows.items():
         returns = [(value, step) for value, step in _find_returns(row) if value]
-        if len(returns) >= least:
+        if len(returns) >= min_count:
             failures = returns[-1][1].check.failures  # type: ignore[union-attr]
             failure_text = describe_failures(failures) if failures else target
             yield make_finding(
@@ -167,11 +167,11 @@ def _row_key(step: TraceStep, check: TraceCheck) -> str:
     return check.target
 
 
-def _file_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
+def _file_findings(lane: LaneReading, min_count: float) -> Iterable[Finding]:
     """Find file versions by edits that undo each other; one alone may be exploration."""
     rows: dict[str, list[tuple[Hashable, TraceStep]]] = {}
-    for path, changes in _changes_by_path(lane).items() if len(lane.changes) > least else ():
-        if len(changes) > least:
+    for path, changes in _changes_by_path(lane).items() if len(lane.changes) > min_count else ():
+        if len(changes) > min_count:
             rows[path] = list(_list_versions(changes))
     commits = _commit_numbers(lane) if rows else ()
     for path, row in rows.items():
@@ -179,7 +179,7 @@ def _file_findings(lane: LaneReading, least: float) -> Iterable[Finding]:
         if _only_takes_back(lane, [step for _, step in returns]):
             continue
         return_counts = Counter(value for value, _ in returns)
-        if len(returns) >= least and (len(return_counts) > 1 or len(returns) > least):
+        if len(returns) >= min_count and (len(return_counts) > 1 or len(returns) > min_count):
             yield make_finding(
                 rule,
                 f"{truncate_line(path)} returned to an earlier version {len(returns)} times.",
@@ -206,13 +206,13 @@ def _undone_at_once(lane: LaneReading) -> Iterable[Finding]:
     row: list[TraceStep] = []
     for step in (*lane.edits, None) if len(lane.edits) > 1 else ():
         if row and (step is None or not _follows_at_once(row[-1], step)):
-            back = _find_way_back(row)
-            if back and not _is_committed(lane, back[-1]):
+            reverting_steps = _find_way_back(row)
+            if reverting_steps and not _is_committed(lane, reverting_steps[-1]):
                 yield make_finding(
                     rule,
                     f"{truncate_line(row[0].written[0])} was changed and immediately "
                     "changed back, without running or reading anything in between.",
-                    [one.number for one in back],
+                    [reverting.number for reverting in reverting_steps],
                     lane=lane.lane.id,
                     confidence=0.9,
                 )
@@ -241,25 +241,25 @@ def _places_text(step: TraceStep) -> bool:
 
 def _follows_at_once(before: TraceStep, step: TraceStep) -> bool:
     """Whether the very next event changes what the last one wrote."""
-    one, other = before.event, step.event
+    first_edit, second_edit = before.event, step.event
     return (
         step.number == before.number + 1
         and step.written == before.written
         and step.changed
-        and isinstance(one, Edit)
-        and isinstance(other, Edit)
-        and (one.after or "").strip() == (other.before or "").strip()
+        and isinstance(first_edit, Edit)
+        and isinstance(second_edit, Edit)
+        and (first_edit.after or "").strip() == (second_edit.before or "").strip()
     )
 
 
 def _find_way_back(row: Sequence[TraceStep]) -> Sequence[TraceStep]:
     """Return the first part of the row that ends with the text an earlier edit began with."""
-    begins: dict[str, int] = {}
-    for place, step in enumerate(row):
-        first = begins.get(getattr(step.event, "after", "").strip())
+    index_by_text: dict[str, int] = {}
+    for index, step in enumerate(row):
+        first = index_by_text.get(getattr(step.event, "after", "").strip())
         if first is not None:
-            return row[first : place + 1]
-        begins[getattr(step.event, "before", "").strip()] = place
+            return row[first : index + 1]
+        index_by_text[getattr(step.event, "before", "").strip()] = index
     return ()
 
 
@@ -288,9 +288,9 @@ def _removes_path(event: Command, path: str) -> bool:
 
 def _list_versions(changes: Iterable[TraceStep]) -> Iterable[tuple[Hashable, TraceStep]]:
     """Yield each change with the version it leaves: undoing an edit leaves the one before."""
-    ways: dict[Hashable, Hashable] = {}
+    transitions: dict[Hashable, Hashable] = {}
     version: Hashable = _FIRST_VERSION
-    left: list[Hashable] = []
+    left_versions: list[Hashable] = []
     """Versions that edits left, which an undo restores in turn."""
     for number, step in enumerate(changes, 1):
         edit = step.event
@@ -300,11 +300,11 @@ def _list_versions(changes: Iterable[TraceStep]) -> Iterable[tuple[Hashable, Tra
             version = _GONE_VERSION
             yield version, step
             continue
-        if is_undo(edit) and left:
-            version = left.pop()
+        if is_undo(edit) and left_versions:
+            version = left_versions.pop()
             yield version, step
             continue
-        left.append(version)
+        left_versions.append(version)
         if number == 1 and (edit.before is not None or edit.action == "change"):
             yield version, step
         if edit.before is None:
@@ -312,8 +312,8 @@ def _list_versions(changes: Iterable[TraceStep]) -> Iterable[tuple[Hashable, Tra
             # told by a patch alone, makes a new one.
             after: Hashable = edit.after if edit.action == "create" and edit.after else number
         else:
-            after = ways.setdefault((version, edit.before, edit.after), number)
-            ways[after, edit.after, edit.before] = version
+            after = transitions.setdefault((version, edit.before, edit.after), number)
+            transitions[after, edit.after, edit.before] = version
         version = after
         yield version, step
 
@@ -326,23 +326,26 @@ def _find_turns(
     row: Iterable[tuple[Hashable, TraceStep]], commits: Sequence[int]
 ) -> Iterable[tuple[Hashable, TraceStep]]:
     """Several edits that undo several others turn back once; what a commit postponed does not."""
-    places: dict[Hashable, int] = {}
-    kept: set[Hashable] = {_FIRST_VERSION}
+    version_index: dict[Hashable, int] = {}
+    committed_versions: set[Hashable] = {_FIRST_VERSION}
     last: Hashable = _FIRST_VERSION
-    way = committed = 0
+    direction = committed = 0
     for value, step in row:
         before, committed = committed, bisect_left(commits, step.number)
         if committed > before:
-            kept.add(last)
-        known = value in places
-        places.setdefault(value, len(places))
-        if known and value != last:
-            turned, way = way, 1 if places[value] > places[last] else -1
+            committed_versions.add(last)
+        is_known = value in version_index
+        version_index.setdefault(value, len(version_index))
+        if is_known and value != last:
+            last_direction, direction = (
+                direction,
+                1 if version_index[value] > version_index[last] else -1,
+            )
             # What no commit held was taken out for one, and is put back after it.
-            if turned != way and (committed == before or value in kept):
+            if last_direction != direction and (committed == before or value in committed_versions):
                 yield value, step
-        elif not known:
-            way = 0
+        elif not is_known:
+            direction = 0
         last = value
 
 
@@ -350,11 +353,11 @@ def _find_returns(
     row: Iterable[tuple[Hashable, TraceStep]],
 ) -> Iterable[tuple[Hashable, TraceStep]]:
     """Yield where a value returns after another one."""
-    seen: set[Hashable] = set()
+    seen_values: set[Hashable] = set()
     last: Hashable = None
     for value, step in row:
         if value != last:
-            if value in seen:
+            if value in seen_values:
                 yield value, step
-            seen.add(value)
+            seen_values.add(value)
             last = value

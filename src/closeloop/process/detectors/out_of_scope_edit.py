@@ -139,56 +139,62 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     roots = _project_roots(changed, scope.globs)
     outside: dict[str, list[TraceStep]] = {}
     for path, steps in changed.items():
-        within = [step for step in steps if _is_within_period(step, scope)]
-        if within and _is_outside_scope(path, scope, roots):
-            outside[path] = within
+        period_steps = [step for step in steps if _is_within_period(step, scope)]
+        if period_steps and _is_outside_scope(path, scope, roots):
+            outside[path] = period_steps
     within_scope = any(matches_globs(path.lstrip("/"), scope.globs) for path in changed)
     if not scope.declared and len(outside) >= _MIN_MISREAD_FILES and not within_scope:
         # So much work, and none of it in scope: those words were about something else.
         return leftovers
     if reading.change is not None and scope.declared:
         # What no event names, a generator for example, stands in the change.
-        known: dict[str, list[str]] = {}
+        paths_by_name: dict[str, list[str]] = {}
         for path in changed:
-            known.setdefault(path.rpartition("/")[2], []).append(path)
+            paths_by_name.setdefault(path.rpartition("/")[2], []).append(path)
         for file in reading.change.files:
-            named = known.get(file.path.rpartition("/")[2], ())
-            seen = any(is_same_path(file.path, path) for path in named)
-            if not seen and not matches_globs(file.path, scope.globs):
+            same_name_paths = paths_by_name.get(file.path.rpartition("/")[2], ())
+            is_recorded = any(is_same_path(file.path, path) for path in same_name_paths)
+            if not is_recorded and not matches_globs(file.path, scope.globs):
                 outside[file.path] = []
-    flagged = _flagging_text(reading) if outside else ""
+    flagged_text = _flagging_text(reading) if outside else ""
     findings = [
         _build_finding(path, steps, scope)
         for path, steps in outside.items()
-        if path.rpartition("/")[2] not in flagged
+        if path.rpartition("/")[2] not in flagged_text
     ]
-    told = {number for finding in findings for number in finding.events}
-    findings += [leftover for leftover in leftovers if told.isdisjoint(leftover.events)]
+    reported_numbers = {number for finding in findings for number in finding.events}
+    findings += [leftover for leftover in leftovers if reported_numbers.isdisjoint(leftover.events)]
     return sorted(findings, key=lambda finding: min(finding.events, default=0))
 
 
 def _find_leftovers(reading: TraceReading) -> Iterator[Finding]:
     """Find trial scripts at the top of the project that are part of the submitted change."""
     root = next(iter(reading.lanes.values()), None)
-    made = find_created_files(root.changes) if root is not None and root.changes else {}
-    tried = {path for path in made if "/" not in path and _TRYING_SCRIPT.match(path)}
-    if root is None or not tried:
+    created_files = find_created_files(root.changes) if root is not None and root.changes else {}
+    trial_scripts = {
+        path for path in created_files if "/" not in path and _TRYING_SCRIPT.match(path)
+    }
+    if root is None or not trial_scripts:
         return
     runs = {name for step in root.commands if step.doing for name in step.doing.runs}
-    tried &= {name.removeprefix("./") for name in runs}
-    submitted = (list_submitted_edits(reading) or ()) if tried else ()
-    left = [edit for edit in submitted if edit.action == "create" and edit.path in tried]
-    texts = [edit.after or edit.patch or "" for edit in submitted if edit not in left]
-    texts.append(root.request or "")
-    left = [
-        edit for edit in left if not any(edit.path.rpartition(".")[0] in text for text in texts)
+    trial_scripts &= {name.removeprefix("./") for name in runs}
+    submitted = (list_submitted_edits(reading) or ()) if trial_scripts else ()
+    leftover_edits = [
+        edit for edit in submitted if edit.action == "create" and edit.path in trial_scripts
     ]
-    if left:
-        names = join_names([truncate_line(edit.path, 120) for edit in left])
+    texts = [edit.after or edit.patch or "" for edit in submitted if edit not in leftover_edits]
+    texts.append(root.request or "")
+    leftover_edits = [
+        edit
+        for edit in leftover_edits
+        if not any(edit.path.rpartition(".")[0] in text for text in texts)
+    ]
+    if leftover_edits:
+        names = join_names([truncate_line(edit.path, 120) for edit in leftover_edits])
         finding = make_finding(
             rule,
             f"Made to try something, and handed in with the work: {names}.",
-            [left[0].number],
+            [leftover_edits[0].number],
             lane=root.lane.id,
             confidence=0.9,
         )
@@ -227,9 +233,9 @@ def _project_roots(paths: Mapping[str, Sequence[TraceStep]], globs: Sequence[str
     for path in paths:
         if path.startswith("/"):
             parts = path.strip("/").split("/")
-            for cut in range(1, len(parts)):
-                if matches_globs("/".join(parts[cut:]), globs):
-                    roots.add("/" + "/".join(parts[:cut]) + "/")
+            for depth in range(1, len(parts)):
+                if matches_globs("/".join(parts[depth:]), globs):
+                    roots.add("/" + "/".join(parts[:depth]) + "/")
                     break
     return roots
 

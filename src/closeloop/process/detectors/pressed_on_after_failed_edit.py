@@ -150,32 +150,39 @@ def _is_redundant(lane: LaneReading, step: TraceStep) -> bool:
         return False
     if "already exist" in (event.error or "").lower():
         return True
-    wanted = (event.after or "").strip()
-    return bool(wanted) and any(
-        wanted in text for one in lane.steps[: step.index] for text in _texts_of_file(one, step)
+    intended_text = (event.after or "").strip()
+    return bool(intended_text) and any(
+        intended_text in text
+        for earlier in lane.steps[: step.index]
+        for text in _texts_of_file(earlier, step)
     )
 
 
-def _texts_of_file(one: TraceStep, step: TraceStep) -> Iterator[str]:
+def _texts_of_file(other_step: TraceStep, step: TraceStep) -> Iterator[str]:
     """Yield what another step wrote to, or showed of, the same file."""
-    event = one.event
-    if isinstance(event, Edit) and one.changed and one.written == step.written:
+    event = other_step.event
+    if isinstance(event, Edit) and other_step.changed and other_step.written == step.written:
         yield event.after or ""
-    elif isinstance(event, Read) and one.read == step.written:
+    elif isinstance(event, Read) and other_step.read == step.written:
         yield event.text or ""
 
 
 def _acts_on_it(events: Sequence[AnyEvent], lane: LaneReading, step: TraceStep) -> bool:
     """Whether the lane's next actions depend on the edit; reading elsewhere or retrying do not."""
     later = next(
-        (one for one in lane.steps[step.index + 1 :] if not _fails_with(events, one, step)), None
+        (
+            candidate
+            for candidate in lane.steps[step.index + 1 :]
+            if not _fails_with(events, candidate, step)
+        ),
+        None,
     )
     last = events[-1].number + 1 if later is None else later.number
-    words = _list_words(events, step, last)
-    if any(map(_REPLANNING.search, words)):
+    messages = _list_words(events, step, last)
+    if any(map(_REPLANNING.search, messages)):
         return False
     if later is None:
-        return bool(words)
+        return bool(messages)
     if isinstance(later.event, Edit):
         return later.changed and not _moves_on(lane, step, later.event)
     return later.doing is not None and not (later.read or later.doing.searches or later.changed)
@@ -202,13 +209,19 @@ def _moves_on(lane: LaneReading, step: TraceStep, later: Edit) -> bool:
     event = step.event
     if not isinstance(event, Edit) or error_mentions(event.error, ("multiple", "unique")):
         return False
-    known = {path for one in lane.steps[: step.index] for path in (*one.read, *one.written)}
-    if event.action == "create" or known.isdisjoint(step.written):
+    known_paths = {
+        path for earlier in lane.steps[: step.index] for path in (*earlier.read, *earlier.written)
+    }
+    if event.action == "create" or known_paths.isdisjoint(step.written):
         return True
-    wanted, added = diff_edit(event), diff_edit(later)
-    new_lines = {line for line in wanted.added if len(line) > 3} if wanted else set()
+    intended_lines, later_lines = diff_edit(event), diff_edit(later)
+    new_lines = (
+        {line for line in intended_lines.added if len(line) > 3} if intended_lines else set()
+    )
     return bool(
-        added and new_lines and 2 * len(new_lines.intersection(added.added)) > len(new_lines)
+        later_lines
+        and new_lines
+        and 2 * len(new_lines.intersection(later_lines.added)) > len(new_lines)
     )
 
 

@@ -112,38 +112,46 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             changed[lane] = frozenset(
                 path for step in handoff.parent.changes for path in step.written
             )
-        if redone_edits := find_redone_edits(handoff, alike=limits["alike"]):
+        if redone_edits := find_redone_edits(handoff, threshold=limits["alike"]):
             findings.append(_redone_edit_finding(handoff, redone_edits))
-        repeated = find_repeated_lookups(until_user_speaks(handoff), changed[lane])
-        needed = limits["share"] * count_lookups(handoff, changed[lane])
-        if len(repeated) >= max(needed, limits["lookups"]):
-            findings.append(_repeated_lookup_finding(handoff, repeated))
+        repeated_lookups = find_repeated_lookups(until_user_speaks(handoff), changed[lane])
+        min_lookups = limits["share"] * count_lookups(handoff, changed[lane])
+        if len(repeated_lookups) >= max(min_lookups, limits["lookups"]):
+            findings.append(_repeated_lookup_finding(handoff, repeated_lookups))
     return findings
 
 
-def _redone_edit_finding(one: HandoffContext, again: list[RedoneEdit]) -> Finding:
-    first = again[0]
-    what = (
+def _redone_edit_finding(handoff: HandoffContext, redone_edits: list[RedoneEdit]) -> Finding:
+    first = redone_edits[0]
+    action = (
         "undoes the edit of its sub-agent" if first.undone else "repeats the edit of its sub-agent"
     )
     return make_finding(
         rule,
-        f"The agent {what} in {truncate_line(first.path)}"
-        + (f", and {count_with_noun(len(again) - 1, 'time')} more." if len(again) > 1 else "."),
-        [number for pair in again[:_MAX_CITED] for number in (pair.parent, pair.child)],
-        lane=one.event.lane,
+        f"The agent {action} in {truncate_line(first.path)}"
+        + (
+            f", and {count_with_noun(len(redone_edits) - 1, 'time')} more."
+            if len(redone_edits) > 1
+            else "."
+        ),
+        [number for pair in redone_edits[:_MAX_CITED] for number in (pair.parent, pair.child)],
+        lane=handoff.event.lane,
         confidence=0.8,
     )
 
 
 def _repeated_lookup_finding(
-    one: HandoffContext, repeated: list[tuple[TraceStep, TraceStep]]
+    handoff: HandoffContext, repeated: list[tuple[TraceStep, TraceStep]]
 ) -> Finding:
     return make_finding(
         rule,
         f"The agent repeats {count_with_noun(len(repeated), 'lookup')} of its "
         f"sub-agent, first {truncate_line(step_input(repeated[0][1]))}.",
-        [number for first, then in repeated[:_MAX_CITED] for number in (then.number, first.number)],
-        lane=one.event.lane,
+        [
+            number
+            for child, parent in repeated[:_MAX_CITED]
+            for number in (parent.number, child.number)
+        ],
+        lane=handoff.event.lane,
         confidence=0.5,
     )

@@ -184,9 +184,9 @@ def _list_repetitions(root: LaneReading, overlap: float) -> Iterator[tuple[Messa
 
 def _find_first_saying(root: LaneReading, message: Message) -> tuple[int, ...]:
     """Return the user's earlier message with the most significant words in common."""
-    words = word_stems(normalise_words(find_own_words(message.text))) - _DULL_STEMS
+    stems = word_stems(normalise_words(find_own_words(message.text))) - _DULL_STEMS
     shared = [
-        (len(words & word_stems(normalise_words(user.text[:MAX_TEXT_CHARS]))), user.number)
+        (len(stems & word_stems(normalise_words(user.text[:MAX_TEXT_CHARS]))), user.number)
         for user in root.users[-MAX_CORRECTIONS:]
         if user.number < message.number
     ]
@@ -224,11 +224,18 @@ def _list_alike_corrections(
     root: LaneReading, messages: Sequence[Message], overlap: float
 ) -> Iterator[tuple[Message, Sequence[int]]]:
     earlier: deque[_UserCorrection] = deque(maxlen=MAX_CORRECTIONS)
-    for now in _list_corrections(messages):
-        before = next((one for one in earlier if _is_same_correction(one, now, overlap)), None)
-        if before is not None and _has_work_between(root, before.message, now.message):
-            yield now.message, (before.message.number,)
-        earlier.append(now)
+    for correction in _list_corrections(messages):
+        previous = next(
+            (
+                candidate
+                for candidate in earlier
+                if _is_same_correction(candidate, correction, overlap)
+            ),
+            None,
+        )
+        if previous is not None and _has_work_between(root, previous.message, correction.message):
+            yield correction.message, (previous.message.number,)
+        earlier.append(correction)
 
 
 def _list_corrections(messages: Sequence[Message]) -> Iterator[_UserCorrection]:
@@ -239,12 +246,12 @@ def _list_corrections(messages: Sequence[Message]) -> Iterator[_UserCorrection]:
         if message.intent != "correction" and not _is_correction(text.lower()):
             continue
         correction = _correcting_text(find_words_before_output(message.text))
-        words = word_stems(normalise_words(_COMPOUND_NAME.sub(_join_name, correction)))
-        if len(words - _DULL_STEMS) >= _MIN_WORDS:
+        stems = word_stems(normalise_words(_COMPOUND_NAME.sub(_join_name, correction)))
+        if len(stems - _DULL_STEMS) >= _MIN_WORDS:
             yield _UserCorrection(
                 message=message,
                 text=text,
-                words=words - _DULL_STEMS,
+                words=stems - _DULL_STEMS,
                 negative=_NEGATIVE_WORD.search(correction) is not None,
             )
 
@@ -263,24 +270,26 @@ def _join_name(name: re.Match[str]) -> str:
     return "".join(filter(str.isalnum, name[0]))
 
 
-def _is_correction(plain: str) -> bool:
-    return plain.startswith(("no ", "no,", "nope")) or mentions_any(plain, _CORRECTION_WORDS)
+def _is_correction(lower_text: str) -> bool:
+    return lower_text.startswith(("no ", "no,", "nope")) or mentions_any(
+        lower_text, _CORRECTION_WORDS
+    )
 
 
-def _is_same_correction(one: _UserCorrection, other: _UserCorrection, overlap: float) -> bool:
-    if one.negative != other.negative:
+def _is_same_correction(first: _UserCorrection, second: _UserCorrection, overlap: float) -> bool:
+    if first.negative != second.negative:
         return False
-    common = len(one.words & other.words)
-    fewer, more = sorted((len(one.words), len(other.words)))
-    if common < _MIN_WORDS or common < overlap * fewer or common < 0.4 * more:
+    common = len(first.words & second.words)
+    smaller, larger = sorted((len(first.words), len(second.words)))
+    if common < _MIN_WORDS or common < overlap * smaller or common < 0.4 * larger:
         return False
     # Sent again, perhaps polished: nothing was said a second time.
-    matcher = SequenceMatcher(None, one.text, other.text)
+    matcher = SequenceMatcher(None, first.text, second.text)
     bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
     return any(ratio() < _RESENT_LIKENESS for ratio in bounds)
 
 
-def _has_work_between(root: LaneReading, one: Message, other: Message) -> bool:
+def _has_work_between(root: LaneReading, first: Message, second: Message) -> bool:
     """Whether there was work in between: a message sent twice is not a second correction."""
-    at = bisect_right(root.steps, one.number, key=attrgetter("event.number"))
-    return at < len(root.steps) and root.steps[at].number < other.number
+    index = bisect_right(root.steps, first.number, key=attrgetter("event.number"))
+    return index < len(root.steps) and root.steps[index].number < second.number

@@ -106,9 +106,9 @@ _RESULT_TAIL_CHARS = 1000
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Find equal failing actions in one state of the workspace; after a change they are normal."""
     lanes = reading.lanes.values()
-    refused = _refused_answers(reading, limits["refusals"])
+    refusal_findings = _refused_answers(reading, limits["refusals"])
     steps = [step for lane in lanes for step in lane.steps]
-    if not refused and steps and all(step.failed is None for step in steps):
+    if not refusal_findings and steps and all(step.failed is None for step in steps):
         return Unmeasured(rule=rule.name, reason="no action in the trace shows whether it failed")
     rows = [(lane, row) for lane in lanes for row in _failing_rows(lane, limits["times"])]
     findings = [
@@ -121,21 +121,21 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         )
         for lane, row in rows
     ]
-    told = {step.number for _, row in rows for step in row}
+    reported_numbers = {step.number for _, row in rows for step in row}
     for lane in lanes:
         for row in _repeated_words(lane):
             numbers = [step.number for step in row]
-            if told.isdisjoint(numbers):
-                told.update(numbers)
+            if reported_numbers.isdisjoint(numbers):
+                reported_numbers.update(numbers)
                 message = f"Failed again word for word: {truncate_line(_describe_action(row[0]))}"
                 findings.append(make_finding(rule, message, numbers, lane=lane.lane.id))
-    refused += [
+    refusal_findings += [
         finding
         for lane in lanes
         for finding in _refused_calls(lane, limits["refusals"])
-        if told.isdisjoint(finding.events)
+        if reported_numbers.isdisjoint(finding.events)
     ]
-    return findings + refused
+    return findings + refusal_findings
 
 
 def _refused_calls(lane: LaneReading, times: float) -> Iterable[Finding]:
@@ -143,8 +143,12 @@ def _refused_calls(lane: LaneReading, times: float) -> Iterable[Finding]:
     rows: dict[str, list[int]] = {}
     for step in lane.failing if len(lane.failing) >= times else ():
         event = step.event
-        told = event.error if isinstance(event, Edit | Read) else getattr(event, "output", None)
-        if not isinstance(event, Command) and (match := _FAULT_OF_FORM.search((told or "")[:400])):
+        error_text = (
+            event.error if isinstance(event, Edit | Read) else getattr(event, "output", None)
+        )
+        if not isinstance(event, Command) and (
+            match := _FAULT_OF_FORM.search((error_text or "")[:400])
+        ):
             rows.setdefault(match[0], []).append(step.number)
     for fault, numbers in rows.items():
         if len(numbers) >= times:
@@ -181,8 +185,10 @@ def _failing_rows(lane: LaneReading, times: float) -> list[list[TraceStep]]:
         return []
     rows = [[step for step in lane.failing if not _is_waiting(step) and fails_by_itself(step)]]
     # The dear questions come last, and only where the others leave enough steps to ask.
-    for alike in (_state_key, _action_key, _result_key):
-        rows = [row for group in rows for row in _group_steps(group, alike) if len(row) >= times]
+    for key_function in (_state_key, _action_key, _result_key):
+        rows = [
+            row for group in rows for row in _group_steps(group, key_function) if len(row) >= times
+        ]
     return sorted(rows, key=lambda row: row[0].index)
 
 
@@ -190,14 +196,14 @@ def _repeated_words(lane: LaneReading) -> Iterator[list[TraceStep]]:
     """Yield failing edits and commands that are sent again literally with the same result."""
     rows: dict[Hashable, list[TraceStep]] = {}
     for step in lane.failing if len(lane.failing) > 1 else ():
-        words = _exact_words(step)
-        row = rows.get(words) if words is not None else None
+        key = _exact_words(step)
+        row = rows.get(key) if key is not None else None
         if row is not None and _is_sent_again(lane, row[-1], step):
             row.append(step)
-        elif words is not None:
+        elif key is not None:
             if row is not None and len(row) > 1:
                 yield row
-            rows[words] = [step]
+            rows[key] = [step]
     yield from (row for row in rows.values() if len(row) > 1)
 
 
@@ -228,8 +234,11 @@ def _is_sent_again(lane: LaneReading, before: TraceStep, step: TraceStep) -> boo
         texts = (event.before, event.after, event.patch)
         if not isinstance(earlier, Edit) or texts != (earlier.before, earlier.after, earlier.patch):
             return False
-        between = lane.steps[before.index + 1 : step.index]
-        if any(one.changed and not {*step.written}.isdisjoint(one.written) for one in between):
+        steps_between = lane.steps[before.index + 1 : step.index]
+        if any(
+            other_step.changed and not {*step.written}.isdisjoint(other_step.written)
+            for other_step in steps_between
+        ):
             return False
     elif step.index != before.index + 1 or step.state != before.state:
         return False
@@ -237,11 +246,11 @@ def _is_sent_again(lane: LaneReading, before: TraceStep, step: TraceStep) -> boo
 
 
 def _group_steps(
-    steps: Iterable[TraceStep], alike: Callable[[TraceStep], Hashable]
+    steps: Iterable[TraceStep], key_function: Callable[[TraceStep], Hashable]
 ) -> Iterable[list[TraceStep]]:
     rows: dict[Hashable, list[TraceStep]] = {}
     for step in steps:
-        rows.setdefault(alike(step), []).append(step)
+        rows.setdefault(key_function(step), []).append(step)
     return rows.values()
 
 

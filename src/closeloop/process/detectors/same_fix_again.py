@@ -128,43 +128,45 @@ class _RemovedLines:
         """Whether the fix has been removed since; untried work may just be lost."""
         if tried and max(self._all.get(fix.path, 0), self._all.get("", 0)) > fix.number:
             return True
-        gone = self._lines.get(fix.path, {})
-        return sum(gone.get(line, 0) > fix.number for line in fix.lines) * 2 >= len(fix.lines)
+        removed_lines = self._lines.get(fix.path, {})
+        return sum(removed_lines.get(line, 0) > fix.number for line in fix.lines) * 2 >= len(
+            fix.lines
+        )
 
 
 def _findings_in_lane(lane: LaneReading, limits: Mapping[str, float]) -> Iterable[Finding]:
     if len(lane.iterations) < 2:
         return
-    iterations, twice = _list_iterations(lane)
-    if not twice:
+    iterations, repeated_paths = _list_iterations(lane)
+    if not repeated_paths:
         return
-    useless: dict[str, deque[tuple[_AppliedFix, int, bool]]] = {}
+    useless_fixes: dict[str, deque[tuple[_AppliedFix, int, bool]]] = {}
     """By file: unsuccessful edits, with the check's event and whether it was a fix."""
-    seen: set[tuple[str, str]] = set()
+    seen_lines: set[tuple[str, str]] = set()
     """Every line of them with its file, as a quick filter."""
-    removed, whole = _RemovedLines(), dict[str, frozenset[str]]()
-    for iteration, helped, tried in iterations:
+    removed_lines, written_files = _RemovedLines(), dict[str, frozenset[str]]()
+    for iteration, has_helped, tried in iterations:
         fixes = []
         for step in iteration.changes:
-            fix = _build_fix(step, removed, whole, twice)
+            fix = _build_fix(step, removed_lines, written_files, repeated_paths)
             if fix is None or sum(map(len, fix.lines)) < limits["letters"]:
                 continue
-            known = any((fix.path, line) in seen for line in fix.lines)
-            for earlier, check, tries in useless[fix.path] if known else ():
-                alike = _line_likeness(fix.lines, earlier.lines) >= limits["likeness"]
-                if (alike and _is_indented_alike(fix, earlier)) and (
+            is_known = any((fix.path, line) in seen_lines for line in fix.lines)
+            for earlier, check, was_tried in useless_fixes[fix.path] if is_known else ():
+                is_alike = _line_likeness(fix.lines, earlier.lines) >= limits["likeness"]
+                if (is_alike and _is_indented_alike(fix, earlier)) and (
                     # The same lines elsewhere in the file are another fix.
-                    (tries and fix.place and fix.place == earlier.place)
-                    or removed.is_taken_back(earlier, tried=tries)
+                    (was_tried and fix.place and fix.place == earlier.place)
+                    or removed_lines.is_taken_back(earlier, tried=was_tried)
                 ):
                     yield _build_finding(fix, earlier, check, lane)
                     break
             fixes.append(fix)
-        if not helped:
+        if not has_helped:
             for fix in fixes:
-                remembered = useless.setdefault(fix.path, deque(maxlen=MAX_REMEMBERED_FIXES))
+                remembered = useless_fixes.setdefault(fix.path, deque(maxlen=MAX_REMEMBERED_FIXES))
                 remembered.append((fix, iteration.checks[-1].number, tried))
-                seen.update((fix.path, line) for line in fix.lines)
+                seen_lines.update((fix.path, line) for line in fix.lines)
 
 
 def _list_iterations(lane: LaneReading) -> tuple[list[tuple[Iteration, bool, bool]], set[str]]:
@@ -177,25 +179,28 @@ def _list_iterations(lane: LaneReading) -> tuple[list[tuple[Iteration, bool, boo
     printed = {step.check.target: step for step in lane.checks if step.check and not step.state}
     for iteration in lane.iterations:
         is_silent = _prints_as_before(iteration, printed)
-        helped = not is_silent and not _is_useless(iteration, before)
+        has_helped = not is_silent and not _is_useless(iteration, before)
         edited = [step.written[0] for step in iteration.changes if isinstance(step.event, Edit)]
         repeated_files.update(vain_files.intersection(edited))
-        if not helped:
+        if not has_helped:
             vain_files.update(edited)
-        iterations.append((iteration, helped, before is not None or is_silent))
+        iterations.append((iteration, has_helped, before is not None or is_silent))
         before = iteration.failures
     return iterations, repeated_files
 
 
 def _build_fix(
-    step: TraceStep, removed: _RemovedLines, whole: dict[str, frozenset[str]], twice: Set[str]
+    step: TraceStep,
+    removals: _RemovedLines,
+    written_files: dict[str, frozenset[str]],
+    repeated_paths: Set[str],
 ) -> _AppliedFix | None:
     edit = step.event
     if not isinstance(edit, Edit):
-        removed.note_command(step)
+        removals.note_command(step)
         return None
     path = step.written[0]
-    if path not in twice or is_scratch_path(path):
+    if path not in repeated_paths or is_scratch_path(path):
         return None
     edit_lines = diff_edit(edit)
     added, removed_lines = (
@@ -205,11 +210,11 @@ def _build_fix(
     )
     if edit.before is None and edit.patch is None:
         # A file written anew adds only what its last writing did not have.
-        last, whole[path] = whole.get(path, frozenset()), added
+        last, written_files[path] = written_files.get(path, frozenset()), added
         added, removed_lines = added - last, last - added
     # Lines that only moved sideways are neither.
     added, removed_lines = added - removed_lines, removed_lines - added
-    removed.note_lines(path, removed_lines, step.number)
+    removals.note_lines(path, removed_lines, step.number)
     return _AppliedFix(
         path=path,
         lines=added,
@@ -225,18 +230,18 @@ def _line_indents(edit: Edit) -> Mapping[str, int]:
     return {" ".join(line.split()): len(line) - len(line.lstrip()) for line in lines}
 
 
-def _is_indented_alike(one: _AppliedFix, other: _AppliedFix) -> bool:
-    common = one.lines & other.lines & one.layout.keys() & other.layout.keys()
-    return all(one.layout[line] == other.layout[line] for line in common)
+def _is_indented_alike(first: _AppliedFix, second: _AppliedFix) -> bool:
+    common = first.lines & second.lines & first.layout.keys() & second.layout.keys()
+    return all(first.layout[line] == second.layout[line] for line in common)
 
 
 def _tidy_lines(lines: Iterable[str]) -> frozenset[str]:
     # Where nothing but single spaces divides the words, there is nothing to do.
-    tidy = [
+    tidy_lines = [
         line if line.isprintable() and "  " not in line else " ".join(line.split())
         for line in lines
     ]
-    return frozenset(tidy) - {""}
+    return frozenset(tidy_lines) - {""}
 
 
 def _build_finding(
@@ -251,8 +256,8 @@ def _build_finding(
     )
 
 
-def _line_likeness(one: frozenset[str], other: frozenset[str]) -> float:
-    return len(one & other) / len(one | other)
+def _line_likeness(first: frozenset[str], second: frozenset[str]) -> float:
+    return len(first & second) / len(first | second)
 
 
 def _initial_failures(lane: LaneReading) -> CheckFailures | None:

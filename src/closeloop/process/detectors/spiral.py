@@ -162,24 +162,31 @@ _PASSED_COUNT = compile_lazily(r"\b(\d{1,6}) pass(?:ed|ing)\b")
 
 def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] | Unmeasured:
     """Find rounds of changes after which the same fails or is printed, however worded."""
-    least = limits["iterations"]
+    min_count = limits["iterations"]
     findings = [
         finding
         for lane in reading.lanes.values()
-        for finding in (*_failing_spirals(lane, least), *_silent_spirals(reading, lane, least))
+        for finding in (
+            *_failing_spirals(lane, min_count),
+            *_silent_spirals(reading, lane, min_count),
+        )
     ]
     if not findings and (reason := explain_unreadable_checks(reading)):
         return Unmeasured(rule=rule.name, reason=reason)
     return sorted(findings, key=lambda finding: finding.events)
 
 
-def _failing_spirals(lane: LaneReading, least: float) -> Iterable[Finding]:
+def _failing_spirals(lane: LaneReading, min_count: float) -> Iterable[Finding]:
     """Find rows of iterations whose failure set neither shrinks nor changes."""
     for row in find_standstills(lane):
-        if len(row) >= least:
+        if len(row) >= min_count:
             begins = _only_reproduces(row[0]) or _brings_failure(lane, row[0])
-            fixes = [one for one in (row[1:] if begins else row) if not _only_debugs(one)]
-            if len(fixes) >= least and not _shows_progress(fixes):
+            fixes = [
+                iteration
+                for iteration in (row[1:] if begins else row)
+                if not _only_debugs(iteration)
+            ]
+            if len(fixes) >= min_count and not _shows_progress(fixes):
                 yield _build_finding(fixes, lane)
 
 
@@ -194,15 +201,17 @@ def _only_reproduces(iteration: Iteration) -> bool:
 
 
 def _only_installs(step: TraceStep) -> bool:
-    doing = step.doing
-    return doing is not None and not doing.written and _INSTALLERS.issuperset(doing.programs)
+    effect = step.doing
+    return effect is not None and not effect.written and _INSTALLERS.issuperset(effect.programs)
 
 
 def _brings_failure(lane: LaneReading, iteration: Iteration) -> bool:
     """Whether something else, or nothing, failed before these changes, so that they caused or
     showed it."""
-    at = bisect_left(lane.checks, iteration.changes[0].number, key=EVENT_NUMBER)
-    earlier = [step for step in lane.checks[max(0, at - _CHECKS_BACK) : at] if _has_result(step)]
+    index = bisect_left(lane.checks, iteration.changes[0].number, key=EVENT_NUMBER)
+    earlier = [
+        step for step in lane.checks[max(0, index - _CHECKS_BACK) : index] if _has_result(step)
+    ]
     for step in list_failing_checks(iteration):
         assert step.check is not None, "it is a check"
         for before in find_comparable(step.check, reversed(earlier)):
@@ -222,17 +231,19 @@ def _only_debugs(iteration: Iteration) -> bool:
 
 
 def _is_debug_change(step: TraceStep) -> bool:
-    lines = [diff_edit(edit) for edit in step.edits]
-    if not lines or None in lines:
+    lines_by_edit = [diff_edit(edit) for edit in step.edits]
+    if not lines_by_edit or None in lines_by_edit:
         return False
-    added = [line for one in lines if one for line in one.added if line]
+    added = [
+        line for edit_lines in lines_by_edit if edit_lines for line in edit_lines.added if line
+    ]
     return bool(added) and all(map(is_debug_line, added))
 
 
 def _shows_progress(row: Sequence[Iteration]) -> bool:
     """Whether more tests pass after each round: other work continues beside a known failure."""
-    passed = [_count_passed_tests(iteration) for iteration in row]
-    return all(0 < one < other for one, other in pairwise(passed))
+    passed_counts = [_count_passed_tests(iteration) for iteration in row]
+    return all(0 < earlier < later for earlier, later in pairwise(passed_counts))
 
 
 def _count_passed_tests(iteration: Iteration) -> int:
@@ -259,37 +270,41 @@ def _build_finding(row: Sequence[Iteration], lane: LaneReading) -> Finding:
 # The silent kind: no exit code reports failure, and no change has a visible effect.
 
 
-def _silent_spirals(reading: TraceReading, lane: LaneReading, least: float) -> Iterable[Finding]:
+def _silent_spirals(
+    reading: TraceReading, lane: LaneReading, min_count: float
+) -> Iterable[Finding]:
     """Find commands that print the same after code changes, repeatedly."""
     rows: dict[str, list[TraceStep]] = {}
     latest: dict[str, TraceStep] = {}
     """What was printed last: another script under the same name prints something else."""
-    begun: dict[str, int] = {}
+    initial_runs: dict[str, int] = {}
     """Runs at the start of a row that show the state before any fix."""
     spirals: dict[tuple[str, int], list[TraceStep]] = {}
     edits = [step for step in lane.changes if not _is_debug_change(step)]
-    if len(edits) < least:
+    if len(edits) < min_count:
         return
     changes = [step for step in edits if not is_scratch_change(step)]
     fixes = [step for step in changes if not creates_file(step)]
     for line, step in _list_silent_runs(lane):
         row = rows.setdefault(line, [])
         # What cannot even start is repaired in scratch files, too.
-        tried = edits if step.check and step.check.blocked else changes
+        relevant_changes = edits if step.check and step.check.blocked else changes
         before = latest.get(line)
         latest[line] = step
-        if before is not None and not has_change_between(tried, before.number, step.number):
+        if before is not None and not has_change_between(
+            relevant_changes, before.number, step.number
+        ):
             if len(row) == 1 and _output_of(row[0]) != _output_of(step):
                 row[0] = step
             continue
         if before is None:
-            begun[line] = 0 if has_change_between(fixes, 0, step.number) else 1
+            initial_runs[line] = 0 if has_change_between(fixes, 0, step.number) else 1
         elif not (prints_same(before, step) or _starts_as_little(before, step)):
             row = rows[line] = []
-            begun[line] = 1
+            initial_runs[line] = 1
         row.append(step)
-        if len(row) - begun[line] >= least:
-            spirals[line, row[0].number] = row[begun[line] :]
+        if len(row) - initial_runs[line] >= min_count:
+            spirals[line, row[0].number] = row[initial_runs[line] :]
     for row in spirals.values():
         if not _is_accepted(reading, lane, row):
             yield make_finding(
@@ -322,13 +337,13 @@ def _is_accepted(reading: TraceReading, lane: LaneReading, row: Sequence[TraceSt
 
 def _is_judged_elsewhere(lane: LaneReading, row: Sequence[TraceStep]) -> bool:
     """Whether the agent opens what most runs created, and relies on that."""
-    opened = [
+    inspected_runs = [
         step
         for step in row
         for following in lane.steps[step.index + 1 : step.index + 2]
         if any("." in path and not is_source_path(path) for path in following.read)
     ]
-    return 2 * len(opened) > len(row)
+    return 2 * len(inspected_runs) > len(row)
 
 
 def _describe_result(step: TraceStep) -> str:
@@ -336,17 +351,17 @@ def _describe_result(step: TraceStep) -> str:
     return "could not start, for the same reason," if blocked else "printed the same"
 
 
-def _starts_as_little(one: TraceStep, other: TraceStep) -> bool:
+def _starts_as_little(first: TraceStep, second: TraceStep) -> bool:
     """Whether neither could start, for the same reason and with the same last line."""
-    if not (one.check and other.check and one.check.blocked):
+    if not (first.check and second.check and first.check.blocked):
         return False
-    return one.check.blocked == other.check.blocked and last_line(one) == last_line(other)
+    return first.check.blocked == second.check.blocked and last_line(first) == last_line(second)
 
 
 def _may_be_silent(step: TraceStep) -> bool:
     """Whether it runs the code without a passing or failing check."""
-    check, doing = step.check, step.doing
-    if doing is None or doing.waits or doing.searches or not runs_program(doing):
+    check, effect = step.check, step.doing
+    if effect is None or effect.waits or effect.searches or not runs_program(effect):
         return False
     if getattr(step.event, "stopped", None) == "not executed":
         return False
@@ -369,11 +384,11 @@ def _is_mostly_disliked(reading: TraceReading, row: Sequence[TraceStep]) -> bool
 def _is_liked(reading: TraceReading, step: TraceStep) -> bool:
     """Whether the agent's next words accept the output."""
     return _speaks_of(reading, step, _SUCCESS_WORDS) and not any(
-        _speaks_of(reading, step, words) for words in (_FAILURE_WORDS, _DENIED_SUCCESS)
+        _speaks_of(reading, step, pattern) for pattern in (_FAILURE_WORDS, _DENIED_SUCCESS)
     )
 
 
 def _speaks_of(reading: TraceReading, step: TraceStep, opinion: re.Pattern[str]) -> bool:
     following = reading.trace.events[step.number : step.number + 1]
-    words = [event.text for event in following if isinstance(event, Thought | Message)]
-    return any(opinion.search(text[:_OPINION_CHARS]) for text in words)
+    texts = [event.text for event in following if isinstance(event, Thought | Message)]
+    return any(opinion.search(text[:_OPINION_CHARS]) for text in texts)

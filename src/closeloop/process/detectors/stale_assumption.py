@@ -114,12 +114,12 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
         for encounter in find_stale_encounters(reading)
         if encounter.how != "read again" and not _is_met_by_reading(reading, encounter)
     ]
-    told = {number for finding in findings for number in finding.events}
+    reported_numbers = {number for finding in findings for number in finding.events}
     findings += [
         finding
         for lane in reading.lanes.values()
         for finding in _find_forgotten_edits(lane)
-        if told.isdisjoint(finding.events)
+        if reported_numbers.isdisjoint(finding.events)
     ]
     return sorted(findings, key=lambda finding: min(finding.events))
 
@@ -151,7 +151,14 @@ def _find_forgotten_edits(lane: LaneReading) -> Iterator[Finding]:
         path, before, after = step.written[0], (event.before or "").strip(), event.after or ""
         if step.failed and error_mentions(event.error, ABSENT_TEXT):
             texts = list(replaced.get(path, {}).items())[-_MAX_TEXTS:]
-            earlier = next((one for old, one in texts if _share_text(old, before)), None)
+            earlier = next(
+                (
+                    replacing_step
+                    for old_text, replacing_step in texts
+                    if _share_text(old_text, before)
+                ),
+                None,
+            )
             if earlier is not None:
                 rows.setdefault(earlier.number, []).append(step)
         elif step.failed is False and before and before not in after:
@@ -166,8 +173,9 @@ def _find_forgotten_edits(lane: LaneReading) -> Iterator[Finding]:
         )
 
 
-def _share_text(old: str, sought: str) -> bool:
+def _share_text(replaced: str, sought: str) -> bool:
     """Whether the sought text is the replaced one, a part of it, or more around it."""
-    return old == sought or (
-        min(len(old), len(sought)) >= _MIN_SHARED_CHARS and (old in sought or sought in old)
+    return replaced == sought or (
+        min(len(replaced), len(sought)) >= _MIN_SHARED_CHARS
+        and (replaced in sought or sought in replaced)
     )

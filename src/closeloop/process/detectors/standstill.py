@@ -124,97 +124,97 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     """Find rows of reads, runs and answers that bring nothing new."""
     if not reading.trace.events:
         return Unmeasured(rule=rule.name, reason="the trace is empty")
-    least = int(limits["times"])
+    min_count = int(limits["times"])
     findings = [
         make_finding(rule, message, cite_row(numbers, MAX_CITED), lane=lane.lane.id, confidence=0.9)
         for lane in reading.lanes.values()
         for message, numbers in (
-            *_list_rows(lane, least),
+            *_list_rows(lane, min_count),
             *_rows_of_pages(reading, lane, limits["pages"]),
         )
     ]
     return sorted(findings, key=lambda finding: finding.events)
 
 
-def _list_rows(lane: LaneReading, least: int) -> Iterator[tuple[str, Sequence[int]]]:
+def _list_rows(lane: LaneReading, min_count: int) -> Iterator[tuple[str, Sequence[int]]]:
     reported: set[int] = set()
-    for row in _same_results(lane, least):
+    for row in _same_results(lane, min_count):
         text = truncate_line(getattr(row[0].event, "command", ""))
         message = f"`{text}` showed the same {len(row)} times, without a change in between."
         reported.update(step.number for step in row)
         yield message, [step.number for step in row]
-    for row in _idle_rows(lane, least):
+    for row in _idle_rows(lane, min_count):
         numbers = [step.number for step in row]
         if reported.isdisjoint(numbers):
             text = truncate_line(getattr(row[0].event, "command", ""))
             yield f"`{text}` ran {len(row)} times in a row with the same output.", numbers
-    for row in _counting_rows(lane, least + COUNTING_MARGIN):
+    for row in _counting_rows(lane, min_count + COUNTING_MARGIN):
         message = f"{len(row)} tries in a row differ only in a number and give the same result."
         yield message, [step.number for step in row]
-    for row, how in _alike_scripts(lane, least):
-        message = f"The agent's own script {how}: {truncate_line(last_line(row[-1]), 100)}"
+    for row, behaviour in _alike_scripts(lane, min_count):
+        message = f"The agent's own script {behaviour}: {truncate_line(last_line(row[-1]), 100)}"
         yield message, [step.number for step in row]
-    for answers in _rows_of_answers(lane, least):
+    for answers in _rows_of_answers(lane, min_count):
         message = f"{len(answers)} responses in a row contain only text: no action in between."
         yield message, [answer.number for answer in answers]
 
 
-def _same_results(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]]:
+def _same_results(lane: LaneReading, min_count: int) -> Iterator[Sequence[TraceStep]]:
     """Yield the same command in one state of the workspace with the same output."""
     rows: dict[tuple[int, str], list[TraceStep]] = {}
-    for step in lane.commands if len(lane.commands) >= least else ():
+    for step in lane.commands if len(lane.commands) >= min_count else ():
         if isinstance(step.event, Command):
             rows.setdefault((step.state, step.event.command), []).append(step)
     for row in rows.values():
-        if len(row) < least or not _is_repeatable(row[0]):
+        if len(row) < min_count or not _is_repeatable(row[0]):
             continue
-        begun = _count_breaks(lane, row[0])
-        same = [
+        break_count = _count_breaks(lane, row[0])
+        same_runs = [
             step
             for step in row
             if _is_repeatable(step)
-            and _count_breaks(lane, step) == begun
+            and _count_breaks(lane, step) == break_count
             and _output_of(step) == _output_of(row[0])
         ]
-        if len(same) >= least:
-            yield same
+        if len(same_runs) >= min_count:
+            yield same_runs
 
 
-def _idle_rows(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]]:
+def _idle_rows(lane: LaneReading, min_count: int) -> Iterator[Sequence[TraceStep]]:
     """Yield the same command repeated as the very next action, whatever it changes."""
     row: list[TraceStep] = []
-    for step in lane.commands if len(lane.commands) >= least else ():
+    for step in lane.commands if len(lane.commands) >= min_count else ():
         if row and not (
             _is_again(row[-1], step) and _count_breaks(lane, row[-1]) == _count_breaks(lane, step)
         ):
-            if len(row) >= least:
+            if len(row) >= min_count:
                 yield row
             row = []
         if _is_idle(step):
             row.append(step)
-    if len(row) >= least:
+    if len(row) >= min_count:
         yield row
 
 
 def _is_again(before: TraceStep, step: TraceStep) -> bool:
     if step.index != before.index + 1:
         return False
-    one, other = before.event, step.event
+    first, second = before.event, step.event
     return (
-        isinstance(one, Command)
-        and isinstance(other, Command)
-        and (one.command, one.output) == (other.command, other.output)
-        and (other.turn is None or one.turn != other.turn)
+        isinstance(first, Command)
+        and isinstance(second, Command)
+        and (first.command, first.output) == (second.command, second.output)
+        and (second.turn is None or first.turn != second.turn)
     )
 
 
 def _is_idle(step: TraceStep) -> bool:
     """Whether it succeeded, and is neither a wait nor a test, which may be repeated on purpose."""
-    event, doing = step.event, step.doing
+    event, effect = step.event, step.doing
     return (
         isinstance(event, Command)
-        and doing is not None
-        and not (doing.waits or doing.checks or step.failed or event.stopped)
+        and effect is not None
+        and not (effect.waits or effect.checks or step.failed or event.stopped)
         and event.output is not None
         and bool(event.command.strip())
     )
@@ -227,8 +227,8 @@ def _output_of(step: TraceStep) -> str | None:
 def _is_repeatable(step: TraceStep) -> bool:
     """Whether it is a read or a script run that did not fail, so that repeating it shows the
     same."""
-    doing, event = step.doing, step.event
-    if doing is None or doing.waits or step.changed or step.failed:
+    effect, event = step.doing, step.event
+    if effect is None or effect.waits or step.changed or step.failed:
         return False
     if not isinstance(event, Command) or event.output is None or event.stopped:
         return False
@@ -237,9 +237,9 @@ def _is_repeatable(step: TraceStep) -> bool:
         return False
     if step.check is not None and step.check.tool != "script":
         return False
-    if _SHELL_SETTINGS.issuperset(doing.programs):
+    if _SHELL_SETTINGS.issuperset(effect.programs):
         return False
-    return all(name in LOOK_PROGRAMS or name in _INTERPRETERS for name in doing.programs)
+    return all(name in LOOK_PROGRAMS or name in _INTERPRETERS for name in effect.programs)
 
 
 def _count_breaks(lane: LaneReading, step: TraceStep) -> tuple[int, int]:
@@ -248,14 +248,14 @@ def _count_breaks(lane: LaneReading, step: TraceStep) -> tuple[int, int]:
     return users, bisect_left(lane.compactions, step.number)
 
 
-def _counting_rows(lane: LaneReading, least: int) -> Iterator[Sequence[TraceStep]]:
+def _counting_rows(lane: LaneReading, min_count: int) -> Iterator[Sequence[TraceStep]]:
     """Yield consecutive tries of one command or file name with changing numbers."""
     row: list[TraceStep] = []
     last = ""
-    for step in (*lane.steps, None) if len(lane.steps) >= least else ():
+    for step in (*lane.steps, None) if len(lane.steps) >= min_count else ():
         text = _name_attempt(step) if step is not None else ""
         if not _differ_in_number(last, text):
-            if len(row) >= least and _come_out_alike(row, least):
+            if len(row) >= min_count and _come_out_alike(row, min_count):
                 yield row
             row = []
         last = text
@@ -271,29 +271,29 @@ def _name_attempt(step: TraceStep) -> str:
     return event.path if type(event) is Read and event.ok is False else ""
 
 
-def _differ_in_number(one: str, other: str) -> bool:
+def _differ_in_number(first: str, second: str) -> bool:
     """Whether they are equal except for their numbers; most differ at the start and are skipped."""
-    if not one or one[:8] != other[:8]:
+    if not first or first[:8] != second[:8]:
         return False
-    return one == other or _NUMBER.sub("#", one) == _NUMBER.sub("#", other)
+    return first == second or _NUMBER.sub("#", first) == _NUMBER.sub("#", second)
 
 
-def _come_out_alike(row: Sequence[TraceStep], least: int) -> bool:
+def _come_out_alike(row: Sequence[TraceStep], min_count: int) -> bool:
     """Whether they differ in a number, and their results do not."""
     if isinstance(row[0].event, Read):
-        tried = {step.event.path for step in row if isinstance(step.event, Read)}
-        return len(tried) >= least
-    tried = {step.event.command for step in row if isinstance(step.event, Command)}
-    if len(tried) < least or not all(map(_is_repeatable, row)):
+        inputs = {step.event.path for step in row if isinstance(step.event, Read)}
+        return len(inputs) >= min_count
+    inputs = {step.event.command for step in row if isinstance(step.event, Command)}
+    if len(inputs) < min_count or not all(map(_is_repeatable, row)):
         return False
     return len({_NUMBER.sub("#", last_line(step)) for step in row}) == 1
 
 
-def _alike_scripts(lane: LaneReading, least: int) -> Iterator[tuple[Sequence[TraceStep], str]]:
+def _alike_scripts(lane: LaneReading, min_count: int) -> Iterator[tuple[Sequence[TraceStep], str]]:
     """Yield runs of the agent's own script that end in the same error after each rewrite, or
     alternate between errors.
     """
-    if len(lane.commands) < least or len(lane.changes) < least:
+    if len(lane.commands) < min_count or len(lane.changes) < min_count:
         return
     created = set(map(_base_name, find_created_files(lane.changes)))
     if not created:
@@ -302,14 +302,14 @@ def _alike_scripts(lane: LaneReading, least: int) -> Iterator[tuple[Sequence[Tra
     for name, step in _own_runs(lane, created):
         runs.setdefault(name, []).append(step)
     for steps in runs.values():
-        if len(steps) < least:
+        if len(steps) < min_count:
             continue
         rows = list(_rows_of_errors(lane, steps, created))
         longest = max(rows, key=len, default=[])
         turns = [row[0] for row in rows]
         if len({last_line(step) for step in turns}) == 1:
             longest = [step for row in rows for step in row]
-        if len(longest) >= least:
+        if len(longest) >= min_count:
             yield longest, "failed the same way, however it was rewritten"
         elif _count_returns(turns) >= MIN_RETURNS:
             yield turns, "alternated between errors"
@@ -348,12 +348,12 @@ def _rows_of_errors(
 
 def _count_returns(turns: Sequence[TraceStep]) -> int:
     """Count how often an error returned after another one."""
-    seen: list[str] = []
+    errors: list[str] = []
     returns = 0
     for step in turns:
         error = last_line(step)
-        returns += error in seen[:-1]
-        seen.append(error)
+        returns += error in errors[:-1]
+        errors.append(error)
     return returns
 
 
@@ -379,23 +379,23 @@ def _is_rewritten(
     """Whether only the agent's own files were changed since: no fix of the code was tried."""
     begin = bisect_left(lane.changes, before.number + 1, key=EVENT_NUMBER)
     end = bisect_left(lane.changes, after.number + 1, key=EVENT_NUMBER)
-    written = {_base_name(path) for step in lane.changes[begin:end] for path in step.written}
-    return bool(written) and written <= created
+    written_names = {_base_name(path) for step in lane.changes[begin:end] for path in step.written}
+    return bool(written_names) and written_names <= created
 
 
 def _rows_of_pages(
-    reading: TraceReading, lane: LaneReading, least: float
+    reading: TraceReading, lane: LaneReading, min_count: float
 ) -> Iterator[tuple[str, Sequence[int]]]:
     """Reads of one file with nothing else in between, by who looks for something."""
     row: list[TraceStep] = []
-    for step in (*filter(_is_page, lane.reads), None) if len(lane.reads) >= least else ():
+    for step in (*filter(_is_page, lane.reads), None) if len(lane.reads) >= min_count else ():
         if row and (
             step is None or step.index != row[-1].index + 1 or step.read[0] != row[0].read[0]
         ):
-            if len(row) >= least and _is_sought(reading, lane, row):
+            if len(row) >= min_count and _is_sought(reading, lane, row):
                 path = truncate_line(row[0].read[0], 100)
                 message = f"{len(row)} reads in a row look for something in {path}: no search."
-                yield message, [one.number for one in row]
+                yield message, [read.number for read in row]
             row = []
         if step is not None:
             row.append(step)
@@ -409,21 +409,21 @@ def _is_page(step: TraceStep) -> bool:
 def _is_sought(reading: TraceReading, lane: LaneReading, row: Sequence[TraceStep]) -> bool:
     """Most reads show another part, and the agent says of half of them that it looks further."""
     texts = {getattr(step.event, "text", None) or _output_of(step) for step in row}
-    words = [
+    agent_texts = [
         event.text[:MAX_WORDS_CHARS]
         for event in reading.trace.events[row[0].number : row[-1].number]
         if isinstance(event, Thought | Message) and event.lane == lane.lane.id
     ]
-    seeking = sum(_SEEKING_WORDS.search(text) is not None for text in words)
-    return 4 * len(texts) >= 3 * len(row) and 2 * seeking >= len(row) - 1
+    seeking_count = sum(_SEEKING_WORDS.search(text) is not None for text in agent_texts)
+    return 4 * len(texts) >= 3 * len(row) and 2 * seeking_count >= len(row) - 1
 
 
-def _rows_of_answers(lane: LaneReading, least: int) -> Iterator[Sequence[Message]]:
+def _rows_of_answers(lane: LaneReading, min_count: int) -> Iterator[Sequence[Message]]:
     """Yield answers between which the client spoke and nobody did anything."""
     row: list[Message] = []
     is_prompted = False
     prompts = sum(message.role == "system" for message in lane.messages)
-    for message in lane.messages if prompts >= least - 1 else ():
+    for message in lane.messages if prompts >= min_count - 1 else ():
         if message.role == "system":
             is_prompted = True
             continue
@@ -432,16 +432,16 @@ def _rows_of_answers(lane: LaneReading, least: int) -> Iterator[Sequence[Message
             or not is_prompted
             or _has_step_between(lane, row[-1].number, message.number)
         ):
-            if len(row) >= least:
+            if len(row) >= min_count:
                 yield row
             row = []
         if message.role == "agent" and len(message.text.strip()) >= MIN_ANSWER_CHARS:
             row.append(message)
         is_prompted = False
-    if len(row) >= least:
+    if len(row) >= min_count:
         yield row
 
 
 def _has_step_between(lane: LaneReading, first: int, last: int) -> bool:
-    at = bisect_left(lane.steps, first, key=EVENT_NUMBER)
-    return at < len(lane.steps) and lane.steps[at].number < last
+    index = bisect_left(lane.steps, first, key=EVENT_NUMBER)
+    return index < len(lane.steps) and lane.steps[index].number < last

@@ -169,17 +169,19 @@ def _list_lasting_edits(
     edits."""
     submitted = list_submitted_edits(reading)
     if submitted is not None:
-        writers = {path: step for step in changes for path in step.written}
+        step_by_path = {path: step for step in changes for path in step.written}
         for edit in submitted:
-            if edit.path in writers:
-                yield writers[edit.path], edit.path, edit
+            if edit.path in step_by_path:
+                yield step_by_path[edit.path], edit.path, edit
         return
-    temporary: frozenset[str] | None = None
+    temporary_files: frozenset[str] | None = None
     for step in changes:
         for path, edit in list_file_edits(step):
             if edit.action != "delete":
-                temporary = find_temporary_files(changes) if temporary is None else temporary
-                if path not in temporary:
+                temporary_files = (
+                    find_temporary_files(changes) if temporary_files is None else temporary_files
+                )
+                if path not in temporary_files:
                     yield step, path, edit
 
 
@@ -197,17 +199,17 @@ def _has_new_hint(edit: Edit, text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_relevant_path(path: str) -> bool:
-    named = is_source_path(path) or path.endswith(_SCRIPT_ENDINGS) or "Makefile" in path
-    return named and not is_scratch_path(path)
+    is_code = is_source_path(path) or path.endswith(_SCRIPT_ENDINGS) or "Makefile" in path
+    return is_code and not is_scratch_path(path)
 
 
 def _is_taken_back(line: str, path: str, changes: Sequence[TraceStep], step: TraceStep) -> bool:
     """Whether a later edit of the file removes the line."""
     start = bisect_right(changes, step.number, key=attrgetter("event.number"))
     return any(
-        one == path and (lines := diff_edit(edit)) is not None and line in lines.removed
+        edited_path == path and (lines := diff_edit(edit)) is not None and line in lines.removed
         for later in changes[start : start + MAX_LATER_CHANGES]
-        for one, edit in list_file_edits(later)
+        for edited_path, edit in list_file_edits(later)
     )
 
 
@@ -218,14 +220,14 @@ def _describe_suppressions(
     lines = diff_edit(edit)
     if lines is None or (edit.patch and "@@" not in edit.patch):
         return  # what stood there before is not known
-    removed = "\n".join(lines.removed)
+    removed_text = "\n".join(lines.removed)
     for line in lines.added:
-        mark = find_new_mark(line, lines.removed, complained=_is_about_marks(complaint))
-        if mark is not None and mark not in removed:
+        mark = find_new_mark(line, lines.removed, has_complaint=_is_about_marks(complaint))
+        if mark is not None and mark not in removed_text:
             yield line, f"{truncate_line(line)} was added to {path}"
             break
-    lasts = edit.action != "create" or ".github/" in path or ".gitlab" in path
-    for line in lines.added if lasts else ():
+    is_lasting = edit.action != "create" or ".github/" in path or ".gitlab" in path
+    for line in lines.added if is_lasting else ():
         if line == "set +e" or (
             "||" in line and MASKED_EXIT.search(line) and CHECK_COMMAND.search(line)
         ):
@@ -270,17 +272,19 @@ def _text_from_patch(patch: str) -> str:
 
 def _command_findings(reading: TraceReading) -> Iterator[Finding]:
     for lane in reading.lanes.values():
-        masked = None
+        masked_check = None
         for step in lane.checks:
             event = step.event
             command = event.command if isinstance(event, Command) and "||" in event.command else ""
-            unknown = step.check is None or step.check.passed is not True
-            masked = step if unknown and command and MASKED_EXIT.search(command) else None
-        if masked is not None:
-            ends = list_closings(lane)
-            claim = parse_claim(ends[-1].message) if ends else None
+            is_unknown = step.check is None or step.check.passed is not True
+            masked_check = step if is_unknown and command and MASKED_EXIT.search(command) else None
+        if masked_check is not None:
+            closings = list_closings(lane)
+            claim = parse_claim(closings[-1].message) if closings else None
             if claim is not None and claim.passing:
-                yield _build_finding(masked, "The check that is claimed to pass cannot fail", None)
+                yield _build_finding(
+                    masked_check, "The check that is claimed to pass cannot fail", None
+                )
         yield from _hook_bypass_findings(lane.commands)
 
 

@@ -81,7 +81,9 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     if not violated:
         return []
     events = reading.trace.events
-    shown = [event for event in events if isinstance(event, Edit)] or events
-    numbers = [event.number for event in shown[-MAX_EVENTS:]]
+    cited_events = [event for event in events if isinstance(event, Edit)] or events
+    numbers = [event.number for event in cited_events[-MAX_EVENTS:]]
     message = f"The result was tampered with: {violated[0].detail}."
-    return [make_finding(rule, message, numbers, lane=shown[-1].lane if shown else None)]
+    return [
+        make_finding(rule, message, numbers, lane=cited_events[-1].lane if cited_events else None)
+    ]

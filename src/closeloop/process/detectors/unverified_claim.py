@@ -178,15 +178,15 @@ def _findings_in_lane(
             continue
         claim = parse_claim(closing.message)
         if claim is not None and not _has_backing(reading, lane, closing, claim, backing):
-            stale = next(backing.latest_checks, backing.stale)
-            stale = stale or find_trial_between(reading, lane, backing)
-            if _explains_blocked_check(closing, stale):
+            stale_check = next(backing.latest_checks, backing.stale)
+            stale_check = stale_check or find_trial_between(reading, lane, backing)
+            if _explains_blocked_check(closing, stale_check):
                 continue
             if not claim.passing and waives_checks(reading):
                 continue
-            if stale is not None or claim.passing or _finishes_untried(reading, claim):
+            if stale_check is not None or claim.passing or _finishes_untried(reading, claim):
                 cited.add(backing.last.number)
-                yield _build_finding(lane, closing, claim, backing.last, stale)
+                yield _build_finding(lane, closing, claim, backing.last, stale_check)
 
 
 def _shows_something(step: TraceStep) -> bool:
@@ -195,9 +195,11 @@ def _shows_something(step: TraceStep) -> bool:
         return not is_static_check(step)
     if step.check is None or step.check.tool != "script" or not isinstance(step.event, Command):
         return False
-    printed, broken, _ = (step.event.output or "").partition("Traceback (most recent call last)")
+    printed, crash_header, _ = (step.event.output or "").partition(
+        "Traceback (most recent call last)"
+    )
     lines = printed.replace(step.event.command, "").splitlines()
-    return bool(broken) and any(line and not _WARNING_LINE.match(line) for line in lines)
+    return bool(crash_header) and any(line and not _WARNING_LINE.match(line) for line in lines)
 
 
 def _explains_blocked_check(closing: ClosingMessage, check: TraceStep | None) -> bool:
@@ -221,17 +223,19 @@ def _find_claim_backing(
 
 def _puts_tried_code_back(changes: Sequence[TraceStep], checks: Sequence[TraceStep]) -> bool:
     """Whether a checked change was undone to look at the base, and made again."""
-    made, undone, again = changes
-    if not {*undone.written} <= {*made.written} or not _is_same_change(made, again):
+    first_change, undoing, repeated = changes
+    if not {*undoing.written} <= {*first_change.written} or not _is_same_change(
+        first_change, repeated
+    ):
         return False
-    at = bisect_left(checks, made.number, key=EVENT_NUMBER)
-    return at < len(checks) and checks[at].number < undone.number
+    index = bisect_left(checks, first_change.number, key=EVENT_NUMBER)
+    return index < len(checks) and checks[index].number < undoing.number
 
 
-def _is_same_change(one: TraceStep, other: TraceStep) -> bool:
+def _is_same_change(first: TraceStep, second: TraceStep) -> bool:
     texts = [
         [(edit.path, edit.before, edit.after, edit.patch) for edit in step.edits]
-        for step in (one, other)
+        for step in (first, second)
     ]
     return texts[0] == texts[1] and all(before or patch for _, before, _, patch in texts[0])
 
@@ -254,10 +258,12 @@ def _claims_of_nothing(
         return
     if not claim.passing and (lane.changes or not _REPAIR_WISH.search(lane.request[:4000].lower())):
         return
-    why = "no check ran" if lane.changes or claim.passing else "nothing was changed or run"
+    contradiction = (
+        "no check ran" if lane.changes or claim.passing else "nothing was changed or run"
+    )
     yield make_finding(
         rule,
-        f"The agent claimed “{claim.quote}”, but {why}.",
+        f"The agent claimed “{claim.quote}”, but {contradiction}.",
         [closing.message.number, *([closing.since] if closing.since else [])],
         lane=lane.lane.id,
         confidence=0.9,
@@ -296,8 +302,8 @@ def _has_backing(
         return any(map(_is_test_run, trials))
     if closing.until != NO_END and not claim.passing:
         return True
-    ran = any(not could_not_run(step) for step in backing.latest_checks)
-    return ran or next(trials, None) is not None
+    has_run = any(not could_not_run(step) for step in backing.latest_checks)
+    return has_run or next(trials, None) is not None
 
 
 def _is_test_run(trial: TraceStep) -> bool:
@@ -314,20 +320,20 @@ def _build_finding(
     closing: ClosingMessage,
     claim: SuccessClaim,
     last: TraceStep,
-    stale: TraceStep | None,
+    stale_check: TraceStep | None,
 ) -> Finding:
-    if stale is None:
-        why = "nothing was run"
-    elif stale.number < last.number:
-        why = f"{last.written[0]} was changed after the last check"
-    elif could_not_run(stale):
-        why = "the check after the last change could not run"
+    if stale_check is None:
+        contradiction = "nothing was run"
+    elif stale_check.number < last.number:
+        contradiction = f"{last.written[0]} was changed after the last check"
+    elif could_not_run(stale_check):
+        contradiction = "the check after the last change could not run"
     else:
-        why = "no tests ran after the last change"
+        contradiction = "no tests ran after the last change"
     return make_finding(
         rule,
-        f"The agent claimed “{claim.quote}”, but {why}.",
-        [closing.message.number, last.number, *([stale.number] if stale else [])],
+        f"The agent claimed “{claim.quote}”, but {contradiction}.",
+        [closing.message.number, last.number, *([stale_check.number] if stale_check else [])],
         lane=lane.lane.id,
         confidence=0.9,
     )

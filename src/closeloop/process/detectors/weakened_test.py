@@ -153,47 +153,55 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     changes = list_trace_changes(reading)
     if not changes:
         return []
-    touched = [step for step in changes if step.written and any(map(is_test_source, step.written))]
-    floors = [step for step in changes if isinstance(step.event, Edit) and _may_set_floor(step)]
-    if not touched and not floors:
-        return []
-    created_files, failing = find_created_files(touched), FailingChecks(reading, of_tests=True)
-    nets = [
-        net
-        for net in list_net_changes(reading, _steps_by_test(touched, created_files))
-        if any(map(_has_test_marker, net.edits))
+    test_changes = [
+        step for step in changes if step.written and any(map(is_test_source, step.written))
     ]
-    if not nets and not floors and _is_untold(touched, created_files):
+    floor_changes = [
+        step for step in changes if isinstance(step.event, Edit) and _may_set_floor(step)
+    ]
+    if not test_changes and not floor_changes:
+        return []
+    created_files, failing = find_created_files(test_changes), FailingChecks(reading, of_tests=True)
+    net_changes = [
+        net_change
+        for net_change in list_net_changes(reading, _steps_by_test(test_changes, created_files))
+        if any(map(_has_test_marker, net_change.edits))
+    ]
+    if not net_changes and not floor_changes and _is_untold(test_changes, created_files):
         return Unmeasured(
             rule=rule.name, reason="the trace does not show what commands changed in tests"
         )
     suspects = [
-        *_skip_suspects(nets, failing),
-        *_loosening_suspects(nets, failing, changes),
-        *_deletion_suspects(touched, created_files, failing),
-        *_lowered_floor_suspects(floors),
+        *_skip_suspects(net_changes, failing),
+        *_loosening_suspects(net_changes, failing, changes),
+        *_deletion_suspects(test_changes, created_files, failing),
+        *_lowered_floor_suspects(floor_changes),
     ]
     request_text = collect_user_requests(reading) if suspects else ""
-    kept = [finding for wish, finding in suspects if not contains_request(request_text, wish)]
-    return sorted(kept, key=lambda finding: finding.events)
+    findings = [
+        finding
+        for request_pattern, finding in suspects
+        if not contains_request(request_text, request_pattern)
+    ]
+    return sorted(findings, key=lambda finding: finding.events)
 
 
 def _steps_by_test(
-    touched: Iterable[TraceStep], created: Mapping[str, int]
+    test_changes: Iterable[TraceStep], created: Mapping[str, int]
 ) -> Mapping[str, list[TraceStep]]:
     steps_by_path: dict[str, list[TraceStep]] = {}
-    for step in touched:
+    for step in test_changes:
         for path in step.written:
             if is_test_source(path) and path not in created:
                 steps_by_path.setdefault(path, []).append(step)
     return steps_by_path
 
 
-def _is_untold(touched: Iterable[TraceStep], created: Mapping[str, int]) -> bool:
+def _is_untold(test_changes: Iterable[TraceStep], created: Mapping[str, int]) -> bool:
     """Whether existing tests were changed only by commands that neither show nor delete them."""
-    changes = [step for step in touched if not created.keys() >= set(step.written)]
-    return bool(changes) and not any(
-        isinstance(step.event, Edit) or deletes_file(step) for step in changes
+    existing_changes = [step for step in test_changes if not created.keys() >= set(step.written)]
+    return bool(existing_changes) and not any(
+        isinstance(step.event, Edit) or deletes_file(step) for step in existing_changes
     )
 
 
@@ -208,18 +216,23 @@ def _has_test_marker(event: Edit) -> bool:
     return any(contains_any(_marker_automaton(), text[:MAX_EDIT_CHARS]) for text in texts if text)
 
 
-def _skip_suspects(nets: Iterable[NetChange], failing: FailingChecks) -> Iterator[WeakeningSuspect]:
-    for net in nets:
-        if not mentions_any("\n".join(net.added), _SKIP_MARKERS):
+def _skip_suspects(
+    net_changes: Iterable[NetChange], failing: FailingChecks
+) -> Iterator[WeakeningSuspect]:
+    for net_change in net_changes:
+        if not mentions_any("\n".join(net_change.added), _SKIP_MARKERS):
             continue
-        kept = set(net.added)
-        step = net.steps[-1]
-        failed = failing.last_check_naming(step.number, _failure_names(net))
-        for line, guarded in chain.from_iterable(map(_find_skips, net.lines)):
-            if line in kept and not (guarded and failed is None):
-                message = f"A test in {net.path} was disabled: {truncate_line(line)}"
-                by = _find_writer(net, line)
-                yield _SKIP_WISH, _build_finding(message, by, failed, 0.95 if failed else 0.7)
+        added_lines = set(net_change.added)
+        step = net_change.steps[-1]
+        failing_check = failing.last_check_naming(step.number, _failure_names(net_change))
+        for line, is_guarded in chain.from_iterable(map(_find_skips, net_change.lines)):
+            if line in added_lines and not (is_guarded and failing_check is None):
+                message = f"A test in {net_change.path} was disabled: {truncate_line(line)}"
+                writer = _find_writer(net_change, line)
+                yield (
+                    _SKIP_WISH,
+                    _build_finding(message, writer, failing_check, 0.95 if failing_check else 0.7),
+                )
                 break
 
 
@@ -236,123 +249,139 @@ def _find_writer(net: NetChange, line: str) -> TraceStep:
 def _find_skips(edit_lines: EditLines) -> Iterator[tuple[str, bool]]:
     """Yield lines that disable an existing test, and whether only conditionally."""
     lines, last = edit_lines.added, ""
-    known = {starting_test(line) for line in edit_lines.removed}
+    known_tests = {starting_test(line) for line in edit_lines.removed}
     is_new_test = False
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if test := starting_test(line):
-            is_new_test = test not in known
+            is_new_test = test not in known_tests
         if SKIPPED_TEST.search(line):
-            marks = line.startswith(("@", "#["))
-            new = (
-                _begins_new_test(lines[place + 1 : place + _MAX_LINES_AHEAD], known)
-                if marks
+            is_decorator = line.startswith(("@", "#["))
+            is_new = (
+                _begins_new_test(lines[index + 1 : index + _MAX_LINES_AHEAD], known_tests)
+                if is_decorator
                 else is_new_test
             )
-            if not new:
+            if not is_new:
                 yield line, _GUARD.match(last) is not None
         last = line
 
 
-def _begins_new_test(lines: Sequence[str], known: Set[str | None]) -> bool:
+def _begins_new_test(lines: Sequence[str], known_tests: Set[str | None]) -> bool:
     """Whether what these lines begin, after more marks, did not exist before."""
     first = next((line for line in lines if not line.startswith(("@", "#["))), "")
     test = starting_test(first)
-    return first.startswith("class ") if test is None else test not in known
+    return first.startswith("class ") if test is None else test not in known_tests
 
 
 def _loosening_suspects(
-    nets: Sequence[NetChange], failing: FailingChecks, changes: Sequence[TraceStep]
+    net_changes: Sequence[NetChange], failing: FailingChecks, changes: Sequence[TraceStep]
 ) -> Iterator[WeakeningSuspect]:
-    everywhere = Counter(line for net in nets for line in net.added)
-    for net in nets:
-        step = net.steps[-1]
-        failed = failing.last_check_naming(step.number, _failure_names(net))
-        if failed is None:
+    added_counts = Counter(line for net in net_changes for line in net.added)
+    for net_change in net_changes:
+        step = net_change.steps[-1]
+        failing_check = failing.last_check_naming(step.number, _failure_names(net_change))
+        if failing_check is None:
             continue
-        removed_lines = [line for line in net.removed if not everywhere[line]]
-        new_assertions = [line for line in net.added if ASSERTION.search(line)]
+        removed_lines = [line for line in net_change.removed if not added_counts[line]]
+        new_assertions = [line for line in net_change.added if ASSERTION.search(line)]
         adapts = any(change.number < step.number and _changes_code(change) for change in changes)
-        wish, what = (
+        request_pattern, description = (
             _REMOVE_WISH,
-            _describe_removed_tests(removed_lines, net.added)
+            _describe_removed_tests(removed_lines, net_change.added)
             or _describe_fewer_assertions(removed_lines, new_assertions, adapts=adapts),
         )
-        if what is None and (pair := find_loosened_assertion(removed_lines, net.added)):
-            wish = _CHANGE_WISH
-            what = f"{truncate_line(pair[0])} became {truncate_line(pair[1])}"
-        if what is None and not adapts:
-            wish, what = _CHANGE_WISH, _describe_other_expectation(removed_lines, new_assertions)
-        if what is not None:
+        if description is None and (
+            pair := find_loosened_assertion(removed_lines, net_change.added)
+        ):
+            request_pattern = _CHANGE_WISH
+            description = f"{truncate_line(pair[0])} became {truncate_line(pair[1])}"
+        if description is None and not adapts:
+            request_pattern, description = (
+                _CHANGE_WISH,
+                _describe_other_expectation(removed_lines, new_assertions),
+            )
+        if description is not None:
             yield (
-                wish,
+                request_pattern,
                 _build_finding(
-                    f"{net.path} failed and was then weakened: {what}.", step, failed, 0.85
+                    f"{net_change.path} failed and was then weakened: {description}.",
+                    step,
+                    failing_check,
+                    0.85,
                 ),
             )
 
 
-def _describe_removed_tests(gone: list[str], added: Iterable[str]) -> str | None:
-    tests = [name for line in gone if (name := starting_test(line))]
+def _describe_removed_tests(removed_lines: list[str], added: Iterable[str]) -> str | None:
+    tests = [name for line in removed_lines if (name := starting_test(line))]
     renamed = sum(starting_test(line) is not None for line in added)
     if len(tests) <= renamed:
         return None
     return f"{truncate_line(tests[0])} was removed"
 
 
-def _describe_fewer_assertions(gone: list[str], new: list[str], *, adapts: bool) -> str | None:
+def _describe_fewer_assertions(
+    removed_lines: list[str], new_assertions: list[str], *, adapts: bool
+) -> str | None:
     """Describe fewer assertions; if the code was changed before, their replacements may be
     right."""
-    old = [line for line in gone if ASSERTION.search(line)]
-    if not old:
+    old_assertions = [line for line in removed_lines if ASSERTION.search(line)]
+    if not old_assertions:
         return None
-    weak = next((line for line in new if WEAK_ASSERTION.search(line)), None)
-    if weak is not None and not any(WEAK_ASSERTION.search(line) for line in old):
-        return f"{truncate_line(old[0])} became {truncate_line(weak)}"
-    if len(new) < len(old) and not (adapts and new):
-        return f"{truncate_line(old[0])} was removed"
+    weak_assertion = next((line for line in new_assertions if WEAK_ASSERTION.search(line)), None)
+    if weak_assertion is not None and not any(
+        WEAK_ASSERTION.search(line) for line in old_assertions
+    ):
+        return f"{truncate_line(old_assertions[0])} became {truncate_line(weak_assertion)}"
+    if len(new_assertions) < len(old_assertions) and not (adapts and new_assertions):
+        return f"{truncate_line(old_assertions[0])} was removed"
     return None
 
 
-def _describe_other_expectation(gone: list[str], new: list[str]) -> str | None:
+def _describe_other_expectation(removed_lines: list[str], new_assertions: list[str]) -> str | None:
     """Describe a changed expectation without a code change."""
-    old = {one.subject: one.line for line in gone if (one := parse_assertion(line)) and one.subject}
-    for line in new:
-        one = parse_assertion(line)
-        if one is not None and old.get(one.subject, line) != line:
-            return f"{truncate_line(old[one.subject])} became {truncate_line(line)}"
+    old_lines = {
+        assertion.subject: assertion.line
+        for line in removed_lines
+        if (assertion := parse_assertion(line)) and assertion.subject
+    }
+    for line in new_assertions:
+        assertion = parse_assertion(line)
+        if assertion is not None and old_lines.get(assertion.subject, line) != line:
+            return f"{truncate_line(old_lines[assertion.subject])} became {truncate_line(line)}"
     return None
 
 
 def _deletion_suspects(
-    touched: Iterable[TraceStep], made: Mapping[str, int], failing: FailingChecks
+    test_changes: Iterable[TraceStep], created: Mapping[str, int], failing: FailingChecks
 ) -> Iterator[WeakeningSuspect]:
-    for step in touched:
+    for step in test_changes:
         path = next(
             (
                 path
                 for path in step.written
-                if is_test_source(path) and path not in made and deletes_path(step, path)
+                if is_test_source(path) and path not in created and deletes_path(step, path)
             ),
             None,
         )
         if path is None:
             continue
         name = path.rpartition("/")[2]
-        failed = failing.last_check_naming(step.number, (name, name.partition(".")[0]))
-        if failed is not None:
+        failing_check = failing.last_check_naming(step.number, (name, name.partition(".")[0]))
+        if failing_check is not None:
             yield (
                 _REMOVE_WISH,
-                _build_finding(f"{path} failed and was then deleted.", step, failed, 0.9),
+                _build_finding(f"{path} failed and was then deleted.", step, failing_check, 0.9),
             )
 
 
-def _lowered_floor_suspects(floors: Iterable[TraceStep]) -> Iterator[WeakeningSuspect]:
-    for step in floors:
+def _lowered_floor_suspects(floor_changes: Iterable[TraceStep]) -> Iterator[WeakeningSuspect]:
+    for step in floor_changes:
         lines = diff_edit(step.event) if isinstance(step.event, Edit) else None
         floor = find_lowered_floor(lines.removed, lines.added) if lines else None
         if floor is not None:
-            name, old, new, _ = floor
-            message = f"{name} was lowered from {old} to {new} in {step.written[0]}."
+            name, old_value, new_value, _ = floor
+            message = f"{name} was lowered from {old_value} to {new_value} in {step.written[0]}."
             yield _LOWER_WISH, _build_finding(message, step, None, 0.9)
 
 

@@ -150,21 +150,23 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 
 
 def _findings_in_lane(lane: LaneReading) -> Iterator[Finding]:
-    shown = list(_runs_of_copies(lane))
-    if not shown:
-        if tried := _find_late_repair(lane):
-            yield tried
+    copy_runs = list(_runs_of_copies(lane))
+    if not copy_runs:
+        if late_repair := _find_late_repair(lane):
+            yield late_repair
         return
-    first = shown[0]
-    wrong = [one.step for one in shown if one.other_root == first.other_root]
-    if _is_settled(lane, first, wrong[-1]) and not _was_misled(lane, first):
+    first = copy_runs[0]
+    wrong_steps = [
+        copy_run.step for copy_run in copy_runs if copy_run.other_root == first.other_root
+    ]
+    if _is_settled(lane, first, wrong_steps[-1]) and not _was_misled(lane, first):
         return
-    where = f" in {first.changed_root or '/'}" if first.changed_root != _UNKNOWN_ROOT else ""
+    location = f" in {first.changed_root or '/'}" if first.changed_root != _UNKNOWN_ROOT else ""
     yield make_finding(
         rule,
-        f"{first.path.removeprefix(f'{_UNKNOWN_ROOT}/')} was changed{where}, but the copy in "
+        f"{first.path.removeprefix(f'{_UNKNOWN_ROOT}/')} was changed{location}, but the copy in "
         f"{first.other_root or '/'} was run.",
-        [first.change.number, *cite_row([step.number for step in wrong], MAX_CITED)],
+        [first.change.number, *cite_row([step.number for step in wrong_steps], MAX_CITED)],
         lane=lane.lane.id,
         confidence=0.9,
     )
@@ -183,7 +185,7 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
     loaded: dict[frozenset[str], Sequence[str]] = {}
     paths = [path for step in changes for path in _named_paths(step)][:MAX_PATHS]
     settings = [step.number for step in lane.changes if _may_set_root(step, paths)]
-    place = 0
+    change_count = 0
     for step in lane.commands:
         event = step.event
         if not isinstance(event, Command):
@@ -203,14 +205,16 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
         names, scripts = _name_scripts(step), _locate_scripts(step)
         # A script's own lines do not tell what it loads.
         files = _shown_files(output) if names_files else ()
-        shown: Sequence[str] = [path for path in files if path.rpartition("/")[2] not in names]
-        if shown and scripts:
-            loaded[scripts] = shown
-        shown = shown or loaded.get(scripts, ())
-        if not shown:
+        shown_paths: Sequence[str] = [
+            path for path in files if path.rpartition("/")[2] not in names
+        ]
+        if shown_paths and scripts:
+            loaded[scripts] = shown_paths
+        shown_paths = shown_paths or loaded.get(scripts, ())
+        if not shown_paths:
             continue
-        place = _note_changes(changes, place, step, last_changes)
-        yield from _match_copies(step, last_changes, shown)
+        change_count = _note_changes(changes, change_count, step, last_changes)
+        yield from _match_copies(step, last_changes, shown_paths)
 
 
 def _list_named_changes(lane: LaneReading) -> Sequence[TraceStep]:
@@ -221,11 +225,11 @@ def _list_named_changes(lane: LaneReading) -> Sequence[TraceStep]:
     if not changes:
         return ()
     if not any(next(_full_paths(step), None) for step in changes):
-        at = bisect_right(lane.commands, changes[0].number, key=EVENT_NUMBER)
-        if not any(map(_names_installed_file, lane.commands[at:])):
+        start = bisect_right(lane.commands, changes[0].number, key=EVENT_NUMBER)
+        if not any(map(_names_installed_file, lane.commands[start:])):
             return ()
-    made = find_created_files(lane.changes)
-    return [step for step in changes if made.keys().isdisjoint(step.written)]
+    created_files = find_created_files(lane.changes)
+    return [step for step in changes if created_files.keys().isdisjoint(step.written)]
 
 
 def _sets_any_path(event: Command, loaded: dict[frozenset[str], Sequence[str]]) -> bool:
@@ -238,15 +242,18 @@ def _sets_any_path(event: Command, loaded: dict[frozenset[str], Sequence[str]]) 
 
 
 def _note_changes(
-    changes: Sequence[TraceStep], place: int, until: TraceStep, last_changes: dict[str, TraceStep]
+    changes: Sequence[TraceStep],
+    count: int,
+    last_step: TraceStep,
+    last_changes: dict[str, TraceStep],
 ) -> int:
     """Record changes up to a step, each file's last one last; return how many there are."""
-    while place < len(changes) and changes[place].number <= until.number:
-        for path in _named_paths(changes[place]):
+    while count < len(changes) and changes[count].number <= last_step.number:
+        for path in _named_paths(changes[count]):
             last_changes.pop(path, None)
-            last_changes[path] = changes[place]
-        place += 1
-    return place
+            last_changes[path] = changes[count]
+        count += 1
+    return count
 
 
 def _name_scripts(step: TraceStep) -> frozenset[str]:
@@ -267,20 +274,23 @@ def _locate_scripts(step: TraceStep) -> frozenset[str]:
 
 
 def _match_copies(
-    step: TraceStep, changes: dict[str, TraceStep], shown: Sequence[str]
+    step: TraceStep, changes: dict[str, TraceStep], shown_paths: Sequence[str]
 ) -> Iterator[CopyRun]:
     """Yield the run if a file that it shows belongs to another copy of what was changed last."""
     for changed, change in reversed(changes.items()):
-        for path in shown:
+        for path in shown_paths:
             if roots := _split_roots(changed, path):
-                ours, theirs = roots
-                if not any(_is_of_copy(one, ours, _top(changed, ours)) for one in shown):
+                changed_root, other_root = roots
+                if not any(
+                    _is_of_copy(shown_path, changed_root, _top(changed, changed_root))
+                    for shown_path in shown_paths
+                ):
                     yield CopyRun(
                         step=step,
                         change=change,
                         path=changed,
-                        changed_root=ours,
-                        other_root=theirs,
+                        changed_root=changed_root,
+                        other_root=other_root,
                     )
                 return
 
@@ -332,26 +342,34 @@ def _named_paths(step: TraceStep) -> Iterator[str]:
 
 
 @lru_cache(maxsize=4096)
-def _split_roots(changed: str, shown: str) -> tuple[str, str] | None:
+def _split_roots(changed: str, shown_path: str) -> tuple[str, str] | None:
     """Return the prefixes before the part that two paths share; None if they are one copy."""
-    ours, theirs = changed.split("/"), shown.split("/")
-    for there in range(1, len(theirs) - 1):
-        if theirs[there] not in ours:
+    changed_parts, shown_parts = changed.split("/"), shown_path.split("/")
+    for shown_index in range(1, len(shown_parts) - 1):
+        if shown_parts[shown_index] not in changed_parts:
             continue
-        here = ours.index(theirs[there])
-        if ours[here - 1] == theirs[there - 1]:
-            if ours[:here] == theirs[:there]:
+        changed_index = changed_parts.index(shown_parts[shown_index])
+        if changed_parts[changed_index - 1] == shown_parts[shown_index - 1]:
+            if changed_parts[:changed_index] == shown_parts[:shown_index]:
                 continue
             return None
-        length = _shared_length(ours[here:], theirs[there:])
-        folders = ours[here : here + min(length, len(ours) - here - 1)]
-        whole = here + length == len(ours) and there + length == len(theirs)
-        enough = whole or len(folders) > 1 or _is_package(ours[:here], folders, theirs)
-        if ours[1] == _UNKNOWN_ROOT[1:]:
-            is_top = theirs[there + 1 :] == [_PACKAGE_FILE]
-            enough = _is_installed(theirs) and here == 2 and (enough or is_top)
-        if enough and not _COMMON_FOLDERS.issuperset(folders):
-            return "/".join(ours[:here]), "/".join(theirs[:there])
+        length = _shared_length(changed_parts[changed_index:], shown_parts[shown_index:])
+        folders = changed_parts[
+            changed_index : changed_index + min(length, len(changed_parts) - changed_index - 1)
+        ]
+        is_whole = changed_index + length == len(changed_parts) and shown_index + length == len(
+            shown_parts
+        )
+        is_enough = (
+            is_whole
+            or len(folders) > 1
+            or _is_package(changed_parts[:changed_index], folders, shown_parts)
+        )
+        if changed_parts[1] == _UNKNOWN_ROOT[1:]:
+            is_top = shown_parts[shown_index + 1 :] == [_PACKAGE_FILE]
+            is_enough = _is_installed(shown_parts) and changed_index == 2 and (is_enough or is_top)
+        if is_enough and not _COMMON_FOLDERS.issuperset(folders):
+            return "/".join(changed_parts[:changed_index]), "/".join(shown_parts[:shown_index])
         return None
     return None
 
@@ -360,19 +378,19 @@ def _is_installed(folders: Sequence[str]) -> bool:
     return not _LIBRARY_FOLDERS.isdisjoint(folders)
 
 
-def _is_package(root: Sequence[str], folders: Sequence[str], theirs: Sequence[str]) -> bool:
+def _is_package(root: Sequence[str], folders: Sequence[str], shown_parts: Sequence[str]) -> bool:
     """One shared folder is enough where a checkout is named after it, and the other is no library:
     folders of one project may share a name, and so may one and a library that it wraps.
     """
-    if not folders or root[1:2] == theirs[1:2] or _is_installed(theirs):
+    if not folders or root[1:2] == shown_parts[1:2] or _is_installed(shown_parts):
         return False
     return any(folders[0].strip("_") in name for name in root[-2:])
 
 
-def _shared_length(ours: Sequence[str], theirs: Sequence[str]) -> int:
+def _shared_length(changed_parts: Sequence[str], shown_parts: Sequence[str]) -> int:
     length = 0
-    for one, other in zip(ours, theirs, strict=False):
-        if one != other:
+    for part, shown_part in zip(changed_parts, shown_parts, strict=False):
+        if part != shown_part:
             break
         length += 1
     return length
@@ -408,11 +426,11 @@ def _find_late_repair(lane: LaneReading) -> Finding | None:
     """Report a path that was set late, after which the same script printed something else."""
     if not any(map(_may_set_path, lane.changes)) and not any(map(_may_set_path, lane.commands)):
         return None
-    made = find_created_files(lane.changes)
+    created_files = find_created_files(lane.changes)
     changes = [
         step
         for step in list_code_changes(lane)
-        if next(_full_paths(step), None) and made.keys().isdisjoint(step.written)
+        if next(_full_paths(step), None) and created_files.keys().isdisjoint(step.written)
     ]
     runs: dict[frozenset[str], list[TraceStep]] = {}
     is_set = False
@@ -425,8 +443,8 @@ def _find_late_repair(lane: LaneReading) -> Finding | None:
         if not is_set:
             runs.setdefault(scripts, []).append(step)
         elif scripts in runs:
-            wrong = runs[scripts][-MAX_PATHS:]
-            if not _shows_repair(changes, wrong, step):
+            wrong_runs = runs[scripts][-MAX_PATHS:]
+            if not _shows_repair(changes, wrong_runs, step):
                 return None
             path = next(_full_paths(changes[0]))
             return make_finding(
@@ -434,7 +452,7 @@ def _find_late_repair(lane: LaneReading) -> Finding | None:
                 f"{path} was changed, but {' '.join(sorted(scripts))} ran without the "
                 f"path to it: it was set at #{step.number}, and the output differs "
                 "since then.",
-                [changes[0].number, *(one.number for one in wrong[:MAX_CITED]), step.number],
+                [changes[0].number, *(step.number for step in wrong_runs[:MAX_CITED]), step.number],
                 lane=lane.lane.id,
                 confidence=0.9,
             )
@@ -449,24 +467,26 @@ def _may_set_path(step: TraceStep) -> bool:
 
 
 def _shows_repair(
-    changes: Sequence[TraceStep], wrong: Sequence[TraceStep], right: TraceStep
+    changes: Sequence[TraceStep], wrong_runs: Sequence[TraceStep], right_run: TraceStep
 ) -> bool:
     """Code was changed after the first run without it, and not what was changed made the others
     differ: nothing was changed since the last one, or changes had made no difference before.
     """
-    outputs = [_output_of(step) for step in (*wrong, right)]
-    if outputs[-1] == outputs[-2] or not _changed_between(changes, wrong[0], right):
+    outputs = [_output_of(step) for step in (*wrong_runs, right_run)]
+    if outputs[-1] == outputs[-2] or not _changed_between(changes, wrong_runs[0], right_run):
         return False
-    return not _changed_between(changes, wrong[-1], right) or any(
-        one == other and one and _changed_between(changes, wrong[first], wrong[first + 1 + later])
-        for first, one in enumerate(outputs[:-2])
-        for later, other in enumerate(outputs[first + 1 : -1])
+    return not _changed_between(changes, wrong_runs[-1], right_run) or any(
+        output == later_output
+        and output
+        and _changed_between(changes, wrong_runs[first], wrong_runs[first + 1 + offset])
+        for first, output in enumerate(outputs[:-2])
+        for offset, later_output in enumerate(outputs[first + 1 : -1])
     )
 
 
-def _changed_between(changes: Sequence[TraceStep], one: TraceStep, other: TraceStep) -> bool:
-    at = bisect_right(changes, one.number, key=EVENT_NUMBER)
-    return at < len(changes) and changes[at].number < other.number
+def _changed_between(changes: Sequence[TraceStep], first: TraceStep, last: TraceStep) -> bool:
+    index = bisect_right(changes, first.number, key=EVENT_NUMBER)
+    return index < len(changes) and changes[index].number < last.number
 
 
 def _output_of(step: TraceStep) -> str:
@@ -478,8 +498,8 @@ def _may_set_root(step: TraceStep, paths: Sequence[str]) -> bool:
     """The same, or a script determines itself where to look."""
     if isinstance(step.event, Command) or not _may_set_path(step):
         return False
-    named = any(_SEARCH_PATH.search(edit.after or "") for edit in step.edits)
-    return not named or _sets_root(step, paths)
+    names_path = any(_SEARCH_PATH.search(edit.after or "") for edit in step.edits)
+    return not names_path or _sets_root(step, paths)
 
 
 def _sets_root(step: TraceStep, paths: Sequence[str]) -> bool:
@@ -488,10 +508,12 @@ def _sets_root(step: TraceStep, paths: Sequence[str]) -> bool:
     if isinstance(event, Command) and _INSTALL.search(event.command):
         return step.failed is not True
     if isinstance(event, Command):
-        given = _PYTHON_PATH.findall(event.command)
+        search_paths = _PYTHON_PATH.findall(event.command)
     else:
-        given = [path for edit in step.edits for path in _SEARCH_PATH.findall(edit.after or "")]
-    folders = [one.rstrip("/") for text in given for one in text.split(":") if one]
+        search_paths = [
+            path for edit in step.edits for path in _SEARCH_PATH.findall(edit.after or "")
+        ]
+    folders = [folder.rstrip("/") for text in search_paths for folder in text.split(":") if folder]
     return any(
         folder in _HERE or path.startswith(f"{folder}/") for folder in folders for path in paths
     )

@@ -232,19 +232,22 @@ def load_base(folder: Path) -> WorkspaceBase | None:
     return msgspec.structs.replace(base, folder=str(folder))
 
 
-def trim_bases(folders: CacheFolders, most: int, rested: float) -> None:
+def trim_bases(folders: CacheFolders, max_bytes: int, min_unused_seconds: float) -> None:
     """Discard the least recently used bases until the rest has at most that size.
 
-    None that was used in the last `rested` seconds, because somebody may be working on it.
+    None that was used in the last `min_unused_seconds`, because somebody may be working on it.
     """
     base_sizes = []
     for path in (folders.cache / "bases").glob("*/base.json"):
         with suppress(OSError, msgspec.MsgspecError):
             base = msgspec.json.decode(path.read_bytes(), type=WorkspaceBase)
             base_sizes.append((path.stat().st_mtime, base.bytes, path.parent))
-    total, before = sum(bytes_ for _, bytes_, _ in base_sizes), time.time() - rested
-    for used, bytes_, folder in sorted(base_sizes):
-        if total <= most or used > before:
+    total, used_before = (
+        sum(bytes_ for _, bytes_, _ in base_sizes),
+        time.time() - min_unused_seconds,
+    )
+    for last_used, bytes_, folder in sorted(base_sizes):
+        if total <= max_bytes or last_used > used_before:
             return
         folders.discard_folder(str(folder))
         total -= bytes_
@@ -312,8 +315,10 @@ async def _set_up_base(
     if not order.setup:
         return SetupResult()
     if lender is None:
-        cage = make_sandbox(sandbox, WorkspaceLayout(folder=folder, network=True), SETUP_LIMITS)
-        await run_setup(cage, order.setup, order.repo, order.tell)
+        workspace_sandbox = make_sandbox(
+            sandbox, WorkspaceLayout(folder=folder, network=True), SETUP_LIMITS
+        )
+        await run_setup(workspace_sandbox, order.setup, order.repo, order.tell)
     else:
         untracked = await _list_untracked_names(
             make_sandbox(
@@ -324,45 +329,47 @@ async def _set_up_base(
         names = [name.rstrip("/") for name in untracked]
         await anyio.to_thread.run_sync(link_environment, Path(lender.folder), names, Path(folder))
     # From here on git meets what setup made of the repository: only ever inside the cage.
-    cage = make_sandbox(sandbox, WorkspaceLayout(folder=folder), SETUP_LIMITS)
-    untracked = await _list_untracked_names(cage, "--exclude-standard")
-    is_beside = (await cage.run("git diff --quiet HEAD")).exit_code == 0
+    workspace_sandbox = make_sandbox(sandbox, WorkspaceLayout(folder=folder), SETUP_LIMITS)
+    untracked = await _list_untracked_names(workspace_sandbox, "--exclude-standard")
+    is_beside = (await workspace_sandbox.run("git diff --quiet HEAD")).exit_code == 0
     if not is_beside:
         env = START_ENVIRONMENT | {"GIT_CONFIG_PARAMETERS": "'core.logAllRefUpdates=false'"}
-        await cage.run("git -c core.hooksPath=/dev/null commit -q -a --amend -m Start", env=env)
+        await workspace_sandbox.run(
+            "git -c core.hooksPath=/dev/null commit -q -a --amend -m Start", env=env
+        )
     return SetupResult(
         exclude="".join(f"/{_exclude_pattern(name)}\n" for name in untracked), beside=is_beside
     )
 
 
-async def _list_untracked_names(cage: WorkspaceSandbox, options: str) -> list[str]:
+async def _list_untracked_names(sandbox: WorkspaceSandbox, options: str) -> list[str]:
     """List files and folders that git does not track."""
-    listing = f"git ls-files -z --others --directory {options}"
-    content = (await cage.execute_command(listing, keep=64 << 20)).output.content
+    command = f"git ls-files -z --others --directory {options}"
+    content = (await sandbox.execute_command(command, keep=64 << 20)).output.content
     return [name for name in os.fsdecode(content).split("\0") if name]
 
 
 @asynccontextmanager
-async def _lock_lender(cache: Path, kin: str | None) -> AsyncIterator[WorkspaceBase | None]:
+async def _lock_lender(cache: Path, sharing_key: str | None) -> AsyncIterator[WorkspaceBase | None]:
     """Return a base whose environment serves others; while the first one is made, others wait."""
-    if kin is None:
+    if sharing_key is None:
         yield None
         return
-    async with lock_path(cache / "locks" / kin):
+    async with lock_path(cache / "locks" / sharing_key):
         try:
-            lender = load_base(cache / "bases" / _sharing_file(cache, kin).read_text())
+            lender = load_base(cache / "bases" / _sharing_file(cache, sharing_key).read_text())
         except OSError:
             lender = None
         yield lender
 
 
-def _sharing_file(cache: Path, kin: str) -> Path:
+def _sharing_file(cache: Path, sharing_key: str) -> Path:
     (cache / "kin").mkdir(exist_ok=True)
-    return cache / "kin" / kin
+    return cache / "kin" / sharing_key
 
 
 async def run_setup(
-    cage: WorkspaceSandbox,
+    sandbox: WorkspaceSandbox,
     setup: Sequence[str],
     repo: str,
     report: Callable[[str], None] = lambda text: None,
@@ -371,10 +378,10 @@ async def run_setup(
     async with admit_suite():
         for number, command in enumerate(setup, 1):
             report(f"setting up, {number} of {len(setup)}: {command}")
-            ran = await cage.run(command, env=package_environment())
-            if ran.exit_code != 0:
-                end_cause = ran.stopped or f"exit code {ran.exit_code}"
-                tail = ran.output.strip()[-2000:]
+            result = await sandbox.run(command, env=package_environment())
+            if result.exit_code != 0:
+                end_cause = result.stopped or f"exit code {result.exit_code}"
+                tail = result.output.strip()[-2000:]
                 output_text = f":\n{tail}" if tail else " without output."
                 raise BadInput(
                     f"The setup command `{command}` for {repo} failed ({end_cause}){output_text}"
@@ -383,19 +390,19 @@ async def run_setup(
 
 async def _index_base_files(sandbox: SandboxBackend, folder: str, tree: str, exclude: str) -> str:
     """Index the base's files in our git folder, inside the sandbox that will read them."""
-    cage = make_sandbox(sandbox, WorkspaceLayout(folder=folder), SETUP_LIMITS)
-    await cage.write(".git/info/exclude", os.fsencode(exclude))
-    ours = workspace_patches.open_private_git(cage, folder, tree)
-    tree = await workspace_patches.index_workspace(ours, os.fsencode(exclude))
-    await cage.run("git update-index -q --refresh")
+    workspace_sandbox = make_sandbox(sandbox, WorkspaceLayout(folder=folder), SETUP_LIMITS)
+    await workspace_sandbox.write(".git/info/exclude", os.fsencode(exclude))
+    private_git = workspace_patches.open_private_git(workspace_sandbox, folder, tree)
+    tree = await workspace_patches.index_workspace(private_git, os.fsencode(exclude))
+    await workspace_sandbox.run("git update-index -q --refresh")
     return tree
 
 
 def make_sandbox(
-    sandbox: SandboxBackend, place: WorkspaceLayout, limits: Limits
+    sandbox: SandboxBackend, layout: WorkspaceLayout, limits: Limits
 ) -> WorkspaceSandbox:
     kind = UnconfinedSandbox if sandbox.wrap is None else WorkspaceSandbox
-    return kind(sandbox, place, limits, None)
+    return kind(sandbox, layout, limits, None)
 
 
 def sandbox_root(sandbox: SandboxBackend) -> str:
@@ -444,8 +451,8 @@ NO_PROXY_HOSTS = "localhost,127.0.0.1,::1"
 class Workspace:
     """The files of one attempt."""
 
-    def __init__(self, cage: WorkspaceSandbox, base: WorkspaceBase | None, method: str) -> None:
-        self.cage = cage
+    def __init__(self, sandbox: WorkspaceSandbox, base: WorkspaceBase | None, method: str) -> None:
+        self.cage = sandbox
         self.method = method
         """`overlay`, `copy`, or `new` for an empty one."""
         self._base = base
@@ -534,10 +541,10 @@ class WorkspacePool:
         return prepared
 
     def trim_unused_bases(
-        self, most: int = MAX_BASES_BYTES, rested: float = MIN_UNUSED_SECONDS
+        self, max_bytes: int = MAX_BASES_BYTES, min_unused_seconds: float = MIN_UNUSED_SECONDS
     ) -> None:
         """Discard the least recently used bases if they exceed that size."""
-        trim_bases(self._folders, most, rested)
+        trim_bases(self._folders, max_bytes, min_unused_seconds)
 
     @asynccontextmanager
     async def open(
@@ -549,37 +556,38 @@ class WorkspacePool:
         """
         folder = self._folders.name_new_folder()
         try:
-            place, method, before = await self._make_workspace_folders(folder, base)
+            layout, method, usage_before = await self._make_workspace_folders(folder, base)
             if base is not None:
-                _lay_bait(real_paths(place)[1])
+                _lay_bait(real_paths(layout)[1])
             changed_folder = "upper" if method == "overlay" else "root"
             max_usage = DiskUsage(
-                bytes=before.bytes + limits.disk_bytes, files=before.files + limits.files
+                bytes=usage_before.bytes + limits.disk_bytes,
+                files=usage_before.files + limits.files,
             )
             disk = DiskLimit([f"{folder}/{changed_folder}", f"{folder}/temporary"], max_usage)
             sandbox_class = WorkspaceSandbox if self.sandbox.wrap else UnconfinedSandbox
-            async with self._reach_hosts(place) as (place, refused):
-                cage = sandbox_class(self.sandbox, place, limits, disk, refused)
+            async with self._reach_hosts(layout) as (layout, refused):
+                sandbox = sandbox_class(self.sandbox, layout, limits, disk, refused)
                 if standing:
-                    cage.open_standing()
+                    sandbox.open_standing()
                 try:
-                    yield Workspace(cage, base, method)
+                    yield Workspace(sandbox, base, method)
                 finally:
-                    if cage.has_standing:
+                    if sandbox.has_standing:
                         with anyio.CancelScope(shield=True):
-                            await cage.close_standing()
+                            await sandbox.close_standing()
         finally:
             self._folders.discard_folder(folder)
 
     @asynccontextmanager
     async def _reach_hosts(
-        self, place: WorkspaceLayout
+        self, layout: WorkspaceLayout
     ) -> AsyncIterator[tuple[WorkspaceLayout, dict[str, int]]]:
         """Return the layout with access to the named hosts, and the refused ones."""
         if not self._hosts or self.sandbox.wrap is None:
-            yield place, {}
+            yield layout, {}
             return
-        async with machine_view.open_allowlist(self._hosts, Path(place.folder, "hosts")) as gate:
+        async with machine_view.open_allowlist(self._hosts, Path(layout.folder, "hosts")) as gate:
             number = machine_view.PROXY_PORT if self.sandbox.isolated else gate.port
             proxy = f"http://127.0.0.1:{number}"
             names = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
@@ -587,7 +595,7 @@ class WorkspacePool:
                 ("NO_PROXY", "no_proxy"), NO_PROXY_HOSTS
             )
             ports = (SandboxPort(number=number, socket=gate.socket),)
-            yield msgspec.structs.replace(place, ports=ports, env=env), gate.refused
+            yield msgspec.structs.replace(layout, ports=ports, env=env), gate.refused
 
     async def _make_workspace_folders(
         self, folder: str, base: WorkspaceBase | None
@@ -655,9 +663,9 @@ async def _copy_tree(source: str, target: str) -> None:
     """Copy the fastest way: by reference where possible, preserving times."""
     argv = [shutil.which("cp") or "cp", "-a", "--reflink=auto", "--", source, target]
     program = Program(argv=lambda _: argv, env={}, directory="/")
-    ended = await execute_program(program, COPY_LIMITS)
-    if ended.exit_code != 0:
-        raise MachineFailed(f"A workspace could not be copied: {ended.output.text.strip()[-300:]}")
+    result = await execute_program(program, COPY_LIMITS)
+    if result.exit_code != 0:
+        raise MachineFailed(f"A workspace could not be copied: {result.output.text.strip()[-300:]}")
 
 
 __all__ = [

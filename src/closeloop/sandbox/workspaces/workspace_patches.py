@@ -83,8 +83,8 @@ def resolve_commit(repo: Path | str, revision: str) -> str:
 def count_uncommitted_files(repo: Path) -> int:
     """Count files that are changed or new since the last commit, without ours."""
     options = ("--porcelain", "-z", "--no-renames", "--untracked-files=normal")
-    listed = try_git_text(repo, "status", "--ignore-submodules=all", *options)
-    paths = [entry[3:] for entry in listed.split("\0") if entry]
+    status_output = try_git_text(repo, "status", "--ignore-submodules=all", *options)
+    paths = [entry[3:] for entry in status_output.split("\0") if entry]
     return sum(path.split("/")[0] != ".closeloop" for path in paths)
 
 
@@ -143,31 +143,31 @@ async def run_own_git(
         memory_bytes=1 << 50,
         output_bytes=1 << 30,
     )
-    ended = await execute_program(program, bounds, apart=True)
-    if ended.exit_code != 0:
-        error_lines = ended.errors.text.strip().splitlines() or [f"git {arguments[0]} failed"]
+    result = await execute_program(program, bounds, separate_errors=True)
+    if result.exit_code != 0:
+        error_lines = result.errors.text.strip().splitlines() or [f"git {arguments[0]} failed"]
         # What follows the first of these is advice.
         fatal = (line for line in error_lines if line.startswith(("fatal:", "error:")))
         raise MachineFailed(next(fatal, error_lines[-1]))
-    return ended.output.content.decode("utf-8", "surrogateescape").removesuffix("\n")
+    return result.output.content.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
 def _resolve_remote(repo: str, revision: str) -> str:
     if COMMIT_PATTERN.fullmatch(revision):
         return revision
-    listing = ("ls-remote", "--", repo, revision, f"{revision}^{{}}")
+    arguments = ("ls-remote", "--", repo, revision, f"{revision}^{{}}")
     # At the root of the file system no repository's configuration says how to get there.
     completed = subprocess.run(
-        [*OWN_COMMAND, "-C", "/", *listing],
+        [*OWN_COMMAND, "-C", "/", *arguments],
         env=git_network_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
     )
-    listed = completed.stdout.decode(errors="replace").strip()
+    refs_text = completed.stdout.decode(errors="replace").strip()
     if completed.returncode != 0:
         raise BadInput(f"{repo} cannot be reached with git: check the URL and your access.")
-    pairs = (line.partition("\t") for line in listed.splitlines())
+    pairs = (line.partition("\t") for line in refs_text.splitlines())
     commit_by_name = {name: commit for commit, _, name in pairs}
     for name in (f"refs/tags/{revision}^{{}}", f"refs/tags/{revision}", f"refs/heads/{revision}"):
         if name in commit_by_name:
@@ -214,11 +214,21 @@ def has_branches(repo: str | None) -> bool:
 
 
 def make_branch(
-    repo: str, base: str, patch: str, name: str, message: str, *, at: datetime | None = None
+    repo: str,
+    base: str,
+    patch: str,
+    name: str,
+    message: str,
+    *,
+    committed_at: datetime | None = None,
 ) -> None:
     """Point a branch at the base with the patch applied; BadInput if that is impossible."""
     folder = git_folder(repo)
-    date_variables = {} if at is None else {who: at.isoformat() for who in _DATE_VARIABLES}
+    date_variables = (
+        {}
+        if committed_at is None
+        else {variable: committed_at.isoformat() for variable in _DATE_VARIABLES}
+    )
     with tempfile.TemporaryDirectory(prefix="closeloop-") as private:
         env = {
             **START_ENVIRONMENT,
@@ -323,8 +333,8 @@ def link_environment(lender: Path, names: Sequence[str], folder: Path) -> None:
     for name in names:
         source, target = lender / "root/workspace" / name, workspace / name
         # Python takes compiled files by time and size, which are alike at all commits.
-        inside = target.parent.resolve().is_relative_to(workspace)
-        if source.name != "__pycache__" and inside and not os.path.lexists(target):
+        is_inside = target.parent.resolve().is_relative_to(workspace)
+        if source.name != "__pycache__" and is_inside and not os.path.lexists(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             _hard_link(source, target)
     for source in (lender / "root/home").iterdir():
@@ -361,9 +371,9 @@ def _is_install(line: str) -> bool:
     editable_options = ("-e", "--editable")
     installs_copy = any(
         _PROJECT_ITSELF.fullmatch(word)
-        and words[at - 1] not in (*editable_options, "-r", "-c", "--python")
-        for at, word in enumerate(words)
-        if at and "install" in words[:at]
+        and words[index - 1] not in (*editable_options, "-r", "-c", "--python")
+        for index, word in enumerate(words)
+        if index and "install" in words[:index]
     )
     return _INSTALL_COMMAND.fullmatch(" ".join(words)) is not None and not installs_copy
 
@@ -495,14 +505,14 @@ class PrivateGit(Record):
 
 
 def open_private_git(
-    cage: WorkspaceSandbox, base: str | None = None, tree: str = EMPTY_TREE
+    sandbox: WorkspaceSandbox, base: str | None = None, tree: str = EMPTY_TREE
 ) -> PrivateGit:
     """Create it from the base's index and exclusions, with read-only objects.
 
     Without a base, every file is new.
     """
-    folder = Path(cage.place.folder, "git")
-    exact = cage.place.lower is not None
+    folder = Path(sandbox.place.folder, "git")
+    exact = sandbox.place.lower is not None
     for name in ("info", "objects", "refs"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "HEAD").write_text("ref: refs/heads/main\n")
@@ -516,66 +526,70 @@ def open_private_git(
             SharedFolder(source=f"{base}/git/objects", target="/closeloop/base"),
             SharedFolder(source=f"{workspace}/.git/objects", target="/closeloop/objects"),
         ]
-    private, *stores = (visible_share_path(cage.sandbox, share) for share in shares)
+    private, *stores = (visible_share_path(sandbox.sandbox, share) for share in shares)
     quoted = (store.replace("\\", "\\\\").replace('"', '\\"') for store in stores)
     env = {
         "GIT_DIR": private,
-        "GIT_WORK_TREE": cage.root,
+        "GIT_WORK_TREE": sandbox.root,
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(f'"{store}"' for store in quoted),
         "GIT_CONFIG_GLOBAL": "/dev/null",
     }
-    ours = PrivateGit(
-        cage=cage.with_shares_only(tuple(shares), GIT_LIMITS),
+    private_git = PrivateGit(
+        cage=sandbox.with_shares_only(tuple(shares), GIT_LIMITS),
         folder=str(folder),
         env=env,
         tree=tree,
         exact=exact,
     )
-    _write_git_config(ours)
-    return ours
+    _write_git_config(private_git)
+    return private_git
 
 
-async def index_workspace(ours: PrivateGit, exclude: bytes) -> str:
+async def index_workspace(private_git: PrivateGit, exclude: bytes) -> str:
     """Fill the index with the current files; return the tree that changes are compared with."""
-    await _run_private_git(ours, ["git", "read-tree", ours.tree])
-    listed = await _run_private_git(ours, ["git", "ls-files", "-s", "-z"])
-    links = [entry.partition(b"\t")[2] for entry in listed.split(b"\0") if entry[:6] == b"160000"]
+    await _run_private_git(private_git, ["git", "read-tree", private_git.tree])
+    index_entries = await _run_private_git(private_git, ["git", "ls-files", "-s", "-z"])
+    links = [
+        entry.partition(b"\t")[2] for entry in index_entries.split(b"\0") if entry[:6] == b"160000"
+    ]
     remove = ["git", "update-index", "--force-remove", "-z", "--stdin"]
-    await _run_private_git(ours, remove, stdin=b"".join(name + b"\0" for name in links))
-    await _run_private_git(ours, ["git", "add", "-u", "."])
-    _write_git_file(ours, "info/exclude", exclude)
-    return (await _run_private_git(ours, ["git", "write-tree"])).decode().strip()
+    await _run_private_git(private_git, remove, stdin=b"".join(name + b"\0" for name in links))
+    await _run_private_git(private_git, ["git", "add", "-u", "."])
+    _write_git_file(private_git, "info/exclude", exclude)
+    return (await _run_private_git(private_git, ["git", "write-tree"])).decode().strip()
 
 
-async def diff_workspace(ours: PrivateGit) -> str:
+async def diff_workspace(private_git: PrivateGit) -> str:
     """Return everything that differs from the base, as a patch in UTF-8."""
     try:
         with anyio.fail_after(COPY_OUT_SECONDS):
-            return await _diff_after_reopening(ours)
+            return await _diff_after_reopening(private_git)
     except TimeoutError as error:
         raise ChangeTooLarge(
             f"The change could not be read within {COPY_OUT_SECONDS:.0f} seconds."
         ) from error
 
 
-async def _diff_after_reopening(ours: PrivateGit) -> str:
+async def _diff_after_reopening(private_git: PrivateGit) -> str:
     try:
-        return await _build_diff(ours)
+        return await _build_diff(private_git)
     except ChangeTooLarge:
         raise
     except UnreadableChange:  # folders and files may be closed to their owner
-        await ours.cage.execute_command(["/bin/sh", "-c", REOPEN_SCRIPT], env=ours.env)
-        return await _build_diff(ours)
+        await private_git.cage.execute_command(
+            ["/bin/sh", "-c", REOPEN_SCRIPT], env=private_git.env
+        )
+        return await _build_diff(private_git)
 
 
-async def _require_readable_size(ours: PrivateGit) -> None:
+async def _require_readable_size(private_git: PrivateGit) -> None:
     """ChangeTooLarge if more has changed than can be read quickly."""
-    root = real_paths(ours.cage.place)[0]
+    root = real_paths(private_git.cage.place)[0]
     if _is_readable(await anyio.to_thread.run_sync(measure_disk, root)):
         return
     # Most of it may be ignored, and is then not read.
-    listed = await _run_private_git(ours, ["/bin/sh", "-c", LIST_CHANGED_SCRIPT])
-    names = {os.fsdecode(name) for name in listed.split(b"\0") if name}
+    changed_names = await _run_private_git(private_git, ["/bin/sh", "-c", LIST_CHANGED_SCRIPT])
+    names = {os.fsdecode(name) for name in changed_names.split(b"\0") if name}
     usage = await anyio.to_thread.run_sync(_measure_files, root, names)
     if not _is_readable(usage):
         raise ChangeTooLarge(
@@ -594,69 +608,73 @@ def _measure_files(root: str, names: Iterable[str]) -> DiskUsage:
     """Measure these names: files, or folders that are nested repositories."""
     apparent, files = 0, 0
     for name in names:
-        inside = measure_disk(f"{root}/{name}") if name.endswith("/") else DiskUsage(files=1)
+        nested_usage = measure_disk(f"{root}/{name}") if name.endswith("/") else DiskUsage(files=1)
         with suppress(OSError):
             status = os.lstat(f"{root}/{name}")
             apparent += status.st_size if stat.S_ISREG(status.st_mode) else 0
-        apparent += inside.apparent_bytes
-        files += inside.files
+        apparent += nested_usage.apparent_bytes
+        files += nested_usage.files
     return DiskUsage(apparent_bytes=apparent, files=files)
 
 
-async def _build_diff(ours: PrivateGit) -> str:
-    await _require_readable_size(ours)
-    argv = ["/bin/sh", "-c", LIST_NEW_SCRIPT + DIFF_SCRIPT, "sh", ours.tree]
-    ended = await ours.cage.execute_command(argv, env=ours.env, keep=MAX_PATCH_BYTES)
-    if ended.exit_code == NESTED_EXIT and not ended.stopped:
-        patch = await _diff_with_nested_files(ours)
+async def _build_diff(private_git: PrivateGit) -> str:
+    await _require_readable_size(private_git)
+    argv = ["/bin/sh", "-c", LIST_NEW_SCRIPT + DIFF_SCRIPT, "sh", private_git.tree]
+    result = await private_git.cage.execute_command(argv, env=private_git.env, keep=MAX_PATCH_BYTES)
+    if result.exit_code == NESTED_EXIT and not result.stopped:
+        patch = await _diff_with_nested_files(private_git)
     else:
-        patch = _require_output(ended)
-    text = patch.decode() if _is_text(patch) else await _diff_in_ascii(ours, patch)
+        patch = _require_output(result)
+    text = patch.decode() if _is_text(patch) else await _diff_in_ascii(private_git, patch)
     return DIFF_HEADER.sub(_quote_header, text)
 
 
-async def _diff_with_nested_files(ours: PrivateGit) -> bytes:
+async def _diff_with_nested_files(private_git: PrivateGit) -> bytes:
     """Return the patch with nested repositories' files included as files."""
-    listed = await anyio.Path(ours.folder, "new").read_bytes()
-    names = [name for name in listed.split(b"\0") if name]
+    new_names = await anyio.Path(private_git.folder, "new").read_bytes()
+    names = [name for name in new_names.split(b"\0") if name]
     nested = [name for name in names if name.endswith(b"/")]
     names = [name for name in names if not name.endswith(b"/")]
-    names += await _list_nested_files(ours, nested)
-    argv = ["/bin/sh", "-c", f"{ADD_SCRIPT} && {DIFF_SCRIPT}", "sh", ours.tree]
-    return await _run_private_git(ours, argv, stdin=b"".join(name + b"\0" for name in names))
+    names += await _list_nested_files(private_git, nested)
+    argv = ["/bin/sh", "-c", f"{ADD_SCRIPT} && {DIFF_SCRIPT}", "sh", private_git.tree]
+    return await _run_private_git(private_git, argv, stdin=b"".join(name + b"\0" for name in names))
 
 
-async def settle_workspace(ours: PrivateGit) -> PrivateGit:
+async def settle_workspace(private_git: PrivateGit) -> PrivateGit:
     """Return the same with the current state as the base of later changes."""
-    await diff_workspace(ours)
-    tree = (await _run_private_git(ours, ["git", "write-tree"])).decode().strip()
-    return msgspec.structs.replace(ours, tree=tree)
+    await diff_workspace(private_git)
+    tree = (await _run_private_git(private_git, ["git", "write-tree"])).decode().strip()
+    return msgspec.structs.replace(private_git, tree=tree)
 
 
-async def apply_workspace_patch(ours: PrivateGit, patch: str, exclude: Sequence[str]) -> None:
+async def apply_workspace_patch(
+    private_git: PrivateGit, patch: str, exclude: Sequence[str]
+) -> None:
     """Apply a patch without files that match the globs."""
     content = patch.encode("utf-8", "surrogateescape")
     argv = ["git", "apply", "--whitespace=nowarn"]
     if exclude:
-        listed = await _run_git_apply(ours, [*argv, "--numstat", "-z"], content)
-        lines = listed.decode("utf-8", "surrogateescape").split("\0")
+        numstat = await _run_git_apply(private_git, [*argv, "--numstat", "-z"], content)
+        lines = numstat.decode("utf-8", "surrogateescape").split("\0")
         names = [line.split("\t", 2)[2] for line in lines if line]
         argv += [
             f"--exclude={_literal_glob(name)}" for name in names if matches_globs(name, exclude)
         ]
-    await _run_git_apply(ours, argv, content)
+    await _run_git_apply(private_git, argv, content)
 
 
-async def _run_git_apply(ours: PrivateGit, argv: Sequence[str], patch: bytes) -> bytes:
-    ended = await ours.cage.execute_command(argv, stdin=patch, env=ours.env, keep=MAX_PATCH_BYTES)
-    if ended.stopped:
-        raise MachineFailed(f"Applying a patch was stopped: {ended.stopped}.")
-    if ended.exit_code != 0:
-        raise BadInput(f"The patch does not apply: {_git_failure_reason(ended)}")
-    return ended.output.content
+async def _run_git_apply(private_git: PrivateGit, argv: Sequence[str], patch: bytes) -> bytes:
+    result = await private_git.cage.execute_command(
+        argv, stdin=patch, env=private_git.env, keep=MAX_PATCH_BYTES
+    )
+    if result.stopped:
+        raise MachineFailed(f"Applying a patch was stopped: {result.stopped}.")
+    if result.exit_code != 0:
+        raise BadInput(f"The patch does not apply: {_git_failure_reason(result)}")
+    return result.output.content
 
 
-async def _list_nested_files(ours: PrivateGit, nested: Sequence[bytes]) -> list[bytes]:
+async def _list_nested_files(private_git: PrivateGit, nested: Sequence[bytes]) -> list[bytes]:
     """List files in nested repositories that the agent made."""
     nested_files: list[bytes] = []
     for folder in nested:
@@ -667,32 +685,36 @@ async def _list_nested_files(ours: PrivateGit, nested: Sequence[bytes]) -> list[
             raise UnreadableChange(
                 "A repository was made in a folder with a line break in its name."
             )
-        listed = await _run_private_git(ours, ["/bin/sh", "-c", search], stdin=folder)
-        nested_files += [name.removeprefix(b"./") for name in listed.split(b"\0") if name]
+        folder_files = await _run_private_git(private_git, ["/bin/sh", "-c", search], stdin=folder)
+        nested_files += [name.removeprefix(b"./") for name in folder_files.split(b"\0") if name]
     check = ["/bin/sh", "-c", "git check-ignore -z --stdin || [ $? = 1 ]"]
     ignored = await _run_private_git(
-        ours, check, stdin=b"".join(name + b"\0" for name in nested_files)
+        private_git, check, stdin=b"".join(name + b"\0" for name in nested_files)
     )
     return sorted(set(nested_files) - set(ignored.split(b"\0")))
 
 
-async def _diff_in_ascii(ours: PrivateGit, patch: bytes) -> str:
+async def _diff_in_ascii(private_git: PrivateGit, patch: bytes) -> str:
     """Diff again, with every file that is not UTF-8 as binary, and odd names quoted."""
-    listed = await _run_private_git(ours, ["/bin/sh", "-c", NAMES_SCRIPT, "sh", ours.tree])
-    fields = listed.split(b"\0")
+    status_output = await _run_private_git(
+        private_git, ["/bin/sh", "-c", NAMES_SCRIPT, "sh", private_git.tree]
+    )
+    fields = status_output.split(b"\0")
     names = []
-    for about, name in zip(fields[::2], fields[1::2], strict=False):
+    for status, name in zip(fields[::2], fields[1::2], strict=False):
         # A file that becomes a link is told in two parts.
-        names += [name] * (2 if about.endswith(b"T") else 1)
+        names += [name] * (2 if status.endswith(b"T") else 1)
     odd_names = [
         name
         for name, part in zip(names, FILE_START.split(patch)[1:], strict=True)
         if not _is_text(part)
     ]
     attributes = "".join(f'"/{_attribute_pattern(name)}" -diff\n' for name in odd_names)
-    _write_git_config(ours, attributes=attributes, quote=True)
-    ascii_patch = await _run_private_git(ours, ["/bin/sh", "-c", DIFF_SCRIPT, "sh", ours.tree])
-    _write_git_config(ours)
+    _write_git_config(private_git, attributes=attributes, quote=True)
+    ascii_patch = await _run_private_git(
+        private_git, ["/bin/sh", "-c", DIFF_SCRIPT, "sh", private_git.tree]
+    )
+    _write_git_config(private_git)
     if not _is_text(ascii_patch):
         raise UnreadableChange(
             "The change cannot be read: a link points to a name that is not UTF-8."
@@ -701,43 +723,45 @@ async def _diff_in_ascii(ours: PrivateGit, patch: bytes) -> str:
 
 
 async def _run_private_git(
-    ours: PrivateGit, argv: Sequence[str], stdin: bytes | None = None
+    private_git: PrivateGit, argv: Sequence[str], stdin: bytes | None = None
 ) -> bytes:
-    ended = await ours.cage.execute_command(argv, stdin=stdin, env=ours.env, keep=MAX_PATCH_BYTES)
-    return _require_output(ended)
+    result = await private_git.cage.execute_command(
+        argv, stdin=stdin, env=private_git.env, keep=MAX_PATCH_BYTES
+    )
+    return _require_output(result)
 
 
-def _require_output(ended: ProgramResult) -> bytes:
-    if len(ended.output.content) > MAX_PATCH_BYTES:
+def _require_output(result: ProgramResult) -> bytes:
+    if len(result.output.content) > MAX_PATCH_BYTES:
         raise ChangeTooLarge(f"The change is larger than {MAX_PATCH_BYTES >> 20} MiB.")
     # Of a folder that it cannot open, git only warns.
-    if ended.stopped or ended.exit_code != 0 or b"Permission denied" in ended.errors.content:
+    if result.stopped or result.exit_code != 0 or b"Permission denied" in result.errors.content:
         raise UnreadableChange(
-            f"The change cannot be read: {ended.stopped or _git_failure_reason(ended)}"
+            f"The change cannot be read: {result.stopped or _git_failure_reason(result)}"
         )
-    return ended.output.content
+    return result.output.content
 
 
-def _write_git_config(ours: PrivateGit, attributes: str = "", quote: bool = False) -> None:
-    sha256 = len(ours.tree) == 64
+def _write_git_config(private_git: PrivateGit, attributes: str = "", quote: bool = False) -> None:
+    sha256 = len(private_git.tree) == 64
     config = GIT_CONFIG.format(
         version=1 if sha256 else 0,
-        check="default" if ours.exact else "minimal",
-        ctime=str(ours.exact).lower(),
+        check="default" if private_git.exact else "minimal",
+        ctime=str(private_git.exact).lower(),
         quote=str(quote).lower(),
         extensions="    objectFormat = sha256" if sha256 else "",
     )
-    _write_git_file(ours, "config", config.encode())
-    _write_git_file(ours, "info/attributes", (RAW_ATTRIBUTES + attributes).encode())
+    _write_git_file(private_git, "config", config.encode())
+    _write_git_file(private_git, "info/attributes", (RAW_ATTRIBUTES + attributes).encode())
 
 
-def _write_git_file(ours: PrivateGit, name: str, content: bytes) -> None:
-    Path(ours.folder, name).write_bytes(content)
+def _write_git_file(private_git: PrivateGit, name: str, content: bytes) -> None:
+    Path(private_git.folder, name).write_bytes(content)
 
 
-def _git_failure_reason(ended: ProgramResult) -> str:
-    lines = [line for line in ended.errors.text.splitlines() if line.strip()]
-    reason = lines[0] if lines else f"git ended with {ended.exit_code}"
+def _git_failure_reason(result: ProgramResult) -> str:
+    lines = [line for line in result.errors.text.splitlines() if line.strip()]
+    reason = lines[0] if lines else f"git ended with {result.exit_code}"
     return reason.removeprefix("error: ").removeprefix("fatal: ")[:300]
 
 
@@ -803,7 +827,7 @@ def diff_plain_files(root: str) -> str | None:
 def _read_plain_files(root: str) -> dict[str, tuple[str, bytes]] | None:
     """Return mode and content by path; None if anything is not a plain, short text."""
     files: dict[str, tuple[str, bytes]] = {}
-    waiting, room = [""], MAX_PLAIN_BYTES
+    waiting, bytes_left = [""], MAX_PLAIN_BYTES
     while waiting:
         folder = waiting.pop()
         try:
@@ -815,8 +839,8 @@ def _read_plain_files(root: str) -> dict[str, tuple[str, bytes]] | None:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(f"{path}/")
                         continue
-                    files[path] = _read_plain_file(f"{root}/{path}", room)
-                    room -= len(files[path][1])
+                    files[path] = _read_plain_file(f"{root}/{path}", bytes_left)
+                    bytes_left -= len(files[path][1])
         except (OSError, ValueError):
             return None
     return files

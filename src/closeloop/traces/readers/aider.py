@@ -48,16 +48,16 @@ def recognises(source: RecordingSource) -> bool:
 
 def read(source: RecordingSource) -> Iterator[Session]:
     chat: _AiderChat | None = None
-    seen: dict[str, int] = {}
+    count_by_id: dict[str, int] = {}
     for line in _iter_lines(source):
         if line.startswith(START_MARKER):
             if chat is not None:
-                yield from chat.build_session(seen)
+                yield from chat.build_session(count_by_id)
             chat = _AiderChat(source, line.removeprefix(START_MARKER).strip())
         elif chat is not None:
             chat.add_line(line)
     if chat is not None:
-        yield from chat.build_session(seen)
+        yield from chat.build_session(count_by_id)
 
 
 def _iter_lines(source: RecordingSource) -> Iterator[str]:
@@ -66,8 +66,8 @@ def _iter_lines(source: RecordingSource) -> Iterator[str]:
             while line := file.readline(MAX_LINE_CHARS):
                 yield line.rstrip("\n").rstrip("\r")
     except OSError:
-        why = "a file that cannot be read to its end"
-        count_skip(source.skipped, why)
+        reason = "a file that cannot be read to its end"
+        count_skip(source.skipped, reason)
 
 
 class _AiderChat:
@@ -117,7 +117,7 @@ class _AiderChat:
             self._enter_state("console" if ends else "entry")
             self.text.append(line[2:].removesuffix("  "))
             if ends:
-                self._flush_text(kept="console")
+                self._flush_text(next_state="console")
             return
         if self.state != "agent" and not line.strip():
             if self.state == "user" and not self.trimmed:
@@ -151,10 +151,10 @@ class _AiderChat:
             self._flush_text()
             self.state = state
 
-    def _flush_text(self, kept: str = "") -> None:
+    def _flush_text(self, next_state: str = "") -> None:
         """Add the text up to here."""
         text, state = "\n".join(self.text), self.state
-        self.text, self.state, self.in_block = [], kept, False
+        self.text, self.state, self.in_block = [], next_state, False
         if state == "user":
             self._end_console()
             self._add_passed_test()
@@ -198,18 +198,24 @@ class _AiderChat:
     def _add_console_entry(self, text: str) -> None:
         """Add a console entry: known ones as events, others as notes."""
         if match := _TOKENS.match(text):
-            sent, write, hit, received = (_parse_count(part) for part in match.groups()[:4])
-            fresh = None if sent is None else max(sent - (write or 0) - (hit or 0), 0)
+            sent_tokens, write, cache_hits, received = (
+                _parse_count(part) for part in match.groups()[:4]
+            )
+            uncached_tokens = (
+                None
+                if sent_tokens is None
+                else max(sent_tokens - (write or 0) - (cache_hits or 0), 0)
+            )
             cost = _parse_cost(match[5])
-            usage = make_usage(fresh, received, read=hit, write=write, cost=cost)
+            usage = make_usage(uncached_tokens, received, read=cache_hits, write=write, cost=cost)
             self._add_usage(usage, after=True)
         elif match := _OLD_TOKENS.match(text):
-            sent, received, cost = (
+            sent_tokens, received, cost = (
                 _parse_count(match[1]),
                 _parse_count(match[2]),
                 _parse_cost(match[3]),
             )
-            self._add_usage(make_usage(sent, received, cost=cost), after=False)
+            self._add_usage(make_usage(sent_tokens, received, cost=cost), after=False)
         elif text.startswith("Applied edit to "):
             self._add_edit(text.removeprefix("Applied edit to ").strip())
         elif match := _ADDED_FILE.match(text):
@@ -273,15 +279,15 @@ class _AiderChat:
             self._mark_mismatches(text)
         self.builder.add_note(text, "error" if _PROVIDER_ERROR.match(text) else "console")
 
-    def _add_failed_check(self, stated: re.Pattern[str], otherwise: str) -> None:
+    def _add_failed_check(self, command_pattern: re.Pattern[str], default_command: str) -> None:
         """A check that Aider ran and that failed; newer versions do not keep a test's output.
 
         It only asks whether to fix errors where the exit code was not 0, whatever it was.
         """
         text, self.console, self.untested = "\n".join(self.console).strip(), [], False
-        command, code = stated.search(text), _RETURN_CODE.search(text)
+        command, code = command_pattern.search(text), _RETURN_CODE.search(text)
         self.builder.finish(
-            self.builder.add_command(command[1].strip() if command else otherwise),
+            self.builder.add_command(command[1].strip() if command else default_command),
             output=self.builder.truncate_text(text),
             exit_code=int(code[1]) if code and int(code[1]) else 1,
             exit_from="parsed",
@@ -322,10 +328,10 @@ class _AiderChat:
 
     def _add_edit(self, path: str) -> None:
         self.untested = True
-        mine = [edit for edit in self.pending if edit.path == path]
-        for edit in mine:
+        path_edits = [edit for edit in self.pending if edit.path == path]
+        for edit in path_edits:
             self.builder.update_event(edit, ok=True)
-        if mine:
+        if path_edits:
             self.pending = [edit for edit in self.pending if edit.path != path]
             return
         # Formats without search blocks: the whole file, or a diff, in a fence.
@@ -340,23 +346,23 @@ class _AiderChat:
             )
         )
 
-    def _mark_refusal(self, path: str, why: str) -> None:
+    def _mark_refusal(self, path: str, reason: str) -> None:
         for edit in self.pending:
             if edit.path == path:
-                self.builder.update_event(edit, ok=False, error=self.builder.truncate_text(why))
+                self.builder.update_event(edit, ok=False, error=self.builder.truncate_text(reason))
         self.pending = [edit for edit in self.pending if edit.path != path]
 
     def _mark_mismatches(self, text: str) -> None:
-        wanted = {_strip_line_ends(block.before) for block in parse_edit_blocks(text)}
-        others = "applied successfully" in text
+        unmatched_texts = {_strip_line_ends(block.before) for block in parse_edit_blocks(text)}
+        others_applied = "applied successfully" in text
         for edit in self.pending:
-            if _strip_line_ends(edit.before or "") in wanted:
+            if _strip_line_ends(edit.before or "") in unmatched_texts:
                 self.builder.update_event(edit, ok=False, error=self.builder.truncate_text(text))
-            elif others:
+            elif others_applied:
                 self.builder.update_event(edit, ok=True)
         self.pending = []
 
-    def build_session(self, seen: dict[str, int]) -> Iterator[Session]:
+    def build_session(self, count_by_id: dict[str, int]) -> Iterator[Session]:
         """Yield the session if it has any messages."""
         self._flush_text()
         self._end_console()
@@ -366,7 +372,7 @@ class _AiderChat:
             self.builder.count_skip("a session without messages")
             return
         session_id = derive_id(name, self.started, self.request)
-        seen[session_id] = seen.get(session_id, 0) + 1
+        count_by_id[session_id] = count_by_id.get(session_id, 0) + 1
         outcome: Exit = "machine" if self.fault else "out_of_budget" if self.limit else "finished"
         cause = self.fault or self.limit
         answered = self.turns and not self.asked and not cause
@@ -376,7 +382,9 @@ class _AiderChat:
             else self.builder.text_or_none(self.last)
         )
         yield self.builder.build_session(
-            id=session_id if seen[session_id] == 1 else f"{session_id}-{seen[session_id]}",
+            id=session_id
+            if count_by_id[session_id] == 1
+            else f"{session_id}-{count_by_id[session_id]}",
             agent=name,
             agent_version=self.version and self.builder.truncate_text(self.version),
             model=self.model,

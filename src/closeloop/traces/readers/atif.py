@@ -77,23 +77,23 @@ class AtifStepReader:
         self.thought: str | None = None
 
     def add_step(self, step: Mapping[str, Any]) -> None:
-        own = as_mapping(as_mapping(step.get("extra")).get(EXPORT_KEY))
-        if own.get("empty") is True:
+        export_fields = as_mapping(as_mapping(step.get("extra")).get(EXPORT_KEY))
+        if export_fields.get("empty") is True:
             return
         match step.get("source"):
             case "agent":
-                self._add_agent_step(step, own)
+                self._add_agent_step(step, export_fields)
             case "user":
-                self._add_user_message(step, own)
+                self._add_user_message(step, export_fields)
             case "system":
-                self._add_system_message(step, own)
-            case other:
-                about = f"unknown: {other}"
+                self._add_system_message(step, export_fields)
+            case step_source:
+                note_kind = f"unknown: {step_source}"
                 self.builder.add_note(
-                    text_or_json(step)[:MAX_NOTE_CHARS], about=about, lane=self.lane
+                    text_or_json(step)[:MAX_NOTE_CHARS], about=note_kind, lane=self.lane
                 )
 
-    def _add_user_message(self, step: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    def _add_user_message(self, step: Mapping[str, Any], export_fields: Mapping[str, Any]) -> None:
         intent: Any = None if self.lane in self.run.asked else "request"
         self.run.asked.add(self.lane)
         self.turn = None
@@ -105,58 +105,60 @@ class AtifStepReader:
             text=self.builder.truncate_text(atif_content_text(step.get("message"))),
             intent=intent,
         )
-        self._restore_event(event, own)
+        self._restore_event(event, export_fields)
         self._pair_results(step, [])
 
-    def _add_system_message(self, step: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    def _add_system_message(
+        self, step: Mapping[str, Any], export_fields: Mapping[str, Any]
+    ) -> None:
         text = atif_content_text(step.get("message"))
-        at = time_from_text(step.get("timestamp"))
+        time = time_from_text(step.get("timestamp"))
         first = self.lane == ROOT_LANE and self.run.system is None and not self.run.asked
         managed = as_mapping(as_mapping(step.get("extra")).get("context_management"))
-        if first and not own and self.turn is None:
+        if first and not export_fields and self.turn is None:
             self.run.system = self.builder.truncate_text(text)
         elif managed:
-            about = clean_text(managed.get("type")) or "context management"
-            self.builder.add_note(text, about=about, lane=self.lane, at=at)
-        elif text or own:
+            note_kind = clean_text(managed.get("type")) or "context management"
+            self.builder.add_note(text, about=note_kind, lane=self.lane, at=time)
+        elif text or export_fields:
             event = Message(
                 number=self.builder.next_number,
                 lane=self.lane,
-                at=at,
+                at=time,
                 role="system",
                 text=self.builder.truncate_text(text),
             )
-            self._restore_event(event, own)
+            self._restore_event(event, export_fields)
         self._pair_results(step, [])
 
-    def _restore_event(self, event: Message | Thought, own: Mapping[str, Any]) -> None:
-        self.builder.add(restore_event(event, own.get("event")))
+    def _restore_event(self, event: Message | Thought, export_fields: Mapping[str, Any]) -> None:
+        self.builder.add(restore_event(event, export_fields.get("event")))
 
-    def _add_agent_step(self, step: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-        at = time_from_text(step.get("timestamp"))
-        fresh_turn = self._begin_turn(step, own)
-        base: dict[str, Any] = {"lane": self.lane, "turn": self.turn, "at": at}
+    def _add_agent_step(self, step: Mapping[str, Any], export_fields: Mapping[str, Any]) -> None:
+        time = time_from_text(step.get("timestamp"))
+        fresh_turn = self._begin_turn(step, export_fields)
+        base: dict[str, Any] = {"lane": self.lane, "turn": self.turn, "at": time}
         thought = clean_text(step.get("reasoning_content"))
         new = bool(thought) and (fresh_turn or thought != self.thought)
-        if "thought" in own or (new and not own):
+        if "thought" in export_fields or (new and not export_fields):
             # Steps of one reply that was cut into several repeat its reasoning.
             thought_event = Thought(
                 number=self.builder.next_number,
                 **base,
                 text=self.builder.truncate_text(thought or ""),
             )
-            self.builder.add(restore_event(thought_event, own.get("thought")))
+            self.builder.add(restore_event(thought_event, export_fields.get("thought")))
         self.thought = thought
         calls = [call for call in as_list(step.get("tool_calls")) if isinstance(call, dict)]
         text = atif_content_text(step.get("message"))
-        if (text and not _is_placeholder_text(text, calls)) or "message" in own:
+        if (text and not _is_placeholder_text(text, calls)) or "message" in export_fields:
             message = Message(
                 number=self.builder.next_number,
                 **base,
                 role="agent",
                 text=self.builder.truncate_text(text),
             )
-            self.builder.add(restore_event(message, own.get("message")))
+            self.builder.add(restore_event(message, export_fields.get("message")))
         events = [self._add_call(call, base, text) for call in calls]
         self._pair_results(step, events)
         for event, call in zip(events, calls, strict=True):
@@ -165,17 +167,17 @@ class AtifStepReader:
                 restored_event = restore_event(self.builder.events[event.number - 1], own_fields)
                 self.builder.replace_event(restored_event)
 
-    def _begin_turn(self, step: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    def _begin_turn(self, step: Mapping[str, Any], export_fields: Mapping[str, Any]) -> bool:
         """Whether a step begins another reply. One without metrics continues the last."""
         metrics = as_mapping(step.get("metrics"))
         model = clean_text(step.get("model_name")) or self.model
         own_turn = None
-        if "turn" in own:
-            stated_turn = as_count(own["turn"]) or 0
+        if "turn" in export_fields:
+            stated_turn = as_count(export_fields["turn"]) or 0
             if stated_turn <= self.builder.count_turns(self.lane):
                 self.turn = stated_turn or None
                 return True
-            own_turn = _parse_turn(own.get("reply"))
+            own_turn = _parse_turn(export_fields.get("reply"))
         elif step.get("llm_call_count") == 0:
             self.turn = None
             return True
@@ -232,8 +234,8 @@ class AtifStepReader:
             if event is not None:
                 event = self._finish_call(event, result, step, alone=len(events) == 1)
             elif text := atif_content_text(result.get("content")):
-                at = time_from_text(step.get("timestamp"))
-                self.builder.add_note(text, "observation", lane=self.lane, at=at)
+                time = time_from_text(step.get("timestamp"))
+                self.builder.add_note(text, "observation", lane=self.lane, at=time)
             self._join_subagents(event, result)
 
     def _finish_call(
@@ -263,7 +265,7 @@ class AtifStepReader:
             event_fields |= _success_fields(meta)
         if isinstance(event, Message) and event.intent == "question" and output:
             self.builder.add_incoming_message(
-                self.builder.truncate_text(output), lane=self.lane, at=None, intent="answer"
+                self.builder.truncate_text(output), lane=self.lane, time=None, intent="answer"
             )
         return self.builder.finish(event, **event_fields)
 
@@ -281,8 +283,10 @@ class AtifStepReader:
             lane = self.run.add_child_lane(located[0], self.lane, located[1])
             brief, report = _brief_and_report(located[0])
             joined = handoff_from_call(event, lane)
-            back = (report or None) if joined.report is None else joined.report
-            joined = msgspec.structs.replace(joined, brief=joined.brief or brief, report=back)
+            final_report = (report or None) if joined.report is None else joined.report
+            joined = msgspec.structs.replace(
+                joined, brief=joined.brief or brief, report=final_report
+            )
             self.builder.replace_event(joined)
             event = None
 
@@ -396,14 +400,14 @@ def iter_embedded_trajectories(trajectory: Any) -> Iterator[Mapping[str, Any]]:
             yield from iter_embedded_trajectories(inner)
 
 
-def find_trajectory_file(path: Path, named: str) -> Path | None:
+def find_trajectory_file(path: Path, file_name: str) -> Path | None:
     """Return a named file if it exists below the folder of the first."""
     try:
-        inner = path.parent / named
-        if "://" in named or not inner.is_file():
+        inner = path.parent / file_name
+        if "://" in file_name or not inner.is_file():
             return None
-        near = inner.parent == path.parent and not inner.is_symlink()
-        if near or inner.resolve().is_relative_to(path.parent.resolve()):
+        is_sibling = inner.parent == path.parent and not inner.is_symlink()
+        if is_sibling or inner.resolve().is_relative_to(path.parent.resolve()):
             return inner
     except (OSError, ValueError, RuntimeError):
         pass
@@ -441,25 +445,25 @@ def parts(source: RecordingSource) -> Sequence[Path]:
 
 def _iter_named_files(source: RecordingSource) -> Iterator[Path]:
     """Yield the files that a trajectory names, and those that they name, nearest first."""
-    seen = {source.path}
-    waiting = [source.path]
-    while waiting:
-        path = waiting.pop(0)
+    seen_paths = {source.path}
+    pending = [source.path]
+    while pending:
+        path = pending.pop(0)
         document = source.document if path == source.path else source.beside(path).document
-        for named in dict.fromkeys(iter_referenced_paths(document)):
-            inner = find_trajectory_file(path, named)
-            if inner is not None and inner not in seen and len(seen) <= MAX_FILES:
-                seen.add(inner)
-                waiting.append(inner)
+        for file_name in dict.fromkeys(iter_referenced_paths(document)):
+            inner = find_trajectory_file(path, file_name)
+            if inner is not None and inner not in seen_paths and len(seen_paths) <= MAX_FILES:
+                seen_paths.add(inner)
+                pending.append(inner)
                 yield inner
 
 
 def owner(source: RecordingSource) -> Path | None:
-    folder, own = source.path.parent, source.path.name
+    folder, file_name = source.path.parent, source.path.name
     # `run.json` may own `run.agent.json`: no other file of the folder needs a look.
-    ends = [place for place, letter in enumerate(own) if letter == "."]
-    mine = sorted(folder / f"{own[:end]}.json" for end in ends)
-    for path in (*mine, folder / "trajectory.json", folder.parent / "trajectory.json"):
+    ends = [index for index, letter in enumerate(file_name) if letter == "."]
+    owner_paths = sorted(folder / f"{file_name[:end]}.json" for end in ends)
+    for path in (*owner_paths, folder / "trajectory.json", folder.parent / "trajectory.json"):
         if (
             path != source.path
             and path.is_file()
@@ -539,8 +543,8 @@ class AtifSession:
         """Return the sum of the steps, or the stated total if steps have none."""
         summed = self.builder.total_usage()
         final = as_mapping(self.top.get("final_metrics"))
-        stated = {key.removeprefix("total_"): value for key, value in final.items()}
-        stated_usage = usage_from_atif(stated)
+        stated_metrics = {key.removeprefix("total_"): value for key, value in final.items()}
+        stated_usage = usage_from_atif(stated_metrics)
         if summed == Usage():
             return stated_usage
         if stated_usage.cost:
@@ -566,9 +570,9 @@ class AtifSession:
         if next_path and (continuation := self.load_file(path, next_path)) is not None:
             self.add_lane(continuation[0], lane, continuation[1])
 
-    def load_file(self, path: Path, named: str) -> tuple[Mapping[str, Any], Path] | None:
+    def load_file(self, path: Path, file_name: str) -> tuple[Mapping[str, Any], Path] | None:
         """Load another file of the run, once."""
-        sibling = find_trajectory_file(path, named)
+        sibling = find_trajectory_file(path, file_name)
         if sibling is None or sibling in self.files or len(self.files) > MAX_FILES:
             return None
         self.files.add(sibling)
@@ -580,9 +584,9 @@ class AtifSession:
     ) -> tuple[Mapping[str, Any], Path] | None:
         """Return the trajectory of a reference: embedded, or in a file beside."""
         for key in ("trajectory_id", "session_id"):
-            wanted = clean_text(reference.get(key))
+            wanted_id = clean_text(reference.get(key))
             for inner in self.inside.values():
-                if wanted and inner.get(key) == wanted and id(inner) not in self.read:
+                if wanted_id and inner.get(key) == wanted_id and id(inner) not in self.read:
                     return inner, path
         named_path = clean_text(reference.get("trajectory_path"))
         return self.load_file(path, named_path) if named_path else None
@@ -602,6 +606,6 @@ class AtifSession:
         return lane
 
 
-def _first_text(fields: Mapping[str, Any], several: str, one: str) -> str | None:
-    listed = as_list(fields.get(several))
-    return clean_text(listed[0]) if listed else clean_text(fields.get(one))
+def _first_text(fields: Mapping[str, Any], list_key: str, key: str) -> str | None:
+    values = as_list(fields.get(list_key))
+    return clean_text(values[0]) if values else clean_text(fields.get(key))

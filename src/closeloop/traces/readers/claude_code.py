@@ -99,31 +99,31 @@ class ClaudeSession:
         if has_id and uuid in self.after:
             return
         kind = record.get("type")
-        at = self.talk.record_time(record.get("timestamp"))
+        time = self.talk.record_time(record.get("timestamp"))
         if kind in ("user", "assistant"):
-            self._add_message(lane, record, at)
+            self._add_message(lane, record, time)
         elif kind == "progress":
             self._add_progress(record)
         elif kind in ("system", "attachment"):
             line = self._lane_of_record(lane, record)
-            self._add_system_record(line, record, at) if kind == "system" else self._add_attachment(
-                line, record, at
-            )
-        elif not self._add_metadata_record(str(kind), record, at):
-            self.talk.add_unknown(kind, record, ROOT_LANE, at)
+            self._add_system_record(
+                line, record, time
+            ) if kind == "system" else self._add_attachment(line, record, time)
+        elif not self._add_metadata_record(str(kind), record, time):
+            self.talk.add_unknown(kind, record, ROOT_LANE, time)
         if has_id:
             self.after[str(uuid)] = len(self.talk.builder.events)
             for given_lane, early in self._early.pop(str(uuid), ()):
                 self._add_message(given_lane, early, self.talk.record_time(early.get("timestamp")))
 
     def _add_message(
-        self, given_lane: str | None, record: dict[str, Any], at: datetime | None
+        self, given_lane: str | None, record: dict[str, Any], time: datetime | None
     ) -> None:
         if isinstance(record.get("forkedFrom"), dict):
             # A copy: the session it was copied from tells of it.
-            origin = truncate_middle(str(record["forkedFrom"].get("sessionId")), most=200)
+            origin = truncate_middle(str(record["forkedFrom"].get("sessionId")), max_chars=200)
             if self.links.setdefault("forked from", origin) == origin and not self.after:
-                self.talk.add_note(f"Goes on from a copy of session {origin}.", "fork", at=at)
+                self.talk.add_note(f"Goes on from a copy of session {origin}.", "fork", at=time)
             return
         lane = self._lane_of_record(given_lane, record)
         if lane in self.files and given_lane is None:
@@ -137,7 +137,7 @@ class ClaudeSession:
             if isinstance(parent, str) and self._messages.get(parent) != name:
                 self._answered.add(parent)
             self._messages[str(record.get("uuid"))] = str(name)
-            self.talk.add_agent_message(lane, record, at)
+            self.talk.add_agent_message(lane, record, time)
             return
         unseen = isinstance(parent, str) and parent not in self.after
         has_room = unseen and sum(map(len, self._early.values())) < _MAX_NEARBY_RECORDS
@@ -146,10 +146,10 @@ class ClaudeSession:
             return
         if isinstance(parent, str) and _is_prompt(record):
             if parent in self._answered and parent in self.after:
-                self._note_rewind(self.after[parent], lane, at)
+                self._note_rewind(self.after[parent], lane, time)
             self._answered.add(parent)
-            self._note_mode_change("permission-mode", record.get("permissionMode"), at)
-        self.talk.add_user_record(lane, record, record.get("toolUseResult"), at)
+            self._note_mode_change("permission-mode", record.get("permissionMode"), time)
+        self.talk.add_user_record(lane, record, record.get("toolUseResult"), time)
 
     def _is_orphan_result(self, lane: str, message: Any) -> bool:
         """Whether a message is the result of a call that is not known yet."""
@@ -162,14 +162,17 @@ class ClaudeSession:
             self.talk.builder.find_open_call(lane, call if isinstance(call, str) else None) is None
         )
 
-    def _note_rewind(self, place: int, lane: str, at: datetime | None) -> None:
+    def _note_rewind(self, event_number: int, lane: str, time: datetime | None) -> None:
         """Note a rewind; records may also fork without one, as the client's own commands do."""
         events = self.talk.builder.events
-        undone = (
-            events[after] for after in range(place, min(len(events), place + _MAX_NEARBY_RECORDS))
+        undone_events = (
+            events[after]
+            for after in range(event_number, min(len(events), event_number + _MAX_NEARBY_RECORDS))
         )
-        if any(event.lane == lane and not isinstance(event, Note) for event in undone):
-            self.talk.add_note(f"The conversation goes back to event {place}.", "rewind", lane, at)
+        if any(event.lane == lane and not isinstance(event, Note) for event in undone_events):
+            self.talk.add_note(
+                f"The conversation goes back to event {event_number}.", "rewind", lane, time
+            )
 
     def _read_metadata(self, record: dict[str, Any]) -> None:
         if not self._first:
@@ -199,7 +202,7 @@ class ClaudeSession:
         return lane
 
     def _side_lane(self, name: str) -> str:
-        lane = truncate_middle(name, most=200)
+        lane = truncate_middle(name, max_chars=200)
         return lane if lane in self.files else self.talk.open_lane(lane)
 
     def _add_progress(self, record: dict[str, Any]) -> None:
@@ -207,13 +210,13 @@ class ClaudeSession:
         kind = data.get("type") if isinstance(data, dict) else None
         if not isinstance(data, dict) or kind != "agent_progress":
             # Each says how far something is whose end is told in full.
-            reason = f"progress: {truncate_middle(str(kind), most=60)}"
+            reason = f"progress: {truncate_middle(str(kind), max_chars=60)}"
             self.talk.builder.count_skip(reason)
             return
         agent, inner = data.get("agentId"), data.get("message")
         if not isinstance(agent, str) or not agent or not isinstance(inner, dict):
             return
-        lane = truncate_middle(agent, most=200)
+        lane = truncate_middle(agent, max_chars=200)
         call = record.get("parentToolUseID")
         event = self.talk.builder.find_open_call(ROOT_LANE, call if isinstance(call, str) else None)
         if isinstance(event, Handoff) and event.child is None:
@@ -221,28 +224,28 @@ class ClaudeSession:
         if lane not in self.files:
             self.add_record(lane, inner)
 
-    def _add_system_record(self, lane: str, record: dict[str, Any], at: datetime | None) -> None:
+    def _add_system_record(self, lane: str, record: dict[str, Any], time: datetime | None) -> None:
         subtype, content = record.get("subtype"), record.get("content")
-        about = f"system: {truncate_middle(str(subtype), most=60)}"
+        note_kind = f"system: {truncate_middle(str(subtype), max_chars=60)}"
         if subtype is None:
-            about = "hook" if "toolUseID" in record else "system"
+            note_kind = "hook" if "toolUseID" in record else "system"
         elif subtype == "stop_hook_summary":
-            about = "hook"
+            note_kind = "hook"
         elif subtype == "microcompact_boundary":
-            about = "compaction"
+            note_kind = "compaction"
         elif subtype == "api_error":
-            about = "api error"
+            note_kind = "api error"
         text = content if isinstance(content, str) else _unframed_json(record)
         if subtype == "compact_boundary":
-            self.talk.add_compaction(text, lane, at, summary=False)
+            self.talk.add_compaction(text, lane, time, summary=False)
         else:
-            self.talk.add_note(text, about, lane, at)
+            self.talk.add_note(text, note_kind, lane, time)
 
-    def _add_attachment(self, lane: str, record: dict[str, Any], at: datetime | None) -> None:
+    def _add_attachment(self, lane: str, record: dict[str, Any], time: datetime | None) -> None:
         """Add what the client shows the model: files, lists, hook output, queued messages."""
         attachment = record.get("attachment")
         if not isinstance(attachment, dict):
-            self.talk.add_unknown("attachment", record, lane, at)
+            self.talk.add_unknown("attachment", record, lane, time)
             return
         kind, content = attachment.get("type"), attachment.get("content")
         if kind == "queued_command":
@@ -252,59 +255,61 @@ class ClaudeSession:
                 self._steered.discard(prompt)
                 return
             self._steering.pop(prompt, None)
-            self.talk.add_user_text(lane, prompt, attachment, at)
+            self.talk.add_user_text(lane, prompt, attachment, time)
             return
         hook = isinstance(kind, str) and "hook" in kind
-        about = "hook" if hook else f"attachment: {truncate_middle(str(kind), most=60)}"
+        note_kind = "hook" if hook else f"attachment: {truncate_middle(str(kind), max_chars=60)}"
         self.talk.add_note(
-            content if isinstance(content, str) else json_excerpt(attachment), about, lane, at
+            content if isinstance(content, str) else json_excerpt(attachment), note_kind, lane, time
         )
 
-    def _add_metadata_record(self, kind: str, record: dict[str, Any], at: datetime | None) -> bool:
+    def _add_metadata_record(
+        self, kind: str, record: dict[str, Any], time: datetime | None
+    ) -> bool:
         """Add a record outside the conversation; return whether its kind is known."""
         if kind in _MODE_KEYS:
-            self._note_mode_change(kind, record.get(_MODE_KEYS[kind]), at)
+            self._note_mode_change(kind, record.get(_MODE_KEYS[kind]), time)
         elif kind == "summary":
             self._titles.append((str(record.get("summary")), record.get("leafUuid")))
         elif kind in _TITLE_KEYS:
             title = str(record.get(_TITLE_KEYS[kind]))
             if title != self._title:
-                self.talk.add_note(title, "title", at=at)
+                self.talk.add_note(title, "title", at=time)
             self._title = title
         elif kind == "pr-link":
-            self.links["pull request"] = truncate_middle(str(record.get("prUrl")), most=2000)
+            self.links["pull request"] = truncate_middle(str(record.get("prUrl")), max_chars=2000)
         elif kind == "queue-operation":
-            self._update_queue(record.get("operation"), record.get("content"), at)
+            self._update_queue(record.get("operation"), record.get("content"), time)
         elif kind in ("file-history-snapshot", "file-history-delta"):
             self.talk.builder.count_skip(kind)
         else:
             return kind in _REDUNDANT_TYPES
         return True
 
-    def _update_queue(self, operation: Any, content: Any, at: datetime | None) -> None:
+    def _update_queue(self, operation: Any, content: Any, time: datetime | None) -> None:
         """Update the queue: some texts reach the working agent, others become its next turn."""
         if operation == "enqueue":
             self._queue.append(content if isinstance(content, str) else "")
             if isinstance(content, str):
-                self._queued[content] = at
+                self._queued[content] = time
         elif operation in ("remove", "dequeue") and self._queue:
             text = self._queue.popleft()
             if operation == "remove" and not text.startswith(_CLIENT_QUEUE_PREFIXES):
-                self._steering[text] = at
+                self._steering[text] = time
         elif operation == "popAll":
             self._queue.clear()
 
     def _flush_steering(self) -> None:
-        for text, at in self._steering.items():
-            self.talk.add_user_text(ROOT_LANE, text, {}, at)
+        for text, time in self._steering.items():
+            self.talk.add_user_text(ROOT_LANE, text, {}, time)
         self._steered.update(self._steering)
         self._steering.clear()
 
-    def _note_mode_change(self, kind: str, mode: Any, at: datetime | None) -> None:
+    def _note_mode_change(self, kind: str, mode: Any, time: datetime | None) -> None:
         """Note a change of mode once; both kinds are repeated often."""
         if isinstance(mode, str) and mode != self._modes.get(kind):
             if kind in self._modes:
-                self.talk.add_note(mode, "mode", at=at)
+                self.talk.add_note(mode, "mode", at=time)
             self._modes[kind] = mode
 
     @property
@@ -313,18 +318,18 @@ class ClaudeSession:
 
     def build_session(self, agent: str) -> Session:
         """Build the session after all records."""
-        talk, first = self.talk, self._first
+        conversation, first = self.talk, self._first
         self._add_leftovers()
-        join_child_lanes(talk)
-        talk.builder.mark_corrections()
-        outcome, cause = session_outcome(talk)
-        summary = mark_final_claim(talk, finished=outcome == "finished")
+        join_child_lanes(conversation)
+        conversation.builder.mark_corrections()
+        outcome, cause = session_outcome(conversation)
+        summary = mark_final_claim(conversation, finished=outcome == "finished")
         directory, child = first.get("cwd"), first.get("agentId") or first.get("uuid")
-        return talk.builder.build_session(
-            id=truncate_middle(f"{self.id}/{child}" if self.alone else self.id, most=400),
+        return conversation.builder.build_session(
+            id=truncate_middle(f"{self.id}/{child}" if self.alone else self.id, max_chars=400),
             agent=agent,
             agent_version=_truncate_label(self._release),
-            model=_truncate_label(talk.builder.most_used_model()),
+            model=_truncate_label(conversation.builder.most_used_model()),
             exit=outcome,
             cause=cause,
             summary=summary,
@@ -336,12 +341,14 @@ class ClaudeSession:
 
     def _add_leftovers(self) -> None:
         self._flush_steering()
-        for given_lane, record in (one for early in self._early.values() for one in early):
-            at, lane = (
+        for given_lane, record in (
+            early_record for early in self._early.values() for early_record in early
+        ):
+            time, lane = (
                 self.talk.record_time(record.get("timestamp")),
                 self._lane_of_record(given_lane, record),
             )
-            self.talk.add_user_record(lane, record, record.get("toolUseResult"), at)
+            self.talk.add_user_record(lane, record, record.get("toolUseResult"), time)
         for title, leaf in self._titles:
             if isinstance(leaf, str) and leaf in self.after:
                 self.talk.add_note(title, "title")
@@ -353,11 +360,11 @@ class ClaudeSession:
             delivered_texts = {
                 event.text.strip() for event in events if isinstance(event, Message | Note)
             }
-            for text, at in self._queued.items():
+            for text, time in self._queued.items():
                 if text.startswith(_CLIENT_QUEUE_PREFIXES):
                     self.talk.handle_notification(text)
                 elif text.strip() not in delivered_texts:
-                    self.talk.add_note(text, "queued message", at=at)
+                    self.talk.add_note(text, "queued message", at=time)
 
 
 def _is_prompt(record: dict[str, Any]) -> bool:
@@ -375,7 +382,7 @@ def _unframed_json(record: dict[str, Any]) -> str:
 
 
 def _truncate_label(value: Any) -> str | None:
-    return truncate_middle(value, most=1000) if isinstance(value, str) else None
+    return truncate_middle(value, max_chars=1000) if isinstance(value, str) else None
 
 
 name = "claude-code"
@@ -409,7 +416,7 @@ def recognises(source: RecordingSource) -> bool:
     if not lines:
         # The first line alone may be longer than the head of a file.
         start = source.head[:4096]
-        return start[:1] == b"{" and all(word in source.head for word in _LONG_FIRST_LINE)
+        return start[:1] == b"{" and all(marker in source.head for marker in _LONG_FIRST_LINE)
     if any(_is_message_line(line) for line in lines):
         return True
     return all(
@@ -438,9 +445,12 @@ def parts(source: RecordingSource) -> Sequence[Path]:
     if session is None or first.get("isSidechain") is True:
         return ()
     folder = source.path.parent
-    beside = _agent_files_by_session(folder, _modification_time(folder)).get(session, ())
-    below = folder / session / "subagents"
-    return [*beside, *(sorted(below.rglob("*.jsonl")) if below.is_dir() else ())]
+    sibling_files = _agent_files_by_session(folder, _modification_time(folder)).get(session, ())
+    subagent_folder = folder / session / "subagents"
+    return [
+        *sibling_files,
+        *(sorted(subagent_folder.rglob("*.jsonl")) if subagent_folder.is_dir() else ()),
+    ]
 
 
 def owner(source: RecordingSource) -> Path | None:
@@ -507,28 +517,34 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 
 def _session_builder(
-    known: dict[str, ClaudeSession], session: Any, source: RecordingSource
+    sessions: dict[str, ClaudeSession], session: Any, source: RecordingSource
 ) -> ClaudeSession:
     session_id = session if isinstance(session, str) else ""
-    if session_id not in known:
+    if session_id not in sessions:
         # Lines before the first with an id belong to the session that then begins.
-        builder = known.pop("", None) or ClaudeSession(session_id, source, name, version)
+        builder = sessions.pop("", None) or ClaudeSession(session_id, source, name, version)
         builder.id = session_id
         # A resumed session may begin with records of another: that one's file tells of them.
-        own = source.path.parent / f"{session_id}.jsonl"
-        elsewhere = _file_name(session_id) is not None and own != source.path and own.is_file()
+        own_path = source.path.parent / f"{session_id}.jsonl"
+        elsewhere = (
+            _file_name(session_id) is not None and own_path != source.path and own_path.is_file()
+        )
         builder.copied = elsewhere and owner(source) is None
-        known[session_id] = builder
-    return known[session_id]
+        sessions[session_id] = builder
+    return sessions[session_id]
 
 
 def _link_continuation(
-    sitting: ClaudeSession, parent: Any, known: dict[str, ClaudeSession]
+    session: ClaudeSession, parent: Any, sessions: dict[str, ClaudeSession]
 ) -> None:
     """Set the session that this one continues, if it is in the same file."""
-    for other in islice(known.values(), 100):
-        if other is not sitting and isinstance(parent, str) and parent in other.after:
-            sitting.links.setdefault("continues", other.id)
+    for other_session in islice(sessions.values(), 100):
+        if (
+            other_session is not session
+            and isinstance(parent, str)
+            and parent in other_session.after
+        ):
+            session.links.setdefault("continues", other_session.id)
 
 
 def read_first_message(source: RecordingSource) -> dict[str, Any]:
@@ -561,7 +577,7 @@ def list_child_files(source: RecordingSource, paths: Sequence[Path]) -> list[Chi
         elif first:
             agent, start = first.get("agentId"), first.get("timestamp")
             agent_name = agent if isinstance(agent, str) and agent else path.stem
-            lane = truncate_middle(agent_name, most=200)
+            lane = truncate_middle(agent_name, max_chars=200)
             children.append((start if isinstance(start, str) else "", order, lane, child))
     return children
 

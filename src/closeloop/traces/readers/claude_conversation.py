@@ -155,8 +155,10 @@ def _stop_reason(result: ClaudeToolResult) -> str | None:
     if result.detail_fields.get("interrupted") is True:
         return "interrupted"
     if result.failed:
-        words = _RESULT_EXIT_CODE.sub("", result.plain_text[:2000], count=1).lstrip()
-        return next((why for text, why in _STOP_REASONS.items() if words.startswith(text)), None)
+        result_text = _RESULT_EXIT_CODE.sub("", result.plain_text[:2000], count=1).lstrip()
+        return next(
+            (reason for text, reason in _STOP_REASONS.items() if result_text.startswith(text)), None
+        )
     return None
 
 
@@ -196,8 +198,10 @@ def patch_from_hunks(hunks: Any) -> str | None:
     lines: list[str] = []
     for hunk in hunks:
         if isinstance(hunk, dict) and isinstance(hunk.get("lines"), list):
-            at = [hunk.get(name) for name in ("oldStart", "oldLines", "newStart", "newLines")]
-            lines.append("@@ -{},{} +{},{} @@".format(*at))
+            line_range = [
+                hunk.get(name) for name in ("oldStart", "oldLines", "newStart", "newLines")
+            ]
+            lines.append("@@ -{},{} +{},{} @@".format(*line_range))
             lines += [line for line in hunk["lines"] if isinstance(line, str)]
     return "\n".join(lines) or None
 
@@ -206,11 +210,11 @@ def with_line_range(event: AnyEvent, arguments: Mapping[str, Any] | None) -> Any
     """Add the requested lines to a read, which are all that is known if it fails."""
     if not isinstance(event, Read) or not arguments:
         return event
-    first, most = (
+    first, line_count = (
         non_negative_int(arguments.get("offset")),
         non_negative_int(arguments.get("limit")),
     )
-    last = None if most is None else (first or 1) + most - 1
+    last = None if line_count is None else (first or 1) + line_count - 1
     return replace(event, first_line=first, last_line=last)
 
 
@@ -281,12 +285,12 @@ def usage_from_claude(
     usage_fields: dict[str, Any], output: int | None, cost: float | None = None
 ) -> Usage:
     """Return the tokens of one message. A provider that reports only zeros has not counted."""
-    fresh = non_negative_int(usage_fields.get("input_tokens"))
+    uncached_tokens = non_negative_int(usage_fields.get("input_tokens"))
     read = non_negative_int(usage_fields.get("cache_read_input_tokens"))
-    written = non_negative_int(usage_fields.get("cache_creation_input_tokens"))
-    if not (fresh or read or written):
-        fresh = read = written = None
-    return make_usage(fresh, output or None, read=read, write=written, cost=cost or None)
+    write = non_negative_int(usage_fields.get("cache_creation_input_tokens"))
+    if not (uncached_tokens or read or write):
+        uncached_tokens = read = write = None
+    return make_usage(uncached_tokens, output or None, read=read, write=write, cost=cost or None)
 
 
 def non_negative_int(value: Any) -> int | None:
@@ -368,35 +372,39 @@ class ClaudeConversation:
         if not isinstance(value, str):
             return None
         try:
-            at = datetime.fromisoformat(value)
-            if at.tzinfo is None:
+            time = datetime.fromisoformat(value)
+            if time.tzinfo is None:
                 return None
-            if at.tzinfo is not UTC:
-                at = at.astimezone(UTC)
+            if time.tzinfo is not UTC:
+                time = time.astimezone(UTC)
         except (ValueError, OverflowError):
             return None
-        return self.builder.record_time(at)
+        return self.builder.record_time(time)
 
     def add_note(
         self, text: str, about: str, lane: str = ROOT_LANE, at: datetime | None = None
     ) -> None:
         self.builder.add_note(text, about, lane=lane, at=at)
 
-    def add_compaction(self, text: str, lane: str, at: datetime | None, *, summary: bool) -> None:
+    def add_compaction(self, text: str, lane: str, time: datetime | None, *, summary: bool) -> None:
         """Add a compaction: its mark and its summary are one event."""
-        mark = self._marked.pop(lane, None) if summary else None
-        if mark is None:
+        event_number = self._marked.pop(lane, None) if summary else None
+        if event_number is None:
             if not summary:
                 self._marked[lane] = self.builder.next_number
-            self.add_note(text, "compaction", lane, at)
+            self.add_note(text, "compaction", lane, time)
         else:
-            event = self.builder.events[mark - 1]
+            event = self.builder.events[event_number - 1]
             self.builder.finish(event, text=self.builder.truncate_text(text))
 
-    def add_unknown(self, what: Any, value: Any, lane: str, at: datetime | None) -> None:
+    def add_unknown(self, record_kind: Any, value: Any, lane: str, time: datetime | None) -> None:
         """Keep a record of unknown kind."""
-        kind = truncate_middle(what, most=100) if isinstance(what, str) else "record"
-        self.builder.add_note(json_excerpt(value), about=f"unknown: {kind}", lane=lane, at=at)
+        kind = (
+            truncate_middle(record_kind, max_chars=100)
+            if isinstance(record_kind, str)
+            else "record"
+        )
+        self.builder.add_note(json_excerpt(value), about=f"unknown: {kind}", lane=lane, at=time)
 
     def add_agent_message(self, lane: str, record: dict[str, Any], at: datetime | None) -> None:
         """Add a model message, or a part of one."""
@@ -409,9 +417,9 @@ class ClaudeConversation:
         failed = record.get("isApiErrorMessage") is True or bool(record.get("error"))
         if failed or message.get("model") == "<synthetic>":
             text = self.builder.truncate_text(claude_content_text(content))
-            about = "api error" if failed or text.startswith("API Error") else "synthetic"
-            self.trouble = text if about == "api error" and lane == ROOT_LANE else self.trouble
-            self.add_note(text, about, lane, at)
+            note_kind = "api error" if failed or text.startswith("API Error") else "synthetic"
+            self.trouble = text if note_kind == "api error" and lane == ROOT_LANE else self.trouble
+            self.add_note(text, note_kind, lane, at)
             return
         if lane == ROOT_LANE:
             self.trouble = None
@@ -440,7 +448,7 @@ class ClaudeConversation:
         return True
 
     def add_turn(
-        self, lane: str, message: dict[str, Any], request: Any, at: datetime | None
+        self, lane: str, message: dict[str, Any], request: Any, time: datetime | None
     ) -> int:
         """Return the turn of a message. Its parts repeat its usage, and the last counts."""
         model, name, usage = message.get("model"), message.get("id"), message.get("usage")
@@ -448,29 +456,29 @@ class ClaudeConversation:
         output = non_negative_int(usage_fields.get("output_tokens")) or 0
         trusted = message.get("stop_reason") is not None or output > MAX_PLACEHOLDER_TOKENS
         key = (lane, f"{name} {request}") if isinstance(name, str) else None
-        seen = self._counted.get(key) if key is not None else None
-        if seen is not None:
-            before, known, turn, at = seen
-            if output == before and known >= trusted:
+        counted_turn = self._counted.get(key) if key is not None else None
+        if counted_turn is not None:
+            before, was_trusted, turn, time = counted_turn
+            if output == before and was_trusted >= trusted:
                 return turn
             # Numbers that differ between the parts were counted on, so the largest is real.
-            trusted = trusted or known or before != output
+            trusted = trusted or was_trusted or before != output
             output = max(before, output)
         elif isinstance(model, str):
             self.builder.models[model] += 1
-        counted = Turn(
+        new_turn = Turn(
             usage=usage_from_claude(
                 usage_fields, output if trusted else None, as_amount(message.get("costUSD"))
             ),
             model=model if isinstance(model, str) else None,
-            at=at,
+            at=time,
         )
-        turn = self.builder.add_turn(lane, counted, key[1] if key is not None else None)
+        turn = self.builder.add_turn(lane, new_turn, key[1] if key is not None else None)
         if key is not None:
-            self._counted[key] = (output, trusted, turn, at)
+            self._counted[key] = (output, trusted, turn, time)
         return turn
 
-    def add_block(self, lane: str, turn: int | None, block: dict[str, Any], at: Any) -> None:
+    def add_block(self, lane: str, turn: int | None, block: dict[str, Any], time: Any) -> None:
         """Add one block of a model message."""
         kind = block.get("type")
         if kind in ("text", "thinking"):
@@ -478,33 +486,33 @@ class ClaudeConversation:
             if isinstance(text, str):
                 thinks = kind == "thinking"
                 add = self.builder.add_thought if thinks else self.builder.add_agent_message
-                add(text, lane=lane, turn=turn, at=at)
+                add(text, lane=lane, turn=turn, at=time)
         elif kind == "redacted_thinking":
             self.builder.count_skip(kind)
         elif kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
-            self.add_call(lane, turn, block, at)
+            self.add_call(lane, turn, block, time)
         elif isinstance(kind, str) and kind.endswith("tool_result"):
-            self.add_result(lane, block, None, at)
+            self.add_result(lane, block, None, time)
         else:
-            self.add_unknown(kind, block, lane, at)
+            self.add_unknown(kind, block, lane, time)
 
-    def add_call(self, lane: str, turn: int | None, block: dict[str, Any], at: Any) -> AnyEvent:
+    def add_call(self, lane: str, turn: int | None, block: dict[str, Any], time: Any) -> AnyEvent:
         """Add a tool call whose result follows."""
         name, tool_input, call = block.get("name"), block.get("input"), block.get("id")
-        name = truncate_middle(name, most=200) if isinstance(name, str) else "unknown"
+        name = truncate_middle(name, max_chars=200) if isinstance(name, str) else "unknown"
         arguments = storable_arguments(tool_input, self.builder.skipped)
         origin = CallOrigin(
             number=self.builder.next_number,
             lane=lane,
             turn=turn,
-            at=at,
-            call=truncate_middle(call, most=200) if isinstance(call, str) else "",
+            at=time,
+            call=truncate_middle(call, max_chars=200) if isinstance(call, str) else "",
         )
         if name == "ExitPlanMode":
             plan = (arguments or {}).get("plan")
             return self.builder.add(
                 Message(
-                    number=origin.number, lane=lane, turn=turn, at=at, call=origin.call,
+                    number=origin.number, lane=lane, turn=turn, at=time, call=origin.call,
                     role="agent", text=plan if isinstance(plan, str) else "", intent="question",
                 )
             )  # fmt: skip
@@ -515,30 +523,30 @@ class ClaudeConversation:
         edits = (arguments or {}).get("edits")
         if isinstance(event, Edit) and isinstance(edits, list) and len(edits) > 1:
             event = Edit(
-                number=origin.number, lane=lane, turn=turn, at=at, call=origin.call,
+                number=origin.number, lane=lane, turn=turn, at=time, call=origin.call,
                 path=event.path, patch=patch_from_replacements(edits),
             )  # fmt: skip
         elif isinstance(event, Edit) and event.before == "":
             event = Edit(
-                number=origin.number, lane=lane, turn=turn, at=at, call=origin.call,
+                number=origin.number, lane=lane, turn=turn, at=time, call=origin.call,
                 path=event.path, action="create", after=event.after,
             )  # fmt: skip
         return self.builder.add(event)
 
     def add_user_record(
-        self, lane: str, record: dict[str, Any], detail: Any, at: datetime | None
+        self, lane: str, record: dict[str, Any], detail: Any, time: datetime | None
     ) -> None:
         """Add a message to the model: results, the user's text, or the client's."""
         message = record.get("message")
         content = message.get("content") if isinstance(message, dict) else None
         if record.get("isCompactSummary") is True:
-            self.add_compaction(claude_content_text(content), lane, at, summary=True)
+            self.add_compaction(claude_content_text(content), lane, time, summary=True)
             return
         if isinstance(content, str):
-            self.add_user_text(lane, content, record, at)
+            self.add_user_text(lane, content, record, time)
             return
         if not isinstance(content, list):
-            self.add_unknown(record.get("type"), record, lane, at)
+            self.add_unknown(record.get("type"), record, lane, time)
             return
         # The structured copy is of one result; with several, nobody says of which.
         if len(content) > 1 and sum(map(is_tool_result, content)) > 1:
@@ -546,16 +554,16 @@ class ClaudeConversation:
         for block in content:
             kind = block.get("type") if isinstance(block, dict) else None
             if kind == "tool_result":
-                self.add_result(lane, block, detail, at)
+                self.add_result(lane, block, detail, time)
             elif kind == "text" and isinstance(block.get("text"), str):
-                self.add_user_text(lane, block["text"], record, at)
+                self.add_user_text(lane, block["text"], record, time)
             elif kind in ("image", "document"):
-                self.add_user_text(lane, f"[{kind}]", record, at)
+                self.add_user_text(lane, f"[{kind}]", record, time)
             else:
-                self.add_unknown(kind or "block", block, lane, at)
+                self.add_unknown(kind or "block", block, lane, time)
 
     def add_user_text(
-        self, lane: str, text: str, record: dict[str, Any], at: datetime | None
+        self, lane: str, text: str, record: dict[str, Any], time: datetime | None
     ) -> None:
         """Add a text among the user's messages, whoever wrote it."""
         text = self.builder.truncate_text(text)
@@ -563,33 +571,33 @@ class ClaudeConversation:
         if not stripped:
             return
         meta = record.get("isMeta") is True or record.get("isSynthetic") is True
-        about = _client_text_kind(stripped) or ("meta" if meta else None)
+        note_kind = _client_text_kind(stripped) or ("meta" if meta else None)
         if stripped.startswith(_INTERRUPTED_PREFIX):
-            self.add_user_message(lane, text, "interrupt", at)
+            self.add_user_message(lane, text, "interrupt", time)
             return
-        if about == "task notification":
+        if note_kind == "task notification":
             self.handle_notification(stripped)
-        if about == "compaction":
-            self.add_compaction(text, lane, at, summary=True)
-        elif about is not None:
-            self.add_note(text, about, lane, at)
+        if note_kind == "compaction":
+            self.add_compaction(text, lane, time, summary=True)
+        elif note_kind is not None:
+            self.add_note(text, note_kind, lane, time)
         else:
-            self.add_user_message(lane, text, None, at)
+            self.add_user_message(lane, text, None, time)
 
-    def add_user_message(self, lane: str, text: str, intent: Any, at: datetime | None) -> None:
+    def add_user_message(self, lane: str, text: str, intent: Any, time: datetime | None) -> None:
         """Add a user message to a lane; the first is the request."""
         if intent is None and lane not in self.asked:
             self.asked[lane] = text
             intent = "request"
         number = self.builder.next_number
         self.builder.add(
-            Message(number=number, lane=lane, at=at, role="user", text=text, intent=intent)
+            Message(number=number, lane=lane, at=time, role="user", text=text, intent=intent)
         )
 
-    def add_result(self, lane: str, block: dict[str, Any], detail: Any, at: Any) -> None:
+    def add_result(self, lane: str, block: dict[str, Any], detail: Any, time: Any) -> None:
         """Add a tool's result."""
         call = block.get("tool_use_id")
-        call = truncate_middle(call, most=200) if isinstance(call, str) else ""
+        call = truncate_middle(call, max_chars=200) if isinstance(call, str) else ""
         failed = block.get("is_error")
         result = ClaudeToolResult(
             text=self.builder.truncate_text(claude_content_text(block.get("content"))),
@@ -599,32 +607,32 @@ class ClaudeConversation:
         event = self.builder.find_open_call(lane, call)
         if event is None:
             if call not in self._copied:
-                self.add_note(result.text, UNPAIRED_RESULT, lane, at)
+                self.add_note(result.text, UNPAIRED_RESULT, lane, time)
             return
         event_fields = claude_result_fields(event, result)
         for name, value in event_fields.items():
             if value is not result.text and isinstance(value, str):
                 event_fields[name] = self.builder.truncate_text(value)
         event = self.builder.finish(event, **event_fields)
-        self.add_result_effects(event, result, at)
+        self.add_result_effects(event, result, time)
 
     def add_result_effects(
-        self, event: AnyEvent, result: ClaudeToolResult, at: datetime | None
+        self, event: AnyEvent, result: ClaudeToolResult, time: datetime | None
     ) -> None:
         """Add what else a result shows: the user's answer or refusal, background work."""
         lane, fields = event.lane, result.detail_fields
         refused = result.rejection_text
         if refused is not None:
-            self.add_user_message(lane, refused, "correction", at)
+            self.add_user_message(lane, refused, "correction", time)
         elif isinstance(event, Message):
             plan = fields.get("plan")
             if not event.text and isinstance(plan, str):
                 self.builder.finish(event, text=self.builder.truncate_text(plan))
             self.add_user_message(
-                lane, format_user_answers(fields) or result.plain_text, "answer", at
+                lane, format_user_answers(fields) or result.plain_text, "answer", time
             )
         elif isinstance(event, Edit) and fields.get("userModified") is True:
-            self.add_user_message(lane, "[The user changed the proposed edit.]", "correction", at)
+            self.add_user_message(lane, "[The user changed the proposed edit.]", "correction", time)
         elif isinstance(event, Command) and (task := result.background_task_id):
             self.running[task] = event.number
         elif isinstance(event, Handoff) and event.child:
@@ -661,66 +669,75 @@ class ClaudeConversation:
             )
 
 
-def join_child_lanes(talk: ClaudeConversation) -> None:
+def join_child_lanes(conversation: ClaudeConversation) -> None:
     """Join every lane to the call that started it: by id, or by the same first words."""
-    taken: set[str] = set()
-    waiting = []
-    for number in talk.kinds:
-        event = talk.builder.events[number - 1]
+    taken_lanes: set[str] = set()
+    unmatched = []
+    for number in conversation.kinds:
+        event = conversation.builder.events[number - 1]
         if isinstance(event, Handoff):
-            child = next((one for one in (event.child, event.call) if one in talk.lanes), None)
-            if child is None or child in taken or not _assign_lane(talk, event, child):
-                waiting.append(event)
+            child = next(
+                (lane_id for lane_id in (event.child, event.call) if lane_id in conversation.lanes),
+                None,
+            )
+            if (
+                child is None
+                or child in taken_lanes
+                or not _assign_lane(conversation, event, child)
+            ):
+                unmatched.append(event)
             else:
-                taken.add(child)
+                taken_lanes.add(child)
     by_words: dict[str, deque[str]] = {}
-    for lane, text in talk.asked.items():
-        if lane not in taken:
+    for lane, text in conversation.asked.items():
+        if lane not in taken_lanes:
             by_words.setdefault(text.strip(), deque()).append(lane)
-    for event in waiting:
+    for event in unmatched:
         lanes = by_words.get(event.brief.strip())
-        if not lanes or not _assign_lane(talk, event, lanes.popleft()):
-            talk.builder.finish(event, child=None)
+        if not lanes or not _assign_lane(conversation, event, lanes.popleft()):
+            conversation.builder.finish(event, child=None)
 
 
-def _assign_lane(talk: ClaudeConversation, event: Handoff, child: str) -> bool:
-    above: str | None = event.lane
-    while above is not None:
-        if above == child:
+def _assign_lane(conversation: ClaudeConversation, event: Handoff, child: str) -> bool:
+    ancestor: str | None = event.lane
+    while ancestor is not None:
+        if ancestor == child:
             return False
-        above = talk.lanes[above]
-    talk.lanes[child] = event.lane
-    talk.builder.open_lane(child, event.lane, talk.kinds[event.number] or None)
-    talk.builder.finish(event, child=child)
+        ancestor = conversation.lanes[ancestor]
+    conversation.lanes[child] = event.lane
+    conversation.builder.open_lane(child, event.lane, conversation.kinds[event.number] or None)
+    conversation.builder.finish(event, child=child)
     return True
 
 
-def mark_final_claim(talk: ClaudeConversation, *, finished: bool) -> str | None:
+def mark_final_claim(conversation: ClaudeConversation, *, finished: bool) -> str | None:
     """Return the agent's last message; at the end of a finished session it is the claim."""
     ends = finished
-    for event in reversed(talk.builder.events):
+    for event in reversed(conversation.builder.events):
         if event.lane != ROOT_LANE or isinstance(event, Note | Thought):
             continue
         if isinstance(event, Message) and event.role == "agent":
             if ends and event.intent is None:
-                talk.builder.update_event(event, intent="claim")
+                conversation.builder.update_event(event, intent="claim")
             return event.text
         ends = False
     return None
 
 
-def session_outcome(talk: ClaudeConversation) -> tuple[Exit, str | None]:
+def session_outcome(conversation: ClaudeConversation) -> tuple[Exit, str | None]:
     """Return how it ended, as far as the last events show."""
-    if talk.trouble is not None:
-        return "machine", talk.trouble.strip().partition("\n")[0][:300]
-    last = next((event for event in reversed(talk.builder.events) if _is_root_event(event)), None)
+    if conversation.trouble is not None:
+        return "machine", conversation.trouble.strip().partition("\n")[0][:300]
+    last = next(
+        (event for event in reversed(conversation.builder.events) if _is_root_event(event)), None
+    )
     if isinstance(last, Message) and last.intent == "interrupt":
         return "gave_up", "The user interrupted it."
     if last is None or isinstance(last, Message) or last.call is None:
         return "finished", None
     if isinstance(last, Command) and last.stopped == "rejected":
         return "gave_up", "The user rejected a command."
-    if talk.builder.find_open_call(ROOT_LANE, last.call) is not None:
+    if conversation.builder.find_open_call(ROOT_LANE, last.call) is not None:
         return "crashed", CUT_OFF
     return "finished", None
 

@@ -122,27 +122,27 @@ class _ClaudeStream:
         self._denied: set[str] = set()
 
     def add_record(self, record: dict[str, Any]) -> None:
-        kind, at = record.get("type"), self.talk.record_time(record.get("timestamp"))
+        kind, time = record.get("type"), self.talk.record_time(record.get("timestamp"))
         lane = self._lane_of_record(record)
         if kind == "assistant":
-            self.talk.add_agent_message(lane, record, at)
+            self.talk.add_agent_message(lane, record, time)
         elif kind == "user":
-            self.talk.add_user_record(lane, record, record.get("tool_use_result"), at)
+            self.talk.add_user_record(lane, record, record.get("tool_use_result"), time)
         elif kind == "system":
-            self._add_system_record(lane, record, at)
+            self._add_system_record(lane, record, time)
         elif kind == "result":
             self._add_run_result(record)
         elif kind == "stream_event":
             self._add_stream_event(lane, record.get("event"))
         elif kind not in _REDUNDANT_TYPES:
-            self.talk.add_unknown(kind, record, lane, at)
+            self.talk.add_unknown(kind, record, lane, time)
 
     def _lane_of_record(self, record: dict[str, Any]) -> str:
         """A sub-agent's lines name the call that started it."""
         call = record.get("parent_tool_use_id")
         if not isinstance(call, str) or not call:
             return ROOT_LANE
-        return self.talk.open_lane(truncate_middle(call, most=200))
+        return self.talk.open_lane(truncate_middle(call, max_chars=200))
 
     def _add_stream_event(self, lane: str, event: Any) -> None:
         """Read messages as they arrive. Only their ends matter, which have the real counts."""
@@ -160,7 +160,7 @@ class _ClaudeStream:
                 lane, {**message, "usage": total_usage, "stop_reason": reason}, None, None
             )
 
-    def _add_system_record(self, lane: str, record: dict[str, Any], at: datetime | None) -> None:
+    def _add_system_record(self, lane: str, record: dict[str, Any], time: datetime | None) -> None:
         subtype = record.get("subtype")
         if subtype == "init":
             self.start = self.start or record
@@ -173,17 +173,19 @@ class _ClaudeStream:
             {name: value for name, value in record.items() if name not in _FRAME_KEYS}
         )
         if subtype == "compact_boundary":
-            self.talk.add_compaction(text, lane, at, summary=False)
+            self.talk.add_compaction(text, lane, time, summary=False)
         else:
-            self.talk.add_note(text, truncate_middle(f"system: {subtype}", most=100), lane, at)
+            self.talk.add_note(
+                text, truncate_middle(f"system: {subtype}", max_chars=100), lane, time
+            )
 
     def _add_run_result(self, record: dict[str, Any]) -> None:
         """Add the end of a run; one program may answer several prompts and keeps counting."""
-        used = _run_usage(record)
+        usage = _run_usage(record)
         before = self.spent[-1] if self.spent else None
-        if before is not None and (used.cost or 0) >= (before.cost or 0):
+        if before is not None and (usage.cost or 0) >= (before.cost or 0):
             self.spent.pop()
-        self.spent.append(used)
+        self.spent.append(usage)
         self.results.append(record)
         denials = record.get("permission_denials")
         for denial in denials if isinstance(denials, list) else ():
@@ -191,33 +193,33 @@ class _ClaudeStream:
             self._denied.add(str(denial.get("tool_use_id")) if isinstance(denial, dict) else "")
 
     def build_session(self) -> Session:
-        talk = self.talk
-        for event in talk.builder.events:
+        conversation = self.talk
+        for event in conversation.builder.events:
             if isinstance(event, Command) and event.call in self._denied and not event.stopped:
-                talk.builder.finish(event, stopped="not permitted")
-        join_child_lanes(talk)
-        talk.builder.mark_corrections()
+                conversation.builder.finish(event, stopped="not permitted")
+        join_child_lanes(conversation)
+        conversation.builder.mark_corrections()
         outcome, cause = self._session_outcome()
-        words = mark_final_claim(talk, finished=outcome == "finished")
+        claim = mark_final_claim(conversation, finished=outcome == "finished")
         result_text = self.results[-1].get("result") if self.results else None
-        if isinstance(result_text, str) and result_text.strip() and words is None:
-            talk.builder.add_agent_message(result_text)
-            words = mark_final_claim(talk, finished=outcome == "finished")
+        if isinstance(result_text, str) and result_text.strip() and claim is None:
+            conversation.builder.add_agent_message(result_text)
+            claim = mark_final_claim(conversation, finished=outcome == "finished")
         release, model, cwd = (
-            truncate_middle(value, most=1000) if isinstance(value, str) else None
+            truncate_middle(value, max_chars=1000) if isinstance(value, str) else None
             for value in map(self.start.get, ("claude_code_version", "model", "cwd"))
         )
-        main_model = talk.builder.most_used_model() or model
-        return talk.builder.build_session(
-            id=truncate_middle(self.id, most=400)
-            or content_digest(msgspec.msgpack.encode(talk.builder.build_trace())),
+        main_model = conversation.builder.most_used_model() or model
+        return conversation.builder.build_session(
+            id=truncate_middle(self.id, max_chars=400)
+            or content_digest(msgspec.msgpack.encode(conversation.builder.build_trace())),
             agent="claude-code",
             agent_version=release,
-            model=main_model and truncate_middle(main_model, most=1000),
+            model=main_model and truncate_middle(main_model, max_chars=1000),
             exit=outcome,
             cause=cause,
-            usage=sum_usage(self.spent) if self.spent else talk.builder.total_usage(),
-            summary=words,
+            usage=sum_usage(self.spent) if self.spent else conversation.builder.total_usage(),
+            summary=claim,
             directory=cwd,
             copy="printed",
         )
@@ -230,10 +232,10 @@ class _ClaudeStream:
         last = self.results[-1]
         subtype, text = str(last.get("subtype")), last.get("result")
         if subtype == "success" and last.get("is_error") is True:
-            words = text if isinstance(text, str) else "The run ended in an error."
-            return "machine", truncate_middle(words, most=300)
+            cause = text if isinstance(text, str) else "The run ended in an error."
+            return "machine", truncate_middle(cause, max_chars=300)
         outcome = _EXITS.get(subtype, "crashed")
-        return outcome, None if outcome == "finished" else truncate_middle(subtype, most=100)
+        return outcome, None if outcome == "finished" else truncate_middle(subtype, max_chars=100)
 
 
 def _notification_text(record: dict[str, Any]) -> str:
@@ -248,19 +250,19 @@ def _run_usage(record: dict[str, Any]) -> Usage:
     if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < 1e9:
         cost = None
     models = record.get("modelUsage")
-    each = [
+    model_usages = [
         make_usage(
-            non_negative_int(one.get("inputTokens")),
-            non_negative_int(one.get("outputTokens")),
-            read=non_negative_int(one.get("cacheReadInputTokens")),
-            write=non_negative_int(one.get("cacheCreationInputTokens")),
+            non_negative_int(model_fields.get("inputTokens")),
+            non_negative_int(model_fields.get("outputTokens")),
+            read=non_negative_int(model_fields.get("cacheReadInputTokens")),
+            write=non_negative_int(model_fields.get("cacheCreationInputTokens")),
         )
-        for one in (models.values() if isinstance(models, dict) else ())
-        if isinstance(one, dict)
+        for model_fields in (models.values() if isinstance(models, dict) else ())
+        if isinstance(model_fields, dict)
     ]
     usage = record.get("usage")
-    if each:
-        total_usage = sum_usage(each)
+    if model_usages:
+        total_usage = sum_usage(model_usages)
     else:
         usage_fields = usage if isinstance(usage, dict) else {}
         total_usage = usage_from_claude(

@@ -70,25 +70,25 @@ def _is_task_info(document: Mapping[str, Any]) -> bool:
 def _is_conversation(document: Any) -> bool:
     if not isinstance(document, list) or not document:
         return False
-    shaped = all(
-        isinstance(one, dict)
-        and one.get("role") in ("user", "assistant")
-        and isinstance(one.get("content"), str | list)
-        for one in document[:4]
+    has_shape = all(
+        isinstance(message, dict)
+        and message.get("role") in ("user", "assistant")
+        and isinstance(message.get("content"), str | list)
+        for message in document[:4]
     )
-    return shaped and any(_has_client_marks(one) for one in document[:4])
+    return has_shape and any(_has_client_marks(message) for message in document[:4])
 
 
 def _has_client_marks(message: Mapping[str, Any]) -> bool:
     """Whether a message has marks that only these agents add."""
     blocks = message["content"] if isinstance(message["content"], list) else []
-    words = [as_text(as_mapping(block).get("text")) or "" for block in blocks[:8]]
+    texts = [as_text(as_mapping(block).get("text")) or "" for block in blocks[:8]]
     if isinstance(message["content"], str):
-        words = [message["content"]]
+        texts = [message["content"]]
     return any(
         text.startswith(("<task>\n", "<environment_details>"))
         or (text.startswith("<user_message>\n") and as_count(message.get("ts")) is not None)
-        for text in words
+        for text in texts
     )
 
 
@@ -111,8 +111,8 @@ def parts(source: RecordingSource) -> Sequence[Path]:
         return list_runtime_parts(source)
     if owner(source) is not None:
         return ()
-    own = [source.path.parent / file for file in (CONVERSATION, VIEW, *INFO_FILES)]
-    files = [path for path in own if path != source.path and path.is_file()]
+    task_files = [source.path.parent / file for file in (CONVERSATION, VIEW, *INFO_FILES)]
+    files = [path for path in task_files if path != source.path and path.is_file()]
     for child in _load_family(source.path).list_descendants(source.path.parent):
         files += [
             path for file in (CONVERSATION, VIEW, *INFO_FILES) if (path := child / file).is_file()
@@ -156,27 +156,27 @@ def _build_session(
     source: RecordingSource, task: ClineTask, tasks: Mapping[str, ClineTask]
 ) -> Session:
     builder = SessionBuilder(name, version, source.skipped)
-    telling = ClineTaskLane(builder, ROOT_LANE, tasks)
-    about = _read_task_info(source.path.parent)
-    telling.add_task(task)
+    task_lane = ClineTaskLane(builder, ROOT_LANE, tasks)
+    info = _read_task_info(source.path.parent)
+    task_lane.add_task(task)
     builder.mark_corrections()
-    builder.open_lane(agent=telling.mode)
-    models = [as_mapping(one).get("model_id") for one in as_list(about.get("model_usage"))]
-    stated = next((model for one in models if (model := as_label(one))), None)
-    parent = as_label(about.get("parentTaskId"))
+    builder.open_lane(agent=task_lane.mode)
+    models = [as_mapping(entry).get("model_id") for entry in as_list(info.get("model_usage"))]
+    stated_model = next((model for model_id in models if (model := as_label(model_id))), None)
+    parent = as_label(info.get("parentTaskId"))
     return builder.build_session(
         id=task.id,
-        agent=telling.flavour or ("roo-code" if _is_roo(telling, task, about) else "cline"),
-        model=builder.most_used_model() or telling.model or stated,
-        exit="finished" if telling.claim else "gave_up",
-        cause=None if telling.claim else "no completion was reported",
-        summary=telling.claim,
-        directory=as_label(about.get("workspace")) or telling.directory,
+        agent=task_lane.flavour or ("roo-code" if _is_roo(task_lane, task, info) else "cline"),
+        model=builder.most_used_model() or task_lane.model or stated_model,
+        exit="finished" if task_lane.claim else "gave_up",
+        cause=None if task_lane.claim else "no completion was reported",
+        summary=task_lane.claim,
+        directory=as_label(info.get("workspace")) or task_lane.directory,
         parent=parent,
     )
 
 
-def _is_roo(telling: ClineTaskLane, task: ClineTask, about: Mapping[str, Any]) -> bool:
+def _is_roo(task_lane: ClineTaskLane, task: ClineTask, info: Mapping[str, Any]) -> bool:
     """Recognise Roo Code by what only it writes; Cline adds the model to each timed answer."""
     rows = list(_first_rows(task))
     kinds = {str(row.get(str(row.get("type")))) for row in rows}
@@ -186,7 +186,10 @@ def _is_roo(telling: ClineTaskLane, task: ClineTask, about: Mapping[str, Any]) -
     )
     protocol = any("apiProtocol" in str(row.get("text")) for row in rows)
     return (
-        "tokensIn" in about or protocol or stamped or bool(ROO_ONLY_NAMES & (telling.tools | kinds))
+        "tokensIn" in info
+        or protocol
+        or stamped
+        or bool(ROO_ONLY_NAMES & (task_lane.tools | kinds))
     )
 
 
@@ -196,21 +199,24 @@ def _load_task(source: RecordingSource, folder: Path, document: Any) -> ClineTas
     rows: Sequence[Any] = ()
     if _is_conversation(document):
         messages = document
-        beside = folder / VIEW
-        view = source.beside(beside).document if beside.is_file() else None
+        view_path = folder / VIEW
+        view = source.beside(view_path).document if view_path.is_file() else None
         rows = as_list(view) if _is_view(view) else ()
     elif _is_view(document):
         rows = document
     else:
         return None
-    about = _read_task_info(folder)
-    identity = as_label(about.get("id")) or as_label(about.get("taskId"))
+    info = _read_task_info(folder)
+    identity = as_label(info.get("id")) or as_label(info.get("taskId"))
     if identity is None and _TASK_ID.fullmatch(folder.name):
         identity = folder.name
     children = _load_family(folder / CONVERSATION).briefs.get(folder, ())
-    named = [(brief, _task_name(child)) for brief, child in children]
+    named_children = [(brief, _task_name(child)) for brief, child in children]
     return ClineTask(
-        identity or content_digest(_first_value_json(messages or rows))[:32], messages, rows, named
+        identity or content_digest(_first_value_json(messages or rows))[:32],
+        messages,
+        rows,
+        named_children,
     )
 
 
@@ -219,8 +225,8 @@ def _first_rows(task: ClineTask) -> Iterator[Mapping[str, Any]]:
 
 
 def _task_name(folder: Path) -> str:
-    about = _read_task_info(folder)
-    return as_label(about.get("id")) or as_label(about.get("taskId")) or folder.name
+    info = _read_task_info(folder)
+    return as_label(info.get("id")) or as_label(info.get("taskId")) or folder.name
 
 
 def _first_value_json(values: Sequence[Any]) -> str:
@@ -248,10 +254,10 @@ class ClineFamily(NamedTuple):
     """For each parent, its briefs and the folders of its children."""
 
     def find_root(self, folder: Path) -> Path:
-        seen = {folder}
-        while (above := self.parents.get(folder)) and above not in seen:
-            seen.add(above)
-            folder = above
+        seen_folders = {folder}
+        while (parent := self.parents.get(folder)) and parent not in seen_folders:
+            seen_folders.add(parent)
+            folder = parent
         return folder
 
     def list_descendants(self, folder: Path) -> list[Path]:
@@ -278,24 +284,32 @@ def _scan_families(folder: Path, changed: int) -> ClineFamily:
     """Relate tasks by their small files, else by text: a sub-task begins with its brief."""
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())[:_MAX_FOLDERS]
     tasks = [task for name in names if ((task := folder / name) / CONVERSATION).is_file()]
-    begun = [beginning for task in tasks if (beginning := _read_beginning(task))]
-    sent = [beginning for task in tasks for beginning in _list_briefs(task)]
-    stated = {task: folder / above for task in tasks if (above := _stated_parent(task)) is not None}
+    beginnings = [beginning for task in tasks if (beginning := _read_beginning(task))]
+    sent_briefs = [beginning for task in tasks for beginning in _list_briefs(task)]
+    stated_parents = {
+        task: folder / parent_name
+        for task in tasks
+        if (parent_name := _stated_parent(task)) is not None
+    }
     parents: dict[Path, Path] = {}
     briefs: dict[Path, list[tuple[str, Path]]] = {}
-    waiting: dict[str, list[tuple[int, Path]]] = {}
-    for at, words, task in sorted(begun):
-        waiting.setdefault(words, []).append((at, task))
-    for at, words, task in sorted(sent):
-        for one in waiting.get(words, ()):
-            if one[0] >= at and one[1] != task and stated.get(one[1], task) == task:
-                waiting[words].remove(one)
-                parents[one[1]] = task
-                briefs.setdefault(task, []).append((words, one[1]))
+    tasks_by_brief: dict[str, list[tuple[int, Path]]] = {}
+    for timestamp, text, task in sorted(beginnings):
+        tasks_by_brief.setdefault(text, []).append((timestamp, task))
+    for sent_at, brief, task in sorted(sent_briefs):
+        for candidate in tasks_by_brief.get(brief, ()):
+            if (
+                candidate[0] >= sent_at
+                and candidate[1] != task
+                and stated_parents.get(candidate[1], task) == task
+            ):
+                tasks_by_brief[brief].remove(candidate)
+                parents[candidate[1]] = task
+                briefs.setdefault(task, []).append((brief, candidate[1]))
                 break
-    known = set(tasks)
-    for child, parent in stated.items():
-        if child not in parents and parent in known and parent != child:
+    known_tasks = set(tasks)
+    for child, parent in stated_parents.items():
+        if child not in parents and parent in known_tasks and parent != child:
             parents[child] = parent
             briefs.setdefault(parent, []).append(("", child))
     return ClineFamily(parents, briefs)
@@ -303,11 +317,11 @@ def _scan_families(folder: Path, changed: int) -> ClineFamily:
 
 def _stated_parent(task: Path) -> str | None:
     """Return the parent named by a task's own files; "." if they say that there is none."""
-    about = _read_task_info(task)
-    parent = as_text(about.get("parentTaskId"))
+    info = _read_task_info(task)
+    parent = as_text(info.get("parentTaskId"))
     if parent is not None:
         return parent if _TASK_ID.fullmatch(parent) else None
-    return "." if "tokensIn" in about and "parentTaskId" not in about else None
+    return "." if "tokensIn" in info and "parentTaskId" not in info else None
 
 
 def _read_beginning(task: Path) -> tuple[int, str, Path] | None:
@@ -325,8 +339,8 @@ def _read_beginning(task: Path) -> tuple[int, str, Path] | None:
         text = as_text(as_mapping(block).get("text")) or ""
         for tag in ("task", "user_message"):
             if text.startswith(f"<{tag}>"):
-                words = text.removeprefix(f"<{tag}>").partition(f"</{tag}>")[0].strip()
-                return (as_count(as_mapping(first).get("ts")) or 0, words, task)
+                brief = text.removeprefix(f"<{tag}>").partition(f"</{tag}>")[0].strip()
+                return (as_count(as_mapping(first).get("ts")) or 0, brief, task)
     return None
 
 
@@ -349,9 +363,10 @@ def _list_briefs(task: Path) -> list[tuple[int, str, Path]]:
         if as_mapping(message).get("role") != "assistant":
             continue
         # A message is saved when the task it starts may have begun.
-        at = (as_count(as_mapping(message).get("ts")) or 0) - 60_000
+        timestamp = (as_count(as_mapping(message).get("ts")) or 0) - 60_000
         briefs += [
-            (at, words, task) for words in _briefs_in_content(as_mapping(message).get("content"))
+            (timestamp, brief, task)
+            for brief in _briefs_in_content(as_mapping(message).get("content"))
         ]
     return briefs
 
@@ -369,12 +384,14 @@ def _briefs_in_content(content: Any) -> Iterator[str]:
 
 def is_message_file(document: Mapping[str, Any]) -> bool:
     """Whether a document contains the messages of a session."""
-    listed = document.get("messages")
+    messages = document.get("messages")
     return (
         isinstance(document.get("sessionId"), str)
-        and isinstance(listed, list)
+        and isinstance(messages, list)
         and (document.get("agent") in _AGENTS or "updated_at" in document)
-        and all(as_mapping(one).get("role") in ("user", "assistant") for one in listed[:4])
+        and all(
+            as_mapping(message).get("role") in ("user", "assistant") for message in messages[:4]
+        )
     )
 
 
@@ -388,8 +405,8 @@ def list_runtime_parts(source: RecordingSource) -> list[Path]:
     if runtime_owner(source) is not None:
         return []
     session_id = as_label(as_mapping(source.document).get("sessionId")) or ""
-    about = source.path.parent / f"{session_id}.json"
-    files = [about] if about.is_file() and about != source.path else []
+    info_path = source.path.parent / f"{session_id}.json"
+    files = [info_path] if info_path.is_file() and info_path != source.path else []
     return files + [path for path, _ in _iter_child_tasks(source, session_id)]
 
 
@@ -409,47 +426,47 @@ def read_runtime_session(source: RecordingSource, reader: SessionBuilder) -> Ite
         return
     tasks = {task.id: task for _, task in _iter_child_tasks(source, session_id)}
     children = [(_first_message_text(task.messages), task.id) for task in tasks.values()]
-    telling = ClineTaskLane(reader, ROOT_LANE, tasks)
-    telling.add_task(ClineTask(session_id, document["messages"], (), children))
+    task_lane = ClineTaskLane(reader, ROOT_LANE, tasks)
+    task_lane.add_task(ClineTask(session_id, document["messages"], (), children))
     reader.mark_corrections()
-    about = as_mapping(source.beside(source.path.parent / f"{session_id}.json").document)
-    about = about if is_session_info(about) else {}
+    info = as_mapping(source.beside(source.path.parent / f"{session_id}.json").document)
+    info = info if is_session_info(info) else {}
     origin = as_mapping(document.get("origin"))
     text = reader.mark_claim()
-    ended, cause = _EXITS.get(str(about.get("status")), _FINISHED)
+    outcome, cause = _EXITS.get(str(info.get("status")), _FINISHED)
     system = as_text(document.get("system_prompt"))
-    reader.record_time(time_from_text(about.get("started_at")))
+    reader.record_time(time_from_text(info.get("started_at")))
     yield reader.build_session(
         id=session_id,
         agent="cline",
         agent_version=as_label(origin.get("version")),
-        model=reader.most_used_model() or telling.model or as_label(about.get("model")),
+        model=reader.most_used_model() or task_lane.model or as_label(info.get("model")),
         system=reader.truncate_text(system) if system else None,
-        exit=ended,
+        exit=outcome,
         cause=cause,
-        summary=telling.claim or text,
-        directory=as_label(about.get("cwd")),
+        summary=task_lane.claim or text,
+        directory=as_label(info.get("cwd")),
         parent=as_label(origin.get("parentThreadId")),
     )
 
 
-def _iter_child_tasks(source: RecordingSource, named: str) -> Iterator[tuple[Path, ClineTask]]:
+def _iter_child_tasks(source: RecordingSource, session_id: str) -> Iterator[tuple[Path, ClineTask]]:
     """Yield the agents that a session started, if their files are beside it."""
     try:
-        beside = sorted(source.path.parent.glob("*.messages.json"))[:_MAX_CHILD_FILES]
+        message_files = sorted(source.path.parent.glob("*.messages.json"))[:_MAX_CHILD_FILES]
     except OSError:
         return
-    for path in beside:
+    for path in message_files:
         document = as_mapping(source.beside(path).document) if path != source.path else {}
         child = as_label(document.get("sessionId")) or ""
-        if child.startswith(f"{named}__") and is_message_file(document):
+        if child.startswith(f"{session_id}__") and is_message_file(document):
             yield path, ClineTask(child, document["messages"], (), ())
 
 
 def _first_message_text(messages: Any) -> str:
     for message in messages[:1]:
-        words = [
+        texts = [
             as_mapping(part).get("text") for part in as_list(as_mapping(message).get("content"))
         ]
-        return "\n".join(word for word in words if isinstance(word, str)).strip()
+        return "\n".join(text for text in texts if isinstance(text, str)).strip()
     return ""

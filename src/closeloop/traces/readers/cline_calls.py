@@ -106,8 +106,8 @@ def split_segments(text: str) -> Iterator[str | ClineCall]:
             yield before
         yield ClineCall(name, parameters)
         position = len(text) if end < 0 else end + len(name) + 3
-    if rest := text[position:].strip():
-        yield rest
+    if remaining_text := text[position:].strip():
+        yield remaining_text
 
 
 def _parse_parameters(body: str) -> dict[str, str]:
@@ -164,8 +164,8 @@ def _events_for_values(
     name: str, key: str, values: list[str], origin: CallOrigin
 ) -> list[AnyEvent]:
     return [
-        event_from_call(name, {key: one}, msgspec.structs.replace(origin, number=number))
-        for number, one in enumerate(values, origin.number)
+        event_from_call(name, {key: value}, msgspec.structs.replace(origin, number=number))
+        for number, value in enumerate(values, origin.number)
     ]
 
 
@@ -200,8 +200,8 @@ def _paths_to_read(arguments: Mapping[str, Any]) -> list[str]:
     if isinstance(arguments.get("args"), str):
         return [path.strip() for path in _PATH.findall(arguments["args"])]
     files = [as_mapping(file).get("path") for file in as_list(arguments.get("files"))]
-    named = [path for path in files if isinstance(path, str)]
-    return named or ([arguments["path"]] if as_text(arguments.get("path")) else [])
+    paths = [path for path in files if isinstance(path, str)]
+    return paths or ([arguments["path"]] if as_text(arguments.get("path")) else [])
 
 
 class ClineVerdict(NamedTuple):
@@ -322,22 +322,26 @@ def parse_commands(arguments: Mapping[str, Any]) -> list[str]:
     """Return the lines of a `run_commands` call."""
     listed_commands = arguments.get("commands", arguments.get("command", arguments.get("cmd")))
     lines = []
-    for one in listed_commands if isinstance(listed_commands, list) else [listed_commands]:
-        command_fields = as_mapping(one)
-        if isinstance(one, str):
-            lines.append(one)
+    for command in listed_commands if isinstance(listed_commands, list) else [listed_commands]:
+        command_fields = as_mapping(command)
+        if isinstance(command, str):
+            lines.append(command)
         elif program := as_text(command_fields.get("command")):
-            rest = [word for word in as_list(command_fields.get("args")) if isinstance(word, str)]
-            lines.append(" ".join([program, join(rest)]).strip())
+            command_args = [
+                argument
+                for argument in as_list(command_fields.get("args"))
+                if isinstance(argument, str)
+            ]
+            lines.append(" ".join([program, join(command_args)]).strip())
     return lines
 
 
 def parse_file_paths(arguments: Mapping[str, Any]) -> list[str]:
     """Return the paths of a `read_files` call."""
     listed_files = next((arguments[name] for name in _FILES_KEYS if name in arguments), arguments)
-    each = listed_files if isinstance(listed_files, list) else [listed_files]
-    named = [as_mapping(one).get("path", one) for one in each]
-    return [path for path in named if isinstance(path, str)]
+    entries = listed_files if isinstance(listed_files, list) else [listed_files]
+    paths = [as_mapping(entry).get("path", entry) for entry in entries]
+    return [path for path in paths if isinstance(path, str)]
 
 
 def parse_operation_results(content: Any) -> Sequence[ClineOperationResult]:
@@ -345,14 +349,21 @@ def parse_operation_results(content: Any) -> Sequence[ClineOperationResult]:
     entries = (
         try_decode_json(content) if isinstance(content, str) and content[:1] in "[{" else content
     )
-    each = [as_mapping(one) for one in (entries if isinstance(entries, list) else [entries])]
-    if not each or not all(isinstance(one.get("success"), bool) for one in each):
+    operations = [
+        as_mapping(entry) for entry in (entries if isinstance(entries, list) else [entries])
+    ]
+    if not operations or not all(
+        isinstance(operation.get("success"), bool) for operation in operations
+    ):
         return ()
-    return [ClineOperationResult(one["success"], _operation_text(one)) for one in each]
+    return [
+        ClineOperationResult(operation["success"], _operation_text(operation))
+        for operation in operations
+    ]
 
 
-def _operation_text(one: Mapping[str, Any]) -> str:
-    result_value = one.get("result")
+def _operation_text(operation: Mapping[str, Any]) -> str:
+    result_value = operation.get("result")
     parts = [as_mapping(part).get("text") for part in as_list(result_value)]
     text = "\n".join(part for part in parts if isinstance(part, str))
     text = (
@@ -360,15 +371,15 @@ def _operation_text(one: Mapping[str, Any]) -> str:
         if isinstance(result_value, str)
         else text or (json_excerpt(result_value) if result_value else "")
     )
-    return text or as_text(one.get("error")) or ""
+    return text or as_text(operation.get("error")) or ""
 
 
-def operation_fields(event: AnyEvent, done: ClineOperationResult) -> dict[str, object]:
+def operation_fields(event: AnyEvent, result: ClineOperationResult) -> dict[str, object]:
     """Return the fields that a result fills."""
-    event_fields = result_fields(event, done.text, done.ok)
+    event_fields = result_fields(event, result.text, result.ok)
     if isinstance(event, Command):
         # What went well is the command's own output; else the exit code stands before it.
-        stated = None if done.ok else _EXIT.match(done.text)
-        code = 0 if done.ok else int(stated[1]) if stated else None
+        exit_match = None if result.ok else _EXIT.match(result.text)
+        code = 0 if result.ok else int(exit_match[1]) if exit_match else None
         event_fields |= {"exit_code": code, "exit_from": None if code is None else "parsed"}
     return event_fields

@@ -78,40 +78,42 @@ _EDIT_ACTIONS = {
 def usage_from_cline_metrics(metrics: Mapping[str, Any]) -> Usage:
     """Return the usage Cline adds to an answer; its input includes cached tokens."""
     tokens = as_mapping(metrics.get("tokens"))
-    into = as_count(metrics.get("inputTokens", tokens.get("prompt")))
-    out = as_count(metrics.get("outputTokens", tokens.get("completion")))
+    input_tokens = as_count(metrics.get("inputTokens", tokens.get("prompt")))
+    output_tokens = as_count(metrics.get("outputTokens", tokens.get("completion")))
     read = as_count(metrics.get("cacheReadTokens", tokens.get("cached")))
     write, cost = as_count(metrics.get("cacheWriteTokens")), as_amount(metrics.get("cost")) or None
-    if not any((into, out, cost)):
+    if not any((input_tokens, output_tokens, cost)):
         return Usage()
-    fresh = None if into is None else max(into - (read or 0) - (write or 0), 0)
-    return make_usage(fresh, out, read=read, write=write, cost=cost)
+    uncached_tokens = (
+        None if input_tokens is None else max(input_tokens - (read or 0) - (write or 0), 0)
+    )
+    return make_usage(uncached_tokens, output_tokens, read=read, write=write, cost=cost)
 
 
 def usage_from_cline_request(info: Mapping[str, Any]) -> Usage:
     """Return the usage of a request; empty until it ends."""
-    into, out = as_count(info.get("tokensIn")), as_count(info.get("tokensOut"))
+    input_tokens, output_tokens = as_count(info.get("tokensIn")), as_count(info.get("tokensOut"))
     read, write = as_count(info.get("cacheReads")), as_count(info.get("cacheWrites"))
     cost = as_amount(info.get("cost")) or None
-    if not any((into, out, read, write, cost)):
+    if not any((input_tokens, output_tokens, read, write, cost)):
         return Usage()
     cached = (read or 0) + (write or 0)
-    if into is not None and "apiProtocol" in info and into >= cached:
+    if input_tokens is not None and "apiProtocol" in info and input_tokens >= cached:
         # Versions that note the protocol count cached input in.
-        into -= cached
-    return make_usage(into, out, read=read, write=write, cost=cost)
+        input_tokens -= cached
+    return make_usage(input_tokens, output_tokens, read=read, write=write, cost=cost)
 
 
 class ClineViewRows:
     """The rows of one task, by their request."""
 
-    def __init__(self, rows: Sequence[Any], telling: ClineTaskLane) -> None:
+    def __init__(self, rows: Sequence[Any], task_lane: ClineTaskLane) -> None:
         self.rows = [row for row in rows if isinstance(row, dict)]
-        self.telling = telling
+        self.telling = task_lane
         for row in self.rows:
-            telling.builder.record_time(time_from_millis(row.get("ts")))
+            task_lane.builder.record_time(time_from_millis(row.get("ts")))
         self.starts = [
-            place for place, row in enumerate(self.rows) if row.get("say") == "api_req_started"
+            index for index, row in enumerate(self.rows) if row.get("say") == "api_req_started"
         ]
         self.of: dict[int, int] = {}
         """Request that a message of the conversation answers."""
@@ -129,27 +131,27 @@ class ClineViewRows:
         """Match requests by time if messages have one: a message is stored when its request has
         ended."""
         answers = [
-            (place, as_mapping(one))
-            for place, one in enumerate(messages)
-            if as_mapping(one).get("role") == "assistant"
-            and as_mapping(one).get("isSummary") is not True
+            (index, as_mapping(message))
+            for index, message in enumerate(messages)
+            if as_mapping(message).get("role") == "assistant"
+            and as_mapping(message).get("isSummary") is not True
         ]
-        begun = [as_count(self.rows[start].get("ts")) for start in self.starts]
-        stamped = [as_count(one.get("ts")) for _, one in answers]
-        self.exact = all(stamp is not None for stamp in [*begun, *stamped])
+        request_times = [as_count(self.rows[start].get("ts")) for start in self.starts]
+        answer_times = [as_count(message.get("ts")) for _, message in answers]
+        self.exact = all(stamp is not None for stamp in [*request_times, *answer_times])
         if not self.exact:
             # The conversation may have lost its beginning, never its end.
             shift = max(len(self.starts) - len(answers), 0)
             pairs = zip(answers, range(shift, len(self.starts)), strict=False)
-            self.of = {place: request for (place, _), request in pairs}
+            self.of = {index: request for (index, _), request in pairs}
             return
         request = -1
-        for (place, _), stamp in zip(answers, stamped, strict=True):
+        for (answer_index, _), stamp in zip(answers, answer_times, strict=True):
             before = request
-            while request + 1 < len(begun) and begun[request + 1] <= stamp:  # type: ignore[operator]
+            while request + 1 < len(request_times) and request_times[request + 1] <= stamp:  # type: ignore[operator]
                 request += 1
             if request > before:
-                self.of[place] = request
+                self.of[answer_index] = request
 
     def _request_rows(self, request: int) -> list[dict[str, Any]]:
         """Return a request's row and those up to the next one."""
@@ -157,9 +159,9 @@ class ClineViewRows:
         end = self.starts[request + 1] if request + 1 < len(self.starts) else len(self.rows)
         return self.rows[start:end]
 
-    def add_lost_before(self, place: int) -> None:
+    def add_lost_before(self, index: int) -> None:
         """Add the results of requests whose answers are missing in the conversation."""
-        request = self.of.get(place)
+        request = self.of.get(index)
         if request is None or request < self.next:
             return
         if self.next == 0 and self.starts:
@@ -168,9 +170,9 @@ class ClineViewRows:
             self._add_rows(self._request_rows(lost), only_asides=not self.exact)
         self.next = request
 
-    def add_lost_before_summary(self, place: int) -> None:
+    def add_lost_before_summary(self, index: int) -> None:
         """Add what a summary replaces before it."""
-        following = min((after for after in self.of if after > place), default=None)
+        following = min((after for after in self.of if after > index), default=None)
         if following is not None:
             self.add_lost_before(following)
 
@@ -183,34 +185,34 @@ class ClineViewRows:
         """Without a conversation, add all rows."""
         self._add_rows(self.rows, only_asides=False)
 
-    def add_turn(self, place: int, turn: Turn) -> int:
+    def add_turn(self, index: int, turn: Turn) -> int:
         """Count an answer with the usage of its request."""
-        request = self.of.get(place)
+        request = self.of.get(index)
         if request is not None:
             self.next = request + 1
             row = self.rows[self.starts[request]]
-            used = usage_from_cline_request(as_mapping(try_decode_json(row.get("text"))))
-            if used != Usage():
-                turn = msgspec.structs.replace(turn, usage=used)
+            usage = usage_from_cline_request(as_mapping(try_decode_json(row.get("text"))))
+            if usage != Usage():
+                turn = msgspec.structs.replace(turn, usage=usage)
             model = as_label(as_mapping(row.get("modelInfo")).get("modelId"))
             turn = msgspec.structs.replace(turn, model=turn.model or model)
         return self.telling.builder.add_turn(self.telling.lane, turn)
 
-    def reasoning_text(self, place: int) -> str | None:
-        request = self.of.get(place)
+    def reasoning_text(self, index: int) -> str | None:
+        request = self.of.get(index)
         rows = self._request_rows(request) if request is not None else []
-        words = [as_text(row.get("text")) for row in rows if row.get("say") == "reasoning"]
-        return "\n\n".join(word for word in words if word) or None
+        texts = [as_text(row.get("text")) for row in rows if row.get("say") == "reasoning"]
+        return "\n\n".join(text for text in texts if text) or None
 
-    def is_user_cancellation(self, place: int) -> bool:
+    def is_user_cancellation(self, index: int) -> bool:
         """Whether the user stopped an answer."""
-        request = self.of.get(place)
+        request = self.of.get(index)
         row = self.rows[self.starts[request]] if request is not None else {}
         return as_mapping(try_decode_json(row.get("text"))).get("cancelReason") == "user_cancelled"
 
-    def add_asides(self, place: int) -> None:
+    def add_asides(self, index: int) -> None:
         """Add what happened beside the conversation after this answer."""
-        request = self.of.get(place)
+        request = self.of.get(index)
         if request is not None:
             self._add_rows(self._request_rows(request)[1:], only_asides=True)
 
@@ -228,86 +230,86 @@ class ClineViewRows:
             else:
                 self._add_row(str(kind), row, time_from_millis(row.get("ts")))
 
-    def _begin_request(self, row: Mapping[str, Any], at: datetime | None) -> None:
+    def _begin_request(self, row: Mapping[str, Any], time: datetime | None) -> None:
         info, task_builder = as_mapping(try_decode_json(row.get("text"))), self.telling
-        task_builder.add_request_results(as_text(info.get("request")) or "", at)
+        task_builder.add_request_results(as_text(info.get("request")) or "", time)
         task_builder.drop_unanswered_calls()
-        turn = Turn(usage=usage_from_cline_request(info), model=task_builder.model, at=at)
+        turn = Turn(usage=usage_from_cline_request(info), model=task_builder.model, at=time)
         self.current = task_builder.builder.add_turn(task_builder.lane, turn)
         if info.get("cancelReason") == "user_cancelled":
-            task_builder.add_interrupt(at)
-        elif words := as_text(info.get("streamingFailedMessage")):
-            task_builder.add_note(words, "error", at)
+            task_builder.add_interrupt(time)
+        elif failure_text := as_text(info.get("streamingFailedMessage")):
+            task_builder.add_note(failure_text, "error", time)
 
-    def _add_aside(self, kind: str, row: Mapping[str, Any], at: datetime | None) -> None:
+    def _add_aside(self, kind: str, row: Mapping[str, Any], time: datetime | None) -> None:
         shortening = as_mapping(row.get("contextCondense"))
-        words = as_text(shortening.get("summary")) or as_text(row.get("text")) or ""
+        text = as_text(shortening.get("summary")) or as_text(row.get("text")) or ""
         if cost := as_amount(shortening.get("cost")):
             # Making the summary was a request of its own, of which only the price is kept.
             usage = make_usage(None, None, cost=cost)
-            self.telling.builder.add_turn(self.telling.lane, Turn(usage=usage, at=at))
+            self.telling.builder.add_turn(self.telling.lane, Turn(usage=usage, at=time))
         if shortening:
-            self.telling.add_compaction(words, at)
+            self.telling.add_compaction(text, time)
         else:
-            self.telling.add_note(words, _ASIDE_NOTES[kind], at)
+            self.telling.add_note(text, _ASIDE_NOTES[kind], time)
 
-    def _add_event(self, kind: Any, at: datetime | None, **more: Any) -> AnyEvent:
+    def _add_event(self, kind: Any, time: datetime | None, **more: Any) -> AnyEvent:
         task_builder = self.telling
         turn = None if more.get("role") == "user" else self.current
-        fields = task_builder.builder.event_fields(lane=task_builder.lane, turn=turn, at=at)
+        fields = task_builder.builder.event_fields(lane=task_builder.lane, turn=turn, at=time)
         return task_builder.builder.add(kind(**fields, **more))
 
-    def _add_row(self, kind: str, row: Mapping[str, Any], at: datetime | None) -> None:
-        words = self.telling.builder.truncate_text(as_text(row.get("text")) or "")
+    def _add_row(self, kind: str, row: Mapping[str, Any], time: datetime | None) -> None:
+        text = self.telling.builder.truncate_text(as_text(row.get("text")) or "")
         match kind:
             case "text" | "task" | "user_feedback" | "user_feedback_diff":
-                self._add_message_row(kind, words, at)
+                self._add_message_row(kind, text, time)
             case "reasoning":
-                if words:
-                    self._add_event(Thought, at, text=words)
+                if text:
+                    self._add_event(Thought, time, text=text)
             case "command":
-                if words:
-                    event = self._add_event(Command, at, command=words)
+                if text:
+                    event = self._add_event(Command, time, command=text)
                     self.command = event.number
                     self.telling.await_result("execute_command", event)
             case "command_output":
-                self._append_output(words)
+                self._append_output(text)
             case "tool":
-                self._add_tool_row(as_mapping(try_decode_json(words)), at)
+                self._add_tool_row(as_mapping(try_decode_json(text)), time)
             case "use_mcp_server" | "mcp_server_response":
-                self._add_mcp_row(kind, words, at)
+                self._add_mcp_row(kind, text, time)
             case "subtask_result":
-                self._add_report(words)
+                self._add_report(text)
             case _:
-                self._add_agent_row(kind, words, row, at)
+                self._add_agent_row(kind, text, row, time)
 
     def _add_agent_row(
-        self, kind: str, words: str, row: Mapping[str, Any], at: datetime | None
+        self, kind: str, text: str, row: Mapping[str, Any], time: datetime | None
     ) -> None:
         match kind:
             case "followup":
-                words = as_text(as_mapping(try_decode_json(words)).get("question")) or words
-                event = self._add_event(Message, at, role="agent", text=words, intent="question")
+                text = as_text(as_mapping(try_decode_json(text)).get("question")) or text
+                event = self._add_event(Message, time, role="agent", text=text, intent="question")
                 self.asked = event.number
             case "completion_result" | "plan_completion_result":
-                if words:
-                    self.telling.claim = words
+                if text:
+                    self.telling.claim = text
                     self.claimed = True
-                    self._add_event(Message, at, role="agent", text=words, intent="claim")
+                    self._add_event(Message, time, role="agent", text=text, intent="claim")
             case "plan_mode_respond" | "act_mode_respond":
-                words = as_text(as_mapping(try_decode_json(words)).get("response")) or words
-                self._add_event(Message, at, role="agent", text=words)
+                text = as_text(as_mapping(try_decode_json(text)).get("response")) or text
+                self._add_event(Message, time, role="agent", text=text)
             case "browser_action_launch" | "browser_action" | "browser_action_result":
-                self._add_browser_row(kind, words, at)
+                self._add_browser_row(kind, text, time)
             case _:
-                self.telling.add_note(json_excerpt(row), f"unknown: {kind}"[:100], at)
+                self.telling.add_note(json_excerpt(row), f"unknown: {kind}"[:100], time)
 
-    def _add_mcp_row(self, kind: str, words: str, at: datetime | None) -> None:
+    def _add_mcp_row(self, kind: str, text: str, time: datetime | None) -> None:
         """Add a call of an MCP tool, and its result."""
         task_builder = self.telling
         if kind == "use_mcp_server":
             call_fields = storable_value(
-                as_mapping(try_decode_json(words)), task_builder.builder.skipped
+                as_mapping(try_decode_json(text)), task_builder.builder.skipped
             )
             name = (
                 f"{as_label(call_fields.get('serverName'))}/{as_label(call_fields.get('toolName'))}"
@@ -316,20 +318,20 @@ class ClineViewRows:
                 as_mapping(try_decode_json(call_fields.get("arguments"))),
                 task_builder.builder.skipped,
             )
-            self.used = self._add_event(ToolUse, at, name=name, arguments=call_arguments).number
+            self.used = self._add_event(ToolUse, time, name=name, arguments=call_arguments).number
         elif self.used:
-            task_builder.builder.finish(task_builder.builder.events[self.used - 1], output=words)
+            task_builder.builder.finish(task_builder.builder.events[self.used - 1], output=text)
             self.used = None
 
-    def _add_browser_row(self, kind: str, words: str, at: datetime | None) -> None:
+    def _add_browser_row(self, kind: str, text: str, time: datetime | None) -> None:
         """Add a browser action, and its result."""
-        action = as_mapping(try_decode_json(words))
+        action = as_mapping(try_decode_json(text))
         if kind != "browser_action_result":
-            call_arguments = storable_value(action, self.telling.builder.skipped) or {"url": words}
+            call_arguments = storable_value(action, self.telling.builder.skipped) or {"url": text}
             self.used = self._add_event(
-                ToolUse, at, name="browser_action", arguments=call_arguments
+                ToolUse, time, name="browser_action", arguments=call_arguments
             ).number
-        elif self.used and words:
+        elif self.used and text:
             observation = "\n".join(
                 filter(None, (as_text(action.get("currentUrl")), as_text(action.get("logs"))))
             )
@@ -337,31 +339,31 @@ class ClineViewRows:
             self.telling.builder.finish(event, output=observation)
             self.used = None
 
-    def _add_message_row(self, kind: str, words: str, at: datetime | None) -> None:
+    def _add_message_row(self, kind: str, text: str, time: datetime | None) -> None:
         task_builder = self.telling
-        if not words:
+        if not text:
             return
         first = kind in ("text", "task") and not task_builder.asked
         if kind == "text" and not first:
-            self._add_event(Message, at, role="agent", text=words)
+            self._add_event(Message, time, role="agent", text=text)
             return
         intent = "correction" if self.claimed else None
         intent = "answer" if self.asked else "request" if first else intent
         self.asked, self.claimed, task_builder.asked = None, False, True
-        self._add_event(Message, at, role="user", text=words, intent=intent)
+        self._add_event(Message, time, role="user", text=text, intent=intent)
 
-    def _append_output(self, words: str) -> None:
+    def _append_output(self, text: str) -> None:
         """Output arrives in pieces, or repeatedly as a whole."""
-        if not self.command or not words:
+        if not self.command or not text:
             return
         builder = self.telling.builder
         event = builder.events[self.command - 1]
         if isinstance(event, Command):
-            known = event.output or ""
-            joined = words if words.startswith(known) else f"{known}\n{words}"
+            earlier_output = event.output or ""
+            joined = text if text.startswith(earlier_output) else f"{earlier_output}\n{text}"
             builder.finish(event, output=self.telling.builder.truncate_text(joined))
 
-    def _add_tool_row(self, call_fields: Mapping[str, Any], at: datetime | None) -> None:
+    def _add_tool_row(self, call_fields: Mapping[str, Any], time: datetime | None) -> None:
         task_builder, name = self.telling, as_label(call_fields.get("tool")) or "unnamed"
         path, tool_fields = (
             as_label(call_fields.get("path")),
@@ -373,26 +375,26 @@ class ClineViewRows:
             )
             patch = as_text(tool_fields.get("diff"))
             event = self._add_event(
-                Edit, at, path=path, action=_EDIT_ACTIONS[name], after=file_content, patch=patch
+                Edit, time, path=path, action=_EDIT_ACTIONS[name], after=file_content, patch=patch
             )
             task_builder.await_result(EDIT_ROW, event)
         elif name == "readFile" and path:
-            task_builder.await_result("read_file", self._add_event(Read, at, path=path))
+            task_builder.await_result("read_file", self._add_event(Read, time, path=path))
         elif name == "newTask" and (brief := as_text(tool_fields.get("content"))):
-            event = self._add_event(Handoff, at, brief=brief)
+            event = self._add_event(Handoff, time, brief=brief)
             if isinstance(event, Handoff):
                 task_builder.add_child_task(event)
         else:
             tool_fields.pop("tool", None)
-            event = self._add_event(ToolUse, at, name=name, arguments=tool_fields)
+            event = self._add_event(ToolUse, time, name=name, arguments=tool_fields)
             task_builder.await_result(_TOOL_BY_ROW.get(name, name), event)
 
-    def _add_report(self, words: str) -> None:
+    def _add_report(self, text: str) -> None:
         builder = self.telling.builder
         for event in reversed(builder.events):
             if isinstance(event, Handoff) and event.lane == self.telling.lane:
                 if event.report is None:
-                    builder.finish(event, report=words)
+                    builder.finish(event, report=text)
                 return
 
 
@@ -449,8 +451,8 @@ class ClineTaskLane:
         self.tools: set[str] = set()
         self.children: list[tuple[str, str]] = []
 
-    def add_note(self, words: str, about: str, at: datetime | None) -> None:
-        self.builder.add_note(words, about, lane=self.lane, at=at)
+    def add_note(self, text: str, about: str, at: datetime | None) -> None:
+        self.builder.add_note(text, about, lane=self.lane, at=at)
 
     def add_task(self, task: ClineTask) -> None:
         self.told.add(task.id)
@@ -459,21 +461,25 @@ class ClineTaskLane:
         rows.match_requests(task.messages)
         if not task.messages:
             rows.add_all_rows()
-        for place, one in enumerate(task.messages):
-            message = as_mapping(one)
-            at = self.builder.record_time(time_from_millis(message.get("ts")))
+        for index, raw_message in enumerate(task.messages):
+            message = as_mapping(raw_message)
+            time = self.builder.record_time(time_from_millis(message.get("ts")))
             if message.get("role") == "assistant" and message.get("isSummary") is True:
-                rows.add_lost_before_summary(place)
-                self.add_compaction(cline_calls.join_block_texts(message.get("content")), at)
+                rows.add_lost_before_summary(index)
+                self.add_compaction(cline_calls.join_block_texts(message.get("content")), time)
             elif message.get("role") == "assistant":
-                rows.add_lost_before(place)
+                rows.add_lost_before(index)
                 self._add_assistant_message(
-                    message, at, rows.add_turn(place, self._turn_from_message(message)), rows, place
+                    message,
+                    time,
+                    rows.add_turn(index, self._turn_from_message(message)),
+                    rows,
+                    index,
                 )
             elif message.get("role") == "user":
-                self._add_user_message(message, at)
+                self._add_user_message(message, time)
             else:
-                self.add_note(json_excerpt(message), "unknown: message", at)
+                self.add_note(json_excerpt(message), "unknown: message", time)
         if task.messages:
             rows.add_remaining()
 
@@ -482,32 +488,32 @@ class ClineTaskLane:
         if info or metrics:
             self.flavour = self.flavour or "cline"
         self.model = as_label(info.get("modelId")) or as_label(info.get("id")) or self.model
-        at = time_from_millis(message.get("ts"))
-        return Turn(usage=usage_from_cline_metrics(metrics), model=self.model, at=at)
+        time = time_from_millis(message.get("ts"))
+        return Turn(usage=usage_from_cline_metrics(metrics), model=self.model, at=time)
 
     def _add_assistant_message(
         self,
         message: Mapping[str, Any],
-        at: datetime | None,
+        time: datetime | None,
         turn: int,
         rows: ClineViewRows,
-        place: int,
+        index: int,
     ) -> None:
         self.drop_unanswered_calls()
         thoughts = as_text(message.get("reasoning_content"))
         blocks = cline_calls.content_blocks(message.get("content"))
         if not any(as_mapping(block).get("type") in ("thinking", "reasoning") for block in blocks):
-            thoughts = thoughts or rows.reasoning_text(place)
+            thoughts = thoughts or rows.reasoning_text(index)
         if thoughts:
-            self._add_event(Thought, turn, at, text=self.builder.truncate_text(thoughts))
-        stopped = rows.is_user_cancellation(place)
+            self._add_event(Thought, turn, time, text=self.builder.truncate_text(thoughts))
+        stopped = rows.is_user_cancellation(index)
         for block in blocks:
             block_fields = as_mapping(block)
             match block_fields.get("type"):
                 case "text":
                     text = as_text(block_fields.get("text")) or ""
                     stopped = stopped or text.endswith(_INTERRUPTED_SUFFIX)
-                    self._add_agent_text(text.removesuffix(_INTERRUPTED_SUFFIX), turn, at)
+                    self._add_agent_text(text.removesuffix(_INTERRUPTED_SUFFIX), turn, time)
                 case "tool_use":
                     call_arguments = storable_arguments(
                         block_fields.get("input"), self.builder.skipped
@@ -516,41 +522,43 @@ class ClineTaskLane:
                         as_label(block_fields.get("name")) or "unnamed",
                         call_arguments,
                         turn,
-                        (at, block_fields),
+                        (time, block_fields),
                     )
                 case "thinking" | "reasoning":
-                    words = as_text(block_fields.get("thinking")) or as_text(
+                    thought = as_text(block_fields.get("thinking")) or as_text(
                         block_fields.get("text")
                     )
-                    if words:
-                        self._add_event(Thought, turn, at, text=self.builder.truncate_text(words))
+                    if thought:
+                        self._add_event(
+                            Thought, turn, time, text=self.builder.truncate_text(thought)
+                        )
                 case _:
                     self.add_note(
-                        json_excerpt(block), f"unknown: {block_fields.get('type')}"[:100], at
+                        json_excerpt(block), f"unknown: {block_fields.get('type')}"[:100], time
                     )
-        rows.add_asides(place)
+        rows.add_asides(index)
         if stopped:
-            self.add_interrupt(at)
+            self.add_interrupt(time)
 
-    def add_interrupt(self, at: datetime | None) -> None:
+    def add_interrupt(self, time: datetime | None) -> None:
         """Add that the user stopped the agent during an answer."""
         self.builder.add_incoming_message(
-            "The request was cancelled.", lane=self.lane, at=at, intent="interrupt"
+            "The request was cancelled.", lane=self.lane, time=time, intent="interrupt"
         )
 
     def drop_unanswered_calls(self) -> None:
         """Drop calls without an answer; only sub-tasks answer after the next message."""
         self.pending = [
-            one for one in self.pending if isinstance(self._pending_event(one), Handoff)
+            call for call in self.pending if isinstance(self._pending_event(call), Handoff)
         ]
 
-    def add_request_results(self, request: str, at: datetime | None) -> None:
+    def add_request_results(self, request: str, time: datetime | None) -> None:
         """Add results that only the row of the next request contains."""
         for tool, text in cline_calls.split_request_results(request) if self.pending else ():
-            one = self._pop_pending_call(tool)
-            event = self._pending_event(one) if one is not None else None
-            if one is not None and event is not None and has_result(event) is False:
-                self._finish_call(one, text, at, None)
+            call = self._pop_pending_call(tool)
+            event = self._pending_event(call) if call is not None else None
+            if call is not None and event is not None and has_result(event) is False:
+                self._finish_call(call, text, time, None)
             elif isinstance(event, Command) and event.exit_code is None:
                 code = find_exit_code(text)
                 exit_from = None if code is None else "parsed"
@@ -560,46 +568,48 @@ class ClineTaskLane:
         """Expect a result without an id for this call."""
         self.pending.append(_PendingCall(name, (event.number,), None))
 
-    def add_compaction(self, summary: str, at: datetime | None) -> None:
+    def add_compaction(self, summary: str, time: datetime | None) -> None:
         """Add the summary of a compaction, which both files may contain."""
         if summary[:1000] not in self.summaries:
             self.summaries.add(summary[:1000])
-            self.add_note(summary, "compaction", at)
+            self.add_note(summary, "compaction", time)
 
-    def _add_event(self, kind: Any, turn: int | None, at: datetime | None, **more: Any) -> AnyEvent:
-        fields = self.builder.event_fields(lane=self.lane, turn=turn, at=at)
+    def _add_event(
+        self, kind: Any, turn: int | None, time: datetime | None, **more: Any
+    ) -> AnyEvent:
+        fields = self.builder.event_fields(lane=self.lane, turn=turn, at=time)
         return self.builder.add(kind(**fields, **more))
 
-    def _add_agent_text(self, words: str, turn: int, at: datetime | None) -> None:
-        for segment in cline_calls.split_segments(words):
+    def _add_agent_text(self, text: str, turn: int, time: datetime | None) -> None:
+        for segment in cline_calls.split_segments(text):
             if isinstance(segment, cline_calls.ClineCall):
                 call_arguments = storable_arguments(segment.parameters, self.builder.skipped)
-                self._add_call(segment.name, call_arguments, turn, (at, {}))
+                self._add_call(segment.name, call_arguments, turn, (time, {}))
                 continue
             if self.model:
                 self.builder.models[self.model] += len(segment)
-            for place, piece in enumerate(_THINKING.split(segment)):
-                if piece.strip() and place % 2:
+            for index, piece in enumerate(_THINKING.split(segment)):
+                if piece.strip() and index % 2:
                     self._add_event(
-                        Thought, turn, at, text=self.builder.truncate_text(piece.strip())
+                        Thought, turn, time, text=self.builder.truncate_text(piece.strip())
                     )
                 elif piece.strip():
                     self._add_event(
                         Message,
                         turn,
-                        at,
+                        time,
                         role="agent",
                         text=self.builder.truncate_text(piece.strip()),
                     )
 
     def _add_call(
-        self, name: str, arguments: Any, turn: int, place: tuple[Any, Mapping[str, Any]]
+        self, name: str, arguments: Any, turn: int, origin_fields: tuple[Any, Mapping[str, Any]]
     ) -> None:
-        at, block = place
+        time, block = origin_fields
         self.tools.add(name)
         call = as_label(block.get("id"))
         origin = CallOrigin(
-            number=self.builder.next_number, lane=self.lane, turn=turn, at=at, call=call
+            number=self.builder.next_number, lane=self.lane, turn=turn, at=time, call=call
         )
         events = cline_calls.events_from_cline_call(name, arguments, origin)
         for event in events:
@@ -613,8 +623,8 @@ class ClineTaskLane:
     def add_child_task(self, event: Handoff) -> None:
         """Read the task that received the work, if its folder exists."""
         brief = event.brief.strip()
-        same = [child for child in self.children if child[0].strip() == brief]
-        child = next(iter(same or [child for child in self.children if not child[0]]), None)
+        same_brief = [child for child in self.children if child[0].strip() == brief]
+        child = next(iter(same_brief or [child for child in self.children if not child[0]]), None)
         if child is None:
             return
         self.children.remove(child)
@@ -629,40 +639,40 @@ class ClineTaskLane:
         if inner.mode:
             self.builder.open_lane(lane, agent=inner.mode)
 
-    def _pending_event(self, one: _PendingCall) -> AnyEvent:
-        return self.builder.events[one.numbers[0] - 1]
+    def _pending_event(self, call: _PendingCall) -> AnyEvent:
+        return self.builder.events[call.numbers[0] - 1]
 
-    def _add_user_message(self, message: Mapping[str, Any], at: datetime | None) -> None:
+    def _add_user_message(self, message: Mapping[str, Any], time: datetime | None) -> None:
         self.current, self.words = None, []
         for block in cline_calls.content_blocks(message.get("content")):
             block_fields = as_mapping(block)
             kind = block_fields.get("type")
             if kind == "text":
-                self._add_user_text(as_text(block_fields.get("text")) or "", at)
+                self._add_user_text(as_text(block_fields.get("text")) or "", time)
             elif kind == "tool_result":
-                self._add_result(block_fields, at)
+                self._add_result(block_fields, time)
             elif kind == "image":
                 self.add_note(
                     as_label(as_mapping(block_fields.get("source")).get("media_type")) or "",
                     "image",
-                    at,
+                    time,
                 )
             elif kind == "file":
-                self.add_note(as_label(block_fields.get("path")) or "", "attachment", at)
+                self.add_note(as_label(block_fields.get("path")) or "", "attachment", time)
             else:
-                self.add_note(json_excerpt(block), f"unknown: {kind}"[:100], at)
-        self._end_result(at)
+                self.add_note(json_excerpt(block), f"unknown: {kind}"[:100], time)
+        self._end_result(time)
 
-    def _add_user_text(self, text: str, at: datetime | None) -> None:
+    def _add_user_text(self, text: str, time: datetime | None) -> None:
         """Add one text of a message: part of a result, or somebody's words."""
         if text.startswith("<environment_details>"):
-            self._add_environment(text, at)
+            self._add_environment(text, time)
         elif cline_calls.REMINDER.match(text):
             self.builder.count_skip("a reminder of the client")
         elif text.startswith("Files attached by the user:\n"):
-            self.add_note(text, "attachment", at)
+            self.add_note(text, "attachment", time)
         elif (header := cline_calls.parse_result_header(text)) is not None:
-            self._end_result(at)
+            self._end_result(time)
             self.current = self._pop_pending_call(header[0]) or _PendingCall(header[0], (), None)
             self.words = [header[1] if self.current.numbers else text]
         elif self.current is not None and not (
@@ -672,108 +682,114 @@ class ClineTaskLane:
         else:
             if self.current is not None and "denied this operation" in text[:200]:
                 self.words.append(text)
-            self._add_tagged_text(text, at, self.current.name if self.current else None)
+            self._add_tagged_text(text, time, self.current.name if self.current else None)
 
-    def _end_result(self, at: datetime | None) -> None:
+    def _end_result(self, time: datetime | None) -> None:
         """Finish a result that arrived in pieces."""
         if self.current is not None and not self.current.numbers:
-            self.add_note("\n".join(self.words), UNPAIRED_RESULT, at)
+            self.add_note("\n".join(self.words), UNPAIRED_RESULT, time)
         elif self.current is not None:
-            self._finish_call(self.current, "\n".join(self.words).strip("\n"), at, None)
+            self._finish_call(self.current, "\n".join(self.words).strip("\n"), time, None)
         self.current = None
 
     def _pop_pending_call(self, name: str) -> _PendingCall | None:
         """Return the oldest call of this tool without a result, for a result without an id."""
-        for place, one in enumerate(self.pending):
-            if one.name in (name, f"use_{name}"):
-                return self.pending.pop(place)
+        for index, call in enumerate(self.pending):
+            if call.name in (name, f"use_{name}"):
+                return self.pending.pop(index)
         return None
 
-    def _add_result(self, record: Mapping[str, Any], at: datetime | None) -> None:
+    def _add_result(self, record: Mapping[str, Any], time: datetime | None) -> None:
         call = as_label(record.get("tool_use_id"))
-        for place, one in enumerate(self.pending):
-            if one.call == call:
-                self.pending.pop(place)
+        for index, pending_call in enumerate(self.pending):
+            if pending_call.call == call:
+                self.pending.pop(index)
                 if results := parse_operation_results(record.get("content")):
-                    self._finish_operations(one, results)
+                    self._finish_operations(pending_call, results)
                     return
                 error = record.get("is_error")
-                words = cline_calls.join_block_texts(record.get("content"))
-                self._finish_call(one, words, at, not error if isinstance(error, bool) else None)
+                output = cline_calls.join_block_texts(record.get("content"))
+                self._finish_call(
+                    pending_call, output, time, not error if isinstance(error, bool) else None
+                )
                 return
-        self.add_note(json_excerpt(record), UNPAIRED_RESULT, at)
+        self.add_note(json_excerpt(record), UNPAIRED_RESULT, time)
 
-    def _finish_operations(self, one: _PendingCall, done: Sequence[ClineOperationResult]) -> None:
+    def _finish_operations(
+        self, call: _PendingCall, results: Sequence[ClineOperationResult]
+    ) -> None:
         """Add the result of each operation of one call."""
-        for number, each in zip(one.numbers, done, strict=False):
+        for number, operation in zip(call.numbers, results, strict=False):
             event = self.builder.events[number - 1]
-            result = ClineOperationResult(each.ok, self.builder.truncate_text(each.text))
+            result = ClineOperationResult(operation.ok, self.builder.truncate_text(operation.text))
             self.builder.finish(event, **operation_fields(event, result))
 
     def _finish_call(
-        self, one: _PendingCall, output: str, at: datetime | None, stated: bool | None
+        self, call: _PendingCall, output: str, time: datetime | None, stated_ok: bool | None
     ) -> None:
         verdict = cline_calls.parse_cline_verdict(output)
-        if stated is not None and verdict.ok is None:
-            verdict = cline_calls.ClineVerdict(stated)
+        if stated_ok is not None and verdict.ok is None:
+            verdict = cline_calls.ClineVerdict(stated_ok)
         output = self.builder.truncate_text(output)
-        for number in one.numbers:
+        for number in call.numbers:
             event = self.builder.events[number - 1]
             if isinstance(event, Handoff):
                 self._add_report(event, output)
                 continue
-            if len(one.numbers) > 1 and isinstance(event, Read):
-                mine = cline_calls.file_section(output, event.path)
+            if len(call.numbers) > 1 and isinstance(event, Read):
+                section = cline_calls.file_section(output, event.path)
                 self.builder.finish(
                     event,
                     **cline_calls.cline_result_fields(
-                        event, mine, cline_calls.parse_cline_verdict(mine)
+                        event, section, cline_calls.parse_cline_verdict(section)
                     ),
                 )
             else:
                 self.builder.finish(
                     event, **cline_calls.cline_result_fields(event, output, verdict)
                 )
-        event = self._pending_event(one)
+        event = self._pending_event(call)
         if isinstance(event, Message) and verdict.ok is False and event.intent == "claim":
             # The client did not let it stand.
             self.builder.finish(event, intent=None)
             self.claim = None
-        elif isinstance(event, Message) and one.name == "ask_question":
-            self._add_message(output, at, "answer")
+        elif isinstance(event, Message) and call.name == "ask_question":
+            self._add_message(output, time, "answer")
         elif isinstance(event, Message):
-            self._add_tagged_text(output, at, one.name)
+            self._add_tagged_text(output, time, call.name)
         elif verdict.feedback:
-            self._add_tagged_text(verdict.feedback, at, "denied" if verdict.denied else None)
+            self._add_tagged_text(verdict.feedback, time, "denied" if verdict.denied else None)
         elif verdict.denied and not _USER_TAGS.search(output):
-            self.builder.add_incoming_message(output, lane=self.lane, at=at, intent="correction")
+            self.builder.add_incoming_message(
+                output, lane=self.lane, time=time, intent="correction"
+            )
 
     def _add_report(self, event: Handoff, output: str) -> None:
         if event.report is not None or output.startswith("Successfully created new task"):
             return
-        words = output.partition("\n\nResult:\n")[2] or output
-        self.builder.finish(event, report=words, ok=cline_calls.parse_cline_verdict(output).ok)
+        report = output.partition("\n\nResult:\n")[2] or output
+        self.builder.finish(event, report=report, ok=cline_calls.parse_cline_verdict(output).ok)
 
-    def _add_environment(self, text: str, at: datetime | None) -> None:
+    def _add_environment(self, text: str, time: datetime | None) -> None:
         """Read what the client adds to each message; only changes of model and mode are kept."""
         self.builder.count_skip("environment details")
-        around = cline_calls.parse_environment(text)
-        self.model = around.model or self.model
-        self.directory = self.directory or around.directory
-        if around.mode:
-            self.flavour = self.flavour or around.flavour
-            if self.mode is not None and self.mode != around.mode:
-                self.add_note(around.mode, "mode change", at)
-            self.mode = around.mode
+        environment = cline_calls.parse_environment(text)
+        self.model = environment.model or self.model
+        self.directory = self.directory or environment.directory
+        if environment.mode:
+            self.flavour = self.flavour or environment.flavour
+            if self.mode is not None and self.mode != environment.mode:
+                self.add_note(environment.mode, "mode change", time)
+            self.mode = environment.mode
 
-    def _add_tagged_text(self, text: str, at: datetime | None, context: str | None) -> None:
+    def _add_tagged_text(self, text: str, time: datetime | None, context: str | None) -> None:
         """Add a text of the user, a sub-task, or the client in the user's name."""
-        if self._add_client_text(text, at):
+        if self._add_client_text(text, time):
             return
         tagged_texts = list(_USER_TAGS.finditer(text))
         if not tagged_texts:
             if context in (None, "denied") and text.strip():
-                self._add_message(text.strip("\n"), at, "correction" if context else None)
+                self._add_message(text.strip("\n"), time, "correction" if context else None)
             return
         resumed = "New instructions for task continuation" in text[:200]
         handoff = self._find_open_handoff() if resumed else None
@@ -785,10 +801,10 @@ class ClineTaskLane:
             denied = "denied this operation" in text[:200]
             refused = denied or context in ("denied", "attempt_completion")
             self._add_message(
-                inner[2], at, "answer" if answer else "correction" if refused else None
+                inner[2], time, "answer" if answer else "correction" if refused else None
             )
 
-    def _add_client_text(self, text: str, at: datetime | None) -> bool:
+    def _add_client_text(self, text: str, time: datetime | None) -> bool:
         """Return whether the text is not the user's; its meaning is added."""
         if text.startswith("[new_task completed] Result:") and (open_ := self._find_open_handoff()):
             self._add_report(
@@ -796,39 +812,41 @@ class ClineTaskLane:
             )
             return True
         if text.startswith("<task>"):
-            words = text.removeprefix("<task>").partition("</task>")[0]
-            self._add_message(words.strip("\n"), at, None)
+            request = text.removeprefix("<task>").partition("</task>")[0]
+            self._add_message(request.strip("\n"), time, None)
             return True
-        if (named := _NOT_EXECUTED.match(text)) and (one := self._pop_pending_call(named[1])):
-            self._finish_call(one, text, at, False)
+        if (match := _NOT_EXECUTED.match(text)) and (call := self._pop_pending_call(match[1])):
+            self._finish_call(call, text, time, False)
             return True
         if text.startswith(("[ERROR]", "The tool execution failed")):
-            self.add_note(text, "error", at)
+            self.add_note(text, "error", time)
             return True
         if text.startswith("[TASK RESUMPTION]"):
-            self.add_note(text.partition("\n")[0], "resumed", at)
+            self.add_note(text.partition("\n")[0], "resumed", time)
             return not _USER_TAGS.search(text)
         return False
 
     def _find_open_handoff(self) -> Handoff | None:
-        for one in self.pending:
-            event = self._pending_event(one)
+        for call in self.pending:
+            event = self._pending_event(call)
             if isinstance(event, Handoff) and event.report is None:
                 return event
         return None
 
-    def _is_report(self, event: Handoff, words: str) -> bool:
+    def _is_report(self, event: Handoff, text: str) -> bool:
         """Whether these are the last words of the started task."""
         claims = [
-            other.text
-            for other in self.builder.events
-            if isinstance(other, Message) and other.lane == event.child and other.intent == "claim"
+            claim_event.text
+            for claim_event in self.builder.events
+            if isinstance(claim_event, Message)
+            and claim_event.lane == event.child
+            and claim_event.intent == "claim"
         ]
-        return any(claim.strip()[:200] == words.strip()[:200] for claim in claims[-1:])
+        return any(claim.strip()[:200] == text.strip()[:200] for claim in claims[-1:])
 
-    def _add_message(self, words: str, at: datetime | None, intent: Any) -> None:
+    def _add_message(self, text: str, time: datetime | None, intent: Any) -> None:
         intent = intent or (None if self.asked else "request")
         self.asked = True
         self._add_event(
-            Message, None, at, role="user", text=self.builder.truncate_text(words), intent=intent
+            Message, None, time, role="user", text=self.builder.truncate_text(text), intent=intent
         )

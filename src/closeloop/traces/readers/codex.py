@@ -128,8 +128,8 @@ def handle_agent_letter(reading: CodexRollout, record: RecordFields) -> None:
     """Add a message from one agent to another."""
     content, author = record.get("content"), record.get("author")
     hidden = [as_mapping(part).get("encrypted_content") for part in as_list(content)]
-    words = [content_text(content), *(text for text in hidden if isinstance(text, str))]
-    text = "".join(words)
+    texts = [content_text(content), *(text for text in hidden if isinstance(text, str))]
+    text = "".join(texts)
     report = text.partition("Payload:\n")[2]
     if "Message Type: FINAL_ANSWER" in text[:200]:
         reading.lane.end_turn()
@@ -289,8 +289,8 @@ def handle_agent_activity(reading: CodexRollout, record: RecordFields) -> None:
 
 def handle_review_start(reading: CodexRollout, record: RecordFields) -> None:
     """A review is work for another thread, which Codex itself starts."""
-    hint = record.get("user_facing_hint") or record.get("prompt")
-    brief = hint if isinstance(hint, str) else json_excerpt(record)
+    request = record.get("user_facing_hint") or record.get("prompt")
+    brief = request if isinstance(request, str) else json_excerpt(record)
     reading.reviews += reading.lane.add_script_call("spawn_agent", {"message": brief}, "review")
 
 
@@ -563,12 +563,12 @@ def _subagent_kind(meta: dict[str, Any]) -> str | None:
 def _join_reviews(builder: SessionBuilder, readings: Sequence[CodexRollout]) -> None:
     """A review's thread is marked only in its first line, so they are joined in order."""
     for reading in readings:
-        mine = reading.meta.get("id")
+        thread_id = reading.meta.get("id")
         reviews = [
             reading.lane.name
             for reading in readings
             if _subagent_kind(reading.meta) == "review"
-            and reading.meta.get("parent_thread_id") == mine
+            and reading.meta.get("parent_thread_id") == thread_id
         ]
         for number, lane in zip(reading.reviews, reviews, strict=False):
             event = builder.events[number - 1]
@@ -607,7 +607,7 @@ def _build_session(
         commit=as_label(git.get("commit_hash")),
         parent=parent,
         links={
-            key: known for key, value in links.items() if (known := as_label(value)) is not None
+            key: label for key, value in links.items() if (label := as_label(value)) is not None
         },
     )
 
@@ -618,12 +618,12 @@ def _spawn_info(meta: dict[str, Any]) -> Any:
 
 def _system_prompt(root: CodexRollout) -> str | None:
     instructions = root.meta.get("base_instructions") or root.meta.get("instructions")
-    words = (
+    text = (
         instructions
         if isinstance(instructions, str)
         else as_text(as_mapping(instructions).get("text"))
     )
-    return root.talk.system if words is None else root.lane.builder.truncate_text(words)
+    return root.talk.system if text is None else root.lane.builder.truncate_text(text)
 
 
 def _session_exit(root: CodexRollout) -> tuple[Exit, str | None]:
@@ -648,16 +648,16 @@ def read_thread_header(source: RecordingSource) -> CodexThread | None:
     line = source.head[:HEAD_BYTES].lstrip().partition(b"\n")[0]
     if b'"session_meta"' not in line[:300]:
         return None
-    began, ids, parents = "", "", ""
+    started, thread_id, parent = "", "", ""
     for key, value in _HEADER_KEYS.findall(line.partition(b'"base_instructions"')[0]):
         text = value.decode(errors="replace")
         if key == b"id":
-            ids = ids or text
+            thread_id = thread_id or text
         elif key == b"parent_thread_id":
-            parents = parents or text
+            parent = parent or text
         else:
-            began = began or text
-    return CodexThread(ids, parents or None, began, source.path) if ids else None
+            started = started or text
+    return CodexThread(thread_id, parent or None, started, source.path) if thread_id else None
 
 
 def list_descendant_threads(source: RecordingSource) -> list[CodexThread]:
@@ -665,20 +665,20 @@ def list_descendant_threads(source: RecordingSource) -> list[CodexThread]:
     root = read_thread_header(source)
     if root is None:
         return []
-    started: dict[str, list[CodexThread]] = {}
+    threads_by_parent: dict[str, list[CodexThread]] = {}
     known_ids = {root.id}
     for folder in _day_folders(source.path.parent, range(MAX_DAYS_APART + 1)):
         for thread in _threads_in_folder(folder, source).values():
             if thread.parent is not None:
-                started.setdefault(thread.parent, []).append(thread)
+                threads_by_parent.setdefault(thread.parent, []).append(thread)
     descendants: list[CodexThread] = []
-    waiting = [root.id]
-    while waiting:
-        for thread in started.get(waiting.pop(), ()):
+    pending = [root.id]
+    while pending:
+        for thread in threads_by_parent.get(pending.pop(), ()):
             if thread.id not in known_ids:
                 known_ids.add(thread.id)
                 descendants.append(thread)
-                waiting.append(thread.id)
+                pending.append(thread.id)
     return sorted(descendants, key=lambda thread: (thread.began, thread.id))
 
 
@@ -690,14 +690,14 @@ def find_starter_file(source: RecordingSource) -> Path | None:
         known_ids.add(thread.id)
         folders = _day_folders(thread.path.parent, range(0, -MAX_DAYS_APART - 1, -1))
         parent = thread.parent
-        places = (_threads_in_folder(folder, source).get(parent) for folder in folders)
-        thread = next((place for place in places if place is not None), None)
+        candidates = (_threads_in_folder(folder, source).get(parent) for folder in folders)
+        thread = next((candidate for candidate in candidates if candidate is not None), None)
         top = thread or top
     if top is None or top.path == source.path:
         return None
     # Both ways must lead to the same: a part that its owner does not list would be lost.
-    listed = (child.path for child in list_descendant_threads(source.beside(top.path)))
-    return top.path if source.path in listed else None
+    descendant_paths = (child.path for child in list_descendant_threads(source.beside(top.path)))
+    return top.path if source.path in descendant_paths else None
 
 
 @lru_cache(maxsize=256)
@@ -706,11 +706,11 @@ def _day_folders(folder: Path, days: range) -> Sequence[str]:
     same."""
     try:
         day = date(*(int(name) for name in folder.parts[-3:]))
-        others = [day + timedelta(days=distance) for distance in days[1:]]
+        other_days = [day + timedelta(days=distance) for distance in days[1:]]
     except (ValueError, TypeError, OverflowError):
         return (str(folder),)
     top = folder.parents[2]
-    return (str(folder), *(f"{top}/{o.year:04}/{o.month:02}/{o.day:02}" for o in others))
+    return (str(folder), *(f"{top}/{o.year:04}/{o.month:02}/{o.day:02}" for o in other_days))
 
 
 def _threads_in_folder(folder: str, source: RecordingSource) -> dict[str, CodexThread]:

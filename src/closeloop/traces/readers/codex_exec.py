@@ -137,9 +137,9 @@ class _CodexExecThread:
 
     def _mark_claim(self) -> None:
         """A turn ended: the agent's last message claims to be done."""
-        words = None if self._last_words is None else self.builder.events[self._last_words - 1]
-        if isinstance(words, Message):
-            self.builder.finish(words, intent="claim")
+        last_event = None if self._last_words is None else self.builder.events[self._last_words - 1]
+        if isinstance(last_event, Message):
+            self.builder.finish(last_event, intent="claim")
 
     def _begin_turn(self) -> None:
         self._turn = self.builder.count_turns() + 1
@@ -162,17 +162,17 @@ class _CodexExecThread:
     # What is said
 
     def _add_message(self, item: Item, ended: bool) -> None:
-        words = item.get("text")
-        if ended and isinstance(words, str):
-            place = self._event_fields(None)
-            message = Message(**place, role="agent", text=self.builder.truncate_text(words))
+        text = item.get("text")
+        if ended and isinstance(text, str):
+            event_fields = self._event_fields(None)
+            message = Message(**event_fields, role="agent", text=self.builder.truncate_text(text))
             self._last_words = self.builder.add(message).number
 
     def _add_thought(self, item: Item, ended: bool) -> None:
-        words = item.get("text")
-        if ended and isinstance(words, str):
+        text = item.get("text")
+        if ended and isinstance(text, str):
             self.builder.add(
-                Thought(**self._event_fields(None), text=self.builder.truncate_text(words))
+                Thought(**self._event_fields(None), text=self.builder.truncate_text(text))
             )
 
     def _add_error(self, item: Item, ended: bool) -> None:
@@ -245,7 +245,7 @@ class _CodexExecThread:
             self.builder.finish(event)
             if reply:
                 self.builder.add_incoming_message(
-                    self.builder.truncate_text(reply), lane=ROOT_LANE, at=None, intent="answer"
+                    self.builder.truncate_text(reply), lane=ROOT_LANE, time=None, intent="answer"
                 )
             return
         self._finish_tool_call(event, reply, _SUCCESS_BY_STATUS.get(str(item.get("status"))))
@@ -293,12 +293,12 @@ class _CodexExecThread:
             self._add_report(thread, as_mapping(state))
 
     def _add_report(self, thread: str, state: Item) -> None:
-        words, status = state.get("message"), state.get("status")
+        report, status = state.get("message"), state.get("status")
         number = self._agents.get(thread)
-        if number is not None and isinstance(words, str) and status in ("completed", "errored"):
+        if number is not None and isinstance(report, str) and status in ("completed", "errored"):
             handoff = self.builder.events[number - 1]
             self.builder.finish(
-                handoff, report=self.builder.truncate_text(words), ok=status == "completed"
+                handoff, report=self.builder.truncate_text(report), ok=status == "completed"
             )
 
     def _add_search(self, item: Item, ended: bool) -> None:
@@ -331,13 +331,13 @@ class _CodexExecThread:
 
     def build_session(self, source: RecordingSource) -> Session:
         ending, cause = self._session_exit()
-        words = None if self._last_words is None else self.builder.events[self._last_words - 1]
+        last_event = None if self._last_words is None else self.builder.events[self._last_words - 1]
         return self.builder.build_session(
             id=self.thread or content_digest(source.head),
             agent="codex",
             exit=ending,
             cause=cause,
-            summary=words.text if isinstance(words, Message) else None,
+            summary=last_event.text if isinstance(last_event, Message) else None,
             copy="printed",
         )
 

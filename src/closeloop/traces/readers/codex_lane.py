@@ -138,11 +138,11 @@ class CodexLane:
         """A task ended: the agent's last message is the claim if nothing followed."""
         if self.last_words is None:
             return
-        words, *later = self.builder.events[self.last_words - 1 :]
-        if isinstance(words, Message) and not any(
+        last_message, *later = self.builder.events[self.last_words - 1 :]
+        if isinstance(last_message, Message) and not any(
             event.lane == self.name and is_action(event) for event in later
         ):
-            self.builder.finish(words, intent="claim")
+            self.builder.finish(last_message, intent="claim")
 
     def add_incoming_message(
         self, text: str, role: Literal["user", "system"], intent: Intent | None = None
@@ -296,9 +296,9 @@ def _event_for_tool(name: str, arguments: dict[str, Any] | None, origin: CallOri
     fields = arguments or {}
     if name.startswith("request_user_input"):
         name = "request_user_input"
-        for one in as_list(fields.get("questions")):
-            if isinstance(one, dict) and "question" not in one:
-                one["question"] = one.get("title")
+        for question in as_list(fields.get("questions")):
+            if isinstance(question, dict) and "question" not in question:
+                question["question"] = question.get("title")
     if name in _HANDOFF_TOOLS:
         if not isinstance(fields.get("message"), str):
             fields["message"] = _brief_from_items(fields)
@@ -314,8 +314,8 @@ def _origin_fields(origin: CallOrigin) -> dict[str, Any]:
 
 
 def _brief_from_items(fields: Mapping[str, Any]) -> str:
-    words = [as_mapping(one).get("text") for one in as_list(fields.get("items"))]
-    brief = "\n".join(word for word in words if isinstance(word, str))
+    texts = [as_mapping(item).get("text") for item in as_list(fields.get("items"))]
+    brief = "\n".join(text for text in texts if isinstance(text, str))
     return brief or str(fields.get("task_name") or "")
 
 
@@ -349,14 +349,14 @@ class CodexHandoffs:
     def mark_refusal(self, number: int, text: str) -> None:
         """Nobody took the work: something other than an agent was returned."""
         event = self._handoff_event(number)
-        if event is not None and not any(number in taken for taken in self._given.values()):
+        if event is not None and not any(number in numbers for numbers in self._given.values()):
             self._builder.finish(event, ok=False, report=text)
 
     def add_status(self, agent: Any, status: Any) -> None:
         """Add an agent's status; only its report is kept."""
-        for state, words in as_mapping(status).items():
-            if state in ("completed", *_FAILURE_STATES) and isinstance(words, str):
-                self.add_report(agent, words, ok=state == "completed")
+        for state, report in as_mapping(status).items():
+            if state in ("completed", *_FAILURE_STATES) and isinstance(report, str):
+                self.add_report(agent, report, ok=state == "completed")
 
     def add_report(self, agent: Any, text: str, *, ok: bool | None) -> bool:
         """Add the report of the latest handoff to this agent; False if there is none."""
@@ -414,9 +414,13 @@ def usage_from_codex(counts: TokenCounts) -> Usage | None:
     """Convert to our counts: only uncached input. All zeros is a placeholder."""
     if not any(counts):
         return None
-    into, cached, written, out, reasoning = counts
-    fresh = None if into is None else max(into - (cached or 0) - (written or 0), 0)
-    return make_usage(fresh, out, read=cached, write=written, reasoning=reasoning)
+    input_tokens, cached, cache_writes, output_tokens, reasoning = counts
+    uncached_tokens = (
+        None if input_tokens is None else max(input_tokens - (cached or 0) - (cache_writes or 0), 0)
+    )
+    return make_usage(
+        uncached_tokens, output_tokens, read=cached, write=cache_writes, reasoning=reasoning
+    )
 
 
 # A Codex rollout while it is read: the lane of each record, and its messages, each once.
@@ -506,10 +510,10 @@ class CodexMessages:
         """Add a user message from an event."""
         if not isinstance(text, str) or not text:
             return
-        same = (pair for pair in self._items if pair[0] == text)
+        same_pairs = (pair for pair in self._items if pair[0] == text)
         # Codex may put words before the user's; short ones are in many texts, so the last counts.
-        longer = (pair for pair in reversed(self._items) if text in pair[0])
-        pair = next(same, None) or next(longer, None)
+        longer_pairs = (pair for pair in reversed(self._items) if text in pair[0])
+        pair = next(same_pairs, None) or next(longer_pairs, None)
         if pair is None:
             self._events.append(text)
             self._add_request(text)
@@ -521,12 +525,12 @@ class CodexMessages:
             first, self._lane.requested = not self._lane.requested, True
             self._lane.builder.finish(event, role="user", intent="request" if first else None)
 
-    def add_agent_event(self, text: Any, sort: Literal["event", "item"] = "event") -> None:
+    def add_agent_event(self, text: Any, origin: Literal["event", "item"] = "event") -> None:
         """Add an agent message from an event; if two kinds repeat it, from the first."""
         if not isinstance(text, str) or not text:
             return
-        self._sort = self._sort or sort
-        if sort == self._sort and not _remove_text(self._said, text):
+        self._sort = self._sort or origin
+        if origin == self._sort and not _remove_text(self._said, text):
             self._pending.append(text)
 
     def flush_pending(self) -> None:
@@ -541,16 +545,16 @@ class CodexMessages:
 def _remove_text(texts: MutableSequence[str], text: str) -> bool:
     """Remove the same text, ignoring surrounding spaces; return whether it was there."""
     plain = text.strip()
-    for place, one in enumerate(texts):
-        if one == text or one.strip() == plain:
-            del texts[place]
+    for index, candidate in enumerate(texts):
+        if candidate == text or candidate.strip() == plain:
+            del texts[index]
             return True
     return False
 
 
 def _content_kinds(payload: Mapping[str, Any]) -> list[str]:
-    about = as_mapping(payload.get("internal_chat_message_metadata_passthrough"))
-    return [kind for kind in as_list(about.get("content_item_kinds")) if isinstance(kind, str)]
+    metadata = as_mapping(payload.get("internal_chat_message_metadata_passthrough"))
+    return [kind for kind in as_list(metadata.get("content_item_kinds")) if isinstance(kind, str)]
 
 
 def _client_tag(text: str) -> str | None:
@@ -631,9 +635,9 @@ class CodexRollout:
 
     def _is_own_record(self, record: RecordFields, kind: Any, fields: RecordFields) -> bool:
         """Whether the thread's own records begin here."""
-        start, place = _own_start_ordinal(self.meta), record.get("ordinal")
-        if start is not None and isinstance(place, int):
-            return place >= start
+        start, ordinal = _own_start_ordinal(self.meta), record.get("ordinal")
+        if start is not None and isinstance(ordinal, int):
+            return ordinal >= start
         if kind != "turn_context" and fields.get("type") not in ("task_started", "turn_started"):
             return not self._dated and (self._spawned or self._is_after_pause())
         turn, thread = fields.get("turn_id"), self.meta.get("id")

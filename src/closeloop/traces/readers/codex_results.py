@@ -70,10 +70,10 @@ def finish_script_command(lane: CodexLane, event: Command, text: str) -> None:
         return
     fields = as_mapping(try_decode_json(printed)) if printed.startswith("{") else {}
     output, code = fields.get("output"), as_exit_code(fields.get("exit_code"))
-    known: dict[str, Any] = {"output": output if isinstance(output, str) else printed}
+    event_fields: dict[str, Any] = {"output": output if isinstance(output, str) else printed}
     if event.exit_from is None and code is not None:
-        known |= {"exit_code": code, "exit_from": "parsed"}
-    lane.builder.finish(event, **known)
+        event_fields |= {"exit_code": code, "exit_from": "parsed"}
+    lane.builder.finish(event, **event_fields)
 
 
 def find_script(lane: CodexLane, command: str) -> list[int] | None:
@@ -99,16 +99,16 @@ def parse_script_command(script: object) -> dict[str, str] | None:
     if call is None:
         return None
     fields: dict[str, str] = {}
-    for name, written in _FIELD.findall(script, call.end()):
-        value = _parse_js_string(written)
+    for name, literal in _FIELD.findall(script, call.end()):
+        value = _parse_js_string(literal)
         if value is not None:
             fields.setdefault("cmd" if name == "command" else name, value)
     return fields if "cmd" in fields else None
 
 
-def _parse_js_string(written: str) -> str | None:
+def _parse_js_string(literal: str) -> str | None:
     """Parse a JavaScript string; None for one that is composed at run time."""
-    quote, body = written[0], written[1:-1]
+    quote, body = literal[0], literal[1:-1]
     if quote == "`" and "${" in body:
         return None
     if quote != '"':
@@ -152,7 +152,7 @@ def apply_output(lane: CodexLane, call: Any, content: Any) -> None:
     """Add a result to the oldest call with this id that has none."""
     lane.end_turn()
     output = parse_codex_output(content)
-    group, again = lane.close_call(call)
+    group, is_repeated = lane.close_call(call)
     if not group:
         lane.add_note(output.text, UNPAIRED_RESULT)
         return
@@ -160,7 +160,7 @@ def apply_output(lane: CodexLane, call: Any, content: Any) -> None:
     if output.stop_reason == "rejected":
         lane.add_incoming_message(text, "user", "correction")
     for number in group:
-        if again:
+        if is_repeated:
             _append_output(lane, number, text)
         else:
             _finish_call(lane, number, output, text)
@@ -272,36 +272,36 @@ def _add_answer(lane: CodexLane, text: str) -> None:
     if not answers:
         lane.add_note(text, "a question without an answer")
         return
-    words = [
-        word
+    choices = [
+        choice
         for answer in answers.values()
-        for word in as_list(
+        for choice in as_list(
             as_mapping(answer).get("answers") if isinstance(answer, dict) else answer
         )
     ]
     lane.add_incoming_message(
-        "\n".join(word for word in words if isinstance(word, str)), "user", "answer"
+        "\n".join(choice for choice in choices if isinstance(choice, str)), "user", "answer"
     )
 
 
 def apply_command_end(lane: CodexLane, call: Any, record: Mapping[str, Any]) -> None:
     """Apply the end of a process from an event: for a call, or for a script's command."""
     group = lane.call_events(call)
-    told_output = record.get("aggregated_output") or record.get("stdout") or ""
-    output = told_output if isinstance(told_output, str) else ""
+    raw_output = record.get("aggregated_output") or record.get("stdout") or ""
+    output = raw_output if isinstance(raw_output, str) else ""
     if record.get("source") == "user_shell":
         lane.add_note(f"{command_argument(record)}\n{output}", "the user's own command")
         return
     if group is None:
         directory = record.get("cwd")
-        where = directory.removeprefix("file://") if isinstance(directory, str) else None
+        folder = directory.removeprefix("file://") if isinstance(directory, str) else None
         command = command_argument(record)
         if command is None:
             lane.add_note(json_excerpt(record), "unknown: command")
             return
         group = find_script(lane, command)
         if group is None:
-            group = lane.add_script_call("exec_command", {"cmd": command, "workdir": where}, call)
+            group = lane.add_script_call("exec_command", {"cmd": command, "workdir": folder}, call)
             lane.close_call(call)
     code = as_exit_code(record.get("exit_code"))
     for number in group:
@@ -402,9 +402,9 @@ def parse_codex_output(content: Any) -> CodexOutput:
     text = content_text(content)
     if text.startswith('{"') and '"metadata"' in text:
         envelope = as_mapping(try_decode_json(text))
-        about, inner = as_mapping(envelope.get("metadata")), envelope.get("output")
-        if isinstance(inner, str) and (code := as_exit_code(about.get("exit_code"))) is not None:
-            seconds = as_amount(about.get("duration_seconds"))
+        metadata, inner = as_mapping(envelope.get("metadata")), envelope.get("output")
+        if isinstance(inner, str) and (code := as_exit_code(metadata.get("exit_code"))) is not None:
+            seconds = as_amount(metadata.get("duration_seconds"))
             return CodexOutput(inner, ok, code, "stated", seconds)
     if text.startswith(_HEADER_PREFIXES) and (head := _match_header(text)) is not None:
         code = _parse_exit_code(head["early"] or head["late"])

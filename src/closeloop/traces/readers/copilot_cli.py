@@ -136,24 +136,24 @@ class _CopilotSession:
 
     def add_record(self, record: Mapping[str, Any]) -> None:
         kind, data = record.get("type"), as_mapping(record.get("data"))
-        at = self.builder.record_time(time_from_text(record.get("timestamp")))
+        time = self.builder.record_time(time_from_text(record.get("timestamp")))
         self._update_state(kind, data)
         if isinstance(kind, str) and kind in _ECHO_EVENTS:
             return
         lane = self._lane_of_record(record, data)
         handler = _HANDLERS.get(kind) if isinstance(kind, str) else None
         if handler is not None:
-            handler(self, data, lane, at)
+            handler(self, data, lane, time)
         elif isinstance(kind, str) and kind in _ASIDE_NOTES:
-            words = next(
+            text = next(
                 (w for n in _TEXT_KEYS if (w := as_text(data.get(n)))), None
             ) or json_excerpt(data)
-            self.add_note(words, _ASIDE_NOTES[kind], lane, at)
+            self.add_note(text, _ASIDE_NOTES[kind], lane, time)
         elif kind == "result" and "data" not in record:
             self.result = dict(record)
         elif record.get("ephemeral") is not True:
             # What is sent once and kept nowhere only says that something goes on.
-            self.add_note(json_excerpt(record), f"unknown: {kind}"[:100], lane, at)
+            self.add_note(json_excerpt(record), f"unknown: {kind}"[:100], lane, time)
 
     def _update_state(self, kind: Any, data: Mapping[str, Any]) -> None:
         if kind in ("assistant.turn_start", "assistant.turn_end"):
@@ -181,16 +181,16 @@ class _CopilotSession:
         if isinstance(event, Handoff) and event.lane != lane:
             self.builder.update_event(event, child=lane)
 
-    def add_note(self, words: str, about: str, lane: str, at: datetime | None) -> None:
-        self.builder.add_note(words, about, lane=lane, at=at)
+    def add_note(self, text: str, about: str, lane: str, at: datetime | None) -> None:
+        self.builder.add_note(text, about, lane=lane, at=at)
 
-    def begin_session(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def begin_session(self, data: Mapping[str, Any], lane: str, time: datetime | None) -> None:
         if self.start:
-            self.add_note(json_excerpt(data), "resumed", lane, at)
+            self.add_note(json_excerpt(data), "resumed", lane, time)
         self.start = self.start or dict(data)
         self.model = as_label(data.get("selectedModel")) or self.model
 
-    def add_system_prompt(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def add_system_prompt(self, data: Mapping[str, Any], lane: str, time: datetime | None) -> None:
         text = as_text(data.get("content"))
         if text is None:
             return
@@ -198,55 +198,63 @@ class _CopilotSession:
         if self.system is None:
             self.system = text
         elif self.system != text:
-            self.add_note(text, "system prompt", lane, at)
+            self.add_note(text, "system prompt", lane, time)
 
-    def add_user_message(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def add_user_message(self, data: Mapping[str, Any], lane: str, time: datetime | None) -> None:
         text, origin = as_text(data.get("content")), as_text(data.get("source"))
         if text is not None and origin not in (None, "user"):
-            self.add_note(text, f"added by {origin}"[:100], lane, at)
+            self.add_note(text, f"added by {origin}"[:100], lane, time)
         elif text is not None:
-            self.builder.add_incoming_message(self.builder.truncate_text(text), lane=lane, at=at)
+            self.builder.add_incoming_message(
+                self.builder.truncate_text(text), lane=lane, time=time
+            )
         for attached in as_list(data.get("attachments")):
-            self.add_note(json_excerpt(attached), "attachment", lane, at)
+            self.add_note(json_excerpt(attached), "attachment", lane, time)
 
     def add_assistant_message(
-        self, data: Mapping[str, Any], lane: str, at: datetime | None
+        self, data: Mapping[str, Any], lane: str, time: datetime | None
     ) -> None:
         builder, model = self.builder, as_label(data.get("model"))
-        out = as_count(data.get("outputTokens")) or None
+        output_tokens = as_count(data.get("outputTokens")) or None
         call = as_label(data.get("apiCallId")) or as_label(data.get("messageId"))
         turn = builder.add_turn(
-            lane, Turn(usage=Usage(output_tokens=out), model=model, at=at), call
+            lane, Turn(usage=Usage(output_tokens=output_tokens), model=model, at=time), call
         )
         thought, text = as_text(data.get("reasoningText")), as_text(data.get("content"))
-        builder.add_thought(thought or "", lane=lane, turn=turn, at=at)
+        builder.add_thought(thought or "", lane=lane, turn=turn, at=time)
         if text and text.strip():
             if model:
                 builder.models[model] += len(text)
             if lane == ROOT_LANE:
                 self.last = builder.next_number
-            builder.add_agent_message(text, lane=lane, turn=turn, at=at)
+            builder.add_agent_message(text, lane=lane, turn=turn, at=time)
         for request in as_list(data.get("toolRequests")):
             request_fields = as_mapping(request)
             self.add_call(
                 request_fields.get("toolCallId"),
                 request_fields.get("name"),
                 request_fields,
-                (lane, turn, at),
+                (lane, turn, time),
             )
 
     def add_call(
-        self, identity: Any, tool: Any, data: Mapping[str, Any], place: tuple[str, int | None, Any]
+        self,
+        identity: Any,
+        tool: Any,
+        data: Mapping[str, Any],
+        origin_fields: tuple[str, int | None, Any],
     ) -> int:
-        lane, turn, at = place
+        lane, turn, time = origin_fields
         call, call_arguments = (
             as_label(identity),
             storable_arguments(data.get("arguments"), self.builder.skipped),
         )
-        words = data.get("arguments")
-        if call_arguments is None and isinstance(words, str):
-            call_arguments = {"input": self.builder.truncate_text(words)}
-        origin = CallOrigin(number=self.builder.next_number, lane=lane, turn=turn, at=at, call=call)
+        raw_arguments = data.get("arguments")
+        if call_arguments is None and isinstance(raw_arguments, str):
+            call_arguments = {"input": self.builder.truncate_text(raw_arguments)}
+        origin = CallOrigin(
+            number=self.builder.next_number, lane=lane, turn=turn, at=time, call=call
+        )
         first, *_ = map(
             self.builder.add,
             events_from_copilot_call(as_label(tool) or "unnamed", call_arguments, origin),
@@ -264,36 +272,37 @@ class _CopilotSession:
             event = self.builder.find_open_call(self.builder.events[number - 1].lane, call)
         return event
 
-    def start_call(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def start_call(self, data: Mapping[str, Any], lane: str, time: datetime | None) -> None:
         event = self.find_open_call(data.get("toolCallId"), lane)
         if event is None or event.number in self.running:
-            place = (lane, None, at)
+            origin_fields = (lane, None, time)
             self.running.add(
-                self.add_call(data.get("toolCallId"), data.get("toolName"), data, place)
+                self.add_call(data.get("toolCallId"), data.get("toolName"), data, origin_fields)
             )
         else:
             self.running.add(event.number)
-            self.builder.update_event(event, at=at)
+            self.builder.update_event(event, at=time)
 
-    def finish_call(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def finish_call(self, data: Mapping[str, Any], lane: str, time: datetime | None) -> None:
         event = self.find_open_call(data.get("toolCallId"), lane)
         if event is None:
-            self.add_note(json_excerpt(data), UNPAIRED_RESULT, lane, at)
+            self.add_note(json_excerpt(data), UNPAIRED_RESULT, lane, time)
             return
         ok = data.get("success") if isinstance(data.get("success"), bool) else None
         result, error = as_mapping(data.get("result")), as_mapping(data.get("error"))
-        words = as_text(result.get("content")) or as_text(error.get("message"))
-        output = self.builder.truncate_text(words) if words else "" if ok is not None else None
+        text = as_text(result.get("content")) or as_text(error.get("message"))
+        output = self.builder.truncate_text(text) if text else "" if ok is not None else None
         # `success` says that the tool worked, not that a command did: its words say that.
         event_fields = result_fields(event, output, ok)
         refused = ok is False and error.get("code") in ("rejected", "denied", "user_rejected")
         if refused and isinstance(event, Command):
             event_fields["stopped"] = "rejected"
-        event = self.builder.finish(event, **event_fields, seconds=seconds_between(event.at, at))
+        event = self.builder.finish(event, **event_fields, seconds=seconds_between(event.at, time))
         while (
-            isinstance(event, Edit) and (other := self.find_open_call(event.call, lane)) is not None
+            isinstance(event, Edit)
+            and (other_edit := self.find_open_call(event.call, lane)) is not None
         ):
-            self.builder.finish(other, **result_fields(other, output, ok))
+            self.builder.finish(other_edit, **result_fields(other_edit, output, ok))
         if isinstance(event, Command) and (shell := running_shell_id(output)):
             self.shells[shell] = event.number
         elif isinstance(event, ToolUse) and self.shells and output:
@@ -301,12 +310,12 @@ class _CopilotSession:
         if isinstance(event, Message) and event.intent == "question" and output:
             answer = _ANSWER.sub("", output)
             if answer.startswith(_NO_USER_PREFIX):
-                self.add_note(answer, "question unanswered", lane, at)
+                self.add_note(answer, "question unanswered", lane, time)
             else:
-                self._add_message(answer, lane, at, role="user", intent="answer" if ok else None)
+                self._add_message(answer, lane, time, role="user", intent="answer" if ok else None)
         if refused:
-            why = (output or "").partition("User feedback: ")[2] or output or ""
-            self._add_message(why, lane, at, role="user", intent="correction")
+            feedback = (output or "").partition("User feedback: ")[2] or output or ""
+            self._add_message(feedback, lane, time, role="user", intent="correction")
 
     def _continue_command(self, shell: str | None, output: str) -> None:
         """Add what another call reports about a running command, or its end."""
@@ -317,14 +326,16 @@ class _CopilotSession:
             full_output = self.builder.truncate_text(f"{event.output or ''}\n{output}")
             self.builder.finish(event, output=full_output, exit_code=code, exit_from="parsed")
 
-    def _add_message(self, words: str, lane: str, at: datetime | None, **more: Any) -> None:
-        self.builder.add(Message(**self.builder.event_fields(lane=lane, at=at), text=words, **more))
+    def _add_message(self, text: str, lane: str, time: datetime | None, **more: Any) -> None:
+        self.builder.add(
+            Message(**self.builder.event_fields(lane=lane, at=time), text=text, **more)
+        )
 
-    def add_interrupt(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        why = self.builder.truncate_text(as_text(data.get("reason")) or "aborted")
-        self._add_message(why, lane, at, role="user", intent="interrupt")
+    def add_interrupt(self, data: Mapping[str, Any], lane: str, time: datetime | None) -> None:
+        reason = self.builder.truncate_text(as_text(data.get("reason")) or "aborted")
+        self._add_message(reason, lane, time, role="user", intent="interrupt")
 
-    def open_child_lane(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def open_child_lane(self, data: Mapping[str, Any], lane: str, time: datetime | None) -> None:
         """Open a sub-agent's lane, and join the call that started it."""
         call = as_label(data.get("toolCallId"))
         if call is None:
@@ -337,10 +348,10 @@ class _CopilotSession:
         )
         self._join_handoff(call, key)
 
-    def add_usage(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def add_usage(self, data: Mapping[str, Any], lane: str, time: datetime | None) -> None:
         self.usages.setdefault(lane, []).append(usage_from_copilot(data))
 
-    def end_session(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def end_session(self, data: Mapping[str, Any], lane: str, time: datetime | None) -> None:
         metrics = as_mapping(data.get("modelMetrics"))
         self.totals = [
             usage_from_copilot(as_mapping(as_mapping(metric).get("usage")))
@@ -351,16 +362,16 @@ class _CopilotSession:
         if data.get("shutdownType") == "error":
             self.ending = ("crashed", as_text(data.get("errorReason")))
 
-    def add_claim(self, data: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def add_claim(self, data: Mapping[str, Any], lane: str, time: datetime | None) -> None:
         if text := as_text(data.get("summary")):
-            self.builder.add_agent_message(text, "claim", lane=lane, at=at)
+            self.builder.add_agent_message(text, "claim", lane=lane, at=time)
 
     def add_permission_decision(
-        self, data: Mapping[str, Any], lane: str, at: datetime | None
+        self, data: Mapping[str, Any], lane: str, time: datetime | None
     ) -> None:
         kind = as_text(as_mapping(data.get("result")).get("kind"))
         if kind and kind.startswith("denied"):
-            self.add_note(kind, "permission", lane, at)
+            self.add_note(kind, "permission", lane, time)
 
     def build_session(self, path: Path) -> Session:
         self.builder.mark_corrections()
@@ -423,9 +434,9 @@ def events_from_copilot_call(
     files = []
     if tool == "apply_patch" and isinstance(event, ToolUse):
         files = files_in_patch(as_text(as_mapping(arguments).get("input")) or "")
-    place = msgspec.structs.asdict(origin)
+    origin_fields = msgspec.structs.asdict(origin)
     edits = [
-        Edit(**place | {"number": number}, **file._asdict())
+        Edit(**origin_fields | {"number": number}, **file._asdict())
         for number, file in enumerate(files, origin.number)
     ]
     return [*edits] or [event]
@@ -434,18 +445,18 @@ def events_from_copilot_call(
 def _event_from_call(tool: str, arguments: dict[str, Any] | None, origin: CallOrigin) -> AnyEvent:
     event = event_from_call(tool, arguments, origin)
     if tool == "apply_patch" and isinstance(event, ToolUse):
-        words = (
+        patch = (
             as_text(as_mapping(arguments).get("input"))
             or as_text(as_mapping(arguments).get("patch"))
             or ""
         )
-        files = _PATCH_FILE.findall(words)
+        files = _PATCH_FILE.findall(patch)
         if len(files) == 1:
             actions = {"Add": "create", "Delete": "delete"}
             return Edit(
                 number=origin.number, lane=origin.lane, turn=origin.turn, at=origin.at,
                 call=origin.call, path=files[0][1].strip(),
-                action=actions.get(files[0][0], "change"), patch=words,  # type: ignore[arg-type]
+                action=actions.get(files[0][0], "change"), patch=patch,  # type: ignore[arg-type]
             )  # fmt: skip
     lines = as_mapping(arguments).get("view_range")
     if isinstance(event, Read) and isinstance(lines, list) and len(lines) == 2:
@@ -469,11 +480,16 @@ def running_shell_id(output: str | None) -> str | None:
 
 def usage_from_copilot(data: Mapping[str, Any]) -> Usage:
     """Return a model's usage; only zeros is unknown. Input includes cached tokens."""
-    into, out = as_count(data.get("inputTokens")), as_count(data.get("outputTokens"))
+    input_tokens, output_tokens = (
+        as_count(data.get("inputTokens")),
+        as_count(data.get("outputTokens")),
+    )
     read, write = as_count(data.get("cacheReadTokens")), as_count(data.get("cacheWriteTokens"))
-    if not any((into, out, read, write)):
+    if not any((input_tokens, output_tokens, read, write)):
         return Usage()
-    fresh = None if into is None else into - (read or 0) - (write or 0)
-    fresh = fresh if fresh is None or fresh >= 0 else into
+    uncached_tokens = None if input_tokens is None else input_tokens - (read or 0) - (write or 0)
+    uncached_tokens = (
+        uncached_tokens if uncached_tokens is None or uncached_tokens >= 0 else input_tokens
+    )
     reasoning = as_count(data.get("reasoningTokens")) or None
-    return make_usage(fresh, out, read=read, write=write, reasoning=reasoning)
+    return make_usage(uncached_tokens, output_tokens, read=read, write=write, reasoning=reasoning)

@@ -44,8 +44,8 @@ def read(source: RecordingSource) -> Iterator[Session]:
         if fields.get("role") in ("user", "assistant") and message:
             if len(opening) < 2:
                 opening.append(text_or_json(message.get("content")))
-            at = time_from_text(fields.get("timestamp"))
-            log.add_message({**message, "role": fields["role"]}, at)
+            time = time_from_text(fields.get("timestamp"))
+            log.add_message({**message, "role": fields["role"]}, time)
         elif fields.get("type") == "turn_ended":
             builder.count_skip("turn_ended")
         else:

@@ -57,8 +57,8 @@ def read(source: RecordingSource) -> Iterator[Session]:
         if fields.get("type") == "session_start":
             start = start or fields
         elif fields.get("type") == "message":
-            at = time_from_text(fields.get("timestamp"))
-            log.add_message(as_mapping(fields.get("message")), at)
+            time = time_from_text(fields.get("timestamp"))
+            log.add_message(as_mapping(fields.get("message")), time)
         elif fields.get("type") == "compaction_state":
             summary = as_text(fields.get("summaryText")) or json_excerpt(record)
             builder.add_note(summary, "compaction")

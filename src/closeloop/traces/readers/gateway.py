@@ -91,10 +91,10 @@ def _body_from_json(value: Any) -> bytes:
 def session_from_exchanges(exchanges: Sequence[Exchange], skipped: dict[str, int]) -> Session:
     """Build a session from all exchanges of one attempt, in order of the requests."""
     # Beside the work itself, programs ask for titles and summaries, without tools.
-    talk = _ExchangeSession(skipped, with_tools=any(map(_offers_tools, exchanges)))
+    exchange_session = _ExchangeSession(skipped, with_tools=any(map(_offers_tools, exchanges)))
     for exchange in exchanges:
-        talk.add_exchange(exchange)
-    session = talk.build_session()
+        exchange_session.add_exchange(exchange)
+    session = exchange_session.build_session()
     system = find_system_prompt(exchanges)
     return session if system is None else replace(session, system=truncate_middle(system))
 
@@ -124,9 +124,9 @@ def _join_system_parts(payload: Mapping[str, Any]) -> str:
     gemini = as_mapping(payload.get("systemInstruction") or payload.get("system_instruction"))
     messages = payload.get("messages") or payload.get("input")
     parts = [
-        one.get("content")
-        for one in (messages if isinstance(messages, list) else ())
-        if isinstance(one, dict) and one.get("role") in ("system", "developer")
+        message.get("content")
+        for message in (messages if isinstance(messages, list) else ())
+        if isinstance(message, dict) and message.get("role") in ("system", "developer")
     ]
     sources = (payload.get("system"), payload.get("instructions"), gemini.get("parts"), *parts)
     return "\n\n".join(filter(None, map(content_text, sources)))
@@ -161,8 +161,8 @@ class _ExchangeSession:
             self.builder.count_skip(NOT_A_TURN)
             return
         payload = as_mapping(try_decode_json(exchange.request))
-        own = exchange.path == OWN_REPLY_PATH
-        parts = self._request_parts(payload, own=own)
+        is_own = exchange.path == OWN_REPLY_PATH
+        parts = self._request_parts(payload, is_own=is_own)
         if not parts:
             self.builder.count_skip(UNREADABLE)
             return
@@ -170,16 +170,16 @@ class _ExchangeSession:
         self.first_at = self.first_at or exchange.at
         lane = self._lane_of_request(payload, parts)
         # What the model said is known from its answers; a client may tell it in other words.
-        news = (
+        new_parts = (
             parts if not lane.begun else [part for part in parts if part.role in ("user", "tool")]
         )
         lane.begun = True
-        lane.dialogue.add_request(news, lane.name, exchange.at)
+        lane.dialogue.add_request(new_parts, lane.name, exchange.at)
         self.trouble = exchange.cause
         if exchange.cause is not None:
-            about = "out of budget" if exchange.status == 400 else "model"
+            note_kind = "out of budget" if exchange.status == 400 else "model"
             self.builder.add_note(
-                clean_unicode(exchange.cause), about=about, lane=lane.name, at=exchange.at
+                clean_unicode(exchange.cause), about=note_kind, lane=lane.name, at=exchange.at
             )
         if exchange.status < 300:
             self._add_answer(exchange, lane)
@@ -193,7 +193,7 @@ class _ExchangeSession:
             self.builder.models[exchange.model] += 1
         answer = read_provider_reply(exchange.response).answer or {}
         for part in self._normalise_parts(
-            _answer_parts(answer, own=exchange.path == OWN_REPLY_PATH)
+            _answer_parts(answer, is_own=exchange.path == OWN_REPLY_PATH)
         ):
             lane.dialogue.add_reply_part(part, lane.name, exchange.at, number)
 
@@ -220,7 +220,7 @@ class _ExchangeSession:
                 self.builder.events[event.number - 1] = handoff_from_call(event, child)
                 return
 
-    def _request_parts(self, payload: dict[str, Any], *, own: bool) -> list[MessagePart]:
+    def _request_parts(self, payload: dict[str, Any], *, is_own: bool) -> list[MessagePart]:
         """Return the parts of a request in any format, the system prompt first."""
         parts: list[MessagePart] = []
         for name in _SYSTEM_KEYS:
@@ -230,20 +230,20 @@ class _ExchangeSession:
             messages = payload.get(name)
             if isinstance(messages, list):
                 for message in messages:
-                    parts += self._message_parts(message, own=own)
-            elif messages is not None and not own:
+                    parts += self._message_parts(message, is_own=is_own)
+            elif messages is not None and not is_own:
                 parts += self._normalise_parts(parse_message_parts(messages, "user"))
         return parts
 
-    def _message_parts(self, message: Any, *, own: bool) -> list[MessagePart]:
+    def _message_parts(self, message: Any, *, is_own: bool) -> list[MessagePart]:
         try:
             key = msgspec.json.encode(message)
         except (ValueError, OverflowError, RecursionError):
             key = b""
         parts = self._known.get(key)
         if parts is None:
-            shaped = _to_provider_message(as_mapping(message)) if own else message
-            parts = self._normalise_parts(parse_message_parts(shaped, "user", 1))
+            provider_message = _to_provider_message(as_mapping(message)) if is_own else message
+            parts = self._normalise_parts(parse_message_parts(provider_message, "user", 1))
             if key:
                 self._known[key] = parts
         return parts
@@ -259,33 +259,35 @@ class _ExchangeSession:
             elif part.kind == "result":
                 result = _unwrap_result(part)
                 ids = self.patched.get(part.id or "")
-                normalised += [result._replace(id=each) for each in ids] if ids else [result]
+                normalised += [result._replace(id=call_id) for call_id in ids] if ids else [result]
             else:
                 normalised.append(part)
         return normalised
 
     def _split_patch(self, part: MessagePart) -> Iterator[MessagePart]:
         patch_arguments = part.arguments
-        written = (
+        patch = (
             patch_arguments.get("input") or patch_arguments.get("patch")
             if isinstance(patch_arguments, dict)
             else patch_arguments
         )
-        files = files_in_patch(written) if isinstance(written, str) else []
+        files = files_in_patch(patch) if isinstance(patch, str) else []
         if not files or part.id is None:
             yield part
             return
-        ids = [f"{part.id}/{place}" for place in range(1, len(files) + 1)]
+        ids = [f"{part.id}/{number}" for number in range(1, len(files) + 1)]
         if self.patched.get(part.id) != ids:
             self.patched[part.id] = [*ids]
             # A result is told for each of them.
             self._known.clear()
-        for known, file in zip(ids, files, strict=True):
+        for call_id, file in zip(ids, files, strict=True):
             if file.action == "create":
-                name, more = "create_file", {"content": file.after}
+                name, file_arguments = "create_file", {"content": file.after}
             else:
-                name, more = "apply_patch", {"patch": file.patch}
-            yield part._replace(id=known, name=name, arguments={"path": file.path, **more})
+                name, file_arguments = "apply_patch", {"patch": file.patch}
+            yield part._replace(
+                id=call_id, name=name, arguments={"path": file.path, **file_arguments}
+            )
 
     def build_session(self) -> Session:
         """Build the session."""
@@ -320,9 +322,9 @@ def _offers_tools(exchange: Exchange) -> bool:
     )
 
 
-def _answer_parts(answer: dict[str, Any], *, own: bool) -> list[MessagePart]:
+def _answer_parts(answer: dict[str, Any], *, is_own: bool) -> list[MessagePart]:
     """Return the parts of an answer in any format."""
-    if own:
+    if is_own:
         answer = _to_provider_message(answer)
     elif isinstance(answer.get("output"), list):
         answer = {"role": "assistant", "content": answer["output"]}
@@ -339,6 +341,6 @@ def _to_provider_message(message: dict[str, Any]) -> dict[str, Any]:
             "is_error": bool(message.get("failed")),
         }
         return {"role": "tool", "content": [result]}
-    words = [{"type": "text", "text": message["text"]}] if message.get("text") else []
+    texts = [{"type": "text", "text": message["text"]}] if message.get("text") else []
     calls = [{"type": "tool_use", **as_mapping(call)} for call in as_list(message.get("calls"))]
-    return {"role": message.get("role") or "assistant", "content": [*words, *calls]}
+    return {"role": message.get("role") or "assistant", "content": [*texts, *calls]}

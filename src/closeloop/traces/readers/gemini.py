@@ -125,10 +125,10 @@ def parse_function_response(response: object) -> tuple[str, bool]:
 
 
 def event_from_gemini_call(
-    called: str, arguments: dict[str, Any] | None, origin: CallOrigin
+    tool: str, arguments: dict[str, Any] | None, origin: CallOrigin
 ) -> AnyEvent:
     """Return the event of a call, with the requested lines of a read: `offset` counts from 0."""
-    event = event_from_call(called, arguments, origin)
+    event = event_from_call(tool, arguments, origin)
     if not isinstance(event, Read) or arguments is None:
         return event
     first, last = as_count(arguments.get("start_line")), as_count(arguments.get("end_line"))
@@ -142,7 +142,7 @@ def event_from_gemini_call(
 def parse_shell_exit_code(output: str) -> int | None:
     """Return the exit code that the shell tool prints below the output, which may imitate it."""
     body = output.removesuffix("\n</untrusted_context>").removeprefix("<untrusted_context>\n")
-    ended = killed = False
+    has_trailer = killed = False
     for line in reversed(body[-600:].split("\n")):
         if not line.startswith(_TRAILER_PREFIXES):
             break
@@ -150,14 +150,14 @@ def parse_shell_exit_code(output: str) -> int | None:
             code = line.removeprefix("Exit Code:").strip()
             return int(code) if code.lstrip("-").isdigit() and len(code) < 11 else None
         killed |= line.startswith("Signal:") and line not in ("Signal: 0", "Signal: (none)")
-        ended = True
+        has_trailer = True
     # Newer versions say nothing of an exit code of 0, but always of the process that is gone.
-    return 0 if ended and not killed and body.startswith(_OUTPUT_PREFIXES) else None
+    return 0 if has_trailer and not killed and body.startswith(_OUTPUT_PREFIXES) else None
 
 
 def usage_from_gemini(record: object, names: Mapping[str, str]) -> Usage:
     """Return tokens unless all are zero; `names` maps our names to the file's."""
-    counts = {name: as_count(as_mapping(record).get(theirs)) for name, theirs in names.items()}
+    counts = {name: as_count(as_mapping(record).get(key)) for name, key in names.items()}
     input_tokens, output_tokens = counts.get("input"), counts.get("output")
     if not input_tokens and not output_tokens:
         return Usage()
@@ -170,8 +170,8 @@ def usage_from_gemini(record: object, names: Mapping[str, str]) -> Usage:
     ):
         # Google counts thoughts beside the output; OpenAI's counts are within it already.
         output_tokens += thoughts
-    fresh = None if input_tokens is None else max(input_tokens - (cached or 0), 0) + tool
-    return make_usage(fresh, output_tokens, read=cached, reasoning=thoughts)
+    uncached_tokens = None if input_tokens is None else max(input_tokens - (cached or 0), 0) + tool
+    return make_usage(uncached_tokens, output_tokens, read=cached, reasoning=thoughts)
 
 
 def finish_gemini_call(
@@ -183,7 +183,7 @@ def finish_gemini_call(
     **more: object,
 ) -> AnyEvent:
     """Join a result to its call; `display` is what the agent showed."""
-    shown = as_mapping(display)
+    display_fields = as_mapping(display)
     refused = ok is False and output is not None and output.startswith(_REJECTION_PREFIXES)
     if isinstance(event, Command):
         code = parse_shell_exit_code(output or "")
@@ -193,18 +193,20 @@ def finish_gemini_call(
     else:
         result = result_fields(event, output, ok)
     if isinstance(event, Edit):
-        result |= _edit_fields(event, output, shown)
-    elif isinstance(event, Handoff) and ok and shown:
-        result["ok"] = _HANDOFF_STATES.get(str(shown.get("state") or shown.get("status")))
+        result |= _edit_fields(event, output, display_fields)
+    elif isinstance(event, Handoff) and ok and display_fields:
+        result["ok"] = _HANDOFF_STATES.get(
+            str(display_fields.get("state") or display_fields.get("status"))
+        )
     finished_event = builder.finish(event, **(result | more))
     if isinstance(event, Message) and event.intent == "question" and output is not None:
         builder.add_incoming_message(
-            _user_answers(output), lane=event.lane, at=event.at, intent="answer"
+            _user_answers(output), lane=event.lane, time=event.at, intent="answer"
         )
     elif refused and output is not None and output.startswith(_CANCELLED_PREFIX):
         add_interrupt(builder, output, event.lane, event.at)
     elif refused and output is not None:
-        builder.add_incoming_message(output, lane=event.lane, at=event.at, intent="correction")
+        builder.add_incoming_message(output, lane=event.lane, time=event.at, intent="correction")
     return finished_event
 
 
@@ -215,12 +217,15 @@ def _stop_reason(output: str, refused: bool) -> str | None:
     return "out of time" if output.startswith(_TIMED_OUT) else None
 
 
-def add_interrupt(builder: SessionBuilder, text: str, lane: str, at: datetime | None) -> None:
+def add_interrupt(builder: SessionBuilder, text: str, lane: str, time: datetime | None) -> None:
     """Add an interrupt once: each interrupted call and a notice report it."""
-    near = islice(reversed(builder.events), _MAX_EVENTS_BACK)
-    last = next((one for one in near if one.lane == lane and isinstance(one, Message)), None)
+    recent_events = islice(reversed(builder.events), _MAX_EVENTS_BACK)
+    last = next(
+        (event for event in recent_events if event.lane == lane and isinstance(event, Message)),
+        None,
+    )
     if last is None or last.intent != "interrupt":
-        builder.add_incoming_message(text, lane=lane, at=at, intent="interrupt")
+        builder.add_incoming_message(text, lane=lane, time=time, intent="interrupt")
 
 
 def _user_answers(output: str) -> str:
@@ -231,13 +236,17 @@ def _user_answers(output: str) -> str:
     return "\n".join(answer for answer in answers.values() if isinstance(answer, str)) or output
 
 
-def _edit_fields(event: Edit, output: str | None, shown: Mapping[str, Any]) -> dict[str, object]:
-    patch = shown.get("fileDiff")
-    more: dict[str, object] = {"patch": truncate_middle(patch)} if isinstance(patch, str) else {}
+def _edit_fields(
+    event: Edit, output: str | None, display_fields: Mapping[str, Any]
+) -> dict[str, object]:
+    patch = display_fields.get("fileDiff")
+    edit_fields: dict[str, object] = (
+        {"patch": truncate_middle(patch)} if isinstance(patch, str) else {}
+    )
     overwrote = output is not None and "overwrote file" in output[:200]
-    if event.action == "create" and (shown.get("isNewFile") is False or overwrote):
-        more["action"] = "change"
-    return more
+    if event.action == "create" and (display_fields.get("isNewFile") is False or overwrote):
+        edit_fields["action"] = "change"
+    return edit_fields
 
 
 name = "gemini"
@@ -281,26 +290,26 @@ def owner(source: RecordingSource) -> Path | None:
 
 def read(source: RecordingSource) -> Iterator[Session]:
     log = _replay_log(source)
-    about = log.about
+    header = log.about
     builder = SessionBuilder(name, version, source.skipped)
-    session = _GeminiSession(builder, source, _child_files(source, about))
+    session = _GeminiSession(builder, source, _child_files(source, header))
     session.add_log(log, ROOT_LANE)
     session.add_remaining_children()
     builder.mark_corrections()
     digest = hashlib.sha256(source.head).hexdigest()[:16]
     yield builder.build_session(
-        id=as_label(about.get("sessionId")) or digest,
+        id=as_label(header.get("sessionId")) or digest,
         agent="gemini-cli",
-        started=time_from_text(about.get("startTime")) or builder.started,
+        started=time_from_text(header.get("startTime")) or builder.started,
         ended=max(
-            filter(None, (time_from_text(about.get("lastUpdated")), builder.ended)),
+            filter(None, (time_from_text(header.get("lastUpdated")), builder.ended)),
             default=None,
         ),
         exit="crashed" if session.fault else "finished",
         cause=session.fault,
         summary=builder.mark_claim(),
-        directory=_first_directory(about) or session.directory,
-        parent=_parent_session(source, about),
+        directory=_first_directory(header) or session.directory,
+        parent=_parent_session(source, header),
     )
 
 
@@ -335,15 +344,19 @@ def _child_files(source: RecordingSource, header: Mapping[str, Any]) -> dict[str
     return children
 
 
-def _first_directory(about: Mapping[str, Any]) -> str | None:
-    listed = as_list(about.get("directories"))
-    return truncate_middle(listed[0]) if listed and isinstance(listed[0], str) else None
+def _first_directory(header: Mapping[str, Any]) -> str | None:
+    directories = as_list(header.get("directories"))
+    return (
+        truncate_middle(directories[0]) if directories and isinstance(directories[0], str) else None
+    )
 
 
-def _parent_session(source: RecordingSource, about: Mapping[str, Any]) -> str | None:
+def _parent_session(source: RecordingSource, header: Mapping[str, Any]) -> str | None:
     folder = source.path.parent.name
-    inside = about.get("kind") == "subagent" and re.fullmatch(r"[0-9a-f]{8}-[0-9a-f-]{27}", folder)
-    return folder if inside else None
+    is_subagent = header.get("kind") == "subagent" and re.fullmatch(
+        r"[0-9a-f]{8}-[0-9a-f-]{27}", folder
+    )
+    return folder if is_subagent else None
 
 
 class _GeminiLog:
@@ -371,24 +384,24 @@ class _GeminiLog:
 
     def _write_message(self, message: dict[str, Any]) -> None:
         key = message["id"]
-        place = self._places.get(key)
-        if place is not None and isinstance(self.entries[place], dict):
-            self.entries[place] = message
+        index = self._places.get(key)
+        if index is not None and isinstance(self.entries[index], dict):
+            self.entries[index] = message
             return
-        if place is None:
+        if index is None:
             self._order.append(key)
         self._places[key] = len(self.entries)
         self.entries.append(message)
 
     def _rewind_to(self, target: str) -> None:
-        kept = len(self._order)
+        message_count = len(self._order)
         while self._order:
             key = self._order.pop()
             self._places.pop(key, None)
             if key == target:
                 break
-        gone = kept - len(self._order)
-        were = count_with_noun(gone, "message was", "messages were")
+        removed_count = message_count - len(self._order)
+        were = count_with_noun(removed_count, "message was", "messages were")
         self.entries.append(("rewind", f"{were} taken back, to before {target}."))
 
     def _update_header(self, record: dict[str, Any]) -> None:
@@ -400,25 +413,27 @@ class _GeminiLog:
                 [m for m in record["messages"] if isinstance(as_mapping(m).get("id"), str)]
             )
         for key in record.keys() - _HEADER_KEYS:
-            known = key in ("summary", "memoryScratchpad")
+            is_known = key in ("summary", "memoryScratchpad")
             text = record[key] if isinstance(record[key], str) else json_excerpt(record[key])
-            self.entries.append((key if known else f"unknown: {key}", text))
+            self.entries.append((key if is_known else f"unknown: {key}", text))
 
     def _apply_checkpoint(self, messages: Sequence[dict[str, Any]]) -> None:
         """Apply the history that the model sees from now on; what leaves it still happened."""
-        kept = dict.fromkeys(message["id"] for message in messages)
-        gone = [key for key in self._order if key not in kept and self._is_dialogue_message(key)]
+        kept_ids = dict.fromkeys(message["id"] for message in messages)
+        removed_ids = [
+            key for key in self._order if key not in kept_ids and self._is_dialogue_message(key)
+        ]
         new = [message for message in messages if message["id"] not in self._places]
-        self._order = [key for key in kept if key in self._places]
-        if gone:
+        self._order = [key for key in kept_ids if key in self._places]
+        if removed_ids:
             text = "\n".join(
                 filter(None, (gemini_content_text(message.get("content")) for message in new))
             )
-            left = f"{count_with_noun(len(gone), 'message')} left the context."
-            about = "compaction" if text else "context"
-            self.entries.append((about, f"{left}\n{text}" if text else left))
+            note = f"{count_with_noun(len(removed_ids), 'message')} left the context."
+            note_kind = "compaction" if text else "context"
+            self.entries.append((note_kind, f"{note}\n{text}" if text else note))
             self._places |= {message["id"]: len(self.entries) - 1 for message in new}
-            self._order = list(kept)
+            self._order = list(kept_ids)
             return
         for message in new:
             self._write_message(message)
@@ -452,20 +467,20 @@ class _GeminiSession:
     def add_log(self, log: _GeminiLog, lane: str) -> None:
         for entry in log.entries:
             if isinstance(entry, tuple):
-                about, text = entry
-                self.builder.add_note(text, about, lane=lane)
+                note_kind, text = entry
+                self.builder.add_note(text, note_kind, lane=lane)
                 continue
-            at = self.builder.record_time(time_from_text(entry.get("timestamp")))
+            time = self.builder.record_time(time_from_text(entry.get("timestamp")))
             kind = entry.get("type")
             if kind == "user":
-                self._add_user_message(entry, lane, at)
+                self._add_user_message(entry, lane, time)
             elif kind == "gemini":
-                self._add_agent_message(entry, lane, at)
+                self._add_agent_message(entry, lane, time)
             elif kind in ("info", "error", "warning"):
-                self._add_notice(entry, lane, at)
+                self._add_notice(entry, lane, time)
             else:
                 self.builder.add_note(
-                    json_excerpt(entry), about=f"unknown: {as_label(kind)}", lane=lane, at=at
+                    json_excerpt(entry), about=f"unknown: {as_label(kind)}", lane=lane, at=time
                 )
 
     def add_remaining_children(self) -> None:
@@ -481,7 +496,9 @@ class _GeminiSession:
         self.add_log(_replay_log(self.source.beside(path)), child)
         return True
 
-    def _add_user_message(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_user_message(
+        self, message: Mapping[str, Any], lane: str, time: datetime | None
+    ) -> None:
         content = message.get("content")
         for response in iter_function_responses(content):
             # Most are copies: their call has its result already.
@@ -492,59 +509,67 @@ class _GeminiSession:
         text = self.builder.truncate_text(gemini_content_text(content))
         if not text.strip():
             return
-        own = text.startswith(_CLIENT_TEXT_PREFIXES)
-        if own and self.directory is None and (directory_match := _DIRECTORY.search(text)):
+        is_client = text.startswith(_CLIENT_TEXT_PREFIXES)
+        if is_client and self.directory is None and (directory_match := _DIRECTORY.search(text)):
             self.directory = directory_match[1].strip()
         self.builder.add_incoming_message(
-            text, lane=lane, at=at, own=own, asks=not text.startswith("/")
+            text, lane=lane, time=time, is_client=is_client, asks=not text.startswith("/")
         )
         self.fault = None
 
-    def _add_notice(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_notice(self, message: Mapping[str, Any], lane: str, time: datetime | None) -> None:
         text, kind = gemini_content_text(message.get("content")), message["type"]
         if text in ("Request cancelled.", "User cancelled the request."):
-            add_interrupt(self.builder, text, lane, at)
+            add_interrupt(self.builder, text, lane, time)
             return
         if kind == "error" and lane == ROOT_LANE:
             self.fault = truncate_middle(text)
-        self.builder.add_note(text, kind, lane=lane, at=at)
+        self.builder.add_note(text, kind, lane=lane, at=time)
 
     def _add_agent_message(
-        self, message: Mapping[str, Any], lane: str, at: datetime | None
+        self, message: Mapping[str, Any], lane: str, time: datetime | None
     ) -> None:
         builder = self.builder
         model = as_label(message.get("model"))
         if model is not None:
             builder.models[model] += 1
         usage = usage_from_gemini(message.get("tokens"), _TOKEN_KEYS)
-        turn = builder.add_turn(lane, Turn(usage=usage, model=model, at=at))
+        turn = builder.add_turn(lane, Turn(usage=usage, model=model, at=time))
         content = message.get("content")
-        thoughts = [_thought_text(one) for one in as_list(message.get("thoughts"))]
-        for text, when in thoughts or [(gemini_content_text(content, thought=True), None)]:
+        thoughts = [
+            _thought_text(thought_record) for thought_record in as_list(message.get("thoughts"))
+        ]
+        for text, thought_time in thoughts or [(gemini_content_text(content, thought=True), None)]:
             if text:
                 thought = self.builder.truncate_text(text)
-                place: dict[str, Any] = {"number": builder.next_number, "lane": lane, "turn": turn}
-                builder.add(Thought(**place, at=when or at, text=thought))
+                event_fields: dict[str, Any] = {
+                    "number": builder.next_number,
+                    "lane": lane,
+                    "turn": turn,
+                }
+                builder.add(Thought(**event_fields, at=thought_time or time, text=thought))
         if text := self.builder.truncate_text(gemini_content_text(content)):
-            place = {"number": builder.next_number, "lane": lane, "turn": turn}
-            builder.add(Message(**place, at=at, role="agent", text=text))
+            event_fields = {"number": builder.next_number, "lane": lane, "turn": turn}
+            builder.add(Message(**event_fields, at=time, role="agent", text=text))
             self.fault = None if lane == ROOT_LANE else self.fault
         finished_calls = [
             call for call in as_list(message.get("toolCalls")) if isinstance(call, dict)
         ]
         for call in finished_calls:
-            self._add_call(call, lane, turn, at)
+            self._add_call(call, lane, turn, time)
         finished_ids = {str(call.get("id")) for call in finished_calls}
         for requested_call in iter_function_calls(content):
             if str(requested_call.get("id")) not in finished_ids:
-                self._add_call(requested_call, lane, turn, at)
+                self._add_call(requested_call, lane, turn, time)
 
-    def _add_call(self, call: Mapping[str, Any], lane: str, turn: int, at: datetime | None) -> None:
+    def _add_call(
+        self, call: Mapping[str, Any], lane: str, turn: int, time: datetime | None
+    ) -> None:
         builder, skipped = self.builder, self.source.skipped
         tool_name = as_label(call.get("name")) or "unknown"
         call_arguments = storable_arguments(call.get("args"), skipped)
         origin = CallOrigin(
-            number=builder.next_number, lane=lane, turn=turn, at=at, call=as_label(call.get("id"))
+            number=builder.next_number, lane=lane, turn=turn, at=time, call=as_label(call.get("id"))
         )
         event = builder.add(_event_from_call(tool_name, call_arguments, call, origin))
         status = str(call.get("status"))
@@ -579,17 +604,19 @@ def _thought_text(thought: object) -> tuple[str, datetime | None]:
 
 
 def _event_from_call(
-    called: str, arguments: dict[str, Any] | None, call: Mapping[str, Any], origin: CallOrigin
+    tool: str, arguments: dict[str, Any] | None, call: Mapping[str, Any], origin: CallOrigin
 ) -> AnyEvent:
     """An agent's own tools: any may be a sub-agent, and one marks the end of the work."""
-    if called == "complete_task" and arguments is not None:
+    if tool == "complete_task" and arguments is not None:
         result = arguments.get("result", arguments)
         text = result.get("response") if isinstance(result, dict) else result
         claim = text if isinstance(text, str) else json_excerpt(result)
-        place = {key: getattr(origin, key) for key in ("number", "lane", "turn", "at", "call")}
-        return Message(**place, role="agent", text=claim, intent="claim")
+        event_fields = {
+            key: getattr(origin, key) for key in ("number", "lane", "turn", "at", "call")
+        }
+        return Message(**event_fields, role="agent", text=claim, intent="claim")
     if not _is_subagent_call(call):
-        return event_from_gemini_call(called, arguments, origin)
+        return event_from_gemini_call(tool, arguments, origin)
     event = event_from_gemini_call("invoke_agent", arguments, origin)
     if not isinstance(event, Handoff):
         brief = next(
@@ -602,5 +629,5 @@ def _event_from_call(
 def _is_subagent_call(call: Mapping[str, Any]) -> bool:
     """Whether a tool is a sub-agent, whatever its name; older versions only say so."""
     display = call.get("resultDisplay")
-    says = isinstance(display, str) and display.lstrip().startswith("Subagent ")
-    return says or "agentId" in call or as_mapping(display).get("isSubagentProgress") is True
+    is_labelled = isinstance(display, str) and display.lstrip().startswith("Subagent ")
+    return is_labelled or "agentId" in call or as_mapping(display).get("isSubagentProgress") is True

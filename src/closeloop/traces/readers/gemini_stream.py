@@ -56,12 +56,12 @@ def read(source: RecordingSource) -> Iterator[Session]:
     yield _build_session(stream, source, runs)
 
 
-def _build_session(stream: _GeminiStream, source: RecordingSource, place: int) -> Session:
+def _build_session(stream: _GeminiStream, source: RecordingSource, index: int) -> Session:
     stream.flush_message()
     builder = stream.builder
     digest = hashlib.sha256(source.head).hexdigest()[:16]
     return builder.build_session(
-        id=stream.session or (f"{digest}-{place + 1}" if place else digest),
+        id=stream.session or (f"{digest}-{index + 1}" if index else digest),
         agent="gemini-cli",
         model=stream.model,
         exit=stream.exit,
@@ -76,8 +76,8 @@ def _is_own_record(record: object) -> bool:
     fields = as_mapping(record)
     if not isinstance(fields.get("timestamp"), str):
         return False
-    needed = {"init": ("session_id", "model"), "tool_use": ("tool_name", "tool_id")}
-    names = needed.get(str(fields.get("type")))
+    keys_by_type = {"init": ("session_id", "model"), "tool_use": ("tool_name", "tool_id")}
+    names = keys_by_type.get(str(fields.get("type")))
     return names is not None and all(isinstance(fields.get(key), str) for key in names)
 
 
@@ -121,16 +121,16 @@ class _GeminiStream:
         return self.ended and kind in ("init", "message")
 
     def add_record(self, fields: Mapping[str, Any], record: object) -> None:
-        at = self.builder.record_time(time_from_text(fields.get("timestamp")))
+        time = self.builder.record_time(time_from_text(fields.get("timestamp")))
         kind = fields.get("type")
         if kind == "message" and fields.get("role") == "assistant":
-            self._add_message_piece(fields, at)
+            self._add_message_piece(fields, time)
             return
         self.flush_message()
         if kind == "message" and fields.get("role") == "user":
-            self._add_user_message(fields, at)
+            self._add_user_message(fields, time)
         elif kind == "tool_use":
-            self._add_call(fields, at)
+            self._add_call(fields, time)
         elif kind == "tool_result":
             self._add_result(fields)
         elif kind == "init":
@@ -140,24 +140,24 @@ class _GeminiStream:
             self._end_run(fields)
         elif kind == "error":
             severity = as_label(fields.get("severity")) or "error"
-            self.builder.add_note(as_text(fields.get("message")) or "", severity, at=at)
+            self.builder.add_note(as_text(fields.get("message")) or "", severity, at=time)
         else:
             self.builder.add_note(
-                json_excerpt(record), about=f"unknown: {json_excerpt(kind)}", at=at
+                json_excerpt(record), about=f"unknown: {json_excerpt(kind)}", at=time
             )
 
-    def _open_turn(self, at: datetime | None) -> int:
+    def _open_turn(self, time: datetime | None) -> int:
         """Results end a turn; the model's next output is another message."""
         if self._turn is None:
-            self._turn = self.builder.add_turn(ROOT_LANE, Turn(model=self.model, at=at))
+            self._turn = self.builder.add_turn(ROOT_LANE, Turn(model=self.model, at=time))
         return self._turn
 
-    def _add_message_piece(self, record: Mapping[str, Any], at: datetime | None) -> None:
+    def _add_message_piece(self, record: Mapping[str, Any], time: datetime | None) -> None:
         if record.get("delta") is not True:
             self.flush_message()
-        self._open_turn(at)
+        self._open_turn(time)
         if not self._pieces:
-            self._begun = at
+            self._begun = time
         self._pieces.append(as_text(record.get("content")) or "")
 
     def flush_message(self) -> None:
@@ -167,18 +167,18 @@ class _GeminiStream:
             fields = self.builder.event_fields(turn=self._turn, at=self._begun)
             self.builder.add(Message(**fields, role="agent", text=text))
 
-    def _add_user_message(self, record: Mapping[str, Any], at: datetime | None) -> None:
+    def _add_user_message(self, record: Mapping[str, Any], time: datetime | None) -> None:
         self._turn = None
         text = self.builder.truncate_text(as_text(record.get("content")) or "")
-        self.builder.add_incoming_message(text, lane=ROOT_LANE, at=at)
+        self.builder.add_incoming_message(text, lane=ROOT_LANE, time=time)
 
-    def _add_call(self, record: Mapping[str, Any], at: datetime | None) -> None:
+    def _add_call(self, record: Mapping[str, Any], time: datetime | None) -> None:
         call = as_label(record.get("tool_id"))
         origin = CallOrigin(
             number=self.builder.next_number,
             lane=ROOT_LANE,
-            turn=self._open_turn(at),
-            at=at,
+            turn=self._open_turn(time),
+            at=time,
             call=call,
         )
         call_arguments = storable_arguments(record.get("parameters"), self.source.skipped)
@@ -197,9 +197,9 @@ class _GeminiStream:
         status = record.get("status")
         ok = {"success": True, "error": False}.get(status) if isinstance(status, str) else None
         printed = as_text(record.get("output"))
-        why = as_text(as_mapping(record.get("error")).get("message")) if ok is False else None
-        words = "\n".join(dict.fromkeys(one for one in (printed, why) if one))
-        output = self.builder.truncate_text(words) if words else None
+        error = as_text(as_mapping(record.get("error")).get("message")) if ok is False else None
+        text = "\n".join(dict.fromkeys(part for part in (printed, error) if part))
+        output = self.builder.truncate_text(text) if text else None
         result_fields: dict[str, object] = {
             "seconds": seconds_between(event.at, time_from_text(record.get("timestamp"))),
         }
@@ -222,19 +222,22 @@ class _GeminiStream:
             self.exit = _EXITS.get(str(error.get("type")), "crashed")
             self.cause = as_label(error.get("message")) or as_label(error.get("type"))
         stats = as_mapping(record.get("stats"))
-        into, total = as_count(stats.get("input_tokens")), as_count(stats.get("total_tokens"))
-        if not into or not total:
+        input_tokens, total = (
+            as_count(stats.get("input_tokens")),
+            as_count(stats.get("total_tokens")),
+        )
+        if not input_tokens or not total:
             return
         cached = as_count(stats.get("cached"))
         # Thoughts are in the total and nowhere else.
-        output_tokens = max(total - into, as_count(stats.get("output_tokens")) or 0)
-        fresh = max(into - (cached or 0), 0)
+        output_tokens = max(total - input_tokens, as_count(stats.get("output_tokens")) or 0)
+        uncached_tokens = max(input_tokens - (cached or 0), 0)
         self.usage = Usage(
-            input_tokens=fresh, output_tokens=output_tokens, cache_read_tokens=cached
+            input_tokens=uncached_tokens, output_tokens=output_tokens, cache_read_tokens=cached
         )
         tokens_by_model = {
-            model: as_count(as_mapping(used).get("total_tokens")) or 0
-            for model, used in as_mapping(stats.get("models")).items()
+            model: as_count(as_mapping(model_stats).get("total_tokens")) or 0
+            for model, model_stats in as_mapping(stats.get("models")).items()
         }
         if any(tokens_by_model.values()):
             self.model = as_label(max(tokens_by_model, key=lambda key: tokens_by_model[key]))

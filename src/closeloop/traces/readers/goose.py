@@ -71,9 +71,9 @@ def recognises(source: RecordingSource) -> bool:
 
 
 def _is_header(line: Any) -> bool:
-    about = as_mapping(line)
-    return "role" not in about and (
-        "message_count" in about or ("working_dir" in about and "description" in about)
+    header = as_mapping(line)
+    return "role" not in header and (
+        "message_count" in header or ("working_dir" in header and "description" in header)
     )
 
 
@@ -88,10 +88,10 @@ def _is_message(line: Any) -> bool:
 
 def _export_info(document: Any) -> dict[str, Any] | None:
     """Return the session of an exported document; None for other documents."""
-    about = as_mapping(document)
-    if "working_dir" not in about or not isinstance(about.get("conversation"), list):
+    info = as_mapping(document)
+    if "working_dir" not in info or not isinstance(info.get("conversation"), list):
         return None
-    return about if all(_is_message(one) for one in about["conversation"][:3]) else None
+    return info if all(_is_message(message) for message in info["conversation"][:3]) else None
 
 
 def parts(source: RecordingSource) -> Sequence[Path]:
@@ -107,9 +107,9 @@ def read(source: RecordingSource) -> Iterator[Session]:
         except (sqlite3.Error, OSError, ValueError):
             count_skip(source.skipped, "a database that cannot be read to its end")
         return
-    about = _export_info(source.document) if len(source.lines) < 2 else None
-    if about is not None:
-        recorded = GooseRecording(about, about["conversation"])
+    info = _export_info(source.document) if len(source.lines) < 2 else None
+    if info is not None:
+        recorded = GooseRecording(info, info["conversation"])
     else:
         records = source.records()
         header = as_mapping(next(records, None))
@@ -119,26 +119,29 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 def _iter_stored_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> Iterator[Session]:
     known_columns = table_columns(base, "sessions")
-    chosen = [*_TABLES["sessions"], *(one for one in _OPTIONAL_COLUMNS if one in known_columns)]
+    columns = [
+        *_TABLES["sessions"],
+        *(column for column in _OPTIONAL_COLUMNS if column in known_columns),
+    ]
     infos_by_id: dict[str, dict[str, Any]] = {}
-    for row in base.execute(f"SELECT {', '.join(chosen)} FROM sessions ORDER BY created_at, id"):  # noqa: S608
-        about = dict(zip(chosen, row, strict=True))
-        if as_text(about["id"]):
-            about["model_config"] = try_decode_json(about.get("model_config_json"))
-            infos_by_id[about["id"]] = about
+    for row in base.execute(f"SELECT {', '.join(columns)} FROM sessions ORDER BY created_at, id"):  # noqa: S608
+        info = dict(zip(columns, row, strict=True))
+        if as_text(info["id"]):
+            info["model_config"] = try_decode_json(info.get("model_config_json"))
+            infos_by_id[info["id"]] = info
     # Children last: they are told with the session that mentions them, where one does.
-    order = sorted(infos_by_id, key=lambda one: infos_by_id[one].get("session_type") == "sub_agent")
+    order = sorted(infos_by_id, key=lambda key: infos_by_id[key].get("session_type") == "sub_agent")
     seen_ids: set[str] = set()
-    for one in order:
-        if one in seen_ids:
+    for session_id in order:
+        if session_id in seen_ids:
             continue
         lost: dict[str, int] = {}
         stored = LazyMapping(infos_by_id, partial(_load_recording, base, infos_by_id, lost))
         builder = GooseSession(stored, (name, version), lost)
-        session = builder.build_session(stored[one])
+        session = builder.build_session(stored[session_id])
         seen_ids |= builder.told
-        for why, number in lost.items():
-            skipped[why] = skipped.get(why, 0) + number
+        for reason, number in lost.items():
+            skipped[reason] = skipped.get(reason, 0) + number
         if session.trace.events:
             yield session
         else:
@@ -163,8 +166,8 @@ def _load_messages(base: sqlite3.Connection, session: str, lost: dict[str, int])
     for role, content, created, identity, metadata in base.execute(query, (session,)):
         parsed = try_decode_json(content)
         if isinstance(parsed, list):
-            about = {"role": role, "created": created, "content": parsed, "id": identity}
-            result.append({**about, "metadata": try_decode_json(metadata)})
+            message = {"role": role, "created": created, "content": parsed, "id": identity}
+            result.append({**message, "metadata": try_decode_json(metadata)})
         else:
             count_skip(lost, "a message that is not JSON")
     return result
@@ -193,20 +196,20 @@ class GooseSession:
         self.handoffs: dict[str, int] = {}
 
     def build_session(self, recorded: GooseRecording) -> Session:
-        about = recorded.about
-        identity = as_label(about.get("id")) or "unnamed"
-        model = as_label(as_mapping(about.get("model_config")).get("model_name"))
+        info = recorded.about
+        identity = as_label(info.get("id")) or "unnamed"
+        model = as_label(as_mapping(info.get("model_config")).get("model_name"))
         self._add_lane(ROOT_LANE, recorded, model)
         summary = self.builder.mark_claim()
         return self.builder.build_session(
             id=identity,
             agent="goose",
             model=model,
-            started=_parse_time(about.get("created_at")) or self.builder.started,
-            ended=self.builder.ended or _parse_time(about.get("updated_at")),
+            started=_parse_time(info.get("created_at")) or self.builder.started,
+            ended=self.builder.ended or _parse_time(info.get("updated_at")),
             usage=sum_usage(self.usages),
             summary=summary,
-            directory=as_label(about.get("working_dir")),
+            directory=as_label(info.get("working_dir")),
         )
 
     def _add_lane(self, lane: str, recorded: GooseRecording, model: str | None) -> None:
@@ -220,55 +223,57 @@ class GooseSession:
                 self.builder.add_note(json_excerpt(message), about="unknown: message", lane=lane)
 
     def _add_message(self, lane: str, message: Mapping[str, Any], model: str | None) -> None:
-        at = self.builder.record_time(_parse_time(message.get("created")))
+        time = self.builder.record_time(_parse_time(message.get("created")))
         turn = None
         if message.get("role") == "assistant":
             turn = self.builder.add_turn(
-                lane, Turn(model=model, at=at), as_label(message.get("id"))
+                lane, Turn(model=model, at=time), as_label(message.get("id"))
             )
         hidden = as_mapping(message.get("metadata")).get("userVisible") is False
         for item in message["content"]:
             content = as_mapping(item)
-            origin = CallOrigin(number=self.builder.next_number, lane=lane, turn=turn, at=at)
+            origin = CallOrigin(number=self.builder.next_number, lane=lane, turn=turn, at=time)
             self._add_content(content, origin, hidden)
 
     def _add_content(self, content: dict[str, Any], origin: CallOrigin, hidden: bool) -> None:
-        kind, lane, at = content.get("type"), origin.lane, origin.at
+        kind, lane, time = content.get("type"), origin.lane, origin.at
         match kind:
             case "text":
                 self._add_text(as_text(content.get("text")), origin, hidden)
             case "thinking" | "reasoning":
-                words = as_text(content.get("thinking")) or as_text(content.get("text"))
-                if words:
-                    fields = self.builder.event_fields(lane=lane, turn=origin.turn, at=at)
-                    self.builder.add(Thought(**fields, text=self.builder.truncate_text(words)))
+                text = as_text(content.get("thinking")) or as_text(content.get("text"))
+                if text:
+                    fields = self.builder.event_fields(lane=lane, turn=origin.turn, at=time)
+                    self.builder.add(Thought(**fields, text=self.builder.truncate_text(text)))
             case "toolRequest" | "frontendToolRequest":
                 self._add_call(content, origin)
             case "toolResponse":
-                self._add_result(content, lane, at)
+                self._add_result(content, lane, time)
             case "actionRequired":
                 self._add_elicitation(as_mapping(content.get("data")), origin)
             case str() if kind in _ASIDE_NOTES:
-                words = as_label(content.get("msg")) or as_label(content.get("mimeType")) or ""
-                self.builder.add_note(words, about=_ASIDE_NOTES[kind], lane=lane, at=at)
+                text = as_label(content.get("msg")) or as_label(content.get("mimeType")) or ""
+                self.builder.add_note(text, about=_ASIDE_NOTES[kind], lane=lane, at=time)
             case "toolConfirmationRequest" | "redactedThinking":
                 return
             case _:
-                about = f"unknown: {kind}"[:100]
-                self.builder.add_note(json_excerpt(content), about, lane=lane, at=at)
+                note_kind = f"unknown: {kind}"[:100]
+                self.builder.add_note(json_excerpt(content), note_kind, lane=lane, at=time)
 
-    def _add_text(self, words: str | None, origin: CallOrigin, hidden: bool) -> None:
-        if words is None or not words.strip():
+    def _add_text(self, raw_text: str | None, origin: CallOrigin, hidden: bool) -> None:
+        if raw_text is None or not raw_text.strip():
             return
         if hidden:
             # Only the agent sees it: the summary that stands for what was taken out.
-            self.builder.add_note(words, "compaction", lane=origin.lane, at=origin.at)
+            self.builder.add_note(raw_text, "compaction", lane=origin.lane, at=origin.at)
             return
         if origin.turn is None:
-            text = self.builder.truncate_text(words)
-            self.builder.add_incoming_message(text, lane=origin.lane, at=origin.at)
+            text = self.builder.truncate_text(raw_text)
+            self.builder.add_incoming_message(text, lane=origin.lane, time=origin.at)
         else:
-            self.builder.add_agent_message(words, lane=origin.lane, turn=origin.turn, at=origin.at)
+            self.builder.add_agent_message(
+                raw_text, lane=origin.lane, turn=origin.turn, at=origin.at
+            )
 
     def _add_call(self, content: Mapping[str, Any], origin: CallOrigin) -> None:
         call, tool_call = as_label(content.get("id")), as_mapping(content.get("toolCall"))
@@ -276,10 +281,10 @@ class GooseSession:
         value = as_mapping(tool_call.get("value"))
         tool = as_label(value.get("name"))
         if tool is None:
-            words = as_text(tool_call.get("error")) or json_excerpt(tool_call)
+            error = as_text(tool_call.get("error")) or json_excerpt(tool_call)
             base = ToolUse(
                 number=origin.number, lane=origin.lane, turn=origin.turn, at=origin.at, call=call,
-                name="unnamed", ok=False, output=self.builder.truncate_text(words),
+                name="unnamed", ok=False, output=self.builder.truncate_text(error),
             )  # fmt: skip
             self.builder.add(base)
             return
@@ -289,10 +294,10 @@ class GooseSession:
             )
         )
 
-    def _add_result(self, content: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_result(self, content: Mapping[str, Any], lane: str, time: datetime | None) -> None:
         event = self.builder.find_open_call(lane, as_label(content.get("id")))
         if event is None:
-            self.builder.add_note(json_excerpt(content), about=UNPAIRED_RESULT, lane=lane, at=at)
+            self.builder.add_note(json_excerpt(content), about=UNPAIRED_RESULT, lane=lane, at=time)
             return
         result = as_mapping(content.get("toolResult"))
         value = result.get("value")
@@ -306,7 +311,7 @@ class GooseSession:
             event_fields |= _exit_code_fields(
                 output, as_mapping(value_fields.get("structuredContent"))
             )
-        event = self.builder.finish(event, **event_fields, seconds=seconds_between(event.at, at))
+        event = self.builder.finish(event, **event_fields, seconds=seconds_between(event.at, time))
         meta = as_mapping(value_fields.get("_meta")) or as_mapping(value_fields.get("meta"))
         child = as_text(meta.get("subagent_session_id"))
         if isinstance(event, Handoff) and child:
@@ -329,14 +334,14 @@ class GooseSession:
         self._add_lane(inner, recorded, model)
 
     def _add_elicitation(self, data: Mapping[str, Any], origin: CallOrigin) -> None:
-        lane, at = origin.lane, origin.at
+        lane, time = origin.lane, origin.at
         if data.get("actionType") == "elicitation":
-            words = self.builder.truncate_text(as_text(data.get("message")) or "")
-            fields = self.builder.event_fields(lane=lane, turn=origin.turn, at=at)
-            self.builder.add(Message(**fields, role="agent", text=words, intent="question"))
+            text = self.builder.truncate_text(as_text(data.get("message")) or "")
+            fields = self.builder.event_fields(lane=lane, turn=origin.turn, at=time)
+            self.builder.add(Message(**fields, role="agent", text=text, intent="question"))
         elif data.get("actionType") == "elicitationResponse":
-            words = json_excerpt(data.get("userData", data.get("user_data")))
-            self.builder.add_incoming_message(words, lane=lane, at=at, intent="answer")
+            text = json_excerpt(data.get("userData", data.get("user_data")))
+            self.builder.add_incoming_message(text, lane=lane, time=time, intent="answer")
 
 
 def _event_for_tool(tool: str, arguments: dict[str, Any] | None, origin: CallOrigin) -> AnyEvent:
@@ -374,16 +379,20 @@ def _result_text(value: Any, result: Mapping[str, Any]) -> str:
         )
         if isinstance(audience, list) and audience and "assistant" not in audience:
             continue
-        if words := as_text(content_fields.get("text")):
-            texts.append(words)
+        if text := as_text(content_fields.get("text")):
+            texts.append(text)
     return "\n".join(texts) or as_text(result.get("error")) or ""
 
 
-def _session_usage(about: Mapping[str, Any]) -> Usage:
+def _session_usage(info: Mapping[str, Any]) -> Usage:
     """Return a session's totals, including cached input: Goose stores no others."""
-    into = as_count(about.get("accumulated_input_tokens")) or as_count(about.get("input_tokens"))
-    out = as_count(about.get("accumulated_output_tokens")) or as_count(about.get("output_tokens"))
-    return Usage(input_tokens=into or None, output_tokens=out or None)
+    input_tokens = as_count(info.get("accumulated_input_tokens")) or as_count(
+        info.get("input_tokens")
+    )
+    output_tokens = as_count(info.get("accumulated_output_tokens")) or as_count(
+        info.get("output_tokens")
+    )
+    return Usage(input_tokens=input_tokens or None, output_tokens=output_tokens or None)
 
 
 def _parse_time(value: Any) -> datetime | None:

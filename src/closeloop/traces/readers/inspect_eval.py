@@ -135,8 +135,8 @@ class InspectSample:
         return "finished", None
 
     def _span_of_event(self, event: Mapping[str, Any]) -> InspectSpan:
-        place = self.places.get(text_or_json(event.get("span_id")), InspectSpan())
-        return InspectSpan(outside=True) if any(self.steps) else place
+        span = self.places.get(text_or_json(event.get("span_id")), InspectSpan())
+        return InspectSpan(outside=True) if any(self.steps) else span
 
     def _add_event(self, event: Mapping[str, Any]) -> None:
         kind = text_or_json(event.get("event"))
@@ -146,47 +146,47 @@ class InspectSample:
             return self._add_step(event)
         if kind in _STRUCTURE_EVENTS or event.get("pending") is True:
             return None
-        place = self._span_of_event(event)
-        if place.outside:
+        span = self._span_of_event(event)
+        if span.outside:
             self.builder.count_skip(SCORING_EVENT)
             return None
-        at = time_from_text(event.get("timestamp"))
+        time = time_from_text(event.get("timestamp"))
         match kind:
             case "model":
-                self._add_model_event(event, place.lane, at)
+                self._add_model_event(event, span.lane, time)
             case "tool":
-                self._add_tool_event(event, place.lane, at)
+                self._add_tool_event(event, span.lane, time)
             case "sandbox":
-                self._add_sandbox_event(event, place, at)
+                self._add_sandbox_event(event, span, time)
             case "subtask":
                 self._add_inner_events(event)
             case _:
-                self._add_aside(event, place, at)
+                self._add_aside(event, span, time)
         return None
 
     def _begin_span(self, event: Mapping[str, Any]) -> None:
-        around, own = text_or_json(event.get("parent_id")), text_or_json(event.get("id"))
-        above, kind = self.places.get(around, InspectSpan()), text_or_json(event.get("type"))
-        place = msgspec.structs.replace(above, handoff=around if kind == "handoff" else None)
-        if above.outside or kind in _OUTSIDE_SPANS:
-            place = msgspec.structs.replace(place, outside=True)
+        parent_id, span_id = text_or_json(event.get("parent_id")), text_or_json(event.get("id"))
+        parent, kind = self.places.get(parent_id, InspectSpan()), text_or_json(event.get("type"))
+        span = msgspec.structs.replace(parent, handoff=parent_id if kind == "handoff" else None)
+        if parent.outside or kind in _OUTSIDE_SPANS:
+            span = msgspec.structs.replace(span, outside=True)
         elif kind == "agent":
-            place = InspectSpan(lane=self._open_agent_lane(event, own, above), agent=True)
+            span = InspectSpan(lane=self._open_agent_lane(event, span_id, parent), agent=True)
         elif kind == "tool":
-            self.tool_span[above.handoff or around] = own
-        self.places[own] = place
+            self.tool_span[parent.handoff or parent_id] = span_id
+        self.places[span_id] = span
 
-    def _open_agent_lane(self, event: Mapping[str, Any], own: str, above: InspectSpan) -> str:
+    def _open_agent_lane(self, event: Mapping[str, Any], span_id: str, parent: InspectSpan) -> str:
         """The first agent has the root lane; nested ones have their own."""
         name = clean_text(event.get("name"))
-        if self.agent is None and above.number is None:
+        if self.agent is None and parent.number is None:
             self.agent = name or "agent"
             return self.builder.open_lane(agent=name)
-        if own in self.places:
-            return self.builder.open_lane(self.places[own].lane, agent=name)
-        lane = self.builder.open_lane(own, above.lane, name)
-        if above.number is not None:
-            call_event = self.builder.events[above.number - 1]
+        if span_id in self.places:
+            return self.builder.open_lane(self.places[span_id].lane, agent=name)
+        lane = self.builder.open_lane(span_id, parent.lane, name)
+        if parent.number is not None:
+            call_event = self.builder.events[parent.number - 1]
             self.builder.replace_event(handoff_from_call(call_event, lane))
         return lane
 
@@ -198,8 +198,8 @@ class InspectSample:
         elif self.steps:
             self.steps.pop()
 
-    def _add_model_event(self, event: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        self._add_input(list(self._iter_new_input(event)), lane, at)
+    def _add_model_event(self, event: Mapping[str, Any], lane: str, time: datetime | None) -> None:
+        self._add_input(list(self._iter_new_input(event)), lane, time)
         output = as_mapping(event.get("output"))
         model = clean_text(output.get("model")) or clean_text(event.get("model"))
         usage = (
@@ -208,18 +208,18 @@ class InspectSample:
             else usage_from_inspect(as_mapping(output.get("usage")))
         )
         seconds = as_amount(event.get("working_time")) or as_amount(output.get("time"))
-        turn = self.builder.add_turn(lane, Turn(usage=usage, model=model, at=at, seconds=seconds))
+        turn = self.builder.add_turn(lane, Turn(usage=usage, model=model, at=time, seconds=seconds))
         if model:
             self.builder.models[model] += 1
         choices = as_list(output.get("choices"))
         message = as_mapping(as_mapping(choices[0]).get("message")) if choices else {}
         self.seen.add(text_or_json(message.get("id")))
-        ended = time_from_text(event.get("completed")) or at
+        end_time = time_from_text(event.get("completed")) or time
         for part in self._message_parts(message):
-            self.dialogue.add_reply_part(part, lane, ended, turn)
+            self.dialogue.add_reply_part(part, lane, end_time, turn)
         if error := clean_text(event.get("error")):
             self.builder.add_note(
-                text_or_json(self._expand_attachments(error)), "model error", lane=lane, at=at
+                text_or_json(self._expand_attachments(error)), "model error", lane=lane, at=time
             )
 
     def _iter_new_input(self, event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -228,27 +228,29 @@ class InspectSample:
             if isinstance(message, dict):
                 yield message
         for pair in as_list(event.get("input_refs")):
-            first, last = (as_count(one) for one in (*as_list(pair), None, None)[:2])
-            for place in range(first or 0, min(last or 0, len(self.pool))):
-                if ("pool", place) not in self.pooled:
-                    self.pooled.add(("pool", place))
-                    yield as_mapping(self.pool[place])
+            first, last = (as_count(bound) for bound in (*as_list(pair), None, None)[:2])
+            for index in range(first or 0, min(last or 0, len(self.pool))):
+                if ("pool", index) not in self.pooled:
+                    self.pooled.add(("pool", index))
+                    yield as_mapping(self.pool[index])
 
-    def _add_input(self, messages: list[Mapping[str, Any]], lane: str, at: datetime | None) -> None:
+    def _add_input(
+        self, messages: list[Mapping[str, Any]], lane: str, time: datetime | None
+    ) -> None:
         new = [message for message in messages if clean_text(message.get("id")) not in self.seen]
-        self.renamed = self.renamed or any(self._has_new_id(one, lane) for one in new)
-        if self.renamed or any(clean_text(one.get("id")) is None for one in new):
+        self.renamed = self.renamed or any(self._has_new_id(message, lane) for message in new)
+        if self.renamed or any(clean_text(message.get("id")) is None for message in new):
             self.dialogue.add_request(
-                (part for message in messages for part in self._message_parts(message)), lane, at
+                (part for message in messages for part in self._message_parts(message)), lane, time
             )
             return
         for message in new:
-            own = clean_text(message.get("id")) or ""
-            if own not in self.seen:
-                self.seen.add(own)
+            message_id = clean_text(message.get("id")) or ""
+            if message_id not in self.seen:
+                self.seen.add(message_id)
                 for part in self._message_parts(message):
                     self.dialogue.mark_known(part, lane)
-                    self.dialogue.add_part(part, lane, at)
+                    self.dialogue.add_part(part, lane, time)
 
     def _has_new_id(self, message: Mapping[str, Any], lane: str) -> bool:
         """Whether it is known under another id: some writers assign a new one each time."""
@@ -297,7 +299,7 @@ class InspectSample:
             name, call_id = clean_text(fields.get("function")), clean_text(fields.get("id"))
             yield MessagePart("agent", "call", "", name or "unknown", call_id, arguments)
 
-    def _add_tool_event(self, event: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_tool_event(self, event: Mapping[str, Any], lane: str, time: datetime | None) -> None:
         name = clean_text(event.get("function")) or "unknown"
         arguments = self._expand_attachments(event.get("arguments"))
         call = MessagePart("agent", "call", "", name, clean_text(event.get("id")), arguments)
@@ -305,7 +307,7 @@ class InspectSample:
         if called_event is None:
             self.dialogue.mark_known(call, lane)
             called_event = self.dialogue.add_part(
-                call, lane, at, self.builder.count_turns(lane) or None
+                call, lane, time, self.builder.count_turns(lane) or None
             )
         assert called_event is not None
         self.seen.add(text_or_json(event.get("message_id")))
@@ -313,7 +315,7 @@ class InspectSample:
         finished_event = self._finish_call(event, called_event)
         seconds = as_amount(event.get("working_time"))
         finished_event = msgspec.structs.replace(
-            finished_event, at=at or finished_event.at, seconds=seconds
+            finished_event, at=time or finished_event.at, seconds=seconds
         )
         child = clean_text(event.get("agent_span_id"))
         if child and child not in self.places:
@@ -323,40 +325,40 @@ class InspectSample:
         self.builder.replace_event(finished_event)
         self._add_inner_events(event)
 
-    def _assign_tool_span(self, event: Mapping[str, Any], called: AnyEvent) -> None:
+    def _assign_tool_span(self, event: Mapping[str, Any], call_event: AnyEvent) -> None:
         """Assign the events of the span that was opened for the call to the call."""
         span = self.tool_span.pop(text_or_json(event.get("span_id")), None)
         if span in self.places:
-            place = self.places[span]
-            self.places[span] = msgspec.structs.replace(place, number=called.number)
+            call_span = self.places[span]
+            self.places[span] = msgspec.structs.replace(call_span, number=call_event.number)
 
-    def _finish_call(self, event: Mapping[str, Any], called: AnyEvent) -> AnyEvent:
+    def _finish_call(self, event: Mapping[str, Any], call_event: AnyEvent) -> AnyEvent:
         error = as_mapping(self._expand_attachments(event.get("error")))
         if event.get("completed") is None and not error and not event.get("result"):
-            return called
+            return call_event
         output = inspect_content_text(self._expand_attachments(event.get("result")))
         if error:
             output = "\n".join(
-                one for one in (output, text_or_json(error.get("message") or "")) if one
+                text for text in (output, text_or_json(error.get("message") or "")) if text
             )
         failed = bool(error) or event.get("failed") is True
-        finished_event = self.dialogue.finish_call(called, output, not failed)
+        finished_event = self.dialogue.finish_call(call_event, output, not failed)
         if isinstance(finished_event, Command) and error.get("type") == "timeout":
             finished_event = msgspec.structs.replace(finished_event, stopped="out of time")
         return finished_event
 
     def _add_sandbox_event(
-        self, event: Mapping[str, Any], place: InspectSpan, at: datetime | None
+        self, event: Mapping[str, Any], span: InspectSpan, time: datetime | None
     ) -> None:
         """Add what really ran: the exit code of a call, or the agent's own command."""
         code = as_exit_code(event.get("result"))
         if event.get("action") != "exec":
             return
-        if place.number is None and not place.agent:
+        if span.number is None and not span.agent:
             self.builder.count_skip(SCORING_EVENT)
             return
-        if place.number is not None:
-            call_event = self.builder.events[place.number - 1]
+        if span.number is not None:
+            call_event = self.builder.events[span.number - 1]
             if (
                 isinstance(call_event, Command)
                 and call_event.exit_from != "stated"
@@ -368,8 +370,8 @@ class InspectSample:
         self.builder.add(
             Command(
                 number=self.builder.next_number,
-                lane=place.lane,
-                at=at,
+                lane=span.lane,
+                at=time,
                 command=self._to_text(event.get("cmd")),
                 output=self._to_text(event.get("output")) if event.get("output") else None,
                 exit_code=code,
@@ -383,39 +385,43 @@ class InspectSample:
             if isinstance(inner, dict):
                 self._add_event({**inner, "span_id": event.get("span_id")})
 
-    def _add_aside(self, event: Mapping[str, Any], place: InspectSpan, at: datetime | None) -> None:
-        lane, kind = place.lane, text_or_json(event.get("event"))
-        if kind == "input" and place.number is None:
-            self._add_input_event(event, lane, at)
+    def _add_aside(
+        self, event: Mapping[str, Any], span: InspectSpan, time: datetime | None
+    ) -> None:
+        lane, kind = span.lane, text_or_json(event.get("event"))
+        if kind == "input" and span.number is None:
+            self._add_input_event(event, lane, time)
         elif kind == "approval" and event.get("decision") in ("reject", "terminate"):
             by_user = event.get("approver") == "human"
             # Its `message` is what the agent said with the call, not what was said to that.
             text = self._to_text(event.get("explanation"))
             intent: Intent | None = "correction" if by_user else None
             self.builder.add_incoming_message(
-                text or "rejected", lane=lane, at=at, intent=intent, asks=False
+                text or "rejected", lane=lane, time=time, intent=intent, asks=False
             )
         elif kind == "interrupt" and event.get("source") == "user_cancel":
-            self.builder.add_incoming_message("interrupted", lane=lane, at=at, intent="interrupt")
+            self.builder.add_incoming_message(
+                "interrupted", lane=lane, time=time, intent="interrupt"
+            )
         elif kind in ("approval", "input"):
             return
         elif kind in ("compaction", "error", "info", "interrupt", "logger", "sample_limit"):
-            own_fields = {key: one for key, one in event.items() if key not in _COMMON_KEYS}
-            about = {"sample_limit": "limit", "logger": "log"}.get(kind, kind)
+            own_fields = {key: value for key, value in event.items() if key not in _COMMON_KEYS}
+            note_kind = {"sample_limit": "limit", "logger": "log"}.get(kind, kind)
             self.builder.add_note(
-                self._to_text(own_fields)[:MAX_NOTE_CHARS], about=about, lane=lane, at=at
+                self._to_text(own_fields)[:MAX_NOTE_CHARS], about=note_kind, lane=lane, at=time
             )
         else:
             raw = self._to_text(event)[:MAX_NOTE_CHARS]
-            self.builder.add_note(raw, about=f"unknown: {kind}", lane=lane, at=at)
+            self.builder.add_note(raw, about=f"unknown: {kind}", lane=lane, at=time)
 
-    def _add_input_event(self, event: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_input_event(self, event: Mapping[str, Any], lane: str, time: datetime | None) -> None:
         if question := clean_text(event.get("message")):
             self.builder.add(
                 Message(
                     number=self.builder.next_number,
                     lane=lane,
-                    at=at,
+                    at=time,
                     role="agent",
                     text=self._to_text(question),
                     intent="question",
@@ -423,7 +429,7 @@ class InspectSample:
             )
         answer = self._to_text(event.get("content") or event.get("input"))
         intent: Intent | None = "answer" if event.get("message") else None
-        self.builder.add_incoming_message(answer, lane=lane, at=at, intent=intent, asks=False)
+        self.builder.add_incoming_message(answer, lane=lane, time=time, intent=intent, asks=False)
 
     def _add_scores(self) -> None:
         for scorer, score in as_mapping(self.sample.get("scores")).items():
@@ -444,12 +450,12 @@ class InspectSample:
             if not value.startswith(ATTACHMENT_PREFIX):
                 return value
             key = value.removeprefix(ATTACHMENT_PREFIX)
-            place = as_count(key)
-            return self.attached.get(key, self.attached.get(place, value))
+            index = as_count(key)
+            return self.attached.get(key, self.attached.get(index, value))
         if isinstance(value, list):
-            return [self._expand_attachments(one) for one in value]
+            return [self._expand_attachments(item) for item in value]
         if isinstance(value, dict):
-            return {key: self._expand_attachments(one) for key, one in value.items()}
+            return {key: self._expand_attachments(item) for key, item in value.items()}
         return value
 
 
@@ -581,10 +587,10 @@ def _iter_archive_samples(
     for name in members:
         if not name.startswith("samples/") or not name.endswith(".json"):
             continue
-        below = name.split("/")[1:]
-        if len(below) == 1:
+        path_parts = name.split("/")[1:]
+        if len(path_parts) == 1:
             sample = _read_member(source, file, archive, name)
-        elif below[1:] == ["sample.json"]:
+        elif path_parts[1:] == ["sample.json"]:
             sample = _read_chunked_sample(source, file, archive, name.removesuffix("sample.json"))
         else:
             continue

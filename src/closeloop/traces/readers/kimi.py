@@ -27,7 +27,7 @@ _SUCCEEDED = "<system>Command executed successfully."
 
 
 def recognises(source: RecordingSource) -> bool:
-    if not any(mark.encode() in source.head for mark in _MARKS):
+    if not any(marker.encode() in source.head for marker in _MARKS):
         return False
     records = [as_mapping(line) for line in source.lines]
     roles = {str(record.get("role")) for record in records}

@@ -112,12 +112,12 @@ class _KiroSession:
     def _add_user(self, user: Mapping[str, Any]) -> None:
         state = as_mapping(as_mapping(user.get("env_context")).get("env_state"))
         self.directory = self.directory or as_text(state.get("current_working_directory"))
-        at = time_from_text(user.get("timestamp"))
+        time = time_from_text(user.get("timestamp"))
         for fields in map(as_mapping, as_mapping(user.get("content")).values()):
             for raw_result in as_list(fields.get("tool_use_results")):
                 self._add_result(as_mapping(raw_result))
             if prompt := as_text(fields.get("prompt")):
-                self._log.add_message({"role": "user", "content": prompt}, at)
+                self._log.add_message({"role": "user", "content": prompt}, time)
 
     def _add_result(self, result: Mapping[str, Any]) -> None:
         texts: list[str] = []
@@ -145,9 +145,9 @@ class _KiroSession:
                 self.builder.add_note(json_excerpt(assistant), f"unknown: {kind}"[:100])
                 continue
             calls = [
-                {"type": "tool_use", "id": one.get("id"), "name": one.get("name"),
-                 "input": one.get("args")}
-                for one in map(as_mapping, as_list(fields.get("tool_uses")))
+                {"type": "tool_use", "id": tool_use.get("id"), "name": tool_use.get("name"),
+                 "input": tool_use.get("args")}
+                for tool_use in map(as_mapping, as_list(fields.get("tool_uses")))
             ]  # fmt: skip
             text = [{"type": "text", "text": as_text(fields.get("content")) or ""}]
             self._log.add_message({"role": "assistant", "content": [*text, *calls]})

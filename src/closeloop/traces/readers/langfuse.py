@@ -81,7 +81,7 @@ def _iter_spans(source: RecordingSource) -> Iterator[OtelSpan]:
 
 def _document_observations(value: Any) -> Sequence[Any]:
     if isinstance(value, list):
-        observations = [_list_observations(one) for one in value[:20]]
+        observations = [_list_observations(item) for item in value[:20]]
         return observations if observations and all(observations) else ()
     return _list_observations(value)
 
@@ -90,10 +90,10 @@ def _list_observations(value: Any) -> list[Mapping[str, Any]]:
     """Return the observations of a trace, or the single one that a value is."""
     if not isinstance(value, dict):
         return []
-    inside = value.get("observations")
-    if isinstance(inside, list):
-        observations = [one for one in inside if _is_observation(one)]
-        return observations if len(observations) * 2 > len(inside) else []
+    items = value.get("observations")
+    if isinstance(items, list):
+        observations = [item for item in items if _is_observation(item)]
+        return observations if len(observations) * 2 > len(items) else []
     return [value] if _is_observation(value) else []
 
 

@@ -135,7 +135,7 @@ def _build_session(
     info: Mapping[str, Any],
     builder: SessionBuilder,
     dialogue: _MiniSweAgentRun,
-    ended: tuple[Exit, str],
+    outcome: tuple[Exit, str],
     summary: str | None,
 ) -> Session:
     config = as_mapping(info.get("config"))
@@ -150,8 +150,8 @@ def _build_session(
         system=dialogue.system,
         started=min(times, default=None),
         ended=dialogue.last,
-        exit=ended[0],
-        cause=None if ended[0] == "finished" else builder.truncate_text(ended[1]),
+        exit=outcome[0],
+        cause=None if outcome[0] == "finished" else builder.truncate_text(outcome[1]),
         usage=with_total_cost(builder.total_usage(), stats.get("instance_cost")),
         summary=summary,
         directory=builder.text_or_none(as_mapping(config.get("environment")).get("cwd")),
@@ -267,13 +267,15 @@ class _FenceFormatRun(_MiniSweAgentRun):
         output = output_match[1] if output_match else content
         if code is not None and not output_match and (streams := _STREAMS.findall(content)):
             output = "\n".join(text for _, text in streams if text.strip())
-        late = content.startswith("The last command <command>") and "timed out" in content[:20000]
+        timed_out = (
+            content.startswith("The last command <command>") and "timed out" in content[:20000]
+        )
         self.builder.finish(
             command,
             output=self.builder.truncate_text(output),
             exit_code=code,
             exit_from=None if code is None else "parsed",
-            stopped="out of time" if late else None,
+            stopped="out of time" if timed_out else None,
             seconds=seconds_between(command.at, self.builder.at),
         )
 
@@ -346,28 +348,28 @@ class _CallFormatRun(_MiniSweAgentRun):
 
     def _add_result(self, message: dict[str, Any], extra: dict[str, Any]) -> None:
         call_id = as_text(message.get("tool_call_id")) or as_text(message.get("call_id"))
-        command = next((one for one in self.waiting if call_id and one.call == call_id), None)
+        command = next((event for event in self.waiting if call_id and event.call == call_id), None)
         if command is None:
             command = self.waiting[0] if self.waiting else None
         if command is None:
             self.builder.add_note(json_excerpt(message), UNPAIRED_RESULT)
             return
         self.waiting.remove(command)
-        trouble = as_text(extra.get("exception_info"))
-        if trouble == NOT_EXECUTED:
+        error = as_text(extra.get("exception_info"))
+        if error == NOT_EXECUTED:
             self.left.append(self.builder.finish(command, stopped="not executed"))
             return
         output = extra.get("raw_output")
         text = output if isinstance(output, str) else content_text(message.get("content"))
         # With an exception there is no return code: -1 stands in for it.
-        code = None if trouble else as_exit_code(extra.get("returncode"))
-        late = extra.get("exception_type") == "TimeoutExpired" or "timed out" in (trouble or "")
+        code = None if error else as_exit_code(extra.get("returncode"))
+        timed_out = extra.get("exception_type") == "TimeoutExpired" or "timed out" in (error or "")
         self.builder.finish(
             command,
-            output=self.builder.truncate_text(f"{text}\n{trouble}".strip() if trouble else text),
+            output=self.builder.truncate_text(f"{text}\n{error}".strip() if error else text),
             exit_code=code,
             exit_from=None if code is None else "stated",
-            stopped="out of time" if late and trouble else None,
+            stopped="out of time" if timed_out and error else None,
             seconds=seconds_between(command.at, self.builder.at) if self.alone else None,
         )
 

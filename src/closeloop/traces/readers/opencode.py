@@ -54,12 +54,12 @@ def parts(source: RecordingSource) -> Sequence[Path]:
 
 def owner(source: RecordingSource) -> Path | None:
     info = _export_info(source.document)
-    seen, owner_path = {as_text(as_mapping(info).get("id"))}, None
+    seen_ids, owner_path = {as_text(as_mapping(info).get("id"))}, None
     parent = as_text(as_mapping(info).get("parentID"))
-    beside = _exports_beside(source.path) if parent else {}
-    while parent and parent not in seen and parent in beside:
-        seen.add(parent)
-        owner_path, parent = beside[parent]
+    exports = _exports_beside(source.path) if parent else {}
+    while parent and parent not in seen_ids and parent in exports:
+        seen_ids.add(parent)
+        owner_path, parent = exports[parent]
     return owner_path if owner_path != source.path else None
 
 
@@ -86,12 +86,12 @@ def _find_descendants(
     """Return the exports beside this one that belong to its descendants."""
     if not _has_delegations(messages):
         return {}
-    beside, family_ids = _exports_beside(source.path), {str(info.get("id"))}
+    exports, family_ids = _exports_beside(source.path), {str(info.get("id"))}
     result: dict[str, tuple[Path, str | None]] = {}
     grown = True
     while grown:
         grown = False
-        for child, (path, parent) in beside.items():
+        for child, (path, parent) in exports.items():
             if parent in family_ids and child not in family_ids and path != source.path:
                 family_ids.add(child)
                 result[child] = (path, parent)

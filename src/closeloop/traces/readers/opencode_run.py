@@ -55,14 +55,14 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 def _add_line(messages: dict[str, dict[str, Any]], line: dict[str, Any]) -> None:
     """Group the lines of one message, whatever is between them."""
-    part, at = as_mapping(line.get("part")), {"created": line.get("timestamp")}
+    part, time_fields = as_mapping(line.get("part")), {"created": line.get("timestamp")}
     if line.get("type") == "error":
         key = f"error {len(messages)}"
-        info = {"role": "assistant", "id": key, "time": at, "error": line.get("error")}
+        info = {"role": "assistant", "id": key, "time": time_fields, "error": line.get("error")}
         messages[key] = {"info": info, "parts": []}
         return
     key = as_text(part.get("messageID")) or f"line {len(messages)}"
     if key not in messages:
-        messages[key] = {"info": {"role": "assistant", "id": key, "time": at}, "parts": []}
+        messages[key] = {"info": {"role": "assistant", "id": key, "time": time_fields}, "parts": []}
     messages[key]["info"]["time"]["completed"] = line.get("timestamp")
     messages[key]["parts"].append(part or line)

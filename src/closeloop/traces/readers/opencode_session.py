@@ -50,17 +50,24 @@ REPORT_TAG = re.compile(r"<task_(?:result|error)>\n?(.*?)\n?</task_(?:result|err
 def usage_from_opencode(tokens: Any, cost: Any) -> Usage:
     """Return tokens and cost; only zeros is unknown."""
     token_fields, cache = as_mapping(tokens), as_mapping(as_mapping(tokens).get("cache"))
-    fresh, out = as_count(token_fields.get("input")), as_count(token_fields.get("output"))
+    input_tokens, output_tokens = (
+        as_count(token_fields.get("input")),
+        as_count(token_fields.get("output")),
+    )
     reasoning, total = as_count(token_fields.get("reasoning")), as_count(token_fields.get("total"))
     read, write = as_count(cache.get("read")), as_count(cache.get("write"))
-    if not any((fresh, out, reasoning, read, write)):
+    if not any((input_tokens, output_tokens, reasoning, read, write)):
         return Usage()
     # Newer versions keep reasoning apart from the output, older ones inside it.
-    apart = total is not None and total == sum(n or 0 for n in (fresh, out, reasoning, read, write))
+    is_separate = total is not None and total == sum(
+        n or 0 for n in (input_tokens, output_tokens, reasoning, read, write)
+    )
     paid = as_amount(cost) or None
-    out = (out or 0) + (reasoning or 0) if apart else out
+    output_tokens = (output_tokens or 0) + (reasoning or 0) if is_separate else output_tokens
     reasoning = reasoning or None
-    return make_usage(fresh, out, read=read, write=write, reasoning=reasoning, cost=paid)
+    return make_usage(
+        input_tokens, output_tokens, read=read, write=write, reasoning=reasoning, cost=paid
+    )
 
 
 def events_from_opencode_call(
@@ -91,12 +98,13 @@ def _patch_edits(
         for file in files
         if as_text(file.get("filePath"))
     ]
-    written = as_text(as_mapping(arguments).get("patchText"))
-    if not file_edits and written:
-        file_edits = [file._asdict() for file in files_in_patch(written)]
-    place = msgspec.structs.asdict(origin)
+    patch = as_text(as_mapping(arguments).get("patchText"))
+    if not file_edits and patch:
+        file_edits = [file._asdict() for file in files_in_patch(patch)]
+    origin_fields = msgspec.structs.asdict(origin)
     return [
-        Edit(**{**place, "number": n, **one}) for n, one in enumerate(file_edits, origin.number)
+        Edit(**{**origin_fields, "number": n, **file_edit})
+        for n, file_edit in enumerate(file_edits, origin.number)
     ]
 
 
@@ -258,7 +266,7 @@ def _add_messages(lane: _OpencodeLane, recorded: OpencodeRecording) -> None:
 def _add_user_message(
     lane: _OpencodeLane, info: Mapping[str, Any], parts: Iterator[dict[str, Any]]
 ) -> None:
-    at = lane.builder.record_time(time_from_millis(as_mapping(info.get("time")).get("created")))
+    time = lane.builder.record_time(time_from_millis(as_mapping(info.get("time")).get("created")))
     system = as_text(info.get("system"))
     if system and lane.system is None:
         lane.system = lane.builder.truncate_text(system)
@@ -268,12 +276,12 @@ def _add_user_message(
             if part.get("synthetic") is True and _finish_background_child(lane, message_text):
                 continue
             if part.get("synthetic") is True or part.get("ignored") is True:
-                lane.builder.add_note(message_text, "added by agent", lane=lane.name, at=at)
+                lane.builder.add_note(message_text, "added by agent", lane=lane.name, at=time)
                 continue
             text = lane.builder.truncate_text(message_text)
-            lane.builder.add_incoming_message(text, lane=lane.name, at=at)
+            lane.builder.add_incoming_message(text, lane=lane.name, time=time)
         else:
-            _add_aside(lane, part, at)
+            _add_aside(lane, part, time)
 
 
 def _finish_background_child(lane: _OpencodeLane, text: str) -> bool:
@@ -292,7 +300,7 @@ def _finish_background_child(lane: _OpencodeLane, text: str) -> bool:
 
 
 def _add_aside(
-    lane: _OpencodeLane, part: Mapping[str, Any], at: datetime | None, turn: Any = None
+    lane: _OpencodeLane, part: Mapping[str, Any], time: datetime | None, turn: Any = None
 ) -> None:
     """Add what is neither a message nor an action."""
     kind = part.get("type")
@@ -300,70 +308,70 @@ def _add_aside(
         case "text" | "reasoning" | "step-start" | "snapshot":
             return
         case "compaction":
-            about, note_text = "compaction", "The conversation was shortened."
+            note_kind, note_text = "compaction", "The conversation was shortened."
         case "patch":
             files = [path for path in as_list(part.get("files")) if isinstance(path, str)]
-            about, note_text = "files changed", "\n".join(files)
+            note_kind, note_text = "files changed", "\n".join(files)
         case "file":
-            about, note_text = (
+            note_kind, note_text = (
                 "attachment",
                 as_text(part.get("filename")) or as_text(part.get("mime")) or "",
             )
         case "agent" | "subtask":
-            about, note_text = (
+            note_kind, note_text = (
                 str(kind),
                 as_text(part.get("prompt")) or as_text(part.get("name")) or "",
             )
         case "retry":
-            about, note_text = "retry", json_excerpt(part.get("error"))
+            note_kind, note_text = "retry", json_excerpt(part.get("error"))
         case _:
-            about, note_text = f"unknown: {kind}"[:100], json_excerpt(part)
-    lane.builder.add_note(note_text, about, lane=lane.name, turn=turn, at=at)
+            note_kind, note_text = f"unknown: {kind}"[:100], json_excerpt(part)
+    lane.builder.add_note(note_text, note_kind, lane=lane.name, turn=turn, at=time)
 
 
 def _add_assistant_message(
     lane: _OpencodeLane, info: Mapping[str, Any], parts: Iterator[dict[str, Any]]
 ) -> None:
-    builder, time = lane.builder, as_mapping(info.get("time"))
-    at, until = (
-        lane.builder.record_time(time_from_millis(time.get("created"))),
-        lane.builder.record_time(time_from_millis(time.get("completed"))),
+    builder, time_fields = lane.builder, as_mapping(info.get("time"))
+    started, ended = (
+        lane.builder.record_time(time_from_millis(time_fields.get("created"))),
+        lane.builder.record_time(time_from_millis(time_fields.get("completed"))),
     )
     # Ids need not differ: who publishes sessions may have blackened them.
     model, key = as_label(info.get("modelID")), f"message {builder.count_turns(lane.name)}"
     lane.model = lane.model or model
-    base = Turn(model=model, at=at, seconds=seconds_between(at, until))
-    step, turn, counted = 0, None, False
+    base = Turn(model=model, at=started, seconds=seconds_between(started, ended))
+    step, turn, is_counted = 0, None, False
     for part in parts:
         kind = part.get("type")
         # Older versions put several answers of the provider into one message, as steps.
-        if turn is None or (kind == "step-start" and counted):
-            step, counted = step + 1, False
+        if turn is None or (kind == "step-start" and is_counted):
+            step, is_counted = step + 1, False
             turn = builder.add_turn(lane.name, base, f"{key} {step}")
         if kind == "step-finish":
             usage = usage_from_opencode(part.get("tokens"), part.get("cost"))
             builder.add_turn(lane.name, msgspec.structs.replace(base, usage=usage), f"{key} {step}")
-            counted = True
+            is_counted = True
             lane.finish = as_text(part.get("reason")) or lane.finish
         else:
             _add_part(
                 lane,
                 part,
-                CallOrigin(number=builder.next_number, lane=lane.name, turn=turn, at=at),
+                CallOrigin(number=builder.next_number, lane=lane.name, turn=turn, at=started),
                 info,
             )
     if turn is None:
         step, turn = 1, builder.add_turn(lane.name, base, f"{key} 1")
-    if not counted and step == 1:
+    if not is_counted and step == 1:
         usage = usage_from_opencode(info.get("tokens"), info.get("cost"))
         builder.add_turn(lane.name, msgspec.structs.replace(base, usage=usage), f"{key} 1")
     lane.finish = as_text(info.get("finish")) or lane.finish
     lane.error = None
     if info.get("error") is not None:
-        add_failure(lane, info["error"], at)
+        add_failure(lane, info["error"], started)
 
 
-def add_failure(lane: _OpencodeLane, error: Any, at: datetime | None) -> None:
+def add_failure(lane: _OpencodeLane, error: Any, time: datetime | None) -> None:
     """Add an answer that was aborted, and why."""
     name = as_text(as_mapping(error).get("name")) or "error"
     message = as_text(as_mapping(as_mapping(error).get("data")).get("message")) or json_excerpt(
@@ -374,44 +382,48 @@ def add_failure(lane: _OpencodeLane, error: Any, at: datetime | None) -> None:
         lane.builder.truncate_text(f"{name}: {message}")[:500],
     )
     if name != "MessageAbortedError":
-        lane.builder.add_note(message, "error", lane=lane.name, at=at)
+        lane.builder.add_note(message, "error", lane=lane.name, at=time)
         return
     text = lane.builder.truncate_text(message)
-    lane.builder.add_incoming_message(text, lane=lane.name, at=at, intent="interrupt")
+    lane.builder.add_incoming_message(text, lane=lane.name, time=time, intent="interrupt")
 
 
 def _add_part(
     lane: _OpencodeLane, part: dict[str, Any], origin: CallOrigin, info: Mapping[str, Any]
 ) -> None:
     kind, text = part.get("type"), part.get("text")
-    time = as_mapping(part.get("time"))
-    at = lane.builder.record_time(time_from_millis(time.get("start"))) or origin.at
-    lane.builder.record_time(time_from_millis(time.get("end")))
+    time_fields = as_mapping(part.get("time"))
+    start = lane.builder.record_time(time_from_millis(time_fields.get("start"))) or origin.at
+    lane.builder.record_time(time_from_millis(time_fields.get("end")))
     number, name, turn = origin.number, origin.lane, origin.turn
     if kind == "tool":
         _add_tool_part(lane, part, origin)
     elif kind == "text" and isinstance(text, str) and text.strip():
         if info.get("summary") is True:
-            _add_summary(lane, text, at)
+            _add_summary(lane, text, start)
             return
         model = as_label(info.get("modelID"))
         if model:
             lane.builder.models[model] += len(text)
         lane.last = number
-        lane.builder.add_agent_message(text, lane=name, turn=turn, at=at)
+        lane.builder.add_agent_message(text, lane=name, turn=turn, at=start)
     elif kind == "reasoning" and isinstance(text, str) and text.strip():
-        lane.builder.add_thought(text, lane=name, turn=turn, at=at)
+        lane.builder.add_thought(text, lane=name, turn=turn, at=start)
     else:
-        _add_aside(lane, part, at, turn)
+        _add_aside(lane, part, start, turn)
 
 
-def _add_summary(lane: _OpencodeLane, text: str, at: datetime | None) -> None:
+def _add_summary(lane: _OpencodeLane, text: str, time: datetime | None) -> None:
     """Add the summary of a compaction, which may already be noted."""
-    mark = lane.builder.events[-1] if lane.builder.events else None
-    if isinstance(mark, Note) and mark.about == "compaction" and mark.lane == lane.name:
-        lane.builder.finish(mark, text=lane.builder.truncate_text(text))
+    last_event = lane.builder.events[-1] if lane.builder.events else None
+    if (
+        isinstance(last_event, Note)
+        and last_event.about == "compaction"
+        and last_event.lane == lane.name
+    ):
+        lane.builder.finish(last_event, text=lane.builder.truncate_text(text))
     else:
-        lane.builder.add_note(text, about="compaction", lane=lane.name, at=at)
+        lane.builder.add_note(text, about="compaction", lane=lane.name, at=time)
 
 
 def _add_tool_part(lane: _OpencodeLane, part: Mapping[str, Any], origin: CallOrigin) -> None:
@@ -448,27 +460,27 @@ def _add_tool_part(lane: _OpencodeLane, part: Mapping[str, Any], origin: CallOri
     elif isinstance(event, Message) and succeeded is not None:
         _add_answer(lane, succeeded, result, metadata, end)
     if succeeded is False and result and result.startswith(REJECTION_PREFIX):
-        why = result.partition("with the following feedback: ")[2] or result
-        lane.builder.add_incoming_message(why, lane=lane.name, at=end, intent="correction")
+        feedback = result.partition("with the following feedback: ")[2] or result
+        lane.builder.add_incoming_message(feedback, lane=lane.name, time=end, intent="correction")
 
 
 def _add_answer(
     lane: _OpencodeLane,
-    done: bool,
+    succeeded: bool,
     result: str | None,
     metadata: Mapping[str, Any],
-    at: datetime | None,
+    time: datetime | None,
 ) -> None:
     """Add the user's answer to a question, or that there was none."""
     answers = [
         ", ".join(str(choice) for choice in answer) if isinstance(answer, list) else str(answer)
         for answer in as_list(metadata.get("answers"))
     ]
-    if not done:
-        lane.builder.add_note(result or "", about="question unanswered", lane=lane.name, at=at)
+    if not succeeded:
+        lane.builder.add_note(result or "", about="question unanswered", lane=lane.name, at=time)
         return
     text = lane.builder.truncate_text("\n".join(answers) or result or "")
-    lane.builder.add_incoming_message(text, lane=lane.name, at=at, intent="answer")
+    lane.builder.add_incoming_message(text, lane=lane.name, time=time, intent="answer")
 
 
 def _add_child(

@@ -74,39 +74,41 @@ def _iter_file_sessions(source: RecordingSource) -> Iterator[Session]:
         count_skip(source.skipped, f"a {kind} without its session")
         return
     paths_by_id = find_session_family(source)
-    children = LazyMapping(paths_by_id, lambda one: load_stored_session(source, paths_by_id[one]))
+    children = LazyMapping(paths_by_id, lambda key: load_stored_session(source, paths_by_id[key]))
     family, seen_ids = OpencodeFamily(children, source.skipped), set[str]()
-    for one in paths_by_id:
+    for session_id in paths_by_id:
         # A child that its parent never mentions is told by itself.
-        if one not in seen_ids and (recorded := children[one]) is not None:
+        if session_id not in seen_ids and (recorded := children[session_id]) is not None:
             yield session_from_opencode(recorded, family, (name, version))
             seen_ids |= family.told
-        elif one not in seen_ids:
+        elif session_id not in seen_ids:
             count_skip(source.skipped, "a session without messages")
 
 
 def _iter_database_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> Iterator[Session]:
     infos_by_id = _load_session_infos(base)
     seen_ids: set[str] = set()
-    roots = [one for one, info in infos_by_id.items() if info.get("parentID") not in infos_by_id]
+    roots = [
+        root_id for root_id, info in infos_by_id.items() if info.get("parentID") not in infos_by_id
+    ]
     # Those whose parents only name each other, or never mention them, come last.
-    for one in [*roots, *infos_by_id]:
-        if one in seen_ids:
+    for session_id in [*roots, *infos_by_id]:
+        if session_id in seen_ids:
             continue
         lost: dict[str, int] = {}
         children = LazyMapping(infos_by_id, partial(_load_recording, base, infos_by_id, lost))
         family = OpencodeFamily(children, lost)
-        recorded = children[one]
-        seen_ids.add(one)
+        recorded = children[session_id]
+        seen_ids.add(session_id)
         if recorded is not None:
             yield session_from_opencode(recorded, family, (name, version))
             seen_ids |= family.told
-        elif _is_in_new_tables(base, one):
+        elif _is_in_new_tables(base, session_id):
             count_skip(lost, "a session in tables of a newer OpenCode")
         else:
             count_skip(lost, "a session without messages")
-        for why, number in lost.items():
-            skipped[why] = skipped.get(why, 0) + number
+        for reason, number in lost.items():
+            skipped[reason] = skipped.get(reason, 0) + number
 
 
 def _is_in_new_tables(base: sqlite3.Connection, session: str) -> bool:
@@ -119,13 +121,13 @@ def _is_in_new_tables(base: sqlite3.Connection, session: str) -> bool:
 
 def _load_session_infos(base: sqlite3.Connection) -> dict[str, dict[str, Any]]:
     known_columns = table_columns(base, "session")
-    chosen = [
+    optional_columns = [
         column for column in ("agent", "revert", "share_url", "title") if column in known_columns
     ]
-    listed = ", ".join([*_TABLES["session"], *chosen])
+    columns = ", ".join([*_TABLES["session"], *optional_columns])
     result = {}
-    for row in base.execute(f"SELECT {listed} FROM session ORDER BY time_created, id"):  # noqa: S608
-        fields = dict(zip((*_TABLES["session"], *chosen), row, strict=True))
+    for row in base.execute(f"SELECT {columns} FROM session ORDER BY time_created, id"):  # noqa: S608
+        fields = dict(zip((*_TABLES["session"], *optional_columns), row, strict=True))
         if not isinstance(fields["id"], str) or not fields["id"]:
             continue
         result[fields["id"]] = {
@@ -143,12 +145,12 @@ def _load_session_infos(base: sqlite3.Connection) -> dict[str, dict[str, Any]]:
 
 def _load_recording(
     base: sqlite3.Connection,
-    found: Mapping[str, Mapping[str, Any]],
+    infos_by_id: Mapping[str, Mapping[str, Any]],
     skipped: dict[str, int],
     session: str,
 ) -> OpencodeRecording | None:
     messages = _load_messages(base, session, skipped)
-    return OpencodeRecording(found[session], messages) if messages else None
+    return OpencodeRecording(infos_by_id[session], messages) if messages else None
 
 
 def _load_messages(
@@ -192,23 +194,25 @@ def _read_document(source: RecordingSource) -> dict[str, Any]:
 
 
 def _is_session_info(record: Mapping[str, Any]) -> bool:
-    named = all(as_text(record.get(name)) for name in ("id", "projectID", "directory", "version"))
-    return named and isinstance(record.get("time"), dict) and "messages" not in record
+    has_names = all(
+        as_text(record.get(name)) for name in ("id", "projectID", "directory", "version")
+    )
+    return has_names and isinstance(record.get("time"), dict) and "messages" not in record
 
 
 def storage_owner(source: RecordingSource) -> Path | None:
     """Return the file of the session that a message, part or child belongs to."""
     fields, stored = _read_document(source), _stored_sessions(_storage_root(source.path))
     name = as_text(fields.get("sessionID")) or as_text(fields.get("id")) or ""
-    above: dict[str, None] = {}
-    while name in stored and name not in above:
-        above[name] = None
+    ancestors: dict[str, None] = {}
+    while name in stored and name not in ancestors:
+        ancestors[name] = None
         name = as_text(stored[name][1].get("parentID")) or ""
-    if not above:
+    if not ancestors:
         return None
-    names = list(above)
+    names = list(ancestors)
     # Of parents that name each other in a ring, one must be the first.
-    owner_path, _ = stored[min(names[names.index(name) :]) if name in above else names[-1]]
+    owner_path, _ = stored[min(names[names.index(name) :]) if name in ancestors else names[-1]]
     return owner_path if owner_path != source.path else None
 
 
@@ -222,12 +226,12 @@ def find_session_family(source: RecordingSource) -> dict[str, Path]:
     for name, (_, info) in stored.items():
         children.setdefault(as_text(info.get("parentID")) or "", []).append(name)
     paths_by_id = {first: source.path}
-    waiting = [first]
-    while waiting:
-        for name in children.get(waiting.pop(), ()):
+    pending = [first]
+    while pending:
+        for name in children.get(pending.pop(), ()):
             if name not in paths_by_id:
                 paths_by_id[name] = stored[name][0]
-                waiting.append(name)
+                pending.append(name)
     return paths_by_id
 
 
@@ -248,11 +252,14 @@ def load_stored_session(source: RecordingSource, path: Path) -> OpencodeRecordin
     """Load a session with its messages; None if it has none."""
     root, info = _storage_root(source.path), _read_document(source.beside(path))
     messages = []
-    for one in _json_files_of(root / "message", as_text(info.get("id")) or ""):
+    for message_path in _json_files_of(root / "message", as_text(info.get("id")) or ""):
         message_parts = [
-            _read_document(source.beside(part)) for part in _json_files_of(root / "part", one.stem)
+            _read_document(source.beside(part))
+            for part in _json_files_of(root / "part", message_path.stem)
         ]
-        messages.append({"info": _read_document(source.beside(one)), "parts": message_parts})
+        messages.append(
+            {"info": _read_document(source.beside(message_path)), "parts": message_parts}
+        )
     messages.sort(key=_creation_time)
     return OpencodeRecording(info, messages) if messages else None
 

@@ -59,7 +59,7 @@ def parts(source: RecordingSource) -> Sequence[Path]:
     attempt = list_attempt_calls(source)
     if attempt[-1].path != source.path:
         return ()
-    return [one.path for one in attempt[:-1]]
+    return [call.path for call in attempt[:-1]]
 
 
 def owner(source: RecordingSource) -> Path | None:
@@ -70,7 +70,7 @@ def owner(source: RecordingSource) -> Path | None:
 def read(source: RecordingSource) -> Iterator[Session]:
     attempt = list_attempt_calls(source)
     if attempt[-1].path != source.path:
-        attempt = attempt[: [one.path for one in attempt].index(source.path) + 1]
+        attempt = attempt[: [call.path for call in attempt].index(source.path) + 1]
     stretches = list(_split_stretches(attempt))
     dialogue = _CompletionLog(
         SessionBuilder(name, version, source.skipped, several=True), several=len(stretches) > 1
@@ -81,26 +81,26 @@ def read(source: RecordingSource) -> Iterator[Session]:
         if number:
             dialogue.builder.turn = None
             dialogue.builder.add_note("The dialogue was shortened.", "compaction")
-        dialogue.add_logged_call(as_mapping(document), {one.messages: one for one in stretch})
+        dialogue.add_logged_call(as_mapping(document), {call.messages: call for call in stretch})
     yield _build_session(dialogue, attempt)
 
 
 def _split_stretches(attempt: list[LoggedCall]) -> Iterator[list[LoggedCall]]:
     """Yield the calls between two compactions, within which the dialogue only grows."""
     stretch: list[LoggedCall] = []
-    for one in attempt:
-        if stretch and one.messages < stretch[-1].messages:
+    for call in attempt:
+        if stretch and call.messages < stretch[-1].messages:
             yield stretch
             stretch = []
-        stretch.append(one)
+        stretch.append(call)
     yield stretch
 
 
 def _build_session(dialogue: _CompletionLog, attempt: list[LoggedCall]) -> Session:
     builder, first = dialogue.builder, attempt[0]
     summary = builder.mark_claim() if dialogue.finished else dialogue.summary
-    times = [one.at for one in attempt if one.at is not None]
-    models = [one.model for one in attempt if one.model is not None]
+    times = [call.at for call in attempt if call.at is not None]
+    models = [call.model for call in attempt if call.model is not None]
     # The calls that are logged are not the usage of a dialogue whose other calls are not.
     is_whole = first.opening and builder.count_turns(builder.lane) <= len(attempt)
     return builder.build_session(
@@ -135,14 +135,14 @@ class _CompletionLog:
         messages = [*request_messages(call), reply_message(call)]
         earlier = self.seen
         current: set[tuple[str, ...]] = set()
-        for place, raw_message in enumerate(messages):
+        for index, raw_message in enumerate(messages):
             message = as_mapping(raw_message)
             if self.several:
                 current.add(message_key := _message_key(message))
                 if message_key in earlier:
                     continue
             if message:
-                self._add_message(message, logs.get(place))
+                self._add_message(message, logs.get(index))
         self.seen = earlier | current
 
     def _add_message(self, message: dict[str, Any], log: LoggedCall | None) -> None:
@@ -182,23 +182,24 @@ class _CompletionLog:
         elif text and any(tool == "finish" and not arguments for tool, arguments, _ in calls):
             # Older versions end with a call that says nothing.
             calls = [
-                (tool, arguments or {"message": text}, known) for tool, arguments, known in calls
+                (tool, arguments or {"message": text}, call_id)
+                for tool, arguments, call_id in calls
             ]
         else:
             self.builder.add_thought(text)
         for tool, call_arguments, call_id in calls:
             self._add_call(tool, call_arguments, call_id)
 
-    def _add_call(self, tool: str, arguments: dict[str, Any] | None, known: str | None) -> None:
+    def _add_call(self, tool: str, arguments: dict[str, Any] | None, call_id: str | None) -> None:
         if tool == "finish":
             arguments = arguments or {"message": "finish"}
         if tool == "think":
             text = self.builder.truncate_text(as_text(as_mapping(arguments).get("thought")) or "")
             event: AnyEvent = self.builder.add(
-                Thought(**self.builder.event_fields(known), text=text)
+                Thought(**self.builder.event_fields(call_id), text=text)
             )
         else:
-            event = self.builder.add_call(tool, arguments, known)
+            event = self.builder.add_call(tool, arguments, call_id)
         if event.call is None:
             self.unnamed.append(event)
         if tool == "finish":
@@ -280,10 +281,10 @@ def is_completion_log(record: object) -> bool:
     call = as_mapping(record)
     answer = as_mapping(call.get("response"))
     first = as_mapping(next(iter(as_list(call.get("messages"))), None))
-    own = "fncall_messages" in call or "kwargs" in call or "raw_messages" in call
+    has_own_keys = "fncall_messages" in call or "kwargs" in call or "raw_messages" in call
     return (
         "role" in first
-        and own
+        and has_own_keys
         and isinstance(answer.get("choices"), list)
         and "timestamp" in call
         and "cost" in call
@@ -342,13 +343,17 @@ def list_attempt_calls(source: RecordingSource) -> list[LoggedCall]:
     except OSError:
         return [own_call]
     attempt_calls: list[LoggedCall] = []
-    for other in _calls_in_folder(source.path.parent, changed).get(own_call.request, ()):
-        if other.opening and attempt_calls:
-            if any(one.path == source.path for one in attempt_calls):
+    for call in _calls_in_folder(source.path.parent, changed).get(own_call.request, ()):
+        if call.opening and attempt_calls:
+            if any(logged_call.path == source.path for logged_call in attempt_calls):
                 return attempt_calls
             attempt_calls = []
-        attempt_calls.append(other)
-    return attempt_calls if any(one.path == source.path for one in attempt_calls) else [own_call]
+        attempt_calls.append(call)
+    return (
+        attempt_calls
+        if any(logged_call.path == source.path for logged_call in attempt_calls)
+        else [own_call]
+    )
 
 
 @lru_cache(maxsize=8)
@@ -361,11 +366,11 @@ def _calls_in_folder(folder: Path, changed: int) -> dict[str, list[LoggedCall]]:
     except OSError:
         return calls
     for path in paths:
-        other = FileSource(path)
-        document = other.document if b'"messages"' in other.head else None
+        file = FileSource(path)
+        document = file.document if b'"messages"' in file.head else None
         if is_completion_log(document):
             logged_call = parse_logged_call(path, document)
             calls.setdefault(logged_call.request, []).append(logged_call)
     for group in calls.values():
-        group.sort(key=lambda one: (one.at.timestamp() if one.at else 0.0, one.messages))
+        group.sort(key=lambda call: (call.at.timestamp() if call.at else 0.0, call.messages))
     return calls

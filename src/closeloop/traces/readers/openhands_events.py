@@ -104,9 +104,15 @@ class OpenhandsStream:
     # Actions
 
     def _add_action(self, kind: str, event: dict[str, Any], arguments: dict[str, Any]) -> None:
-        mine = event.get("source", "agent") == "agent"
+        is_by_agent = event.get("source", "agent") == "agent"
         thought = arguments.get("thought")
-        if mine and kind not in ("system", "message", "recall", "null", "change_agent_state"):
+        if is_by_agent and kind not in (
+            "system",
+            "message",
+            "recall",
+            "null",
+            "change_agent_state",
+        ):
             self._begin_turn(event)
             if isinstance(thought, str) and kind not in ("finish", "think"):
                 self.builder.add_thought(thought)
@@ -221,8 +227,19 @@ class OpenhandsStream:
 
     def _add_claim(self, event: dict[str, Any], arguments: dict[str, Any]) -> None:
         outputs = as_mapping(arguments.get("outputs"))
-        words = (arguments.get("final_thought"), arguments.get("thought"), outputs.get("content"))
-        text = next((word for word in words if isinstance(word, str) and word.strip()), "")
+        candidates = (
+            arguments.get("final_thought"),
+            arguments.get("thought"),
+            outputs.get("content"),
+        )
+        text = next(
+            (
+                candidate
+                for candidate in candidates
+                if isinstance(candidate, str) and candidate.strip()
+            ),
+            "",
+        )
         text = text or as_text(event.get("message")) or "finish"
         self.builder.add_agent_message(text, "claim", _call_id(event))
         if self.builder.lane == ROOT_LANE:
@@ -244,27 +261,27 @@ class OpenhandsStream:
 
     # Observations
 
-    def _add_observation(self, seen: str, event: dict[str, Any], more: dict[str, Any]) -> None:
+    def _add_observation(self, kind: str, event: dict[str, Any], extras: dict[str, Any]) -> None:
         text = content_text(event.get("content"))
         action = self._take_action(event)
-        if seen == "delegate" and self.delegates:
-            self._finish_delegation(text or json_excerpt(as_mapping(more.get("outputs"))), event)
-        elif seen == "agent_state_changed":
-            state = as_text(more.get("agent_state")) or ""
-            self.state = (state, as_text(more.get("reason")))
-            self.builder.add_note(f"{state} {more.get('reason') or ''}".strip(), "state")
-        elif seen == "user_rejected":
+        if kind == "delegate" and self.delegates:
+            self._finish_delegation(text or json_excerpt(as_mapping(extras.get("outputs"))), event)
+        elif kind == "agent_state_changed":
+            state = as_text(extras.get("agent_state")) or ""
+            self.state = (state, as_text(extras.get("reason")))
+            self.builder.add_note(f"{state} {extras.get('reason') or ''}".strip(), "state")
+        elif kind == "user_rejected":
             if action is not None:
                 self.builder.add_refusal(action, text)
             self.builder.add_user_message(text or "rejected", "correction")
         elif action is None:
-            if seen in ("null", "think"):
+            if kind in ("null", "think"):
                 self.builder.count_skip("an empty event")
             else:
-                about = seen if seen in ("error", "recall") else f"unknown: {seen}"
-                self.builder.add_note(text or json_excerpt(event), about)
+                note_kind = kind if kind in ("error", "recall") else f"unknown: {kind}"
+                self.builder.add_note(text or json_excerpt(event), note_kind)
         else:
-            self._finish_action(action, seen, text, more)
+            self._finish_action(action, kind, text, extras)
 
     def _take_action(self, event: Mapping[str, Any]) -> AnyEvent | None:
         cause, waiting = event.get("cause"), self.waiting
@@ -276,45 +293,49 @@ class OpenhandsStream:
         self.waiting = None
         return waiting
 
-    def _finish_action(self, action: AnyEvent, seen: str, text: str, more: dict[str, Any]) -> None:
-        failed = seen == "error" or text.startswith(_FAILURE_PREFIXES)
+    def _finish_action(
+        self, action: AnyEvent, kind: str, text: str, extras: dict[str, Any]
+    ) -> None:
+        failed = kind == "error" or text.startswith(_FAILURE_PREFIXES)
         ok: bool | None = not failed
-        if seen == "run_ipython" and isinstance(action, ToolUse):
+        if kind == "run_ipython" and isinstance(action, ToolUse):
             ok = False if "Traceback (most recent call last)" in text else None
         facts: dict[str, object] = {"seconds": seconds_between(action.at, self.builder.at)}
         finished_event = self.builder.add_result(action, text, ok)
         if isinstance(finished_event, Command):
-            stated = as_mapping(more.get("metadata")).get("exit_code", more.get("exit_code"))
-            code = as_exit_code(stated)
+            stated_code = as_mapping(extras.get("metadata")).get(
+                "exit_code", extras.get("exit_code")
+            )
+            code = as_exit_code(stated_code)
             # -1 says that it was still running.
             if code is not None and code != -1:
                 facts |= {"exit_code": code, "exit_from": "stated"}
         elif isinstance(finished_event, Edit):
-            facts |= self._edit_fields(finished_event, text, more, failed=failed)
+            facts |= self._edit_fields(finished_event, text, extras, failed=failed)
         self.builder.update_event(finished_event, **facts)
 
     def _edit_fields(
-        self, edit: Edit, text: str, more: dict[str, Any], *, failed: bool
+        self, edit: Edit, text: str, extras: dict[str, Any], *, failed: bool
     ) -> dict[str, object]:
         """Return what the observation knows about a file before and after."""
         facts: dict[str, object] = {}
-        patch = as_text(more.get("diff")) or (text if text.startswith("--- ") else None)
+        patch = as_text(extras.get("diff")) or (text if text.startswith("--- ") else None)
         if patch and not failed:
             facts["patch"] = self.builder.truncate_text(patch)
         # Some versions say of every file that it was not there.
-        new = more.get("prev_exist") is False and edit.before is None
-        if new and not failed and not more.get("old_content"):
+        new = extras.get("prev_exist") is False and edit.before is None
+        if new and not failed and not extras.get("old_content"):
             facts["action"] = "create"
-        if edit.after is None and isinstance(more.get("new_content"), str):
-            facts["after"] = self.builder.truncate_text(more["new_content"])
-            if isinstance(more.get("old_content"), str):
-                facts["before"] = self.builder.truncate_text(more["old_content"])
+        if edit.after is None and isinstance(extras.get("new_content"), str):
+            facts["after"] = self.builder.truncate_text(extras["new_content"])
+            if isinstance(extras.get("old_content"), str):
+                facts["before"] = self.builder.truncate_text(extras["old_content"])
         return facts
 
     def _finish_delegation(self, text: str, event: Mapping[str, Any]) -> None:
-        action, lane, counted = self.delegates.pop()
-        if counted and self.counted["prompt_tokens"] < counted["prompt_tokens"]:
-            self.counted = counted
+        action, lane, parent_counts = self.delegates.pop()
+        if parent_counts and self.counted["prompt_tokens"] < parent_counts["prompt_tokens"]:
+            self.counted = parent_counts
         self.builder.lane, self.builder.turn = lane, action.turn
         finished_event = self.builder.add_result(action, text, ok=None)
         self.builder.update_event(
@@ -468,8 +489,8 @@ def _is_list(record: list[Any]) -> bool:
 
 def _is_folder_event(record: Mapping[str, Any]) -> bool:
     """Whether it is one event of a session's folder."""
-    whole = "args" in record or "extras" in record
-    return whole and isinstance(record.get("id"), int) and _is_list([record])
+    has_content = "args" in record or "extras" in record
+    return has_content and isinstance(record.get("id"), int) and _is_list([record])
 
 
 def _is_output(record: Mapping[str, Any]) -> bool:
@@ -533,8 +554,8 @@ def read(source: RecordingSource) -> Iterator[Session]:
                     )
                 yield _build_session(stream, iter(history), line)
             else:
-                why = "a line that is no instance"
-                count_skip(source.skipped, why)
+                reason = "a line that is no instance"
+                count_skip(source.skipped, reason)
 
 
 def _is_request(event: Any) -> bool:

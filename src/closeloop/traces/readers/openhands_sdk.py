@@ -152,33 +152,38 @@ class OpenhandsConversation:
             if call_id is not None:
                 self.calls[call_id] = call_event
 
-    def _add_call(self, tool: str, arguments: dict[str, Any], known: str | None) -> AnyEvent | None:
+    def _add_call(
+        self, tool: str, arguments: dict[str, Any], call_id: str | None
+    ) -> AnyEvent | None:
         if tool == "think":
-            self.builder.add_thought(as_text(arguments.get("thought")) or "", known)
+            self.builder.add_thought(as_text(arguments.get("thought")) or "", call_id)
             return None
         if tool == "finish":
             text = as_text(arguments.get("message")) or "finish"
-            self.builder.add_agent_message(text, "claim", known)
+            self.builder.add_agent_message(text, "claim", call_id)
             self.summary = self.builder.truncate_text(text)
             return None
         tasks = arguments.get("tasks")
         if tool == "delegate" and isinstance(tasks, dict) and tasks:
-            first, *others = [
-                self._add_handoff(str(task), known, name, name) for name, task in tasks.items()
+            first, *other_handoffs = [
+                self._add_handoff(str(task), call_id, name, name) for name, task in tasks.items()
             ]
-            self.others[first.number] = others
+            self.others[first.number] = other_handoffs
             return first
         if tool == "task" and isinstance(brief := arguments.get("prompt"), str):
-            again, kind = as_text(arguments.get("resume")), as_text(arguments.get("subagent_type"))
-            return self._add_handoff(brief, known, again, kind)
-        return self.builder.add_call(tool, arguments, known)
+            resumed_name, kind = (
+                as_text(arguments.get("resume")),
+                as_text(arguments.get("subagent_type")),
+            )
+            return self._add_handoff(brief, call_id, resumed_name, kind)
+        return self.builder.add_call(tool, arguments, call_id)
 
     def _add_handoff(
         self, brief: str, call: str | None, name: str | None, agent: str | None
     ) -> AnyEvent:
         """Add work for a sub-agent: a new one with this request, or a known one by name."""
-        words = self.builder.truncate_text(brief)
-        handoff = self.builder.add(Handoff(**self.builder.event_fields(call), brief=words))
+        brief_text = self.builder.truncate_text(brief)
+        handoff = self.builder.add(Handoff(**self.builder.event_fields(call), brief=brief_text))
         lane = self.lanes.get(name) if name else None
         child = next((child for child in self.children if child.brief == brief.strip()), None)
         if lane is None and child is not None:
@@ -192,13 +197,13 @@ class OpenhandsConversation:
     def _add_child(self, child: OpenhandsChild, agent: str | None) -> None:
         """Add a sub-agent's whole conversation where it was started."""
         builder = self.builder
-        here = builder.lane, builder.turn, builder.at
+        position = builder.lane, builder.turn, builder.at
         builder.lane, builder.turn = builder.open_lane(child.lane, builder.lane, agent), None
         metrics = as_mapping(as_mapping(child.state.get("stats")).get("usage_to_metrics"))
         inner = OpenhandsConversation(builder, metrics, {}, child.children)
         inner.usages = self.usages | inner.usages
         inner.add_events(child.events)
-        builder.lane, builder.turn, builder.at = here
+        builder.lane, builder.turn, builder.at = position
 
     def _add_observation(self, event: dict[str, Any]) -> None:
         observation = as_mapping(event.get("observation"))
@@ -214,8 +219,8 @@ class OpenhandsConversation:
         text = text or as_text(observation.get("error")) or ""
         seconds = seconds_between(action.at, self.builder.at)
         finished_event = self.builder.add_result(action, text, ok=not failed)
-        for other in self.others.pop(action.number, ()):
-            self.builder.add_result(other, text, ok=not failed)
+        for handoff in self.others.pop(action.number, ()):
+            self.builder.add_result(handoff, text, ok=not failed)
         if (
             isinstance(finished_event, Handoff)
             and finished_event.child
@@ -229,44 +234,46 @@ class OpenhandsConversation:
         )
 
     def _observation_fields(
-        self, done: AnyEvent, seen: Mapping[str, Any], failed: bool
+        self, event: AnyEvent, observation: Mapping[str, Any], failed: bool
     ) -> dict[str, object]:
         """Return what an observation states besides its text."""
         facts: dict[str, object] = {}
-        if isinstance(done, Command):
-            stated = seen.get("exit_code", as_mapping(seen.get("metadata")).get("exit_code"))
-            code = as_exit_code(stated)
+        if isinstance(event, Command):
+            stated_code = observation.get(
+                "exit_code", as_mapping(observation.get("metadata")).get("exit_code")
+            )
+            code = as_exit_code(stated_code)
             # -1 says that it was still running.
             if code is not None and code != -1:
                 facts |= {"exit_code": code, "exit_from": "stated"}
-            if seen.get("timeout") is True:
+            if observation.get("timeout") is True:
                 facts["stopped"] = "out of time"
-        elif isinstance(done, Edit):
-            if seen.get("prev_exist") is False and not failed:
+        elif isinstance(event, Edit):
+            if observation.get("prev_exist") is False and not failed:
                 facts["action"] = "create"
             for key, source_key in (("before", "old_content"), ("after", "new_content")):
                 if (
-                    done.before is None
-                    and done.after is None
-                    and isinstance(seen.get(source_key), str)
+                    event.before is None
+                    and event.after is None
+                    and isinstance(observation.get(source_key), str)
                 ):
-                    facts[key] = self.builder.truncate_text(seen[source_key])
+                    facts[key] = self.builder.truncate_text(observation[source_key])
         return facts
 
     def _take_action(self, event: Mapping[str, Any]) -> AnyEvent | None:
         action = self.actions.pop(str(event.get("action_id")), None)
-        if action is None and isinstance(known := event.get("tool_call_id"), str):
-            action = self.calls.pop(known, None)
-            for key in [key for key, one in self.actions.items() if one is action]:
+        if action is None and isinstance(call_id := event.get("tool_call_id"), str):
+            action = self.calls.pop(call_id, None)
+            for key in [key for key, event in self.actions.items() if event is action]:
                 del self.actions[key]
         return action
 
     def _add_program_call(self, event: dict[str, Any]) -> None:
         """Add a tool call of another program, whose record grows until it ends."""
-        call_id, ended = as_text(event.get("tool_call_id")) or "", as_text(event.get("status"))
+        call_id, status = as_text(event.get("tool_call_id")) or "", as_text(event.get("status"))
         raw_input = event.get("raw_input")
         call_event = self.calls.get(call_id)
-        if call_event is None and (raw_input or ended in ("completed", "failed")):
+        if call_event is None and (raw_input or status in ("completed", "failed")):
             title = as_text(event.get("title")) or "unknown"
             tool = _TOOL_BY_PROGRAM_KIND.get(str(event.get("tool_kind")), title)
             call_arguments = (
@@ -277,7 +284,7 @@ class OpenhandsConversation:
                 else {}
             )
             call_event = self.calls[call_id] = self.builder.add_call(tool, call_arguments, call_id)
-        if call_event is not None and ended in ("completed", "failed"):
+        if call_event is not None and status in ("completed", "failed"):
             raw_output = event.get("raw_output")
             text = (
                 raw_output
@@ -287,7 +294,7 @@ class OpenhandsConversation:
                 else ""
             )
             self.builder.add_result(
-                call_event, text, ok=ended == "completed" and not event.get("is_error")
+                call_event, text, ok=status == "completed" and not event.get("is_error")
             )
 
     def _add_rejection(self, event: dict[str, Any]) -> None:
@@ -352,7 +359,9 @@ class OpenhandsConversation:
 
     def total_usage(self) -> Usage:
         """Return everything counted, including the condenser's calls; else the turns' usage."""
-        totals = [as_mapping(one) for one in (*self.metrics.values(), self.overall) if one]
+        totals = [
+            as_mapping(metrics) for metrics in (*self.metrics.values(), self.overall) if metrics
+        ]
         usage = sum_usage(
             with_total_cost(
                 usage_from_openai(total.get("accumulated_token_usage")),
@@ -400,10 +409,10 @@ def _usage_by_response(metrics: list[Any]) -> dict[str, Usage]:
     for metric in metrics:
         fields = as_mapping(metric)
         usages, costs = as_list(fields.get("token_usages")), as_list(fields.get("costs"))
-        for place, usage in enumerate(usages):
+        for index, usage in enumerate(usages):
             response_id = as_text(as_mapping(usage).get("response_id"))
-            same = len(costs) == len(usages)
-            cost = as_amount(as_mapping(costs[place]).get("cost")) if same else None
+            is_paired = len(costs) == len(usages)
+            cost = as_amount(as_mapping(costs[index]).get("cost")) if is_paired else None
             if response_id is not None:
                 usage_by_id[response_id] = usage_from_openai(usage, cost)
     return usage_by_id
@@ -465,7 +474,7 @@ def _is_state(record: Mapping[str, Any]) -> bool:
 
 def _is_output(record: Mapping[str, Any]) -> bool:
     return "instance_id" in record and any(
-        _is_event(one) for one in as_list(record.get("history"))[:1]
+        _is_event(event) for event in as_list(record.get("history"))[:1]
     )
 
 
@@ -508,10 +517,10 @@ def owner(source: RecordingSource) -> Path | None:
 def _find_top_state(source: RecordingSource, state: Path) -> Path:
     """Return the state of the conversation that started all others."""
     for _ in range(MAX_CHILD_DEPTH):
-        above = parent_state_path(state)
-        if above is None or not _is_state(as_mapping(source.beside(above).document)):
+        parent_state = parent_state_path(state)
+        if parent_state is None or not _is_state(as_mapping(source.beside(parent_state).document)):
             break
-        state = above
+        state = parent_state
     return state
 
 
@@ -524,8 +533,8 @@ def read(source: RecordingSource) -> Iterator[Session]:
             if isinstance(line, dict) and _is_output(line):
                 yield _build_session(source, as_list(line.get("history")), {}, line, [])
             else:
-                why = "a line that is no instance"
-                count_skip(source.skipped, why)
+                reason = "a line that is no instance"
+                count_skip(source.skipped, reason)
     elif isinstance(first, dict) and _is_event(first) and source.document is None:
         yield _build_session(source, source.records(), {}, {}, [])
     elif isinstance(first, dict):
@@ -578,8 +587,8 @@ def _iter_events(source: RecordingSource, files: Sequence[Path]) -> Iterator[Any
     for path in files:
         event = source.beside(path).document
         if event is None:
-            why = "an event that cannot be read"
-            count_skip(source.skipped, why)
+            reason = "an event that cannot be read"
+            count_skip(source.skipped, reason)
         else:
             yield event
 
@@ -661,8 +670,8 @@ def iter_child_files(state: Path, depth: int = MAX_CHILD_DEPTH) -> Iterable[Path
 
 def parent_state_path(state: Path) -> Path | None:
     """Return the state of the parent conversation of a sub-agent."""
-    above = state.parent.parent
-    return above.parent / STATE if above.name == SUBAGENTS else None
+    folder = state.parent.parent
+    return folder.parent / STATE if folder.name == SUBAGENTS else None
 
 
 def read_first_value(source: RecordingSource) -> Any:

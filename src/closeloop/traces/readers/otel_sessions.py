@@ -120,10 +120,10 @@ def span_kind(span: OtelSpan) -> SpanKind | None:
             continue
         if value.endswith((".doGenerate", ".doStream")):
             return "model"
-        stated = value.lower()
-        if stated in _KIND_BY_NAME:
-            return _KIND_BY_NAME[stated]
-        if stated in _OTHER_KINDS:
+        kind_name = value.lower()
+        if kind_name in _KIND_BY_NAME:
+            return _KIND_BY_NAME[kind_name]
+        if kind_name in _OTHER_KINDS:
             return None
     if "gen_ai.tool.name" in attributes or "gen_ai.tool.call.id" in attributes:
         return "tool"
@@ -156,8 +156,8 @@ def span_agent(span: OtelSpan) -> str | None:
     agent_name = clean_text(first_attribute(span.attributes, *names))
     if agent_name is None and span_kind(span) == "agent":
         agent_name = span.name.removeprefix("invoke_agent").strip()
-        inside = re.search(r"\[(.+)\]$", agent_name)
-        agent_name = inside[1] if inside else agent_name
+        match = re.search(r"\[(.+)\]$", agent_name)
+        agent_name = match[1] if match else agent_name
     return agent_name or None
 
 
@@ -195,7 +195,7 @@ def input_parts(span: OtelSpan) -> list[MessagePart]:
     )
     messages = messages or _parse_numbered_messages(attributes, "llm.input_messages.")
     messages = messages or _parse_numbered_messages(attributes, "gen_ai.prompt.")
-    messages = messages or _parts_from_events(span, asked=True)
+    messages = messages or _parts_from_events(span, is_input=True)
     if not messages:
         names = ("gen_ai.prompt", "ai.prompt", "input.value", "traceloop.entity.input")
         messages = parse_message_parts(first_attribute(attributes, *names), "user")
@@ -213,7 +213,7 @@ def output_parts(span: OtelSpan) -> list[MessagePart]:
         messages = [MessagePart("agent", "thought", thought)] if thought else []
         messages += parse_message_parts(attributes.get("ai.response.text"), "agent")
         messages += parse_message_parts(attributes.get("ai.response.toolCalls"), "agent")
-    messages = messages or _parts_from_events(span, asked=False)
+    messages = messages or _parts_from_events(span, is_input=False)
     if not messages:
         names = ("gen_ai.completion", "gen_ai.output", "output.value", "traceloop.entity.output")
         messages = parse_message_parts(first_attribute(attributes, *names), "agent")
@@ -315,33 +315,33 @@ def _unwrap_names(value: Any) -> Any:
     for name in ("message", "message_content", "tool_call"):
         if name in value and isinstance(value[name], dict):
             return _unwrap_names(value[name])
-    plain = {key: _unwrap_names(one) for key, one in value.items()}
+    plain = {key: _unwrap_names(item) for key, item in value.items()}
     if "contents" in plain and "content" not in plain:
         plain["content"] = plain.pop("contents")
     return plain
 
 
-def _parts_from_events(span: OtelSpan, *, asked: bool) -> list[MessagePart]:
+def _parts_from_events(span: OtelSpan, *, is_input: bool) -> list[MessagePart]:
     """Return messages that older conventions store as events of the span."""
     parts: list[MessagePart] = []
     for name, attributes in span.events:
-        if asked and name in _ROLE_BY_INPUT_EVENT:
+        if is_input and name in _ROLE_BY_INPUT_EVENT:
             parts += parse_message_parts(
                 {"role": _ROLE_BY_INPUT_EVENT[name], **_event_body(attributes)}, "user"
             )
-        elif asked and name == "gen_ai.content.prompt":
+        elif is_input and name == "gen_ai.content.prompt":
             parts += parse_message_parts(attributes.get("gen_ai.prompt"), "user")
-        elif not asked and name == "gen_ai.choice":
+        elif not is_input and name == "gen_ai.choice":
             body = _event_body(attributes)
             parts += parse_message_parts(
                 body.get("message") or {"role": "assistant", **body}, "agent"
             )
-        elif not asked and name == "gen_ai.content.completion":
+        elif not is_input and name == "gen_ai.content.completion":
             parts += parse_message_parts(attributes.get("gen_ai.completion"), "agent")
         elif name == _DETAILS_EVENT:
-            way = "input" if asked else "output"
+            direction = "input" if is_input else "output"
             parts += parse_message_parts(
-                attributes.get(f"gen_ai.{way}.messages"), "user" if asked else "agent"
+                attributes.get(f"gen_ai.{direction}.messages"), "user" if is_input else "agent"
             )
     return parts
 
@@ -373,8 +373,8 @@ def sessions_from_spans(
     for trace, trace_spans in traces.items():
         conversations = {name for span in trace_spans.values() if (name := span_conversation(span))}
         group = conversations.pop() if len(conversations) == 1 else trace
-        apart = trace if _is_own_export(trace_spans.values()) else ""
-        groups.setdefault((group or "unknown", apart), []).extend(trace_spans.values())
+        own_trace = trace if _is_own_export(trace_spans.values()) else ""
+        groups.setdefault((group or "unknown", own_trace), []).extend(trace_spans.values())
     for (name, _), members in groups.items():
         kinds = {span.id: kind for span in members if (kind := span_kind(span))}
         if kinds:
@@ -414,14 +414,14 @@ class _SpanSession:
 
     def _drop_other_spans(self) -> None:
         """Drop a model span around another that repeats it, and spans that are not an agent's."""
-        others = len(self.spans) - len(self.kinds)
-        if others:
-            self.builder.count_skip(OTHER_SPAN, others)
+        other_count = len(self.spans) - len(self.kinds)
+        if other_count:
+            self.builder.count_skip(OTHER_SPAN, other_count)
         models = [span for span in self.spans.values() if self.kinds.get(span.id) == "model"]
         for span in models:
-            above = self._span_above(span)
-            if above is not None and self.kinds[above.id] == "model":
-                del self.kinds[above.id]
+            outer_span = self._span_above(span)
+            if outer_span is not None and self.kinds[outer_span.id] == "model":
+                del self.kinds[outer_span.id]
 
     def build_session(self, name: str) -> Session:
         for _, span, begins in sorted(self._iter_moments(), key=lambda moment: moment[0]):
@@ -480,8 +480,8 @@ class _SpanSession:
         for event in self.builder.events if not self.own else ():
             if isinstance(event, Handoff) and event.child and event.report is None:
                 brief = event.brief or briefs.get(event.child, "")
-                more = {"brief": brief, "report": reports.get(event.child)}
-                self.builder.replace_event(msgspec.structs.replace(event, **more))
+                handoff_texts = {"brief": brief, "report": reports.get(event.child)}
+                self.builder.replace_event(msgspec.structs.replace(event, **handoff_texts))
 
     def _agent_name(self) -> str:
         agent_name = span_agent(self.root) if self.root else None
@@ -502,89 +502,95 @@ class _SpanSession:
 
     def _iter_moments(self) -> Iterator[tuple[tuple[int, datetime, int], OtelSpan, bool]]:
         """Yield where each span begins and each agent ends, in time order."""
-        for place, span in enumerate(self._iter_parents_first()):
+        for index, span in enumerate(self._iter_parents_first()):
             kind = self.kinds.get(span.id)
             order = as_count(span.attributes.get(f"{EXPORT_KEY}.order")) if self.own else None
             start = None if self.own else span.start
             if kind is not None:
-                yield (order or 0, start or _EARLIEST, place), span, True
+                yield (order or 0, start or _EARLIEST, index), span, True
             if kind == "agent" and not self.own:
-                yield (0, span.end or _LATEST, place + len(self.spans)), span, False
+                yield (0, span.end or _LATEST, index + len(self.spans)), span, False
 
     def _iter_parents_first(self) -> Iterator[OtelSpan]:
         """Yield parents before children: files contain spans in the order they ended."""
         children: dict[str, list[OtelSpan]] = {}
         for span in self.spans.values():
             children.setdefault(span.parent if span.parent in self.spans else "", []).append(span)
-        seen: set[str] = set()
+        seen_ids: set[str] = set()
         # Spans that are around each other, which only a damaged file has, come last.
-        waiting = [*reversed(self.spans.values()), *reversed(children.get("", []))]
-        while waiting:
-            span = waiting.pop()
-            if span.id not in seen:
-                seen.add(span.id)
+        pending = [*reversed(self.spans.values()), *reversed(children.get("", []))]
+        while pending:
+            span = pending.pop()
+            if span.id not in seen_ids:
+                seen_ids.add(span.id)
                 yield span
-                waiting.extend(reversed(children.get(span.id, [])))
+                pending.extend(reversed(children.get(span.id, [])))
 
     def _span_above(self, span: OtelSpan) -> OtelSpan | None:
         """Return the nearest surrounding span of an agent, model or tool."""
-        seen = {span.id}
+        seen_ids = {span.id}
         parent = self.spans.get(span.parent or "")
-        while parent is not None and parent.id not in seen:
+        while parent is not None and parent.id not in seen_ids:
             if parent.id in self.kinds:
                 return parent
-            seen.add(parent.id)
+            seen_ids.add(parent.id)
             parent = self.spans.get(parent.parent or "")
         return None
 
     def _lane_of_span(self, span: OtelSpan) -> str:
         """Return the lane of the surrounding agent."""
-        seen: set[str] = set()
-        above: OtelSpan | None = span
-        while above is not None and above.id not in seen:
-            if above.id in self.lanes:
-                return self.lanes[above.id]
-            seen.add(above.id)
-            above = self._span_above(above)
+        seen_ids: set[str] = set()
+        outer_span: OtelSpan | None = span
+        while outer_span is not None and outer_span.id not in seen_ids:
+            if outer_span.id in self.lanes:
+                return self.lanes[outer_span.id]
+            seen_ids.add(outer_span.id)
+            outer_span = self._span_above(outer_span)
         return ROOT_LANE
 
     def _begin_agent(self, span: OtelSpan) -> None:
         """Begin an agent, or continue one whose span is inside another of its own."""
-        above = self._span_above(span)
-        seen: set[str] = set()
-        while above is not None and self.kinds[above.id] == "model" and above.id not in seen:
-            seen.add(above.id)
-            above = self._span_above(above)
-        around, name = self._lane_of_span(span), span_agent(span)
-        called = above is not None and self.kinds[above.id] == "tool"
-        if self.root is None and not called:
+        outer_span = self._span_above(span)
+        seen_ids: set[str] = set()
+        while (
+            outer_span is not None
+            and self.kinds[outer_span.id] == "model"
+            and outer_span.id not in seen_ids
+        ):
+            seen_ids.add(outer_span.id)
+            outer_span = self._span_above(outer_span)
+        outer_lane, name = self._lane_of_span(span), span_agent(span)
+        is_tool_call = outer_span is not None and self.kinds[outer_span.id] == "tool"
+        if self.root is None and not is_tool_call:
             self.root = span
-        same = not self.own and name in (None, self.names[around])
-        if not called and (self.root is span or same):
-            self.names[around] = self.names[around] or name
-            self.lanes[span.id] = self.builder.open_lane(around, agent=name)
+        is_same_agent = not self.own and name in (None, self.names[outer_lane])
+        if not is_tool_call and (self.root is span or is_same_agent):
+            self.names[outer_lane] = self.names[outer_lane] or name
+            self.lanes[span.id] = self.builder.open_lane(outer_lane, agent=name)
         else:
-            self._open_child_lane(span, around, above)
+            self._open_child_lane(span, outer_lane, outer_span)
         self.dialogue.add_request(input_parts(span), self.lanes[span.id], span.start)
 
-    def _open_child_lane(self, span: OtelSpan, around: str, above: OtelSpan | None) -> None:
+    def _open_child_lane(
+        self, span: OtelSpan, outer_lane: str, outer_span: OtelSpan | None
+    ) -> None:
         """Open the lane of another agent, called by a tool, an agent, or nobody visible."""
-        wanted = clean_text(span.attributes.get(f"{EXPORT_KEY}.lane")) or span.id
-        lane = span.id if wanted in self.names else wanted
+        stated_lane = clean_text(span.attributes.get(f"{EXPORT_KEY}.lane")) or span.id
+        lane = span.id if stated_lane in self.names else stated_lane
         self.names[lane] = span_agent(span)
-        self.lanes[span.id] = self.builder.open_lane(lane, around, self.names[lane])
-        if self.own or above is None:
+        self.lanes[span.id] = self.builder.open_lane(lane, outer_lane, self.names[lane])
+        if self.own or outer_span is None:
             return
         brief = "\n".join(part.text for part in input_parts(span) if part[:2] == ("user", "text"))
-        if above.id in self.tools:
-            event = self.builder.events[self.tools[above.id] - 1]
+        if outer_span.id in self.tools:
+            event = self.builder.events[self.tools[outer_span.id] - 1]
             self.builder.replace_event(handoff_from_call(event, lane, brief))
-        elif self.kinds[above.id] == "agent":
+        elif self.kinds[outer_span.id] == "agent":
             text = "\n".join(part.text for part in output_parts(span) if part.kind == "text")
             self.builder.add(
                 Handoff(
                     number=self.builder.next_number,
-                    lane=around,
+                    lane=outer_lane,
                     at=span.start,
                     brief=brief,
                     seconds=_span_seconds(span),

@@ -49,8 +49,8 @@ def recognises(source: RecordingSource) -> bool:
         return True
     if not _may_be_document(source.head):
         return False
-    several = len(lines) > 1 and all(map(is_span, lines[:3]))
-    return several or _is_document(source.document) or starts_with_span(source.head)
+    is_span_log = len(lines) > 1 and all(map(is_span, lines[:3]))
+    return is_span_log or _is_document(source.document) or starts_with_span(source.head)
 
 
 def read(source: RecordingSource) -> Iterator[Session]:
@@ -104,7 +104,7 @@ def _may_be_document(head: bytes) -> bool:
 
 
 def _is_document(value: Any) -> bool:
-    if isinstance(value, list) and value and all(_is_export(one) for one in value[:20]):
+    if isinstance(value, list) and value and all(_is_export(item) for item in value[:20]):
         return True
     return _is_export(value) or bool(list_spans(value))
 
@@ -133,21 +133,21 @@ def _spans_of_resource(group: Mapping[str, Any]) -> Iterator[OtelSpan]:
     resource = _parse_attributes(as_mapping(group.get("resource")).get("attributes"))
     scopes = first_attribute(group, "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
     for scope in as_list(scopes):
-        named = as_mapping(
+        scope_name = as_mapping(
             first_attribute(as_mapping(scope), "scope", "instrumentationLibrary")
         ).get("name")
         for span in as_list(as_mapping(scope).get("spans")):
             if isinstance(span, dict) and (
-                parsed := _parse_span(span, resource, clean_text(named))
+                parsed := _parse_span(span, resource, clean_text(scope_name))
             ):
                 yield parsed
 
 
 def _spans_from_list(
-    spans: Iterable[Any], above: str | None = None, depth: int = 0
+    spans: Iterable[Any], parent_id: str | None = None, depth: int = 0
 ) -> Iterator[OtelSpan]:
     for span in spans:
-        parsed = _parse_span(span, {}, None, above) if isinstance(span, dict) else None
+        parsed = _parse_span(span, {}, None, parent_id) if isinstance(span, dict) else None
         if parsed is not None:
             yield parsed
             if depth < 100:
@@ -155,11 +155,14 @@ def _spans_from_list(
 
 
 def _parse_span(
-    span: Mapping[str, Any], resource: dict[str, Any], scope: str | None, above: str | None = None
+    span: Mapping[str, Any],
+    resource: dict[str, Any],
+    scope: str | None,
+    parent_id: str | None = None,
 ) -> OtelSpan | None:
     ids = as_mapping(span.get("context"))
-    own = _to_hex_id(first_attribute(span, "spanId", "span_id") or ids.get("span_id"))
-    if own is None:
+    span_id = _to_hex_id(first_attribute(span, "spanId", "span_id") or ids.get("span_id"))
+    if span_id is None:
         return None
     status = as_mapping(span.get("status"))
     code = first_attribute(status, "code", "status_code") or span.get("status_code")
@@ -167,11 +170,11 @@ def _parse_span(
     return OtelSpan(
         trace=_to_hex_id(first_attribute(span, "traceId", "trace_id") or ids.get("trace_id"))
         or "unknown",
-        id=own,
+        id=span_id,
         parent=_to_hex_id(
             first_attribute(span, *_PARENT_KEYS) or as_mapping(span.get("parent")).get("span_id")
         )
-        or above,
+        or parent_id,
         name=text_or_json(first_attribute(span, "name", "span_name") or ""),
         start=_parse_time(first_attribute(span, *_START_KEYS)),
         end=_parse_time(
@@ -184,9 +187,9 @@ def _parse_span(
         error=clean_text(first_attribute(status, "message", "description"))
         or clean_text(attributes.get("exception.message")),
         events=tuple(
-            (text_or_json(one.get("name") or ""), _parse_attributes(one.get("attributes")))
-            for one in as_list(span.get("events"))
-            if isinstance(one, dict)
+            (text_or_json(event.get("name") or ""), _parse_attributes(event.get("attributes")))
+            for event in as_list(span.get("events"))
+            if isinstance(event, dict)
         ),
     )
 
@@ -213,12 +216,12 @@ def _parse_attributes(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
     attributes: dict[str, Any] = {}
-    for one in as_list(value):
-        if isinstance(one, dict) and "key" in one:
-            inner = as_mapping(one.get("value"))
+    for attribute in as_list(value):
+        if isinstance(attribute, dict) and "key" in attribute:
+            inner = as_mapping(attribute.get("value"))
             # Almost all of them are texts.
             plain = len(inner) == 1 and "stringValue" in inner
-            attributes[text_or_json(one["key"])] = (
+            attributes[text_or_json(attribute["key"])] = (
                 inner["stringValue"] if plain else _parse_value(inner)
             )
     return attributes
@@ -237,7 +240,8 @@ def _parse_value(value: Any, depth: int = 0) -> Any:
                 )
             case "arrayvalue":
                 return [
-                    _parse_value(one, depth + 1) for one in as_list(as_mapping(inner).get("values"))
+                    _parse_value(item, depth + 1)
+                    for item in as_list(as_mapping(inner).get("values"))
                 ]
             case "kvlistvalue":
                 pairs = as_list(as_mapping(inner).get("values"))
@@ -258,7 +262,7 @@ def _protobuf_attributes(pairs: Any) -> dict[str, Any]:
 def _protobuf_value(value: Any) -> Any:
     match value.WhichOneof("value"):
         case "array_value":
-            return [_protobuf_value(one) for one in value.array_value.values]
+            return [_protobuf_value(item) for item in value.array_value.values]
         case "kvlist_value":
             return _protobuf_attributes(value.kvlist_value.values)
         case "bytes_value":
@@ -301,40 +305,40 @@ def _find_protobuf_start(head: bytes) -> int | None:
     return None
 
 
-def _iter_fields(message: bytes, wanted: int) -> Iterator[bytes]:
+def _iter_fields(message: bytes, field: int) -> Iterator[bytes]:
     """Yield the inner messages of one field, as far as the beginning of a file goes."""
-    place = 0
-    while place < len(message):
-        key = message[place]
-        size, place = _read_varint(message, place + 1)
+    position = 0
+    while position < len(message):
+        key = message[position]
+        size, position = _read_varint(message, position + 1)
         if key & 7 != 2 or size is None or not 1 <= key >> 3 <= 3:
             return
-        if key >> 3 == wanted:
-            yield message[place : place + size]
-        place += size
+        if key >> 3 == field:
+            yield message[position : position + size]
+        position += size
 
 
-def _read_varint(message: bytes, place: int) -> tuple[int | None, int]:
+def _read_varint(message: bytes, position: int) -> tuple[int | None, int]:
     value = shift = 0
-    while place < len(message) and shift < 35:
-        byte = message[place]
-        place += 1
+    while position < len(message) and shift < 35:
+        byte = message[position]
+        position += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value, place
+            return value, position
         shift += 7
-    return None, place
+    return None, position
 
 
 def is_span(value: Any) -> bool:
     """Whether a value is one span with its ids and attributes."""
     if not isinstance(value, dict):
         return False
-    own = first_attribute(value, "span_id", "spanId") or as_mapping(value.get("context")).get(
+    span_id = first_attribute(value, "span_id", "spanId") or as_mapping(value.get("context")).get(
         "span_id"
     )
     return (
-        isinstance(own, str | int)
+        isinstance(span_id, str | int)
         and isinstance(first_attribute(value, "attributes", "span_attributes"), dict | list)
         and isinstance(first_attribute(value, "name", "span_name"), str)
     )

@@ -79,8 +79,10 @@ def read(source: RecordingSource) -> Iterator[Session]:
 
 def _is_header(record: object) -> bool:
     fields = as_mapping(record)
-    needed = (fields.get(key) for key in ("id", "timestamp", "cwd"))
-    return fields.get("type") == "session" and all(isinstance(value, str) for value in needed)
+    required_values = (fields.get(key) for key in ("id", "timestamp", "cwd"))
+    return fields.get("type") == "session" and all(
+        isinstance(value, str) for value in required_values
+    )
 
 
 def _forked_from(header: Mapping[str, Any]) -> tuple[PurePosixPath | None, str | None]:
@@ -111,21 +113,21 @@ class _PiSession:
         if kind == "session":
             self._begin_session(entry)
             return
-        at = time_from_text(entry.get("timestamp"))
-        if self._born is not None and at is not None and at < self._born:
+        time = time_from_text(entry.get("timestamp"))
+        if self._born is not None and time is not None and time < self._born:
             self._copies += 1
             self._leaf = entry.get("id")
             return
         self._note_copies()
-        self._note_branch(entry, at)
-        self.builder.record_time(at)
+        self._note_branch(entry, time)
+        self.builder.record_time(time)
         self.printed = self.printed or kind == "message_end"
         if kind in ("message", "message_end"):
-            self._add_message(as_mapping(entry.get("message")), ROOT_LANE, at)
+            self._add_message(as_mapping(entry.get("message")), ROOT_LANE, time)
         elif kind == "custom_message":
-            self._add_message({**entry, "role": "custom"}, ROOT_LANE, at)
+            self._add_message({**entry, "role": "custom"}, ROOT_LANE, time)
         elif str(kind) not in _REDUNDANT_TYPES:
-            self._add_note(entry, str(kind), ROOT_LANE, at)
+            self._add_note(entry, str(kind), ROOT_LANE, time)
 
     def _begin_session(self, header: Mapping[str, Any]) -> None:
         self.header = self.header or header
@@ -133,9 +135,9 @@ class _PiSession:
         if path is None or parent is None:
             return
         folder = self.source.path.parent
-        beside = (folder / path.name, folder.parent / path.parent.name / path.name)
+        candidates = (folder / path.name, folder.parent / path.parent.name / path.name)
         try:
-            if any(file.is_file() and file != self.source.path for file in beside):
+            if any(file.is_file() and file != self.source.path for file in candidates):
                 # A fork begins with copies: they are told where they happened.
                 self._born = time_from_text(header.get("timestamp"))
         except (OSError, ValueError):
@@ -148,7 +150,7 @@ class _PiSession:
             self.builder.add_note(text, "fork")
             self._copies = 0
 
-    def _note_branch(self, record: Mapping[str, Any], at: datetime | None) -> None:
+    def _note_branch(self, record: Mapping[str, Any], time: datetime | None) -> None:
         """An entry that does not follow the last one begins a branch."""
         if "parentId" not in record:
             return
@@ -157,86 +159,98 @@ class _PiSession:
                 f"The session goes on from {json_excerpt(record['parentId'])}, not from"
                 f" {json_excerpt(self._leaf)}."
             )
-            self.builder.add_note(text, about="rewind", at=at)
+            self.builder.add_note(text, about="rewind", at=time)
         self._leaf = record.get("id")
 
     def _add_note(
-        self, record: Mapping[str, Any], kind: str, lane: str, at: datetime | None
+        self, record: Mapping[str, Any], kind: str, lane: str, time: datetime | None
     ) -> None:
-        about, key = _NOTE_KINDS.get(kind, (f"unknown: {truncate_middle(kind, most=100)}", ""))
+        note_kind, key = _NOTE_KINDS.get(
+            kind, (f"unknown: {truncate_middle(kind, max_chars=100)}", "")
+        )
         text = as_text(record.get(key))
-        self.builder.add_note(text or json_excerpt(record), about, lane=lane, at=at)
+        self.builder.add_note(text or json_excerpt(record), note_kind, lane=lane, at=time)
 
-    def _add_message(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
-        at = at or time_from_millis(message.get("timestamp"))
-        self.builder.record_time(at)
+    def _add_message(self, message: Mapping[str, Any], lane: str, time: datetime | None) -> None:
+        time = time or time_from_millis(message.get("timestamp"))
+        self.builder.record_time(time)
         role = message.get("role")
         if role == "user":
-            self._add_user_message(message, lane, at)
+            self._add_user_message(message, lane, time)
         elif role == "assistant":
-            self._add_assistant_message(message, lane, at)
+            self._add_assistant_message(message, lane, time)
         elif role == "toolResult":
             self._add_result(message, lane)
         elif role == "bashExecution":
-            self._add_user_command(message, lane, at)
+            self._add_user_command(message, lane, time)
         elif role in ("custom", "hookMessage"):
             text = content_text(message.get("content"), _name_image)
-            about = f"extension: {as_label(message.get('customType')) or 'unknown'}"
-            self.builder.add_note(text, truncate_middle(about, most=200), lane=lane, at=at)
+            note_kind = f"extension: {as_label(message.get('customType')) or 'unknown'}"
+            self.builder.add_note(
+                text, truncate_middle(note_kind, max_chars=200), lane=lane, at=time
+            )
         else:
-            self._add_note(message, str(role), lane, at)
+            self._add_note(message, str(role), lane, time)
 
-    def _add_user_message(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_user_message(
+        self, message: Mapping[str, Any], lane: str, time: datetime | None
+    ) -> None:
         text = self.builder.truncate_text(content_text(message.get("content"), _name_image))
-        self.builder.add_incoming_message(text, lane=lane, at=at, asks=not text.startswith("/"))
+        self.builder.add_incoming_message(text, lane=lane, time=time, asks=not text.startswith("/"))
         if lane == ROOT_LANE:
             self.fault = None
 
-    def _add_user_command(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_user_command(
+        self, message: Mapping[str, Any], lane: str, time: datetime | None
+    ) -> None:
         """Add a command that the user ran."""
         text = f"$ {as_text(message.get('command')) or ''}\n{as_text(message.get('output')) or ''}"
         code = as_count(message.get("exitCode"))
         if code is not None:
             text += f"\nexit code {code}"
-        self.builder.add_note(text, "command of the user", lane=lane, at=at)
+        self.builder.add_note(text, "command of the user", lane=lane, at=time)
 
     def _add_assistant_message(
-        self, message: Mapping[str, Any], lane: str, at: datetime | None
+        self, message: Mapping[str, Any], lane: str, time: datetime | None
     ) -> None:
         builder = self.builder
         model = as_label(message.get("model"))
         if model is not None:
             builder.models[model] += 1
-        begun = time_from_millis(message.get("timestamp"))
+        started = time_from_millis(message.get("timestamp"))
         turn = builder.add_turn(
-            lane, Turn(usage=_parse_usage(message.get("usage")), model=model, at=begun)
+            lane, Turn(usage=_parse_usage(message.get("usage")), model=model, at=started)
         )
         for block in as_list(message.get("content")):
             block_fields = as_mapping(block)
             kind = block_fields.get("type")
-            place: dict[str, Any] = {"lane": lane, "turn": turn, "at": at}
+            place_fields: dict[str, Any] = {"lane": lane, "turn": turn, "at": time}
             if kind == "text" and (text := as_text(block_fields.get("text"))):
-                fields = builder.event_fields(**place)
+                fields = builder.event_fields(**place_fields)
                 builder.add(Message(**fields, role="agent", text=builder.truncate_text(text)))
             elif kind == "thinking" and (text := as_text(block_fields.get("thinking"))):
-                fields = builder.event_fields(**place)
+                fields = builder.event_fields(**place_fields)
                 builder.add(Thought(**fields, text=builder.truncate_text(text)))
             elif kind == "toolCall":
-                fields = builder.event_fields(**place) | {"call": as_label(block_fields.get("id"))}
+                fields = builder.event_fields(**place_fields) | {
+                    "call": as_label(block_fields.get("id"))
+                }
                 self._add_call(block_fields, CallOrigin(**fields))
-        self._add_stop(message, lane, at)
+        self._add_stop(message, lane, time)
 
-    def _add_stop(self, message: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_stop(self, message: Mapping[str, Any], lane: str, time: datetime | None) -> None:
         stop = message.get("stopReason")
         text = self.builder.truncate_text(as_text(message.get("errorMessage")) or "")
         if stop == "aborted":
             number = self.builder.next_number
             text = text or "Request was aborted"
             self.builder.add(
-                Message(number=number, lane=lane, at=at, role="user", text=text, intent="interrupt")
+                Message(
+                    number=number, lane=lane, at=time, role="user", text=text, intent="interrupt"
+                )
             )
         elif stop in ("error", "length"):
-            self.builder.add_note(text or str(stop), about=str(stop), lane=lane, at=at)
+            self.builder.add_note(text or str(stop), about=str(stop), lane=lane, at=time)
         if lane == ROOT_LANE:
             self.fault = (text or "error") if stop == "error" else None
 
@@ -272,18 +286,18 @@ class _PiSession:
             event = self.builder.events[event.number - 1]
         self.builder.finish(event, **result)
         if isinstance(event, Message) and event.intent == "question":
-            at = time_from_millis(message.get("timestamp"))
-            self.builder.add_incoming_message(output, lane=lane, at=at, intent="answer")
+            time = time_from_millis(message.get("timestamp"))
+            self.builder.add_incoming_message(output, lane=lane, time=time, intent="answer")
 
     def _add_children(self, event: Handoff, details: Mapping[str, Any]) -> None:
         """Add sub-agents of pi's own extension, whose messages are part of the call's result."""
-        for place, one in enumerate(as_list(details.get("results"))):
-            messages = as_list(as_mapping(one).get("messages"))
+        for index, result in enumerate(as_list(details.get("results"))):
+            messages = as_list(as_mapping(result).get("messages"))
             if not messages or event.lane != ROOT_LANE:
                 continue
-            lane = f"{event.number}-{place + 1}"
-            self.builder.open_lane(lane, event.lane, as_label(as_mapping(one).get("agent")))
-            if place == 0:
+            lane = f"{event.number}-{index + 1}"
+            self.builder.open_lane(lane, event.lane, as_label(as_mapping(result).get("agent")))
+            if index == 0:
                 self.builder.update_event(event, child=lane)
             for message in messages:
                 self._add_message(as_mapping(message), lane, None)

@@ -65,8 +65,8 @@ _TELEMETRY_TOKEN_KEYS = {
 def is_qwen_stream(record: object) -> bool:
     """Whether this is the first record of a stream."""
     fields = as_mapping(record)
-    own = fields.get("type") == "system" and fields.get("subtype") == "init"
-    return own and "qwen_code_version" in fields and isinstance(fields.get("session_id"), str)
+    is_start = fields.get("type") == "system" and fields.get("subtype") == "init"
+    return is_start and "qwen_code_version" in fields and isinstance(fields.get("session_id"), str)
 
 
 class QwenStream:
@@ -137,15 +137,21 @@ class QwenStream:
         )
 
     def _add_agent_block(self, block: Mapping[str, Any], lane: str, turn: int) -> None:
-        place: dict[str, Any] = {"number": self.builder.next_number, "lane": lane, "turn": turn}
+        event_fields: dict[str, Any] = {
+            "number": self.builder.next_number,
+            "lane": lane,
+            "turn": turn,
+        }
         kind = block.get("type")
         skipped = self.source.skipped
         if kind == "text" and (text := as_text(block.get("text"))):
-            self.builder.add(Message(**place, role="agent", text=self.builder.truncate_text(text)))
+            self.builder.add(
+                Message(**event_fields, role="agent", text=self.builder.truncate_text(text))
+            )
         elif kind == "thinking" and (text := as_text(block.get("thinking"))):
-            self.builder.add(Thought(**place, text=self.builder.truncate_text(text)))
+            self.builder.add(Thought(**event_fields, text=self.builder.truncate_text(text)))
         elif kind == "tool_use":
-            origin = CallOrigin(**place, call=as_label(block.get("id")))
+            origin = CallOrigin(**event_fields, call=as_label(block.get("id")))
             call_arguments = storable_arguments(block.get("input"), skipped)
             event = self.builder.add(
                 event_from_gemini_call(
@@ -226,12 +232,12 @@ class QwenTelemetry:
         self.fault = None
         return waited
 
-    def take_call_seconds(self, called: str) -> float | None:
+    def take_call_seconds(self, call_id: str) -> float | None:
         """Return how long the next recorded call took."""
-        took = self._took.get(called)
+        took = self._took.get(call_id)
         return took.popleft() if took else None
 
-    def add_event(self, event: Mapping[str, Any], at: datetime | None) -> None:
+    def add_event(self, event: Mapping[str, Any], time: datetime | None) -> None:
         kind = str(event.get("event.name")).removeprefix("qwen-code.")
         took = as_amount(event.get("duration_ms"))
         seconds = None if took is None else took / 1000
@@ -239,14 +245,14 @@ class QwenTelemetry:
         if len(prompt) == 3 and prompt[1]:
             lane = truncate_middle(prompt[1])
             if lane not in self._recorded:
-                self._add_hidden_event(lane, kind, event, Turn(at=at, seconds=seconds))
+                self._add_hidden_event(lane, kind, event, Turn(at=time, seconds=seconds))
         elif kind == "api_response":
             self._waited = seconds
         elif kind == "tool_call" and seconds is not None:
             self._took.setdefault(str(event.get("function_name")), deque()).append(seconds)
         elif kind == "api_error":
             self.fault = as_label(event.get("error_message")) or "error"
-            self.builder.add_note(self.fault, about="error", at=at)
+            self.builder.add_note(self.fault, about="error", at=time)
 
     def _add_hidden_event(self, lane: str, kind: str, event: Mapping[str, Any], turn: Turn) -> None:
         builder, skipped = self.builder, self.source.skipped
@@ -254,17 +260,17 @@ class QwenTelemetry:
             self._lanes.add(lane)
             builder.open_lane(lane, ROOT_LANE, as_label(event.get("subagent_name")))
             self._join_handoff(lane)
-        place: dict[str, Any] = {"lane": lane, "number": builder.next_number, "at": turn.at}
+        event_fields: dict[str, Any] = {"lane": lane, "number": builder.next_number, "at": turn.at}
         if kind == "api_response":
             usage = usage_from_gemini(event, _TELEMETRY_TOKEN_KEYS)
             model = as_label(event.get("model"))
             number = builder.add_turn(lane, msgspec.structs.replace(turn, usage=usage, model=model))
             if text := as_text(event.get("response_text")):
                 text = self.builder.truncate_text(text)
-                builder.add(Message(**place, turn=number, role="agent", text=text))
+                builder.add(Message(**event_fields, turn=number, role="agent", text=text))
         elif kind == "tool_call":
             call_arguments = storable_arguments(event.get("function_args"), skipped)
-            origin = CallOrigin(**place, turn=builder.count_turns(lane) or None)
+            origin = CallOrigin(**event_fields, turn=builder.count_turns(lane) or None)
             call_event = event_from_gemini_call(
                 as_label(event.get("function_name")) or "unknown", call_arguments, origin
             )
@@ -353,19 +359,19 @@ def read(source: RecordingSource) -> Iterator[Session]:
     for record in source.records():
         chat.add_record(record, ROOT_LANE)
     chat.add_remaining_children()
-    about = chat.about
-    inside = about.get("isSidechain") is True
-    session = as_label(about.get("sessionId"))
+    header = chat.about
+    is_subagent = header.get("isSidechain") is True
+    session = as_label(header.get("sessionId"))
     yield builder.build_session(
-        id=(as_label(about.get("agentId")) if inside else session) or digest,
+        id=(as_label(header.get("agentId")) if is_subagent else session) or digest,
         agent="qwen-code",
-        agent_version=as_label(about.get("version")),
+        agent_version=as_label(header.get("version")),
         exit="crashed" if chat.final_error else "finished",
         cause=chat.final_error,
         summary=builder.mark_claim(),
-        directory=as_label(about.get("cwd")),
-        branch=as_label(about.get("gitBranch")),
-        parent=session if inside else chat.parent,
+        directory=as_label(header.get("cwd")),
+        branch=as_label(header.get("gitBranch")),
+        parent=session if is_subagent else chat.parent,
     )
 
 
@@ -373,8 +379,8 @@ def _is_chat_record(record: object) -> bool:
     fields = as_mapping(record)
     if not isinstance(fields.get("uuid"), str) or not isinstance(fields.get("sessionId"), str):
         return False
-    spoken = isinstance(as_mapping(fields.get("message")).get("parts"), list)
-    return "parentUuid" in fields and (spoken or "systemPayload" in fields)
+    has_parts = isinstance(as_mapping(fields.get("message")).get("parts"), list)
+    return "parentUuid" in fields and (has_parts or "systemPayload" in fields)
 
 
 def _first_chat_record(source: RecordingSource) -> Mapping[str, Any]:
@@ -395,8 +401,8 @@ class _QwenChild(NamedTuple):
 def _list_children(source: RecordingSource) -> list[_QwenChild]:
     first = _first_chat_record(source)
     session = first.get("sessionId")
-    inside = first.get("isSidechain") is True
-    if inside or not isinstance(session, str) or not _SAFE_NAME.fullmatch(session):
+    is_subagent = first.get("isSidechain") is True
+    if is_subagent or not isinstance(session, str) or not _SAFE_NAME.fullmatch(session):
         return []
     folder = source.path.parent.parent / "subagents" / session
     try:
@@ -411,9 +417,9 @@ def _load_child(source: RecordingSource, session: str) -> _QwenChild | None:
     agent = as_label(first.get("agentId"))
     if agent is None or first.get("sessionId") != session or first.get("isSidechain") is not True:
         return None
-    beside = source.path.with_suffix(".meta.json")
-    meta = beside if beside.is_file() else None
-    meta_fields = as_mapping(source.beside(beside).document) if meta else {}
+    meta_path = source.path.with_suffix(".meta.json")
+    meta = meta_path if meta_path.is_file() else None
+    meta_fields = as_mapping(source.beside(meta_path).document) if meta else {}
     brief = next(
         (gemini_content_text(line.get("message")) for line in source.lines if _is_brief(line)), ""
     )
@@ -456,19 +462,19 @@ class _QwenChat:
             self._copies += 1
             return
         self._note_copies()
-        at = self.builder.record_time(time_from_text(fields.get("timestamp")))
+        time = self.builder.record_time(time_from_text(fields.get("timestamp")))
         kind = fields.get("type")
         if kind == "user":
-            self._add_user_message(fields, lane, at)
+            self._add_user_message(fields, lane, time)
         elif kind == "assistant":
-            self._add_assistant_message(fields, lane, at)
+            self._add_assistant_message(fields, lane, time)
         elif kind == "tool_result":
             self._add_result(fields, lane)
         elif kind == "system":
-            self._add_system_record(fields, lane, at)
+            self._add_system_record(fields, lane, time)
         else:
             self.builder.add_note(
-                json_excerpt(fields), about=f"unknown: {as_label(kind)}", lane=lane, at=at
+                json_excerpt(fields), about=f"unknown: {as_label(kind)}", lane=lane, at=time
             )
 
     def add_remaining_children(self) -> None:
@@ -492,32 +498,36 @@ class _QwenChat:
             self.builder.add_note(text, about="fork")
             self._copies = 0
 
-    def _add_user_message(self, record: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_user_message(
+        self, record: Mapping[str, Any], lane: str, time: datetime | None
+    ) -> None:
         self.builder.end_turn(lane)
         text = self.builder.truncate_text(gemini_content_text(record.get("message")))
         if not text.strip():
             return
-        own = record.get("subtype") in _CLIENT_SUBTYPES
-        self.builder.add_incoming_message(text, lane=lane, at=at, own=own)
+        is_client = record.get("subtype") in _CLIENT_SUBTYPES
+        self.builder.add_incoming_message(text, lane=lane, time=time, is_client=is_client)
 
     def _add_assistant_message(
-        self, record: Mapping[str, Any], lane: str, at: datetime | None
+        self, record: Mapping[str, Any], lane: str, time: datetime | None
     ) -> None:
         model = as_label(record.get("model"))
         if model is not None:
             self.builder.models[model] += 1
         usage = usage_from_gemini(record.get("usageMetadata"), _TOKEN_KEYS)
         took = self._telemetry.take_reply_seconds() if lane == ROOT_LANE else None
-        turn = self.builder.continue_turn(lane, Turn(usage=usage, model=model, at=at, seconds=took))
+        turn = self.builder.continue_turn(
+            lane, Turn(usage=usage, model=model, at=time, seconds=took)
+        )
         message = record.get("message")
         for thought in (True, False):
             if text := self.builder.truncate_text(gemini_content_text(message, thought)):
-                fields = self.builder.event_fields(lane=lane, turn=turn, at=at)
+                fields = self.builder.event_fields(lane=lane, turn=turn, at=time)
                 event = Thought(**fields, text=text) if thought else None
                 self.builder.add(event or Message(**fields, role="agent", text=text))
         for call in iter_function_calls(message):
             self._add_call(
-                call, CallOrigin(number=self.builder.next_number, lane=lane, turn=turn, at=at)
+                call, CallOrigin(number=self.builder.next_number, lane=lane, turn=turn, at=time)
             )
 
     def _add_call(self, call: Mapping[str, Any], origin: CallOrigin) -> None:
@@ -572,25 +582,27 @@ class _QwenChat:
                 self._telemetry.close_handoff(event.number)
             finish_gemini_call(self.builder, event, output, ok, display, seconds=seconds)
 
-    def _add_system_record(self, record: Mapping[str, Any], lane: str, at: datetime | None) -> None:
+    def _add_system_record(
+        self, record: Mapping[str, Any], lane: str, time: datetime | None
+    ) -> None:
         subtype = record.get("subtype")
         payload = as_mapping(record.get("systemPayload"))
         if subtype == "ui_telemetry":
-            self._telemetry.add_event(as_mapping(payload.get("uiEvent")), at)
+            self._telemetry.add_event(as_mapping(payload.get("uiEvent")), time)
         elif subtype == "chat_compression":
             history = payload.get("compressedHistory")
             history_text = (
-                "\n".join(gemini_content_text(one) for one in history)
+                "\n".join(gemini_content_text(content) for content in history)
                 if isinstance(history, list)
                 else ""
             )
             text = history_text or json_excerpt(payload)
-            self.builder.add_note(text, "compaction", lane=lane, at=at)
+            self.builder.add_note(text, "compaction", lane=lane, at=time)
         elif subtype == "parent_session":
             self.parent = as_label(payload.get("parentSessionId")) or self.parent
         elif str(subtype) in _BOOKKEEPING_SUBTYPES:
-            why = f"bookkeeping: {subtype}"
-            self.builder.count_skip(why)
+            reason = f"bookkeeping: {subtype}"
+            self.builder.count_skip(reason)
         else:
-            about = _NOTE_KINDS.get(str(subtype), f"unknown: {as_label(subtype)}")
-            self.builder.add_note(json_excerpt(payload), about=about, lane=lane, at=at)
+            note_kind = _NOTE_KINDS.get(str(subtype), f"unknown: {as_label(subtype)}")
+            self.builder.add_note(json_excerpt(payload), about=note_kind, lane=lane, at=time)

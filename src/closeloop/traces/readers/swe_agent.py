@@ -85,16 +85,18 @@ def recognises(source: RecordingSource) -> bool:
 def _is_run(record: Mapping[str, Any]) -> bool:
     steps = record.get("trajectory")
     first = as_list(record.get("history"))[:1]
-    spoken = all(as_text(as_mapping(item).get("role")) in _ROLES for item in first)
+    has_roles = all(as_text(as_mapping(item).get("role")) in _ROLES for item in first)
     if isinstance(steps, list):
         shaped = all(
             "action" in as_mapping(step) and "observation" in as_mapping(step) for step in steps[:2]
         )
-        return shaped and spoken and bool(steps or first) and isinstance(record.get("info"), dict)
+        return (
+            shaped and has_roles and bool(steps or first) and isinstance(record.get("info"), dict)
+        )
     # Demonstrations may have nothing but the history.
     return (
         bool(first)
-        and spoken
+        and has_roles
         and "agent" in as_mapping(first[0])
         and "message_type" in as_mapping(first[0])
     )
@@ -103,7 +105,9 @@ def _is_run(record: Mapping[str, Any]) -> bool:
 def read(source: RecordingSource) -> Iterator[Session]:
     document = as_mapping(source.document)
     attempts = [
-        one for one in as_list(document.get("attempts")) if isinstance(one, dict) and _is_run(one)
+        attempt
+        for attempt in as_list(document.get("attempts"))
+        if isinstance(attempt, dict) and _is_run(attempt)
     ]
     # With several attempts, the file itself is a copy of the chosen one.
     for run in attempts or [document]:
@@ -200,11 +204,14 @@ def _session_outcome(status: str | None) -> tuple[Exit, str | None]:
 def _stats_usage(record: object) -> Usage:
     """Return the agent's count of all calls; empty if it made none."""
     stats = as_mapping(record)
-    sent, received = as_count(stats.get("tokens_sent")), as_count(stats.get("tokens_received"))
+    sent_tokens, received_tokens = (
+        as_count(stats.get("tokens_sent")),
+        as_count(stats.get("tokens_received")),
+    )
     cost = as_amount(stats.get("instance_cost")) or None
-    if not sent and not received:
-        sent = received = None
-    return make_usage(sent, received, cost=cost)
+    if not sent_tokens and not received_tokens:
+        sent_tokens = received_tokens = None
+    return make_usage(sent_tokens, received_tokens, cost=cost)
 
 
 def _config_fields(record: object, builder: SessionBuilder) -> dict[str, Any]:
@@ -235,8 +242,8 @@ class _SweAgentShell:
         state = step.get("state")
         state = as_mapping(try_decode_json(state) if isinstance(state, str) else state)
         self.place = self.builder.text_or_none(state.get("working_dir")) or self.place
-        opened = self.builder.text_or_none(state.get("open_file"))
-        self.open = opened if opened and opened != "n/a" else self.open
+        open_file = self.builder.text_or_none(state.get("open_file"))
+        self.open = open_file if open_file and open_file != "n/a" else self.open
         self.directory = self.directory or self.place or None
         action = as_text(step.get("action")) or ""
         thought = as_text(step.get("thought")) or (
@@ -262,15 +269,15 @@ class _SweAgentShell:
         if output is not None and not (output == "" and "state" in step and not state):
             # An action that was refused has neither an observation nor a state.
             self._finish_action(event, output)
-        if taken := as_amount(step.get("execution_time")):
-            self.builder.update_event(event, seconds=taken)
+        if seconds := as_amount(step.get("execution_time")):
+            self.builder.update_event(event, seconds=seconds)
 
     def _add_action(self, action: str) -> AnyEvent:
-        line, _, rest = action.strip().partition("\n")
+        line, _, body = action.strip().partition("\n")
         program = line.split(" ", 1)[0]
         words: list[str] = []
         if program in _EDITOR_COMMANDS:
-            words = _split_words(line if program != "str_replace_editor" and rest else action)
+            words = _split_words(line if program != "str_replace_editor" and body else action)
         if words and not {"&&", "||", ";", "|", ">"} & set(words):
             match program:
                 case "open" | "filemap" if len(words) > 1:
@@ -315,10 +322,10 @@ class _SweAgentShell:
         ranged = bool(words) and ":" in words[0] and words[0].replace(":", "").isdigit()
         if program == "edit" and (not words or ranged):
             return self._add_edit(self.open, None, lines, "change")
-        whole = _split_words(action)[1:] if body else words
-        if program == "edit" and len(whole) > 1:
-            return self._add_edit(self.open, whole[0], whole[1], "change")
-        return self._add_edit(self.open, None, whole[0] if whole else lines, "change")
+        arguments = _split_words(action)[1:] if body else words
+        if program == "edit" and len(arguments) > 1:
+            return self._add_edit(self.open, arguments[0], arguments[1], "change")
+        return self._add_edit(self.open, None, arguments[0] if arguments else lines, "change")
 
     def _add_editor_call(self, words: list[str]) -> AnyEvent:
         editor_arguments: dict[str, Any] = {"command": words[1], "path": words[2]}
@@ -341,10 +348,10 @@ class _SweAgentShell:
             )
             return
         finished = self.builder.add_result(event, output)
-        late = "EXECUTION TIMED OUT" in output[-200:] or (
+        timed_out = "EXECUTION TIMED OUT" in output[-200:] or (
             start.startswith("The command ") and "was cancelled because it took more than" in output
         )
-        if late and hasattr(finished, "stopped"):
+        if timed_out and hasattr(finished, "stopped"):
             self.builder.update_event(finished, stopped="out of time")
 
 

@@ -52,7 +52,7 @@ PAGES: tuple[Page, ...] = (
 )
 
 
-def warm_up_pages(desk: PageContext) -> None:
+def warm_up_pages(page_context: PageContext) -> None:
     """Load templates and compute the slowest metrics before the first request."""
     for name in template_environment().list_templates():
         template_environment().get_template(name)
@@ -60,8 +60,8 @@ def warm_up_pages(desk: PageContext) -> None:
     # No more than a head start: whoever asks is told what is wrong.
     with suppress(Exception):
         # First what lists can be narrowed to: others wait behind it only a moment.
-        attempts.attempts(desk, attempts.AttemptsAsked(limit=1, score=("would-merge",)))
-        overview.overview(desk, TimeRange())
-        overview.health(desk, NoQuery())
-        if not desk.store.is_read_only:
-            desk.store.search.index_missing()
+        attempts.attempts(page_context, attempts.AttemptsAsked(limit=1, score=("would-merge",)))
+        overview.overview(page_context, TimeRange())
+        overview.health(page_context, NoQuery())
+        if not page_context.store.is_read_only:
+            page_context.store.search.index_missing()

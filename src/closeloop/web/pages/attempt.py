@@ -175,17 +175,17 @@ class AttemptPageAsked(AttemptAsked):
     """The caller's name; set by the server, whatever the URL says."""
 
 
-def attempt(desk: PageContext, asked: AttemptPageAsked) -> AttemptView:
-    head, task = load_attempt_head(desk, asked.attempt)
-    trace = desk.load_trace(head.row.id)
+def attempt(page_context: PageContext, query: AttemptPageAsked) -> AttemptView:
+    head, task = load_attempt_head(page_context, query.attempt)
+    trace = page_context.load_trace(head.row.id)
     measures_now = (head.row.events or 0) <= MAX_EVENTS_MEASURED_AT_ONCE
-    known_measurement = desk.load_measurement(head.row, make=measures_now)
+    known_measurement = page_context.load_measurement(head.row, make=measures_now)
     if measures_now:
         head = with_marks(head, known_measurement)
     measurement = known_measurement or Measurement(rules="")
     findings = unsilenced_rule_findings(measurement)
     name = head.row.id
-    grade = desk.store.load_grade(name)
+    grade = page_context.store.load_grade(name)
     outcome = grade.outcome if grade else None
     return AttemptView(
         head=head,
@@ -195,107 +195,112 @@ def attempt(desk: PageContext, asked: AttemptPageAsked) -> AttemptView:
         measured=head.row.events is None
         or (known_measurement is not None and not head.marks.outdated),
         ending=measurement.ending,
-        modes=(*measurement.modes, *load_said_tags(desk.store, [name]).get(name, ())),
+        modes=(*measurement.modes, *load_said_tags(page_context.store, [name]).get(name, ())),
         score=measurement.score,
         handoffs=list_handoff_facts(
-            desk.load_trace_reading(head.row.id), task.facts if task else ()
+            page_context.load_trace_reading(head.row.id), task.facts if task else ()
         )[:MAX_HANDOFFS]
         if measures_now and (head.row.lanes or 0) > 1
         else (),
-        given=list_given_scores(desk, head.row.id),
-        lanes=desk.derive_from_trace(head.row.id, outline_lanes),
-        minimap=mark_findings(desk.derive_from_trace(name, build_minimap), findings),
-        tools=desk.derive_from_trace(head.row.id, count_tools),
-        votes=_list_votes(desk, name, findings, asked.caller),
+        given=list_given_scores(page_context, head.row.id),
+        lanes=page_context.derive_from_trace(head.row.id, outline_lanes),
+        minimap=mark_findings(page_context.derive_from_trace(name, build_minimap), findings),
+        tools=page_context.derive_from_trace(head.row.id, count_tools),
+        votes=_list_votes(page_context, name, findings, query.caller),
         events=build_event_fragment(trace, 0, findings),
         fragments=tuple(event.number for event in trace.events[FRAGMENT_EVENTS::FRAGMENT_EVENTS]),
         last=trace.events[-1].number if trace.events else 0,
         skipped=trace.skipped,
-        insights=tuple(desk.store.course.list_insights(attempt=head.row.id)),
+        insights=tuple(page_context.store.course.list_insights(attempt=head.row.id)),
     )
 
 
 def _list_votes(
-    desk: PageContext, attempt: str, findings: Sequence[Finding], person: str
+    page_context: PageContext, attempt: str, findings: Sequence[Finding], person: str
 ) -> dict[str, VerdictsByEvent]:
-    said = read_verdicts(desk.store.scores.list_scores(attempt), person) if findings else {}
-    by_rule = {finding.rule: said.get(precision_score_name(finding.rule)) for finding in findings}
+    verdicts_by_name = (
+        read_verdicts(page_context.store.scores.list_scores(attempt), person) if findings else {}
+    )
+    by_rule = {
+        finding.rule: verdicts_by_name.get(precision_score_name(finding.rule))
+        for finding in findings
+    }
     return {rule: verdicts for rule, verdicts in by_rule.items() if verdicts}
 
 
-def measured(desk: PageContext, asked: AttemptAsked) -> MeasuredView:
+def measured(page_context: PageContext, query: AttemptAsked) -> MeasuredView:
     """Run the rules on a long trace; the page that requested it then reloads."""
-    head, _ = load_attempt_head(desk, asked.attempt)
-    trace_measurement = desk.load_measurement(head.row)
+    head, _ = load_attempt_head(page_context, query.attempt)
+    trace_measurement = page_context.load_measurement(head.row)
     return MeasuredView(attempt=head.row.id, findings=unsilenced_rule_findings(trace_measurement))
 
 
-def events(desk: PageContext, asked: EventsAsked) -> EventsView:
+def events(page_context: PageContext, query: EventsAsked) -> EventsView:
     """Return a fragment of the trace."""
-    head, _ = load_attempt_head(desk, asked.attempt)
-    trace = desk.load_trace(head.row.id)
-    findings = unsilenced_rule_findings(desk.load_measurement(head.row, make=False))
-    place = _event_position(trace, asked.first)
-    shown = build_event_fragment(trace, place, findings)
-    rest = trace.events[place + FRAGMENT_EVENTS : place + FRAGMENT_EVENTS + 1]
+    head, _ = load_attempt_head(page_context, query.attempt)
+    trace = page_context.load_trace(head.row.id)
+    findings = unsilenced_rule_findings(page_context.load_measurement(head.row, make=False))
+    index = _event_position(trace, query.first)
+    views = build_event_fragment(trace, index, findings)
+    following = trace.events[index + FRAGMENT_EVENTS : index + FRAGMENT_EVENTS + 1]
     return EventsView(
         attempt=head.row.id,
-        events=shown,
+        events=views,
         findings=findings,
-        next=rest[0].number if rest else None,
+        next=following[0].number if following else None,
         outdated=head.marks.outdated,
     )
 
 
-def event(desk: PageContext, asked: EventAsked) -> EventsView:
+def event(page_context: PageContext, query: EventAsked) -> EventsView:
     """Return one event in full."""
-    head, _ = load_attempt_head(desk, asked.attempt)
-    trace = desk.load_trace(head.row.id)
-    place = _event_position(trace, asked.number)
-    if place >= len(trace.events) or trace.events[place].number != asked.number:
-        raise PageNotFound(f"The trace has no event {asked.number}.")
-    findings = unsilenced_rule_findings(desk.load_measurement(head.row, make=False))
-    shown = build_event_fragment(trace, place, findings, full=True)
+    head, _ = load_attempt_head(page_context, query.attempt)
+    trace = page_context.load_trace(head.row.id)
+    index = _event_position(trace, query.number)
+    if index >= len(trace.events) or trace.events[index].number != query.number:
+        raise PageNotFound(f"The trace has no event {query.number}.")
+    findings = unsilenced_rule_findings(page_context.load_measurement(head.row, make=False))
+    views = build_event_fragment(trace, index, findings, full=True)
     return EventsView(
         attempt=head.row.id,
-        events=shown,
+        events=views,
         findings=findings,
         next=None,
         outdated=head.marks.outdated,
     )
 
 
-def tail(desk: PageContext, asked: TailAsked) -> TailView:
+def tail(page_context: PageContext, query: TailAsked) -> TailView:
     """Return the next events of a session that is still growing."""
-    head, _ = load_attempt_head(desk, asked.attempt)
+    head, _ = load_attempt_head(page_context, query.attempt)
     newest = head.newer or head.row.id
-    trace = desk.load_trace(newest)
-    shown = build_event_fragment(trace, _event_position(trace, asked.after + 1), ())
-    after = shown[-1].number if shown else asked.after
-    return TailView(attempt=head.row.id, newest=newest, events=shown, after=after)
+    trace = page_context.load_trace(newest)
+    views = build_event_fragment(trace, _event_position(trace, query.after + 1), ())
+    after = views[-1].number if views else query.after
+    return TailView(attempt=head.row.id, newest=newest, events=views, after=after)
 
 
-def search(desk: PageContext, asked: SearchAsked) -> SearchView:
+def search(page_context: PageContext, query: SearchAsked) -> SearchView:
     """Find every event that contains a text, ignoring case; the first hits with a snippet."""
-    head, _ = load_attempt_head(desk, asked.attempt)
+    head, _ = load_attempt_head(page_context, query.attempt)
     hits: list[Hit] = []
-    searched_text, total = asked.q.strip().lower(), 0
-    for each in desk.load_trace(head.row.id).events if searched_text else ():
-        for text in _event_texts(each):
-            place = text.lower().find(searched_text)
-            if place >= 0:
+    searched_text, total = query.q.strip().lower(), 0
+    for event in page_context.load_trace(head.row.id).events if searched_text else ():
+        for text in _event_texts(event):
+            start = text.lower().find(searched_text)
+            if start >= 0:
                 total += 1
                 if len(hits) < MAX_HITS:
                     hits.append(
                         _build_hit(
-                            each.number,
-                            type(each).__name__.lower(),
+                            event.number,
+                            type(event).__name__.lower(),
                             text,
-                            (place, len(searched_text)),
+                            (start, len(searched_text)),
                         )
                     )
                 break
-    return SearchView(attempt=head.row.id, asked=asked.q, total=total, hits=tuple(hits))
+    return SearchView(attempt=head.row.id, asked=query.q, total=total, hits=tuple(hits))
 
 
 def outline_lanes(trace: Trace) -> tuple[LaneOutline, ...]:
@@ -329,8 +334,8 @@ def outline_lanes(trace: Trace) -> tuple[LaneOutline, ...]:
     )
 
 
-def _stop_at_event(each: object) -> Stop | None:
-    match each:
+def _stop_at_event(event: object) -> Stop | None:
+    match event:
         case Message(number=number, role=role, intent=intent, text=text) if (
             role == "user" or intent in ("claim", "question")
         ):
@@ -348,26 +353,27 @@ def _one_line(text: str) -> str:
 
 def _event_position(trace: Trace, number: int) -> int:
     """Return the index of an event; numbers increase, mostly by one."""
-    place = min(number - 1, len(trace.events))
-    if place < len(trace.events) and trace.events[place].number == number:
-        return place
+    index = min(number - 1, len(trace.events))
+    if index < len(trace.events) and trace.events[index].number == number:
+        return index
     return next(
-        (at for at, each in enumerate(trace.events) if each.number >= number), len(trace.events)
+        (position for position, event in enumerate(trace.events) if event.number >= number),
+        len(trace.events),
     )
 
 
-def _event_texts(each: object) -> list[str]:
+def _event_texts(event: object) -> list[str]:
     fields = ("text", "command", "output", "path", "before", "after", "patch", "brief", "report")
-    texts = [getattr(each, name, None) for name in (*fields, "name", "error")]
-    arguments = getattr(each, "arguments", None)
+    texts = [getattr(event, name, None) for name in (*fields, "name", "error")]
+    arguments = getattr(event, "arguments", None)
     return [text for text in (*texts, str(arguments) if arguments else None) if text]
 
 
-def _build_hit(number: int, who: str, text: str, place: tuple[int, int]) -> Hit:
-    start, length = place
+def _build_hit(number: int, kind: str, text: str, span: tuple[int, int]) -> Hit:
+    start, length = span
     return Hit(
         number=number,
-        who=who,
+        who=kind,
         before=text[max(0, start - CONTEXT_CHARS) : start],
         found=text[start : start + length],
         after=text[start + length : start + length + CONTEXT_CHARS],
@@ -448,22 +454,22 @@ class RawView(Record):
     events: int
 
 
-def attempt_reviews(desk: PageContext, asked: AttemptAsked) -> ReviewsView:
-    head, _ = load_attempt_head(desk, asked.attempt)
-    all_reviews = desk.store.reviews.list_reviews(item=head.row.id)
+def attempt_reviews(page_context: PageContext, query: AttemptAsked) -> ReviewsView:
+    head, _ = load_attempt_head(page_context, query.attempt)
+    all_reviews = page_context.store.reviews.list_reviews(item=head.row.id)
     return ReviewsView(
         head=head, reviews=tuple(review for review in all_reviews if review.state == "done")
     )
 
 
-def raw(desk: PageContext, asked: AttemptAsked) -> RawView:
-    head, _ = load_attempt_head(desk, asked.attempt)
-    trace = desk.load_trace(head.row.id)
+def raw(page_context: PageContext, query: AttemptAsked) -> RawView:
+    head, _ = load_attempt_head(page_context, query.attempt)
+    trace = page_context.load_trace(head.row.id)
     record = msgspec.json.format(msgspec.json.encode(head.attempt), indent=2).decode()
     return RawView(
         head=head,
         record=record,
-        variant=desk.store.load_variant(head.row.variant) if head.row.variant else None,
+        variant=page_context.store.load_variant(head.row.variant) if head.row.variant else None,
         reader=trace.reader,
         reader_version=trace.reader_version,
         skipped=trace.skipped,

@@ -148,61 +148,61 @@ class AttemptsView(Record):
     grid: AttemptGrid | None = None
 
 
-def attempts(desk: PageContext, asked: AttemptsAsked) -> AttemptsView:
+def attempts(page_context: PageContext, query: AttemptsAsked) -> AttemptsView:
     """Return a page of attempts, or the grid."""
-    sealed = desk.store.held_out.list_sealed_digests()
-    choices = _filter_choices(desk, sealed)
-    rules = tuple(one.detector.rule.name for one in desk.rulebook.chosen)
-    limit = MAX_DOTS if asked.show == "grid" else asked.limit + 1
-    after = None if asked.show == "grid" else parse_cursor(asked.after)
+    sealed = page_context.store.held_out.list_sealed_digests()
+    choices = _filter_choices(page_context, sealed)
+    rules = tuple(entry.detector.rule.name for entry in page_context.rulebook.chosen)
+    limit = MAX_DOTS if query.show == "grid" else query.limit + 1
+    after = None if query.show == "grid" else parse_cursor(query.after)
     attempt_filter = AttemptFilter(
-        **{name: getattr(asked, name) for name in AttemptFilter.__struct_fields__}
+        **{name: getattr(query, name) for name in AttemptFilter.__struct_fields__}
     )
-    rows = desk.store.listing.list_page(
-        attempt_filter, limit, after, without=sealed, sort=asked.sort
+    rows = page_context.store.listing.list_page(
+        attempt_filter, limit, after, without=sealed, sort=query.sort
     )
-    if not rows and asked.rule is not None and asked.rule not in rules:
-        raise unknown_name_error("rule", asked.rule, rules, "closeloop measure --rules")
-    if asked.show == "grid":
+    if not rows and query.rule is not None and query.rule not in rules:
+        raise unknown_name_error("rule", query.rule, rules, "closeloop measure --rules")
+    if query.show == "grid":
         return AttemptsView(
-            asked=asked, choices=choices, rules=rules, grid=build_attempt_grid(desk, rows)
+            asked=query, choices=choices, rules=rules, grid=build_attempt_grid(page_context, rows)
         )
-    lines = attempt_lines(desk, rows[: asked.limit], tuple(dict.fromkeys(asked.score)))
-    if asked.q:
-        lines = _with_snippets(desk, lines, asked.q)
-    total = desk.metric_cache.compute_from_store(
+    lines = attempt_lines(page_context, rows[: query.limit], tuple(dict.fromkeys(query.score)))
+    if query.q:
+        lines = _with_snippets(page_context, lines, query.q)
+    total = page_context.metric_cache.compute_from_store(
         "total",
-        desk.store_mark(),
-        lambda: desk.store.listing.total_matches(AttemptFilter(), without=sealed),
+        page_context.store_mark(),
+        lambda: page_context.store.listing.total_matches(AttemptFilter(), without=sealed),
     )
     is_narrowed = attempt_filter != AttemptFilter()
     matches = (
-        desk.store.listing.total_matches(attempt_filter, MAX_COUNT + 1, without=sealed)
+        page_context.store.listing.total_matches(attempt_filter, MAX_COUNT + 1, without=sealed)
         if is_narrowed
         else total.value
     )
-    last = lines[-1] if len(rows) > asked.limit else None
+    last = lines[-1] if len(rows) > query.limit else None
     return AttemptsView(
-        asked=asked,
+        asked=query,
         choices=choices,
         rules=rules,
-        scores=list_score_names(desk),
+        scores=list_score_names(page_context),
         lines=lines,
         count=matches.attempts if is_narrowed and matches else None,
         total=total.value.attempts if total.value else None,
         cost=matches.cost if matches else None,
         unpriced=matches.attempts - matches.priced if matches else 0,
         opened=None
-        if asked.open is None
-        else preview(desk, AttemptPreviewAsked(attempt=asked.open)),
-        next=cursor_after_row(last.row, asked.sort, last.marks.findings) if last else None,
+        if query.open is None
+        else preview(page_context, AttemptPreviewAsked(attempt=query.open)),
+        next=cursor_after_row(last.row, query.sort, last.marks.findings) if last else None,
     )
 
 
-def preview(desk: PageContext, asked: AttemptPreviewAsked) -> AttemptPreview:
+def preview(page_context: PageContext, query: AttemptPreviewAsked) -> AttemptPreview:
     """Return the preview of a row of the list; nothing is measured for it."""
-    head, _ = load_attempt_head(desk, asked.attempt)
-    measurement = desk.load_measurement(head.row, make=False)
+    head, _ = load_attempt_head(page_context, query.attempt)
+    measurement = page_context.load_measurement(head.row, make=False)
     return AttemptPreview(
         head=head,
         findings=unsilenced_rule_findings(measurement),
@@ -211,19 +211,21 @@ def preview(desk: PageContext, asked: AttemptPreviewAsked) -> AttemptPreview:
 
 
 def _with_snippets(
-    desk: PageContext, lines: Sequence[AttemptLine], text: str
+    page_context: PageContext, lines: Sequence[AttemptLine], text: str
 ) -> tuple[AttemptLine, ...]:
-    snippets = desk.store.search.find_snippets([line.row.id for line in lines], parse_search(text))
+    snippets = page_context.store.search.find_snippets(
+        [line.row.id for line in lines], parse_search(text)
+    )
     return tuple(msgspec.structs.replace(line, snippet=snippets.get(line.row.id)) for line in lines)
 
 
 def attempt_lines(
-    desk: PageContext, rows: Sequence[AttemptRow], scores: Sequence[str] = ()
+    page_context: PageContext, rows: Sequence[AttemptRow], scores: Sequence[str] = ()
 ) -> tuple[AttemptLine, ...]:
     """Return attempts as rows of a list, with their findings and scores."""
-    marks = desk.load_attempt_marks(rows)
-    cells = load_score_cells(desk, [row.id for row in rows], scores)
-    results = list_results(desk.store, rows)
+    marks = page_context.load_attempt_marks(rows)
+    cells = load_score_cells(page_context, [row.id for row in rows], scores)
+    results = list_results(page_context.store, rows)
     return tuple(
         AttemptLine(
             row=row,
@@ -235,16 +237,18 @@ def attempt_lines(
     )
 
 
-def _filter_choices(desk: PageContext, sealed: frozenset[str]) -> FilterChoices:
+def _filter_choices(page_context: PageContext, sealed: frozenset[str]) -> FilterChoices:
     """Return the filters' choices, cached: with many attempts they take a while to find."""
-    cached_choices = desk.metric_cache.compute_from_store(
-        "choices", desk.store_mark(), lambda: desk.store.listing.list_choices(sealed)
+    cached_choices = page_context.metric_cache.compute_from_store(
+        "choices",
+        page_context.store_mark(),
+        lambda: page_context.store.listing.list_choices(sealed),
     )
     return cached_choices.value or FilterChoices()
 
 
 def build_attempt_grid(
-    desk: PageContext,
+    page_context: PageContext,
     rows: list[AttemptRow],
     order: Sequence[str] = (),
     merges: Mapping[str, float] | None = None,
@@ -253,7 +257,7 @@ def build_attempt_grid(
 
     If no check decides an attempt's result, people do: `merges` has the share who would merge it.
     """
-    marks = desk.load_attempt_marks([row for row in rows if row.task])
+    marks = page_context.load_attempt_marks([row for row in rows if row.task])
     cells: dict[str, dict[str, list[Dot]]] = {}
     for row in rows:
         if row.task is not None:

@@ -177,46 +177,52 @@ class CompareView(Record):
     fresh: bool = True
 
 
-def compare(desk: PageContext, asked: CompareAsked) -> CompareView:
-    require_few_scores(asked.score)
-    known = desk.store.numbers.load_variants()
-    summaries = load_score_summaries(desk)
+def compare(page_context: PageContext, query: CompareAsked) -> CompareView:
+    require_few_scores(query.score)
+    variants_by_digest = page_context.store.numbers.load_variants()
+    summaries = load_score_summaries(page_context)
     today = datetime.now(UTC).date()
-    labels = desk.metric_cache.compute_from_work(
+    labels = page_context.metric_cache.compute_from_work(
         f"compare names {today}", lambda work: _list_work_groups(work, today)
     )
     choice = CompareView(
-        asked=asked,
-        choices=(*_list_name_groups(desk, known), *(labels.value or ())),
+        asked=query,
+        choices=(*_list_name_groups(page_context, variants_by_digest), *(labels.value or ())),
         scores=summaries.value or (),
         fresh=summaries.fresh and labels.fresh,
     )
-    if asked.attempt:
-        two = _compare_attempts(desk, asked.attempt)
+    if query.attempt:
+        two = _compare_attempts(page_context, query.attempt)
         names = [f"attempt:{row.id}" for row in (two.pair.first, two.pair.second)]
         return replace(choice, two=two, command=_compare_command(names))
-    if asked.variants:
-        return _compare_view(desk, choice, known)
-    variants = _default_variants(desk, known)
+    if query.variants:
+        return _compare_view(page_context, choice, variants_by_digest)
+    variants = _default_variants(page_context, variants_by_digest)
     try:
-        return _compare_view(desk, replace(choice, asked=replace(asked, variants=variants)), known)
+        return _compare_view(
+            page_context,
+            replace(choice, asked=replace(query, variants=variants)),
+            variants_by_digest,
+        )
     except BadInput as fault:
         # They have nothing to compare yet, which nobody asked for: others may be chosen.
         return replace(choice, reason=str(fault) if len(variants) > 1 else None)
 
 
-def _list_name_groups(desk: PageContext, known: Mapping[str, Variant]) -> Iterator[NameGroup]:
+def _list_name_groups(
+    page_context: PageContext, variants_by_digest: Mapping[str, Variant]
+) -> Iterator[NameGroup]:
     """List variants and experiments, without those that have no name."""
-    variants = dict.fromkeys(one.name for one in reversed([*known.values()]))
+    variants = dict.fromkeys(variant.name for variant in reversed([*variants_by_digest.values()]))
     if variants:
         yield NameGroup(kind="Variants", names=_same_names(variants))
-    experiments = desk.store.list_experiments()[:MAX_CHOICES]
+    experiments = page_context.store.list_experiments()[:MAX_CHOICES]
     if experiments:
-        named = tuple(
+        names = tuple(
             (f"experiment:{experiment.id}", experiment.name or experiment.id)
             for experiment in experiments
         )
-        yield NameGroup(kind="Experiments", names=named)
+        yield NameGroup(kind="Experiments", names=names)
 
 
 def _same_names(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -276,20 +282,22 @@ def _short_label(field: str, label: str) -> str:
 
 
 def _compare_view(
-    desk: PageContext, choice: CompareView, known: Mapping[str, Variant]
+    page_context: PageContext, choice: CompareView, variants_by_digest: Mapping[str, Variant]
 ) -> CompareView:
-    asked = choice.asked
-    if len(set(asked.variants)) < 2:
+    query = choice.asked
+    if len(set(query.variants)) < 2:
         return choice
-    if len(asked.variants) > MAX_NAMES:
+    if len(query.variants) > MAX_NAMES:
         raise BadInput(f"Choose at most {MAX_NAMES} to compare.")
     choices = [
-        narrow_period(select_attempts(name, known, desk.store), asked.since, asked.until)
-        for name in dict.fromkeys(asked.variants)
+        narrow_period(
+            select_attempts(name, variants_by_digest, page_context.store), query.since, query.until
+        )
+        for name in dict.fromkeys(query.variants)
     ]
-    key = f"compare {asked.margin} {asked.variants} {asked.score} {asked.since} {asked.until}"
-    cached_comparison = desk.metric_cache.compute_from_work(
-        key, lambda work: _compute_comparison(desk, work, choices, choice)
+    key = f"compare {query.margin} {query.variants} {query.score} {query.since} {query.until}"
+    cached_comparison = page_context.metric_cache.compute_from_work(
+        key, lambda work: _compute_comparison(page_context, work, choices, choice)
     )
     return replace(
         cached_comparison.value or choice,
@@ -300,25 +308,25 @@ def _compare_view(
     )
 
 
-def _list_address(one: AttemptSelection) -> str | None:
+def _list_address(selection: AttemptSelection) -> str | None:
     """Return the URL of the list of a side's attempts."""
-    asked = dict(one.labels)
-    for part in one.name.split(","):
+    parameters = dict(selection.labels)
+    for part in selection.name.split(","):
         field, colon, value = part.strip().partition(":")
         if field in ("prompt", "attempt") and colon:
             return None
         if field == "experiment" and colon:
-            asked["experiment"] = value
-    if one.variants is not None:
-        asked["variant"] = one.name
-    for name, moment in (("since", one.since), ("until", one.until)):
+            parameters["experiment"] = value
+    if selection.variants is not None:
+        parameters["variant"] = selection.name
+    for name, moment in (("since", selection.since), ("until", selection.until)):
         if moment is not None:
-            asked[name] = moment.isoformat()
-    return f"/attempts?{urlencode(asked)}"
+            parameters[name] = moment.isoformat()
+    return f"/attempts?{urlencode(parameters)}"
 
 
 def _compute_comparison(
-    desk: PageContext,
+    page_context: PageContext,
     work: AttemptTable,
     choices: Sequence[AttemptSelection],
     choice: CompareView,
@@ -326,7 +334,7 @@ def _compute_comparison(
     """Compute the comparison as `closeloop compare` does."""
     names = tuple(dict.fromkeys(choice.asked.score)) or default_scores(work, choices)
     span = covering_span(choices)
-    work = attach_scores(work, desk.store, desk.score_catalogue, names, span)
+    work = attach_scores(work, page_context.store, page_context.score_catalogue, names, span)
     report = compare_variants(work, choices, margin=choice.asked.margin, scores=names)
     metric, _ = find_metric(work, names[0])
     explored = select_metrics(work, names[1:]) if names[1:] else []
@@ -334,13 +342,15 @@ def _compute_comparison(
     return replace(
         choice,
         report=report,
-        pairs=tuple(_pair_view(desk, work, choices, pair, metric) for pair in report.pairs),
+        pairs=tuple(_pair_view(page_context, work, choices, pair, metric) for pair in report.pairs),
         decides=ComparedScore(metric=metric, source=find_source(metric)),
-        explored=tuple(one for one in explored if one.score != metric.score),
+        explored=tuple(
+            explored_metric for explored_metric in explored if explored_metric.score != metric.score
+        ),
         figures=_side_figures(work, choices)
         if any(pair.observational for pair in report.pairs)
         else (),
-        held_out=report_held_out(desk.store, variants=digests),
+        held_out=report_held_out(page_context.store, variants=digests),
         command=_compare_command([side.name for side in report.sides], names),
     )
 
@@ -350,31 +360,35 @@ def _side_figures(
 ) -> tuple[SideFigures, ...]:
     figures = []
     for choice in choices:
-        places = selection_mask(work, choice).nonzero()[0].tolist()
-        side = work.select_rows({work.attempts[place] for place in places})
+        row_indices = selection_mask(work, choice).nonzero()[0].tolist()
+        side = work.select_rows({work.attempts[index] for index in row_indices})
         report = compute_metrics(side, (), SIDE_METRICS)
         figures.append(SideFigures(name=choice.name, lines=build_figure_lines(report)))
     return tuple(figures)
 
 
 def _compare_command(names: Sequence[str], scores: Sequence[str] = ()) -> str:
-    asked = [part for score in scores for part in ("--score", score)]
-    return shlex.join(["closeloop", "compare", *names, *asked])
+    score_flags = [part for score in scores for part in ("--score", score)]
+    return shlex.join(["closeloop", "compare", *names, *score_flags])
 
 
-def _default_variants(desk: PageContext, known: Mapping[str, Variant]) -> tuple[str, ...]:
+def _default_variants(
+    page_context: PageContext, variants_by_digest: Mapping[str, Variant]
+) -> tuple[str, ...]:
     """Return the variants of the newest experiment that has several, or the newest two."""
-    for experiment in desk.store.list_experiments():
+    for experiment in page_context.store.list_experiments():
         names = dict.fromkeys(
-            known[variant].name for variant in experiment.variants if variant in known
+            variants_by_digest[variant].name
+            for variant in experiment.variants
+            if variant in variants_by_digest
         )
         if len(names) > 1:
             return tuple(names)[:MAX_NAMES]
-    return tuple(dict.fromkeys(one.name for one in known.values()))[-2:]
+    return tuple(dict.fromkeys(variant.name for variant in variants_by_digest.values()))[-2:]
 
 
 def _pair_view(
-    desk: PageContext,
+    page_context: PageContext,
     work: AttemptTable,
     choices: Sequence[AttemptSelection],
     versus: VariantComparison,
@@ -384,7 +398,7 @@ def _pair_view(
     shown_tasks = versus.tasks[:MAX_TASKS]
     first, second = (
         _add_rule_marks(
-            desk,
+            page_context,
             _repeats_by_task(work, sides[name], metric),
             [shown_task.task for shown_task in shown_tasks],
         )
@@ -424,27 +438,28 @@ def most_different(first: Sequence[Repeat], second: Sequence[Repeat]) -> tuple[s
         if one.value is not None and other.value is not None
     ]
     if scored:
-        _, one_id, other_id = max(scored, key=lambda each: each[0])
+        _, one_id, other_id = max(scored, key=lambda scored_pair: scored_pair[0])
         return one_id, other_id
     return (first[0].id, second[0].id) if first and second else None
 
 
 def _add_rule_marks(
-    desk: PageContext, repeats: Mapping[str, tuple[Repeat, ...]], tasks: Sequence[str]
+    page_context: PageContext, repeats: Mapping[str, tuple[Repeat, ...]], tasks: Sequence[str]
 ) -> dict[str, tuple[Repeat, ...]]:
     """Return the repeats of some tasks, with the findings of the first of each."""
     repeats_of_tasks = {task: repeats.get(task, ()) for task in tasks}
     marked_ids = [
-        one.id
+        repeat.id
         for repeats_of_task in repeats_of_tasks.values()
-        for one in repeats_of_task[:MAX_MARKED_REPEATS]
+        for repeat in repeats_of_task[:MAX_MARKED_REPEATS]
     ]
-    marks = desk.store.listing.load_marks(marked_ids)
+    marks = page_context.store.listing.load_marks(marked_ids)
     return {
         task: tuple(
-            replace(one, rules=marks[one.id].rules) if one.id in marks else one for one in each
+            replace(repeat, rules=marks[repeat.id].rules) if repeat.id in marks else repeat
+            for repeat in task_repeats
         )
-        for task, each in repeats_of_tasks.items()
+        for task, task_repeats in repeats_of_tasks.items()
     }
 
 
@@ -453,14 +468,14 @@ def _repeats_by_task(
 ) -> dict[str, tuple[Repeat, ...]]:
     """Return by task the attempts that count, ordered by number."""
     columns = work.columns
-    places = selection_mask(work, choice).nonzero()[0].tolist()
+    row_indices = selection_mask(work, choice).nonzero()[0].tolist()
     rows = sorted(
-        (task, number, work.attempts[place], value)
-        for place, task, number, value in zip(
-            places,
-            columns["task"][places].tolist(),
-            columns["number"][places].tolist(),
-            find_metric(work, metric.name)[1](columns)[places].tolist(),
+        (task, number, work.attempts[index], value)
+        for index, task, number, value in zip(
+            row_indices,
+            columns["task"][row_indices].tolist(),
+            columns["number"][row_indices].tolist(),
+            find_metric(work, metric.name)[1](columns)[row_indices].tolist(),
             strict=True,
         )
         if task is not None
@@ -468,7 +483,7 @@ def _repeats_by_task(
     task_repeats: dict[str, list[Repeat]] = {}
     for task, _, name, value in rows:
         task_repeats.setdefault(task, []).append(_build_repeat(name, value, metric))
-    return {task: tuple(each) for task, each in task_repeats.items()}
+    return {task: tuple(repeats) for task, repeats in task_repeats.items()}
 
 
 def _build_repeat(attempt: str, value: float, metric: Metric) -> Repeat:
@@ -480,24 +495,29 @@ def _build_repeat(attempt: str, value: float, metric: Metric) -> Repeat:
     return Repeat(id=attempt, result="pass" if good else "fail", value=value)
 
 
-def _compare_attempts(desk: PageContext, names: Sequence[str]) -> TwoAttempts:
+def _compare_attempts(page_context: PageContext, names: Sequence[str]) -> TwoAttempts:
     if len(names) != 2:
         raise BadInput("Select exactly two attempts to compare them side by side.")
     pair = find_or_404(
-        compare_two_attempts, desk.store, desk.rulebook, desk.score_catalogue, names, again=None
+        compare_two_attempts,
+        page_context.store,
+        page_context.rulebook,
+        page_context.score_catalogue,
+        names,
+        again=None,
     )
-    first, second = (_attempt_column(desk, row.id) for row in (pair.first, pair.second))
+    first, second = (_attempt_column(page_context, row.id) for row in (pair.first, pair.second))
     return TwoAttempts(pair=pair, columns=(first, second))
 
 
-def _attempt_column(desk: PageContext, name: str) -> AttemptColumn:
-    shown = attempt(desk, AttemptPageAsked(attempt=name))
+def _attempt_column(page_context: PageContext, name: str) -> AttemptColumn:
+    view = attempt(page_context, AttemptPageAsked(attempt=name))
     return AttemptColumn(
-        head=shown.head,
-        reasons=shown.reasons,
-        findings=shown.findings,
-        events=shown.events,
-        fragments=shown.fragments,
+        head=view.head,
+        reasons=view.reasons,
+        findings=view.findings,
+        events=view.events,
+        fragments=view.fragments,
     )
 
 

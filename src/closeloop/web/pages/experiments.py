@@ -132,73 +132,77 @@ class ExperimentView(Record):
     fresh: bool
 
 
-def experiments(desk: PageContext, asked: NoQuery) -> ExperimentsView:
-    courses, fresh = current_experiment_statuses(desk)
-    compared = [course.experiment for course in courses if len(course.variants) > 1][:MAX_VERDICTS]
+def experiments(page_context: PageContext, query: NoQuery) -> ExperimentsView:
+    statuses, fresh = current_experiment_statuses(page_context)
+    compared = [status.experiment for status in statuses if len(status.variants) > 1][:MAX_VERDICTS]
     if not compared:
-        return ExperimentsView(courses=courses, fresh=fresh)
-    verdicts = desk.metric_cache.compute_from_work(
-        f"verdicts {[one.id for one in compared]}",
-        lambda work: _list_verdicts(desk, work, compared),
+        return ExperimentsView(courses=statuses, fresh=fresh)
+    verdicts = page_context.metric_cache.compute_from_work(
+        f"verdicts {[experiment.id for experiment in compared]}",
+        lambda work: _list_verdicts(page_context, work, compared),
     )
     return ExperimentsView(
-        courses=courses, verdicts=verdicts.value or {}, fresh=fresh and verdicts.fresh
+        courses=statuses, verdicts=verdicts.value or {}, fresh=fresh and verdicts.fresh
     )
 
 
 def _list_verdicts(
-    desk: PageContext, work: AttemptTable, compared: Sequence[Experiment]
+    page_context: PageContext, work: AttemptTable, compared: Sequence[Experiment]
 ) -> dict[str, VariantComparison]:
     """Compare variants as the page of each experiment does."""
     if work.columns["unchecked"].any():
-        work = attach_scores(work, desk.store, desk.score_catalogue, [REVIEW_SCORE])
+        work = attach_scores(work, page_context.store, page_context.score_catalogue, [REVIEW_SCORE])
     columns = [work.columns[name].tolist() for name in ("variant", "task_digest", "number")]
     by_variant: dict[str | None, list[tuple[str, str | None, int]]] = {}
     for name, variant, task, number in zip(work.attempts, *columns, strict=True):
         by_variant.setdefault(variant, []).append((name, task, number))
     verdicts = {}
-    for one in compared:
-        tasks = set(one.tasks)
+    for experiment in compared:
+        tasks = set(experiment.tasks)
         names = {
             name
-            for variant in one.variants
+            for variant in experiment.variants
             for name, task, number in by_variant.get(variant, ())
-            if task in tasks and not number > one.repeats
+            if task in tasks and not number > experiment.repeats
         }
-        report = compare_tried_variants(work.select_rows(names), one)
+        report = compare_tried_variants(work.select_rows(names), experiment)
         if report is not None and report.pairs:
             clear = [pair for pair in report.pairs if pair.comparison.here_word in CLEAR_WORDS]
-            verdicts[one.id] = replace((clear or report.pairs)[0], tasks=(), secondary=())
+            verdicts[experiment.id] = replace((clear or report.pairs)[0], tasks=(), secondary=())
     return verdicts
 
 
-def current_experiment_statuses(desk: PageContext) -> tuple[tuple[ExperimentStatus, ...], bool]:
+def current_experiment_statuses(
+    page_context: PageContext,
+) -> tuple[tuple[ExperimentStatus, ...], bool]:
     """Return the status of the newest experiments, and whether it is current."""
-    in_hand = sorted(desk.store.course.list_claimed_jobs())
+    in_hand = sorted(page_context.store.course.list_claimed_jobs())
 
     def load_statuses() -> tuple[ExperimentStatus, ...]:
-        newest = desk.store.list_experiments()[:MAX_EXPERIMENTS]
-        return tuple(read_experiment_status(desk.store, one, in_hand) for one in newest)
+        newest = page_context.store.list_experiments()[:MAX_EXPERIMENTS]
+        return tuple(
+            read_experiment_status(page_context.store, experiment, in_hand) for experiment in newest
+        )
 
-    cached_statuses = desk.metric_cache.compute_from_store(
-        "experiments", f"{desk.store_mark()} {in_hand}", load_statuses
+    cached_statuses = page_context.metric_cache.compute_from_store(
+        "experiments", f"{page_context.store_mark()} {in_hand}", load_statuses
     )
     return cached_statuses.value or (), cached_statuses.fresh
 
 
-def experiment(desk: PageContext, asked: ExperimentAsked) -> ExperimentView:
-    require_few_scores(asked.score)
-    chosen_experiment = find_or_404(find_experiment, desk.store, asked.experiment)
-    names = tuple(dict.fromkeys(asked.score))
-    in_hand = sorted(desk.store.course.list_claimed_jobs())
-    cached_experiment = desk.metric_cache.compute_from_store(
+def experiment(page_context: PageContext, query: ExperimentAsked) -> ExperimentView:
+    require_few_scores(query.score)
+    chosen_experiment = find_or_404(find_experiment, page_context.store, query.experiment)
+    names = tuple(dict.fromkeys(query.score))
+    in_hand = sorted(page_context.store.course.list_claimed_jobs())
+    cached_experiment = page_context.metric_cache.compute_from_store(
         f"experiment {chosen_experiment.id} {names}",
-        f"{desk.store_mark()} {in_hand}",
-        lambda: _current_experiment(desk, chosen_experiment, in_hand, names),
+        f"{page_context.store_mark()} {in_hand}",
+        lambda: _current_experiment(page_context, chosen_experiment, in_hand, names),
     )
     return ExperimentView(
-        asked=asked,
-        scores=list_score_names(desk),
+        asked=query,
+        scores=list_score_names(page_context),
         experiment=chosen_experiment,
         now=cached_experiment.value,
         fresh=cached_experiment.fresh,
@@ -206,14 +210,14 @@ def experiment(desk: PageContext, asked: ExperimentAsked) -> ExperimentView:
 
 
 def _current_experiment(
-    desk: PageContext, chosen: Experiment, in_hand: list[str], names: Sequence[str]
+    page_context: PageContext, experiment: Experiment, in_hand: list[str], names: Sequence[str]
 ) -> ExperimentNow:
-    course = read_experiment_status(desk.store, chosen, in_hand)
-    sealed = desk.store.held_out.list_sealed_digests()
-    all_rows = list_experiment_attempts(desk.store, chosen)
+    status = read_experiment_status(page_context.store, experiment, in_hand)
+    sealed = page_context.store.held_out.list_sealed_digests()
+    all_rows = list_experiment_attempts(page_context.store, experiment)
     rows = [row for row in all_rows if row.task_digest not in sealed]
-    work = _load_experiment_work(desk, chosen, rows, names)
-    unchecked = {work.attempts[place] for place in work.columns["unchecked"].nonzero()[0].tolist()}
+    work = _load_experiment_work(page_context, experiment, rows, names)
+    unchecked = {work.attempts[index] for index in work.columns["unchecked"].nonzero()[0].tolist()}
     merges = {
         name: scores[REVIEW_SCORE]
         for name, scores in load_attempt_scores(work, [REVIEW_SCORE])[1].items()
@@ -222,39 +226,43 @@ def _current_experiment(
     failed_rows = [row for row in rows if row.outcome != "pass" and row.id not in unchecked]
     failed_rows.sort(key=lambda row: row.started.timestamp() if row.started else 0.0, reverse=True)
     return ExperimentNow(
-        course=course,
-        seconds_left=_seconds_left(course, all_rows),
+        course=status,
+        seconds_left=_seconds_left(status, all_rows),
         ends=Ends(**_count_ends([row for row in rows if row.id not in unchecked])),
         failed=tuple(failed_rows[:MAX_FAILED_ATTEMPTS]),
         more=max(0, len(failed_rows) - MAX_FAILED_ATTEMPTS),
-        scores=_experiment_scores(work, course, len(unchecked - merges.keys()), names),
-        verdict=compare_tried_variants(work, chosen),
-        grid=build_attempt_grid(desk, rows, tuple(dict.fromkeys(course.variants)), merges),
-        tasks=tuple(group_task_repeats(rows, desk.load_attempt_marks(rows), merges))[
+        scores=_experiment_scores(work, status, len(unchecked - merges.keys()), names),
+        verdict=compare_tried_variants(work, experiment),
+        grid=build_attempt_grid(page_context, rows, tuple(dict.fromkeys(status.variants)), merges),
+        tasks=tuple(group_task_repeats(rows, page_context.load_attempt_marks(rows), merges))[
             :MAX_TASK_TABLES
         ]
         if len(rows) <= MAX_DOTS
         else (),
         held_out=_held_out_results(
-            desk, chosen, [row for row in all_rows if row.task_digest in sealed]
+            page_context, experiment, [row for row in all_rows if row.task_digest in sealed]
         ),
     )
 
 
-def _seconds_left(course: ExperimentStatus, rows: Sequence[AttemptRow]) -> float | None:
+def _seconds_left(status: ExperimentStatus, rows: Sequence[AttemptRow]) -> float | None:
     """Estimate from the attempts made for it, as `closeloop run` does."""
-    if not course.running:
+    if not status.running:
         return None
-    made = [row for row in rows if row.experiment == course.experiment.id]
-    return estimate_seconds_left(count_working_seconds(made), len(made), course.total - course.done)
+    own_rows = [row for row in rows if row.experiment == status.experiment.id]
+    return estimate_seconds_left(
+        count_working_seconds(own_rows), len(own_rows), status.total - status.done
+    )
 
 
-def compare_tried_variants(work: AttemptTable, chosen: Experiment) -> CompareReport | None:
+def compare_tried_variants(work: AttemptTable, experiment: Experiment) -> CompareReport | None:
     """Compare an experiment's first variant with the others; None if not possible."""
-    known = [work.variants[key] for key in chosen.variants if key in work.variants]
-    if len(known) < 2:
+    variants = [work.variants[key] for key in experiment.variants if key in work.variants]
+    if len(variants) < 2:
         return None
-    choices = [AttemptSelection(name=one.name, variants=(one.digest,)) for one in known]
+    choices = [
+        AttemptSelection(name=variant.name, variants=(variant.digest,)) for variant in variants
+    ]
     try:
         return compare_variants(work, choices, scores=default_scores(work, choices))
     except BadInput:
@@ -263,54 +271,60 @@ def compare_tried_variants(work: AttemptTable, chosen: Experiment) -> CompareRep
 
 
 def _load_experiment_work(
-    desk: PageContext, chosen: Experiment, rows: Sequence[AttemptRow], names: Sequence[str]
+    page_context: PageContext,
+    experiment: Experiment,
+    rows: Sequence[AttemptRow],
+    names: Sequence[str],
 ) -> AttemptTable:
     """Load these attempts with `would-merge` and the requested scores; nothing is measured."""
-    span = AttemptSpan(variants=chosen.variants)
-    work = load_attempt_table(desk.store, desk.rulebook, span, again=None)
+    span = AttemptSpan(variants=experiment.variants)
+    work = load_attempt_table(page_context.store, page_context.rulebook, span, remeasure=None)
     work = work.select_rows({row.id for row in rows})
-    return attach_scores(work, desk.store, desk.score_catalogue, [REVIEW_SCORE, *names], span)
+    return attach_scores(
+        work, page_context.store, page_context.score_catalogue, [REVIEW_SCORE, *names], span
+    )
 
 
 def _experiment_scores(
-    work: AttemptTable, course: ExperimentStatus, awaiting: int, more: Sequence[str]
+    work: AttemptTable, status: ExperimentStatus, awaiting: int, extra_scores: Sequence[str]
 ) -> ExperimentScores:
     """Compute the scores as `closeloop metrics --group-by variant` does."""
     names = default_scores(work, [AttemptSelection(name="all")])
     metric, _ = find_metric(work, names[0])
     if metric.name != REVIEW_SCORE and work.columns["unchecked"].any():
         names += (REVIEW_SCORE,)
-    names = tuple(dict.fromkeys((*names, *more)))
+    names = tuple(dict.fromkeys((*names, *extra_scores)))
     lines = build_figure_lines(compute_metrics(work, ("variant",), names))
-    order = {name: place for place, name in enumerate(course.variants)}
+    order = {name: index for index, name in enumerate(status.variants)}
     return ExperimentScores(
         decides=metric.score,
         source=find_source(metric),
         lines=tuple(
-            sorted(lines, key=lambda one: order.get(one.figure.group["variant"], len(order)))
+            sorted(lines, key=lambda line: order.get(line.figure.group["variant"], len(order)))
         ),
         awaiting=awaiting,
     )
 
 
 def _count_ends(rows: Sequence[AttemptRow]) -> dict[str, int]:
-    passed, failed = (sum(row.outcome == word for row in rows) for word in ("pass", "fail"))
+    passed, failed = (sum(row.outcome == outcome for row in rows) for outcome in ("pass", "fail"))
     return {"passed": passed, "failed": failed, "unscored": len(rows) - passed - failed}
 
 
 def _held_out_results(
-    desk: PageContext, chosen: Experiment, rows: Sequence[AttemptRow]
+    page_context: PageContext, experiment: Experiment, rows: Sequence[AttemptRow]
 ) -> HeldOutResults | None:
     by_variant: dict[str, list[AttemptRow]] = {}
     for row in rows:
         by_variant.setdefault(row.variant_name or "?", []).append(row)
     if not by_variant:
         return None
-    looks = desk.store.held_out.list_unsealings()
+    unsealings = page_context.store.held_out.list_unsealings()
     return HeldOutResults(
-        looks=tuple(look for look in looks if look.experiment == chosen.id),
+        looks=tuple(unsealing for unsealing in unsealings if unsealing.experiment == experiment.id),
         variants=tuple(
-            VariantEnds(variant=name, **_count_ends(each)) for name, each in by_variant.items()
+            VariantEnds(variant=name, **_count_ends(variant_rows))
+            for name, variant_rows in by_variant.items()
         ),
     )
 
@@ -368,46 +382,52 @@ class TrialView(Record):
     fresh: bool
 
 
-def trials(desk: PageContext, asked: NoQuery) -> TrialsView:
+def trials(page_context: PageContext, query: NoQuery) -> TrialsView:
     lines, fresh = [], True
-    for trial in list_trials(desk.store, desk.settings.memory):
-        report, _, is_fresh = _load_report(desk, trial)
-        count = len(list_assigned(desk.store, trial))
+    for trial in list_trials(page_context.store, page_context.settings.memory):
+        report, _, is_fresh = _load_report(page_context, trial)
+        count = len(list_assigned(page_context.store, trial))
         lines.append(TrialLine(trial=trial, assigned=count, report=report))
         fresh = fresh and is_fresh
     return TrialsView(trials=tuple(lines), fresh=fresh)
 
 
-def trial(desk: PageContext, asked: TrialAsked) -> TrialView:
-    known = {trial.name: trial for trial in list_trials(desk.store, desk.settings.memory)}
-    if asked.name not in known:
+def trial(page_context: PageContext, query: TrialAsked) -> TrialView:
+    trials_by_name = {
+        trial.name: trial for trial in list_trials(page_context.store, page_context.settings.memory)
+    }
+    if query.name not in trials_by_name:
         raise PageNotFound(
-            f"There is no trial {asked.name!r}: start one with `closeloop ab start`."
+            f"There is no trial {query.name!r}: start one with `closeloop ab start`."
         )
-    chosen = known[asked.name]
-    report, reason, fresh = _load_report(desk, chosen)
+    chosen_trial = trials_by_name[query.name]
+    report, reason, fresh = _load_report(page_context, chosen_trial)
     standings = report.standings if report else ()
     return TrialView(
-        trial=chosen,
+        trial=chosen_trial,
         report=report,
         reason=reason,
-        metrics=tuple(dict.fromkeys((chosen.metric, *REPORTED_METRICS))),
+        metrics=tuple(dict.fromkeys((chosen_trial.metric, *REPORTED_METRICS))),
         needed={standing.variant: describe_needed(standing.comparison) for standing in standings},
         fresh=fresh,
     )
 
 
-def _load_report(desk: PageContext, trial: Trial) -> tuple[TrialReport | None, str | None, bool]:
+def _load_report(
+    page_context: PageContext, trial: Trial
+) -> tuple[TrialReport | None, str | None, bool]:
     """Return a trial's report, the reason if there is none, and whether it is complete."""
 
     def make_report(work: AttemptTable) -> tuple[TrialReport | None, str | None]:
         try:
-            scored = attach_scores(work, desk.store, desk.score_catalogue, (trial.metric,))
-            return report_on_work(scored, trial, list_assigned(desk.store, trial)), None
+            scored = attach_scores(
+                work, page_context.store, page_context.score_catalogue, (trial.metric,)
+            )
+            return report_on_work(scored, trial, list_assigned(page_context.store, trial)), None
         except BadInput as fault:
             return None, str(fault)
 
-    cached = desk.metric_cache.compute_from_work(f"trial {trial.name}", make_report)
+    cached = page_context.metric_cache.compute_from_work(f"trial {trial.name}", make_report)
     report, reason = cached.value or (None, None)
     return report, reason, cached.fresh
 

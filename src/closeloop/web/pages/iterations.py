@@ -84,14 +84,14 @@ class IterationsView(Record):
     lanes: tuple[LaneIterations, ...]
 
 
-def iterations(desk: PageContext, asked: AttemptAsked) -> IterationsView:
-    head, _ = load_attempt_head(desk, asked.attempt)
-    reading = desk.load_trace_reading(head.row.id)
-    measurement = desk.load_measurement(head.row)
+def iterations(page_context: PageContext, query: AttemptAsked) -> IterationsView:
+    head, _ = load_attempt_head(page_context, query.attempt)
+    reading = page_context.load_trace_reading(head.row.id)
+    measurement = page_context.load_measurement(head.row)
     head = with_marks(head, measurement)
     measures = {lane.lane: lane for lane in measurement.lanes} if measurement else {}
     agent_messages: dict[str, list[Message]] = {}
-    for event in desk.load_trace(head.row.id).events:
+    for event in page_context.load_trace(head.row.id).events:
         if isinstance(event, Message) and event.role == "agent":
             agent_messages.setdefault(event.lane, []).append(event)
     return IterationsView(
@@ -105,17 +105,17 @@ def iterations(desk: PageContext, asked: AttemptAsked) -> IterationsView:
 
 
 def _lane_iterations(
-    lane: LaneReading, measures: Measures | None, said: Sequence[Message]
+    lane: LaneReading, measures: Measures | None, agent_messages: Sequence[Message]
 ) -> LaneIterations:
     shown_iterations = lane.iterations[-MAX_ROUNDS:]
     skipped = len(lane.iterations) - len(shown_iterations)
     standstill_rows = find_standstills(lane)
-    stuck = {id(each) for row in standstill_rows if len(row) > 1 for each in row}
+    stuck = {id(iteration) for row in standstill_rows if len(row) > 1 for iteration in row}
     keys = [_failure_keys(shown_iteration) for shown_iteration in shown_iterations]
     messages: dict[str, str] = {}
-    for each in shown_iterations:
-        messages |= each.failures.errors if each.failures else {}
-    rows = sorted(messages, key=lambda key: (-sum(key in there for there in keys), key))
+    for lane_iteration in shown_iterations:
+        messages |= lane_iteration.failures.errors if lane_iteration.failures else {}
+    rows = sorted(messages, key=lambda key: (-sum(key in round_keys for round_keys in keys), key))
     return LaneIterations(
         lane=lane.lane.id,
         agent=lane.lane.agent,
@@ -123,16 +123,18 @@ def _lane_iterations(
         spirals=any(len(row) >= 3 for row in standstill_rows),
         rounds=tuple(
             replace(
-                _iteration_round(each, place, keys, id(each) in stuck, skipped),
-                said=_last_words_before(each, shown_iterations[place - 1] if place else None, said),
+                _iteration_round(iteration, index, keys, id(iteration) in stuck, skipped),
+                said=_last_words_before(
+                    iteration, shown_iterations[index - 1] if index else None, agent_messages
+                ),
             )
-            for place, each in enumerate(shown_iterations)
+            for index, iteration in enumerate(shown_iterations)
         ),
         failures=tuple(
             FailureRow(
                 key=key[:300],
                 message=messages[key][:300],
-                rounds=tuple(key in there for there in keys),
+                rounds=tuple(key in round_keys for round_keys in keys),
             )
             for key in rows[:MAX_FAILURES]
         ),
@@ -142,36 +144,38 @@ def _lane_iterations(
 
 
 def _iteration_round(
-    each: Iteration, place: int, keys: Sequence[frozenset[str]], stuck: bool, skipped: int
+    iteration: Iteration, index: int, keys: Sequence[frozenset[str]], stuck: bool, skipped: int
 ) -> Round:
-    before = keys[place - 1] if place else frozenset[str]()
+    before = keys[index - 1] if index else frozenset[str]()
     return Round(
-        number=skipped + place + 1,
-        change=each.changes[0].number,
-        check=each.checks[-1].number,
-        passed=each.passed,
-        failures=len(keys[place]),
-        fixed=len(before - keys[place]),
-        new=len(keys[place] - before) if place else 0,
+        number=skipped + index + 1,
+        change=iteration.changes[0].number,
+        check=iteration.checks[-1].number,
+        passed=iteration.passed,
+        failures=len(keys[index]),
+        fixed=len(before - keys[index]),
+        new=len(keys[index] - before) if index else 0,
         stuck=stuck,
-        files=tuple(dict.fromkeys(path for step in each.changes for path in step.written))[
+        files=tuple(dict.fromkeys(path for step in iteration.changes for path in step.written))[
             :MAX_FILES
         ],
     )
 
 
 def _last_words_before(
-    each: Iteration, last: Iteration | None, said: Sequence[Message]
+    iteration: Iteration, last: Iteration | None, agent_messages: Sequence[Message]
 ) -> str | None:
     """Return the last message before an iteration, if it is later than the previous iteration."""
-    place = bisect_left(said, each.changes[0].number, key=lambda one: one.number)
-    if not place or (last and said[place - 1].number < last.checks[-1].number):
+    index = bisect_left(
+        agent_messages, iteration.changes[0].number, key=lambda message: message.number
+    )
+    if not index or (last and agent_messages[index - 1].number < last.checks[-1].number):
         return None
-    return said[place - 1].text[:MAX_SAID_CHARS]
+    return agent_messages[index - 1].text[:MAX_SAID_CHARS]
 
 
-def _failure_keys(each: Iteration) -> frozenset[str]:
-    return each.failures.keys if each.failures else frozenset()
+def _failure_keys(iteration: Iteration) -> frozenset[str]:
+    return iteration.failures.keys if iteration.failures else frozenset()
 
 
 def _describe_lane_verdict(lane: LaneReading, measures: Measures | None) -> str:
@@ -214,17 +218,19 @@ class RoundView(Record):
     """Number of changes that are not shown."""
 
 
-def round_changes(desk: PageContext, asked: RoundAsked) -> RoundView:
+def round_changes(page_context: PageContext, query: RoundAsked) -> RoundView:
     """Return every edit of an iteration as a diff, as the trace recorded it."""
-    head, _ = load_attempt_head(desk, asked.attempt)
-    lane = desk.load_trace_reading(head.row.id).lanes.get(asked.lane)
-    if lane is None or asked.number > len(lane.iterations):
-        raise PageNotFound(f"There is no iteration {asked.number} in the lane {asked.lane!r}.")
-    numbers = {step.number for step in lane.iterations[asked.number - 1].changes}
-    changes = [event for event in desk.load_trace(head.row.id).events if event.number in numbers]
+    head, _ = load_attempt_head(page_context, query.attempt)
+    lane = page_context.load_trace_reading(head.row.id).lanes.get(query.lane)
+    if lane is None or query.number > len(lane.iterations):
+        raise PageNotFound(f"There is no iteration {query.number} in the lane {query.lane!r}.")
+    numbers = {step.number for step in lane.iterations[query.number - 1].changes}
+    changes = [
+        event for event in page_context.load_trace(head.row.id).events if event.number in numbers
+    ]
     return RoundView(
         attempt=head.row.id,
-        number=asked.number,
+        number=query.number,
         edits=tuple(
             RoundEdit(
                 event=change.number,
@@ -271,26 +277,26 @@ class Piece(Record):
 
 
 def mark_text_parts(
-    text: str, found: Iterable[tuple[str, TextMark]], most: int = 20_000
+    text: str, marked_texts: Iterable[tuple[str, TextMark]], max_chars: int = 20_000
 ) -> tuple[Piece, ...]:
     """Mark each part at its first occurrence in a text; one that overlaps an earlier mark is not
     marked."""
-    shown_text = text[:most]
-    places: list[tuple[int, int, TextMark]] = []
-    for part, mark in found:
+    shown_text = text[:max_chars]
+    spans: list[tuple[int, int, TextMark]] = []
+    for part, mark in marked_texts:
         start = shown_text.find(part) if part else -1
         end = start + len(part)
-        if start >= 0 and all(end <= first or start >= last for first, last, _ in places):
-            places.append((start, end, mark))
-    pieces, at = [], 0
-    for start, end, mark in sorted(places):
-        if start > at:
-            pieces.append(Piece(text=shown_text[at:start]))
+        if start >= 0 and all(end <= first or start >= last for first, last, _ in spans):
+            spans.append((start, end, mark))
+    pieces, position = [], 0
+    for start, end, mark in sorted(spans):
+        if start > position:
+            pieces.append(Piece(text=shown_text[position:start]))
         pieces.append(Piece(text=shown_text[start:end], mark=mark))
-        at = end
-    if at < len(shown_text):
-        pieces.append(Piece(text=shown_text[at:]))
-    if len(text) > most:
+        position = end
+    if position < len(shown_text):
+        pieces.append(Piece(text=shown_text[position:]))
+    if len(text) > max_chars:
         pieces.append(Piece(text=" …"))
     return tuple(pieces)
 
@@ -349,61 +355,68 @@ class HandoffsView(Record):
     more: int
 
 
-def handoffs(desk: PageContext, asked: AttemptAsked) -> HandoffsView:
-    head, task = load_attempt_head(desk, asked.attempt)
-    reading = desk.load_trace_reading(head.row.id)
+def handoffs(page_context: PageContext, query: AttemptAsked) -> HandoffsView:
+    head, task = load_attempt_head(page_context, query.attempt)
+    reading = page_context.load_trace_reading(head.row.id)
     all_handoffs, needs = list_handoff_contexts(reading), list_all_needs(reading)
     shown_handoffs = zip(all_handoffs[:MAX_HANDOFFS], needs[:MAX_HANDOFFS], strict=True)
     return HandoffsView(
         head=head,
-        handoffs=tuple(_handoff_view(one, needed or (), task) for one, needed in shown_handoffs),
+        handoffs=tuple(
+            _handoff_view(handoff, handoff_needs or (), task)
+            for handoff, handoff_needs in shown_handoffs
+        ),
         more=max(0, len(all_handoffs) - MAX_HANDOFFS),
     )
 
 
 def _handoff_view(
-    one: HandoffContext, needed: Sequence[BriefNeed], task: Task | None
+    handoff: HandoffContext, brief_needs: Sequence[BriefNeed], task: Task | None
 ) -> HandoffView:
-    needs = _planted_need_views(task, one) if task and task.facts else _need_views(one, needed)
+    needs = (
+        _planted_need_views(task, handoff)
+        if task and task.facts
+        else _need_views(handoff, brief_needs)
+    )
     returned = tuple(
-        ReturnView(text=fact.text, kind=fact.kind, used=parent_uses_fact(fact, one))
-        for fact in list_report_facts(one)
+        ReturnView(text=fact.text, kind=fact.kind, used=parent_uses_fact(fact, handoff))
+        for fact in list_report_facts(handoff)
     )
     marks: list[tuple[str, TextMark]] = [
         (need.text, "kept" if need.present else "dropped") for need in needs
     ]
-    kept = [(text, mark) for text, mark in marks if mark == "kept"]
-    used: list[tuple[str, TextMark]] = [
+    kept_marks = [(text, mark) for text, mark in marks if mark == "kept"]
+    report_marks: list[tuple[str, TextMark]] = [
         (fact.text, "kept" if fact.used else "dropped") for fact in returned
     ]
     lost = any(need.lost for need in needs)
     return HandoffView(
-        number=one.event.number,
-        parent=one.parent.lane.agent or one.parent.lane.id,
-        child=_child_name(one),
-        asked=mark_text_parts(one.asked or "", marks),
-        brief=mark_text_parts(one.event.brief, kept),
-        report=mark_text_parts(one.event.report or "", used),
+        number=handoff.event.number,
+        parent=handoff.parent.lane.agent or handoff.parent.lane.id,
+        child=_child_name(handoff),
+        asked=mark_text_parts(handoff.asked or "", marks),
+        brief=mark_text_parts(handoff.event.brief, kept_marks),
+        report=mark_text_parts(handoff.event.report or "", report_marks),
         needs=needs,
         returned=returned,
-        understood=is_brief_understood(one),
-        steps=len(one.work),
-        first=one.work[0].number if one.work else None,
-        changed=_changed_paths(one),
+        understood=is_brief_understood(handoff),
+        steps=len(handoff.work),
+        first=handoff.work[0].number if handoff.work else None,
+        changed=_changed_paths(handoff),
         state="lost" if lost else "kept" if needs else "unknown",
     )
 
 
-def _child_name(one: HandoffContext) -> str | None:
+def _child_name(handoff: HandoffContext) -> str | None:
     """Return the agent's name; the lane's name if the parent's agent has the same name."""
-    if one.child is None:
-        return one.event.child
-    lane = one.child.lane
-    return lane.agent if lane.agent not in (None, one.parent.lane.agent) else lane.id
+    if handoff.child is None:
+        return handoff.event.child
+    lane = handoff.child.lane
+    return lane.agent if lane.agent not in (None, handoff.parent.lane.agent) else lane.id
 
 
-def _need_views(one: HandoffContext, needed: Sequence[BriefNeed]) -> tuple[NeedView, ...]:
-    lost = {fact.text: step for fact, step in find_dropped_facts(one, needed)}
+def _need_views(handoff: HandoffContext, brief_needs: Sequence[BriefNeed]) -> tuple[NeedView, ...]:
+    lost = {fact.text: step for fact, step in find_dropped_facts(handoff, brief_needs)}
     return tuple(
         NeedView(
             text=need.fact.text,
@@ -412,20 +425,20 @@ def _need_views(one: HandoffContext, needed: Sequence[BriefNeed]) -> tuple[NeedV
             lost=need.fact.text in lost,
             against=step.number if (step := lost.get(need.fact.text)) else None,
         )
-        for need in needed
+        for need in brief_needs
     )
 
 
-def _planted_need_views(task: Task, one: HandoffContext) -> tuple[NeedView, ...]:
-    missing = set(missing_planted_facts(task.facts, one.event.brief))
+def _planted_need_views(task: Task, handoff: HandoffContext) -> tuple[NeedView, ...]:
+    missing = set(missing_planted_facts(task.facts, handoff.event.brief))
     return tuple(
         NeedView(text=fact, kind="planted", present=fact not in missing, lost=fact in missing)
         for fact in task.facts
     )
 
 
-def _changed_paths(one: HandoffContext) -> tuple[str, ...]:
-    paths = dict.fromkeys(path for step in one.work if step.changed for path in step.written)
+def _changed_paths(handoff: HandoffContext) -> tuple[str, ...]:
+    paths = dict.fromkeys(path for step in handoff.work if step.changed for path in step.written)
     return tuple(paths)[:MAX_HANDOFF_FILES]
 
 

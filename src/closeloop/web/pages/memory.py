@@ -126,10 +126,10 @@ class InsightsView(Record):
     fresh: bool
 
 
-def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
-    memory_store = desk.store.memory
-    rules = memory_store.list_rules(repo=asked.repo, state=asked.state)
-    repeats = leave_out_settled(memory_store.list_repeats(repo=asked.repo))
+def memory(page_context: PageContext, query: MemoryAsked) -> MemoryView:
+    memory_store = page_context.store.memory
+    rules = memory_store.list_rules(repo=query.repo, state=query.state)
+    repeats = leave_out_settled(memory_store.list_repeats(repo=query.repo))
     repeats = [repeat for repeat in repeats if repeat.state != "denied"]
     repeat_counts = Counter((repeat.rule, repeat.state) for repeat in repeats)
     lines = [
@@ -139,27 +139,27 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
             candidates=repeat_counts[rule.id, "candidate"],
         )
         for rule in rules
-        if _holds_text(rule, asked.q)
+        if _holds_text(rule, query.q)
     ]
     lines.sort(
         key=lambda line: (STATE_ORDER.index(line.rule.state), -line.confirmed, line.rule.text)
     )
-    cached_weeks = desk.metric_cache.compute_from_work("memory", _weekly_memory_table)
-    lessons = load_session_lessons(desk)
-    likely = keep_likest(repeats)
+    cached_weeks = page_context.metric_cache.compute_from_work("memory", _weekly_memory_table)
+    lessons = load_session_lessons(page_context)
+    likely_repeats = keep_likest(repeats)
     repeats = [repeat for repeat in repeats if repeat.state != "candidate"]
-    repeats.sort(key=lambda one: one.at, reverse=True)
-    repeats = [*likely, *repeats]
+    repeats.sort(key=lambda repeat: repeat.at, reverse=True)
+    repeats = [*likely_repeats, *repeats]
     repeated_rules = {repeat.rule for repeat in repeats[:MAX_REPEATS]}
     return MemoryView(
-        asked=asked,
-        rules=tuple(lines[(asked.page - 1) * MAX_RULES : asked.page * MAX_RULES]),
+        asked=query,
+        rules=tuple(lines[(query.page - 1) * MAX_RULES : query.page * MAX_RULES]),
         found=len(lines),
         pages=-(-len(lines) // MAX_RULES),
         repos=tuple(sorted({rule.repo for rule in rules if rule.repo})),
         repeats=tuple(repeats[:MAX_REPEATS]),
-        waiting=len(likely),
-        compared=memory_store.count_compared(asked.repo),
+        waiting=len(likely_repeats),
+        compared=memory_store.count_compared(query.repo),
         texts={rule.id: rule.text for rule in rules if rule.id in repeated_rules},
         proposed=tuple(
             rule.id for rule in rules if rule.id in repeated_rules and rule.state == "proposed"
@@ -170,23 +170,23 @@ def memory(desk: PageContext, asked: MemoryAsked) -> MemoryView:
     )
 
 
-def load_session_lessons(desk: PageContext) -> CachedValue[tuple[SessionLesson, ...]]:
-    return desk.metric_cache.compute_from_store(
-        "session lessons", desk.store_mark(), lambda: list_session_lessons(desk)
+def load_session_lessons(page_context: PageContext) -> CachedValue[tuple[SessionLesson, ...]]:
+    return page_context.metric_cache.compute_from_store(
+        "session lessons", page_context.store_mark(), lambda: list_session_lessons(page_context)
     )
 
 
-def list_session_lessons(desk: PageContext) -> tuple[SessionLesson, ...]:
+def list_session_lessons(page_context: PageContext) -> tuple[SessionLesson, ...]:
     """List instructions that users repeated and agents ignored, in the latest sessions of each
     rule."""
-    sealed = desk.store.held_out.list_sealed_digests()
+    sealed = page_context.store.held_out.list_sealed_digests()
     lessons: dict[tuple[str, str], SessionLesson] = {}
     for rule in INSTRUCTION_RULES:
-        rows = desk.store.listing.list_page(
+        rows = page_context.store.listing.list_page(
             AttemptFilter(rule=rule), MAX_LESSON_SESSIONS, without=sealed
         )
         for row in rows:
-            measurement = desk.load_measurement(row, make=False)
+            measurement = page_context.load_measurement(row, make=False)
             for finding in measurement.findings if measurement else ():
                 if finding.rule == rule and finding.silenced is None:
                     event = finding.events[0] if finding.events else None
@@ -203,9 +203,11 @@ def list_session_lessons(desk: PageContext) -> tuple[SessionLesson, ...]:
     return tuple(lessons.values())[:MAX_LESSONS]
 
 
-def _holds_text(rule: TeamRule, wanted: str) -> bool:
+def _holds_text(rule: TeamRule, searched_text: str) -> bool:
     texts = (rule.text, *rule.paths, *(example.text for example in rule.examples))
-    return not wanted.strip() or any(wanted.strip().lower() in text.lower() for text in texts)
+    return not searched_text.strip() or any(
+        searched_text.strip().lower() in text.lower() for text in texts
+    )
 
 
 class ContextPreviewAsked(Record):
@@ -232,43 +234,48 @@ class PreviewView(Record):
     lessons: tuple[SessionLesson, ...] = ()
 
 
-def context_preview(desk: PageContext, asked: ContextPreviewAsked) -> PreviewView:
-    rules = desk.store.memory.list_rules()
+def context_preview(page_context: PageContext, query: ContextPreviewAsked) -> PreviewView:
+    rules = page_context.store.memory.list_rules()
     repos = tuple(sorted({rule.repo for rule in rules if rule.repo}))
 
     def build_preview() -> tuple[str, ContextPreview | None, str | None]:
-        repo = asked.repo or clone_repository_name(str(desk.root))
-        if asked.repo is None and repo not in repos and repos:
+        repo = query.repo or clone_repository_name(str(page_context.root))
+        if query.repo is None and repo not in repos and repos:
             repo = repos[0]
         try:
             # Without the environment's keys: a page asks no provider.
-            index = RuleIndex(desk.store, open_encoder(desk.settings, desk.root, {}))
-            work = UpcomingWork(repo=repo, names=(str(desk.root),))
-            context, _ = prepare_context(index, work, desk.settings.memory, datetime.now(UTC))
-            file = desk.root / asked.file
+            index = RuleIndex(
+                page_context.store, open_encoder(page_context.settings, page_context.root, {})
+            )
+            work = UpcomingWork(repo=repo, names=(str(page_context.root),))
+            context, _ = prepare_context(
+                index, work, page_context.settings.memory, datetime.now(UTC)
+            )
+            file = page_context.root / query.file
             content = file.read_text(encoding="utf-8") if file.is_file() else ""
-            return repo, preview_context(asked.file, content, context)[1], None
+            return repo, preview_context(query.file, content, context)[1], None
         except (Fault, OSError, UnicodeDecodeError) as fault:
             return repo, None, str(fault)
 
-    mark = f"{desk.store_mark()} {len(rules)} {max((rule.since for rule in rules), default=None)}"
+    newest = max((rule.since for rule in rules), default=None)
+    mark = f"{page_context.store_mark()} {len(rules)} {newest}"
     states = ",".join(sorted(f"{rule.id}{rule.state}" for rule in rules))
-    cached = desk.metric_cache.compute_from_store(
-        f"preview {asked.repo} {asked.file}", f"{mark} {states}", build_preview
+    cached = page_context.metric_cache.compute_from_store(
+        f"preview {query.repo} {query.file}", f"{mark} {states}", build_preview
     )
-    repo, preview, trouble = cached.value or (asked.repo or "", None, None)
-    lessons = load_session_lessons(desk)
+    repo, preview, problem = cached.value or (query.repo or "", None, None)
+    lessons = load_session_lessons(page_context)
     return PreviewView(
-        asked=asked,
+        asked=query,
         repo=repo,
         repos=repos,
         preview=preview,
-        budget=desk.settings.memory.tokens,
+        budget=page_context.settings.memory.tokens,
         proposed=sum(rule.state == "proposed" for rule in rules),
         command=shlex.join(
-            ["closeloop", "learn", "context", "--repo", repo, "--into", asked.file, "--write"]
+            ["closeloop", "learn", "context", "--repo", repo, "--into", query.file, "--write"]
         ),
-        trouble=trouble,
+        trouble=problem,
         fresh=cached.fresh and lessons.fresh,
         lessons=lessons.value or (),
     )
@@ -280,34 +287,38 @@ def _weekly_memory_table(work: AttemptTable) -> FigureTable:
     return build_figure_table(memory_metrics, MAX_WEEKS, weeks)
 
 
-def insights(desk: PageContext, asked: NoQuery) -> InsightsView:
+def insights(page_context: PageContext, query: NoQuery) -> InsightsView:
     def group_themes() -> tuple[tuple[InsightTheme, ...], str | None]:
         try:
             # Without the environment's keys: a page asks no provider.
-            encoder = open_encoder(desk.settings, desk.root, {})
-            return tuple(list_themes(desk.store, encoder)), None
+            encoder = open_encoder(page_context.settings, page_context.root, {})
+            return tuple(list_themes(page_context.store, encoder)), None
         except Fault as fault:
             return (), str(fault)
 
-    cached_themes = desk.metric_cache.compute_from_store(
-        "insights", desk.store_mark(), group_themes
+    cached_themes = page_context.metric_cache.compute_from_store(
+        "insights", page_context.store_mark(), group_themes
     )
-    themes, trouble = cached_themes.value or ((), None)
-    hidden = hidden_attempts(desk.store)
+    themes, problem = cached_themes.value or ((), None)
+    hidden = hidden_attempts(page_context.store)
     visible_insights = [
-        insight for insight in desk.store.course.list_insights() if insight.attempt not in hidden
+        insight
+        for insight in page_context.store.course.list_insights()
+        if insight.attempt not in hidden
     ]
     latest = visible_insights[:MAX_INSIGHTS]
     themes = tuple(theme for theme in themes if not hidden.issuperset(theme.attempts))
-    named = [one.attempt for one in latest]
-    named += [name for theme in themes for name in theme.attempts[:MAX_THEME_ATTEMPTS]]
-    rows = [desk.store.listing.load_row(name) for name in dict.fromkeys(named[:MAX_NAMED])]
+    attempt_ids = [insight.attempt for insight in latest]
+    attempt_ids += [name for theme in themes for name in theme.attempts[:MAX_THEME_ATTEMPTS]]
+    rows = [
+        page_context.store.listing.load_row(name) for name in dict.fromkeys(attempt_ids[:MAX_NAMED])
+    ]
     return InsightsView(
         themes=themes,
-        trouble=trouble,
+        trouble=problem,
         latest=tuple(latest),
         titles={row.id: row.title or row.task or "" for row in rows if row is not None},
-        lessons=list_session_lessons(desk),
+        lessons=list_session_lessons(page_context),
         fresh=cached_themes.fresh,
     )
 
@@ -379,9 +390,11 @@ class PromptView(Record):
     """Whether merge rates improved after it; None if nothing is compared."""
 
 
-def prompts(desk: PageContext, asked: NoQuery) -> PromptsView:
-    cached_uses = _load_prompt_uses(desk)
-    cached_outcomes = desk.metric_cache.compute_from_work("prompts of work", _prompt_outcomes)
+def prompts(page_context: PageContext, query: NoQuery) -> PromptsView:
+    cached_uses = _load_prompt_uses(page_context)
+    cached_outcomes = page_context.metric_cache.compute_from_work(
+        "prompts of work", _prompt_outcomes
+    )
     return PromptsView(
         prompts=tuple(sorted(cached_uses.value or (), key=_last_use, reverse=True)[:MAX_PROMPTS]),
         outcomes=cached_outcomes.value,
@@ -397,26 +410,26 @@ def _prompt_outcomes(work: AttemptTable) -> FigureTable:
     return build_figure_table(compute_metrics(work, ("prompt",), OUTCOME_METRICS), MAX_PROMPTS)
 
 
-def _load_prompt_uses(desk: PageContext) -> CachedValue[list[PromptUse]]:
-    return desk.metric_cache.compute_from_store(
-        "prompts", desk.store_mark(), lambda: list_prompt_uses(desk.store)
+def _load_prompt_uses(page_context: PageContext) -> CachedValue[list[PromptUse]]:
+    return page_context.metric_cache.compute_from_store(
+        "prompts", page_context.store_mark(), lambda: list_prompt_uses(page_context.store)
     )
 
 
-def prompt(desk: PageContext, asked: PromptAsked) -> PromptView:
-    version = find_or_404(find_prompt, desk.store, asked.prompt)
-    cached_uses = _load_prompt_uses(desk)
+def prompt(page_context: PageContext, query: PromptAsked) -> PromptView:
+    version = find_or_404(find_prompt, page_context.store, query.prompt)
+    cached_uses = _load_prompt_uses(page_context)
     uses = {use.id: use for use in cached_uses.value or ()}
     ids = [*uses]
-    other_id = asked.against or _find_previous_prompt(uses, version.id)
-    other = find_or_404(find_prompt, desk.store, other_id) if other_id else None
-    use, other_use = uses.get(version.id), uses.get(other.id) if other else None
+    other_id = query.against or _find_previous_prompt(uses, version.id)
+    other_version = find_or_404(find_prompt, page_context.store, other_id) if other_id else None
+    use, other_use = uses.get(version.id), uses.get(other_version.id) if other_version else None
     cached_effect = (
-        desk.metric_cache.compute_from_work(
-            f"prompt effect {other.id} {version.id}",
-            lambda work: measure_prompt_effect(work, other.id, version.id),
+        page_context.metric_cache.compute_from_work(
+            f"prompt effect {other_version.id} {version.id}",
+            lambda work: measure_prompt_effect(work, other_version.id, version.id),
         )
-        if other
+        if other_version
         else None
     )
     return PromptView(
@@ -425,8 +438,8 @@ def prompt(desk: PageContext, asked: PromptAsked) -> PromptView:
         fresh=cached_uses.fresh and (cached_effect is None or cached_effect.fresh),
         others=tuple(name for name in ids if name != version.id)[:MAX_PROMPTS],
         against=other_use,
-        lines=tuple(diff_prompts(_truncate_prompt(other), _truncate_prompt(version)))
-        if other
+        lines=tuple(diff_prompts(_truncate_prompt(other_version), _truncate_prompt(version)))
+        if other_version
         else (),
         proposal=propose_prompt_runs(other_use, use) if other_use and use else None,
         effect=cached_effect.value if cached_effect else None,

@@ -112,50 +112,58 @@ class AttemptScoresView(Record):
     """Names of scores that a person can give."""
 
 
-def scores(desk: PageContext, asked: NoQuery) -> ScoresView:
-    cached_summaries = load_score_summaries(desk)
+def scores(page_context: PageContext, query: NoQuery) -> ScoresView:
+    cached_summaries = load_score_summaries(page_context)
     return ScoresView(scores=cached_summaries.value or (), fresh=cached_summaries.fresh)
 
 
-def load_score_summaries(desk: PageContext) -> CachedValue[tuple[ScoreSummary, ...]]:
+def load_score_summaries(page_context: PageContext) -> CachedValue[tuple[ScoreSummary, ...]]:
     """Load the scores that `closeloop score list` lists; None until computed for the first time."""
-    return desk.metric_cache.compute_from_work(
-        "scores", lambda work: tuple(summarise_scores(work, desk.store, desk.score_catalogue))
-    )
-
-
-def list_score_names(desk: PageContext) -> tuple[str, ...]:
-    """Return the names that a list can show: scores that were given, and all computed ones."""
-    given = [
-        name for name in desk.store.scores.list_sources() if name in desk.score_catalogue.given
-    ]
-    return tuple(dict.fromkeys((*given, *derived_definitions())))
-
-
-def attempt_scores(desk: PageContext, asked: AttemptAsked) -> AttemptScoresView:
-    head, _ = load_attempt_head(desk, asked.attempt)
-    name = head.row.id
-    rows = [*list_score_rows(_load_attempts(desk, [name]), desk.store)]
-    return AttemptScoresView(
-        head=head,
-        given=_score_lines(desk, [row for row in rows if row.at is not None]),
-        computed=_score_lines(desk, [row for row in rows if row.at is None]),
-        names=tuple(
-            name
-            for name, one in desk.score_catalogue.given.items()
-            if one.source in (None, "person") and name not in desk.score_catalogue.scorers
+    return page_context.metric_cache.compute_from_work(
+        "scores",
+        lambda work: tuple(
+            summarise_scores(work, page_context.store, page_context.score_catalogue)
         ),
     )
 
 
-def list_given_scores(desk: PageContext, attempt: str) -> tuple[ScoreLine, ...]:
+def list_score_names(page_context: PageContext) -> tuple[str, ...]:
+    """Return the names that a list can show: scores that were given, and all computed ones."""
+    given_names = [
+        name
+        for name in page_context.store.scores.list_sources()
+        if name in page_context.score_catalogue.given
+    ]
+    return tuple(dict.fromkeys((*given_names, *derived_definitions())))
+
+
+def attempt_scores(page_context: PageContext, query: AttemptAsked) -> AttemptScoresView:
+    head, _ = load_attempt_head(page_context, query.attempt)
+    name = head.row.id
+    rows = [*list_score_rows(_load_attempts(page_context, [name]), page_context.store)]
+    return AttemptScoresView(
+        head=head,
+        given=_score_lines(page_context, [row for row in rows if row.at is not None]),
+        computed=_score_lines(page_context, [row for row in rows if row.at is None]),
+        names=tuple(
+            name
+            for name, definition in page_context.score_catalogue.given.items()
+            if definition.source in (None, "person")
+            and name not in page_context.score_catalogue.scorers
+        ),
+    )
+
+
+def list_given_scores(page_context: PageContext, attempt: str) -> tuple[ScoreLine, ...]:
     """Return the scores of an attempt from people, judges and code."""
-    return _score_lines(desk, desk.store.scores.list_scores(attempt))
+    return _score_lines(page_context, page_context.store.scores.list_scores(attempt))
 
 
-def _score_lines(desk: PageContext, rows: Sequence[Score | ScoreRow]) -> tuple[ScoreLine, ...]:
+def _score_lines(
+    page_context: PageContext, rows: Sequence[Score | ScoreRow]
+) -> tuple[ScoreLine, ...]:
     """Return lines for scores that have a value or a label."""
-    given, computed = desk.score_catalogue.given, derived_definitions()
+    given, computed = page_context.score_catalogue.given, derived_definitions()
     return tuple(
         ScoreLine(
             definition=(given if row.at else computed).get(row.name)
@@ -172,14 +180,14 @@ def _score_lines(desk: PageContext, rows: Sequence[Score | ScoreRow]) -> tuple[S
     )
 
 
-def _load_attempts(desk: PageContext, attempts: Sequence[str]) -> AttemptTable:
+def _load_attempts(page_context: PageContext, attempts: Sequence[str]) -> AttemptTable:
     """Load a few attempts as measured last, without reading a trace."""
     span = AttemptSpan(attempts=tuple(attempts))
-    return load_attempt_table(desk.store, desk.rulebook, span, again=None)
+    return load_attempt_table(page_context.store, page_context.rulebook, span, remeasure=None)
 
 
 def load_score_cells(
-    desk: PageContext, attempts: Sequence[str], names: Sequence[str]
+    page_context: PageContext, attempts: Sequence[str], names: Sequence[str]
 ) -> dict[str, tuple[ScoreCell, ...]]:
     """Return by attempt a cell for each score; raise BadInput if a score is unknown."""
     require_few_scores(names)
@@ -187,7 +195,11 @@ def load_score_cells(
         return {}
     span = AttemptSpan(attempts=tuple(attempts))
     work = attach_scores(
-        _load_attempts(desk, attempts), desk.store, desk.score_catalogue, names, span
+        _load_attempts(page_context, attempts),
+        page_context.store,
+        page_context.score_catalogue,
+        names,
+        span,
     )
     return list_score_cells(work, names)
 
@@ -273,55 +285,59 @@ class MetricsView(Record):
     fresh: bool
 
 
-def metrics(desk: PageContext, asked: MetricsAsked) -> MetricsView:
-    require_few_scores(asked.metric)
-    if asked.by not in GROUPINGS:
-        raise unknown_name_error("grouping", asked.by, [one for one in GROUPINGS if one])
-    key = f"metrics {asked.metric} {asked.by} {asked.since} {asked.until}"
-    cached = desk.metric_cache.compute_from_work(
-        key, lambda work: _compute_numbers(desk, work, asked)
+def metrics(page_context: PageContext, query: MetricsAsked) -> MetricsView:
+    require_few_scores(query.metric)
+    if query.by not in GROUPINGS:
+        raise unknown_name_error(
+            "grouping", query.by, [grouping for grouping in GROUPINGS if grouping]
+        )
+    key = f"metrics {query.metric} {query.by} {query.since} {query.until}"
+    cached = page_context.metric_cache.compute_from_work(
+        key, lambda work: _compute_numbers(page_context, work, query)
     )
-    summaries = load_score_summaries(desk)
-    given = [one.definition.name for one in summaries.value or ()]
+    summaries = load_score_summaries(page_context)
+    given_names = [summary.definition.name for summary in summaries.value or ()]
     return MetricsView(
-        asked=asked,
+        asked=query,
         groupings=GROUPINGS,
-        names=tuple(dict.fromkeys((*DEFAULT_METRICS, *WATCHED_METRICS, *given))),
+        names=tuple(dict.fromkeys((*DEFAULT_METRICS, *WATCHED_METRICS, *given_names))),
         numbers=cached.value,
         fresh=cached.fresh and summaries.fresh,
     )
 
 
-def _compute_numbers(desk: PageContext, work: AttemptTable, asked: MetricsAsked) -> MetricsNumbers:
-    names = tuple(dict.fromkeys(asked.metric)) or DEFAULT_METRICS
-    given = [name for name in names if not is_derived(name)]
-    if given:
-        work = attach_scores(work, desk.store, desk.score_catalogue, given)
-    if asked.since or asked.until:
-        chosen = AttemptSelection(name="", since=asked.since, until=asked.until)
-        mask = selection_mask(work, chosen).tolist()
-        kept = {name for name, keep in zip(work.attempts, mask, strict=True) if keep}
-        work = work.select_rows(kept)
-    by = (asked.by,) if asked.by else ()
-    wanted = [
+def _compute_numbers(
+    page_context: PageContext, work: AttemptTable, query: MetricsAsked
+) -> MetricsNumbers:
+    names = tuple(dict.fromkeys(query.metric)) or DEFAULT_METRICS
+    given_names = [name for name in names if not is_derived(name)]
+    if given_names:
+        work = attach_scores(work, page_context.store, page_context.score_catalogue, given_names)
+    if query.since or query.until:
+        selection = AttemptSelection(name="", since=query.since, until=query.until)
+        mask = selection_mask(work, selection).tolist()
+        selected_ids = {name for name, keep in zip(work.attempts, mask, strict=True) if keep}
+        work = work.select_rows(selected_ids)
+    group_by = (query.by,) if query.by else ()
+    metric_names = [
         metric.name
         for metric in select_metrics(work, names)
         if metric.kind not in (*REPEAT_KINDS, "sum")
     ]
-    trends = compute_trends(work, by, wanted)
-    report = compute_metrics(work, by, wanted)
+    trends = compute_trends(work, group_by, metric_names)
+    report = compute_metrics(work, group_by, metric_names)
     lines = build_figure_lines(report)
     charts = [
-        _build_chart(metric, trends.courses, lines, work, asked.by)
+        _build_chart(metric, trends.courses, lines, work, query.by)
         for metric in report.definitions
         if any(line.metric == metric and line.figure.value is not None for line in lines)
     ]
-    known = {chart.metric.name for chart in charts}
+    charted_names = {chart.metric.name for chart in charts}
     return MetricsNumbers(
         attempts=len(work),
         charts=tuple(charts),
-        unknown=tuple(one for one in wanted if one not in known),
-        table=build_figure_table(report, MAX_GROUPS) if by else None,
+        unknown=tuple(name for name in metric_names if name not in charted_names),
+        table=build_figure_table(report, MAX_GROUPS) if group_by else None,
         marks=trends.marks[-MAX_VERSION_MARKS:],
         regressions=trends.regressions[:MAX_SERIES],
         weeks=trends.weeks,
@@ -331,31 +347,33 @@ def _compute_numbers(desk: PageContext, work: AttemptTable, asked: MetricsAsked)
 
 def _build_chart(
     metric: Metric,
-    courses: Sequence[MetricSeries],
+    all_series: Sequence[MetricSeries],
     lines: Sequence[FigureLine],
     work: AttemptTable,
-    by: str,
+    group_by: str,
 ) -> TrendChart:
     """Build a chart of the groups with the most attempts, as many as can be distinguished."""
-    own = [course for course in courses if course.metric == metric.name]
-    if by:
-        own = [one for one in own if one.group.get(by) != UNKNOWN_LABEL]
-        sizes = _group_sizes(work, by)
-        own.sort(key=lambda one: -sizes.get(one.group.get(by, ""), 0))
-    shown = own[:MAX_SERIES]
+    metric_series = [series for series in all_series if series.metric == metric.name]
+    if group_by:
+        metric_series = [
+            series for series in metric_series if series.group.get(group_by) != UNKNOWN_LABEL
+        ]
+        sizes = _group_sizes(work, group_by)
+        metric_series.sort(key=lambda series: -sizes.get(series.group.get(group_by, ""), 0))
+    shown_series = metric_series[:MAX_SERIES]
     return TrendChart(
         metric=metric,
-        points=build_trend_points(shown),
-        lines=tuple(line for line in lines if line.metric == metric) if not by else (),
-        week=tuple(replace(one, stretches=()) for one in shown),
-        several=any(len(one.stretches) > 1 for one in shown),
+        points=build_trend_points(shown_series),
+        lines=tuple(line for line in lines if line.metric == metric) if not group_by else (),
+        week=tuple(replace(series, stretches=()) for series in shown_series),
+        several=any(len(series.stretches) > 1 for series in shown_series),
     )
 
 
-def _group_sizes(work: AttemptTable, by: str) -> dict[str, int]:
+def _group_sizes(work: AttemptTable, dimension: str) -> dict[str, int]:
     import numpy as np
 
-    column = DIMENSIONS[by](work)
+    column = DIMENSIONS[dimension](work)
     counts = np.bincount(column.codes, minlength=len(column.labels)).tolist()
     return {label: count for label, count in zip(column.labels, counts, strict=True) if label}
 
@@ -376,8 +394,8 @@ class GatesView(Record):
     """Latest first."""
 
 
-def gates(desk: PageContext, asked: NoQuery) -> GatesView:
-    runs = desk.store.course.list_gate_reports(MAX_GATE_RUNS)
+def gates(page_context: PageContext, query: NoQuery) -> GatesView:
+    runs = page_context.store.course.list_gate_reports(MAX_GATE_RUNS)
     return GatesView(
         gates=tuple(GateLine(run=run, refusal=gate_refusal(run.report)) for run in runs)
     )
@@ -465,40 +483,44 @@ class LikelyView(Record):
     fresh: bool
 
 
-def load_session_estimates(desk: PageContext) -> CachedValue[SessionEstimates]:
+def load_session_estimates(page_context: PageContext) -> CachedValue[SessionEstimates]:
     """Estimate every session with a trace, in the background and cached."""
 
     def estimate() -> SessionEstimates:
-        tries = sorted(list_last_tries(desk.store), key=_start_key, reverse=True)
+        tries = sorted(list_last_tries(page_context.store), key=_start_key, reverse=True)
         newest = tries[:MAX_ESTIMATED_SESSIONS]
-        return estimate_sessions(desk.store, desk.rulebook, load_triage_prior(), tries=newest)
+        return estimate_sessions(
+            page_context.store, page_context.rulebook, load_triage_prior(), tries=newest
+        )
 
-    return desk.metric_cache.compute_from_store("triage", desk.store_mark(), estimate)
+    return page_context.metric_cache.compute_from_store(
+        "triage", page_context.store_mark(), estimate
+    )
 
 
 def _start_key(row: AttemptRow) -> float:
     return row.started.timestamp() if row.started else 0.0
 
 
-def triage(desk: PageContext, asked: TriageAsked) -> TriageView:
-    cached = load_session_estimates(desk)
+def triage(page_context: PageContext, page_query: TriageAsked) -> TriageView:
+    cached = load_session_estimates(page_context)
     estimates = cached.value
     if estimates is None:
         return TriageView(
-            asked=asked, lines=(), total=0, agents=(), models=(), quality=None, prior_auc=None,
+            asked=page_query, lines=(), total=0, agents=(), models=(), quality=None, prior_auc=None,
             enough=MIN_GRADED_SESSIONS, notes=(), fresh=False, counted=False,
         )  # fmt: skip
     query = TriageQuery(
-        since=asked.since,
-        until=asked.until,
-        agent=asked.agent,
-        model=asked.model,
-        limit=asked.limit,
+        since=page_query.since,
+        until=page_query.until,
+        agent=page_query.agent,
+        model=page_query.model,
+        limit=page_query.limit,
     )
-    report = report_triage(estimates, query, desk.store.held_out.list_sealed_digests())
+    report = report_triage(estimates, query, page_context.store.held_out.list_sealed_digests())
     return TriageView(
-        asked=asked,
-        lines=_triage_lines(desk, estimates, report.sessions),
+        asked=page_query,
+        lines=_triage_lines(page_context, estimates, report.sessions),
         total=report.total,
         agents=report.agents,
         models=tuple(sorted({row.model for row in estimates.rows if row.model})),
@@ -508,57 +530,61 @@ def triage(desk: PageContext, asked: TriageAsked) -> TriageView:
         notes=report.notes,
         fresh=cached.fresh,
         counted=True,
-        command=format_triage_command(asked),
+        command=format_triage_command(page_query),
     )
 
 
-def format_triage_command(asked: TriageAsked) -> str | None:
-    if asked.until is not None:
+def format_triage_command(query: TriageAsked) -> str | None:
+    if query.until is not None:
         return None
-    since = f"{asked.since:%Y-%m-%d}" if asked.since else "all"
-    words = ["closeloop", "triage", "--since", since]
-    for name, value in (("--agent", asked.agent), ("--model", asked.model)):
-        words += [name, value] if value else []
-    return shlex.join([*words, "--limit", str(asked.limit)])
+    since = f"{query.since:%Y-%m-%d}" if query.since else "all"
+    arguments = ["closeloop", "triage", "--since", since]
+    for name, value in (("--agent", query.agent), ("--model", query.model)):
+        arguments += [name, value] if value else []
+    return shlex.join([*arguments, "--limit", str(query.limit)])
 
 
 def _triage_lines(
-    desk: PageContext, estimates: SessionEstimates, sessions: Sequence[SessionTriage]
+    page_context: PageContext, estimates: SessionEstimates, sessions: Sequence[SessionTriage]
 ) -> tuple[TriageLine, ...]:
-    wanted = {session.attempt for session in sessions}
-    rows = {row.id: row for row in estimates.rows if row.id in wanted}
-    marks = desk.load_attempt_marks([*rows.values()])
-    merges = desk.store.scores.load_merging_shares(AttemptSpan(attempts=tuple(rows)))
+    attempt_ids = {session.attempt for session in sessions}
+    rows = {row.id: row for row in estimates.rows if row.id in attempt_ids}
+    marks = page_context.load_attempt_marks([*rows.values()])
+    merges = page_context.store.scores.load_merging_shares(AttemptSpan(attempts=tuple(rows)))
     return tuple(
         TriageLine(
             session=session,
             row=rows[session.attempt],
-            marks=(mark := marks.get(session.attempt, AttemptMarks())),
-            findings=_worst_findings(desk, rows[session.attempt]) if mark.findings else (),
+            marks=(row_marks := marks.get(session.attempt, AttemptMarks())),
+            findings=_worst_findings(page_context, rows[session.attempt])
+            if row_marks.findings
+            else (),
             merge_share=merges.get(session.attempt),
         )
         for session in sessions
     )
 
 
-def _worst_findings(desk: PageContext, row: AttemptRow) -> tuple[Finding, ...]:
+def _worst_findings(page_context: PageContext, row: AttemptRow) -> tuple[Finding, ...]:
     """Return one finding for each rule, most severe first."""
-    findings = unsilenced_rule_findings(desk.load_measurement(row, make=False))
+    findings = unsilenced_rule_findings(page_context.load_measurement(row, make=False))
     by_rule = {finding.rule: finding for finding in reversed(findings)}
-    return tuple(sorted(by_rule.values(), key=lambda one: SEVERITY_ORDER.index(one.severity)))
+    return tuple(
+        sorted(by_rule.values(), key=lambda finding: SEVERITY_ORDER.index(finding.severity))
+    )
 
 
-def likely(desk: PageContext, asked: AttemptAsked) -> LikelyView:
+def likely(page_context: PageContext, query: AttemptAsked) -> LikelyView:
     """Return the probability that an attempt succeeded; graded ones are estimated too."""
-    head, _ = load_attempt_head(desk, asked.attempt)
-    cached = load_session_estimates(desk)
+    head, _ = load_attempt_head(page_context, query.attempt)
+    cached = load_session_estimates(page_context)
     estimates = cached.value
-    known = head.row.outcome if head.row.outcome in ("pass", "fail") else None
+    known_outcome = head.row.outcome if head.row.outcome in ("pass", "fail") else None
     return LikelyView(
         attempt=head.row.id,
         session=find_session_triage(estimates, head.row.id) if estimates else None,
         of=_count_ranked(estimates, head.row.id) if estimates else 0,
-        known=known,
+        known=known_outcome,
         fresh=cached.fresh,
     )
 

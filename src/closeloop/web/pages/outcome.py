@@ -89,37 +89,39 @@ class AttemptHead(Record):
     """Share of the people asked who would merge it."""
 
 
-def load_attempt_head(desk: PageContext, name: str) -> tuple[AttemptHead, Task | None]:
+def load_attempt_head(page_context: PageContext, name: str) -> tuple[AttemptHead, Task | None]:
     """Load the head of an attempt and its task; sealed tasks stay sealed."""
-    attempt = find_or_404(desk.store.load_attempt, name)
-    task = load_open_task(desk.store, attempt)
-    row = desk.store.listing.load_row(attempt.id)
+    attempt = find_or_404(page_context.store.load_attempt, name)
+    task = load_open_task(page_context.store, attempt)
+    row = page_context.store.listing.load_row(attempt.id)
     assert row is not None, "an attempt has a row"
-    marks = desk.load_attempt_marks([row]).get(attempt.id, AttemptMarks())
-    session = desk.store.load_session(attempt.id) if attempt.origin == "production" else None
+    marks = page_context.load_attempt_marks([row]).get(attempt.id, AttemptMarks())
+    session = (
+        page_context.store.load_session(attempt.id) if attempt.origin == "production" else None
+    )
     head = AttemptHead(
         row=row,
-        result=list_results(desk.store, [row])[row.id],
+        result=list_results(page_context.store, [row])[row.id],
         attempt=attempt,
         marks=marks,
         title=row.title or _session_title(attempt, session),
         tabs=_attempt_tabs(row, marks),
-        newer=desk.store.listing.find_newer_version(attempt.id) if session else None,
-        links=tuple(_head_links(desk.store, row)),
+        newer=page_context.store.listing.find_newer_version(attempt.id) if session else None,
+        links=tuple(_head_links(page_context.store, row)),
         commit=session.commit if session else None,
-        commands=tuple(_attempt_commands(row, judges=bool(desk.settings.judge.models))),
-        unknown_cost=_explain_cost(desk, row, attempt),
-        merge_share=desk.store.scores.load_merging_shares(AttemptSpan(attempts=(row.id,))).get(
-            row.id
-        ),
+        commands=tuple(_attempt_commands(row, judges=bool(page_context.settings.judge.models))),
+        unknown_cost=_explain_cost(page_context, row, attempt),
+        merge_share=page_context.store.scores.load_merging_shares(
+            AttemptSpan(attempts=(row.id,))
+        ).get(row.id),
     )
     return head, task
 
 
-def _explain_cost(desk: PageContext, row: AttemptRow, attempt: Attempt) -> str | None:
+def _explain_cost(page_context: PageContext, row: AttemptRow, attempt: Attempt) -> str | None:
     if row.cost is not None or row.origin != "production" or not row.events:
         return None
-    return explain_unknown_cost(desk.load_trace(row.id), row.model, attempt.usage)
+    return explain_unknown_cost(page_context.load_trace(row.id), row.model, attempt.usage)
 
 
 def _attempt_commands(row: AttemptRow, *, judges: bool) -> Iterator[str]:
@@ -178,30 +180,30 @@ def unsilenced_rule_findings(measurement: Measurement | None) -> tuple[Finding, 
     return tuple(finding for finding in findings if finding.silenced is None)
 
 
-def _session_title(made: Attempt, session: Session | None) -> str:
-    place = made.repo or (session and session.directory) or ""
-    name = place.rstrip("/").removesuffix(".git").rpartition("/")[2]
+def _session_title(attempt: Attempt, session: Session | None) -> str:
+    location = attempt.repo or (session and session.directory) or ""
+    name = location.rstrip("/").removesuffix(".git").rpartition("/")[2]
     return f"Session in {name}" if name else "Session"
 
 
 def _attempt_tabs(row: AttemptRow, marks: AttemptMarks) -> tuple[Tab, ...]:
-    place = f"/attempts/{row.id}"
+    address = f"/attempts/{row.id}"
     return (
-        Tab(address=place, label="Trace", count=row.events),
-        Tab(address=f"{place}/iterations", label="Iterations", count=marks.iterations or None),
+        Tab(address=address, label="Trace", count=row.events),
+        Tab(address=f"{address}/iterations", label="Iterations", count=marks.iterations or None),
         Tab(
-            address=f"{place}/handoffs",
+            address=f"{address}/handoffs",
             label="Handoffs",
             count=row.lanes - 1 if row.lanes and row.lanes > 1 else None,
         ),
-        Tab(address=f"{place}/diff", label="Diff", count=row.files_changed),
-        Tab(address=f"{place}/tests", label="Tests"),
-        Tab(address=f"{place}/checks", label="Checks and risk"),
-        Tab(address=f"{place}/evaluations", label="Evaluation"),
-        Tab(address=f"{place}/reviews", label="Reviews"),
-        Tab(address=f"{place}/scores", label="Scores"),
-        Tab(address=f"{place}/log", label="Log"),
-        Tab(address=f"{place}/raw", label="Raw"),
+        Tab(address=f"{address}/diff", label="Diff", count=row.files_changed),
+        Tab(address=f"{address}/tests", label="Tests"),
+        Tab(address=f"{address}/checks", label="Checks and risk"),
+        Tab(address=f"{address}/evaluations", label="Evaluation"),
+        Tab(address=f"{address}/reviews", label="Reviews"),
+        Tab(address=f"{address}/scores", label="Scores"),
+        Tab(address=f"{address}/log", label="Log"),
+        Tab(address=f"{address}/raw", label="Raw"),
     )
 
 
@@ -300,24 +302,24 @@ class LogView(Record):
     """The reference change."""
 
 
-def diff(desk: PageContext, asked: DiffAsked) -> DiffView:
-    head, task = load_attempt_head(desk, asked.attempt)
-    stored = desk.store.load_change(head.row.id)
+def diff(page_context: PageContext, query: DiffAsked) -> DiffView:
+    head, task = load_attempt_head(page_context, query.attempt)
+    stored = page_context.store.load_change(head.row.id)
     change = stored or Change()
     recovered: tuple[RecoveredFile, ...] = ()
     if stored is None and head.row.events:
-        recovered = tuple(recover_change(desk.load_trace_reading(head.row.id)))
+        recovered = tuple(recover_change(page_context.load_trace_reading(head.row.id)))
     reference = parse_reference(task) if task is not None and task.reference else None
-    is_compared = asked.against == "reference" and reference is not None
-    grade = desk.store.load_grade(head.row.id)
+    is_compared = query.against == "reference" and reference is not None
+    grade = page_context.store.load_grade(head.row.id)
     marks = [(path, "outside the scope") for path in grade.out_of_scope] if grade else []
     marks += [(path, "restored before grading") for path in grade.restored] if grade else []
-    trace_findings = unsilenced_rule_findings(desk.load_measurement(head.row, make=False))
+    trace_findings = unsilenced_rule_findings(page_context.load_measurement(head.row, make=False))
     plain_files = build_recovered_files(recovered) or build_diff_files(change, (), ())
-    findings = locate_findings(trace_findings, desk.load_trace(head.row.id), plain_files)
+    findings = locate_findings(trace_findings, page_context.load_trace(head.row.id), plain_files)
     files = build_recovered_files(recovered, findings) or build_diff_files(change, findings, marks)
     return DiffView(
-        asked=asked,
+        asked=query,
         head=head,
         has_reference=reference is not None,
         compared=compare_changes(change, reference) if is_compared and reference else (),
@@ -329,9 +331,9 @@ def diff(desk: PageContext, asked: DiffAsked) -> DiffView:
     )
 
 
-def tests(desk: PageContext, asked: AttemptAsked) -> TestsView:
-    head, _ = load_attempt_head(desk, asked.attempt)
-    grade = desk.store.load_grade(head.row.id)
+def tests(page_context: PageContext, query: AttemptAsked) -> TestsView:
+    head, _ = load_attempt_head(page_context, query.attempt)
+    grade = page_context.store.load_grade(head.row.id)
     lines = _build_test_lines(grade) if grade else []
     changed_lines = [line for line in lines if line.change != "same"]
     after = grade.after if grade else None
@@ -352,10 +354,10 @@ def tests(desk: PageContext, asked: AttemptAsked) -> TestsView:
     )
 
 
-def checks(desk: PageContext, asked: AttemptAsked) -> ChecksView:
-    head, _ = load_attempt_head(desk, asked.attempt)
-    grade = desk.store.load_grade(head.row.id)
-    measurement = desk.load_measurement(head.row, make=False)
+def checks(page_context: PageContext, query: AttemptAsked) -> ChecksView:
+    head, _ = load_attempt_head(page_context, query.attempt)
+    grade = page_context.store.load_grade(head.row.id)
+    measurement = page_context.load_measurement(head.row, make=False)
     return ChecksView(
         head=head,
         graded=grade is not None,
@@ -369,17 +371,17 @@ def checks(desk: PageContext, asked: AttemptAsked) -> ChecksView:
             if unsilenced_rule_finding.places
         ),
         unmeasured=measurement.unmeasured if measurement else (),
-        delivery=desk.store.pulls.load_delivery(head.row.id),
-        report=newest_attempt_report(desk, head.row.id),
+        delivery=page_context.store.pulls.load_delivery(head.row.id),
+        report=newest_attempt_report(page_context, head.row.id),
         sandbox=head.attempt.sandbox,
     )
 
 
-def evaluations(desk: PageContext, asked: AttemptAsked) -> EvaluationsView:
-    head, _ = load_attempt_head(desk, asked.attempt)
-    attempt_evaluations = tuple(desk.store.judged.list_evaluations(attempt=head.row.id))
+def evaluations(page_context: PageContext, query: AttemptAsked) -> EvaluationsView:
+    head, _ = load_attempt_head(page_context, query.attempt)
+    attempt_evaluations = tuple(page_context.store.judged.list_evaluations(attempt=head.row.id))
     judge_ids = {attempt_evaluation.judge for attempt_evaluation in attempt_evaluations}
-    judges = desk.store.judged.list_judge_versions() if attempt_evaluations else []
+    judges = page_context.store.judged.list_judge_versions() if attempt_evaluations else []
     return EvaluationsView(
         head=head,
         evaluations=attempt_evaluations,
@@ -387,12 +389,12 @@ def evaluations(desk: PageContext, asked: AttemptAsked) -> EvaluationsView:
     )
 
 
-def log(desk: PageContext, asked: AttemptAsked) -> LogView:
-    head, _ = load_attempt_head(desk, asked.attempt)
-    agents = merge_known_agents(desk.settings.pulls.agents)
-    task_log = load_task_log(desk.store, head.row.id, agents)
+def log(page_context: PageContext, query: AttemptAsked) -> LogView:
+    head, _ = load_attempt_head(page_context, query.attempt)
+    agents = merge_known_agents(page_context.settings.pulls.agents)
+    task_log = load_task_log(page_context.store, head.row.id, agents)
     reference = task_log.reference
-    change = desk.store.load_change(head.row.id) if reference else None
+    change = page_context.store.load_change(head.row.id) if reference else None
     return LogView(
         head=head,
         log=task_log,
@@ -417,8 +419,8 @@ def _build_test_lines(grade: Grade) -> list[TestLine]:
     return sorted(lines, key=lambda line: (order.index(line.change), line.id))
 
 
-def _truncate_text(text: str, most: int) -> str:
-    return text if len(text) <= most else text[:most] + " …"
+def _truncate_text(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else text[:max_chars] + " …"
 
 
 def _classify_test_change(

@@ -168,91 +168,102 @@ class OverviewView(Record):
     latest: tuple[AttemptLine, ...]
 
 
-def overview(desk: PageContext, asked: TimeRange) -> OverviewView:
+def overview(page_context: PageContext, time_range: TimeRange) -> OverviewView:
     now = datetime.now(UTC)
-    cached_numbers = desk.metric_cache.compute_from_work(
-        f"overview {asked} {now:%Y-%m-%d %H}",
-        lambda work: compute_overview_numbers(desk, work, asked, now),
+    cached_numbers = page_context.metric_cache.compute_from_work(
+        f"overview {time_range} {now:%Y-%m-%d %H}",
+        lambda work: compute_overview_numbers(page_context, work, time_range, now),
     )
-    running, fresh = current_experiment_statuses(desk)
-    look_first = _triage_newest(desk, asked, now)
+    running, fresh = current_experiment_statuses(page_context)
+    look_first = _triage_newest(page_context, time_range, now)
     return OverviewView(
-        asked=asked,
+        asked=time_range,
         numbers=cached_numbers.value,
         fresh=cached_numbers.fresh and fresh and look_first.fresh,
-        live=tuple(one for one in running if one.state == "running"),
-        plans=list_running_plans(desk),
-        waiting=count_unreviewed_items(desk),
-        due=_report_due(desk),
+        live=tuple(status for status in running if status.state == "running"),
+        plans=list_running_plans(page_context),
+        waiting=count_unreviewed_items(page_context),
+        due=_report_due(page_context),
         look_first=look_first.value,
-        care=_pulls_that_need_care(desk),
-        latest=_latest_attempt_lines(desk, asked),
+        care=_pulls_that_need_care(page_context),
+        latest=_latest_attempt_lines(page_context, time_range),
     )
 
 
-def _triage_newest(desk: PageContext, asked: TimeRange, now: datetime) -> CachedValue[TriageReport]:
+def _triage_newest(
+    page_context: PageContext, time_range: TimeRange, now: datetime
+) -> CachedValue[TriageReport]:
     """Rank the sessions of the time range; the newest sessions define what is usual."""
 
     def rank_sessions(work: AttemptTable) -> TriageReport:
-        wanted = AttemptFilter(until=asked.until)
-        tries = desk.store.listing.list_page(wanted, MAX_TRIAGED_SESSIONS)
-        query = TriageQuery(since=asked.since, limit=MAX_LOOK_FIRST)
-        return triage_sessions(desk.store, desk.rulebook, query, tries=tries)
+        attempt_filter = AttemptFilter(until=time_range.until)
+        tries = page_context.store.listing.list_page(attempt_filter, MAX_TRIAGED_SESSIONS)
+        query = TriageQuery(since=time_range.since, limit=MAX_LOOK_FIRST)
+        return triage_sessions(page_context.store, page_context.rulebook, query, tries=tries)
 
     # Where all attempts are counted: what was measured for that is not measured again beside it.
-    return desk.metric_cache.compute_from_work(f"look first {asked} {now:%Y-%m-%d}", rank_sessions)
+    return page_context.metric_cache.compute_from_work(
+        f"look first {time_range} {now:%Y-%m-%d}", rank_sessions
+    )
 
 
-def _pulls_that_need_care(desk: PageContext) -> tuple[BoardRow, ...]:
-    rows = desk.store.pulls.list_pulls(state="open", agent=True)
-    hidden = hidden_items(desk.store) if rows else set()
+def _pulls_that_need_care(page_context: PageContext) -> tuple[BoardRow, ...]:
+    rows = page_context.store.pulls.list_pulls(state="open", agent=True)
+    hidden = hidden_items(page_context.store) if rows else set()
     rows = [row for row in rows if f"{row.repo}#{row.pull}" not in hidden]
-    board = list_board(desk.store, rows)
-    return tuple(one for one in board if one.reasons)[:MAX_CARE]
+    board = list_board(page_context.store, rows)
+    return tuple(row for row in board if row.reasons)[:MAX_CARE]
 
 
-def _report_due(desk: PageContext) -> DueReport | None:
+def _report_due(page_context: PageContext) -> DueReport | None:
     """Compute daily what is due; this runs git and installed agents, and may take a while."""
     now = datetime.now(UTC)
 
     def make_report() -> DueReport:
-        tasks = {task.id: task for task in desk.store.numbers.load_tasks().values()}
-        return report_due(desk.store, [*tasks.values()], desk.settings, desk.root, now)
+        tasks = {task.id: task for task in page_context.store.numbers.load_tasks().values()}
+        return report_due(
+            page_context.store, [*tasks.values()], page_context.settings, page_context.root, now
+        )
 
-    mark = f"{desk.store_mark()} {now:%Y-%m-%d}"
-    return desk.metric_cache.compute_from_store("due", mark, make_report).value
+    mark = f"{page_context.store_mark()} {now:%Y-%m-%d}"
+    return page_context.metric_cache.compute_from_store("due", mark, make_report).value
 
 
-def _latest_attempt_lines(desk: PageContext, asked: TimeRange) -> tuple[AttemptLine, ...]:
-    sealed = desk.store.held_out.list_sealed_digests()
-    wanted = AttemptFilter(since=asked.since, until=asked.until)
+def _latest_attempt_lines(
+    page_context: PageContext, time_range: TimeRange
+) -> tuple[AttemptLine, ...]:
+    sealed = page_context.store.held_out.list_sealed_digests()
+    attempt_filter = AttemptFilter(since=time_range.since, until=time_range.until)
     return attempt_lines(
-        desk, desk.store.listing.list_page(wanted, MAX_LATEST_ATTEMPTS, without=sealed)
+        page_context,
+        page_context.store.listing.list_page(attempt_filter, MAX_LATEST_ATTEMPTS, without=sealed),
     )
 
 
 def compute_overview_numbers(
-    desk: PageContext, everything: AttemptTable, asked: TimeRange, now: datetime
+    page_context: PageContext, everything: AttemptTable, time_range: TimeRange, now: datetime
 ) -> OverviewNumbers:
     """Compute all slow parts of the page."""
-    work = select_period(everything, asked)
+    work = select_period(everything, time_range)
     trends = compute_trends(work)
-    glance = _compute_glance(desk, everything, asked, now)
+    glance = _compute_glance(page_context, everything, time_range, now)
     if everything.columns["unchecked"].any():
-        everything = attach_scores(everything, desk.store, desk.score_catalogue, [REVIEW_SCORE])
-        work = select_period(everything, asked)
+        everything = attach_scores(
+            everything, page_context.store, page_context.score_catalogue, [REVIEW_SCORE]
+        )
+        work = select_period(everything, time_range)
     by_variant = [
-        course
-        for course in compute_trends(work, ("variant",), ("pass rate",)).courses
-        if course.group["variant"] != UNKNOWN_LABEL
+        series
+        for series in compute_trends(work, ("variant",), ("pass rate",)).courses
+        if series.group["variant"] != UNKNOWN_LABEL
     ]
-    by_variant.sort(key=lambda course: course.stretches[-1].until, reverse=True)
-    names = dict.fromkeys(course.group["variant"] for course in by_variant)
+    by_variant.sort(key=lambda series: series.stretches[-1].until, reverse=True)
+    names = dict.fromkeys(series.group["variant"] for series in by_variant)
     names |= dict.fromkeys(sorted(variant.name for variant in work.variants.values()))
     newest, older = _split_newest_versions(work)
     by_name = compute_metrics(newest, ("variant",), _variant_metrics(work))
     production = build_figure_lines(compute_metrics(work, (), PRODUCTION_METRICS))
-    found = _count_rule_findings(desk, work, asked)
+    rule_counts = _count_rule_findings(page_context, work, time_range)
     return OverviewNumbers(
         attempts=len(work),
         glance=glance,
@@ -265,56 +276,58 @@ def compute_overview_numbers(
         variants=build_figure_table(by_name, MAX_RULE_COUNTS, tuple(names), keep_empty=True),
         older=older,
         trend=build_trend_points(by_variant[:MAX_VARIANTS]),
-        several=any(len(course.stretches) > 1 for course in by_variant[:MAX_VARIANTS]),
+        several=any(len(series.stretches) > 1 for series in by_variant[:MAX_VARIANTS]),
         weeks=trends.weeks,
         marks=trends.marks[-MAX_RULE_COUNTS:],
         regressions=trends.regressions[:MAX_REGRESSIONS],
-        verdict=_newest_verdict(desk, everything),
-        found=found[:MAX_RULE_COUNTS],
-        more_found=max(0, len(found) - MAX_RULE_COUNTS),
+        verdict=_newest_verdict(page_context, everything),
+        found=rule_counts[:MAX_RULE_COUNTS],
+        more_found=max(0, len(rule_counts) - MAX_RULE_COUNTS),
         notes=trends.notes,
     )
 
 
 def _compute_glance(
-    desk: PageContext, work: AttemptTable, asked: TimeRange, now: datetime
+    page_context: PageContext, work: AttemptTable, time_range: TimeRange, now: datetime
 ) -> WorkGlance | None:
     import numpy as np
 
     if not np.isfinite(work.columns["started"]).any():
         return None
-    chosen = select_period(work, asked)
-    pulls = desk.store.pulls.list_pulls(agent=True)
-    merged = list_priced_pulls(pulls, load_pull_costs(desk.store, pulls))
-    period = choose_period(work, merged, asked, now)
-    pushes = compute_trends(chosen, (), (FIRST_PUSH_METRIC,), weeks=1).courses
+    period_work = select_period(work, time_range)
+    pulls = page_context.store.pulls.list_pulls(agent=True)
+    merged = list_priced_pulls(pulls, load_pull_costs(page_context.store, pulls))
+    period = choose_period(work, merged, time_range, now)
+    pushes = compute_trends(period_work, (), (FIRST_PUSH_METRIC,), weeks=1).courses
     return WorkGlance(
-        label="All time" if asked == TimeRange() else "In this time range",
-        period=total_period(work, merged, period, undated=asked == TimeRange()),
+        label="All time" if time_range == TimeRange() else "In this time range",
+        period=total_period(work, merged, period, undated=time_range == TimeRange()),
         before=total_period(work, merged, period_before(period)),
-        use=sum_use_by_day(work, asked if asked.since is None else period),
+        use=sum_use_by_day(work, time_range if time_range.since is None else period),
         first_push=build_trend_points(pushes),
-        costliest=note_sessions(desk, work, find_costliest(chosen, MAX_NOTED)),
-        most_found=note_sessions(desk, work, find_most_findings(chosen, MAX_NOTED)),
-        changes=tuple(list_changes(select_period(work, TimeRange(until=asked.until)), MAX_CARE)),
+        costliest=note_sessions(page_context, work, find_costliest(period_work, MAX_NOTED)),
+        most_found=note_sessions(page_context, work, find_most_findings(period_work, MAX_NOTED)),
+        changes=tuple(
+            list_changes(select_period(work, TimeRange(until=time_range.until)), MAX_CARE)
+        ),
     )
 
 
 def note_sessions(
-    desk: PageContext, work: AttemptTable, names: Sequence[str]
+    page_context: PageContext, work: AttemptTable, names: Sequence[str]
 ) -> tuple[NotedSession, ...]:
-    rows = [row for name in names if (row := desk.store.listing.load_row(name)) is not None]
-    marks, medians = desk.load_attempt_marks(rows), median_costs(work)
+    rows = [row for name in names if (row := page_context.store.listing.load_row(name)) is not None]
+    marks, medians = page_context.load_attempt_marks(rows), median_costs(work)
     return tuple(note_session(row, marks.get(row.id, AttemptMarks()), medians) for row in rows)
 
 
 def _split_newest_versions(work: AttemptTable) -> tuple[AttemptTable, int]:
     """Return the attempts of the newest version of each variant, and the number of others."""
     digests = work.columns["variant"].tolist()
-    tried = set(digests)
-    newest = {one.name: key for key, one in work.variants.items() if key in tried}
-    kept = {*newest.values(), None}
-    names = {name for name, key in zip(work.attempts, digests, strict=True) if key in kept}
+    tried_digests = set(digests)
+    newest = {variant.name: key for key, variant in work.variants.items() if key in tried_digests}
+    kept_digests = {*newest.values(), None}
+    names = {name for name, key in zip(work.attempts, digests, strict=True) if key in kept_digests}
     return work.select_rows(names), len(work) - len(names)
 
 
@@ -323,10 +336,10 @@ def _variant_metrics(work: AttemptTable) -> tuple[str, ...]:
     return (REVIEW_SCORE, *VARIANT_METRICS) if REVIEW_SCORE in work.metrics else VARIANT_METRICS
 
 
-def _newest_verdict(desk: PageContext, work: AttemptTable) -> Verdict | None:
+def _newest_verdict(page_context: PageContext, work: AttemptTable) -> Verdict | None:
     """Compare the first variant with the others, in the newest experiment where that is
     possible."""
-    for experiment in desk.store.list_experiments():
+    for experiment in page_context.store.list_experiments():
         report = compare_tried_variants(work, experiment)
         if report is not None:
             return Verdict(experiment=experiment.id, report=report)
@@ -334,17 +347,22 @@ def _newest_verdict(desk: PageContext, work: AttemptTable) -> Verdict | None:
 
 
 def _count_rule_findings(
-    desk: PageContext, work: AttemptTable, asked: TimeRange
+    page_context: PageContext, work: AttemptTable, time_range: TimeRange
 ) -> tuple[RuleCount, ...]:
-    about = {one.detector.rule.name: one.detector.rule.about for one in desk.rulebook.chosen}
-    names = {None: None} | {digest: one.name for digest, one in work.variants.items()}
+    descriptions = {
+        entry.detector.rule.name: entry.detector.rule.about
+        for entry in page_context.rulebook.chosen
+    }
+    names = {None: None} | {digest: variant.name for digest, variant in work.variants.items()}
     counts: Counter[tuple[str | None, str]] = Counter()
-    sealed = desk.store.held_out.list_sealed_digests()
-    for (variant, rule), count in desk.store.counts.count_findings(sealed, asked).items():
+    sealed = page_context.store.held_out.list_sealed_digests()
+    for (variant, rule), count in page_context.store.counts.count_findings(
+        sealed, time_range
+    ).items():
         if variant in names:
             counts[names[variant], rule] += count
     return tuple(
-        RuleCount(rule=rule, about=about.get(rule, ""), variant=name, attempts=count)
+        RuleCount(rule=rule, about=descriptions.get(rule, ""), variant=name, attempts=count)
         for (name, rule), count in counts.most_common()
     )
 
@@ -397,25 +415,25 @@ class HealthView(Record):
     """The same by table of closeloop.toml: each key with its value."""
 
 
-def health(desk: PageContext, asked: NoQuery) -> HealthView:
-    settings = msgspec.json.format(msgspec.json.encode(desk.settings), indent=2).decode()
-    counts = desk.store.listing.count_records()
-    current = desk.metric_cache.compute_from_store(
+def health(page_context: PageContext, query: NoQuery) -> HealthView:
+    settings = msgspec.json.format(msgspec.json.encode(page_context.settings), indent=2).decode()
+    counts = page_context.store.listing.count_records()
+    current = page_context.metric_cache.compute_from_store(
         "current attempts",
-        desk.store_mark(),
-        lambda: desk.store.listing.count_matches(AttemptFilter()),
+        page_context.store_mark(),
+        lambda: page_context.store.listing.count_matches(AttemptFilter()),
     ).value
     return HealthView(
         version=__version__,
-        root=str(desk.root.absolute()),
-        store=_hide_url_logins(desk.settings.store),
-        sandbox=describe_sandbox(desk.settings.sandbox),
+        root=str(page_context.root.absolute()),
+        store=_hide_url_logins(page_context.settings.store),
+        sandbox=describe_sandbox(page_context.settings.sandbox),
         counts=counts,
         superseded=None if current is None else max(0, counts.get("attempts", 0) - current),
         plugins={kind: tuple(sorted(installed_plugins(kind))) for kind in PLUGIN_KINDS},
-        tokens=tuple(desk.store.access.list_tokens()),
+        tokens=tuple(page_context.store.access.list_tokens()),
         settings=_hide_url_logins(settings),
-        groups=_group_settings(msgspec.to_builtins(desk.settings)),
+        groups=_group_settings(msgspec.to_builtins(page_context.settings)),
     )
 
 
@@ -503,21 +521,21 @@ class CostView(Record):
     fresh: bool
 
 
-def cost(desk: PageContext, asked: TimeRange) -> CostView:
-    cached_numbers = desk.metric_cache.compute_from_work(
-        f"cost {asked}", lambda work: _compute_cost_numbers(desk, work, asked)
+def cost(page_context: PageContext, time_range: TimeRange) -> CostView:
+    cached_numbers = page_context.metric_cache.compute_from_work(
+        f"cost {time_range}", lambda work: _compute_cost_numbers(page_context, work, time_range)
     )
-    return CostView(asked=asked, numbers=cached_numbers.value, fresh=cached_numbers.fresh)
+    return CostView(asked=time_range, numbers=cached_numbers.value, fresh=cached_numbers.fresh)
 
 
 def _compute_cost_numbers(
-    desk: PageContext, everything: AttemptTable, asked: TimeRange
+    page_context: PageContext, everything: AttemptTable, time_range: TimeRange
 ) -> CostNumbers:
-    work = select_period(everything, asked)
+    work = select_period(everything, time_range)
     report = compute_cost_report(work)
     totals = build_figure_lines(report.whole)
     in_all = totals[0].figure if totals else None
-    drawn = TimeRange(since=asked.since, until=asked.until or datetime.now(UTC))
+    drawn = TimeRange(since=time_range.since, until=time_range.until or datetime.now(UTC))
     return CostNumbers(
         attempts=len(work),
         totals=totals,
@@ -527,7 +545,7 @@ def _compute_cost_numbers(
             for side in report.sides
         ),
         use=_name_repositories(sum_use_by_day(work, drawn)),
-        costliest=note_sessions(desk, everything, find_costliest(work, MAX_COSTLIEST)),
+        costliest=note_sessions(page_context, everything, find_costliest(work, MAX_COSTLIEST)),
         session=_session_costs(work),
     )
 
@@ -535,8 +553,8 @@ def _compute_cost_numbers(
 def _name_repositories(use: UseByDay) -> UseByDay:
     """Name repositories by the last part of their addresses, as the tables beside the charts do."""
     points = tuple(
-        msgspec.structs.replace(one, name=_name_repository(one.name))
-        for one in use.cost.get("repo", ())
+        msgspec.structs.replace(point, name=_name_repository(point.name))
+        for point in use.cost.get("repo", ())
     )
     return msgspec.structs.replace(use, cost={**use.cost, "repo": points})
 
@@ -563,14 +581,14 @@ def _session_costs(work: AttemptTable) -> SessionCosts | None:
     )
 
 
-def _order_groups(by: str, lines: tuple[FigureLine, ...]) -> list[str]:
+def _order_groups(dimension: str, lines: tuple[FigureLine, ...]) -> list[str]:
     """Return weeks from the newest, other groups from the most expensive."""
     totals = {
-        line.figure.group[by]: line.figure.value or 0.0
+        line.figure.group[dimension]: line.figure.value or 0.0
         for line in lines
         if line.metric.name == "cost in all"
     }
-    if by == "week":
+    if dimension == "week":
         return sorted(totals, key=lambda week: "" if week == UNKNOWN_LABEL else week, reverse=True)
     return sorted(totals, key=lambda name: (-totals[name], name))
 

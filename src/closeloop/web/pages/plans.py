@@ -56,7 +56,7 @@ def draw_plan_graph(waits_for: Mapping[str, Sequence[str]]) -> Picture | None:
     columns: dict[int, list[str]] = {}
     for task, depth in task_depths(waits_for).items():
         columns.setdefault(depth, []).append(task)
-    places = {
+    box_by_task = {
         task: Box(
             task=task,
             x=GRAPH_MARGIN + depth * (WIDTH + ACROSS),
@@ -66,14 +66,14 @@ def draw_plan_graph(waits_for: Mapping[str, Sequence[str]]) -> Picture | None:
         for row, task in enumerate(tasks)
     }
     return Picture(
-        width=max(box.x for box in places.values()) + WIDTH + GRAPH_MARGIN,
-        height=max(box.y for box in places.values()) + HEIGHT + GRAPH_MARGIN,
-        boxes=tuple(places.values()),
+        width=max(box.x for box in box_by_task.values()) + WIDTH + GRAPH_MARGIN,
+        height=max(box.y for box in box_by_task.values()) + HEIGHT + GRAPH_MARGIN,
+        boxes=tuple(box_by_task.values()),
         lines=tuple(
-            _connect_boxes(places[first], places[task])
+            _connect_boxes(box_by_task[first], box_by_task[task])
             for task, firsts in waits_for.items()
             for first in firsts
-            if first in places and places[first].x < places[task].x
+            if first in box_by_task and box_by_task[first].x < box_by_task[task].x
         ),
     )
 
@@ -147,10 +147,10 @@ class PlanView(Record):
     picture: Picture | None
 
 
-def plans(desk: PageContext, asked: NoQuery) -> PlansView:
-    plan_store = desk.store.plans
-    trend = desk.metric_cache.compute_from_store(
-        "plan trend", desk.store_mark(), lambda: plan_store.load_trend(MAX_TREND_DAYS)
+def plans(page_context: PageContext, query: NoQuery) -> PlansView:
+    plan_store = page_context.store.plans
+    trend = page_context.metric_cache.compute_from_store(
+        "plan trend", page_context.store_mark(), lambda: plan_store.load_trend(MAX_TREND_DAYS)
     )
     return PlansView(
         trend=trend.value or PlanTrend(),
@@ -160,46 +160,48 @@ def plans(desk: PageContext, asked: NoQuery) -> PlansView:
     )
 
 
-def list_running_plans(desk: PageContext) -> tuple[OrchestrationRow, ...]:
+def list_running_plans(page_context: PageContext) -> tuple[OrchestrationRow, ...]:
     """Return the plans that are running."""
-    under_way = desk.store.plans.running_plan_ids()
-    return tuple(desk.store.plans.list_plans(MAX_PLANS, under_way)) if under_way else ()
+    under_way = page_context.store.plans.running_plan_ids()
+    return tuple(page_context.store.plans.list_plans(MAX_PLANS, under_way)) if under_way else ()
 
 
-def plan(desk: PageContext, asked: PlanAsked) -> PlanView:
-    story = find_or_404(desk.store.plans.load_story, asked.plan)
-    under_way = story.plan.id in desk.store.plans.running_plan_ids()
-    waits_for = {part.id: part.depends_on for part in story.plan.tasks}
+def plan(page_context: PageContext, query: PlanAsked) -> PlanView:
+    history = find_or_404(page_context.store.plans.load_story, query.plan)
+    under_way = history.plan.id in page_context.store.plans.running_plan_ids()
+    waits_for = {part.id: part.depends_on for part in history.plan.tasks}
     indents = task_depths(waits_for)
     return PlanView(
-        plan=story.plan,
+        plan=history.plan,
         under_way=under_way,
-        ending=story.ending,
-        grade=desk.store.plans.load_grade(story.plan.id) if story.ending else None,
-        rates=measure_plan_rates(story),
+        ending=history.ending,
+        grade=page_context.store.plans.load_grade(history.plan.id) if history.ending else None,
+        rates=measure_plan_rates(history),
         whole_failures=tuple(
-            describe_failing_checks(story.ending.checks, story.ending.broken_by)
-            if story.ending
+            describe_failing_checks(history.ending.checks, history.ending.broken_by)
+            if history.ending
             else ()
         ),
         lines=tuple(
-            _plan_line(story, part, indents[part.id], under_way=under_way)
-            for part in story.plan.tasks
+            _plan_line(history, part, indents[part.id], under_way=under_way)
+            for part in history.plan.tasks
         ),
         picture=draw_plan_graph(waits_for),
     )
 
 
 def _plan_line(
-    story: OrchestrationHistory, part: SubtaskSpec, depth: int, *, under_way: bool
+    history: OrchestrationHistory, part: SubtaskSpec, depth: int, *, under_way: bool
 ) -> PlanLine:
-    tries = tuple(one for one in story.tries if one.execution.task == part.id)
+    tries = tuple(
+        subtask_try for subtask_try in history.tries if subtask_try.execution.task == part.id
+    )
     last = tries[-1].assessment if tries else None
-    not_begun = story.ending.not_begun.get(part.id) if story.ending else None
+    not_begun = history.ending.not_begun.get(part.id) if history.ending else None
     return PlanLine(
         part=part,
         depth=depth,
-        state=_plan_line_state(story, tries, under_way=under_way),
+        state=_plan_line_state(history, tries, under_way=under_way),
         score=last.score if last else None,
         tries=tries,
         why=not_begun or (last.why if last else None),
@@ -207,13 +209,13 @@ def _plan_line(
 
 
 def _plan_line_state(
-    story: OrchestrationHistory, tries: tuple[SubtaskTry, ...], *, under_way: bool
+    history: OrchestrationHistory, tries: tuple[SubtaskTry, ...], *, under_way: bool
 ) -> PlanLineState:
     last = tries[-1].assessment if tries else None
     if last is None and under_way:
         return "running" if tries else "waiting"
     if last is None:
-        return "unscored" if story.ending else "waiting"
+        return "unscored" if history.ending else "waiting"
     return "unscored" if last.passed is None else "pass" if last.passed else "fail"
 
 

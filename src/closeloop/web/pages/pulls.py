@@ -85,30 +85,30 @@ class PullsView(Record):
     fresh: bool
 
 
-def pulls(desk: PageContext, asked: PullsAsked) -> PullsView:
-    agent = None if asked.by is None else asked.by == "agents"
-    rows = desk.store.pulls.list_pulls(repo=asked.repo, state=asked.state, agent=agent)
-    words = (asked.q or "").lower().split()
+def pulls(page_context: PageContext, query: PullsAsked) -> PullsView:
+    agent = None if query.by is None else query.by == "agents"
+    rows = page_context.store.pulls.list_pulls(repo=query.repo, state=query.state, agent=agent)
+    words = (query.q or "").lower().split()
     rows = [
         row
         for row in rows
-        if _was_open_in(row, asked) and all(word in _searched_text(row) for word in words)
+        if _was_open_in(row, query) and all(word in _searched_text(row) for word in words)
     ]
-    board = list_board(desk.store, rows, asked.sort)
-    cached_risk = desk.metric_cache.compute_from_work(
-        f"risk {asked.risk_by}", lambda work: _compute_risk_view(work, asked.risk_by)
+    board = list_board(page_context.store, rows, query.sort)
+    cached_risk = page_context.metric_cache.compute_from_work(
+        f"risk {query.risk_by}", lambda work: _compute_risk_view(work, query.risk_by)
     )
-    sealed = desk.store.held_out.list_sealed_digests()
-    of_pulls = {one.report for one in board}
-    reports = desk.store.reports.list_reports(MAX_REPORTS, repo=asked.repo, without=sealed)
+    sealed = page_context.store.held_out.list_sealed_digests()
+    of_pulls = {row.report for row in board}
+    reports = page_context.store.reports.list_reports(MAX_REPORTS, repo=query.repo, without=sealed)
     return PullsView(
-        asked=asked,
+        asked=query,
         pulls=tuple(board[:MAX_PULLS]),
         count=len(board),
         totals=count_totals(board),
         repos=tuple(sorted({row.repo for row in rows})),
         cut=len(board) > MAX_PULLS,
-        without_change=len(list_pulls_awaiting_change(desk.store)),
+        without_change=len(list_pulls_awaiting_change(page_context.store)),
         reports=tuple(report for report in reports if report.number not in of_pulls),
         risk=cached_risk.value,
         fresh=cached_risk.fresh,
@@ -126,21 +126,23 @@ def _searched_text(row: PullRow) -> str:
 
 
 def count_totals(board: Sequence[BoardRow]) -> PullTotals:
-    merged = [one for one in board if one.pull.state == "merged"]
-    costs = [one.cost for one in merged if one.cost is not None]
+    merged = [row for row in board if row.pull.state == "merged"]
+    costs = [row.cost for row in merged if row.cost is not None]
     return PullTotals(
-        open=sum(one.pull.state == "open" for one in board),
+        open=sum(row.pull.state == "open" for row in board),
         merged=len(merged),
-        reverted=sum(one.pull.pointers > 0 for one in merged),
-        unreviewed=sum(not one.pull.reviewed for one in merged if one.pull.source != "git"),
+        reverted=sum(row.pull.pointers > 0 for row in merged),
+        unreviewed=sum(not row.pull.reviewed for row in merged if row.pull.source != "git"),
         cost_each=fmean(costs) if costs else None,
         costed=len(costs),
     )
 
 
-def _compute_risk_view(work: AttemptTable, by: str) -> RiskView:
-    levels = compute_metrics(work, (by,), [name for name, *_ in RISK_METRICS])
-    newest = sorted({figure.group[by] for figure in levels.figures}, reverse=by == "week")
+def _compute_risk_view(work: AttemptTable, dimension: str) -> RiskView:
+    levels = compute_metrics(work, (dimension,), [name for name, *_ in RISK_METRICS])
+    newest = sorted(
+        {figure.group[dimension] for figure in levels.figures}, reverse=dimension == "week"
+    )
     return RiskView(
         levels=build_figure_table(levels, MAX_GROUPS, newest),
         calibration=build_figure_table(
@@ -172,14 +174,14 @@ class PullView(Record):
     """Team rules learned from it."""
 
 
-def pull(desk: PageContext, asked: PullAsked) -> PullView:
-    agents = merge_known_agents(desk.settings.pulls.agents)
-    pull_request = find_or_404(load_pull, asked.repo, asked.number, desk.store, agents)
-    store = desk.store
-    row = store.pulls.load_pull(asked.repo, asked.number)
+def pull(page_context: PageContext, query: PullAsked) -> PullView:
+    agents = merge_known_agents(page_context.settings.pulls.agents)
+    pull_request = find_or_404(load_pull, query.repo, query.number, page_context.store, agents)
+    store = page_context.store
+    row = store.pulls.load_pull(query.repo, query.number)
     if row is None:
         raise PageNotFound(
-            f"There is no pull request {asked.repo}#{asked.number} in the store: import it "
+            f"There is no pull request {query.repo}#{query.number} in the store: import it "
             "with `closeloop import`."
         )
     if row.attempt is not None:
@@ -187,14 +189,14 @@ def pull(desk: PageContext, asked: PullAsked) -> PullView:
         load_open_task(store, store.load_attempt(row.attempt))
     board = list_board(store, [row])[0]
     work = store.listing.load_row(row.attempt) if row.attempt else None
-    report = _load_report_view(desk, board.report) if board.report else None
+    report = _load_report_view(page_context, board.report) if board.report else None
     change = load_pull_change(pull_request, store)
-    corrections = store.memory.list_corrections(repo=asked.repo, pull=asked.number)
+    corrections = store.memory.list_corrections(repo=query.repo, pull=query.number)
     learned = [
         rule
-        for rule in store.memory.list_rules(repo=asked.repo)
+        for rule in store.memory.list_rules(repo=query.repo)
         if any(
-            example.pull == asked.number and example.repo == asked.repo for example in rule.examples
+            example.pull == query.number and example.repo == query.repo for example in rule.examples
         )
     ]
     return PullView(
@@ -202,7 +204,8 @@ def pull(desk: PageContext, asked: PullAsked) -> PullView:
         board=board,
         recorded=work is not None and work.events is not None,
         files=build_diff_files(change, (), {}) if change else (),
-        report=report or (newest_attempt_report(desk, row.attempt) if row.attempt else None),
+        report=report
+        or (newest_attempt_report(page_context, row.attempt) if row.attempt else None),
         corrections=tuple(corrections),
         rules=tuple(learned),
     )
@@ -235,25 +238,25 @@ class ReportAsked(Record):
     number: Annotated[int, Meta(ge=1, le=2**53)]
 
 
-def report(desk: PageContext, asked: ReportAsked) -> ReportShown:
-    saved_report = desk.store.reports.load_report(asked.number)
+def report(page_context: PageContext, query: ReportAsked) -> ReportShown:
+    saved_report = page_context.store.reports.load_report(query.number)
     if saved_report is None:
-        raise PageNotFound(f"There is no report {asked.number}: `closeloop check` creates reports.")
+        raise PageNotFound(f"There is no report {query.number}: `closeloop check` creates reports.")
     row, check_report = saved_report
     if row.attempt is not None:
         # Refused where the task is sealed.
-        load_open_task(desk.store, desk.store.load_attempt(row.attempt))
+        load_open_task(page_context.store, page_context.store.load_attempt(row.attempt))
     return build_report_view(row, check_report)
 
 
-def newest_attempt_report(desk: PageContext, attempt: str) -> ReportShown | None:
+def newest_attempt_report(page_context: PageContext, attempt: str) -> ReportShown | None:
     """Return the latest check report on an attempt's change, by the attempt's full id."""
-    rows = desk.store.reports.list_reports(1, attempt=attempt)
-    return _load_report_view(desk, rows[0].number) if rows else None
+    rows = page_context.store.reports.list_reports(1, attempt=attempt)
+    return _load_report_view(page_context, rows[0].number) if rows else None
 
 
-def _load_report_view(desk: PageContext, number: int) -> ReportShown | None:
-    saved_report = desk.store.reports.load_report(number)
+def _load_report_view(page_context: PageContext, number: int) -> ReportShown | None:
+    saved_report = page_context.store.reports.load_report(number)
     return build_report_view(*saved_report) if saved_report else None
 
 

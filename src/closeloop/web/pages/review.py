@@ -77,74 +77,80 @@ class ReviewView(Record):
     fresh: bool
 
 
-def review(desk: PageContext, asked: ReviewAsked) -> ReviewView:
+def review(page_context: PageContext, query: ReviewAsked) -> ReviewView:
     now = datetime.now(UTC)
-    queue, fresh = open_review_queue(desk)
+    queue, fresh = open_review_queue(page_context)
     item = None
-    if asked.item:
-        item = find_or_404(load_review_item, queue, asked.item)
+    if query.item:
+        item = find_or_404(load_review_item, queue, query.item)
     elif queue.known is not None:
-        item = next_item(queue, asked.caller, now, take=False)
-    draft = load_draft(queue, item.id, asked.caller) if item else None
-    is_shown = draft is not None and (draft.state == "draft" or bool(asked.item))
+        item = next_item(queue, query.caller, now, take=False)
+    draft = load_draft(queue, item.id, query.caller) if item else None
+    is_shown = draft is not None and (draft.state == "draft" or bool(query.item))
     draft = draft if is_shown else None
-    done = [review for review in desk.store.reviews.list_reviews() if review.state == "done"]
-    reviewed = len({one.item for one in done}.intersection(queue.known or ()))
+    done_reviews = [
+        review for review in page_context.store.reviews.list_reviews() if review.state == "done"
+    ]
+    reviewed = len({review.item for review in done_reviews}.intersection(queue.known or ()))
     questions = item.questions if item else ()
-    words = (
+    answers = (
         {question.name: get_answer(draft, question.name) for question in questions} if draft else {}
     )
     return ReviewView(
         item=item,
         draft=draft,
-        words={name: word for name, word in words.items() if word is not None},
+        words={name: answer for name, answer in answers.items() if answer is not None},
         outputs=_output_views(item) if item else (),
         modes=get_args(FailureMode),
         items=len(queue.known or ()),
         reviewed=reviewed,
-        seconds_left=_estimate_seconds_left(done, asked.caller, len(queue.known or ()) - reviewed),
-        reviewer=asked.caller,
-        named=bool(asked.item),
+        seconds_left=_estimate_seconds_left(
+            done_reviews, query.caller, len(queue.known or ()) - reviewed
+        ),
+        reviewer=query.caller,
+        named=bool(query.item),
         shown=now,
-        incomplete=asked.more,
+        incomplete=query.more,
         fresh=fresh or item is not None,
     )
 
 
-def _estimate_seconds_left(done: list[HumanReview], reviewer: str, items: int) -> float | None:
-    timed = [one for one in done if one.seconds is not None]
-    own = [one for one in timed if one.reviewer == reviewer]
-    paces = [one.seconds for one in own or timed if one.seconds is not None]
+def _estimate_seconds_left(
+    done_reviews: list[HumanReview], reviewer: str, items: int
+) -> float | None:
+    timed = [review for review in done_reviews if review.seconds is not None]
+    own_reviews = [review for review in timed if review.reviewer == reviewer]
+    paces = [review.seconds for review in own_reviews or timed if review.seconds is not None]
     return median(paces[-PACE_REVIEWS:]) * items if paces else None
 
 
-def open_review_queue(desk: PageContext) -> tuple[ReviewQueue, bool]:
+def open_review_queue(page_context: PageContext) -> tuple[ReviewQueue, bool]:
     """Return the queue with all waiting items, and whether it is current."""
-    cached_items = _load_waiting_items(desk)
+    cached_items = _load_waiting_items(page_context)
     queue = ReviewQueue(
-        store=desk.store,
-        settings=desk.settings,
-        agents=merge_known_agents(desk.settings.pulls.agents),
+        store=page_context.store,
+        settings=page_context.settings,
+        agents=merge_known_agents(page_context.settings.pulls.agents),
         known=cached_items.value[0] if cached_items.value else None,
     )
     return queue, cached_items.fresh
 
 
-def count_unreviewed_items(desk: PageContext) -> int | None:
+def count_unreviewed_items(page_context: PageContext) -> int | None:
     """Return the number of items without a review; None until counted for the first time."""
-    cached_items = _load_waiting_items(desk)
+    cached_items = _load_waiting_items(page_context)
     return cached_items.value[1] if cached_items.value else None
 
 
-def _load_waiting_items(desk: PageContext) -> CachedValue[tuple[tuple[str, ...], int]]:
+def _load_waiting_items(page_context: PageContext) -> CachedValue[tuple[tuple[str, ...], int]]:
     """Return all waiting items, which may be many, and the number without a review."""
 
     def made() -> tuple[tuple[str, ...], int]:
-        names = tuple(list_waiting_items(desk.store))
-        reviews = desk.store.reviews.list_reviews()
+        names = tuple(list_waiting_items(page_context.store))
+        reviews = page_context.store.reviews.list_reviews()
         return names, len({*names} - {review.item for review in reviews if review.state == "done"})
 
-    return desk.metric_cache.compute_from_store("queue", desk.store_mark(), made)
+    return page_context.metric_cache.compute_from_store("queue", page_context.store_mark(), made)
 
 
 def _output_views(item: ReviewItem) -> tuple[OutputView, ...]:
@@ -152,19 +158,19 @@ def _output_views(item: ReviewItem) -> tuple[OutputView, ...]:
     return tuple(_output_view(output, item, output is item.output) for output in outputs)
 
 
-def _output_view(output: ReviewOutput, item: ReviewItem, asked: bool) -> OutputView:
+def _output_view(output: ReviewOutput, item: ReviewItem, is_reviewed: bool) -> OutputView:
     try:
         change = parse_patch(output.patch)
     except BadInput:
         change = Change(patch=output.patch)
-    marks = [(path, "outside the scope") for path in item.outside] if asked else []
+    marks = [(path, "outside the scope") for path in item.outside] if is_reviewed else []
     files = build_diff_files(change, (), marks)
     documents = {
         file.path: "\n".join(line.text for line in file.lines if line.kind == "plus")
         for file in files
         if file.status == "added" and file.path.lower().endswith(DOCUMENT_SUFFIXES)
     }
-    return OutputView(output=output, asked=asked, files=files, documents=documents)
+    return OutputView(output=output, asked=is_reviewed, files=files, documents=documents)
 
 
 class TraceAsked(Record):
@@ -180,9 +186,9 @@ class TraceView(Record):
     left_out: int
 
 
-def review_trace(desk: PageContext, asked: TraceAsked) -> TraceView:
-    queue, _ = open_review_queue(desk)
-    trace = find_or_404(load_blind_trace, queue, asked.item, asked.label)
+def review_trace(page_context: PageContext, query: TraceAsked) -> TraceView:
+    queue, _ = open_review_queue(page_context)
+    trace = find_or_404(load_blind_trace, queue, query.item, query.label)
     events = trace.events if trace else ()
     return TraceView(
         events=tuple(build_event_view(event, 0, ()) for event in events[:MAX_TRACE_EVENTS]),

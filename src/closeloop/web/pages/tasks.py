@@ -83,11 +83,11 @@ class TaskView(Record):
     lines: tuple[AttemptLine, ...]
 
 
-def tasks(desk: PageContext, asked: NoQuery) -> TasksView:
-    newest_tasks = _newest_tasks(desk)
-    states = desk.store.listing.proof_states()
-    cached_passes = desk.metric_cache.compute_from_store(
-        "passed", desk.store_mark(), desk.store.listing.count_passes
+def tasks(page_context: PageContext, query: NoQuery) -> TasksView:
+    newest_tasks = _newest_tasks(page_context)
+    states = page_context.store.listing.proof_states()
+    cached_passes = page_context.metric_cache.compute_from_store(
+        "passed", page_context.store_mark(), page_context.store.listing.count_passes
     )
     passed = cached_passes.value or {}
     lines = [_task_line(task, states, passed) for task in newest_tasks.values()]
@@ -100,31 +100,33 @@ def tasks(desk: PageContext, asked: NoQuery) -> TasksView:
     )
 
 
-def sets(desk: PageContext, asked: NoQuery) -> SetsView:
+def sets(page_context: PageContext, query: NoQuery) -> SetsView:
     """Return the view of the sets; this runs git and may take a moment."""
-    all_tasks, now = list(_newest_tasks(desk).values()), datetime.now(UTC)
+    all_tasks, now = list(_newest_tasks(page_context).values()), datetime.now(UTC)
     facts = describe_sets(all_tasks, now)
-    looks = desk.store.held_out.list_unsealings()
-    models = desk.store.held_out.list_tried_models()
+    unsealings = page_context.store.held_out.list_unsealings()
+    models = page_context.store.held_out.list_tried_models()
     return SetsView(
         sets=tuple(facts),
-        held_out=report_held_out(desk.store, all_tasks),
-        looks=tuple(looks[:100]),
-        run_as_dev=len(count_dev_attempts(desk.store, all_tasks)),
-        reminders=tuple(list_held_out_reminders(looks, models, find_renewable_age(facts), now)),
+        held_out=report_held_out(page_context.store, all_tasks),
+        looks=tuple(unsealings[:100]),
+        run_as_dev=len(count_dev_attempts(page_context.store, all_tasks)),
+        reminders=tuple(
+            list_held_out_reminders(unsealings, models, find_renewable_age(facts), now)
+        ),
     )
 
 
-def task(desk: PageContext, asked: TaskAsked) -> TaskView:
-    newest_task = _newest_tasks(desk).get(asked.task)
+def task(page_context: PageContext, query: TaskAsked) -> TaskView:
+    newest_task = _newest_tasks(page_context).get(query.task)
     if newest_task is None:
-        raise PageNotFound(f"There is no task {asked.task!r} in this project.")
+        raise PageNotFound(f"There is no task {query.task!r} in this project.")
     require_unsealed(newest_task)
-    proof = desk.store.load_proof(newest_task.grading)
-    rows = desk.store.listing.list_page(AttemptFilter(task=newest_task.id), MAX_ATTEMPTS)
+    proof = page_context.store.load_proof(newest_task.grading)
+    rows = page_context.store.listing.list_page(AttemptFilter(task=newest_task.id), MAX_ATTEMPTS)
     passed = (
-        desk.metric_cache.compute_from_store(
-            "passed", desk.store_mark(), desk.store.listing.count_passes
+        page_context.metric_cache.compute_from_store(
+            "passed", page_context.store_mark(), page_context.store.listing.count_passes
         ).value
         or {}
     )
@@ -134,32 +136,32 @@ def task(desk: PageContext, asked: TaskAsked) -> TaskView:
         state=proof.state if proof else "unknown",
         reasons=proof.reasons if proof else (),
         rate=_task_pass_rate(newest_task, passed),
-        lines=attempt_lines(desk, rows),
+        lines=attempt_lines(page_context, rows),
     )
 
 
-def _newest_tasks(desk: PageContext) -> dict[str, Task]:
+def _newest_tasks(page_context: PageContext) -> dict[str, Task]:
     """Return the latest definition of each task by id."""
-    return {task.id: task for task in desk.store.numbers.load_tasks().values()}
+    return {task.id: task for task in page_context.store.numbers.load_tasks().values()}
 
 
 def _task_line(
-    one: Task, states: Mapping[str, str], passed: Mapping[str, tuple[int, int]]
+    task: Task, states: Mapping[str, str], passed: Mapping[str, tuple[int, int]]
 ) -> TaskLine:
-    sealed = one.split == "held-out"
+    sealed = task.split == "held-out"
     return TaskLine(
-        id=task_alias(one.digest) if sealed else one.id,
-        title="" if sealed else one.prompt.strip().partition("\n")[0][:MAX_TITLE_CHARS],
-        split=one.split,
-        state=states.get(one.grading, "unknown"),
-        tags=() if sealed else tuple(dict.fromkeys((*one.tags, *infer_kind_tags(one)))),
-        rate=None if sealed else _task_pass_rate(one, passed),
+        id=task_alias(task.digest) if sealed else task.id,
+        title="" if sealed else task.prompt.strip().partition("\n")[0][:MAX_TITLE_CHARS],
+        split=task.split,
+        state=states.get(task.grading, "unknown"),
+        tags=() if sealed else tuple(dict.fromkeys((*task.tags, *infer_kind_tags(task)))),
+        rate=None if sealed else _task_pass_rate(task, passed),
     )
 
 
-def _task_pass_rate(one: Task, passed: Mapping[str, tuple[int, int]]) -> Rate | None:
-    hits, of = passed.get(one.digest, (0, 0))
-    return wilson_rate(hits, of)
+def _task_pass_rate(task: Task, passed: Mapping[str, tuple[int, int]]) -> Rate | None:
+    passes, attempts = passed.get(task.digest, (0, 0))
+    return wilson_rate(passes, attempts)
 
 
 PAGES = (

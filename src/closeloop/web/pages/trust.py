@@ -110,19 +110,21 @@ class TrustView(Record):
     fresh: bool
 
 
-def rules(desk: PageContext, asked: RulesAsked) -> RulesView:
+def rules(page_context: PageContext, query: RulesAsked) -> RulesView:
     source = load_measured_quality()
-    wanted = asked.q.strip().lower()
+    searched_text = query.q.strip().lower()
     return RulesView(
-        asked=asked,
-        rules=tuple(rule for rule in _list_rules(desk) if _is_wanted(rule.rule, wanted)),
+        asked=query,
+        rules=tuple(
+            rule for rule in _list_rules(page_context) if _is_wanted(rule.rule, searched_text)
+        ),
         checks=tuple(
             sorted(
                 (
                     rule
                     for check in plugins.load_plugins("checks")
                     for rule in check.rules
-                    if _is_wanted(rule, wanted)
+                    if _is_wanted(rule, searched_text)
                 ),
                 key=lambda rule: str(rule.name),
             )
@@ -138,22 +140,24 @@ def _is_wanted(rule: Rule, text: str) -> bool:
     return text in f"{rule.name} {rule.about}".lower()
 
 
-def _list_rules(desk: PageContext) -> list[RuleTrust]:
+def _list_rules(page_context: PageContext) -> list[RuleTrust]:
     """Return every installed rule, by name."""
-    configured = {one.detector.rule.name: one for one in desk.rulebook.chosen}
+    configured = {entry.detector.rule.name: entry for entry in page_context.rulebook.chosen}
     installed = {str(plugin.rule.name): plugin.rule for plugin in plugins.load_plugins("detectors")}
     quality = quality_by_rule()
-    own = load_own_precision(desk.store, installed)
-    counts = desk.metric_cache.compute_from_store(
-        "rule counts", desk.store_mark(), lambda: _count_by_rule(desk)
+    own_precision = load_own_precision(page_context.store, installed)
+    counts = page_context.metric_cache.compute_from_store(
+        "rule counts", page_context.store_mark(), lambda: _count_by_rule(page_context)
     )
     return [
         RuleTrust(
             rule=rule,
             enabled=name in configured,
-            thresholds=dict(here.limits) if (here := configured.get(name)) else {},
-            gate=here.gate if here else None,
-            own=own.get(name),
+            thresholds=dict(configured_entry.limits)
+            if (configured_entry := configured.get(name))
+            else {},
+            gate=configured_entry.gate if configured_entry else None,
+            own=own_precision.get(name),
             found=(counts.value or {}).get(name, 0),
             quality=quality.get(name),
         )
@@ -161,41 +165,47 @@ def _list_rules(desk: PageContext) -> list[RuleTrust]:
     ]
 
 
-def _count_by_rule(desk: PageContext) -> dict[str, int]:
+def _count_by_rule(page_context: PageContext) -> dict[str, int]:
     counts: dict[str, int] = {}
-    sealed = desk.store.held_out.list_sealed_digests()
-    for (_, rule), count in desk.store.counts.count_findings(sealed).items():
+    sealed = page_context.store.held_out.list_sealed_digests()
+    for (_, rule), count in page_context.store.counts.count_findings(sealed).items():
         counts[rule] = counts.get(rule, 0) + count
     return counts
 
 
-def judges(desk: PageContext, asked: NoQuery) -> JudgesView:
-    versions = desk.store.judged.list_judge_versions()
+def judges(page_context: PageContext, query: NoQuery) -> JudgesView:
+    versions = page_context.store.judged.list_judge_versions()
     return JudgesView(
-        judges=tuple(_judge_line(desk, version) for version in versions[:MAX_JUDGES]),
+        judges=tuple(_judge_line(page_context, version) for version in versions[:MAX_JUDGES]),
         more=max(0, len(versions) - MAX_JUDGES),
     )
 
 
-def _judge_line(desk: PageContext, judge: JudgeVersion) -> JudgeLine:
-    return JudgeLine(judge=judge, calibration=desk.store.judged.load_calibration(judge.id))
+def _judge_line(page_context: PageContext, judge: JudgeVersion) -> JudgeLine:
+    return JudgeLine(judge=judge, calibration=page_context.store.judged.load_calibration(judge.id))
 
 
-def trust(desk: PageContext, asked: NoQuery) -> TrustView:
-    coverage = desk.metric_cache.compute_from_work("coverage", count_coverage)
-    summaries = load_score_summaries(desk)
-    lines = _list_rules(desk)
-    lines.sort(key=lambda one: (one.own is None, -one.found, str(one.rule.name)))
-    given = [one for one in summaries.value or () if one.last and one.source in GIVERS]
+def trust(page_context: PageContext, query: NoQuery) -> TrustView:
+    coverage = page_context.metric_cache.compute_from_work("coverage", count_coverage)
+    summaries = load_score_summaries(page_context)
+    lines = _list_rules(page_context)
+    lines.sort(key=lambda line: (line.own is None, -line.found, str(line.rule.name)))
+    given_summaries = [
+        summary for summary in summaries.value or () if summary.last and summary.source in GIVERS
+    ]
     return TrustView(
         rules=tuple(lines),
         judged=sum(line.own is not None for line in lines),
         reading_lines=tuple(describe_readings(load_measured_quality().reading_summary)),
-        judges=judges(desk, asked).judges,
+        judges=judges(page_context, query).judges,
         coverage=coverage.value or (),
-        given=tuple(one for one in given if not one.definition.name.startswith("right-")),
-        held_out=report_held_out(desk.store),
-        looks=tuple(desk.store.held_out.list_unsealings()[:MAX_LOOKS]),
+        given=tuple(
+            summary
+            for summary in given_summaries
+            if not summary.definition.name.startswith("right-")
+        ),
+        held_out=report_held_out(page_context.store),
+        looks=tuple(page_context.store.held_out.list_unsealings()[:MAX_LOOKS]),
         enough=MIN_OWN_ATTEMPTS,
         fresh=coverage.fresh and summaries.fresh,
     )
@@ -220,9 +230,11 @@ def count_coverage(work: AttemptTable) -> tuple[CoverageLine, ...]:
         ("Work with a known cost", ~np.isnan(columns["cost"]), np.ones(total, np.bool_)),
     )  # fmt: skip
     return tuple(
-        CoverageLine(name=name, known=int((known & of).sum()), of=int(of.sum()))
-        for name, known, of in rows
-        if of.any()
+        CoverageLine(
+            name=name, known=int((known_mask & expected_mask).sum()), of=int(expected_mask.sum())
+        )
+        for name, known_mask, expected_mask in rows
+        if expected_mask.any()
     )
 
 
