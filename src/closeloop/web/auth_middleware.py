@@ -68,9 +68,9 @@ class BodyMemory:
     ) -> AsyncIterator[bytes]:
         """Receive a body; it counts towards the limit while the block runs.
 
-        Raises RequestRefused: 413 with `reason` above `max_bytes`, 408 if the body does not arrive in
-        time, 503 if the bodies of all requests take too much memory. Raises ClientDisconnect if the
-        client leaves.
+        Raises RequestRefused: 413 with `reason` above `max_bytes`, 408 if the body does not arrive
+        in time, 503 if the bodies of all requests take too much memory. Raises ClientDisconnect
+        if the client leaves.
         """
         chunks: list[bytes] = []
         size = 0

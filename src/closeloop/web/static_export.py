@@ -116,7 +116,7 @@ class StaticSite:
     """The pages to write, by URL, with their file names."""
 
     def __init__(self, page_context: PageContext) -> None:
-        self.desk = page_context
+        self.page_context = page_context
         self.pages = [(compile_path(page.path), page) for page in PAGES]
         self.sections = tuple(
             page for page in PAGES if page.key and page.path not in SERVER_ONLY_PATHS
@@ -176,7 +176,9 @@ class StaticSite:
             if matching_page is page
         )
         try:
-            view = page.show(self.desk, parse_page_query(page.query_type, params, parse_qsl(query)))
+            view = page.show(
+                self.page_context, parse_page_query(page.query_type, params, parse_qsl(query))
+            )
         except Fault as fault:
             return render_template("fault.html", why=str(fault), here=location)
         return render_template(page.template, view=view, here=location)
