@@ -78,7 +78,7 @@ def test_a_changed_measure_reaches_stored_attempts_and_no_facts(
     assert installation.read_feedback() is not None
     assert installation.rows("measurements") == measured
 
-    installation.change("process/trace_measurement.py", "feedback=whole.feedback,", "")
+    installation.change("process/trace_measurement.py", "feedback=measures.feedback,", "")
     assert installation.read_feedback() is None
     assert len(installation.rows("measurements")[0]) == 2 * len(measured[0])
     assert installation.rows(*FACTS) == facts
