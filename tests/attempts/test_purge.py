@@ -220,7 +220,7 @@ def die(*given):
 setattr(migrations, sys.argv[3], die)
 with open_store(sys.argv[1]) as store:
     store.purges._erase = die
-    purge_secret(store, sys.argv[2], who="ann", apply=True)
+    purge_secret(store, sys.argv[2], purged_by="ann", apply=True)
 """
 
 

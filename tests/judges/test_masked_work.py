@@ -172,7 +172,7 @@ def test_any_text_is_masked_line_by_line(text: str) -> None:
 def test_masking_takes_time_in_proportion_to_the_text(text: str) -> None:
     # Quadratic, this would take minutes.
     patch, long = mask_patch, text * (40_000 // len(text))
-    patch("+" + long.replace("\n", "\n+"), collect_known_texts([long]), base_known=False)
+    patch("+" + long.replace("\n", "\n+"), collect_known_texts([long]), is_base_known=False)
     split_addressed_sentences(long)
 
 
