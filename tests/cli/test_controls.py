@@ -9,6 +9,11 @@ import pytest
 
 import small_project
 from closeloop.cli import main
+from closeloop.cli.config import load_project
+from closeloop.store.store import open_existing_store
+from closeloop.web.page import NoQuery, PageContext
+from closeloop.web.pages.compare import CompareAsked, compare
+from closeloop.web.pages.experiments import experiments
 
 
 def closeloop(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
@@ -54,6 +59,20 @@ def test_controls_are_no_part_of_metrics_and_of_the_record_of_a_task(project, ca
         "2 attempts of controls were excluded: noop and reference are not agents."
     ]
     assert "2 attempts of controls were excluded" in closeloop(capsys, "metrics")
+
+
+def test_pages_that_compare_show_the_controls(project, capsys):
+    results = json.loads(closeloop(capsys, "run", "fix", *CONTROLS, "--repeats", "3", "--json"))
+    configuration = load_project(project)
+    with open_existing_store(configuration.settings, project) as store:
+        page_context = PageContext(store, configuration.settings, project)
+        page_context.metric_cache.patience = None
+        view = experiments(page_context, NoQuery())
+        asked = CompareAsked(variants=("noop", "reference"))
+        comparison = compare(page_context, asked)
+    assert view.verdicts[results["experiment"]].comparison.here_word == "better"
+    assert comparison.report is not None
+    assert [side.attempts for side in comparison.report.sides] == [3, 3]
 
 
 def test_reference_makes_no_attempt_at_a_task_without_a_reference(project, capsys):

@@ -353,7 +353,7 @@ def report(
         )
         plans = store.plans.load_totals()
     if not len(work):
-        print_warning("No attempts yet: `closeloop run` and `closeloop import` add some.")
+        print_warning("No attempts to measure: `closeloop run` and `closeloop import` add some.")
     report_content = build_report_content(work, sides, versus, plans)
     if not files:
         sys.stdout.write(writers[0](report_content).decode())

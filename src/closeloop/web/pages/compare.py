@@ -24,7 +24,7 @@ from closeloop.metrics.attempt_groups import (
     select_attempts,
     selection_mask,
 )
-from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
+from closeloop.metrics.attempt_table import AttemptTable
 from closeloop.metrics.held_out_runs import report_held_out
 from closeloop.metrics.metric_figures import compute_metrics
 from closeloop.metrics.score_columns import attach_scores, find_metric, find_source, select_metrics
@@ -334,10 +334,8 @@ def _compute_comparison(
     """Compute the comparison as `closeloop compare` does."""
     span = covering_span(choices)
     digests = {digest for selection in choices for digest in selection.variants or ()}
-    if any(work.variants[digest].is_control for digest in digests):
-        # The cached table has no controls.
-        store, rulebook = page_context.store, page_context.rulebook
-        work = load_attempt_table(store, rulebook, span, remeasure=None)
+    if span.variants is not None:
+        work = page_context.load_controls(work, digests)
     names = tuple(dict.fromkeys(choice.asked.score)) or default_scores(work, choices)
     work = attach_scores(work, page_context.store, page_context.score_catalogue, names, span)
     report = compare_variants(work, choices, margin=choice.asked.margin, scores=names)
