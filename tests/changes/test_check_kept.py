@@ -85,6 +85,10 @@ def test_files_that_closeloop_writes_are_left_out_until_git_tracks_them(
     repo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (repo / "cart.py").write_text(CODE + "\n\ndef more(prices):\n    return prices\n")
+    script = "name: hasty\ndialogues:\n  - turns:\n      - do: {finish: {summary: Done.}}\n"
+    (repo / "models").mkdir()
+    (repo / "models" / "hasty.yaml").write_text(script)
+    (repo / "models" / "deploy.yaml").write_text("on: push\n")
     (repo / "closeloop.toml").write_text("")
     (repo / "tasks").mkdir()
     for name in ("a.md", "a.patch", "a.tests.patch", "jobs.py"):
@@ -93,14 +97,14 @@ def test_files_that_closeloop_writes_are_left_out_until_git_tracks_them(
         main(["check", "--tier", "quality", "--json"])
     printed = capsys.readouterr()
     changed = [file["path"] for file in json.loads(printed.out)["change"]["files"]]
-    assert changed == ["cart.py", "tasks/jobs.py"]
+    assert changed == ["cart.py", "models/deploy.yaml", "tasks/jobs.py"]
     assert (
-        "closeloop: left out: closeloop.toml and 3 files in tasks/ "
-        "(written by closeloop, not tracked by git)\n" in printed.err
+        "closeloop: left out: closeloop.toml and 1 file in models/ and 3 files in tasks/ "
+        "(only for closeloop, not tracked by git)\n" in printed.err
     )
     subprocess.run(["git", "add", "tasks/a.md"], cwd=repo, check=True)
     changed = [file["path"] for file in json.loads(checked(capsys))["change"]["files"]]
-    assert changed == ["cart.py", "tasks/a.md", "tasks/jobs.py"]
+    assert changed == ["cart.py", "models/deploy.yaml", "tasks/a.md", "tasks/jobs.py"]
 
 
 def test_a_report_is_kept_where_there_is_a_store(

@@ -85,7 +85,7 @@ def test_a_new_task_needs_only_its_request(
     init(repo, untried=True)
     monkeypatch.chdir(repo / "pkg")
     new("rounding", prompt="Fix the rounding.", json=True)
-    said = json.loads(capsys.readouterr().out.partition("NAME`.\n")[2])
+    said = json.loads(capsys.readouterr().out.partition("known good one.\n")[2])
     task = load_task(Path(said["file"]), repo, lambda repo, revision: revision)
     assert (task.id, task.prompt) == ("rounding", "Fix the rounding.")
     assert task.base == said["base"] == git(repo, "rev-parse", "HEAD")
@@ -171,10 +171,12 @@ def test_init_says_what_to_do_when_the_test_command_fails(
     git(python_repo, "rm", "-rq", "tests")
     (python_repo / "Makefile").write_text("test:\n\tno-such-runner .\n")
     git(python_repo, "commit", "-qam", "Test with another runner")
-    init(python_repo)
-    said = capsys.readouterr().out
+    assert init(python_repo) == 1
+    said = capsys.readouterr()
     assert re.search(r"(?m)^# test = ", (python_repo / "closeloop.toml").read_text())
-    assert "The test command failed, so it is only a comment in the file" in said
+    assert "The test command failed: did not run: no-such-runner is not installed" in said.err
+    assert "It is only a comment in the file" in said.err
+    assert "closeloop mine`," not in said.out
 
 
 def test_requirements_in_the_folder_of_the_tests_are_installed(tmp_path: Path) -> None:

@@ -88,6 +88,20 @@ def test_an_attempt_at_a_task_is_called_by_the_task_and_an_empty_one_by_nothing(
     assert describe_attempt(nothing, None) == (None, None)
 
 
+def test_where_no_request_is_recorded_the_title_says_so_and_names_the_first_work() -> None:
+    attempt = Attempt(id="a", origin="production", exit="finished")
+    words = Message(number=1, lane="main", role="agent", text="Let me look around first.")
+    command = Command(number=2, lane="main", command="ls -l src")
+    edit = Edit(number=3, lane="main", path="src/total.py")
+    for events, title in (
+        ((words,), "(no request recorded)"),
+        ((words, command), "(no request recorded) ls -l src"),
+        ((words, command, edit), "(no request recorded) src/total.py"),
+    ):
+        assert describe_attempt(attempt, trace_of(*events)) == (title, None)
+    assert describe_attempt(attempt, trace_of(user("hi"), words))[0] == "hi"
+
+
 def test_a_request_of_spaces_and_marks_without_end_takes_no_time() -> None:
     attempt = Attempt(id="a", origin="production", exit="finished")
     for filler in (" ", "#", "text ", "* ", "<a "):

@@ -101,6 +101,14 @@ def test_the_order_in_which_spans_come_and_spans_sent_twice_change_nothing(tmp_p
     }
 
 
+def test_an_agent_that_is_named_by_an_id_only_is_unknown(tmp_path: Path) -> None:
+    name = "99981f6a-abd1-4d09-9fba-00e2ab172193"
+    about = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+    assert made(tmp_path, span(1, None, 0, **about)).agent == "unknown agent"
+    about["gen_ai.agent.name"] = "weather-agent"
+    assert made(tmp_path, span(1, None, 0, **about)).agent == "weather-agent"
+
+
 def test_exports_with_their_sizes_before_them_are_read(tmp_path: Path) -> None:
     content = (FIXTURES / "trace.pb").read_bytes()
     path = tmp_path / "collected.pb"

@@ -30,10 +30,11 @@ from closeloop.agents.headless_agent import (
     sanitise_reply,
     shorten_middle,
 )
-from closeloop.records.attempt import Exit, sum_usage
+from closeloop.records.attempt import Exit, Usage, sum_usage
 from closeloop.records.errors import BadInput, Fault, MachineFailed, OutOfBudget, unknown_name_error
 from closeloop.records.protocols import Assignment, Model, Work
 from closeloop.records.record import Record
+from closeloop.records.task import REFERENCE_AGENT
 from closeloop.records.trace import (
     ChatMessage,
     Command,
@@ -604,3 +605,36 @@ def check_sampling_settings(assignment: Assignment) -> dict[str, Any]:
 
 
 agent = BuiltinAgent()
+
+
+# Controls: what a task set shows without an agent.
+
+
+class ControlAgent:
+    """A control: it reads nothing and changes nothing. It costs nothing.
+
+    For `reference`, the runner applies the task's reference change after it has ended.
+    """
+
+    version = "1"
+
+    def __init__(self, name: str, description: str) -> None:
+        self.name = name
+        self.description = description
+
+    def prompt(self, system: str | None = None) -> tuple[str, str]:
+        """Return no prompt and no tools: no model is asked."""
+        return "", ""
+
+    async def work(self, assignment: Assignment) -> Work:
+        """Record that this is a control."""
+        recorder = TraceRecorder(self.name, lambda: datetime.now(UTC))
+        recorder.open_lane().add_note(self.description, about="control")
+        usage = Usage(input_tokens=0, output_tokens=0, cost=0.0)
+        return Work(exit="finished", trace=recorder.build_trace(), usage=usage)
+
+
+noop = ControlAgent("noop", "A control, not an agent: nothing was changed.")
+reference = ControlAgent(
+    REFERENCE_AGENT, "A control, not an agent: the runner applied the task's reference change."
+)

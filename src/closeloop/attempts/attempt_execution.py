@@ -31,7 +31,7 @@ from closeloop.records.experiment_plan import (
 )
 from closeloop.records.protocols import Assignment, ModelProxy, Work
 from closeloop.records.record import Record, content_digest
-from closeloop.records.task import Experiment, Limits, Task
+from closeloop.records.task import REFERENCE_AGENT, Experiment, Limits, Task
 from closeloop.records.trace import Exchange, Lane, Note, Trace
 from closeloop.sandbox.workspace_sandbox import WorkspaceSandbox
 from closeloop.sandbox.workspaces import UnreadableChange, Workspace, WorkspaceBase
@@ -139,6 +139,16 @@ async def lay_out_patches(order: AttemptOrder, workspace: Workspace) -> None:
     await workspace.apply_patch(order.draft)
 
 
+async def apply_control_change(slot: ScheduledAttempt, workspace: Workspace) -> None:
+    """Apply the task's reference after the control `reference` has ended, which never sees it."""
+    if slot.variant.agent != REFERENCE_AGENT or not slot.task.reference:
+        return
+    try:
+        await workspace.apply_patch(slot.task.reference)
+    except BadInput as fault:
+        raise MachineFailed(f"The task's reference change does not apply: {fault}") from fault
+
+
 async def do_nothing(workspace: Workspace) -> None:
     """Do nothing."""
 
@@ -185,6 +195,7 @@ async def run_agent(
             ended = min(time.monotonic(), started + limits.seconds)
             # An agent hands over what it has when it is cancelled, but then the run is over.
             await anyio.lowlevel.checkpoint_if_cancelled()
+            await apply_control_change(slot, workspace)
             change = parse_patch(await workspace.read_diff(), base=slot.task.base)
             await after(workspace)
     except BadInput as fault:

@@ -17,6 +17,7 @@ from closeloop.attempts.attempt_saving import ATTEMPTS_FOLDER
 from closeloop.gateway.model_gateway import ExchangeLookup, Gateway
 from closeloop.grading import task_proof
 from closeloop.grading.variants import ResolvedVariant, resolve_variant
+from closeloop.providers.model_opening import MissingKey
 from closeloop.providers.model_prices import find_model_prices
 from closeloop.records.attempt import AttemptRow, Proof
 from closeloop.records.errors import BadInput, Fault
@@ -76,11 +77,7 @@ async def open_run_resources(
         )
         for resolved_variant in resolved_variants.values():
             if resolved_variant.model is not None:
-                gateway.prepare_model(
-                    resolved_variant.variant.model or "",
-                    resolved_variant.model,
-                    resolved_variant.variant.limits,
-                )
+                prepare_variant_model(gateway, resolved_variant)
         yield RunResources(
             settings=settings,
             root=root,
@@ -89,6 +86,19 @@ async def open_run_resources(
             crews=resolved_variants,
             bases={},
         )
+
+
+def prepare_variant_model(gateway: Gateway, resolved_variant: ResolvedVariant) -> None:
+    """Check that a variant's model can be used; without a key, say what can be run."""
+    variant, model = resolved_variant.variant, resolved_variant.model
+    assert model is not None, "the variant has a model"
+    try:
+        gateway.prepare_model(variant.model or "", model, variant.limits)
+    except MissingKey as fault:
+        raise BadInput(
+            f"{fault} Without a key, `closeloop run --agent noop --agent reference` runs the "
+            "controls on your tasks."
+        ) from fault
 
 
 def open_workspaces(settings: Settings, root: Path) -> WorkspacePool:
@@ -211,11 +221,15 @@ def read_experiment_status(
 ) -> ExperimentStatus:
     """Return one experiment's status, given the keys of all work in progress."""
     filled = store.counts.count_filled_slots(experiment)
-    total = len(experiment.tasks) * len(experiment.variants) * experiment.repeats
     running = sum(_belongs_to(key, experiment) for key in running_keys)
     spent = store.course.total_cost(experiment)
     tasks = [store.load_task(digest) for digest in experiment.tasks]
     variants = [store.load_variant(digest) for digest in experiment.variants]
+    total = experiment.repeats * sum(
+        variant is None or task is None or variant.can_attempt(task)
+        for task in tasks
+        for variant in variants
+    )
     state: ExperimentState = "stopped"
     if filled == total:
         state = "done"
@@ -232,6 +246,7 @@ def read_experiment_status(
         total=total,
         done=filled,
         running=running,
+        not_run=max(0, total - filled - running),
         cost=spent,
         shared_cost=store.course.shared_cost(experiment),
         begun=store.course.first_start_time(experiment.id),
@@ -305,7 +320,7 @@ def forecast_run(
     is_comparison, size = len(plan.variants) > 1, (len(plan.tasks), plan.experiment.repeats)
     effect_here = detectable_on_these_tasks(*size, comparisons=max(1, len(plan.variants) - 1))
     return ExperimentForecast(
-        attempts=len(plan.tasks) * len(plan.variants) * plan.experiment.repeats,
+        attempts=sum(1 for _ in plan.list_slots()),
         missing=sum(missing_counts.values()),
         tasks=size[0],
         repeats=size[1],

@@ -362,13 +362,13 @@ def open_sides(root: Path, query: ChangeQuery) -> Iterator[ChangeSides]:
         yield ChangeSides(shadow, repository.root if repository else root, title, change_diff)
 
 
-def list_untracked_files(root: Path, paths: Sequence[str]) -> tuple[str, ...]:
-    """Return untracked files among files and in folders, relative to the repository's root."""
+def list_untracked_files(root: Path) -> tuple[str, ...]:
+    """Return the untracked files of a repository, relative to its root."""
     repository = git.find_repository(root)
-    if repository is None or repository.bare or not paths:
+    if repository is None or repository.bare:
         return ()
-    options = ("ls-files", "-z", "-o", "--exclude-standard", "--")
-    return tuple(filter(None, (git.query_git(repository, *options, *paths) or "").split("\0")))
+    options = ("ls-files", "-z", "-o", "--exclude-standard")
+    return tuple(filter(None, (git.query_git(repository, *options) or "").split("\0")))
 
 
 def find_commit_before(root: Path, query: ChangeQuery) -> str | None:

@@ -141,6 +141,8 @@ def print_experiments(statuses: list[ExperimentStatus], *, json: bool) -> None:
             if statuses
             else Text("No experiments yet: `closeloop run` creates one.")
         )
+        if any(status.state == "stopped" for status in statuses):
+            print_parts(Text("The command that started a stopped experiment continues it."))
 
 
 def experiments_table(courses: list[ExperimentStatus]) -> Table:
@@ -149,7 +151,8 @@ def experiments_table(courses: list[ExperimentStatus]) -> Table:
     from rich.text import Text
 
     table = Table(box=None)
-    for name in ("experiment", "name", "tasks", "variants", "done", "running", "cost", "state"):
+    counts = ("done", "running", "not run")
+    for name in ("experiment", "name", "tasks", "variants", *counts, "cost", "state"):
         table.add_column(name, no_wrap=name != "variants")
     for status in courses:
         names = ", ".join(status.variants[:MAX_NAMES])
@@ -159,8 +162,9 @@ def experiments_table(courses: list[ExperimentStatus]) -> Table:
             Text(make_visible(status.experiment.name or "–")),
             str(len(status.experiment.tasks)),
             Text(make_visible(names + (f" and {hidden_count} more" if hidden_count > 0 else ""))),
-            f"{status.done}/{status.total}",
+            f"{status.done} of {status.total}",
             str(status.running),
+            str(status.not_run),
             "–" if status.cost is None else f"${status.cost:.2f}",
             status.state,
         )
@@ -463,6 +467,7 @@ def describe_listed(row: AttemptRow) -> Text:
     notes = [f"no. {row.number}"] if row.number > 1 else []
     notes += [f"retry {row.retry}"] if row.retry else []
     notes += [f"replay of {row.replay_of[:12]}"] if row.replay_of else []
+    notes += ["a control"] if row.is_control else []
     return Text(make_visible(title + (f" ({', '.join(notes)})" if notes else "")))
 
 

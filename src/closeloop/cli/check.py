@@ -192,7 +192,7 @@ def build_check_order(
 
 
 def leave_out_own_files(project: ProjectConfiguration, query: ChangeQuery) -> ChangeQuery:
-    """Leave out untracked files that closeloop writes: its configuration and task files."""
+    """Leave out untracked files that only closeloop reads: configuration, tasks and scripts."""
     from msgspec.structs import replace
 
     from closeloop.changes.change_sides import list_untracked_files
@@ -202,16 +202,26 @@ def leave_out_own_files(project: ProjectConfiguration, query: ChangeQuery) -> Ch
     if root is None or not query.is_worktree:
         return query
     config_file, tasks = project.root / CONFIG_NAME, project.root / project.settings.tasks
-    own_paths = [
-        str(path.relative_to(root)) for path in (config_file, tasks) if path.is_relative_to(root)
-    ]
     own_files = tuple(
         path
-        for path in list_untracked_files(root, own_paths)
+        for path in list_untracked_files(root)
         if root / path == config_file
         or ((root / path).parent == tasks and path.endswith((".md", ".patch")))
+        or (path.endswith((".yaml", ".yml")) and is_model_script(root / path))
     )
     return replace(query, left_out=own_files)
+
+
+def is_model_script(path: Path) -> bool:
+    """Whether a file is the script of a scripted model, which nothing but closeloop reads."""
+    from closeloop.providers.scripted_model import load_script
+    from closeloop.records.errors import BadInput
+
+    try:
+        load_script(path)
+    except BadInput:
+        return False
+    return True
 
 
 def describe_left_out(paths: Sequence[str]) -> str:
@@ -223,7 +233,7 @@ def describe_left_out(paths: Sequence[str]) -> str:
         for folder, count in folders.items()
         if folder
     ]
-    return f"left out: {' and '.join(parts)} (written by closeloop, not tracked by git)"
+    return f"left out: {' and '.join(parts)} (only for closeloop, not tracked by git)"
 
 
 def apply_check_subject(

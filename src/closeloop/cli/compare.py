@@ -147,7 +147,9 @@ def run_gate(
                 [
                     hide_attempt(row, sealed)
                     for row in part
-                    if row.replay_of is None and (is_look or row.task_digest not in sealed)
+                    if row.replay_of is None
+                    and not row.is_control
+                    and (is_look or row.task_digest not in sealed)
                 ],
                 rulebook,
             )
@@ -156,7 +158,7 @@ def run_gate(
     )
     if not current_results:
         raise BadInput(
-            f"Experiment {experiment.id} has only replays, which do not count: choose "
+            f"Experiment {experiment.id} has only replays and controls, which do not count: choose "
             "another one with --experiment."
         )
     return compare_with_baseline(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from closeloop.attempts.attempt_saving import PurgeResult
     from closeloop.process.rulebook import Rulebook
-    from closeloop.records.attempt import Attempt
+    from closeloop.records.attempt import Attempt, AttemptRow
     from closeloop.records.trace import LogEvent, Purge, Session, Trace
     from closeloop.reviews.authorship import AgentSignsByName
     from closeloop.store import Store
@@ -80,8 +80,10 @@ def export(
                 store.load_task(chosen_attempt.task_digest) if chosen_attempt.task_digest else None
             )
         sealed = store.held_out.list_sealed_digests()
-        ids = [chosen_attempt.id for chosen_attempt in chosen_attempts]
-        ids = ids or [row.id for row in store.list_attempts() if row.task_digest not in sealed]
+        exported_rows: Sequence[Attempt | AttemptRow] = chosen_attempts or [
+            row for row in store.list_attempts() if row.task_digest not in sealed
+        ]
+        ids = [row.id for row in exported_rows]
         if not ids and table != "pulls":
             raise BadInput(
                 "There is nothing to export: add attempts with `closeloop import` or "
@@ -97,6 +99,11 @@ def export(
             left_out = write_attempts(kinds[0], ids, store, out)
     if left_out:
         print_warning(f"{count_with_noun(left_out, 'attempt')} without a trace skipped.")
+    if any(row.task for row in exported_rows):
+        print_warning(
+            "The format has no place for tasks, grades and scores: imported again, these are "
+            "sessions of unknown success."
+        )
 
 
 def write_task_logs(

@@ -190,7 +190,8 @@ def render_metrics(report: MetricsReport) -> Iterator[RenderableType]:
     from rich.text import Text
 
     if not report.attempts:
-        yield Text("No attempts yet: `closeloop run` and `closeloop import` add some.")
+        yield Text("No attempts to measure: `closeloop run` and `closeloop import` add some.")
+        yield from (Text(note) for note in report.notes)
         return
     by_name = {metric.name: metric for metric in report.definitions}
     known_figures = [figure for figure in report.figures if figure.value is not None]
@@ -352,7 +353,7 @@ def report(
         )
         plans = store.plans.load_totals()
     if not len(work):
-        print_warning("No attempts yet: `closeloop run` and `closeloop import` add some.")
+        print_warning("No attempts to measure: `closeloop run` and `closeloop import` add some.")
     report_content = build_report_content(work, sides, versus, plans)
     if not files:
         sys.stdout.write(writers[0](report_content).decode())

@@ -189,7 +189,8 @@ def _print_mining_report(
             "every candidate and its result."
         )
     if mined.tasks:
-        print_line("Next: read the tasks, then run agents on them with `closeloop run`.")
+        print_line("Next: read the tasks, then run an agent on them with `closeloop run`.")
+        print_line("Without a key: `closeloop run --agent noop --agent reference`.")
 
 
 def _list_rejections(refused: Mapping[str, str], titles: Mapping[str, str]) -> Iterator[str]:

@@ -123,8 +123,9 @@ class RunProgressBar:
         clock: Callable[[], float] = time.monotonic,
         print_stage: Callable[[str], None] | None = None,
     ) -> None:
-        self.total = len(plan.tasks) * len(plan.variants) * plan.experiment.repeats
-        self.repeats = plan.experiment.repeats
+        self.slots = Counter((slot.task.id, slot.variant.name) for slot in plan.list_slots())
+        """Number of attempts by task and variant."""
+        self.total = self.slots.total()
         self.tasks = len(plan.tasks)
         self.clock = clock
         self.started_at: float | None = None
@@ -139,7 +140,10 @@ class RunProgressBar:
         self.cost = 0.0
         self.held: str | None = None
         """Why attempts were not started."""
-        self.waiting = {variant.name: self.tasks * self.repeats for variant in plan.variants}
+        self.waiting = {
+            variant.name: sum(self.slots[task.id, variant.name] for task in plan.tasks)
+            for variant in plan.variants
+        }
         self.others = 0
         """Suites of other processes that the tests of this run wait for."""
         self.bar = bar
@@ -160,8 +164,9 @@ class RunProgressBar:
                 self.prepared += 1
             case "skipped":
                 self.skipped[step.task] = step.why or ""
-                self.total -= len(self.waiting) * self.repeats
-                self.waiting = {name: n - self.repeats for name, n in self.waiting.items()}
+                for name in self.waiting:
+                    self.total -= self.slots[step.task, name]
+                    self.waiting[name] -= self.slots[step.task, name]
             case "started":
                 self.started_at = self.clock() if self.started_at is None else self.started_at
                 self.running.add(slot)
@@ -324,6 +329,8 @@ def run_outcomes_table(results: ExperimentResults) -> Table:
                 [row for row in results.attempts if _is_attempt_of(row, task.digest, v.digest)],
                 results.would_merge,
             )
+            if v.can_attempt(task)
+            else Text("no reference change", style="dim")
             for v in results.variants
         ]
         table.add_row(Text(make_visible(task.id)), *cells)
@@ -411,7 +418,11 @@ def attempts_to_look_at(results: ExperimentResults) -> Iterable[RenderableType]:
 
 def review_pointers(results: ExperimentResults) -> Iterator[RenderableType]:
     """Say what awaits review and how to review it; once all is reviewed, how to compare."""
-    rows = [row for row in results.attempts if row.is_for_review and row.replay_of is None]
+    rows = [
+        row
+        for row in results.attempts
+        if row.is_for_review and row.replay_of is None and not row.is_control
+    ]
     waiting = [row for row in rows if row.id not in results.would_merge]
     if waiting:
         await_ = count_with_noun(len(waiting), "attempt awaits", "attempts await")
@@ -661,7 +672,8 @@ def run_selected_tasks(  # noqa: PLR0913 - one parameter for each flag
     if not names:
         raise BadInput(
             "There is no variant to run: choose a model with --model openai/NAME, or "
-            "add a [variants.NAME] section to closeloop.toml."
+            "add a [variants.NAME] section to closeloop.toml. Without a key, "
+            "--agent noop --agent reference runs the controls."
         )
     options = RunOptions(
         settings=settings,
@@ -799,12 +811,13 @@ def apply_run_flags(
     from msgspec.structs import replace
 
     from closeloop.records.settings import VariantSettings
+    from closeloop.records.task import CONTROL_AGENTS
 
     if agents or models:
         new_variants = {
             f"{agent}:{model}" if model else agent: VariantSettings(agent=agent, model=model)
             for agent in agents or ["builtin"]
-            for model in models or [None]
+            for model in ([None] if agent in CONTROL_AGENTS else models or [None])
         }
         settings = replace(settings, variants=new_variants)
     return settings

@@ -527,6 +527,9 @@ def render_attempt_notes(details: AttemptDetails) -> Iterator[Text]:
     if details.replay_of is not None:
         replay = f"  a replay of {details.replay_of}: excluded from comparisons, metrics and cost"
         yield Text(make_visible(replay), style="yellow")
+    if details.is_control:
+        control = "  a control, not an agent: counted only in comparisons and its experiment"
+        yield Text(control, style="yellow")
     if attempt.origin == "experiment" and attempt.branch is not None:
         yield Text(make_visible(f"  its change is on the branch {attempt.branch}"), style="dim")
 

@@ -448,11 +448,11 @@ def init(
     force: bool = False,
     untried: bool = False,
     json: JsonFlag = False,
-) -> None:
+) -> int:
     """Find the project's test, lint, type and build commands and write closeloop.toml.
 
     Each command runs once in the sandbox, at the last commit. Commands that fail there are written
-    as comments.
+    as comments. Exit code 1 when the setup or the test command fails; the file is written.
 
     Parameters
     ----------
@@ -464,7 +464,7 @@ def init(
         Find the commands without running them.
     """
     from closeloop.cli.config import CONFIG_NAME, find_repository_root
-    from closeloop.cli.console import print_json, print_line
+    from closeloop.cli.console import print_json, print_line, print_warning
     from closeloop.records.errors import BadInput, MachineFailed
     from closeloop.tasks.project_discovery import discover_commands, render_config
 
@@ -485,9 +485,12 @@ def init(
         file.write_text(render_config(discovery, texts, useless), encoding="utf-8")
     except OSError as error:
         raise MachineFailed(f"{error.filename} cannot be written: {error.strerror}.") from error
+    failed_command = next(
+        (name for name in ("setup", "test") if name in trials and not trials[name].works), None
+    )
     if json:
         print_json({"file": str(file), "found": discovery, "tried": trials})
-        return
+        return 1 if failed_command else 0
     print_line(f"Wrote {file}")
     for name in ("setup", "test", "lint", "types", "build"):
         value = getattr(discovery.commands, name)
@@ -502,13 +505,20 @@ def init(
             "  Also found: "
             f"{', '.join(discovery.seen[:8])}{' …' if len(discovery.seen) > 8 else ''}"
         )
-    if "test" in useless:
-        print_line(
-            "The test command failed, so it is only a comment in the file, and `closeloop check` "
-            "verifies nothing: add what it needs to `setup`, and remove the `#` before `test`."
+    if failed_command is not None:
+        print_warning(f"The {failed_command} command failed: {texts[failed_command]}")
+        print_warning(
+            "The other commands were not tried: correct `setup` in the file; `closeloop check` "
+            "runs them."
+            if failed_command == "setup"
+            else "It is only a comment in the file, and `closeloop check` and `closeloop mine` "
+            "run no tests: add what it needs to `setup`, and remove the `#` before `test`."
         )
+        return 1
     print_line("Next: review the file, then create tasks from past commits with `closeloop mine`,")
-    print_line("or write one with `closeloop task new NAME`.")
+    print_line("or write one with `closeloop task new NAME`. To run them without a key:")
+    print_line("`closeloop run --agent noop --agent reference`, no change and the known good one.")
+    return 0
 
 
 def try_discovered(

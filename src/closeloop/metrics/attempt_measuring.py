@@ -433,6 +433,7 @@ def load_story(store: Store, name: str, rulebook: Rulebook) -> AttemptDetails:
         measurement=_add_said_modes(store, attempt.id, measurement),
         handoffs=handoffs,
         replay_of=variant.replay_of if variant else None,
+        is_control=variant is not None and variant.is_control,
         insights=tuple(store.course.list_insights(attempt=attempt.id)),
         scores=tuple(store.scores.list_scores(attempt.id)),
     )

@@ -279,7 +279,7 @@ def load_counted_columns(
 ) -> tuple[AttemptColumns, tuple[str, ...]]:
     """Load one attempt per slot without replays, and a note of how many; includes held-out ones.
 
-    Attempts given by id all count.
+    Attempts given by id all count. Controls count only where variants are given.
     """
     import numpy as np
 
@@ -288,13 +288,22 @@ def load_counted_columns(
         none_retried = _retry_columns(attempt_columns, np.arange(0), np.zeros(0, np.bool_))
         return replace(attempt_columns, held=attempt_columns.held | none_retried), ()
     last_tries = _keep_last_tries(store.numbers.load_attempt_columns(span))
+    notes: list[str] = []
     replays = {key for key, variant in variants.items() if variant.replay_of}
-    is_replay = last_tries.held["variant"].are(replays)
-    if not (count := int(is_replay.sum())):
-        return last_tries, ()
-    were = count_with_noun(count, "replayed attempt was", "replayed attempts were")
-    note = f"{were} excluded: a replay repeats recorded replies and does not measure a model."
-    return _filter_rows(last_tries, ~is_replay), (note,)
+    is_excluded = last_tries.held["variant"].are(replays)
+    if count := int(is_excluded.sum()):
+        were = count_with_noun(count, "replayed attempt was", "replayed attempts were")
+        notes.append(
+            f"{were} excluded: a replay repeats recorded replies and does not measure a model."
+        )
+    if span.variants is None:
+        controls = {key for key, variant in variants.items() if variant.is_control}
+        is_control = last_tries.held["variant"].are(controls)
+        if count := int(is_control.sum()):
+            were = count_with_noun(count, "attempt of a control was", "attempts of controls were")
+            notes.append(f"{were} excluded: noop and reference are not agents.")
+        is_excluded = is_excluded | is_control
+    return (_filter_rows(last_tries, ~is_excluded) if notes else last_tries), tuple(notes)
 
 
 def _leave_out_sealed(

@@ -139,7 +139,7 @@ def list_setup_changes(
     changes = [
         SetupChange(name=name, says=_describe_change(before.get(name), variant))
         for name, variant in current.items()
-        if variant.digest not in digests and variant.replay_of is None
+        if variant.digest not in digests and variant.replay_of is None and not variant.is_control
     ]
     models = {(variant.model or "").rpartition("/")[2] for variant in compared}
     for session in sessions:
@@ -191,7 +191,7 @@ def _list_comparisons(
     comparisons = []
     for experiment in store.list_experiments()[:MAX_EXPERIMENTS]:
         variants = [known_variants[key] for key in experiment.variants if key in known_variants]
-        live = [variant for variant in variants if variant.replay_of is None]
+        live = [v for v in variants if v.replay_of is None and not v.is_control]
         if len(live) < 2 or sealed.issuperset(experiment.tasks):
             continue
         started_at = store.course.last_start_time(experiment)

@@ -572,13 +572,13 @@ def list_findings_against_success(findings: Sequence[Finding]) -> tuple[Finding,
 
 
 def list_last_tries(store: Store) -> list[AttemptRow]:
-    """List every attempt with a trace that was not retried and is not a replay."""
+    """List attempts with a trace that were not retried; no replays, no controls."""
     return keep_last_tries(store.list_attempts())
 
 
 def keep_last_tries(tries: Sequence[AttemptRow]) -> list[AttemptRow]:
-    """Return the attempts with a trace that were not retried and are not replays."""
-    rows = [row for row in tries if row.replay_of is None]
+    """Return the attempts with a trace that were not retried; no replays, no controls."""
+    rows = [row for row in tries if row.replay_of is None and not row.is_control]
     retried = {row.parent for row in rows}
     return [row for row in rows if row.events and row.id not in retried]
 

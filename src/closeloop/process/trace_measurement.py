@@ -60,6 +60,7 @@ from closeloop.records.finding import (
 )
 from closeloop.records.record import Record
 from closeloop.records.settings import SilenceSettings
+from closeloop.records.task import CONTROL_AGENTS
 from closeloop.text.patches import parse_patch
 from closeloop.text.wording import matches_globs, package_folder, truncate_words
 
@@ -369,12 +370,12 @@ _MACHINE_ERRORS = (
 
 
 def classify_ending(reading: TraceReading, findings: Iterable[Finding]) -> AttemptEnding | None:
-    """The first category that applies; None where nothing is known of the attempt at all.
+    """The first category that applies; None for a control, or where nothing is known at all.
 
     Neither error nor success is guessed: where the record does not show how the work came out, the
     category is unknown.
     """
-    if reading.attempt is None and not reading.trace.events:
+    if is_control(reading) or (reading.attempt is None and not reading.trace.events):
         return None
     unsilenced = [finding for finding in findings if finding.silenced is None]
     for classify in _ENDING_ORDER:
@@ -382,6 +383,11 @@ def classify_ending(reading: TraceReading, findings: Iterable[Finding]) -> Attem
         if ending is not None:
             return ending
     return _unknown_ending(reading)
+
+
+def is_control(reading: TraceReading) -> bool:
+    """Whether a control made the attempt: no agent worked, so none made an error."""
+    return reading.trace.reader in CONTROL_AGENTS
 
 
 def _environment_ending(reading: TraceReading, findings: Sequence[Finding]) -> AttemptEnding | None:
@@ -591,7 +597,8 @@ def _tags_from_unopened_files(reading: TraceReading) -> Iterable[ModeTag]:
 
 def _has_worked(reading: TraceReading) -> bool:
     """Who refused to work was not blind to what the work needs."""
-    return bool(reading.trace.events) and find_refusal(reading) is None
+    is_empty = not reading.trace.events or is_control(reading)
+    return not is_empty and find_refusal(reading) is None
 
 
 # Files that the agent opened, compared with those that the reference changes.
@@ -654,6 +661,8 @@ def list_examined_modes(
 ) -> tuple[tuple[FailureMode, ModeSource], ...]:
     """Which modes were looked for: by a rule that could look, or by a grade that can tell."""
     examined: dict[tuple[FailureMode, ModeSource], None] = {}
+    if is_control(reading):
+        return ()
     gaps = {gap.rule for gap in unmeasured}
     for configured in rulebook.chosen if reading.trace.events and "everything" not in gaps else ():
         rule = configured.detector.rule

@@ -72,6 +72,10 @@ def digest_model(settings: ModelSettings, folder: Path) -> str:
     return content_digest(settings.provider, settings.model, settings.base_url)
 
 
+class MissingKey(BadInput):
+    """A model has no key."""
+
+
 def open_model(
     name: str,
     settings: ModelSettings,
@@ -108,7 +112,7 @@ def open_model(
     local = check_base_url(name, base)
     found_key = find_key(name, settings, provider_format.key_env, environ, folder)
     if found_key.key is None and not local:
-        raise BadInput(
+        raise MissingKey(
             f"No key for the model {name!r}: set {found_key.told}, or its key_env or key_file."
         )
     endpoint = ModelEndpoint(

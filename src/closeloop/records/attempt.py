@@ -10,6 +10,7 @@ import msgspec
 
 from closeloop.records.estimate import Rate
 from closeloop.records.record import Record, Time
+from closeloop.records.task import CONTROL_AGENTS
 
 Exit = Literal["finished", "gave_up", "out_of_time", "idle", "out_of_budget", "crashed", "machine"]
 Origin = Literal["experiment", "production"]
@@ -283,6 +284,11 @@ class AttemptRow(Record):
     def is_unscored(self) -> bool:
         """Whether its grading failed. An attempt that awaits review is not unscored."""
         return self.outcome not in ("pass", "fail") and not self.is_for_review
+
+    @property
+    def is_control(self) -> bool:
+        """Whether a control made it, and not an agent. Controls count only in comparisons."""
+        return self.origin == "experiment" and self.agent in CONTROL_AGENTS
 
     @property
     def is_for_review(self) -> bool:

@@ -370,11 +370,12 @@ class ExperimentPlan(Record):
     variants: tuple[Variant, ...]
 
     def list_slots(self) -> Iterator[ScheduledAttempt]:
-        """All slots, by repeat, task and variant."""
+        """All slots, by repeat, task and variant; none for a task that a control cannot try."""
         for number in range(1, self.experiment.repeats + 1):
             for task in self.tasks:
                 for variant in self.variants:
-                    yield self._build_slot(task, variant, number)
+                    if variant.can_attempt(task):
+                        yield self._build_slot(task, variant, number)
 
     def shuffle_slots(self) -> Iterator[ScheduledAttempt]:
         """All slots in the order they start: every variant meets every task early, shuffled by the
@@ -386,7 +387,8 @@ class ExperimentPlan(Record):
             random_order = Random(f"{self.experiment.seed}/{number}")  # noqa: S311
             for task in random_order.sample(self.tasks, len(self.tasks)):
                 for variant in random_order.sample(self.variants, len(self.variants)):
-                    yield self._build_slot(task, variant, number)
+                    if variant.can_attempt(task):
+                        yield self._build_slot(task, variant, number)
 
     def _build_slot(self, task: Task, variant: Variant, number: int) -> ScheduledAttempt:
         experiment = self.experiment
@@ -451,6 +453,8 @@ class ExperimentStatus(Record):
     """Slots filled by an attempt without a machine fault."""
     running: int
     """Attempts that are running now."""
+    not_run: int
+    """Slots that wait, or that no run has filled."""
     cost: float | None
     """Cost of the tries made for it; None if unknown."""
     shared_cost: float | None = None
@@ -477,6 +481,8 @@ class AttemptDetails(Record):
     """Facts that arrived, were used or were lost at each handoff."""
     replay_of: str | None = None
     """The recorded attempt that this one replays. Replays are not counted anywhere."""
+    is_control: bool = False
+    """Whether a control made it, and not an agent."""
     insights: tuple[Insight, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     """Judges' evaluations, if loaded."""

@@ -96,7 +96,7 @@ class RunSettings(Record, forbid_unknown_fields=True):
     """Defaults of every experiment that `closeloop run` runs."""
 
     jobs: int | None = None
-    """Number of attempts at once; the number of processors by default."""
+    """Number of attempts at once; 16 by default, or the number of processors if larger."""
     seed: int = 0
     """Seed of the order in which attempts start."""
     feedback: bool = False

@@ -84,6 +84,10 @@ class Task(Record):
 
 # A variant: which agent, exactly. An experiment: what to run it on.
 
+REFERENCE_AGENT = "reference"
+CONTROL_AGENTS = ("noop", REFERENCE_AGENT)
+"""Controls: no change, and the task's reference change. A task set lies between them."""
+
 
 PromptSource = Literal["variant", "gateway", "session", "file"]
 
@@ -156,6 +160,17 @@ class Variant(Record):
     def replay_of(self) -> str | None:
         """The recorded attempt that answers in place of a model."""
         return find_replayed_attempt(self.model)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is a control and not an agent."""
+        return self.agent in CONTROL_AGENTS
+
+    def can_attempt(self, task: Task) -> bool:
+        """Whether it can try a task: the control `reference` needs a change that decides it."""
+        if self.agent != REFERENCE_AGENT:
+            return True
+        return task.reference is not None and task.acceptance.answer is None
 
 
 def find_replayed_attempt(model: str | None) -> str | None:

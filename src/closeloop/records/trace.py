@@ -225,6 +225,10 @@ def event_summary(event: AnyEvent) -> str:
 # Sessions as agents recorded them, exchanges with models, events, imports and purges.
 
 
+UNKNOWN_AGENT = "unknown agent"
+"""The agent of a session whose recording does not name it."""
+
+
 class Session(Record):
     """A recorded session, as read from files."""
 

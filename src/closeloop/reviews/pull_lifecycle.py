@@ -28,7 +28,7 @@ from closeloop.records.pull_request import (
     ReviewRound,
 )
 from closeloop.records.record import Record, content_digest
-from closeloop.records.trace import EventDetails, LogEvent, Session, Trace
+from closeloop.records.trace import UNKNOWN_AGENT, EventDetails, LogEvent, Session, Trace
 from closeloop.reviews.agent_prompts import MIN_PROMPT_ID_CHARS
 from closeloop.reviews.authorship import (
     ATTEMPT_TRAILER,
@@ -399,8 +399,6 @@ RISK_LABELS: dict[str, RiskLevel] = {
     "risk:high": "high",
     "risk:critical": "critical",
 }
-UNKNOWN_AGENT = "unknown"
-"""The name readers give to a program that a recording does not name."""
 MAX_CHECKS_READ = 20
 """Maximum checks searched for a risk level; not every check gives one."""
 

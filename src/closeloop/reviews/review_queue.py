@@ -413,7 +413,10 @@ def _choose_peers(rows: Sequence[AttemptRow], attempt: Attempt) -> list[str]:
     compared = [
         row
         for row in rows
-        if row.number == attempt.number and row.is_for_review and row.replay_of is None
+        if row.number == attempt.number
+        and row.is_for_review
+        and row.replay_of is None
+        and not row.is_control
     ]
     by_variant = {row.variant: row.id for row in sorted(compared, key=lambda row: row.retry)}
     peers = sort_by_lot(by_variant.values())

@@ -18,7 +18,7 @@ from closeloop.records.attempt import (
 )
 from closeloop.records.estimate import wilson_rate
 from closeloop.records.record import Record
-from closeloop.records.task import Experiment
+from closeloop.records.task import CONTROL_AGENTS, Experiment
 from closeloop.store import schema
 from closeloop.store.attempt_rows import (
     add_variant_names,
@@ -231,14 +231,16 @@ class ListingSection(StoreSection):
         )
 
     def count_passes(self) -> dict[str, tuple[int, int]]:
-        """Return, by task digest, how many attempts passed and how many were scored; no replays."""
+        """Return, by task digest, how many attempts passed and how many were scored.
+
+        Replays and controls are excluded.
+        """
         task, outcome = attempts.c.task_digest, grades.c.outcome
-        replays = _select_variant_digests(variants.c.model.startswith("recorded:"))
         query = (
             select_counted_attempts()
             .with_only_columns(task, outcome, func.count(), maintain_column_froms=True)
             .where(task.is_not(None), outcome.in_(("pass", "fail")))
-            .where(attempts.c.variant.is_(None) | attempts.c.variant.not_in(replays))
+            .where(_is_agent_work())
             .group_by(task, outcome)
             .order_by(None)
         )
@@ -429,7 +431,7 @@ class CountsSection(StoreSection):
             table.id, table.task_digest, maintain_column_froms=True
         )
         query = query.where(table.origin == "experiment", table.files_changed > 0)
-        query = query.where(grades.c.outcome == "pass", _is_no_replay())
+        query = query.where(grades.c.outcome == "pass", _is_agent_work())
         query = query.order_by(None).order_by(table.started, table.id)
         return [
             tuple(row) for row in self._read(lambda connection: connection.execute(query).all())
@@ -442,7 +444,7 @@ class CountsSection(StoreSection):
             table.id.label("attempt"), table.task_digest, table.number, maintain_column_froms=True
         )
         query = query.where(table.origin == "experiment")
-        query = query.where(grades.c.outcome_cause == AWAITING_REVIEW, _is_no_replay())
+        query = query.where(grades.c.outcome_cause == AWAITING_REVIEW, _is_agent_work())
         query = query.order_by(None).order_by(table.started, table.id)
         rows = self._read(lambda connection: connection.execute(query).mappings().all())
         return [UncheckedAttempt(**row) for row in rows]
@@ -461,7 +463,8 @@ class CountsSection(StoreSection):
         return int(self._read(lambda connection: connection.execute(query).scalar()) or 0)
 
 
-def _is_no_replay() -> SqlExpression:
-    """Return the condition that excludes replays: they repeat recorded responses."""
-    replays = select(variants.c.digest).where(variants.c.model.startswith("recorded:"))
-    return attempts.c.variant.is_(None) | attempts.c.variant.not_in(replays)
+def _is_agent_work() -> SqlExpression:
+    """Return the condition that excludes replays, which repeat recorded replies, and controls."""
+    is_replay = variants.c.model.startswith("recorded:")
+    others = _select_variant_digests(is_replay | variants.c.agent.in_(CONTROL_AGENTS))
+    return attempts.c.variant.is_(None) | attempts.c.variant.not_in(others)

@@ -643,6 +643,11 @@ _SECTIONS_TEXT = """\
 # agent = "builtin"
 # model = "large"                    # a name from above, "openai/NAME", "anthropic/NAME"
 # prompt = "prompts/careful.md"      # your own system prompt
+#
+# Without a key: "noop" changes nothing, "reference" applies the task's known good change.
+#
+# [variants.floor]
+# agent = "noop"
 
 # What one attempt may use before it is stopped.
 #

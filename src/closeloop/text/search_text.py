@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 
 from closeloop.records.attempt import Attempt
 from closeloop.records.record import Record
@@ -23,6 +23,7 @@ from closeloop.text.client_markup import strip_client_markup
 from closeloop.text.wording import compile_lazily, truncate_at_word, truncate_words
 
 MAX_TITLE_CHARS = 100
+NO_REQUEST = "(no request recorded)"
 MAX_DETAIL_CHARS = 240
 MAX_REQUEST_CHARS = 20_000
 MAX_REQUEST_LINE_CHARS = 400
@@ -67,8 +68,23 @@ def describe_attempt(
             first = truncate_at_word(plain_line, MAX_TITLE_CHARS)
             cut = plain_line[len(first) - 1 :] if first.endswith("…") else ""
             return first, _shorten_detail("\n".join((cut, *lines[number + 1 :])))
-    first_line = truncate_at_word(request, MAX_TITLE_CHARS) if request else None
-    return first_line, None
+    if request:
+        return truncate_at_word(request, MAX_TITLE_CHARS), None
+    return (_title_without_request(trace) if trace and trace.events else None), None
+
+
+def _title_without_request(trace: Trace) -> str:
+    """Say that no request is recorded, and name the first file changed, or the first action."""
+    edits = (event.path for event in trace.events if isinstance(event, Edit))
+    actions = (
+        " ".join(text.split())
+        for event in trace.events
+        if not isinstance(event, Message)
+        for text in _event_texts(event)[:1]
+    )
+    action = next(edits, None) or next(filter(None, actions), None)
+    title = f"{NO_REQUEST} {action}" if action else NO_REQUEST
+    return truncate_at_word(title, MAX_TITLE_CHARS)
 
 
 def find_request(trace: Trace) -> str:
@@ -84,12 +100,8 @@ def find_request(trace: Trace) -> str:
         and event.role == "user"
         and event.lane == (root or event.lane)
     ]
-    # Where the recording holds no request, the agent's first words come nearest to it.
-    answers = (
-        event for event in trace.events if isinstance(event, Message) and event.role == "agent"
-    )
     messages.sort(key=lambda message: message.intent != "request")
-    for message in (*messages, *islice(answers, 5)):
+    for message in messages:
         text = message.text[:MAX_REQUEST_CHARS]
         command = _SLASH_COMMAND.search(text)
         if element := _REQUEST_ELEMENT.search(text):
@@ -101,7 +113,9 @@ def find_request(trace: Trace) -> str:
             return f"{command[1]} {request}".strip()
         if request and not _NO_TITLE.match(request[:MAX_REQUEST_LINE_CHARS]):
             return request
-    return ""
+    # A greeting is all that the user said.
+    texts = (strip_client_markup(message.text[:MAX_REQUEST_CHARS]) for message in messages)
+    return next(filter(None, texts), "")
 
 
 def _plain_line(line: str) -> str:

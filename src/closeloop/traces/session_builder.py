@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from closeloop.records.attempt import Usage, sum_usage
 from closeloop.records.record import content_digest
 from closeloop.records.trace import (
+    UNKNOWN_AGENT,
     AnyEvent,
     Command,
     Handoff,
@@ -31,6 +32,7 @@ from closeloop.records.trace import (
 )
 from closeloop.text.client_markup import is_client_text
 from closeloop.text.untrusted import truncate_middle
+from closeloop.text.wording import compile_lazily
 from closeloop.traces.tool_calls import (
     CallOrigin,
     event_from_call,
@@ -60,6 +62,14 @@ _CONTINUE_PHRASES = (
 def derive_id(*facts: object) -> str:
     """Derive an id from the facts that distinguish a session, for formats without one."""
     return content_digest(str(facts).encode(errors="replace"))[:32]
+
+
+_BARE_ID = compile_lazily(r"(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{24,64})")
+
+
+def is_bare_id(name: str) -> bool:
+    """Whether an agent's name is only an id, which tells nobody which agent it is."""
+    return _BARE_ID.fullmatch(name.lower()) is not None
 
 
 def count_skip(skipped: dict[str, int], why: str, count: int = 1) -> None:
@@ -413,6 +423,8 @@ class SessionBuilder:
             facts["usage"] = self.total_usage()
         if "started" not in facts and "ended" not in facts:
             facts |= {"started": self.started, "ended": self.ended}
+        if is_bare_id(facts.get("agent") or ""):
+            facts["agent"] = UNKNOWN_AGENT
         started, ended = facts.get("started"), facts.get("ended")
         if started and ended and ended < started:
             # A clock was set back, or records are out of order.

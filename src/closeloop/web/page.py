@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from http import HTTPStatus
@@ -49,6 +49,7 @@ from closeloop.records.record import Record
 from closeloop.records.settings import Settings
 from closeloop.records.trace import Trace
 from closeloop.store import Store
+from closeloop.store.metrics_section import AttemptSpan
 from closeloop.text.wording import parse_moment
 from closeloop.web.auth_middleware import Caller, caller_from_scope
 from closeloop.web.render import render_template
@@ -267,6 +268,16 @@ class PageContext:
                 self._measures_again = True
                 self._marked = _NEVER_MARKED
         return work
+
+    def load_controls(self, work: AttemptTable, digests: Collection[str]) -> AttemptTable:
+        """Return the table of these variants if controls are among them, else the given one.
+
+        The table of all attempts has no controls.
+        """
+        if not any(work.variants[digest].is_control for digest in digests):
+            return work
+        span = AttemptSpan(variants=tuple(digests))
+        return load_attempt_table(self.store, self.rulebook, span, remeasure=None)
 
     def store_mark(self) -> str:
         """Return a mark that changes when the store gets new data or is about to be measured

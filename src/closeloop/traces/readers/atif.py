@@ -15,7 +15,16 @@ import msgspec
 from closeloop.records.attempt import Usage
 from closeloop.records.protocols import RecordingSource
 from closeloop.records.record import content_digest
-from closeloop.records.trace import AnyEvent, Command, Handoff, Message, Session, Thought, Turn
+from closeloop.records.trace import (
+    UNKNOWN_AGENT,
+    AnyEvent,
+    Command,
+    Handoff,
+    Message,
+    Session,
+    Thought,
+    Turn,
+)
 from closeloop.text.untrusted import MAX_NOTE_CHARS
 from closeloop.traces.message_parts import handoff_from_call
 from closeloop.traces.session_builder import CUT_OFF, ROOT_LANE, SessionBuilder, count_skip
@@ -530,7 +539,7 @@ class AtifSession:
             id=clean_text(top.get("session_id"))
             or clean_text(top.get("trajectory_id"))
             or content_digest(text_or_json(top)),
-            agent=clean_text(agent.get("name")) or "unknown",
+            agent=clean_text(agent.get("name")) or UNKNOWN_AGENT,
             agent_version=clean_text(stated_version) if stated_version != "unknown" else None,
             model=self.builder.most_used_model() or clean_text(agent.get("model_name")),
             system=self.system,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from closeloop.providers.provider_streams import read_provider_reply
 from closeloop.records.protocols import RecordingSource
-from closeloop.records.trace import Exchange, Handoff, Session, Turn
+from closeloop.records.trace import UNKNOWN_AGENT, Exchange, Handoff, Session, Turn
 from closeloop.text.untrusted import clean_unicode, truncate_middle
 from closeloop.traces.message_parts import (
     MessagePart,
@@ -30,7 +30,6 @@ version = 3
 LAYOUT_VERSION = 1
 """Version of the written lines."""
 _EXCHANGE_KEY = "closeloop_exchange"
-UNKNOWN_AGENT = "unknown"
 NOT_A_TURN = "an exchange that is no turn"
 UNREADABLE = "an exchange that cannot be read"
 OWN_REPLY_PATH = "reply"

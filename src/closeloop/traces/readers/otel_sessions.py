@@ -11,7 +11,7 @@ import msgspec
 
 from closeloop.records.attempt import Usage
 from closeloop.records.record import Record
-from closeloop.records.trace import AnyEvent, Handoff, Message, Session, Turn
+from closeloop.records.trace import UNKNOWN_AGENT, AnyEvent, Handoff, Message, Session, Turn
 from closeloop.traces.message_parts import (
     MessagePart,
     PartRole,
@@ -21,7 +21,7 @@ from closeloop.traces.message_parts import (
     parse_message_parts,
     result_text,
 )
-from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip
+from closeloop.traces.session_builder import ROOT_LANE, SessionBuilder, count_skip, is_bare_id
 from closeloop.traces.trace_export import (
     EXPORT_KEY,
     SessionExtras,
@@ -485,9 +485,11 @@ class _SpanSession:
 
     def _agent_name(self) -> str:
         agent_name = span_agent(self.root) if self.root else None
+        if agent_name is not None and is_bare_id(agent_name):
+            return UNKNOWN_AGENT
         scopes = (span.scope for span in self.spans.values() if span.scope)
         agent_name = agent_name or self._find_attribute("service.name", "langfuse.trace.name")
-        return agent_name or next(scopes, "unknown")
+        return agent_name or next(scopes, UNKNOWN_AGENT)
 
     def _find_attribute(self, *names: str) -> str | None:
         """Return the first of these that any span or its resource has."""

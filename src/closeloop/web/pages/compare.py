@@ -332,8 +332,11 @@ def _compute_comparison(
     choice: CompareView,
 ) -> CompareView:
     """Compute the comparison as `closeloop compare` does."""
-    names = tuple(dict.fromkeys(choice.asked.score)) or default_scores(work, choices)
     span = covering_span(choices)
+    digests = {digest for selection in choices for digest in selection.variants or ()}
+    if span.variants is not None:
+        work = page_context.load_controls(work, digests)
+    names = tuple(dict.fromkeys(choice.asked.score)) or default_scores(work, choices)
     work = attach_scores(work, page_context.store, page_context.score_catalogue, names, span)
     report = compare_variants(work, choices, margin=choice.asked.margin, scores=names)
     metric, _ = find_metric(work, names[0])

@@ -150,6 +150,8 @@ def _list_verdicts(
     page_context: PageContext, work: AttemptTable, compared: Sequence[Experiment]
 ) -> dict[str, VariantComparison]:
     """Compare variants as the page of each experiment does."""
+    known = {digest for experiment in compared for digest in experiment.variants}
+    work = page_context.load_controls(work, known & work.variants.keys())
     if work.columns["unchecked"].any():
         work = attach_scores(work, page_context.store, page_context.score_catalogue, [REVIEW_SCORE])
     columns = [work.columns[name].tolist() for name in ("variant", "task_digest", "number")]
