@@ -48,7 +48,7 @@ def take(page: Page, address: str, folder: Path) -> None:
     for name, path in pictures(address).items():
         page.set_viewport_size({"width": WIDTH, "height": LOWER.get(name, HEIGHT)})
         page.goto(address + path)
-        expect(page.get_by_text("are being counted")).to_have_count(0, timeout=60_000)
+        expect(page.get_by_text("Computing…")).to_have_count(0, timeout=60_000)
         page.wait_for_timeout(500)
         file = folder / f"{name}.png"
         page.screenshot(path=file)

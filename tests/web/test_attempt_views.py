@@ -13,14 +13,25 @@ from starlette.testclient import TestClient
 
 from closeloop.records.attempt import Usage
 from closeloop.records.finding import Finding
-from closeloop.records.trace import Command, Edit, Lane, Message, ToolUse, Trace, Turn
+from closeloop.records.trace import (
+    Command,
+    Edit,
+    Lane,
+    Message,
+    Thought,
+    ToolUse,
+    Trace,
+    Turn,
+)
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
 from closeloop.web.diff_view import DiffFile, DiffLine, colour_diff, diff_from_edit, pair_lines
 from closeloop.web.event_views import (
+    add_worst_finding,
     build_event_fragment,
     build_minimap,
     count_tools,
+    find_moments,
     mark_findings,
 )
 from closeloop.web.page import PageContext
@@ -277,3 +288,33 @@ def test_a_thumb_can_be_taken_back(client: TestClient, store: Store) -> None:
     assert given["right-spiral"].value is None
     rules = {one["rule"]["name"]: one for one in client.get("/api/trust").json()["rules"]}
     assert rules["spiral"].get("own") is None
+
+
+def test_a_long_trace_says_where_to_look_first() -> None:
+    quiet = [Thought(number=number, lane="root", text="hm") for number in range(20, 30)]
+    trace = Trace(
+        reader="r",
+        reader_version=1,
+        lanes=(Lane(id="root"),),
+        events=(
+            Message(number=1, lane="root", role="user", text="Mend it.", intent="request"),
+            Edit(number=2, lane="root", path="a.py"),
+            *(Command(number=n, lane="root", command="pytest", exit_code=1) for n in (3, 4, 5)),
+            Message(number=6, lane="root", role="agent", text="All green.", intent="claim"),
+            Message(number=7, lane="root", role="user", text="No.", intent="correction"),
+            *quiet,
+        ),
+    )
+    found = find_moments(trace)
+    assert [(one.number, one.label) for one in found] == [
+        (1, "Request"),
+        (3, "3 failures in a row"),
+        (6, "Claim of success"),
+        (7, "First correction by the user"),
+    ]
+    worst = Finding(
+        rule="false-claim", version=1, severity="error", message="It fails.", events=(6,)
+    )
+    mild = Finding(rule="mild", version=1, severity="info", message="Well.", events=(2,))
+    assert add_worst_finding(found, (mild, worst))[2].label == "Finding: false-claim"
+    assert find_moments(replace(trace, events=trace.events[:7])) == ()

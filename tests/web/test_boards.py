@@ -10,7 +10,7 @@ from urllib.parse import quote
 import html5lib
 import msgspec
 import pytest
-from boards_store import EXPERIMENT, NEW, OLD, PLAN, PULL, REPO, fill_boards
+from boards_store import EXPERIMENT, NEW, OLD, PLAN, PULL, REPO, TASKS, attempt, fill_boards
 from dashboard_store import HOSTILE, LONG, PASSED, SEALED, SECRET_NAME, SPIRAL, START, fill
 from msgspec.structs import replace
 from starlette.testclient import TestClient
@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from closeloop.records.experiment_plan import GateReport, MetricDifference
 from closeloop.records.orchestration import Orchestration, SubtaskSpec
 from closeloop.records.settings import Settings
-from closeloop.records.task import Task
+from closeloop.records.task import PromptVersion, Task, Variant
 from closeloop.records.team_rules import RepeatedRemark, TeamRule
 from closeloop.store import Store, open_store
 from closeloop.web.app import build_web_app
@@ -294,7 +294,9 @@ def test_a_comparison_of_nothing_says_what_to_do(client: TestClient) -> None:
     assert "Choose what to compare it with" in client.get("/compare?variants=steady").text
     refused = client.get("/compare?variants=steady&variants=nobody")
     assert refused.status_code == 400
-    assert "nobody" in refused.text
+    assert "No variant named &#39;nobody&#39;" in refused.text
+    assert refused.text.count('<select name="variants">') >= 2, "others can be chosen"
+    assert client.get("/api/compare?variants=steady&variants=nobody").json().keys() == {"message"}
     assert client.get("/compare?" + "&".join(f"variants={n}" for n in range(9))).status_code == 400
 
 
@@ -359,7 +361,7 @@ def test_a_plan_shows_every_try_and_what_was_never_begun(client: TestClient) -> 
     text = client.get(f"/plans/{PLAN}").text
     assert text.count("feedback ignored") == 2
     assert "0.90, 2 tries" in text
-    assert "waits for api, pages" in text
+    assert "after api, pages" in text
     assert client.get("/plans/nobody").status_code == 404
 
 
@@ -441,10 +443,30 @@ def test_a_prompt_stands_beside_its_results_by_name(client: TestClient) -> None:
     """`Be quick.` ran last; every other of its tasks fails."""
     text = client.get("/prompts").text
     assert text.index(">Be quick.</a>") < text.index(">Be careful.</a>")
-    row = next(one for one in text.split("<tr>") if ">Be quick.</a>" in one)
-    assert 'data-label="pass rate"' in row
+    row = next(one for one in text.split("<li ") if ">Be quick.</a>" in one)
+    assert "pass rate <strong" in row
     assert "25 %" in row
-    assert text.count("<table") == 1
+
+
+def test_a_prompt_says_what_it_changed_and_whether_results_improved() -> None:
+    with open_store(":memory:") as store:
+        fill_boards(store)
+        newer = PromptVersion(id="c" * 64, text="Be quick.\nAsk first.\nplain words\n")
+        store.save_prompt(newer)
+        store.save_variant(
+            Variant(digest="vasking", name="asking", agent="builtin", prompt=newer.id)
+        )
+        for place, task in enumerate(TASKS, 40):
+            attempt(store, f"y{place:011d}", (task, "asking", 1), "plain words", good=True)
+        client = served(store)
+        change = client.get("/api/prompts").json()["changes"][newer.id]
+        assert (change["previous"], change["added"]) == (NEW, 1)
+        assert change["effect"]["metric"] == "pass rate"
+        text = client.get("/prompts").text
+        assert "pass rate 27 % of 15 before, 100 % of 8 after" in text
+        page = client.get(f"/prompts/{newer.id}").text
+        assert "Results were better with it" in page
+        assert page.index("Results were better with it") < page.index("+Ask first.")
 
 
 @pytest.fixture

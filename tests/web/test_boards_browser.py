@@ -48,6 +48,7 @@ READ = (
     "/prompts",
     f"/prompts/{NEW}",
     "/review",
+    "/sets",
 )
 
 

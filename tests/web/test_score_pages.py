@@ -357,7 +357,7 @@ def test_an_experiment_shows_what_each_variant_came_to_and_what_awaits_review(
     page = text(client, f"/experiments/{EXPERIMENT}")
     assert '<a href="/review">1 attempt awaits review</a>' in page
     assert "Decided by <strong>would-merge</strong>, given by people." in page
-    assert "Failed attempts" not in page, "nothing was checked"
+    assert "What failed, and why" not in page, "nothing was checked"
 
 
 def test_an_experiment_shows_the_scores_that_are_asked_for(client: TestClient) -> None:

@@ -127,7 +127,7 @@ def test_the_trend_of_risk_says_what_is_not_in_it(client: TestClient) -> None:
 
 
 def test_versions_of_a_prompt_go_by_twelve_digits(client: TestClient) -> None:
-    assert f">{NEW[:12]}</div>" in told(client, "/prompts")
+    assert f">{NEW[:12]}</span>" in told(client, "/prompts")
     assert f">{NEW[:13]}" not in told(client, "/prompts")
 
 

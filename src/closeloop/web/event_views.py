@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from closeloop.records.finding import Finding
 from closeloop.records.record import Record, Time
 from closeloop.traces.trace_export import lane_depths
 
+EventType = TypeVar("EventType", bound=t.AnyEvent)
 MAX_SHOWN_CHARS = 2000
 """Characters of a text in a list of events; the page of a single event shows all of them."""
 MAX_EVENT_CHARS = 2_000_000
@@ -425,6 +426,117 @@ def _mark_kind(event: t.AnyEvent) -> MarkKind:
     if isinstance(event, t.Message):
         return "user" if event.role == "user" else "other"
     return _MARK_KINDS.get(type(event), "other")
+
+
+MIN_MOMENT_EVENTS = 12
+MIN_FAILURE_ROW = 3
+MomentKind = Literal["request", "failure", "finding", "correction", "claim", "end"]
+_SEVERITY_ORDER = ("error", "warning", "info")
+
+
+class Moment(Record):
+    """An event at which the course of a trace may have turned."""
+
+    number: int
+    kind: MomentKind
+    label: str
+    text: str
+
+
+def find_moments(trace: t.Trace) -> tuple[Moment, ...]:
+    """Return the request, failures, corrections and claims that explain the course of a trace, in
+    order; none for a trace of one screen."""
+    events = trace.events
+    if len(events) < MIN_MOMENT_EVENTS:
+        return ()
+    messages = [event for event in events if isinstance(event, t.Message)]
+    claims = [message for message in messages if message.intent == "claim"]
+    failures = [event for event in events if has_failed(event)]
+    first_change = next(
+        (event.number for event in events if isinstance(event, t.Edit) and not has_failed(event)),
+        None,
+    )
+    failed_commands = [event for event in failures if isinstance(event, t.Command)]
+    candidates: list[tuple[t.AnyEvent | None, MomentKind, str]] = [
+        (_first(messages, lambda message: message.role == "user"), "request", "Request"),
+        *_longest_failure_row(events),
+        (_first(failures), "failure", "First failure"),
+        (
+            _first(failed_commands, lambda event: event.number > first_change)
+            if first_change
+            else None,
+            "failure",
+            "First failure after a change",
+        ),
+        (
+            _first(messages, lambda message: message.intent in ("correction", "interrupt")),
+            "correction",
+            "First correction by the user",
+        ),
+        (_first(claims), "claim", "First claim of success" if claims[1:] else "Claim of success"),
+        (claims[-1] if claims[1:] else None, "claim", "Last claim of success"),
+        (
+            failures[-1]
+            if failures and claims and failures[-1].number > claims[-1].number
+            else None,
+            "failure",
+            "Failure after the claim",
+        ),
+    ]
+    moments: dict[int, Moment] = {}
+    for event, kind, label in candidates:
+        if event is not None and event.number not in moments:
+            moments[event.number] = _build_moment(event, kind, label)
+    return tuple(sorted(moments.values(), key=lambda moment: moment.number))
+
+
+def add_worst_finding(moments: Sequence[Moment], findings: Sequence[Finding]) -> tuple[Moment, ...]:
+    """Return the moments and the first of the most severe findings."""
+    cited = [finding for finding in findings if finding.events]
+    if not moments or not cited:
+        return tuple(moments)
+    worst = min(
+        cited, key=lambda finding: (_SEVERITY_ORDER.index(finding.severity), finding.events[0])
+    )
+    moment = Moment(
+        number=worst.events[0],
+        kind="finding",
+        label=f"Finding: {worst.rule}",
+        text=worst.message[:160],
+    )
+    others = [other for other in moments if other.number != moment.number]
+    return tuple(sorted((*others, moment), key=lambda moment: moment.number))
+
+
+def _longest_failure_row(
+    events: Sequence[t.AnyEvent],
+) -> list[tuple[t.AnyEvent | None, MomentKind, str]]:
+    """Return the start of the longest row of failed actions, whatever is said between them."""
+    best: list[t.AnyEvent] = []
+    row: list[t.AnyEvent] = []
+    for event in events:
+        if has_failed(event):
+            row.append(event)
+            best = row if len(row) > len(best) else best
+        elif not isinstance(event, t.Message | t.Thought | t.Note):
+            row = []
+    if len(best) < MIN_FAILURE_ROW:
+        return []
+    return [(best[0], "failure", f"{len(best)} failures in a row")]
+
+
+def _first(
+    events: Sequence[EventType], wanted: Callable[[EventType], bool] = bool
+) -> EventType | None:
+    return next((event for event in events if wanted(event)), None)
+
+
+def _build_moment(event: t.AnyEvent, kind: MomentKind, label: str) -> Moment:
+    _, title, _, _, texts = describe_event_parts(event)
+    text = title or next((text for _, text in texts if text), "") or ""
+    return Moment(
+        number=event.number, kind=kind, label=label, text=" ".join(text[:400].split())[:160]
+    )
 
 
 class ToolCount(Record):

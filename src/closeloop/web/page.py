@@ -472,6 +472,14 @@ class PageNotFound(BadInput):
     """What the URL names does not exist."""
 
 
+class RefusedChoice(BadInput):
+    """A choice that cannot be shown; `view` is the page with the reason, to choose again."""
+
+    def __init__(self, reason: str, view: Record) -> None:
+        super().__init__(reason)
+        self.view = view
+
+
 def find_or_404(find: Callable[Given, Thing], *given: Given.args, **more: Given.kwargs) -> Thing:
     """Call a function with the names from the URL; raise PageNotFound if it finds nothing."""
     try:
@@ -695,6 +703,8 @@ def _html_endpoint(
                     view=_build_view(page, page_context, request),
                     here=location_drawn,
                 )
+            except RefusedChoice as refused:
+                return 400, render_template(page.template, view=refused.view, here=location)
             except Fault as fault:
                 return fault_status(fault), render_template(
                     "fault.html", why=str(fault), here=location

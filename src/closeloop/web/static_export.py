@@ -31,6 +31,7 @@ from closeloop.web.page import (
     PageContext,
     PageLocation,
     PageNotFound,
+    RefusedChoice,
     fault_status,
     find_or_404,
     parse_page_query,
@@ -179,6 +180,8 @@ class StaticSite:
             view = page.show(
                 self.page_context, parse_page_query(page.query_type, params, parse_qsl(query))
             )
+        except RefusedChoice as refused:
+            view = refused.view
         except Fault as fault:
             return render_template("fault.html", why=str(fault), here=location)
         return render_template(page.template, view=view, here=location)

@@ -28,11 +28,14 @@ from closeloop.traces.trace_export import lane_depths
 from closeloop.web.event_views import (
     FRAGMENT_EVENTS,
     EventView,
+    Moment,
     ToolCount,
     TraceMark,
+    add_worst_finding,
     build_event_fragment,
     build_minimap,
     count_tools,
+    find_moments,
     mark_findings,
 )
 from closeloop.web.page import Page, PageContext, PageNotFound
@@ -94,6 +97,8 @@ class AttemptView(Record):
     lanes: tuple[LaneOutline, ...]
     minimap: tuple[TraceMark, ...]
     """The whole trace as a strip; empty for a short one."""
+    moments: tuple[Moment, ...]
+    """Where to look first, in order; empty for a short trace."""
     tools: tuple[ToolCount, ...]
     votes: dict[str, VerdictsByEvent]
     """By rule, the caller's verdicts on its findings here."""
@@ -205,6 +210,7 @@ def attempt(page_context: PageContext, query: AttemptPageAsked) -> AttemptView:
         given=list_given_scores(page_context, head.row.id),
         lanes=page_context.derive_from_trace(head.row.id, outline_lanes),
         minimap=mark_findings(page_context.derive_from_trace(name, build_minimap), findings),
+        moments=add_worst_finding(page_context.derive_from_trace(name, find_moments), findings),
         tools=page_context.derive_from_trace(head.row.id, count_tools),
         votes=_list_votes(page_context, name, findings, query.caller),
         events=build_event_fragment(trace, 0, findings),

@@ -42,7 +42,7 @@ from closeloop.records.score import ScoreSource, ScoreSummary
 from closeloop.records.task import Variant
 from closeloop.text.wording import short_repository_name
 from closeloop.web.event_views import EventView, FigureLine, build_figure_lines
-from closeloop.web.page import Page, PageContext, find_or_404
+from closeloop.web.page import Page, PageContext, RefusedChoice, find_or_404
 from closeloop.web.pages.attempt import AttemptPageAsked, attempt
 from closeloop.web.pages.metrics import ScoreName, load_score_summaries, require_few_scores
 from closeloop.web.pages.outcome import AttemptHead
@@ -171,7 +171,7 @@ class CompareView(Record):
     held_out: HeldOutReport | None = None
     """Results of runs on held-out tasks; they are in no other number."""
     reason: str | None = None
-    """Why the default comparison is not possible."""
+    """Why the comparison is not possible."""
     command: str | None = None
     """Equivalent command in the terminal."""
     fresh: bool = True
@@ -196,7 +196,10 @@ def compare(page_context: PageContext, query: CompareAsked) -> CompareView:
         names = [f"attempt:{row.id}" for row in (two.pair.first, two.pair.second)]
         return replace(choice, two=two, command=_compare_command(names))
     if query.variants:
-        return _compare_view(page_context, choice, variants_by_digest)
+        try:
+            return _compare_view(page_context, choice, variants_by_digest)
+        except BadInput as fault:
+            raise RefusedChoice(str(fault), replace(choice, reason=str(fault))) from fault
     variants = _default_variants(page_context, variants_by_digest)
     try:
         return _compare_view(

@@ -357,15 +357,31 @@ OUTCOME_METRICS = (
     "pass rate", "task completion rate", "merge rate", "first-review merge rate",
     "without findings", "cost",
 )  # fmt: skip
+EFFECT_METRICS = ("merge rate", "pass rate")
 MAX_PROMPTS = 100
+MAX_CHANGES = 40
+"""Newest prompts whose change is computed for the list."""
 MAX_COMPARED_LINES = 3000
 """Lines of a prompt that are compared."""
+
+
+class PromptChange(Record):
+    """What a version changed, and whether results improved after it."""
+
+    previous: str
+    """Id of the version before."""
+    added: int
+    removed: int
+    """Numbers of lines."""
+    effect: PromptEffect
 
 
 class PromptsView(Record):
     prompts: tuple[PromptUse, ...]
     """Latest use first; of equals, the newest."""
     outcomes: FigureTable | None
+    changes: dict[str, PromptChange]
+    """By prompt, its change from the previous version; only for the newest prompts."""
     fresh: bool
 
 
@@ -382,12 +398,14 @@ class PromptView(Record):
     """None until its attempts are known."""
     fresh: bool
     others: tuple[str, ...]
+    titles: dict[str, str]
+    """By id, the name or first line of each of the others."""
     against: PromptUse | None
     lines: tuple[str, ...]
     """The differences as a unified diff."""
     proposal: PromptProposal | None
     effect: PromptEffect | None
-    """Whether merge rates improved after it; None if nothing is compared."""
+    """Whether merge or pass rates improved after it; None if nothing is compared."""
 
 
 def prompts(page_context: PageContext, query: NoQuery) -> PromptsView:
@@ -395,11 +413,44 @@ def prompts(page_context: PageContext, query: NoQuery) -> PromptsView:
     cached_outcomes = page_context.metric_cache.compute_from_work(
         "prompts of work", _prompt_outcomes
     )
+    uses = {use.id: use for use in cached_uses.value or ()}
+    cached_changes = page_context.metric_cache.compute_from_work(
+        f"prompt changes {[*uses][:MAX_CHANGES]}",
+        lambda work: _list_prompt_changes(page_context, work, uses),
+    )
     return PromptsView(
         prompts=tuple(sorted(cached_uses.value or (), key=_last_use, reverse=True)[:MAX_PROMPTS]),
         outcomes=cached_outcomes.value,
-        fresh=cached_uses.fresh and cached_outcomes.fresh,
+        changes=cached_changes.value or {},
+        fresh=cached_uses.fresh and cached_outcomes.fresh and cached_changes.fresh,
     )
+
+
+def _list_prompt_changes(
+    page_context: PageContext, work: AttemptTable, uses: Mapping[str, PromptUse]
+) -> dict[str, PromptChange]:
+    changes = {}
+    for name in [*uses][:MAX_CHANGES]:
+        previous = _find_earlier_version(uses, name)
+        if previous is None:
+            continue
+        old, new = (
+            _truncate_prompt(find_prompt(page_context.store, key)) for key in (previous, name)
+        )
+        lines = [line for line in diff_prompts(old, new) if line[:4] not in ("+++ ", "--- ")]
+        changes[name] = PromptChange(
+            previous=previous,
+            added=sum(line.startswith("+") for line in lines),
+            removed=sum(line.startswith("-") for line in lines),
+            effect=_measure_effect(work, previous, name),
+        )
+    return changes
+
+
+def _measure_effect(work: AttemptTable, old: str, new: str) -> PromptEffect:
+    """Return the effect on the first rate that is known for both versions."""
+    effects = [measure_prompt_effect(work, old, new, metric) for metric in EFFECT_METRICS]
+    return next((effect for effect in effects if effect.comparison.difference), effects[0])
 
 
 def _last_use(use: PromptUse) -> float:
@@ -420,14 +471,13 @@ def prompt(page_context: PageContext, query: PromptAsked) -> PromptView:
     version = find_or_404(find_prompt, page_context.store, query.prompt)
     cached_uses = _load_prompt_uses(page_context)
     uses = {use.id: use for use in cached_uses.value or ()}
-    ids = [*uses]
     other_id = query.against or _find_previous_prompt(uses, version.id)
     other_version = find_or_404(find_prompt, page_context.store, other_id) if other_id else None
     use, other_use = uses.get(version.id), uses.get(other_version.id) if other_version else None
     cached_effect = (
         page_context.metric_cache.compute_from_work(
             f"prompt effect {other_version.id} {version.id}",
-            lambda work: measure_prompt_effect(work, other_version.id, version.id),
+            lambda work: _measure_effect(work, other_version.id, version.id),
         )
         if other_version
         else None
@@ -436,7 +486,8 @@ def prompt(page_context: PageContext, query: PromptAsked) -> PromptView:
         prompt=version,
         use=use,
         fresh=cached_uses.fresh and (cached_effect is None or cached_effect.fresh),
-        others=tuple(name for name in ids if name != version.id)[:MAX_PROMPTS],
+        others=tuple(key for key in uses if key != version.id)[:MAX_PROMPTS],
+        titles={key: other.name or other.opening.lstrip("# ") for key, other in uses.items()},
         against=other_use,
         lines=tuple(diff_prompts(_truncate_prompt(other_version), _truncate_prompt(version)))
         if other_version
@@ -447,11 +498,35 @@ def prompt(page_context: PageContext, query: PromptAsked) -> PromptView:
 
 
 def _find_previous_prompt(uses: Mapping[str, PromptUse], name: str) -> str | None:
-    """Return the previous prompt of the same variant or agent, else the previous one of all."""
-    ids = [*uses]
-    earlier = ids[ids.index(name) + 1 :] if name in uses else []
-    shared = (key for key in earlier if set(uses[key].variants) & set(uses[name].variants))
-    return next(shared, next(iter(earlier), None))
+    """Return the previous version of a prompt, else the previous prompt of all."""
+    return _find_earlier_version(uses, name) or next(iter(_list_earlier(uses, name)), None)
+
+
+def _find_earlier_version(uses: Mapping[str, PromptUse], name: str) -> str | None:
+    """Return the previous prompt of the same variant or agent, or with the same first line."""
+    for key in _list_earlier(uses, name):
+        use, earlier = uses[name], uses[key]
+        if set(earlier.variants) & set(use.variants) or use.opening == earlier.opening != "":
+            return key
+    return None
+
+
+def _list_earlier(uses: Mapping[str, PromptUse], name: str) -> list[str]:
+    """Return the prompts used before another, the latest first; then older ones never used."""
+    if name not in uses:
+        return []
+    use, later = uses[name], [*uses][[*uses].index(name) + 1 :]
+    if use.first is None:
+        return later
+    first_uses = {
+        key: other.first
+        for key, other in uses.items()
+        if other.first and (other.first < use.first or (other.first == use.first and key in later))
+    }
+    return [
+        *sorted(first_uses, key=first_uses.__getitem__, reverse=True),
+        *(key for key in later if uses[key].first is None),
+    ]
 
 
 def _truncate_prompt(version: PromptVersion) -> PromptVersion:

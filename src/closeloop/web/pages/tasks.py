@@ -179,7 +179,6 @@ PAGES = (
         template="sets.html",
         about="The dev and held-out sets of tasks, and the runs of held-out tasks.",
         section="Tasks",
-        part=True,
     ),
     Page(
         path="/tasks/{task}",
