@@ -307,7 +307,12 @@ def test_every_name_of_the_code_that_contributors_are_told_is_there() -> None:
 
 def test_the_readme_counts_what_is_installed() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    agents = plugins.installed_plugins("agents").keys() - {"builtin", "command"}
+    agents = plugins.installed_plugins("agents").keys() - {
+        "builtin",
+        "command",
+        "noop",
+        "reference",
+    }
     for what, number in (
         (r"\[(\S+) rules\]", len(plugins.installed_plugins("detectors"))),
         (r"(\S+) native formats", len(plugins.installed_plugins("readers"))),
