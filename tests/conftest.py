@@ -22,6 +22,7 @@ from closeloop.store import open_store
 from command_line import typed
 from example_counts import scale_examples
 from slow_files import order_tests
+from warm_pytest import PYTHON, serve_pytest
 
 # The same examples each time, on a slow machine too; `--hypothesis-profile=default` finds others.
 settings.register_profile(
@@ -146,6 +147,13 @@ def _first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tried_project(_first_run: Path, tmp_path: Path) -> Path:
     """A copy of the small project in which each variant has tried each task once."""
     return Path(shutil.copytree(_first_run, tmp_path / "tried", symlinks=True))
+
+
+@pytest.fixture(scope="session")
+def warm_python() -> Iterator[str]:
+    """A `python` whose `-m pytest` starts quickly, outside of sandboxes."""
+    with serve_pytest():
+        yield PYTHON
 
 
 # Finding 13,000 tests makes nothing but what stays: looking for garbage takes a third of that time.
