@@ -55,6 +55,7 @@ sys.exit(code)
 @contextmanager
 def serve_pytest() -> Iterator[None]:
     """While this lasts, `PYTHON -m pytest` is quick."""
+    shutil.rmtree(FOLDER, ignore_errors=True)  # of a process that was killed
     FOLDER.mkdir()
     address = str(FOLDER / "socket")
     server = subprocess.Popen(
