@@ -22,6 +22,7 @@ from closeloop.store import open_store
 from command_line import typed
 from example_counts import scale_examples
 from slow_files import order_tests
+from warm_pytest import FOLDER, PYTHON, serve_pytest
 
 # The same examples each time, on a slow machine too; `--hypothesis-profile=default` finds others.
 settings.register_profile(
@@ -134,9 +135,10 @@ def shared_store_url(
 
 
 @pytest.fixture(scope="session")
-def _first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _first_run(tmp_path_factory: pytest.TempPathFactory, warm_python: str) -> Path:
     def make(folder: Path) -> None:
-        done = typed(small_project.build(folder, sandbox="none"), "run", "--json")
+        path = f"{FOLDER}{os.pathsep}{os.environ['PATH']}"
+        done = typed(small_project.build(folder, sandbox="none"), "run", "--json", PATH=path)
         assert done.returncode == 0, done.stderr
 
     return small_project.make_once(tmp_path_factory, "tried-project", make)
@@ -146,6 +148,19 @@ def _first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tried_project(_first_run: Path, tmp_path: Path) -> Path:
     """A copy of the small project in which each variant has tried each task once."""
     return Path(shutil.copytree(_first_run, tmp_path / "tried", symlinks=True))
+
+
+@pytest.fixture(scope="session")
+def warm_python() -> Iterator[str]:
+    """A `python` whose `-m pytest` starts quickly, outside of sandboxes."""
+    with serve_pytest():
+        yield PYTHON
+
+
+@pytest.fixture
+def warm_path(warm_python: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is what `python` means in a project without a sandbox."""
+    monkeypatch.setenv("PATH", f"{FOLDER}{os.pathsep}{os.environ['PATH']}")
 
 
 # Finding 13,000 tests makes nothing but what stays: looking for garbage takes a third of that time.

@@ -33,6 +33,8 @@ from closeloop.store import Store
 from closeloop.store.store import open_project_store
 from closeloop.tasks.task_files import select_tasks
 
+pytestmark = pytest.mark.usefixtures("warm_path")
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:

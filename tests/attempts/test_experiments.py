@@ -41,6 +41,8 @@ from closeloop.store import Store
 from closeloop.store.store import open_project_store
 from closeloop.tasks.task_files import select_tasks
 
+pytestmark = pytest.mark.usefixtures("warm_path")
+
 PRICED = """
 [models.dear]
 provider = "scripted"

@@ -24,6 +24,8 @@ from closeloop.records.attempt import AttemptRow
 from command_line import typed
 from patience import PATIENCE, ROUNDS, until
 
+pytestmark = pytest.mark.usefixtures("warm_path")
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:

@@ -11,6 +11,8 @@ import small_project
 from closeloop.cli import main
 from closeloop.store import open_store
 
+pytestmark = pytest.mark.usefixtures("warm_path")
+
 SECRETS = ("subtracts", "test_add", "calculator.py", "return a", "fix.md", "'fix'", "assert")
 """What only somebody who reads the held-out task or an attempt at it would know."""
 

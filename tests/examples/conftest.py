@@ -11,6 +11,6 @@ import small_project
 
 
 @pytest.fixture(scope="session")
-def tried_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tried_demo(tmp_path_factory: pytest.TempPathFactory, warm_python: str) -> Path:
     """The demo with its tasks checked, the work of careful as the baseline, and both agents run."""
     return small_project.make_once(tmp_path_factory, "tried-demo", make_tried_demo)

@@ -12,14 +12,15 @@ import pytest
 from closeloop import demo as closeloop_demo
 from closeloop.grading.integrity import confirm
 from command_line import typed
+from warm_pytest import FOLDER
 
 DEMO = closeloop_demo.DATA
 BARE_PYTEST = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 
 
 def closeloop(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """As typed, where `python` is the one that has pytest, and only that."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    """As typed, where `python` is the one that has pytest, and only that; with `warm_python`."""
+    path = f"{FOLDER}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return typed(folder, *arguments, PATH=path, **{BARE_PYTEST: "1"})
 
 

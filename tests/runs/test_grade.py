@@ -26,8 +26,12 @@ from closeloop.records.trace import Edit, Message, Trace
 from closeloop.sandbox.workspaces import WorkspacePool
 from closeloop.text.patches import parse_patch
 from patience import PATIENCE, SCALES
+from warm_pytest import PYTHON
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q"
+pytestmark = pytest.mark.usefixtures("warm_python")
+
+PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {PYTHON} -m pytest -q"
+COLD_PYTEST = PYTEST.replace(PYTHON, sys.executable)
 
 BILLING = """\
 def total(prices):
@@ -182,7 +186,7 @@ def test_a_right_change_passes_and_its_facts_are_counted(project, grader):
 
 @pytest.mark.parametrize("kind", ["auto"])
 def test_the_sandbox_changes_nothing(project, tmp_path, kind):
-    task = project.task()
+    task = project.task(acceptance={"run": COLD_PYTEST})
     caged = Grader(tmp_path / "cache", kind)
     graded = caged.grade(task, task.reference)
     assert (graded.outcome.result, graded.evidence) == ("pass", "confirmed")
@@ -522,7 +526,8 @@ def pytest_runtest_makereport(item, call):
     ],
 )
 def test_an_agent_cannot_teach_the_runner_to_lie(project, grader, name, text):
-    graded = grader.grade(project.task(), project.patch({name: text, "liar.py": LIAR}))
+    task = project.task(acceptance={"run": COLD_PYTEST})
+    graded = grader.grade(task, project.patch({name: text, "liar.py": LIAR}))
     assert graded.outcome.result == "fail"
     assert graded.fail_to_pass == (0, 1)
     assert graded.restored == (name,)

@@ -21,8 +21,11 @@ from closeloop.grading.integrity.probe import ProbeTest
 from closeloop.grading.runner_reports import Status
 from closeloop.records.attempt import Grade
 from closeloop.records.attempt import IntegrityCheck as Check
+from warm_pytest import PYTHON
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+pytestmark = pytest.mark.usefixtures("warm_python")
+
+PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {PYTHON} -m pytest -q -p no:cacheprovider"
 UNITTEST = f"{sys.executable} -m unittest discover -v -s tests -t ."
 
 

@@ -9,7 +9,11 @@ import pytest
 from grading_shop import Shop
 from python_attacks import FIXED, SHOP
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+from warm_pytest import PYTHON
+
+pytestmark = pytest.mark.usefixtures("warm_python")
+
+PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {PYTHON} -m pytest -q -p no:cacheprovider"
 UNITTEST = f"{sys.executable} -m unittest discover -v -s tests -t ."
 TOTAL = ("tests/test_shop.py::test_total",)
 SHOP_TESTS = """\

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 from grading_shop import Shop
 
 from closeloop.records.attempt import Grade
+from warm_pytest import PYTHON
 
-PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+pytestmark = pytest.mark.usefixtures("warm_python")
+
+PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {PYTHON} -m pytest -q -p no:cacheprovider"
 TOTAL = ("tests/test_shop.py::test_total",)
 BROKEN = "def total(prices):\n    return sum(prices) + 1\n"
 FIXED = "def total(prices):\n    return sum(prices)\n"
