@@ -46,3 +46,16 @@ def test_answers_count_only_where_nothing_was_done_between() -> None:
     answer = {"say": "The field should return the value, which is easy to do."}
     assert found("standstill", [ASK, answer, GO_ON, answer, GO_ON, answer])
     assert not found("standstill", [ASK, answer, GO_ON, answer, listing(), GO_ON, answer])
+
+
+def looks(count: int) -> list[Told]:
+    return [{"read": {"path": f"shop/a{n}.py", "text": f"a = f{n}()"}} for n in range(count)]
+
+
+def test_looks_that_lead_to_no_change_count_from_the_fifteenth() -> None:
+    wish = {"user": "Please fix the total of an empty cart."}
+    assert not found("standstill", [wish, *looks(14)])
+    assert found("standstill", [wish, *looks(15)])
+    fix = {"edit": {"path": "shop/a1.py", "before": "a", "after": "b"}}
+    assert not found("standstill", [wish, *looks(15), fix])
+    assert not found("standstill", [{"user": "Explain what the shop does."}, *looks(15)])

@@ -98,7 +98,7 @@ from closeloop.text.wording import compile_lazily
 
 rule = Rule(
     name="empty-check",
-    version=5,
+    version=6,
     about="Everything that ran after the last change could not fail, but is taken as proof.",
     severity="error",
     gates=True,

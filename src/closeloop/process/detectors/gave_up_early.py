@@ -118,7 +118,7 @@ CHANGE_WISH = compile_lazily(
     r"(?:implement|fix|add|change|update|rewrite|refactor|remove|rename|repair)\b",
     re.MULTILINE,
 )
-_NO_CHANGE_WISH = compile_lazily(
+NO_CHANGE_WISH = compile_lazily(
     r"\b(?:do not|don't|without) (?:chang|edit|modify|implement|fix)\w* (?:any|the code|code)\b"
     r"|\b(?:change|edit|modify|fix) nothing\b|\bmake no (?:code )?changes\b"
     r"|^\W*(?:plan|review|explain|investigate|analy[sz]e|research)\b|\bread-only\b|\bplan mode\b",
@@ -211,7 +211,7 @@ def _find_empty_ending(reading: TraceReading) -> Finding | None:
     if not root.steps and sum(message.role == "agent" for message in root.messages) < MIN_ANSWERS:
         return None
     request = strip_client_markup((root.request or "")[:MAX_REQUEST_CHARS]).lower()
-    if len(root.users) > 1 or not CHANGE_WISH.search(request) or _NO_CHANGE_WISH.search(request):
+    if len(root.users) > 1 or not CHANGE_WISH.search(request) or NO_CHANGE_WISH.search(request):
         return None
     last_text = last.text[-MAX_LAST_WORDS_CHARS:].lower() if isinstance(last, Message) else ""
     if last_text.rstrip().endswith("?") or _NOTHING_TO_CHANGE.search(last_text):

@@ -98,7 +98,7 @@ from closeloop.records.trace import Edit
 
 rule = Rule(
     name="missing-verification",
-    version=7,
+    version=8,
     about="The agent ended with code that no check and no run had tested.",
     severity="warning",
     gates=True,

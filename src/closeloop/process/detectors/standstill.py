@@ -2,7 +2,7 @@
 
 ## What it looks for
 
-Four kinds, in each lane:
+Five kinds, in each lane:
 
 - **The same read or run**: the same command has exactly the same output three times, and nothing
   was changed in between by anybody. Commands and names of missing files that differ only in a
@@ -15,6 +15,8 @@ Four kinds, in each lane:
 - **Paging instead of searching**: eight reads in a row show one part of a file after the other, and
   after at least half of them the agent says that it has not found what it looks for, or reads on. A
   search would have shown the place at once.
+- **Looking without end**: a change was requested, fifteen reads and searches follow one another,
+  whatever they show, and the root lane never changes any code, except in scratch files.
 - **Responses without action**: three responses in a row contain only text and no action, although
   the client told the agent after each to continue.
 
@@ -51,6 +53,7 @@ In every trace with events.
 ## Thresholds and silencing
 
 `times` (3): the minimum number of equal results. `pages` (8): the minimum number of reads in a row.
+`looks` (15): the minimum number of reads and searches in a row.
 
 ```toml
 [rules.standstill]
@@ -74,23 +77,26 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
 from closeloop.process.check_results import LOOK_PROGRAMS, last_line
-from closeloop.process.edit_contents import find_created_files
+from closeloop.process.detectors.gave_up_early import CHANGE_WISH, NO_CHANGE_WISH
+from closeloop.process.edit_contents import find_created_files, list_code_changes
 from closeloop.process.rule_helpers import cite_row, truncate_line
-from closeloop.process.verification import EVENT_NUMBER
+from closeloop.process.verification import EVENT_NUMBER, is_run
 from closeloop.records.change import LaneReading, TraceReading, TraceStep
 from closeloop.records.finding import Finding, Rule, Unmeasured, make_finding
 from closeloop.records.trace import Command, Message, Read, Thought
+from closeloop.text.client_markup import strip_client_markup
 from closeloop.text.wording import compile_lazily
 
 rule = Rule(
     name="standstill",
-    version=4,
+    version=5,
     about="The agent's actions give the same result repeatedly: no read, run or message is new.",
     severity="warning",
-    thresholds={"times": 3, "pages": 8},
+    thresholds={"times": 3, "pages": 8, "looks": 15},
 )
 
 MAX_CITED = 12
+MAX_REQUEST_CHARS = 12_000
 MAX_COMMAND_CHARS = 500
 """Longer commands are programs; their numbers are not compared."""
 COUNTING_MARGIN = 2
@@ -133,7 +139,46 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             *_rows_of_pages(reading, lane, limits["pages"]),
         )
     ]
+    findings += _find_endless_looks(reading, int(limits["looks"]), findings)
     return sorted(findings, key=lambda finding: finding.events)
+
+
+def _find_endless_looks(
+    reading: TraceReading, min_count: int, known: Sequence[Finding]
+) -> Iterator[Finding]:
+    """Report the longest row of looks in the root lane if no code is changed at all."""
+    root = next(iter(reading.lanes.values()), None)
+    if root is None or reading.handoffs or len(root.users) > 1 or not root.request:
+        return
+    if len(root.steps) < min_count or list_code_changes(root):
+        return
+    row = _longest_row_of_looks(root)
+    if len(row) < min_count:
+        return
+    request = strip_client_markup(root.request[:MAX_REQUEST_CHARS]).lower()
+    if not CHANGE_WISH.search(request) or NO_CHANGE_WISH.search(request):
+        return
+    if any(set(finding.events) & set(row) for finding in known):
+        return
+    yield make_finding(
+        rule,
+        f"{len(row)} reads and searches follow one another, and no code is ever changed.",
+        cite_row(row, MAX_CITED),
+        lane=root.lane.id,
+        confidence=0.8,
+    )
+
+
+def _longest_row_of_looks(root: LaneReading) -> Sequence[int]:
+    longest: list[int] = []
+    row: list[int] = []
+    for step in root.steps:
+        if step.changed or step.written or is_run(step):
+            row = []
+        elif isinstance(step.event, Read) or step.read or (step.doing and step.doing.searches):
+            row.append(step.number)
+            longest = row if len(row) > len(longest) else longest
+    return longest
 
 
 def _list_rows(lane: LaneReading, min_count: int) -> Iterator[tuple[str, Sequence[int]]]:

@@ -116,7 +116,7 @@ from closeloop.records.trace import (
 
 rule = Rule(
     name="unverified-claim",
-    version=6,
+    version=7,
     about="The agent claims success, but no check ran on the final code.",
     severity="error",
     gates=True,
