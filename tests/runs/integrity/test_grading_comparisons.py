@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -141,6 +142,8 @@ def test_a_changed_text_has_known_words_at_least_half_of_the_time() -> None:
     literals = [change_literal('"hello"', rng) for _ in range(400)]
     assert '"hello"' not in literals
     assert sum(str(other).strip('"') in known for other in literals) > 100
+    kept = [str(change_literal('"{} of {width:>w$}\\n%d"', rng)) for _ in range(50)]
+    assert all(re.search(r"\{\} .*\{width:>w\$\}.*%d", other) for other in kept)
 
 
 @pytest.mark.parametrize("value", [None, [], {}, (), {1, 2}, {"a"}, b"ab", "", "-", 3.5, [None]])

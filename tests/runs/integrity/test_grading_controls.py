@@ -80,6 +80,42 @@ def test_a_script_must_notice_a_wrong_assertion_of_its_own(
     assert (honest.outcome.result, honest.evidence) == ("pass", evidence), honest
 
 
+MAIN = "import shop\nshop.main()\nassert shop.is_done\n"
+ENDS = {
+    "a program that ends itself": (
+        MAIN,
+        "def main():\n    raise ValueError\n",
+        "import sys\n\n\ndef main():\n    sys.exit(0)\n",
+        "pass",
+    ),
+    "a function that ends where the base goes on": (
+        CHECK,
+        BROKEN,
+        "import os\n\n\ndef total(prices):\n    os._exit(0)\n",
+        "fail",
+    ),
+    "a module that the base lacks and that ends when imported": (
+        f"import basket\n{CHECK}",
+        BROKEN,
+        "raise SystemExit(0)\n",
+        "fail",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_product_may_end_its_process_unless_the_base_shows_that_it_must_not(
+    tmp_path: Path, how: str
+) -> None:
+    check, base, change, result = ENDS[how]
+    shop = Shop(tmp_path, {"shop.py": base, "check.py": check}, commands=(COMMAND,))
+    graded = shop.grade({"basket.py" if "basket" in check else "shop.py": change})
+    assert graded.outcome.result == result, graded
+    if result == "pass":
+        assert graded.evidence == "weak"
+        assert "perturbed" in {c.name for c in graded.integrity if c.state == "not applicable"}
+
+
 def test_a_change_that_does_nothing_never_passes_by_the_files_of_the_reference(
     tmp_path: Path,
 ) -> None:

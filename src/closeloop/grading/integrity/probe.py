@@ -105,6 +105,7 @@ def _change_string(text: str, rng: random.Random) -> str | None:
 
 _WORD = re.compile(r"(?<![\\%\w{])[A-Za-z]+(?![\w}])")
 _NUMBER = re.compile(r"(?<![\\%\w{])\d+(?![\w}])")
+_PLACEHOLDER = re.compile(r"\{[\w.]*(?::[^{}\"]*)?\}")
 COMMON_WORDS = (
     *("name", "value", "item", "other", "first", "last", "none", "test", "data", "user", "total"),
     *("error", "empty", "new", "old", "text", "key", "list", "end", "start", "one", "two", "open"),
@@ -116,7 +117,9 @@ def change_text(text: str, rng: random.Random) -> str:
 
     Not only case or order differ: a type may ignore these when it compares.
     """
-    words, numbers = list(_WORD.finditer(text)), list(_NUMBER.finditer(text))
+    # Placeholders become as many characters that are no words.
+    plain = _PLACEHOLDER.sub(lambda placeholder: "{" * len(placeholder[0]), text)
+    words, numbers = list(_WORD.finditer(plain)), list(_NUMBER.finditer(plain))
     changes = set[str]()
     for number in numbers:
         digit = rng.choice("123456789".replace(number[0][0], ""))
@@ -129,7 +132,7 @@ def change_text(text: str, rng: random.Random) -> str:
         if len(words) > 2 and text[word.start() - 1 : word.start()] == " ":
             changes.add(text[: word.start() - 1] + text[word.end() :])
     if not changes:
-        return text * 2 if text else rng.choice((*COMMON_WORDS, "a", "0", "-"))
+        return rng.choice((*COMMON_WORDS, "a", "0", "-")) + text
     return rng.choice(sorted(changes))
 
 
