@@ -998,7 +998,8 @@ def _other_error(call: ast.Call, names: Names, rng: random.Random) -> ast.expr:
             )
         ]
         if unrelated:
-            return ast.Name(rng.choice(unrelated).__name__, ast.Load())
+            # The first are the most frequent, and do not stand out.
+            return ast.Name(rng.choice(unrelated[:4]).__name__, ast.Load())
     shuffled = rng.sample(candidates, len(candidates))
     arguments = [ast.Name(candidate.__name__, ast.Load()) for candidate in shuffled]
     return ast.Call(
