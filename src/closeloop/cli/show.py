@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.records.attempt import AWAITING_REVIEW
+from closeloop.records.attempt import AWAITING_REVIEW, lacks_sandbox
 from closeloop.text.wording import (
     count_with_noun,
     format_percent,
@@ -562,7 +562,8 @@ def describe_session_place(details: AttemptDetails) -> str:
 
 EVIDENCE_WORDS = {
     "confirmed": "confirmed: the tests also pass in a second process, under other names",
-    "reported": "unconfirmed: the tests could not be run in a second process",
+    "reported": "unconfirmed: the tests could not be confirmed in a second process",
+    "unconfined": "unconfirmed: graded without a sandbox",
     "weak": "weak: based on exit codes only",
 }
 
@@ -585,7 +586,8 @@ def render_grade_facts(grade: Grade | None) -> Iterator[Text]:
             make_visible(f"  the agent's own tests, excluded from the grade: {tests}"), "dim"
         )
     if grade.evidence is not None:
-        yield Text(f"  {EVIDENCE_WORDS[grade.evidence]}", style="dim")
+        evidence = "unconfined" if lacks_sandbox(grade) else grade.evidence
+        yield Text(f"  {EVIDENCE_WORDS[evidence]}", style="dim")
     if grade.files_precision is not None and grade.files_recall is not None:
         yield Text(
             "  changed files compared with the reference: precision "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import secrets
 from collections import Counter
 from collections.abc import (
     AsyncIterator,
@@ -21,6 +22,7 @@ from collections.abc import (
 )
 from functools import partial
 from math import comb
+from typing import Literal
 
 import anyio
 import anyio.to_thread
@@ -520,45 +522,79 @@ async def _grade_by_tests(context: _GradingContext, partial_grade: Grade) -> Gra
 
 
 async def _check_scripts(context: _GradingContext) -> AsyncIterator[IntegrityCheck]:
-    """Yield a violated check for each acceptance script that succeeds with a wrong assertion.
+    """Yield a check for each acceptance script that succeeds with a wrong assertion.
 
-    Nothing if the script fails as it must, or if it succeeds with the reference too.
+    It is violated if the change is at fault: the script fails with the reference, or reaches that
+    assertion at the base, or ends while it imports. A product may rightly end its process.
     """
     acceptance, reference = context.task.acceptance, context.task.reference
     hidden_runner = acceptance.run if acceptance.run and not detect_runner(acceptance.run) else None
     for command in filter(None, (hidden_runner, *acceptance.commands)):
         script = find_python_script(command)
-        if script is None or not await _ignores_assertion(context, command, script):
+        if script is None:
             continue
-        if reference is None or not await _ignores_assertion(context, command, script, reference):
-            detail = f"`{command}` succeeds although an assertion in {script} is wrong"
-            yield IntegrityCheck(name="perturbed", state="violated", detail=detail)
+        run = partial(_run_rewritten_script, context, command, script)
+        patch, seed = context.submission.change.patch, secrets.token_hex(16)
+        if await run(patch, partial(_rewrite_script, "invert", seed)) != 0:
+            continue
+        if reference is not None:
+            if await run(reference, partial(_rewrite_script, "invert", seed)) == 0:
+                continue
+            is_at_fault = True
+        else:
+            is_at_fault = (
+                await run(None, partial(_rewrite_script, "stop", seed)) == STOPPED_EXIT_CODE
+                or await run(patch, partial(_rewrite_script, "import", seed)) == 0
+            )
+        detail = f"`{command}` succeeds although an assertion in {script} is wrong"
+        state: Literal["violated", "not applicable"] = (
+            "violated" if is_at_fault else "not applicable"
+        )
+        yield IntegrityCheck(name="perturbed", state=state, detail=detail)
 
 
-async def _ignores_assertion(
-    context: _GradingContext, command: str, script: str, reference: str | None = None
-) -> bool:
-    """Return whether a command exits with 0 after an assertion of its script was inverted."""
-    from closeloop.grading.integrity.perturb_python import invert_script
+STOPPED_EXIT_CODE = 93
+"""Exit code of a script that was made to end at an assertion."""
 
-    patch = context.submission.change.patch if reference is None else reference
+
+def _rewrite_script(how: Literal["invert", "stop", "import"], seed: str, text: str) -> str | None:
+    """Invert an assertion of a script, or end the script there or after its imports."""
+    from closeloop.grading.integrity import perturb_python as scripts
+
+    rng = random.Random(seed)  # noqa: S311 (`secrets` made the seed)
+    match how:
+        case "invert":
+            return scripts.invert_script(text, rng)
+        case "stop":
+            return scripts.stop_at_assertion(text, rng, STOPPED_EXIT_CODE)
+        case "import":
+            return scripts.stop_after_imports(text, STOPPED_EXIT_CODE)
+
+
+async def _run_rewritten_script(
+    context: _GradingContext,
+    command: str,
+    script: str,
+    patch: str | None,
+    rewrite: Callable[[str], str | None],
+) -> int | None:
+    """Return the exit code of a command whose script was rewritten; None if it could not be."""
     task, steering = context.task, context.steering
 
-    async def run(clock: int) -> bool:
+    async def run(clock: int) -> int | None:
         timed = scale_test_timeout(task, clock)
         async with open_clean_room(
             context.workspaces, context.base, timed, patch, steering
         ) as workspace:
             try:
-                text = (await workspace.cage.read(script)).decode()
+                text = rewrite((await workspace.cage.read(script)).decode())
             except (OSError, UnicodeDecodeError):
-                return False
-            wrong = invert_script(text, random.SystemRandom())
-            if wrong is None:
-                return False
-            await workspace.cage.write(script, wrong.encode())
+                return None
+            if text is None:
+                return None
+            await workspace.cage.write(script, text.encode())
             process = await workspace.cage.run(command, seconds=timed.acceptance.timeout)
-            return process.exit_code == 0
+            return process.exit_code
 
     result, _ = await run_suite(run, lambda _: False, task.digest)
     return result

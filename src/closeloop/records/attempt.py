@@ -198,6 +198,12 @@ class Grade(Record):
     """
 
 
+def lacks_sandbox(grade: Grade) -> bool:
+    """Whether only the missing sandbox kept a pass from being confirmed."""
+    held_checks = {check.name for check in grade.integrity if check.state == "held"}
+    return grade.evidence == "reported" and held_checks >= {"confirmed", "perturbed"}
+
+
 def is_failure_fixed(grade: Grade) -> bool | None:
     """Whether everything that failed at the base passes now; None if nothing failed or was
     scored."""

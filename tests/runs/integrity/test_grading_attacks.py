@@ -218,6 +218,34 @@ HONEST = {
         "money/pluggy.py": "import argparse\n",
         "shop.py": "import money\n\n" + FIXED,
     },
+    "odd code": {
+        "shop.py": "import atexit, inspect, subprocess, sys, threading\n"
+        "atexit.register(lambda: None)\n"
+        "class Money(int):\n"
+        "    def __eq__(self, other): return isinstance(other, int) and int(self) == int(other)\n"
+        "    __hash__ = int.__hash__\n"
+        + FIXED.replace(
+            "return sum(prices)",
+            "sums = []\n"
+            "    thread = threading.Thread(target=lambda: sums.append(sum(prices)))\n"
+            "    thread.start(); thread.join()\n"
+            "    subprocess.run([sys.executable, '-c', 'pass'], check=True)\n"
+            "    return Money(sums[0])",
+        )
+        + "\n\ndef main():\n    sys.exit(0)\n\n\n"
+        "SOURCE = inspect.getsource(sys.modules[__name__])\n"
+    },
+    "odd files": {
+        "shop.py": "import pack\nfrom store import label, parse, total\n",
+        "store.py": FIXED,
+        "pack/__init__.py": "from pack import copy, queue\n",
+        "pack/copy.py": "",
+        "pack/queue.py": "",
+        "conftest.py": "import pytest\n\n\n@pytest.fixture\ndef till():\n    return 1\n",
+        "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '-ra --strict-markers'\n",
+        "Makefile": "include mk/test.mk\n",
+        "mk/test.mk": "test:\n\tpython -m pytest\n",
+    },
     "adds configuration": {"pyproject.toml": "[project]\nname = 'shop'\nversion = '1'\n"},
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 import sys
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import pytest
 from grading_shop import Shop
 from python_attacks import FIXED, SHOP
 
+from closeloop.grading.integrity.probe import COMMON_WORDS, change_literal
+from closeloop.grading.integrity.python_assertions import change_python_literal
 from warm_pytest import PYTHON
 
 pytestmark = pytest.mark.usefixtures("warm_python")
@@ -94,6 +98,61 @@ def test_one_forged_assertion_of_many_is_found(tmp_path: Path) -> None:
     equal = "class Any:\n    def __eq__(self, other): return True\n"
     forged = f"{equal}\ndef total(prices):\n    return Any() if prices == [7] else sum(prices)\n"
     assert shop.grade({"shop.py": forged}).outcome.result == "fail"
+
+
+LOOKING = """
+import ast, sys
+from pathlib import Path
+
+def total(prices):
+    frame = sys._getframe(1)
+    tree = ast.parse(Path(frame.f_code.co_filename).read_text())
+    nodes = list(ast.walk(tree))
+    claim = next(n for n in nodes if isinstance(n, ast.Assert) and n.lineno == frame.f_lineno)
+    tests = [n for n in nodes if isinstance(n, ast.FunctionDef) and claim in ast.walk(n)]
+    text = ast.unparse(claim.test.comparators[0])
+    value = ast.literal_eval(text.removeprefix("pytest.approx(").rstrip(")"))
+    told = ast.unparse(claim.msg) if claim.msg else ast.get_docstring(tests[0]) or ""
+    return value if {rule} else object()
+"""
+LOOKS = {
+    "a large number": ("assert total([1, 2]) == pytest.approx(3.0)", "value < 1_000_000"),
+    "a set of two types": ("assert total([1, 2]) == {1, 2}", "len({*map(type, value)}) == 1"),
+    "a message": ("assert total([1, 2]) == 3, '1 + 2 is 3'", "str(value) in told"),
+    "a docstring": ("'1 + 2 is 3'\n    assert total([1, 2]) == 3", "str(value) in told"),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_wrong_assertion_cannot_be_recognised_by_its_look(tmp_path: Path, look: str) -> None:
+    body, rule = LOOKS[look]
+    shop = Shop(tmp_path, {"shop.py": "def total(prices):\n    pass\n"})
+    test = f"import pytest\nfrom shop import total\n\ndef test_total():\n    {body}\n"
+    hidden = shop.patch({"tests/test_shop.py": test})
+    shop.accept(run=PYTEST, fail_to_pass=TOTAL, patch=hidden)
+    graded = shop.grade({"shop.py": LOOKING.replace("{rule}", rule)})
+    assert graded.after is not None
+    assert [test.status for test in graded.after.tests] == ["passed"]  # the attack works, at first
+    assert graded.outcome.result == "fail", graded
+
+
+def test_a_changed_text_has_known_words_at_least_half_of_the_time() -> None:
+    rng, text = random.Random(7), "hello Bob and welcome back"
+    known = {*text.lower().split(), *COMMON_WORDS}
+    changed = [str(change_python_literal(text, rng)) for _ in range(400)]
+    assert text not in changed
+    assert sum({*other.lower().split()} <= known for other in changed) > 200
+    literals = [change_literal('"hello"', rng) for _ in range(400)]
+    assert '"hello"' not in literals
+    assert sum(str(other).strip('"') in known for other in literals) > 100
+    kept = [str(change_literal('"{} of {width:>w$}\\n%d"', rng)) for _ in range(50)]
+    assert all(re.search(r"\{\} .*\{width:>w\$\}.*%d", other) for other in kept)
+
+
+@pytest.mark.parametrize("value", [None, [], {}, (), {1, 2}, {"a"}, b"ab", "", "-", 3.5, [None]])
+def test_a_changed_value_is_another_of_a_plausible_kind(value: object) -> None:
+    rng = random.Random(7)
+    assert all(change_python_literal(value, rng) != value for _ in range(200))
 
 
 HELPER = "def check(got, want):\n    assert got == want\n"

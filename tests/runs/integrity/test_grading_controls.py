@@ -10,11 +10,13 @@ import pytest
 from grading_shop import Shop
 from probe_runner import make_request, run_probe, write_files
 
+from closeloop.cli.show import render_grade_facts
 from closeloop.grading.grading import find_unsteady_tests
 from closeloop.grading.integrity import python
 from closeloop.grading.integrity.confirm import ProbeRun, confirm_tests
 from closeloop.grading.integrity.probe import ProbeTest, Results
 from closeloop.grading.runner_reports import Status
+from closeloop.records.attempt import Grade, IntegrityCheck, Outcome
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 BROKEN = "def total(prices):\n    return sum(prices) + 1\n"
@@ -78,6 +80,42 @@ def test_a_script_must_notice_a_wrong_assertion_of_its_own(
     honest = shop.grade({"shop.py": FIXED})
     evidence = "reported" if has_report else "weak"
     assert (honest.outcome.result, honest.evidence) == ("pass", evidence), honest
+
+
+MAIN = "import shop\nshop.main()\nassert shop.is_done\n"
+ENDS = {
+    "a program that ends itself": (
+        MAIN,
+        "def main():\n    raise ValueError\n",
+        "import sys\n\n\ndef main():\n    sys.exit(0)\n",
+        "pass",
+    ),
+    "a function that ends where the base goes on": (
+        CHECK,
+        BROKEN,
+        "import os\n\n\ndef total(prices):\n    os._exit(0)\n",
+        "fail",
+    ),
+    "a module that the base lacks and that ends when imported": (
+        f"import basket\n{CHECK}",
+        BROKEN,
+        "raise SystemExit(0)\n",
+        "fail",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_product_may_end_its_process_unless_the_base_shows_that_it_must_not(
+    tmp_path: Path, how: str
+) -> None:
+    check, base, change, result = ENDS[how]
+    shop = Shop(tmp_path, {"shop.py": base, "check.py": check}, commands=(COMMAND,))
+    graded = shop.grade({"basket.py" if "basket" in check else "shop.py": change})
+    assert graded.outcome.result == result, graded
+    if result == "pass":
+        assert graded.evidence == "weak"
+        assert "perturbed" in {c.name for c in graded.integrity if c.state == "not applicable"}
 
 
 def test_a_change_that_does_nothing_never_passes_by_the_files_of_the_reference(
@@ -174,3 +212,26 @@ def test_a_parameter_that_fails_under_another_name_may_be_another_with_the_refer
 
     checks = anyio.run(confirm_tests, probe, "patch", "reference", ["test_fixed"])
     assert {check.name: check.state for check in checks}["confirmed"] == state
+
+
+@pytest.mark.parametrize(
+    ("evidence", "state", "words"),
+    [
+        ("confirmed", "held", "confirmed: the tests also pass in a second process"),
+        ("reported", "held", "unconfirmed: graded without a sandbox"),
+        ("reported", "not applicable", "unconfirmed: the tests could not be confirmed"),
+    ],
+)
+def test_a_grade_says_why_it_is_not_confirmed(evidence: str, state: str, words: str) -> None:
+    graded = Grade(
+        attempt="a",
+        grading="g",
+        version=1,
+        outcome=Outcome(result="pass"),
+        evidence=evidence,  # type: ignore[arg-type]
+        integrity=(
+            IntegrityCheck(name="confirmed", state="held"),
+            IntegrityCheck(name="perturbed", state=state),  # type: ignore[arg-type]
+        ),
+    )
+    assert any(words in text.plain for text in render_grade_facts(graded))

@@ -10,9 +10,11 @@ from grading_shop import Shop
 
 from closeloop.grading.integrity.restore import (
     BaseTree,
+    Steering,
     read_steering,
     restore_manifest,
     restored_paths,
+    why_restored,
 )
 from closeloop.records import attempt
 from closeloop.records.change import Change, FileChange
@@ -145,3 +147,92 @@ def test_what_tests_of_rust_are_built_with_is_the_bases() -> None:
     assert "fake" not in text
     assert 'claims = "1"' in text
     assert "shop2" in text
+
+
+MAKEFILE = {"backend/Makefile": "test:\n\tsh all.sh\n", "backend/all.sh": "true\n"}
+RUN_THROUGH: dict[str, tuple[str, dict[str, str], str]] = {
+    "a Makefile of a folder": ("cd backend && make test", MAKEFILE, "backend/Makefile"),
+    "a Makefile given by -C": ("make -C backend test", MAKEFILE, "backend/Makefile"),
+    "another Makefile": ("make --directory=backend test", MAKEFILE, "backend/GNUmakefile"),
+    "a script that it calls": ("make -C backend test", MAKEFILE, "backend/all.sh"),
+    "a script of a folder": ("cd web && sh run_tests.sh", {"web/run_tests.sh": ""}, ""),
+    "a check of a folder": ("cd web && python check.py", {"web/check.py": ""}, ""),
+    "a package of a folder": (
+        "npm --prefix web test",
+        {"web/package.json": '{"scripts": {"test": "sh t.sh"}}', "web/t.sh": ""},
+        "web/t.sh",
+    ),
+    "a justfile of a folder": ("cd web && just test", {"web/justfile": "test:\n"}, "web/justfile"),
+    "vitest": ("npx vitest run", {}, "vite.config.ts"),
+    "vitest of a script": (
+        "npm test",
+        {"package.json": '{"scripts": {"test": "vitest"}}'},
+        "vite.config.mts",
+    ),
+    "pipenv": ("pipenv run pytest", {}, "Pipfile"),
+    "poetry": ("poetry run pytest", {}, "poetry.toml"),
+    "uv": ("uv run pytest", {}, "uv.toml"),
+    "bun": ("bun test", {}, "bunfig.toml"),
+    "pixi": ("pixi run test", {}, "pixi.toml"),
+    "deno": ("deno test", {}, "deno.json"),
+    "turbo": ("npx turbo test", {}, "turbo.json"),
+    "ava": ("npx ava", {}, "ava.config.js"),
+    "nyc": ("npx nyc mocha", {}, ".nycrc"),
+    "playwright": ("npx playwright test", {}, "playwright.config.ts"),
+    "settings of pytest": ("pytest -c conf/unit.ini", {"conf/unit.ini": ""}, "conf/unit.ini"),
+    "settings of jest": ("jest --config=conf/unit.json", {"conf/unit.json": ""}, "conf/unit.json"),
+    "hooks of mocha": ("mocha -r ./hooks.js", {"hooks.js": ""}, "hooks.js"),
+    "hooks of node": ("node --import ./hooks.mjs --test", {"hooks.mjs": ""}, "hooks.mjs"),
+    "an include by pattern": (
+        "make test",
+        {"Makefile": "include $(wildcard mk/*.mk)\ntest:\n\t$(CHECK)\n"},
+        "mk/zz.mk",
+    ),
+    "a program in a folder of PATH": ("sh run.sh", {"run.sh": "PATH=$PWD/x:$PATH"}, "x/pytest"),
+    "a module that Python imports at its start": (
+        "PYTHONPATH=src pytest",
+        {"src/shop/__init__.py": ""},
+        "src/_distutils_hack/__init__.py",
+    ),
+    "a module of completions": (
+        "PYTHONPATH=src pytest",
+        {"src/shop/__init__.py": ""},
+        "src/argcomplete/__init__.py",
+    ),
+}
+
+
+def steer(folder: Path, command: str, files: dict[str, str], prompt: str = "Mend it.") -> Steering:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    task = Task(id="a", prompt=prompt, acceptance=Acceptance(commands=(command,)))
+    return read_steering(task, BaseTree(root=str(folder)))
+
+
+@pytest.mark.parametrize("what", RUN_THROUGH)
+def test_what_a_command_reads_in_any_folder_is_restored(tmp_path: Path, what: str) -> None:
+    command, files, path = RUN_THROUGH[what]
+    assert why_restored(steer(tmp_path, command, files), path or [*files][-1])
+
+
+OWN: dict[str, tuple[str, str]] = {
+    "settings of the product": ("python -m shop --config conf/shop.json", "conf/shop.json"),
+    "a list of packages": ("pip install -r requirements.txt && pytest", "requirements.txt"),
+    "a source that is compiled": ("cc -c shop.c && ./check.sh", "shop.c"),
+    "a module of a folder": ("cd web && pytest", "web/shop.py"),
+    "vite without vitest": ("npm run build", "vite.config.ts"),
+    "a tool of the product": ("make test", "bin/shop"),
+}
+
+
+@pytest.mark.parametrize("what", OWN)
+def test_what_a_product_owns_stays_the_agents(tmp_path: Path, what: str) -> None:
+    command, path = OWN[what]
+    assert why_restored(steer(tmp_path, command, {path: ""}), path) is None
+
+
+def test_a_makefile_that_the_request_names_may_be_changed(tmp_path: Path) -> None:
+    steering = steer(tmp_path, "make test", {"Makefile": "test:\n"}, "Split the Makefile.")
+    assert why_restored(steering, "Makefile") is None
+    assert why_restored(steering, "mk/test.mk") is None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from closeloop.grading.integrity.probe import SourceEdit, load_parser, node_text
+from closeloop.grading.integrity.probe import SourceEdit, change_text, load_parser, node_text
 from closeloop.records.record import Record
 
 if TYPE_CHECKING:
@@ -133,8 +133,9 @@ def _change_part(node: Node, rng: random.Random, *, far: bool) -> tuple[SourceEd
     """Change one item or property, but none that a following `...rest` may replace."""
     parts = [child for child in node.named_children if child.type != "comment"]
     if not parts:
-        letters = random_letters(rng)
-        return _replaced(node, f"['{letters}']" if node.type == "array" else f"{{ {letters}: 0 }}")
+        word = change_text("", rng) if rng.random() < 0.7 else random_letters(rng)
+        item = rng.choice(("0", "1", "null", f"'{word}'"))
+        return _replaced(node, f"[{item}]" if node.type == "array" else f"{{ '{word}': {item} }}")
     spreads = [index for index, part in enumerate(parts) if part.type == "spread_element"]
     parts = parts[spreads[-1] + 1 :] if spreads else parts
     rng.shuffle(parts)
@@ -164,8 +165,10 @@ def _other_number(text: str, rng: random.Random, *, far: bool) -> str | None:
 
 
 def _other_text(text: str, rng: random.Random, *, far: bool) -> str:
-    """Replace one letter or digit, or insert letters; `text` includes its quotes."""
+    """Return another text, plausible or with other letters; `text` includes its quotes."""
     content = text[1:-1]
+    if not far and rng.random() < 0.7:
+        return f"{text[0]}{change_text(content, rng)}{text[-1]}"
     if "\\" in content:
         return f"{text[:-1]}{random_letters(rng)}{text[-1]}"
     positions = [

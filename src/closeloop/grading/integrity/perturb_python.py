@@ -639,10 +639,53 @@ def _prove_check(
 
 def invert_script(text: str, rng: random.Random) -> str | None:
     """Invert an assertion that a script always reaches; None if it has none."""
+    tree, site = _choose_assertion(text, rng)
+    if tree is None or site is None:
+        return None
+    invert_assertion(site.statement)
+    return ast.unparse(tree)
+
+
+def stop_at_assertion(text: str, rng: random.Random, exit_code: int) -> str | None:
+    """Let a script end where `invert_script` inverts an assertion, to see whether it is reached."""
+    tree, site = _choose_assertion(text, rng)
+    if tree is None or site is None:
+        return None
+    site.body[site.body.index(site.statement)] = _make_exit(exit_code)
+    return ast.unparse(tree)
+
+
+def stop_after_imports(text: str, exit_code: int) -> str | None:
+    """Let a script end after the imports at its beginning; None if it cannot be parsed."""
     try:
         tree = parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+    position = 0
+    for number, statement in enumerate(tree.body, 1):
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            position = number
+        elif not _IMPORT_SETUP.match(ast.unparse(statement)):
+            break
+    tree.body.insert(position, _make_exit(exit_code))
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+_IMPORT_SETUP = re.compile(r"""["']|sys\.path\b|os\.(?:environ|chdir)\b""")
+
+
+def _make_exit(exit_code: int) -> ast.stmt:
+    return parse_python(f"__import__('os')._exit({exit_code})").body[0]
+
+
+def _choose_assertion(
+    text: str, rng: random.Random
+) -> tuple[ast.Module | None, AssertionSite | None]:
+    """Parse a script and choose an assertion that it always reaches."""
+    try:
+        tree = parse_python(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None, None
     ending = _ENDING.search(text)
     max_line = text[: ending.start()].count("\n") + 1 if ending else len(text)
     sites = [
@@ -651,10 +694,7 @@ def invert_script(text: str, rng: random.Random) -> str | None:
         if site.sure and not site.guarded and isinstance(site.statement, ast.Assert)
         if site.statement.lineno < max_line
     ]
-    if not sites:
-        return None
-    invert_assertion(rng.choice(sites).statement)
-    return ast.unparse(tree)
+    return tree, rng.choice(sites) if sites else None
 
 
 _ENDING = re.compile(r"\b_?exit\b|\bquit\b|\bSystemExit\b|__debug__")

@@ -85,19 +85,67 @@ def _change_character(text: str, rng: random.Random) -> str:
 
 
 def _change_string(text: str, rng: random.Random) -> str | None:
-    """Append letters; a byte string keeps its length, which is part of its type in Rust."""
+    """Change the content; a byte string keeps its length, which is part of its type in Rust."""
     quote = "`" if text.endswith("`") else '"'
-    end = text.rfind(quote)
-    if end <= text.find(quote):
+    start, end = text.find(quote) + 1, text.rfind(quote)
+    if end < start:
         return None
-    letters = "".join(rng.choices("abcdefghijklmnop", k=6))
     if not text.startswith("b"):
-        return f"{text[:end]}{letters}{text[end:]}"
+        return f"{text[:start]}{change_text(text[start:end], rng)}{text[end:]}"
     last = re.search(r'(?<!\\)[a-z](?="#*$)', text)
     if last is None:
         return None
     other_letter = "x" if last[0] != "x" else "y"
     return f"{text[: last.start()]}{other_letter}{text[last.end() :]}"
+
+
+# Another text that a person might have written. Random letters show which assertion is wrong: code
+# that reads its tests finds them in no dictionary.
+
+
+_WORD = re.compile(r"(?<![\\%\w{])[A-Za-z]+(?![\w}])")
+_NUMBER = re.compile(r"(?<![\\%\w{])\d+(?![\w}])")
+_PLACEHOLDER = re.compile(r"\{[\w.]*(?::[^{}\"]*)?\}")
+COMMON_WORDS = (
+    *("name", "value", "item", "other", "first", "last", "none", "test", "data", "user", "total"),
+    *("error", "empty", "new", "old", "text", "key", "list", "end", "start", "one", "two", "open"),
+)
+
+
+def change_text(text: str, rng: random.Random) -> str:
+    """Return another text that looks as plausible; escapes and placeholders stay as they are.
+
+    Not only case or order differ: a type may ignore these when it compares.
+    """
+    # Placeholders become as many characters that are no words.
+    plain = _PLACEHOLDER.sub(lambda placeholder: "{" * len(placeholder[0]), text)
+    words, numbers = list(_WORD.finditer(plain)), list(_NUMBER.finditer(plain))
+    changes = set[str]()
+    for number in numbers:
+        digit = rng.choice("123456789".replace(number[0][0], ""))
+        changes.add(text[: number.start()] + digit + text[number.start() + 1 :])
+    for word in words:
+        for other_word in (rng.choice(COMMON_WORDS), rng.choice(words)[0], _change_ending(word[0])):
+            if other_word.lower() != word[0].lower():
+                cased = _copy_case(other_word, word[0])
+                changes.add(text[: word.start()] + cased + text[word.end() :])
+        if len(words) > 2 and text[word.start() - 1 : word.start()] == " ":
+            changes.add(text[: word.start() - 1] + text[word.end() :])
+    if not changes:
+        return rng.choice((*COMMON_WORDS, "a", "0", "-")) + text
+    return rng.choice(sorted(changes))
+
+
+def _change_ending(word: str) -> str:
+    if len(word) == 1:
+        return "b" if word.lower() != "b" else "a"
+    return word[:-1] if word[-1] in "sS" else f"{word}s"
+
+
+def _copy_case(word: str, pattern: str) -> str:
+    if pattern.isupper() and len(pattern) > 1:
+        return word.upper()
+    return word.capitalize() if pattern[0].isupper() else word.lower()
 
 
 # Parse source code of a language and rewrite parts of it.

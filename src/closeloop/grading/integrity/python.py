@@ -39,6 +39,7 @@ from closeloop.grading.integrity.python_assertions import (
     FUNCTIONS,
     Names,
     TestFunction,
+    drop_explanations,
     find_class,
     find_function,
     first_place,
@@ -558,6 +559,7 @@ def _parse_sources(
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         split_assertions(tree, rng)
+        drop_explanations(tree, source)
         yield path, tree
 
 

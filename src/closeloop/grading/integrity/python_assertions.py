@@ -11,6 +11,7 @@ import string
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
+from closeloop.grading.integrity.probe import change_text
 from closeloop.records.record import Record
 from closeloop.text.code_patterns import parse_expression
 
@@ -172,9 +173,9 @@ def change_python_literal(value: object, rng: random.Random, *, far: bool = Fals
         case str():
             return _change_text(value, rng, far=far)
         case bytes():
-            return value + random_word(rng).encode()
+            return change_text(value.decode("latin-1"), rng).encode("latin-1")
         case None:
-            return random_word(rng)
+            return rng.choice((0, "", False, change_text("", rng)))
         case dict() | list() | tuple() | set():
             return _change_collection(value, rng, far=far)
         case _:
@@ -191,13 +192,15 @@ def _choose_step(value: float, rng: random.Random) -> int:
 
 
 def _change_text(value: str, rng: random.Random, *, far: bool) -> str:
-    """Replace one letter or digit, or insert letters somewhere."""
+    """Return another text: one that looks plausible, or has another letter or more of them."""
+    if not far and rng.random() < 0.8:
+        return change_text(value, rng)
     positions = [
         index
         for index, character in enumerate(value)
         if character.isascii() and character.isalnum()
     ]
-    if positions and not far and rng.random() < 0.8:
+    if positions and not far:
         position = rng.choice(positions)
         characters = string.digits if value[position].isdigit() else string.ascii_lowercase
         new_character = rng.choice(characters.replace(value[position].lower(), ""))
@@ -212,18 +215,21 @@ def _change_text(value: str, rng: random.Random, *, far: bool) -> str:
 
 def _change_collection(value: Any, rng: random.Random, *, far: bool) -> object:
     """Change one of its items; an empty collection gets an item."""
-    text = random_word(rng)
+    if not value:
+        item = rng.choice((0, 1, None, "", change_text("", rng)))
+        return {change_text("", rng): item} if isinstance(value, dict) else type(value)([item])
     if isinstance(value, dict):
-        key = rng.choice(list(value)) if value else text
-        return {**value, key: change_python_literal(value.get(key), rng, far=far)}
+        key = rng.choice(list(value))
+        return {**value, key: change_python_literal(value[key], rng, far=far)}
     if isinstance(value, set):
-        return {*value, text}
-    changed_index = rng.randrange(len(value)) if value else 0
-    items = [
+        replaced = rng.choice(sorted(value, key=repr))
+        changed = change_python_literal(replaced, rng, far=far)
+        return value - {replaced} if changed in value else {*value - {replaced}, changed}
+    changed_index = rng.randrange(len(value))
+    return type(value)(
         change_python_literal(item, rng, far=far) if index == changed_index else item
         for index, item in enumerate(value)
-    ]
-    return type(value)(items or [text])
+    )
 
 
 def random_word(rng: random.Random) -> str:
@@ -557,6 +563,30 @@ def split_assertions(tree: ast.Module, rng: random.Random) -> None:
     ast.fix_missing_locations(tree)
 
 
+_READS_MESSAGES = re.compile(r"AssertionError|failureException|pytester|testdir")
+_READS_DOCSTRINGS = re.compile(r"__doc__|getdoc|doctest|shortDescription")
+
+
+def drop_explanations(tree: ast.Module, source: str) -> None:
+    """Remove messages and docstrings of tests, in place, unless the file may read them.
+
+    They often state what is right: `assert total([1, 2]) == 4, "1 + 2 is 3"`.
+    """
+    drops_messages = not _READS_MESSAGES.search(source)
+    drops_docstrings = not _READS_DOCSTRINGS.search(source)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assert() if drops_messages:
+                node.msg = None
+            case ast.Call(func=ast.Attribute(attr=name)) if drops_messages and name in INVERSES:
+                node.keywords = [keyword for keyword in node.keywords if keyword.arg != "msg"]
+                if name in ("assertEqual", "assertNotEqual", "assertIn", "assertIs"):
+                    del node.args[2:]
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.Module():
+                if drops_docstrings and ast.get_docstring(node, clean=False) is not None:
+                    node.body[:1] = [] if len(node.body) > 1 else [ast.Pass()]
+
+
 def _list_blocks(node: ast.AST) -> Iterator[tuple[str, list[ast.stmt]]]:
     """Yield every list of statements in a function, without those of nested functions."""
     for name, value in ast.iter_fields(node):
@@ -763,7 +793,7 @@ def change_expected(statement: ast.stmt, names: Names, rng: random.Random) -> st
     if name in EQUALITIES and len(call.args) >= 2:
         literal_indexes = [index for index in (0, 1) if literal_value(call.args[index]) is not None]
         argument_index = literal_indexes[-1] if literal_indexes else 1
-        far = name in NEARLY
+        far = name in NEARLY and not _is_off_by_one_step(call.args[argument_index], call)
         call.args[argument_index], how = _changed_value(
             call.args[argument_index], names, rng, far=far
         )
@@ -877,12 +907,30 @@ def _changed_value(
             how = f"{_show_value(changed)} expected for {_show_value(literal[0])}"
             return parse_expression(repr(changed)), how
     if isinstance(node, ast.Call) and called_name(node) == "approx" and node.args:
-        node.args[0], how = _changed_value(node.args[0], names, rng, far=True)
+        far = not _is_off_by_one_step(node.args[0], node)
+        node.args[0], how = _changed_value(node.args[0], names, rng, far=far)
         return node, how
     arguments: list[ast.expr] = [node, ast.Constant(names.other_key)]
     arguments += [ast.Constant(far)] if far else []
     wrapped = ast.Call(func=ast.Name(names.helper, ast.Load()), args=arguments, keywords=[])
     return wrapped, f"another value expected for `{ast.unparse(node)[:60]}`"
+
+
+def _is_off_by_one_step(expected: ast.expr, call: ast.Call) -> bool:
+    """Return whether a small change of a number exceeds the tolerance of a call.
+
+    Each function's own tolerance is less than 1 in 10,000.
+    """
+    literal = literal_value(expected)
+    values = literal[0] if literal and isinstance(literal[0], (list, tuple)) else literal or ()
+    keywords = {keyword.arg for keyword in call.keywords} - {"msg"}
+    arguments = 1 if called_name(call) == "approx" else 2
+    return (
+        bool(values)
+        and not keywords
+        and len(call.args) == arguments
+        and all(isinstance(value, (int, float)) and abs(value) < 1_000 for value in values)
+    )
 
 
 def _expect_other_call(call: ast.Call, rng: random.Random, *, far: bool) -> str | None:
@@ -950,7 +998,8 @@ def _other_error(call: ast.Call, names: Names, rng: random.Random) -> ast.expr:
             )
         ]
         if unrelated:
-            return ast.Name(rng.choice(unrelated).__name__, ast.Load())
+            # The first are the most frequent, and do not stand out.
+            return ast.Name(rng.choice(unrelated[:4]).__name__, ast.Load())
     shuffled = rng.sample(candidates, len(candidates))
     arguments = [ast.Name(candidate.__name__, ast.Load()) for candidate in shuffled]
     return ast.Call(

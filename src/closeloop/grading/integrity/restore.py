@@ -66,6 +66,20 @@ BY_PROGRAM = {
     "ctest": ("CMakeLists.txt",),
     "hatch": ("hatch.toml",),
     "cargo": ("build.rs",),
+    "vitest": tuple(f"vite.config.{suffix}" for suffix in ("js", "mjs", "cjs", "ts", "mts", "cts")),
+    "ava": ("ava.config.js", "ava.config.mjs", "ava.config.cjs"),
+    "tap": (".taprc",),
+    "nyc": (".nycrc", ".nycrc.json", ".nycrc.yml", "nyc.config.js"),
+    "playwright": ("playwright.config.ts", "playwright.config.js"),
+    "bun": ("bunfig.toml",),
+    "deno": ("deno.json", "deno.jsonc"),
+    "turbo": ("turbo.json",),
+    "nx": ("nx.json",),
+    "pipenv": ("Pipfile",),
+    "poetry": ("poetry.toml",),
+    "pdm": ("pdm.toml",),
+    "uv": ("uv.toml",),
+    "pixi": ("pixi.toml",),
 }
 """Files that each program reads by default."""
 NODE_SCRIPTS = frozenset({"npm", "pnpm", "yarn", "bun"})
@@ -80,6 +94,24 @@ _INCLUDED = compile_lazily(r"^[ \t]*[-s]?include[ \t]+([^#\n]+)", re.MULTILINE)
 _SOURCED = compile_lazily(
     r"(?:^|[;&|{(]|\b(?:then|do|else))[ \t]*(?:\.|source)[ \t]+([\w./-]+)", re.M
 )
+_ENTERED = compile_lazily(
+    r"(?:\b(?:cd|pushd)|\s(?:-C|--directory|--prefix|--cwd|--dir))[ \t=]+([\w./-]+)"
+)
+"""Folders in which a command goes on."""
+_GIVEN_SETTINGS = compile_lazily(
+    r"\b(?:pytest|py\.test|jest|vitest|mocha|ava|tap|tox|nox|coverage|nyc|c8|--test)\b[^\n;&|]*?\s"
+    r"(?:-c|-r|--config(?:-file)?|--rcfile|--require|--import|--loader)[ \t=]+([\w./-]+)"
+    r"|\s(?:-r|--require|--import|--loader)[ \t=]+([\w./-]+)[^\n;&|]*\s--test\b"
+)
+"""Files of settings and hooks that a runner is given."""
+PROGRAMS = frozenset(
+    {
+        *("python", "python2", "python3", "pytest", "py.test", "tox", "nox", "uv", "poetry", "env"),
+        *("node", "npm", "npx", "yarn", "pnpm", "bun", "jest", "vitest", "mocha", "tsx", "go"),
+        *("cargo", "rustc", "make", "just", "sh", "bash", "git", "tar", "find", "cat", "tail"),
+    }
+)
+"""Programs that a new file of that name, in a folder of `PATH`, would replace."""
 _STARTED = compile_lazily(r"(?:^|\s)-m[ \t]+(\w[\w.]*)")
 
 
@@ -162,22 +194,40 @@ def _named_files(text: str, folder: str, base: BaseTree) -> list[str]:
 
     The latter may be missing.
     """
+    places = list(dict.fromkeys(["", folder, *_list_entered(text, folder)]))
     read_by_default = dict.fromkeys(_list_included(text))
     mentioned = dict.fromkeys(_list_modules(text, folder))
     for word in _WORD.findall(text):
         program = word.rpartition("/")[2]
-        read_by_default.update(dict.fromkeys(BY_PROGRAM.get(program, ())))
+        by_default = BY_PROGRAM.get(program, ())
+        read_by_default.update(dict.fromkeys(_in_places(by_default, places)))
         if program in NODE_SCRIPTS:
-            mentioned["package.json"] = None
-        plain = os.path.normpath(word.partition("::")[0])
-        if not plain.startswith(("/", "..")) and ("/" in word or "." in word):
-            mentioned[plain] = None
+            mentioned.update(dict.fromkeys(_in_places(["package.json"], places)))
+        if not word.startswith("/") and ("/" in word or "." in word):
+            mentioned.update(dict.fromkeys(_in_places([word.partition("::")[0]], places)))
+    given = [first or second for first, second in _GIVEN_SETTINGS.findall(text)]
+    settings = (path for path in _in_places(given, places) if base.read(path) is not None)
     scripts = (
         path
         for path in mentioned
         if (content := base.read(path)) is not None and is_script(path, content)
     )
-    return [*read_by_default, *scripts]
+    return [*read_by_default, *settings, *scripts]
+
+
+def _list_entered(text: str, folder: str) -> Iterator[str]:
+    for entered in _ENTERED.findall(text):
+        yield from _in_places([entered], ["", folder])
+
+
+def _in_places(paths: Iterable[str], places: Iterable[str]) -> Iterator[str]:
+    """Yield paths from each of some folders, without those that leave the workspace."""
+    paths = list(paths)
+    for place in places:
+        for path in paths:
+            plain = os.path.normpath(f"{place}/{path}" if place else path)
+            if not plain.startswith(("/", "..")):
+                yield plain
 
 
 def _list_included(text: str) -> Iterator[str]:
@@ -296,6 +346,7 @@ RUNNER_MODULES = frozenset(
         *("pygments", "attr", "attrs", "colorama", "typing_extensions", "xdist", "execnet", "nose"),
         *("anyio", "faker", "typeguard", "syrupy", "respx", "time_machine", "inline_snapshot"),
         *("coverage", "hypothesis", "_hypothesis_pytestplugin", "sortedcontainers", "asyncio"),
+        *("setuptools", "_distutils_hack", "pkg_resources", "argcomplete", "importlib_metadata"),
         *("assertpy", "hamcrest", "expects", "sure", "grappa", "ward", "testfixtures", "mock"),
         *("dirty_equals", "deepdiff", "approvaltests", "snapshottest", "parameterized", "ddt"),
     }
@@ -411,19 +462,39 @@ def why_restored(steering: Steering, path: str) -> str | None:
     is_new = steering.base is not None and not steering.base.has(path)
     if matches_globs(path, INSTALLED) and not expected:
         return "compiled code or an installed package"
-    if is_new and not expected and (name := shadowed_module(steering, path)):
+    if is_new and not expected and (name := _find_shadowed(steering, path)):
         return f"{SHADOWS} {name}"
     if is_test_path(steering, path) and not (is_new and steering.added_tests_count):
         return ADDED_TEST if is_new else CHANGED_TEST
     if matches_globs(path, STEERING):
         return "steers how tests run"
-    if path in steering.called and not expected and not _is_named(steering, path):
-        return f"run by {steering.called[path]}"
+    if not expected and (caller := _find_caller(steering, path)):
+        return f"run by {caller}"
     if matches_globs(path, MANIFESTS) and steering.references:
         return "steers how tests run, in part"
     if not (is_new and steering.added_tests_count) and (test := steering.find_data_reader(path)):
         return f"{TEST_DATA} ({test})"
     return None
+
+
+def _find_shadowed(steering: Steering, path: str) -> str | None:
+    """Return the module or program that a new file would replace."""
+    if path.rpartition("/")[2] in PROGRAMS:
+        return "the program of that name"
+    return shadowed_module(steering, path)
+
+
+def _find_caller(steering: Steering, path: str) -> str | None:
+    """Return what calls a file that the request does not name.
+
+    Makefiles may include others by patterns.
+    """
+    if path in steering.called or _is_named(steering, path) or not path.endswith(".mk"):
+        return None if _is_named(steering, path) else steering.called.get(path)
+    makefiles = [file for file in steering.called if file.rpartition("/")[2] in BY_PROGRAM["make"]]
+    if any(_is_named(steering, file) for file in makefiles):
+        return None
+    return next((file for file in makefiles if steering.base and steering.base.has(file)), None)
 
 
 def is_manifest(path: str) -> bool:
@@ -586,7 +657,7 @@ def _is_named(steering: Steering, path: str) -> bool:
 LARGEST_STATEMENT_LINES = 1_000
 _PACKAGE_KEYS = ("scripts", "jest", "mocha", "vitest", "ava", "tap", "nyc", "c8", "babel")
 _PYPROJECT_TABLES = compile_lazily(
-    r"tool\.(?:pytest|coverage|tox|nox|hatch\.envs|pdm\.scripts|poe|taskipy)(?:\.|$)"
+    r"tool\.(?:pytest|coverage|tox|nox|hatch\.envs|(?:pdm|rye)\.scripts|pixi\.tasks|poe|taskipy)(?:\.|$)"
 )
 _CARGO_TABLES = compile_lazily(
     r"(?:test|bench|profile\.(?:test|bench)|(?:target\.[^.]+\.)?dev-dependencies|patch|replace)"

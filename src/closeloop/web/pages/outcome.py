@@ -18,6 +18,7 @@ from closeloop.records.attempt import (
     CommandResult,
     Grade,
     IntegrityCheck,
+    lacks_sandbox,
 )
 from closeloop.records.change import Change, RecoveredFile
 from closeloop.records.evaluation import Evaluation, JudgeVersion
@@ -262,7 +263,7 @@ class TestsView(Record):
     notes: tuple[str, ...]
     integrity: tuple[IntegrityCheck, ...] = ()
     evidence: str | None = None
-    """How a pass is known: `confirmed`, `reported` or `weak`."""
+    """How a pass is known: `confirmed`, `reported`, `unconfined` or `weak`."""
 
 
 class ChecksView(Record):
@@ -350,8 +351,12 @@ def tests(page_context: PageContext, query: AttemptAsked) -> TestsView:
         flaky=after.flaky if after else (),
         notes=(*after.notes, *filter(None, (after.trouble,))) if after else (),
         integrity=grade.integrity if grade else (),
-        evidence=grade.evidence if grade else None,
+        evidence=_describe_evidence(grade) if grade else None,
     )
+
+
+def _describe_evidence(grade: Grade) -> str | None:
+    return "unconfined" if lacks_sandbox(grade) else grade.evidence
 
 
 def checks(page_context: PageContext, query: AttemptAsked) -> ChecksView:
