@@ -272,9 +272,9 @@ def _write_tree(inspection: Inspection, blobs_by_path: dict[str, str], folder: P
         if written_blobs.get(path) != blob:
             content = inspection.sides.read_blob(blob)
             fits = content is not None and len(content) <= MAX_FILE_BYTES
-            # Names must exist also where types are not checked.
-            checked = _NO_TYPE_CHECK.sub(rb"\1#\2", content) if content and fits else b""
-            _write_file(tree, path, checked)
+            if content and b"no_type_check" in content:
+                content = _NO_TYPE_CHECK.sub(rb"\1#\2", content)  # Names must exist there too.
+            _write_file(tree, path, content if content and fits else b"")
     listing.write_bytes(msgspec.json.encode(blobs_by_path))
 
 
@@ -437,11 +437,11 @@ def filter_diagnostics(
             and not is_test_input(complaint.path)
             and not is_silenced(complaint.path, complaint.line, search)
         )
-        is_examined = is_examined and not search.is_python_2(complaint.path, complaint.name)
-        is_examined = is_examined and not (
-            complaint.kind == "attribute" and is_attempted(complaint.path, complaint.line, search)
-        )
-        if is_examined and (suspect := _examine_diagnostic(complaint, search)):
+        suspect = _examine_diagnostic(complaint, search) if is_examined else None
+        if suspect is None or search.is_python_2(complaint.path, complaint.name):
+            continue
+        is_member = complaint.kind == "attribute"
+        if not (is_member and is_attempted(complaint.path, complaint.line, search)):
             yield suspect
 
 
