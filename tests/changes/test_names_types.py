@@ -351,12 +351,29 @@ def test_an_undeclared_package_is_reported_where_it_is_named(tmp_path: Path) -> 
     assert finding.places == ("shop/use.py:6",)
 
 
-def test_a_module_that_is_its_own_package_declares_what_it_imports(tmp_path: Path) -> None:
-    """As in xmltodict and semver."""
-    setup = (
-        "from setuptools import setup\n\nsetup(\n    name='shop',\n    py_modules=['shop'],\n)\n"
-    )
+@pytest.mark.parametrize(
+    ("manifest", "text"),
+    [
+        ("setup.py", "setup(\n    name='shop', py_modules=['shop']\n)\n"),
+        ("setup.cfg", "[options]\npy_modules = shop\n"),
+    ],
+)
+def test_a_module_that_is_its_own_package_declares_what_it_imports(
+    tmp_path: Path, manifest: str, text: str
+) -> None:
+    """As in xmltodict, semver and pyupgrade."""
+    setup = "from setuptools import setup\n\nsetup(name='shop')\n"
     before = {"setup.py": setup, "shop.py": "import re\n", "tool.py": "import re\n"}
+    before[manifest] = text
     (finding,) = found(tmp_path, "import inspecthelpers\n", before, "shop.py")
     assert "no manifest declares it" in finding.message
     assert found(tmp_path / "other", "import inspecthelpers\n", before, "tool.py") == []
+
+
+def test_parameters_with_defaults_set_later_are_optional(tmp_path: Path) -> None:
+    """As in pyupgrade."""
+    spot = "import typing\n\n\nclass Spot(typing.NamedTuple):\n    row: int\n    column: int\n\n\n"
+    defaults = "Spot.__new__.__defaults__ = (0, 0)\n"
+    assert found(tmp_path, "spot = Spot()\n", {"shop/use.py": spot + defaults}) == []
+    (finding,) = found(tmp_path / "other", "spot = Spot()\n", {"shop/use.py": spot})
+    assert "No arguments provided" in finding.message

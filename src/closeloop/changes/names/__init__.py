@@ -396,7 +396,8 @@ def find_undeclared_imports(search: NameSearch) -> Iterator[Suspect]:
 def _is_package_module(path: str, search: NameSearch) -> bool:
     """Return whether it is installed with the package, unlike tests and tools, which need more."""
     module = PurePosixPath(path)
-    setup = search.inspection.sides.read("after", "setup.py") or b""
+    read = search.inspection.sides.read
+    setup = b"\n".join(read("after", name) or b"" for name in ("setup.py", "setup.cfg"))
     is_named = b"py_modules" in setup and module.stem.encode() in extract_words(setup)
     is_inside = is_named or str(module.parent / "__init__.py") in search.around.tree
     return classify_file(path) == "source" and is_inside

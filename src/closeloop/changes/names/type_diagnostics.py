@@ -554,6 +554,10 @@ def _examine_call(diagnostic: TypeDiagnostic, use: NameUse, search: NameSearch) 
     is_exempt = is_test_file(diagnostic.path) or diagnostic.message.startswith("No overload")
     is_exempt = is_exempt or diagnostic.name.rpartition(" ")[2] in _DYNAMIC_PARAMETERS
     is_exempt = is_exempt or diagnostic.line not in added
+    # `Point.__new__.__defaults__ = (0, 0)` makes parameters optional.
+    is_exempt = is_exempt or (
+        diagnostic.message.startswith("No argument") and search.name_exists("__defaults__", use)
+    )
     is_exempt = is_exempt or "no_type_check" in search.around.file_words(diagnostic.path)
     return None if is_exempt else Suspect(use=use, reason=diagnostic.message)
 
