@@ -377,3 +377,16 @@ def test_parameters_with_defaults_set_later_are_optional(tmp_path: Path) -> None
     assert found(tmp_path, "spot = Spot()\n", {"shop/use.py": spot + defaults}) == []
     (finding,) = found(tmp_path / "other", "spot = Spot()\n", {"shop/use.py": spot})
     assert "No arguments provided" in finding.message
+
+
+def test_a_module_that_the_build_compiles_is_left_alone(tmp_path: Path) -> None:
+    """As in yarl, with Cython."""
+    before = {**SHOP, "shop/_fast.pyx": "def run():\n    pass\n"}
+    assert found(tmp_path, "from ._fast import run\nfrom . import _fast\n", before) == []
+
+
+def test_abstract_classes_that_moved_are_left_alone(tmp_path: Path) -> None:
+    """As in cerberus: `collections` had `Sized` before Python 3.10."""
+    assert found(tmp_path, "from collections import Sized\n") == []
+    (finding,) = found(tmp_path / "other", "from collections import get_Sized\n")
+    assert "`get_Sized`" in finding.message

@@ -122,10 +122,19 @@ class NameEnvironment:
         )
 
     def is_built(self, module: str) -> bool:
-        """Return whether the build writes the module's file, as setuptools_scm does
-        `_version.py`."""
-        file = f"{module.lstrip('.').replace('.', '/')}.py"
-        return any(path == file or path.endswith(f"/{file}") for path in self.built_files)
+        """Return whether the build makes the module, as setuptools_scm writes `_version.py` and
+        Cython compiles `_parser.pyx`."""
+        stem = module.lstrip(".").replace(".", "/")
+        files = (f"{stem}.py", f"{stem}.pyx", f"{stem}.c")
+        return any(
+            f"/{path}".endswith(tuple(f"/{file}" for file in files))
+            for path in (*self.built_files, *self.compiled_files)
+        )
+
+    @cached_property
+    def compiled_files(self) -> Sequence[str]:
+        """Return sources of compiled Python modules."""
+        return [path for path in self.tree if path.endswith((".pyx", ".c"))]
 
     @cached_property
     def go_module(self) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import collections.abc
 import re
 from collections.abc import Callable, Iterator, Mapping, Set
 from difflib import SequenceMatcher
@@ -405,5 +406,6 @@ BUILD_SPECIFIC_NAMES = {
     "sys": _split_words(
         "pypy_version_info pypy_translation_info gettotalrefcount real_prefix frozen"
     ),
+    "collections": frozenset(collections.abc.__all__),
 }
-"""Names that only some builds of Python have, by module."""
+"""Names that only some builds or older versions of Python have, by module."""

@@ -567,9 +567,9 @@ def _examine_module_name(
 ) -> Suspect | None:
     module = diagnostic.where or ""
     environment = search.around
-    if use.text in BUILD_SPECIFIC_NAMES.get(
-        module, ()
-    ) or use.text in environment.standard_module_names(module):
+    is_known = use.text in BUILD_SPECIFIC_NAMES.get(module, ())
+    is_known = is_known or use.text in environment.standard_module_names(module)
+    if is_known or environment.is_built(f"{module}.{use.text}"):
         return None
     names: set[str] = set()
     for path in environment.find_python_files(diagnostic.path, module):
