@@ -390,3 +390,15 @@ def test_abstract_classes_that_moved_are_left_alone(tmp_path: Path) -> None:
     assert found(tmp_path, "from collections import Sized\n") == []
     (finding,) = found(tmp_path / "other", "from collections import get_Sized\n")
     assert "`get_Sized`" in finding.message
+
+
+def test_a_standard_base_may_be_passed_on_by_an_own_module(tmp_path: Path) -> None:
+    """As in cerberus."""
+    compat = (
+        "try:\n    from collections.abc import Sized\nexcept OSError:\n    from {} import Sized\n"
+    )
+    crate = "from shop.compat import Sized\n\n\nclass Crate(Sized):\n    def __len__(self):\n"
+    for place, told in (("collections", 1), ("zope", 0)):
+        before = {**SHOP, "shop/compat.py": compat.format(place), "shop/use.py": crate}
+        added = "        return self.size_or_none\n"
+        assert len(found(tmp_path / place, added, before)) == told

@@ -667,6 +667,7 @@ def class_words(
             return None
         for path, kind in definitions:
             standard |= _standard_imports(path, search)
+            standard |= _passed_on_imports(path, search)
             lines = (search.inspection.sides.read("after", path) or b"").split(b"\n")
             body = b"\n".join(lines[kind.first_line - 1 : kind.last_line])
             if _DYNAMIC_CLASS.search(body) and not (
@@ -746,6 +747,20 @@ def _standard_imports(path: str, search: NameSearch) -> dict[str, str]:
         for name in names
         if name not in foreign
     }
+
+
+def _passed_on_imports(path: str, search: NameSearch) -> dict[str, str]:
+    """Return the standard names that a file imports from another file of the repository, as from a
+    module for several versions of Python."""
+    module = search.inspection.index.module(path)
+    names: dict[str, str] = {}
+    for source_import in module.imports if module else ():
+        if source_import.name and not source_import.alias:
+            for file in search.around.find_python_files(path, source_import.module):
+                standard = _standard_imports(file, search)
+                if source_import.name in standard:
+                    names[source_import.name] = standard[source_import.name]
+    return names
 
 
 def _standard_names(path: str, search: NameSearch) -> Iterator[tuple[str, Iterable[str]]]:
