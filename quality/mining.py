@@ -108,6 +108,8 @@ def _turns(tree: Path, commit: str, python: str) -> bool:
     listed = _run(tree, "git", "diff", "--name-only", "--diff-filter=AM", f"{commit}^", commit)
     files = [name for name in listed.split("\n") if TEST.search(name)]
     beside = [name for name in listed.split("\n") if re.match(r"(?:tests?|testing)/", name)]
+    if not files:
+        return False  # Tests were only removed or renamed.
     for place in (commit, f"{commit}^", commit):
         _run(tree, "git", "checkout", "-q", "-f", place)
         _run(tree, "git", "clean", "-q", "-f", "-d", "-e", "node_modules")

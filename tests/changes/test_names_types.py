@@ -234,3 +234,171 @@ def test_folders_that_became_empty_are_removed(tmp_path: Path) -> None:
         names.check(inspection)
         (tree,) = (tmp_path / "cache" / "types").glob("*/tree")
     assert not (tree / "attr").exists()
+
+
+OWN = {
+    **SHOP,
+    "shop/cache.py": (
+        "def cache(function):\n    def call(*args):\n        return function(*args)\n"
+        "    return call\n"
+    ),
+    "shop/prices.py": (
+        "from shop.cache import cache\n\n\n"
+        "@cache\ndef price_of(name, count=1):\n    return len(name) * count\n"
+    ),
+    "shop/crate.py": (
+        "class Crate:\n    def __init__(self, stock):\n        self.stock = stock\n\n"
+        "    def weigh(self):\n        return 1\n\n"
+        "    def unpack(self):\n        return 2\n\n"
+        "    def __getattr__(self, name):\n        return getattr(self.stock, name)\n"
+    ),
+    "shop/use.py": (
+        "from shop.crate import Crate\nfrom shop.prices import price_of\n\n\n"
+        "def empty(crate):\n    crate.weigh()\n    crate.unpack()\n"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "told"),
+    [
+        ("shop/use.py", "    price_of('x', count_mode=2)", "has no parameter `count_mode`"),
+        ("shop/use.py", "    crate.unpack_all()", "`unpack_all` does not exist in `Crate`"),
+        (
+            "shop/crate.py",
+            "\n    def twice(self):\n        return self.weigh_all()",
+            "`weigh_all` does not exist in `Crate`",
+        ),
+    ],
+    ids=["function behind a decorator", "value without a type", "class with __getattr__"],
+)
+def test_what_the_type_checker_cannot_see_is_looked_up_in_the_repository(
+    tmp_path: Path, path: str, line: str, told: str
+) -> None:
+    """As in dacite, cssselect and isodate."""
+    (finding,) = found(tmp_path, f"{line}\n", OWN, path)
+    assert told in finding.message
+    real = line.replace("_all", "").replace("_mode", "")
+    assert found(tmp_path / "real", f"{real}\n", OWN, path) == []
+    assert found(tmp_path / "ignored", f"{line}  # type: ignore\n", OWN, path) == []
+
+
+def test_what_another_package_may_add_is_left_alone(tmp_path: Path) -> None:
+    foreign = {
+        path: text.replace("from shop.cache import", "from click import")
+        for path, text in OWN.items()
+    }
+    foreign["shop/crate.py"] = "import boto3\n\n\n" + OWN["shop/crate.py"]
+    foreign["shop/use.py"] += "    price_of('x')\n"
+    assert (
+        found(tmp_path, "    price_of('x', prog_name='y')\n    crate.unpack_all()\n", foreign) == []
+    )
+
+
+def test_names_exist_also_where_types_are_not_checked(tmp_path: Path) -> None:
+    """As in cssselect: the decorator says that types do not fit, not that names are missing."""
+    before = {**SHOP, "shop/use.py": SHOP["shop/use.py"] + "import typing\nimport warnings\n"}
+    unchecked = "\n\n@typing.no_type_check\ndef old(value):\n    warnings.warn('x', {}=2)\n"
+    assert found(tmp_path, unchecked.format("stacklevel"), before) == []
+    (finding,) = found(tmp_path / "other", unchecked.format("use_stacklevel"), before)
+    assert "`use_stacklevel`" in finding.message
+
+
+def test_a_test_case_of_a_backport_has_the_standard_members(tmp_path: Path) -> None:
+    """As in xmltodict and croniter; `assertEquals` was removed in Python 3.12."""
+    suite = "class Uses({}.TestCase):\n    def test_one(self):\n        self.assertEqual(1, 1)\n"
+    head = "try:\n    import unittest2 as unittest\nexcept ImportError:\n    import unittest\n\n\n"
+    before = {"tests/test_use.py": head + suite.format("unittest")}
+    path = "tests/test_use.py"
+    assert found(tmp_path, "        self.assertEquals(1, 1)\n", before, path) == []
+    (finding,) = found(tmp_path / "other", "        self.assertEqual_safe(1)\n", before, path)
+    assert "`assertEqual_safe`" in finding.message
+    other = {path: "from twisted.trial import unittest\n\n\n" + suite.format("unittest")}
+    assert found(tmp_path / "twisted", "        self.assertEqual_safe(1)\n", other, path) == []
+
+
+def test_a_lookup_that_may_fail_is_left_alone(tmp_path: Path) -> None:
+    """As in dacite: `except AttributeError` handles a member that some versions lack."""
+    lookup = "try:\n    left = stock.size_left\nexcept {}:\n    left = None\n"
+    assert found(tmp_path, lookup.format("AttributeError")) == []
+    (finding,) = found(tmp_path / "other", lookup.format("ValueError"))
+    assert "`size_left`" in finding.message
+
+
+@pytest.mark.parametrize("supports", ["setup.py", "tox.ini", None])
+def test_names_of_python_2_exist_in_a_project_for_it(tmp_path: Path, supports: str | None) -> None:
+    """As in isodate, croniter and natsort."""
+    texts = {
+        "setup.py": "setup(classifiers=['Programming Language :: Python :: 2'])\n",
+        "tox.ini": "[tox]\nenvlist = py27, py36\n",
+    }
+    before = {**SHOP, "shop/use.py": "import sys\n\ndef size(value):\n    return value\n"}
+    if supports:
+        before[supports] = texts[supports]
+    added = "\n\nhighest = sys.maxint\nkinds = (int, long)\n"
+    names_found = {one.message.split("`")[1] for one in found(tmp_path, added, before)}
+    assert names_found == (set() if supports else {"maxint", "long"})
+
+
+def test_a_module_that_newer_versions_of_python_lack_is_left_alone(tmp_path: Path) -> None:
+    assert found(tmp_path, "from distutils.core import setup\n") == []
+    (finding,) = found(tmp_path / "other", "from distutils.core_utils import setup\n")
+    assert "`core_utils`" in finding.message
+
+
+def test_an_undeclared_package_is_reported_where_it_is_named(tmp_path: Path) -> None:
+    (finding,) = found(tmp_path, "from shophelpers import (\n    first,\n    second,\n)\n")
+    assert finding.places == ("shop/use.py:6",)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "text"),
+    [
+        ("setup.py", "setup(\n    name='shop', py_modules=['shop']\n)\n"),
+        ("setup.cfg", "[options]\npy_modules = shop\n"),
+    ],
+)
+def test_a_module_that_is_its_own_package_declares_what_it_imports(
+    tmp_path: Path, manifest: str, text: str
+) -> None:
+    """As in xmltodict, semver and pyupgrade."""
+    setup = "from setuptools import setup\n\nsetup(name='shop')\n"
+    before = {"setup.py": setup, "shop.py": "import re\n", "tool.py": "import re\n"}
+    before[manifest] = text
+    (finding,) = found(tmp_path, "import inspecthelpers\n", before, "shop.py")
+    assert "no manifest declares it" in finding.message
+    assert found(tmp_path / "other", "import inspecthelpers\n", before, "tool.py") == []
+
+
+def test_parameters_with_defaults_set_later_are_optional(tmp_path: Path) -> None:
+    """As in pyupgrade."""
+    spot = "import typing\n\n\nclass Spot(typing.NamedTuple):\n    row: int\n    column: int\n\n\n"
+    defaults = "Spot.__new__.__defaults__ = (0, 0)\n"
+    assert found(tmp_path, "spot = Spot()\n", {"shop/use.py": spot + defaults}) == []
+    (finding,) = found(tmp_path / "other", "spot = Spot()\n", {"shop/use.py": spot})
+    assert "No arguments provided" in finding.message
+
+
+def test_a_module_that_the_build_compiles_is_left_alone(tmp_path: Path) -> None:
+    """As in yarl, with Cython."""
+    before = {**SHOP, "shop/_fast.pyx": "def run():\n    pass\n"}
+    assert found(tmp_path, "from ._fast import run\nfrom . import _fast\n", before) == []
+
+
+def test_abstract_classes_that_moved_are_left_alone(tmp_path: Path) -> None:
+    """As in cerberus: `collections` had `Sized` before Python 3.10."""
+    assert found(tmp_path, "from collections import Sized\n") == []
+    (finding,) = found(tmp_path / "other", "from collections import get_Sized\n")
+    assert "`get_Sized`" in finding.message
+
+
+def test_a_standard_base_may_be_passed_on_by_an_own_module(tmp_path: Path) -> None:
+    """As in cerberus."""
+    compat = (
+        "try:\n    from collections.abc import Sized\nexcept OSError:\n    from {} import Sized\n"
+    )
+    crate = "from shop.compat import Sized\n\n\nclass Crate(Sized):\n    def __len__(self):\n"
+    for place, told in (("collections", 1), ("zope", 0)):
+        before = {**SHOP, "shop/compat.py": compat.format(place), "shop/use.py": crate}
+        added = "        return self.size_or_none\n"
+        assert len(found(tmp_path / place, added, before)) == told

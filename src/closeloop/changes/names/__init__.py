@@ -24,18 +24,24 @@ import msgspec
 from closeloop.changes.file_kinds import classify_file, is_test_file, language_of
 from closeloop.changes.names.name_search import MAX_SEARCHES, NameSearch
 from closeloop.changes.names.suspect_names import (
+    LANGUAGE_NAMES,
     NameUse,
     Suspect,
     find_nearest_name,
     find_slips,
+    import_bindings,
     is_other_word,
     is_test_input,
     load_standard_library,
 )
 from closeloop.changes.names.type_diagnostics import (
     TypeCheckerUnusable,
+    class_words,
     filter_diagnostics,
+    find_classes,
     find_new_diagnostics,
+    is_attempted,
+    is_silenced,
 )
 from closeloop.changes.risk.dependencies import normalise_python_name, read_manifest
 from closeloop.changes.syntax import extract_words
@@ -389,8 +395,12 @@ def find_undeclared_imports(search: NameSearch) -> Iterator[Suspect]:
 
 def _is_package_module(path: str, search: NameSearch) -> bool:
     """Return whether it is installed with the package, unlike tests and tools, which need more."""
-    init_path = str(PurePosixPath(path).parent / "__init__.py")
-    return classify_file(path) == "source" and init_path in search.around.tree
+    module = PurePosixPath(path)
+    read = search.inspection.sides.read
+    setup = b"\n".join(read("after", name) or b"" for name in ("setup.py", "setup.cfg"))
+    is_named = b"py_modules" in setup and module.stem.encode() in extract_words(setup)
+    is_inside = is_named or str(module.parent / "__init__.py") in search.around.tree
+    return classify_file(path) == "source" and is_inside
 
 
 def _unknown_imports(search: NameSearch) -> Iterator[NameUse]:
@@ -403,9 +413,15 @@ def _unknown_imports(search: NameSearch) -> Iterator[NameUse]:
             is_new = source_import.line in added and _is_unknown(source_import, path, search)
             if is_new and not _is_guarded(lines, source_import.line):
                 first = source_import.module.split(".")[0]
-                yield NameUse(
-                    path=path, line=source_import.line, language="python", text=first, kind="import"
-                )
+                line = _statement_line(lines, source_import)
+                yield NameUse(path=path, line=line, language="python", text=first, kind="import")
+
+
+def _statement_line(lines: list[bytes], target: SourceImport) -> int:
+    """Return the line that names the module: each name may be on a line of its own."""
+    word = target.module.encode()
+    numbers = range(target.line, 0, -1)
+    return next((number for number in numbers if word in lines[number - 1]), target.line)
 
 
 def _is_unknown(target: SourceImport, path: str, search: NameSearch) -> bool:
@@ -413,6 +429,8 @@ def _is_unknown(target: SourceImport, path: str, search: NameSearch) -> bool:
     first = target.module.split(".")[0]
     environment = search.around
     if not _PACKAGE_NAME.fullmatch(first) or first in load_standard_library("python"):
+        return False
+    if search.is_python_2(path, first):
         return False
     folder = PurePosixPath(path).parent
     is_here = first in environment.python_modules or any(
@@ -480,6 +498,109 @@ def _is_declared(module: str, declared: frozenset[str]) -> bool:
     return any(candidate in name for candidate in candidates if candidate for name in declared)
 
 
+# Members and keywords of the repository's own classes and functions that the type checker cannot
+# see: a decorator, `__getattr__` or a missing annotation hides them.
+
+
+MIN_OTHER_MEMBERS = 2
+"""Other members of a value that must belong to one class, to take the value for one of it."""
+MAX_DEFINITIONS = 10
+
+
+def find_unfit_uses(search: NameSearch) -> Iterator[Suspect]:
+    """Yield members and keywords that exist nowhere, if their class or function is known."""
+    for use in search.unknown_uses:
+        is_examined = use.language == "python" and use.receiver
+        if is_examined and not is_silenced(use.path, use.line, search):
+            is_keyword = use.kind == "keyword"
+            examine = _examine_own_keyword if is_keyword else _examine_own_member
+            if suspect := examine(use, search):
+                yield suspect
+
+
+def _examine_own_keyword(use: NameUse, search: NameSearch) -> Suspect | None:
+    """Examine a keyword of a function or class that the repository defines once."""
+    owner, _, called = (use.receiver or "").rpartition(".")
+    sources = [
+        source_import
+        for source_import in search.read_module(use.path).imports
+        if called in (source_import.name, source_import.alias)
+    ]
+    if owner not in ("", "self", "cls") or any(
+        source.alias or search.around.is_foreign("python", source) for source in sources
+    ):
+        return None
+    index = search.inspection.index
+    functions = [
+        (path, function)
+        for path in {path for path, _ in index.defined(called)[:MAX_DEFINITIONS]}
+        for function in getattr(index.module(path), "functions", ())
+        if function.name == called or function.qualified == f"{called}.__init__"
+    ]
+    path, function = functions[0] if len(functions) == 1 else ("", None)
+    if function is None or not (sources or path == use.path):
+        return None
+    if any("**" in parameter for parameter in function.parameters) or not all(
+        _is_known_decorator(decorator, path, search) for decorator in function.decorators
+    ):
+        return None
+    parameters = {
+        parameter.split(":")[0].split("=")[0].strip("* ") for parameter in function.parameters
+    }
+    return Suspect(use=use, where=called, near=find_nearest_name(use.text, parameters))
+
+
+def _is_known_decorator(decorator: str, path: str, search: NameSearch) -> bool:
+    """Return whether it is standard or of the repository: another may add any parameter."""
+    first = decorator.lstrip("@ ").partition("(")[0].partition(".")[0]
+    module = search.inspection.index.module(path)
+    for source_import in module.imports if module else ():
+        if first in import_bindings(source_import, "python"):
+            return not search.around.is_foreign("python", source_import)
+    return first in LANGUAGE_NAMES["python"] or bool(search.inspection.index.defined(first))
+
+
+def _examine_own_member(use: NameUse, search: NameSearch) -> Suspect | None:
+    """Examine a member of a value whose class is in the repository."""
+    owner = _infer_class(use, search) if (use.receiver or "").isidentifier() else None
+    path = use.path if use.receiver in ("self", "cls") else None
+    words = class_words(owner, path, search, may_delegate=True) if owner else None
+    if words is None or is_attempted(use.path, use.line, search):
+        return None
+    return Suspect(use=use, where=owner, near=find_nearest_name(use.text, words - {use.text}))
+
+
+def _infer_class(use: NameUse, search: NameSearch) -> str | None:
+    """Return the class around `self`, the class that the file assigns to the receiver, or the only
+    class that has its other members."""
+    module = search.read_module(use.path)
+    if use.receiver in ("self", "cls"):
+        around = [kind for kind in module.types if kind.first_line <= use.line <= kind.last_line]
+        return around[-1].name if around else None
+    receiver = re.escape(use.receiver or "").encode()
+    content = search.inspection.sides.read("after", use.path) or b""
+    values = set(re.findall(rb"\b" + receiver + rb"(?: *:[^=\n]+)? *=(?!=) *([\w.]*\(?)", content))
+    if values:
+        name = values.pop().rpartition(b".")[2].decode("utf-8", "replace")
+        is_class = name.endswith("(") and not values and find_classes(name[:-1], search)
+        return name[:-1] if is_class else None
+    others = {name.text for name in module.names if name.receiver == use.receiver} - {use.text}
+    owners = [_classes_with(member, search) for member in others]
+    shared = set[str].intersection(*owners) if len(owners) >= MIN_OTHER_MEMBERS else set()
+    return shared.pop() if len(shared) == 1 else None
+
+
+def _classes_with(member: str, search: NameSearch) -> set[str]:
+    """Return the classes of the repository that define a method."""
+    index = search.inspection.index
+    return {
+        function.qualified.split(".")[-2]
+        for path in {path for path, _ in index.defined(member)[:MAX_DEFINITIONS]}
+        for function in getattr(index.module(path), "functions", ())
+        if function.name == member and "." in function.qualified
+    }
+
+
 rules = (
     Rule(
         name="hallucinated-name",
@@ -499,6 +620,7 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Return one finding per name that does not exist, with the places that use it."""
     search = NameSearch(inspection)
     nowhere = [*search.find_suspects(), *find_undeclared_imports(search)]
+    nowhere += find_unfit_uses(search)
     unmeasured: list[Finding | Unmeasured] = []
     typed: list[Suspect] = []
     try:

@@ -16,6 +16,7 @@ from closeloop.changes.names.suspect_names import (
     AMBIENT_NAMES,
     BUILD_SPECIFIC_NAMES,
     LANGUAGE_NAMES,
+    PYTHON_2_NAMES,
     InstalledPackages,
     NameUse,
     Suspect,
@@ -61,6 +62,13 @@ class NameScope(Record):
 
 
 _BUILD_FILES = (".gitignore", "pyproject.toml", "setup.cfg", "setup.py")
+_PYTHON_2_BUILD = re.compile(rb"Python :: 2\b|\bpy2[67]\b|python_requires\W+2\.")
+_PYTHON_2_SOURCE = re.compile(
+    rb"^\s*(?:except [^:(\n]+, *\w+:|print [\"'\w]|raise \w+, )"
+    rb"|^from __future__ import (?!annotations)|\bimport six\b|\bfrom six\b",
+    re.MULTILINE | re.IGNORECASE,
+)
+_PYTHON_2_EXCEPTION = re.compile(rb"^\s*except [^:(\n]+, *(\w+):", re.MULTILINE)
 
 
 class NameEnvironment:
@@ -104,11 +112,29 @@ class NameEnvironment:
         paths = re.findall(rb"[\w./-]+\.py\b", b"\n".join(contents))
         return frozenset(path.decode("utf-8", "replace").lstrip("./") for path in paths)
 
+    @cached_property
+    def supports_python_2(self) -> bool:
+        """Return whether a manifest says so, before or after the change."""
+        return any(
+            _PYTHON_2_BUILD.search(self.sides.read(side, name) or b"") is not None
+            for side in ("before", "after")
+            for name in (*_BUILD_FILES, "tox.ini")
+        )
+
     def is_built(self, module: str) -> bool:
-        """Return whether the build writes the module's file, as setuptools_scm does
-        `_version.py`."""
-        file = f"{module.lstrip('.').replace('.', '/')}.py"
-        return any(path == file or path.endswith(f"/{file}") for path in self.built_files)
+        """Return whether the build makes the module, as setuptools_scm writes `_version.py` and
+        Cython compiles `_parser.pyx`."""
+        stem = module.lstrip(".").replace(".", "/")
+        files = (f"{stem}.py", f"{stem}.pyx", f"{stem}.c")
+        return any(
+            f"/{path}".endswith(tuple(f"/{file}" for file in files))
+            for path in (*self.built_files, *self.compiled_files)
+        )
+
+    @cached_property
+    def compiled_files(self) -> Sequence[str]:
+        """Return sources of compiled Python modules."""
+        return [path for path in self.tree if path.endswith((".pyx", ".c"))]
 
     @cached_property
     def go_module(self) -> str | None:
@@ -515,18 +541,35 @@ class NameSearch:
         self._made: dict[str, frozenset[str]] = {}
         self._bound: dict[str, frozenset[str]] = {}
         self._judged: dict[tuple[str | None, ...], Suspect | None] = {}
+        self._unknown_keys: set[tuple[str | None, ...]] = set()
+        self.unknown_uses: list[NameUse] = []
+        """Members and keywords that exist nowhere and resemble nothing nearby."""
 
     def find_suspects(self) -> Iterator[Suspect]:
         for use in find_name_uses(self.inspection):
             module = use.target.module if use.target else None
             key = use.path, use.text, use.kind, use.receiver, module
             if key not in self._judged:
-                is_examined = len(use.text) >= MIN_NAME_CHARS and not use.text.startswith("__")
+                is_special = use.text.startswith("__") and use.text.endswith("__")
+                is_examined = len(use.text) >= MIN_NAME_CHARS and not is_special
                 # `aria-label` and the like are words of HTML.
                 is_examined = is_examined and "-" not in use.text
-                self._judged[key] = self.examine_use(use) if is_examined else None
+                suspect = self.examine_use(use) if is_examined else None
+                is_python_2 = suspect and self.is_python_2(use.path, use.text)
+                self._judged[key] = None if is_python_2 else suspect
             if suspect := self._judged[key]:
                 yield replace(suspect, use=use)
+            elif key in self._unknown_keys:
+                self.unknown_uses.append(use)
+
+    def is_python_2(self, path: str, name: str) -> bool:
+        """Return whether Python 2 has a name, and the file or the project is written for it."""
+        content = self.inspection.sides.read("after", path) or b""
+        if name.encode() in _PYTHON_2_EXCEPTION.findall(content):
+            return True
+        return name.rpartition(".")[2] in PYTHON_2_NAMES and (
+            _PYTHON_2_SOURCE.search(content) is not None or self.around.supports_python_2
+        )
 
     def examine_use(self, use: NameUse) -> Suspect | None:
         """Return why a name seems not to exist; None if nothing suggests that."""
@@ -543,7 +586,10 @@ class NameSearch:
             return self.examine_import(use, use.target)
         origin = origin or self.find_crate(use)
         foreign = origin is not None and self.around.is_foreign(use.language, origin)
-        return self.examine_member(use, foreign)
+        suspect = self.examine_member(use, foreign)
+        if suspect is None and not foreign:
+            self._unknown_keys.add((use.path, use.text, use.kind, use.receiver, None))
+        return suspect
 
     def examine_bare_name(self, use: NameUse) -> Suspect | None:
         """Examine a name that is looked up in the file and its surroundings."""

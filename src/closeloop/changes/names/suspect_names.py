@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import collections.abc
 import re
 from collections.abc import Callable, Iterator, Mapping, Set
 from difflib import SequenceMatcher
@@ -390,9 +391,21 @@ AMBIENT_NAMES = _split_words(
     " Deno Bun"
 )
 """Names that script hosts define: test runners, pages, browser extensions."""
+PYTHON_2_NAMES = _split_words(
+    "apply basestring buffer cmp coerce execfile file intern long raw_input reduce reload unichr"
+    " unicode xrange __builtin__ BaseHTTPServer ConfigParser Cookie HTMLParser Queue"
+    " SimpleHTTPServer SocketServer StringIO Tkinter UserDict UserList commands cPickle cStringIO"
+    " cookielib copy_reg dummy_thread httplib md5 robotparser sets sha thread urllib2 urlparse"
+    " xmlrpclib __cmp__ __getslice__ __nonzero__ __unicode__ func_code func_defaults func_name"
+    " getcwdu has_key ifilter ifilterfalse imap im_class im_func im_self iteritems iterkeys"
+    " itervalues izip izip_longest letters lowercase maketrans maxint next uppercase urlencode"
+    " urlopen quote quote_plus unquote unquote_plus viewitems viewkeys viewvalues"
+)
+"""Built-in names, modules and members that only Python 2 has."""
 BUILD_SPECIFIC_NAMES = {
     "sys": _split_words(
         "pypy_version_info pypy_translation_info gettotalrefcount real_prefix frozen"
     ),
+    "collections": frozenset(collections.abc.__all__),
 }
-"""Names that only some builds of Python have, by module."""
+"""Names that only some builds or older versions of Python have, by module."""

@@ -272,6 +272,8 @@ def _write_tree(inspection: Inspection, blobs_by_path: dict[str, str], folder: P
         if written_blobs.get(path) != blob:
             content = inspection.sides.read_blob(blob)
             fits = content is not None and len(content) <= MAX_FILE_BYTES
+            if content and b"no_type_check" in content:
+                content = _NO_TYPE_CHECK.sub(rb"\1#\2", content)  # Names must exist there too.
             _write_file(tree, path, content if content and fits else b"")
     listing.write_bytes(msgspec.json.encode(blobs_by_path))
 
@@ -387,6 +389,7 @@ def _find_ty() -> str:
 
 
 MAX_BASES = 20
+MAX_SAME_CLASSES = 5
 _PLAIN_TYPE = re.compile(
     r"(?:Literal|LiteralString|list|dict|tuple|set|frozenset|str|bytes|int|float|bool)(?:\[.*)?"
 )
@@ -397,6 +400,12 @@ _DYNAMIC_CLASS = re.compile(
 _DYNAMIC_MODULE = re.compile(
     rb"(?:globals|vars|locals)\(\)(?:\[|\.update)|sys\.modules\[__name__\]"
 )
+_DYNAMIC_MEMBERS = re.compile(
+    rb"metaclass\s*=|setattr\(|__getattribute__|__dict__\s*(?:\.update\(|\[|=)|__init_subclass__"
+    rb"|__set_name__"
+)
+"""Code of a class that adds members other than by passing on what it lacks."""
+_NAME_PARSER = re.compile(rb"\.(?:startswith|endswith|removeprefix|removesuffix|r?split|match)\(")
 _IGNORE_COMMENT = re.compile(
     rb"#\s*(?:(?:type|ty|pyright|mypy|pyre)\s*:\s*ignore(?:\s*\[([^\]\n]*)\])?"
     rb"|noqa(?::\s*([\w, ]+))?)"
@@ -408,6 +417,9 @@ _NAME_CODE = re.compile(
 """Rules about names, of type checkers and linters, that such a comment silences."""
 _VERSION_TEST = re.compile(rb"\bif\b.*\b(?:IS_)?PY(?:THON)?_?(?:VERSION|[23])\b", re.IGNORECASE)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_BACKPORTS = {"unittest2": "unittest"}
+"""Packages with the names of a standard module."""
+_NO_TYPE_CHECK = re.compile(rb"^(\s*)@((?:\w+\.)?no_type_check\b)", re.MULTILINE)
 _DYNAMIC_PARAMETERS = ("object.__init__", "replace", "_replace", "__replace__")
 """Callables that take the fields of a class, which a decorator may create at run time."""
 
@@ -423,38 +435,59 @@ def filter_diagnostics(
         is_examined = (
             name_match
             and not is_test_input(complaint.path)
-            and not _has_ignore_comment(complaint, search)
+            and not is_silenced(complaint.path, complaint.line, search)
         )
-        is_examined = is_examined and not _is_version_specific(complaint, search)
-        if is_examined and (suspect := _examine_diagnostic(complaint, search)):
+        suspect = _examine_diagnostic(complaint, search) if is_examined else None
+        if suspect is None or search.is_python_2(complaint.path, complaint.name):
+            continue
+        is_member = complaint.kind == "attribute"
+        if not (is_member and is_attempted(complaint.path, complaint.line, search)):
             yield suspect
 
 
-def _has_ignore_comment(diagnostic: TypeDiagnostic, search: NameSearch) -> bool:
-    lines = (search.inspection.sides.read("after", diagnostic.path) or b"").split(b"\n")
-    comments = (
-        _IGNORE_COMMENT.finditer(lines[diagnostic.line - 1])
-        if diagnostic.line <= len(lines)
-        else ()
-    )
+def is_silenced(path: str, line: int, search: NameSearch) -> bool:
+    """Return whether a comment or a test of Python's version says not to check a line."""
+    return _has_ignore_comment(path, line, search) or _is_version_specific(path, line, search)
+
+
+def _has_ignore_comment(path: str, line: int, search: NameSearch) -> bool:
+    lines = (search.inspection.sides.read("after", path) or b"").split(b"\n")
+    comments = _IGNORE_COMMENT.finditer(lines[line - 1]) if line <= len(lines) else ()
     codes = [comment[1] or comment[2] for comment in comments]
     return any(code is None or _NAME_CODE.search(code) for code in codes)
 
 
-def _is_version_specific(diagnostic: TypeDiagnostic, search: NameSearch) -> bool:
+def _is_version_specific(path: str, line: int, search: NameSearch) -> bool:
     """Return whether it is under an `if` on Python's version, by the project's own name.
 
     The type checker follows `sys.version_info` itself.
     """
-    content = search.inspection.sides.read("after", diagnostic.path) or b""
+    content = search.inspection.sides.read("after", path) or b""
     if not _VERSION_TEST.search(content):
         return False
     try:
         nodes = ast.walk(parse_python(content))
         return any(
             isinstance(node, (ast.If, ast.IfExp))
-            and node.lineno <= diagnostic.line <= (node.end_lineno or node.lineno)
+            and node.lineno <= line <= (node.end_lineno or node.lineno)
             and _VERSION_TEST.search(b"if " + ast.unparse(node.test).encode())
+            for node in nodes
+        )
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+def is_attempted(path: str, line: int, search: NameSearch) -> bool:
+    """Return whether an attribute may be missing: `except AttributeError` handles that."""
+    content = search.inspection.sides.read("after", path) or b""
+    if b"AttributeError" not in content:
+        return False
+    try:
+        nodes = ast.walk(parse_python(content))
+        return any(
+            isinstance(node, ast.Try)
+            and node.body[0].lineno <= line <= (node.body[-1].end_lineno or line)
+            and any("AttributeError" in ast.dump(one.type) for one in node.handlers if one.type)
             for node in nodes
         )
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -487,6 +520,8 @@ def _examine_diagnostic(diagnostic: TypeDiagnostic, search: NameSearch) -> Suspe
             diagnostic.path, diagnostic.name
         ) or environment.is_built(diagnostic.name)
         is_present = is_present or (open_ and not standard)
+        # Newer versions of Python lack some modules of older ones.
+        is_present = is_present or diagnostic.name in load_standard_library("python")
         certain = not search.name_exists(use.text, use)
         return None if is_present else Suspect(use=use, certain=certain)
     return _examine_attribute(diagnostic, use, search)
@@ -519,6 +554,11 @@ def _examine_call(diagnostic: TypeDiagnostic, use: NameUse, search: NameSearch) 
     is_exempt = is_test_file(diagnostic.path) or diagnostic.message.startswith("No overload")
     is_exempt = is_exempt or diagnostic.name.rpartition(" ")[2] in _DYNAMIC_PARAMETERS
     is_exempt = is_exempt or diagnostic.line not in added
+    # `Point.__new__.__defaults__ = (0, 0)` makes parameters optional.
+    is_exempt = is_exempt or (
+        diagnostic.message.startswith("No argument") and search.name_exists("__defaults__", use)
+    )
+    is_exempt = is_exempt or "no_type_check" in search.around.file_words(diagnostic.path)
     return None if is_exempt else Suspect(use=use, reason=diagnostic.message)
 
 
@@ -527,9 +567,9 @@ def _examine_module_name(
 ) -> Suspect | None:
     module = diagnostic.where or ""
     environment = search.around
-    if use.text in BUILD_SPECIFIC_NAMES.get(
-        module, ()
-    ) or use.text in environment.standard_module_names(module):
+    is_known = use.text in BUILD_SPECIFIC_NAMES.get(module, ())
+    is_known = is_known or use.text in environment.standard_module_names(module)
+    if is_known or environment.is_built(f"{module}.{use.text}"):
         return None
     names: set[str] = set()
     for path in environment.find_python_files(diagnostic.path, module):
@@ -558,9 +598,11 @@ def _examine_attribute(
     owner = _owner_class(diagnostic, search)
     if owner and use.text.startswith("_") and _is_in_standard_base(use.text, owner, search):
         return None
-    class_words = _class_words(owner, search) if owner else None
-    if class_words is not None and use.text not in class_words:
-        similar_name = find_nearest_name(use.text, class_words)
+    is_self = (diagnostic.where or "").startswith("Self")
+    path = diagnostic.path if is_self else None
+    owner_words = class_words(owner, path, search) if owner else None
+    if owner_words is not None and use.text not in owner_words:
+        similar_name = find_nearest_name(use.text, owner_words)
         if similar_name or not search.inspection.index.known(use.text):
             return Suspect(use=use, where=owner, near=similar_name, certain=True)
     if search.name_exists(use.text, use) or search.is_library_name(use):
@@ -596,29 +638,67 @@ def _owner_class(diagnostic: TypeDiagnostic, search: NameSearch) -> str | None:
     return name if _IDENTIFIER.fullmatch(name) else None
 
 
-def _class_words(owner: str, search: NameSearch) -> set[str] | None:
-    """Return all words of the files that define a class and its bases; None if some are unknown."""
-    waiting, seen = [owner], set[str]()
+def class_words(
+    owner: str, path: str | None, search: NameSearch, *, may_delegate: bool = False
+) -> set[str] | None:
+    """Return all words of the files that define a class and its bases; None if some are unknown.
+
+    A class may pass on what it lacks only to values of known packages. With a path, the class is
+    the one of that file; of several classes with one name, all count.
+    """
+    waiting, seen = [(owner, path)], set[str]()
     names: set[str] = set()
-    standard: set[str] = set()
+    standard: dict[str, str] = {}
+    library = load_standard_library("python")
     while waiting:
-        name = waiting.pop()
+        name, path = waiting.pop()
+        if name in standard:
+            inner = f"{standard[name]}."
+            names |= library[standard[name]].union(
+                *(library[module] for module in library if module.startswith(inner))
+            )
         if name in seen or name in ("object", "Generic", "Protocol", "ABC", "Exception", "Enum"):
             continue
         seen.add(name)
-        definition = _find_class(name, search)
-        if definition is None and name in standard:
+        definitions = find_classes(name, search, path)
+        if not definitions and name in standard:
             continue
-        if definition is None or len(seen) > MAX_BASES:
+        if not definitions or len(seen) > MAX_BASES:
             return None
-        path, kind = definition
-        standard |= _standard_imports(path, search)
-        lines = (search.inspection.sides.read("after", path) or b"").split(b"\n")
-        if _DYNAMIC_CLASS.search(b"\n".join(lines[kind.first_line - 1 : kind.last_line])):
-            return None
-        names |= search.words_without_uses(path)
-        waiting += [base.partition("[")[0].rpartition(".")[2] for base in kind.bases]
+        for path, kind in definitions:
+            standard |= _standard_imports(path, search)
+            standard |= _passed_on_imports(path, search)
+            lines = (search.inspection.sides.read("after", path) or b"").split(b"\n")
+            body = b"\n".join(lines[kind.first_line - 1 : kind.last_line])
+            if _DYNAMIC_CLASS.search(body) and not (
+                may_delegate and _only_delegates(path, kind, lines, search)
+            ):
+                return None
+            names |= search.words_without_uses(path)
+            bases = (base.partition("[")[0].rpartition(".") for base in kind.bases)
+            waiting += [(base, None if prefix else path) for prefix, _, base in bases]
     return names
+
+
+def _only_delegates(path: str, kind: SourceType, lines: list[bytes], search: NameSearch) -> bool:
+    """Return whether a class adds members only by `__getattr__`, and its file imports nothing from
+    elsewhere that could have them."""
+    module = search.inspection.index.module(path)
+    if module is None or any(
+        search.around.is_foreign("python", source_import) for source_import in module.imports
+    ):
+        return False
+    remaining = dict(enumerate(lines[kind.first_line - 1 : kind.last_line], kind.first_line))
+    for function in module.functions:
+        span = range(function.first_line, function.last_line + 1)
+        if function.qualified == f"{kind.qualified}.__getattr__":
+            if any(_NAME_PARSER.search(lines[number - 1]) for number in span):
+                return False  # It takes names apart, and so may answer to any.
+        elif function.name != "__setstate__":
+            continue
+        for number in span:
+            remaining.pop(number, None)
+    return _DYNAMIC_MEMBERS.search(b"\n".join(remaining.values())) is None
 
 
 def _is_in_standard_base(name: str, owner: str, search: NameSearch) -> bool:
@@ -626,10 +706,10 @@ def _is_in_standard_base(name: str, owner: str, search: NameSearch) -> bool:
 
     The type stubs of the standard library leave out private members.
     """
-    definition = _find_class(owner, search)
-    if definition is None:
+    definitions = find_classes(owner, search)
+    if len(definitions) != 1:
         return False
-    path, kind = definition
+    path, kind = definitions[0]
     bases = {base.partition("[")[0].rpartition(".")[2] for base in kind.bases}
     return any(
         not bases.isdisjoint(names) and name.encode() in _read_standard_words(module)
@@ -651,10 +731,36 @@ def _read_standard_words(module: str) -> frozenset[bytes]:
     )
 
 
-def _standard_imports(path: str, search: NameSearch) -> set[str]:
+def _standard_imports(path: str, search: NameSearch) -> dict[str, str]:
     """Return what a file imports from the standard library, whose classes the type checker
-    knows."""
-    return {name for _, names in _standard_names(path, search) for name in names}
+    knows, with its modules."""
+    module = search.inspection.index.module(path)
+    foreign = {
+        source_import.alias or source_import.name
+        for source_import in (module.imports if module else ())
+        if source_import.module not in _BACKPORTS
+        and search.around.is_foreign("python", source_import)
+    }
+    return {
+        name: module_name
+        for module_name, names in _standard_names(path, search)
+        for name in names
+        if name not in foreign
+    }
+
+
+def _passed_on_imports(path: str, search: NameSearch) -> dict[str, str]:
+    """Return the standard names that a file imports from another file of the repository, as from a
+    module for several versions of Python."""
+    module = search.inspection.index.module(path)
+    names: dict[str, str] = {}
+    for source_import in module.imports if module else ():
+        if source_import.name and not source_import.alias:
+            for file in search.around.find_python_files(path, source_import.module):
+                standard = _standard_imports(file, search)
+                if source_import.name in standard:
+                    names[source_import.name] = standard[source_import.name]
+    return names
 
 
 def _standard_names(path: str, search: NameSearch) -> Iterator[tuple[str, Iterable[str]]]:
@@ -662,24 +768,25 @@ def _standard_names(path: str, search: NameSearch) -> Iterator[tuple[str, Iterab
     library = load_standard_library("python")
     module = search.inspection.index.module(path)
     for source_import in module.imports if module else ():
-        if source_import.module in library:
-            yield (
-                source_import.module,
-                {source_import.alias or source_import.name}
-                if source_import.name
-                else library[source_import.module],
-            )
+        name = _BACKPORTS.get(source_import.module, source_import.module)
+        if name in library:
+            bound = source_import.alias or source_import.name
+            yield name, {bound} if bound and source_import.name else library[name]
 
 
-def _find_class(name: str, search: NameSearch) -> tuple[str, SourceType] | None:
-    """Return the only class of that name."""
-    paths = {path for path, _ in search.inspection.index.defined(name) if path.endswith(".py")}
-    if len(paths) != 1:
-        return None
-    path = paths.pop()
-    module = search.inspection.index.module(path)
-    kinds = [kind for kind in module.types if kind.name == name] if module else []
-    return (path, kinds[0]) if len(kinds) == 1 else None
+def find_classes(
+    name: str, search: NameSearch, path: str | None = None
+) -> list[tuple[str, SourceType]]:
+    """Return the classes of that name: of the file if it has any, else of the repository."""
+    index = search.inspection.index
+    paths = {path for path, _ in index.defined(name)[:MAX_SAME_CLASSES] if path.endswith(".py")}
+    classes = [
+        (class_path, kind)
+        for class_path in sorted(paths)
+        for kind in getattr(index.module(class_path), "types", ())
+        if kind.name == name
+    ]
+    return [entry for entry in classes if entry[0] == path] or classes
 
 
 def _parameter_names(called: str, search: NameSearch) -> set[str]:
