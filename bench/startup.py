@@ -21,7 +21,8 @@ os.chdir(sys.argv[1])
 if sys.argv[2] == "import":
     shutil.rmtree(".closeloop", ignore_errors=True)
 from closeloop.cli import main
-main(sys.argv[2:])
+del sys.argv[1]
+main()
 """
 SESSION = """\
 {"type": "session", "version": 3, "id": "s1", "timestamp": "2026-11-15T05:46:00Z", "cwd": "/a"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -34,6 +36,26 @@ def test_an_installed_agent_is_found_by_its_name(packages: Path) -> None:
     (packages / "parrot_agent.py").write_text("agent = 'squawk'\n")
     assert plugins.load_plugin("agents", "parrot") == "squawk"
     sys.modules.pop("parrot_agent")
+
+
+def test_entry_points_are_those_that_python_finds(packages: Path) -> None:
+    install(packages, "parrot", "parrot_agent:agent [loud]")
+    (packages / "Zope.Parrot-2.0.dist-info").mkdir()
+    kinds = get_args(plugins.PluginKind)
+    found = {kind: plugins.installed_plugins(kind) for kind in kinds}
+    for kind in kinds:
+        expected = {entry.name: entry for entry in entry_points(group=f"closeloop.{kind}")}
+        assert found[kind].keys() == expected.keys()
+        assert all(found[kind][name].module == entry.module for name, entry in expected.items())
+
+
+def test_plugins_are_found_beside_an_archive(
+    packages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(packages, "parrot", "parrot_agent:agent")
+    (packages / "other.zip").write_bytes(b"")
+    monkeypatch.syspath_prepend(packages / "other.zip")
+    assert plugins.installed_plugins("agents")["parrot"].module == "parrot_agent"
 
 
 def test_an_unknown_agent_is_bad_input_that_names_the_nearest() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -12,7 +16,9 @@ from git_trees import git
 from closeloop.records.protocols import ProcessResult
 from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Limits
+from closeloop.sandbox.program_execution import list_children
 from closeloop.sandbox.workspaces import Workspace, WorkspacePool, resolve_commit
+from patience import until
 
 LIST_PROCESSES = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; echo; done"
 LIMITS = Limits(processes=40, output_bytes=1 << 16)
@@ -316,3 +322,55 @@ def test_a_port_is_free_again_for_the_next_command(cache: Path) -> None:
             assert (done.exit_code, done.output) == (0, "served\n")
 
     run_in_workspace(cache, work)
+
+
+def list_servers() -> list[int]:
+    children = list_children(os.getpid())
+    return [pid for pid in children if b"launcher.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_sandboxes_are_started_again_when_the_process_that_starts_them_was_killed(
+    cache: Path,
+) -> None:
+    async def work(workspace: Workspace) -> None:
+        first = sandbox_process(workspace)
+        (server,) = list_servers()
+        os.kill(server, signal.SIGKILL)
+        assert until(lambda: not is_alive(first))
+        for _ in range(2):
+            assert (await workspace.cage.run("echo on")).output == "on\n"
+        assert list_servers() != [server]
+
+    run_in_workspace(cache, work)
+    run_in_workspace(cache, work)
+
+
+KILLED_PROGRAM = """
+import sys, anyio
+from pathlib import Path
+from closeloop.records.settings import SandboxSettings
+from closeloop.records.task import Limits
+from closeloop.sandbox.workspaces import WorkspacePool
+
+async def main():
+    async with WorkspacePool(Path(sys.argv[1]), SandboxSettings()) as pool:
+        async with pool.open(None, Limits(), standing=True) as workspace:
+            await workspace.cage.run("true")
+            print(workspace.cage.standing.process.pid, flush=True)
+            await workspace.cage.run("sleep 98762")
+
+anyio.run(main)
+"""
+
+
+def test_a_killed_closeloop_leaves_no_standing_sandbox(cache: Path) -> None:
+    async def work(workspace: Workspace) -> None:
+        assert is_alive(sandbox_process(workspace))
+
+    run_in_workspace(cache, work)  # or skip
+    command = [sys.executable, "-c", KILLED_PROGRAM, str(cache)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        first = int(program.stdout.readline())
+        program.kill()
+    assert until(lambda: not is_alive(first))

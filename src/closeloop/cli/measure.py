@@ -308,14 +308,14 @@ def select_measured_rows(
 @contextmanager
 def show_measuring_progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on a terminal."""
-    from rich.progress import Progress
-
     from closeloop.cli.console import open_console
 
     output = open_console(stderr=True)
     if quiet or not output.is_terminal:
         yield lambda count: None
         return
+    from rich.progress import Progress
+
     with Progress(console=output, transient=True) as progress:
         bar = progress.add_task("measuring", total=total)
         yield lambda count: progress.advance(bar, count)

@@ -16,9 +16,7 @@ from msgspec.structs import replace
 from closeloop.metrics.attempt_measuring import find_experiment, list_experiment_attempts
 from closeloop.metrics.attempt_table import AttemptTable, load_attempt_table
 from closeloop.metrics.score_columns import ScoreCatalogue, derived_definitions, list_score_rows
-from closeloop.process.edit_contents import recover_change
 from closeloop.process.rulebook import Rulebook
-from closeloop.process.trace_reading import build_reading
 from closeloop.records.attempt import AttemptRow
 from closeloop.records.change import Change, RecoveredFile
 from closeloop.records.errors import BadInput, unknown_name_error
@@ -577,6 +575,9 @@ def compare_two_attempts(
 
 def _load_changed_lines(store: Store, name: str) -> tuple[dict[str, ChangedLines], bool]:
     """Return an attempt's changed lines by file, and whether they are from its recorded edits."""
+    from closeloop.process.edit_contents import recover_change
+    from closeloop.process.trace_reading import build_reading
+
     if (change := store.load_change(name)) is not None:
         return list_changed_lines(change), False
     trace = store.load_trace(name)

@@ -23,7 +23,6 @@ from closeloop.records.pull_request import PullRow
 from closeloop.records.record import Record
 from closeloop.records.task import Task, Variant
 from closeloop.reviews.agent_prompts import PromptIndex
-from closeloop.reviews.pull_board import load_pull_costs
 from closeloop.store import Store
 from closeloop.store.fact_rows import MAX_QUERY_VALUES
 from closeloop.store.metrics_section import (
@@ -112,6 +111,8 @@ def _pull_origin(
 def load_pull_cost_column(store: Store, row_by_attempt: Mapping[str, int]) -> Array:
     """Return, by attempt with a pull request, the cost of all recorded work behind it."""
     import numpy as np
+
+    from closeloop.reviews.pull_board import load_pull_costs
 
     column = np.full(len(row_by_attempt), np.nan)
     rows = {

@@ -35,9 +35,9 @@ from closeloop.statistics.rate_estimate import (
     TaskValues,
     estimate_pass_all_k,
     estimate_pass_at_k,
-    estimate_rate,
     jeffreys_variances,
     posterior_bounds,
+    rate_on_like_tasks,
 )
 from closeloop.statistics.special_functions import binomial_share, t_quantile
 from closeloop.text.wording import format_dollars, format_percent, format_percent_range
@@ -252,12 +252,9 @@ def _single_repeat_bounds(hits: float, count: int) -> MetricBounds:
 
 @lru_cache(maxsize=1024)
 def _posterior_rate_bounds(tasks: tuple[tuple[float, int], ...]) -> MetricBounds:
-    estimates = estimate_rate(
+    estimate = rate_on_like_tasks(
         {str(index): _expand_repeats(*task) for index, task in enumerate(tasks)}
     )
-    if estimates is None or estimates.alike is None:
-        raise AssertionError("a task without a value")
-    estimate = estimates.alike
     return MetricBounds(
         value=estimate.value, low=estimate.low, high=estimate.high, method=estimate.method
     )
@@ -285,12 +282,24 @@ def median_bounds(means: Array) -> MetricBounds:
     import numpy as np
 
     ordered, count = np.sort(means), len(means)
-    quantiles = {"p90": float(np.quantile(ordered, 0.9))}
-    value, rank = float(np.median(ordered)), _median_rank(count)
+    quantiles = {"p90": _quantile_of_sorted(ordered, 0.9)}
+    value = float(ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    rank = _median_rank(count)
     if rank is None:
         return MetricBounds(value=value, method="too few tasks for bounds", more=quantiles)
     low, high = float(ordered[rank]), float(ordered[count - 1 - rank])
     return MetricBounds(value=value, low=low, high=high, method="order statistics", more=quantiles)
+
+
+def _quantile_of_sorted(ordered: Array, share: float) -> float:
+    """Return the same as `np.quantile`, which would import masked arrays."""
+    position = share * (len(ordered) - 1)
+    index = min(int(position), len(ordered) - 2) if len(ordered) > 1 else 0
+    low, high = float(ordered[index]), float(ordered[min(index + 1, len(ordered) - 1)])
+    weight = position - index
+    if weight < 0.5:
+        return low + (high - low) * weight
+    return high - (high - low) * (1 - weight)
 
 
 @lru_cache(maxsize=1024)

@@ -36,7 +36,6 @@ from closeloop.records.score import (
     ScoreSummary,
 )
 from closeloop.records.settings import Settings
-from closeloop.reviews.review_queue import scored_questions
 from closeloop.store import Store
 from closeloop.store.evaluation_section import order_scores
 from closeloop.store.metrics_section import (
@@ -585,6 +584,8 @@ def _attempt_shares(store: Store, score: str, version: str) -> list[float]:
 
 def project_scores(settings: Settings) -> ScoreCatalogue:
     """Return the project's scores: built in, asked in reviews, declared, and from plug-ins."""
+    from closeloop.reviews.review_queue import scored_questions
+
     questions = {
         name: ScoreSettings(kind="rate", better="more", says=text)
         for name, text in scored_questions(settings.review).items()

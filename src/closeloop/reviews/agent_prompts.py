@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import difflib
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from math import isnan
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from closeloop.git import try_git_text
-from closeloop.grading.variants import ResolvedVariant, add_agent_context, prompt_version
 from closeloop.records.errors import BadInput, unknown_name_error
 from closeloop.records.pull_request import PullRow
 from closeloop.records.record import Record
 from closeloop.records.settings import MemorySettings, Settings
 from closeloop.records.task import PromptRollout, PromptVersion, Task, Variant
 from closeloop.records.team_rules import ContextRecord, PromptProposal, PromptUse
-from closeloop.reviews.agent_context import UpcomingWork, prepare_context
-from closeloop.reviews.rule_index import RuleIndex, open_encoder
 from closeloop.store import Store
 from closeloop.store.metrics_section import AttemptSpan
 from closeloop.text.client_markup import build_prompt_version, normalise_system_prompt
-from closeloop.text.redaction import redact_record
 from closeloop.text.wording import count_with_noun, repository_name
+
+if TYPE_CHECKING:
+    from closeloop.grading.variants import ResolvedVariant
+    from closeloop.reviews.agent_context import UpcomingWork
+    from closeloop.reviews.rule_index import RuleIndex
 
 
 class ContextProvider(Record):
@@ -40,6 +40,8 @@ def open_context_provider(
     store: Store, settings: Settings, root: Path, environ: Mapping[str, str]
 ) -> ContextProvider | None:
     """Open the context provider; None if `memory.hydrate` is not set."""
+    from closeloop.reviews.rule_index import RuleIndex, open_encoder
+
     if not settings.memory.hydrate:
         return None
     rule_index = RuleIndex(store, open_encoder(settings, root, environ))
@@ -50,6 +52,9 @@ def provide_context(
     provider: ContextProvider | None, variant: ResolvedVariant, work: UpcomingWork
 ) -> str:
     """Return the text to add to an agent's system prompt, and save it together with the prompt."""
+    from closeloop.grading.variants import add_agent_context, prompt_version
+    from closeloop.reviews.agent_context import prepare_context
+
     if provider is None:
         return ""
     context, record = prepare_context(provider.shelf, work, provider.settings, datetime.now(UTC))
@@ -66,6 +71,8 @@ def provide_task_context(
     provider: ContextProvider | None, task: Task, variant: ResolvedVariant, key: str
 ) -> str:
     """Return the text for an attempt at a task; all variants of a task are in the same arm."""
+    from closeloop.reviews.agent_context import UpcomingWork
+
     if provider is None or task.repo is None:
         return ""
     work = UpcomingWork(
@@ -99,6 +106,8 @@ def merge_context(store: Store, repo: str, start: str, key: str) -> None:
 @cache
 def clone_repository_name(repo: str) -> str:
     """Return `owner/name` of a clone's origin, else the path or address itself."""
+    from closeloop.git import try_git_text
+
     is_folder = Path(repo).is_dir()
     return repository_name(
         (is_folder and try_git_text(repo, "remote", "get-url", "origin").strip()) or repo
@@ -114,10 +123,12 @@ PROPOSED_REPEATS = 3
 
 def diff_prompts(old: PromptVersion, new: PromptVersion) -> Iterator[str]:
     """Yield the lines of a unified diff: of the text, then of tools and settings."""
+    from difflib import unified_diff
+
     for name in ("text", "tools", "settings"):
         before, after = _compared_part(old, name), _compared_part(new, name)
         if before != after:
-            yield from difflib.unified_diff(
+            yield from unified_diff(
                 before.splitlines(),
                 after.splitlines(),
                 f"{name} of {old.id[:SHORT_ID_CHARS]}",
@@ -333,6 +344,8 @@ def add_prompt(
     since: datetime | None = None,
 ) -> PromptVersion:
     """Store a prompt that is used elsewhere; with an agent, its work since then counts under it."""
+    from closeloop.text.redaction import redact_record
+
     prompt, _ = redact_record(build_prompt_version(text, "file", agent, name) or _no_text())
     named_id = PromptIndex(store).resolve_name(name) if name else prompt.id
     if named_id not in (name, prompt.id):

@@ -32,13 +32,9 @@ from closeloop.records.team_rules import (
     ReviewQuestion,
 )
 from closeloop.records.trace import AnyEvent, Handoff, LogEvent, Message, Trace
-from closeloop.reviews.agent_context import hidden_attempts
 from closeloop.reviews.authorship import AgentSignsByName
-from closeloop.reviews.pull_lifecycle import load_pull, load_pull_change
-from closeloop.reviews.review_corrections import corrections_from_review
 from closeloop.store import Store
 from closeloop.tasks.task_sets import require_unsealed
-from closeloop.text.redaction import redact_record
 from closeloop.text.untrusted import parse_json, read_record, unknown_field_error
 from closeloop.text.wording import matches_globs
 
@@ -487,6 +483,8 @@ def _suggest_modes(grade: Grade | None) -> tuple[FailureMode, ...]:
 
 
 def _item_from_pull(queue: ReviewQueue, repo: str, number: int) -> ReviewItem:
+    from closeloop.reviews.pull_lifecycle import load_pull, load_pull_change
+
     store = queue.store
     pull = load_pull(repo, number, store, queue.agents)
     change = load_pull_change(pull, store)
@@ -659,6 +657,8 @@ def load_draft(queue: ReviewQueue, item: str, reviewer: str) -> HumanReview | No
 
 def save_draft(queue: ReviewQueue, review: HumanReview) -> None:
     """Save incomplete answers."""
+    from closeloop.text.redaction import redact_record
+
     queue.store.reviews.save_review(replace(redact_record(review)[0], item=review.item))
 
 
@@ -677,6 +677,9 @@ def submit_reviews(queue: ReviewQueue, reviews: Sequence[HumanReview]) -> None:
 
 
 def _save_review(queue: ReviewQueue, review: HumanReview, reviewed: ReviewItem) -> None:
+    from closeloop.reviews.review_corrections import corrections_from_review
+    from closeloop.text.redaction import redact_record
+
     review = replace(redact_record(review)[0], item=reviewed.id)
     store = queue.store
     store.reviews.save_review(review)
@@ -766,6 +769,8 @@ def _list_unchecked_attempts(store: Store) -> list[str]:
 
 def hidden_items(store: Store) -> set[str]:
     """Return the work on held-out tasks, and the pull requests that came from it."""
+    from closeloop.reviews.agent_context import hidden_attempts
+
     hidden = hidden_attempts(store)
     rows = store.pulls.list_pulls(agent=True) if hidden else ()
     return hidden | {f"{row.repo}#{row.pull}" for row in rows if row.attempt in hidden}

@@ -1,14 +1,18 @@
 """Builds a sandbox from the kernel's own means, then runs one command in it, or one by one several.
 
 A program, not a module: run as `python -I -S launcher.py SPECIFICATION`, it may use nothing but
-the standard library. With user namespaces the command gets its own file system, network and
-processes; Landlock is laid over that, or stands alone where namespaces are not allowed.
+the standard library. Run with the number of a socket instead, it starts a standing
+sandbox for each specification that it receives; they share the memory of one interpreter.
+
+With user namespaces the command gets its own file system, network and processes; Landlock is laid
+over that, or stands alone where namespaces are not allowed.
 """
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
+import gc
 import json
 import os
 import resource
@@ -22,6 +26,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC_KEEPING_LOCK = ctypes.PyDLL(None)
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = (
     1,
     2,
@@ -43,6 +48,9 @@ NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 PR_CAPBSET_DROP, PR_SET_SECCOMP, PR_SET_DUMPABLE = 24, 22, 4
 PTRACE_DETACH = 17
+JOIN_SESSION_KEYRING = 1
+KEYCTL_NUMBERS = {"x86_64": 250, "aarch64": 219}
+CLONE_NUMBERS = {"x86_64": 56, "aarch64": 220}
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 MOUNT_SETATTR, CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 442, 444, 445, 446
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
@@ -60,26 +68,47 @@ CONNECT_RIGHT = 0b10
 
 
 def main() -> NoReturn:
+    if sys.argv[1].isdigit():
+        start_standing_sandboxes(int(sys.argv[1]), int(sys.argv[2]))
     specification = json.loads(sys.argv[1])
     call_prctl(PR_SET_PDEATHSIG, signal.SIGKILL if specification["isolated"] else signal.SIGTERM)
     if os.getppid() != specification["parent"]:
         sys.exit(1)
     os.set_inheritable(specification["status"], False)
-    if specification["seccomp"] is not None:
-        specification["filter"] = os.read(specification["seccomp"], 1 << 16)
-        os.close(specification["seccomp"])
+    read_call_filter(specification)
     code = (
         run_in_namespaces(specification) if specification["isolated"] else run_plain(specification)
     )
-    if not specification["standing"]:  # there the first process reports, and nobody else
-        os.write(specification["status"], json.dumps({"exit-code": code}).encode())
+    os.write(specification["status"], json.dumps({"exit-code": code}).encode())
     os._exit(code)
+
+
+def read_call_filter(specification: dict[str, Any]) -> None:
+    if specification["seccomp"] is not None:
+        specification["filter"] = os.read(specification["seccomp"], 1 << 16)
+        os.close(specification["seccomp"])
 
 
 def run_in_namespaces(specification: dict[str, Any]) -> int:
     """Run the command below the first process of a new process namespace, which dies with us."""
     user, group = os.geteuid(), os.getegid()
-    flags = NEWUSER | NEWNS | NEWPID | NEWIPC | NEWUTS
+    unshare_namespaces(specification, NEWUSER | NEWPID, user, group)
+    alive, hold = os.pipe()
+    child_pid = os.fork()
+    if child_pid:
+        return wait_for_child(child_pid)
+    os.close(hold)
+    die_with_parent(alive)
+    os.close(alive)
+    run_step(build_root, specification)
+    os._exit(wait_for_child(start_command(specification)))
+
+
+def unshare_namespaces(
+    specification: dict[str, Any], first_flags: int, user: int, group: int
+) -> None:
+    """Enter new namespaces and map this user into them."""
+    flags = first_flags | NEWNS | NEWIPC | NEWUTS
     call_or_raise(LIBC.unshare, flags | (0 if specification["network"] else NEWNET))
     for path, content in (
         ("setgroups", "deny"),
@@ -87,25 +116,78 @@ def run_in_namespaces(specification: dict[str, Any]) -> int:
         ("gid_map", f"{OWN_ID} {group} 1"),
     ):
         write_file(f"/proc/self/{path}", content)
-    set_resource_limits(
-        specification
-    )  # only now: the kernel counts processes within the new namespace
+    # Only now: the kernel counts processes within the new namespace.
+    set_resource_limits(specification)
     socket.sethostname("agent")
     if not specification["network"]:
         raise_loopback()
-    alive, hold = os.pipe()
-    child_pid = os.fork()
-    if child_pid:
-        return wait_for_child(child_pid)
+
+
+def die_with_parent(alive: int) -> None:
+    """Let the kernel kill us with our parent, who has the other end of this pipe."""
     call_prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    os.close(hold)
     if select.select([alive], [], [], 0)[0]:  # closed: our parent died before it was watched
         os._exit(1)
-    os.close(alive)
+
+
+def start_standing_sandboxes(requests_handle: int, parent: int) -> NoReturn:
+    """Start a sandbox for each request, and answer with a handle of its first process.
+
+    A request consists of the handles of a specification, of a control socket, and of the filter of
+    system calls if there is one.
+    """
+    call_prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps what ended
+    gc.disable()  # it would write to pages that are shared with the sandboxes
+    requests = socket.socket(fileno=requests_handle)
+    alive, hold = os.pipe()
+    user, group = os.geteuid(), os.getegid()
+    while True:
+        message, handles, _, _ = socket.recv_fds(requests, 16, 3)
+        if not message:
+            os._exit(0)
+        pid = fork_into_namespace()
+        if pid == 0:
+            requests.close()
+            os.close(hold)
+            die_with_parent(alive)
+            os.close(alive)
+            run_standing_sandbox(handles, user, group)
+        process_handles = []
+        with suppress(OSError):  # it could not be started, or has ended already
+            process_handles.append(os.pidfd_open(pid))
+        socket.send_fds(requests, [str(pid).encode()], process_handles)
+        for handle in (*handles, *process_handles):
+            os.close(handle)
+
+
+def fork_into_namespace() -> int:
+    """Fork the first process of a new process namespace.
+
+    `unshare` and `fork` would need a process between us and each sandbox. Nothing is missed that
+    `os.fork` does besides: there is one thread, which keeps the interpreter's lock.
+    """
+    number = CLONE_NUMBERS[os.uname().machine]
+    return int(LIBC_KEEPING_LOCK.syscall(number, NEWUSER | NEWPID | signal.SIGCHLD, 0, 0, 0, 0))
+
+
+def run_standing_sandbox(handles: list[int], user: int, group: int) -> NoReturn:
+    """As the first process of a process namespace: build the sandbox, then serve commands."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    if (number := KEYCTL_NUMBERS.get(os.uname().machine)) is not None:
+        LIBC.syscall(number, JOIN_SESSION_KEYRING, None)
+    with open(handles[0], "rb") as specification_file:  # noqa: PTH123
+        specification = json.load(specification_file)
+    specification["status"] = handles[1]
+    specification["seccomp"] = handles[2] if len(handles) > 2 else None
+    read_call_filter(specification)
+    run_step(lambda given: unshare_namespaces(given, 0, user, group), specification)
     run_step(build_root, specification)
-    if specification["standing"]:
-        run_step(serve_commands, specification)
-    os._exit(wait_for_child(start_command(specification)))
+    run_step(serve_commands, specification)
+    os._exit(1)
 
 
 def serve_commands(specification: dict[str, Any]) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import fcntl
 import functools
@@ -12,6 +13,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -343,6 +345,7 @@ def measure_disk(*folders: str) -> DiskUsage:
     return DiskUsage(bytes=disk_bytes, apparent_bytes=apparent, files=files)
 
 
+LAUNCHER_COMMAND = (sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py")))
 PIPE_BYTES = 1 << 18
 KILL_SECONDS = 5.0
 """Seconds to wait until killed processes are gone."""
@@ -373,8 +376,6 @@ class Channels(Record):
     """Where a sandbox reports its command's end."""
     seccomp: int | None = None
     """Where it reads the filter of system calls."""
-    standing: bool = False
-    """Whether `status` is a socket over which commands arrive one after the other."""
 
 
 class Program(Record):
@@ -526,7 +527,8 @@ class _RunningProgram:
 
         # The parent whose death a sandbox watches is a thread, so it must be one that stays.
         self.process = start() if self.program.tree == "plain" else start_without_keyring(start)
-        ROOT_PIDS.add(self.process.pid)
+        self.root_pid = self.process.pid
+        ROOT_PIDS.add(self.root_pid)
         self._close_some({out_end, err_end, source, *inherited} & self._descriptors)
         self._pidfd = self._keep_descriptor(os.pidfd_open(self.process.pid))
         self._rest = memoryview(stdin or b"")
@@ -651,13 +653,13 @@ class _RunningProgram:
     def _list_pids(self) -> list[int]:
         """List all processes of the command, including those whose parents are gone."""
         max_pids = self.bounds.processes
-        pids = [self.process.pid, *list_descendants(self.process.pid, max_count=max_pids)]
+        pids = [self.root_pid, *list_descendants(self.root_pid, max_count=max_pids)]
         orphans = self._list_orphans()
         return [*pids, *orphans, *list_descendants(*orphans, max_count=max_pids)]
 
     def _list_orphans(self) -> list[int]:
         """Without a sandbox: list the command's orphans by session or mark."""
-        mark, root = self.program.mark, self.process.pid
+        mark, root = self.program.mark, self.root_pid
         if mark is None:
             return []
         adopted_pids = set(list_adopted_pids()) - ROOT_PIDS
@@ -741,66 +743,132 @@ class _RunningProgram:
 # A sandbox for several commands: its first process is ours, and runs one at a time.
 
 
+class FirstProcess:
+    """The first process of a standing sandbox: not our child, so its end is seen by a handle."""
+
+    def __init__(self, pid: int, handle: int) -> None:
+        self.pid = pid
+        self._handle = handle
+
+    @property
+    def has_ended(self) -> bool:
+        return self._wait_for_end(0)
+
+    def kill_and_wait(self) -> None:
+        """Kill it with all processes of its namespace, and wait until they are gone."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        self._wait_for_end(KILL_SECONDS)
+        os.close(self._handle)
+
+    def _wait_for_end(self, seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self._handle, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+
+class SandboxServer:
+    """One interpreter that forks the first processes of all standing sandboxes of this process.
+
+    They share its memory, and a sandbox starts without starting Python. It dies with the thread
+    that starts it, and the sandboxes die with it.
+    """
+
+    def __init__(self) -> None:
+        self._socket, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with inner:
+            self._process = subprocess.Popen(
+                [*LAUNCHER_COMMAND, str(inner.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={},
+                pass_fds=[inner.fileno()],
+                start_new_session=True,
+            )
+        ROOT_PIDS.add(self._process.pid)
+
+    def start_sandbox(self, handles: Sequence[int]) -> FirstProcess:
+        """Start one with these handles; ConnectionError if it cannot be started this way."""
+        socket.send_fds(self._socket, [b"start"], handles)
+        pid, process_handles, _, _ = socket.recv_fds(self._socket, 16, 1)
+        if not process_handles:
+            raise ConnectionError("The standing sandbox could not be started.")
+        return FirstProcess(int(pid), process_handles[0])
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+        ROOT_PIDS.discard(self._process.pid)
+
+
+_sandbox_servers: dict[int, SandboxServer] = {}
+"""By process: a forked one starts its own."""
+
+
+def _start_standing_sandbox(handles: Sequence[int]) -> FirstProcess:
+    """Ask the server, which is started for the first request, and again if it has ended."""
+    pid = os.getpid()
+    if pid in _sandbox_servers and _sandbox_servers[pid].has_ended:
+        _sandbox_servers.pop(pid).close()
+    if pid not in _sandbox_servers:
+        _sandbox_servers[pid] = SandboxServer()
+        atexit.unregister(_close_server)
+        atexit.register(_close_server, pid)
+    return _sandbox_servers[pid].start_sandbox(handles)
+
+
+def _close_server(pid: int) -> None:
+    if pid == os.getpid():
+        _sandbox_servers.pop(pid).close()
+
+
 class StandingSandbox:
     """A process namespace in which the commands of one workspace run one after the other.
 
     Created for the first command. A stopped command ends it, and the next one gets a new one.
     """
 
-    def __init__(self, argv: Callable[[Channels], Sequence[str]]) -> None:
-        self._argv = argv
+    def __init__(self, specify: Callable[[], str]) -> None:
+        self._specify = specify
         self.is_busy = False
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: FirstProcess | None = None
         self.control: socket.socket | None = None
 
-    def send_order(self, program: Program, handles: Sequence[int]) -> subprocess.Popen[bytes]:
-        """Send a command and its standard streams to the sandbox's first process."""
-        if self.process is None or self.control is None or self.process.poll() is not None:
+    def send_order(self, program: Program, handles: Sequence[int]) -> int:
+        """Send a command and its standard streams to the first process; return its id."""
+        if self.process is None or self.control is None or self.process.has_ended:
             self._start(program)
         assert self.process is not None
         assert self.control is not None
-        order = os.memfd_create("order")
+        order = _open_content_file(json.dumps({"argv": list(program.command), "env": program.env}))
         try:
-            content = json.dumps({"argv": list(program.command), "env": program.env})
-            os.write(order, content.encode())
-            os.lseek(order, 0, os.SEEK_SET)
             socket.send_fds(self.control, [b"run"], [order, *handles])
         except OSError:
             self.close()
             raise
         finally:
             os.close(order)
-        return self.process
+        return self.process.pid
 
     def _start(self, program: Program) -> None:
         self.close()
         self.control, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.setblocking(False)
-        seccomp, seccomp_end = os.pipe()
+        handles = [_open_content_file(self._specify()), inner.detach()]
         try:
-            os.write(seccomp_end, program.seccomp)
-            channels = Channels(
-                status=inner.fileno(), seccomp=seccomp if program.seccomp else None, standing=True
-            )
-
-            def start() -> subprocess.Popen[bytes]:
-                return subprocess.Popen(
-                    self._argv(channels),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    cwd=program.directory,
-                    env=program.env,
-                    pass_fds=[inner.fileno(), seccomp],
-                    start_new_session=True,
-                )
-
-            self.process = start_without_keyring(start)
+            if program.seccomp:
+                handles.append(_open_content_file(program.seccomp))
+            self.process = start_without_keyring(lambda: _start_standing_sandbox(handles))
         finally:
-            inner.close()
-            os.close(seccomp)
-            os.close(seccomp_end)
-        ROOT_PIDS.add(self.process.pid)
+            for handle in handles:
+                os.close(handle)
 
     @property
     def is_open(self) -> bool:
@@ -816,18 +884,16 @@ class StandingSandbox:
     def kill_all(self) -> None:
         """Kill it with everything in it, and wait until that is gone."""
         if self.process is not None:
-            children = list_children(self.process.pid)
-            handles = []
-            for child in children:
-                with suppress(OSError):
-                    handles.append(os.pidfd_open(child))
-            kill_processes([*children, self.process.pid])
-            self.process.wait()
-            for handle in handles:
-                select.select([handle], [], [], KILL_SECONDS)
-                os.close(handle)
-            ROOT_PIDS.discard(self.process.pid)
+            self.process.kill_and_wait()
             self.process = None
+
+
+def _open_content_file(content: str | bytes) -> int:
+    """Return a descriptor of a file in memory with some content, at its beginning."""
+    handle = os.memfd_create("content")
+    os.write(handle, content.encode() if isinstance(content, str) else content)
+    os.lseek(handle, 0, os.SEEK_SET)
+    return handle
 
 
 class _StandingCommand(_RunningProgram):
@@ -849,8 +915,8 @@ class _StandingCommand(_RunningProgram):
             source = self._keep_descriptor(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         else:
             source, self._sink = self._open_pipe()
-        self.process = self._standing.send_order(self.program, [source, out_end, err_end])
-        self._cpu_before = cpu_seconds(list_children(self.process.pid))
+        self.root_pid = self._standing.send_order(self.program, [source, out_end, err_end])
+        self._cpu_before = cpu_seconds([self.root_pid])
         self._close_some({out_end, err_end, source})
         self._rest = memoryview(stdin or b"")
         if self._sink is not None:
@@ -881,8 +947,7 @@ class _StandingCommand(_RunningProgram):
     def count_cpu(self) -> None:
         if not self._counted:
             self._counted = True
-            pids = list_descendants(self.process.pid, max_count=self.bounds.processes)
-            pids = pids if self.stopped else pids[:1]
+            pids = self._list_pids() if self.stopped else [self.root_pid]
             seconds = max(cpu_seconds(pids) - self._cpu_before, 0.0)
             self._add_to_tallies(seconds, pids)
 

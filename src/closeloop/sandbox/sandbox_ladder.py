@@ -13,7 +13,6 @@ import shutil
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +36,7 @@ from closeloop.sandbox.machine_view import (
     list_visible_shares,
     visible_paths,
 )
-from closeloop.sandbox.program_execution import Channels
+from closeloop.sandbox.program_execution import LAUNCHER_COMMAND, Channels
 
 # The system calls that a sandboxed command may not make, as a seccomp program for the kernel.
 #
@@ -392,7 +391,6 @@ def _find_tool(name: str) -> str:
 
 # Sandboxes made with Landlock, in namespaces if they are allowed: no program is needed.
 
-LAUNCHER_PATH = str(Path(__file__).with_name("launcher.py"))
 DEVICE_NAMES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
@@ -409,11 +407,27 @@ def wrap_with_landlock(
     channels: Channels,
 ) -> list[str]:
     """Wrap the command with its own file system, network and processes."""
+    return _launcher_command(
+        sandbox, layout, argv, channels, _namespace_restrictions(sandbox, layout, limits)
+    )
+
+
+def specify_standing_sandbox(
+    sandbox: SandboxBackend, layout: WorkspaceLayout, limits: Limits
+) -> str:
+    """Specify one with its own file system, network and processes, for the launcher."""
+    restrictions = _namespace_restrictions(sandbox, layout, limits)
+    return json.dumps(restrictions | _describe_surroundings(sandbox, layout))
+
+
+def _namespace_restrictions(
+    sandbox: SandboxBackend, layout: WorkspaceLayout, limits: Limits
+) -> dict[str, Any]:
     writable = [*visible_paths(sandbox, layout), "/dev"]
     writable += [share.target for share in layout.shares if share.write]
     rlimits = _resource_limits(limits) | {"RLIMIT_NPROC": limits.processes * THREADS_PER_PROCESS}
     lower = os.path.relpath(layout.lower, layout.folder) if layout.lower else ""
-    isolated = {
+    return {
         "isolated": True,
         "stage": str(Path(sandbox.mount).with_name("stage")),
         "mount": sandbox.mount,
@@ -426,8 +440,8 @@ def wrap_with_landlock(
         ],
         "hidden": hidden_paths(),
         "rules": [("/", False), *((path, True) for path in writable)],
+        "rlimits": rlimits,
     }
-    return _launcher_command(sandbox, layout, argv, channels, isolated | {"rlimits": rlimits})
 
 
 def wrap_with_landlock_alone(
@@ -464,16 +478,19 @@ def _launcher_command(
     channels: Channels,
     restrictions: dict[str, Any],
 ) -> list[str]:
-    specification = restrictions | {
+    specification = {
+        **restrictions,
+        **_describe_surroundings(sandbox, layout),
         "parent": os.getpid(),
         "status": channels.status,
         "seccomp": channels.seccomp,
-        "standing": channels.standing,
-        "network": layout.network,
-        "directory": visible_paths(sandbox, layout)[0],
         "argv": list(argv),
     }
-    return [sys.executable, "-I", "-S", LAUNCHER_PATH, json.dumps(specification)]
+    return [*LAUNCHER_COMMAND, json.dumps(specification)]
+
+
+def _describe_surroundings(sandbox: SandboxBackend, layout: WorkspaceLayout) -> dict[str, Any]:
+    return {"network": layout.network, "directory": visible_paths(sandbox, layout)[0]}
 
 
 PROBE_SECONDS = 20.0

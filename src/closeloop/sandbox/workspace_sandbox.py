@@ -45,6 +45,7 @@ from closeloop.sandbox.program_execution import (
 from closeloop.sandbox.sandbox_ladder import (
     build_call_filter,
     build_command_environment,
+    specify_standing_sandbox,
     wrap_with_bwrap,
     wrap_with_landlock,
 )
@@ -156,9 +157,7 @@ class WorkspaceSandbox:
         """
         if self.sandbox.wrap in (wrap_with_bwrap, wrap_with_landlock):
             self.standing = StandingSandbox(
-                lambda channels: wrap_with_landlock(
-                    self.sandbox, self.place, self._limits, (), channels
-                )
+                lambda: specify_standing_sandbox(self.sandbox, self.place, self._limits)
             )
             self._workspace_sandboxes.append(self.standing)
 

@@ -98,9 +98,11 @@ def _cell_weights(counts: Sequence[Counter[float]], angles: Grid, spreads: Grid)
     for prior, occurrences, sign in zip(
         (np.outer(rates, size), np.outer(1 - rates, size), size), counts, (1, 1, -1), strict=True
     ):
-        log_likelihood -= sign * occurrences.total() * log_gamma(prior)
+        prior_term = log_gamma(prior)
+        log_likelihood -= sign * occurrences.total() * prior_term
         for number, times in occurrences.items():
-            log_likelihood += sign * times * log_gamma(prior + number)
+            term = log_gamma(prior + number) if number else prior_term
+            log_likelihood += sign * times * term
     weights: Grid = np.exp(log_likelihood - log_likelihood.max())
     return weights
 
@@ -178,7 +180,7 @@ def estimate_rate(values: TaskValues) -> TwoEstimates | None:
         return None
     return TwoEstimates(
         here=rate_on_these_tasks(scored),
-        alike=_rate_on_like_tasks(scored),
+        alike=rate_on_like_tasks(scored),
         attempts=sum(len(repeats) for repeats in scored.values()),
     )
 
@@ -195,7 +197,9 @@ def rate_on_these_tasks(values: TaskValues) -> Estimate:
     )
 
 
-def _rate_on_like_tasks(values: TaskValues) -> Estimate:
+def rate_on_like_tasks(values: TaskValues) -> Estimate:
+    """Estimate the rate on tasks like these, each with at least one value from 0 to 1."""
+    check_shares(values)
     value = fmean(fmean(repeats) for repeats in values.values())
     low, high = beta_binomial_bounds(values)
     return Estimate(

@@ -16,8 +16,6 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from closeloop.grading.integrity.restore import find_test_folder
-from closeloop.grading.tool_outcomes import list_patch_paths, list_test_files
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
 from closeloop.records.task import Task
@@ -480,6 +478,9 @@ def _widen_scope(variant: Task) -> tuple[str, ...]:
 
     If nothing is declared, everything is in scope already.
     """
+    from closeloop.grading.integrity.restore import find_test_folder
+    from closeloop.grading.tool_outcomes import list_patch_paths, list_test_files
+
     if not variant.scope:
         return ()
     acceptance = variant.acceptance
