@@ -91,7 +91,7 @@ def _reach_modules(roots: Iterable[str]) -> dict[str, ParsedModule | None]:
         for name in _imported_names(waiting.pop()):
             if name.partition(".")[0] in packages and name not in reached_modules:
                 parsed = _parse_module(name)
-                if parsed is not None:  # else it is a class, a function or a constant
+                if parsed is not None:  # otherwise it is a class, a function or a constant
                     reached_modules[name] = parsed
                     waiting.append(name)
     return reached_modules
@@ -106,7 +106,7 @@ def _imported_names(module: str) -> tuple[str, ...]:
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     names = []
     for name in parsed.imports:
-        with suppress(ImportError):  # it leads out of the package
+        with suppress(ImportError):  # outside the package
             names.append(resolve_name(name, package))
     return tuple(names)
 
@@ -126,7 +126,7 @@ def _find_source(module: str) -> Path | None:
     top, _, rest = module.partition(".")
     try:
         spec = find_spec(top)
-    except ValueError:  # `__main__` and what was made at run time
+    except ValueError:  # `__main__` and modules created at run time
         return None
     if spec is None:
         return None

@@ -37,7 +37,7 @@ async def run_limited(
                 continue
             name, item = next_item
             try:
-                await anyio.lowlevel.checkpoint()  # work on an item may wait for nothing
+                await anyio.lowlevel.checkpoint()  # work on an item may not await anything
                 await work(item)
             finally:
                 queue.give_room_back(name)
@@ -147,9 +147,9 @@ async def compute_in_thread(
     def work() -> None:
         try:
             results.append(function(*arguments))
-        except BaseException as failure:  # raised again by whoever waits
+        except BaseException as failure:  # raised again by the waiting caller
             failures.append(failure)
-        with suppress(RuntimeError):  # nobody waits any more, and the loop is closed
+        with suppress(RuntimeError):  # no caller waits any more, and the loop is closed
             loop.call_soon_threadsafe(finished.set)
 
     threading.Thread(target=work, name="closeloop computation", daemon=True).start()

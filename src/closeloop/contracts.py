@@ -732,7 +732,7 @@ def check_encoder(encoder: Encoder) -> None:
 def check_scorer(scorer: Scorer, *shown: ScoredAttempt) -> None:
     """Raise AssertionError if the scorer breaks its contract, also on the given attempts."""
     assert scorer.scores, "a scorer without scores scores nothing"
-    build_catalogue({}, [scorer])  # BadInput of a name that is taken, or of a range that is none
+    build_catalogue({}, [scorer])  # BadInput for a name in use, or for an invalid range
     attempt = Attempt(id="0", origin="production", exit="finished")
     trace = Trace(reader="none", reader_version=1)
     bare_attempt = ScoredAttempt(attempt=attempt)
@@ -742,6 +742,6 @@ def check_scorer(scorer: Scorer, *shown: ScoredAttempt) -> None:
     for scored in (bare_attempt, full_attempt, *shown):
         encoded = msgspec.json.encode(scored)
         scores = scorer.score_attempt(scored)
-        read_scorer_answer(scorer, scores)  # a Fault of what is not declared or out of range
+        read_scorer_answer(scorer, scores)  # a Fault for a value that is undeclared or out of range
         assert dict(scores) == dict(scorer.score_attempt(scored)), "the same attempt, other scores"
         assert msgspec.json.encode(scored) == encoded, "what is shown must not be changed"

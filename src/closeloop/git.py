@@ -36,7 +36,7 @@ FOREIGN_SETTINGS = {
     "gpg.program": "false",
     "gpg.ssh.program": "false",
     "gpg.x509.program": "false",
-    # Who owns a repository says nothing here: its configuration is not obeyed in any case.
+    # The repository's owner does not matter: its configuration is never used.
     "safe.bareRepository": "all",
     "safe.directory": "*",
 }
@@ -56,7 +56,7 @@ OWN_COMMAND = _git_command(SAFE_SETTINGS)
 SAFE_ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_LFS_SKIP_SMUDGE": "1",
-    # What a partial clone lacks would be fetched, by commands that its configuration names.
+    # Missing objects of a partial clone would be fetched by commands of its configuration.
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_ALLOW_PROTOCOL": "none",
     "LC_ALL": "C",

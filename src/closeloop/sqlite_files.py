@@ -45,7 +45,7 @@ def open_database(path: Path, seconds: float = READ_SECONDS) -> Iterator[sqlite3
             )
             yield connection
     except sqlite3.OperationalError as error:
-        # SQLite swallows the exception that Ctrl-C raises in the handler, and only stops.
+        # SQLite drops the exception that Ctrl-C raises in the handler, and only stops.
         if "interrupted" in str(error) and time.monotonic() < deadline:
             raise KeyboardInterrupt from error
         raise
@@ -60,7 +60,7 @@ def _open_with_journal(path: Path) -> Iterator[sqlite3.Connection]:
         return
     if path.stat().st_size + pending.stat().st_size > MAX_COPY_BYTES:
         raise OSError("the database is too large to be copied")
-    # Reading a journal writes beside it: that is done to a copy.
+    # Reading a journal writes files next to it: a copy is used.
     with tempfile.TemporaryDirectory(prefix="closeloop-") as folder:
         copy = Path(folder) / "copy.db"
         shutil.copyfile(path, copy)
@@ -73,7 +73,7 @@ def _connect_untrusted(path: Path, uri_options: str) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?{uri_options}", uri=True, timeout=1)
     try:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
-        # Nothing that the file's own schema says is run.
+        # No expression of the file's own schema is evaluated.
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA query_only = ON")
         connection.execute("PRAGMA cell_size_check = ON")

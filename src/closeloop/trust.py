@@ -98,12 +98,12 @@ LOOSENING_SETTINGS: Mapping[str, str] = {
 
 HARMLESS_SETTINGS = frozenset(
     {
-        # What is run is code of the tree in any case, and runs in the sandbox.
+        # The commands run code of the tree in any case, in the sandbox.
         *("commands.setup", "commands.test", "commands.lint", "commands.types"),
         *("commands.build", "commands.others", "check.commands", "check.timeout", "check.tests"),
         "check.coverage",
         *("run.jobs", "run.seed", "run.feedback"),
-        # What is found, and what is said not to count: both are shown in every report.
+        # Findings and exclusions: both appear in every report.
         *("rules", "silence", "check.rules", "check.generated", "check.vendored"),
         *("check.complexity", "check.function_lines", "check.class_methods"),
         *("check.copied_tokens", "check.max_files", "check.max_modules", "check.layers"),

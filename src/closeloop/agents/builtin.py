@@ -515,7 +515,7 @@ async def run_until_end(
             return await run_lane(assignment, root, messages)
         return LaneEnding(exit="out_of_time", cause="time limit")
     except anyio.get_cancelled_exc_class():
-        # Swallowed to hand over what was done; anyio cancels again at the caller's next await.
+        # Suppressed to return the work so far; anyio cancels again at the caller's next await.
         return LaneEnding(exit="out_of_time", cause="stopped from outside")
     except OutOfBudget as error:
         return LaneEnding(exit="out_of_budget", cause=str(error))
@@ -523,7 +523,7 @@ async def run_until_end(
         return LaneEnding(exit="machine", cause=str(error))
     except Fault:
         raise
-    except Exception as error:  # nothing that a model says raises: the fault is ours
+    except Exception as error:  # no model output raises: the fault is ours
         return LaneEnding(exit="machine", cause=f"{type(error).__name__}: {error}")
 
 
@@ -532,7 +532,7 @@ async def ask_for_feedback(
 ) -> str | None:
     """Ask what the agent lacked: one more turn, whose calls are not run."""
     last_reply = max(i for i, message in enumerate(messages) if message.role == "assistant")
-    # Providers refuse calls without results, such as that of finish: its words stand for them.
+    # Providers refuse calls without results, such as `finish`: its summary replaces them.
     last_text = messages[last_reply].text or "I am done."
     messages[last_reply:] = [
         ChatMessage(role="assistant", text=last_text),

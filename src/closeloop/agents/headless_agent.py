@@ -388,7 +388,7 @@ def find_installed_program(name: str, package: str | None = None) -> InstalledPr
 @functools.cache
 def _inspect_program(real_path: str, package: str | None, changed: int) -> InstalledProgram:
     parts, search = _find_needed_paths(real_path)
-    # Any program at all may do anything when it is asked: its content stands for its version.
+    # Asking an arbitrary program for its version is unsafe: a hash of its content is used.
     version = (
         (_packaged_version(real_path, package) or _printed_version(real_path))
         if package
@@ -425,7 +425,7 @@ def _installation_paths(path: str) -> list[str]:
             return _prefix_folders(folder) if Path.home().is_relative_to(folder) else [str(folder)]
     bin_, prefix = parents[0], parents[0].parent
     if bin_.name == "bin" and any((prefix / "lib").glob("python3*")):
-        return _prefix_folders(prefix)  # an interpreter is nothing without its library
+        return _prefix_folders(prefix)  # an interpreter needs its library
     return [path]
 
 
@@ -589,7 +589,7 @@ class AgentWatcher:
     def _find_stop_reason(self) -> str | None:
         now = time.monotonic()
         proxy = self._door
-        # Who waits for an answer is not idle: the provider may be slow, or let all wait in turn.
+        # An agent that waits for an answer is not idle: the provider may be slow or limit requests.
         if proxy is not None and (proxy.busy or len(proxy.exchanges) != self._asked):
             self._asked, self._active = len(proxy.exchanges), now
         if self.closed is not None:
@@ -716,7 +716,7 @@ class HeadlessAgent:
             recordings = await gather_recordings(
                 _require_sandbox(assignment), self.adapter.recordings
             )
-        except MachineFailed:  # the work itself is done
+        except MachineFailed:  # the work itself is complete
             return None
         report = self.adapter.understand(program_run.ended.output.content, recordings)
         ended_well = classify_exit(program_run, report, assignment.limits)[0] == "finished"
@@ -797,7 +797,7 @@ def equip_sandbox(
             for visible_path in visible_paths
         )
     )
-    # How long it may be silent is judged by its watch, who also knows of its talk with the model.
+    # Its watcher limits silence, and also knows about its requests to the model.
     limits = msgspec.structs.replace(limits, idle_seconds=FOREVER_SECONDS)
     if proxy is None:
         return workspace_sandbox.with_access(shares, (), limits), "http://127.0.0.1:1"

@@ -45,9 +45,9 @@ def build_aider_call(use: AgentCallRequest) -> AgentCall:
         "--message-file",
         f"{folder}/prompt.md",
     ]
-    for name in history_names:  # beside the code they would be part of the change
+    for name in history_names:  # in the repository they would be part of the change
         arguments += [f"--{name}-file", f"{folder}/{name}.md"]
-    # Its cache of the repository lies in there, whatever it is told.
+    # Its cache of the repository is always in there.
     arguments += ["--map-tokens", "0"]
     arguments += ["--restore-chat-history", "--chat-mode", "ask"] if use.again else []
     if use.system:
@@ -101,7 +101,7 @@ QUIET_VARIABLES = (
     "DISABLE_AUTOUPDATER",
     "DISABLE_ERROR_REPORTING",
     "DISABLE_TELEMETRY",
-    "IS_SANDBOX",  # as root it works without asking only in a sandbox, which it is in
+    "IS_SANDBOX",  # as root it works without confirmation only in a sandbox, which this is
 )
 
 
@@ -364,7 +364,7 @@ opencode = HeadlessAgent(
 
 def build_openhands_call(use: AgentCallRequest) -> AgentCall:
     files = {".openhands/prompt.md": use.prompt}
-    if use.system:  # a skill without triggers is always told
+    if use.system:  # a skill without triggers is always included
         files[".openhands/skills/system.md"] = f"---\nname: system\n---\n{use.system}"
     arguments = ["--headless", "--json", "--yolo", "--override-with-envs"]
     arguments += ["--file", f"{use.home}/.openhands/prompt.md"]

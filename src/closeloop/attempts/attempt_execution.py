@@ -193,7 +193,7 @@ async def run_agent(
                     build_assignment(slot, resolved_variant, workspace, proxy)
                 )
             ended = min(time.monotonic(), started + limits.seconds)
-            # An agent hands over what it has when it is cancelled, but then the run is over.
+            # A cancelled agent returns what it has, but then the run is over.
             await anyio.lowlevel.checkpoint_if_cancelled()
             await apply_control_change(slot, workspace)
             change = parse_patch(await workspace.read_diff(), base=slot.task.base)

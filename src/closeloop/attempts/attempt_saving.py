@@ -104,7 +104,7 @@ def visible_task_name(task: Task) -> str:
     return task_alias(task.digest) if task.split == "held-out" else task.id
 
 
-# Save results: related records together, and in a file what no database accepts.
+# Save results: related records together; what the database does not accept goes into a file.
 
 UNSAVED_SUFFIX = ".unsaved"
 ATTEMPTS_FOLDER = Path(".closeloop/attempts")
@@ -224,14 +224,14 @@ def write_batch_file(batch: UnsavedBatch, folder: Path, name: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}-{token_hex(4)}"
     try:
-        # Exact patches lie in it, so that only its owner may read it.
+        # It contains exact patches, so only its owner may read it.
         with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as stream:
             stream.write(pack_record(batch))
             stream.flush()
             os.fsync(stream.fileno())
         file.rename(file.with_suffix(UNSAVED_SUFFIX))
     except OSError:
-        file.unlink(missing_ok=True)  # half a file only takes room
+        file.unlink(missing_ok=True)  # a partial file is useless
         raise
 
 
@@ -264,7 +264,7 @@ def recover_batches(store: Store, folder: Path, name: str = "*") -> int:
         try:
             batch = unpack_record(file.read_bytes(), UnsavedBatch)
         except FileNotFoundError:
-            continue  # another process was quicker
+            continue  # another process was faster
         except OSError as error:
             raise MachineFailed(
                 f"{file} cannot be read ({error.strerror}): make it readable, or "
@@ -428,7 +428,7 @@ def files_with_secret(secret: str, folder: Path) -> Iterator[str]:
             if secret_bytes in path.read_bytes():
                 yield str(path)
         except OSError:
-            continue  # gone, or not ours to read
+            continue  # removed, or not readable
 
 
 def _dry_result(kind: str, counts_by_table: dict[str, int]) -> PurgeResult:

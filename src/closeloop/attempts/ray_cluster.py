@@ -74,7 +74,7 @@ def unpack_commits(content: bytes, commits: Sequence[str], folder: Path) -> None
         _run_pack_git(
             str(temporary_folder), "init", "-q", "--bare", "--template=", f"--object-format={kind}"
         )
-        # Their parents are not there, and nobody shall look for them.
+        # Their parents are missing, and must not be fetched.
         (temporary_folder / "shallow").write_text(
             "".join(f"{commit}\n" for commit in sorted(commits))
         )
@@ -83,7 +83,7 @@ def unpack_commits(content: bytes, commits: Sequence[str], folder: Path) -> None
             _run_pack_git(str(temporary_folder), "update-ref", f"refs/heads/{commit}", commit)
         os.rename(temporary_folder, folder)  # noqa: PTH104
     except OSError:
-        if not folder.is_dir():  # else somebody else was first, with the same
+        if not folder.is_dir():  # otherwise another process wrote the same content first
             raise
     finally:
         shutil.rmtree(temporary_folder, ignore_errors=True)
@@ -203,7 +203,7 @@ class RayCluster:
 
     def __init__(self, address: str | None) -> None:
         self._address = address
-        # Ray tells the driver about its nodes on standard output, where only results belong.
+        # Ray prints messages about its nodes to standard output, which is for results only.
         self._aside = redirect_stdout(sys.stderr)
         self._known: dict[Callable[..., bytes], Any] = {}
         """Functions registered with Ray, each once."""
@@ -225,7 +225,7 @@ class RayCluster:
                 logging_level=logging.ERROR,
                 **local_options,
             )
-        except Exception as error:  # whatever Ray raises, there is no cluster
+        except Exception as error:  # whatever Ray raises, the cluster is unusable
             error_lines = str(error).strip().splitlines() or [type(error).__name__]
             raise MachineFailed(
                 f"There is no Ray cluster at {self._address or 'this machine'} "
@@ -261,7 +261,7 @@ class RayCluster:
             _OPTIONS[n]: v for n, v in needed_resources.items() if n in _OPTIONS
         }
         options["resources"] = {n: v for n, v in needed_resources.items() if n not in _OPTIONS}
-        # Whether to begin again is for the flow to say, which writes every try down.
+        # Retries are decided by the caller, which records every try.
         options["max_retries"] = 0
         if function not in self._known:
             self._known[function] = self._ray.remote(function)

@@ -160,7 +160,7 @@ async def prepare_task(task: Task, tools: RunResources, store: Store) -> Proof:
     proof = await to_thread.run_sync(store.load_proof, task.grading)
     if proof is None or proof.version != task_proof.GRADER_VERSION:
         proof = await task_proof.check_gradable(tools.workspaces, base, task)
-        # What is wrong may lie outside the task, such as a tool that is not installed yet.
+        # The cause may be outside the task, such as a tool that is not installed yet.
         if proof.state != "unproved":
             await to_thread.run_sync(save_usable_proof, proof, store)
     return proof

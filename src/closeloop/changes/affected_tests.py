@@ -230,7 +230,7 @@ def _read_go_profile(path: Path) -> Iterator[tuple[str, LineCoverage]]:
                 raise ValueError("its blocks are not valid")
             lines = hits.setdefault(match[1], {})
             hit = match[4] != "0"
-            # A block that was not reached ends with its brace, which nobody runs.
+            # An unreached block ends with its brace, which is never executed.
             for number in range(first, last + (hit or first == last)):
                 lines[number] = lines.get(number, False) or hit
     for name, lines in hits.items():
@@ -462,7 +462,7 @@ class _ChangedFiles:
             if after and not moved:
                 return False
             is_present = is_present or bool(after)
-        # An id that is put together when the tests run stands in no file.
+        # An id that is built at run time occurs in no file.
         return bool(paths) and not is_present
 
     def _locate_file(self, name: str) -> tuple[Sequence[str] | None, str]:
@@ -530,7 +530,7 @@ def _mentions_name(text: str, name: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
 
 
-# Tests that reach a change: for suites too slow to run whole; the report says so.
+# Tests that reach a change, for suites that are too slow to run fully; the report says so.
 
 MAX_SELECTED_FILES = 400
 """Maximum number of selected test files; above this the whole suite runs."""
@@ -608,7 +608,7 @@ def _covering_tests(root: Path, changed: Iterable[str]) -> set[str] | None:
 
 def _importing_tests(inspection: Inspection, changed: Iterable[str]) -> set[str]:
     """Return test files that import a changed file, directly or indirectly."""
-    # Not above: the risk of a change is made of its coverage.
+    # Imported here: the risk of a change depends on its coverage.
     from closeloop.changes.risk.import_graph import ImportResolver, build_import_graph
 
     imports: dict[str, tuple[SourceImport, ...]] = {}

@@ -231,7 +231,7 @@ def run_checks(inspection: Inspection) -> list[Finding | Unmeasured]:
         try:
             plugin: ChangeCheck = plugins.load_plugin("checks", name)
             results += plugin.check(inspection)
-        except Exception as error:  # a plug-in may raise anything; the others still look
+        except Exception as error:  # a plug-in may raise anything; the other checks still run
             reason = f"it raised {type(error).__name__}: {error}"
             results.append(Unmeasured(rule=name, reason=reason[:300]))
     return [*results, *_report_unparsed_files(inspection)]
@@ -310,7 +310,7 @@ async def prepare_context(
             before = after = await prepare_base(
                 workspaces, sides, "before", setup, order.cache, order.tell
             )
-        except BadInput as fault:  # of the base: with the change, it may be set up all the same
+        except BadInput as fault:  # of the base: setup may still succeed with the change
             unready = str(fault)
             before = after = await workspaces.prepare_base(str(sides.root), sides.base)
         if setup and sides.head and needs_setup(file.path for file in sides.change.files):
@@ -594,7 +594,7 @@ def judge_trial(tool: CheckTool, result: ToolResult) -> CommandTrial:
         return CommandTrial(works=True, text=text)
     if missing := find_missing_program(result.output):
         return CommandTrial(works=False, text=f"did not run: {missing} is not installed")
-    # A linter's complaints can be compared; a build that fails has nothing to be compared with.
+    # A linter's complaints can be compared; a failing build has none.
     if tool_ending(result) == "failed" and tool.name != "build":
         kind = "test" if tool.is_test else "complaint"
         failing = (

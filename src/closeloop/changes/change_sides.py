@@ -81,7 +81,7 @@ def _apply_patch(
     try:
         shadow.run_git_writing(*apply, "-p1", *excluded, stdin=content)
     except git.GitFailed as failure:
-        # Plain `diff -u` names files as they are, without `a/` and `b/` before them.
+        # Plain `diff -u` writes paths without the prefixes `a/` and `b/`.
         try:
             shadow.run_git_writing(*apply, "-p0", *excluded, stdin=content)
         except git.GitFailed:
@@ -177,7 +177,7 @@ def resolve_commits(repository: git.GitRepository, *names: str) -> list[str]:
 
 
 def _unknown_revision(repository: git.GitRepository, name: str) -> BadInput:
-    # This fails where the repository itself cannot be read, and says why.
+    # This fails with the reason if the repository itself cannot be read.
     branch_output = git.decode_git_path(
         git.run_git_in(repository, "for-each-ref", "--format=%(refname:short)")
     )
@@ -211,7 +211,7 @@ def _target_branch(repository: git.GitRepository, name: str) -> str | None:
     default = _default_branch(repository)
     upstream = git.query_git(repository, "rev-parse", "--abbrev-ref", "-q", f"{name}@{{upstream}}")
     if default and branch not in (default, default.removeprefix("origin/"), f"origin/{default}"):
-        # What a branch was pushed to usually bears its name, and is no more than a copy of it.
+        # A remote branch of the same name is usually only a copy.
         return upstream if upstream and not upstream.endswith(f"/{branch}") else default
     if upstream:
         return upstream

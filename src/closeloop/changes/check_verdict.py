@@ -138,7 +138,7 @@ def list_blocking_findings(settings: CheckSettings, findings: Iterable[object]) 
     if settings.block_at == "never" or settings.gate == "informational":
         return []
     severities = SEVERITIES[: SEVERITIES.index(settings.block_at) + 1]
-    # Nobody has calibrated a model that reviews: it advises, whatever blocks.
+    # A reviewing model is not calibrated: it only advises.
     return [
         finding
         for finding in findings
@@ -424,7 +424,7 @@ async def run_fix_cycles(
         fixed = await fixer.mend(context, FixOrder(number=tries, prompt=prompt, mended=patch))
         patch, note = fixed.patch, fixed.note
         if patch:
-            # Elsewhere: what tools leave behind is no part of the change.
+            # In another folder: files that tools leave behind are not part of the change.
             current = await _compare_mended(context, subject, patch)
             findings = await subject.recheck(patch) if subject.recheck else findings
     failing_runs = tuple(run for run in current if has_broken(run))

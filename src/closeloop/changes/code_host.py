@@ -100,7 +100,7 @@ class CodeHostClient:
 
     async def fetch_login(self) -> str | None:
         """Return the login that we write as; None if the token does not reveal it."""
-        # The token of a workflow may not read `/user`, but it may ask this.
+        # The token of a workflow may not read `/user`, but may read this.
         url = f"{self._api.removesuffix('/v3')}/graphql"
         try:
             answer = await self._request_with_retries("POST", url, {"query": "{viewer{login}}"})
@@ -133,7 +133,7 @@ class CodeHostClient:
             answer = await self._request_with_retries("GET", url)
             yield self._decode_reply(answer, kind)
             next_link = _NEXT_LINK.search(answer.headers.get("link", ""))
-            # The token goes along: nowhere but where it was meant for.
+            # The token is sent too: only to the host that it is for.
             if not next_link or not next_link[1].startswith(f"{self._api}/"):
                 return
             url = next_link[1]
@@ -305,7 +305,7 @@ def _open_http_client(api: str, headers: Mapping[str, str]) -> httpx.AsyncClient
     if parts.scheme != "https" and not (local and parts.scheme == "http"):
         raise BadInput(f"A token is not sent to {api!r}: give a URL that starts with https.")
     common = {"content-type": "application/json", "user-agent": f"closeloop/{__version__}"}
-    # A proxy for the world outside would not find a server on this machine.
+    # A proxy for external hosts would not reach a server on this machine.
     return httpx.AsyncClient(
         headers={**common, **headers}, timeout=RESPONSE_SECONDS, trust_env=not local
     )
@@ -430,7 +430,7 @@ def find_host_api(kind: HostKind, environ: Mapping[str, str]) -> str:
 def _origin_host(origin: str) -> str:
     if "://" in origin:
         parts = urlsplit(origin)
-        # A port of SSH is none of the web's.
+        # An SSH port is not an HTTP port.
         return parts.netloc.rpartition("@")[2] if parts.scheme != "ssh" else parts.hostname or ""
     return origin.partition("@")[2].partition(":")[0]
 
@@ -513,7 +513,7 @@ def sign_app_token(app: AppCredentials, now: datetime) -> str:
     try:
         return str(jwt.encode(claims, key, algorithm="RS256"))
     except (ValueError, TypeError, NotImplementedError, jwt.PyJWTError):
-        # What the library says may quote the key.
+        # The library's message may quote the key.
         raise BadInput(
             f"{app.key_file} contains no RSA private key: download it from the app's "
             "page, and install closeloop[github-app]."

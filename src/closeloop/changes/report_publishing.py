@@ -310,7 +310,7 @@ async def publish_check_run(client: CodeHostClient, head: str, run: CheckRun) ->
             sent = existing_run.output.annotations_count
         is_complete = existing_run.status == "completed"
         while not is_complete:
-            # They are added to those there are: none is sent again before it is known to lack.
+            # They are added to existing ones: none is sent again unless it is missing.
             path, batch = f"check-runs/{existing_run.id}", _batch_payload(run, sent)
             await client.request_json("PATCH", path, _ExistingCheckRun, batch, again=False)
             is_complete, sent = "conclusion" in batch, sent + BATCH_ANNOTATIONS
@@ -550,7 +550,7 @@ def issue_from_map(value: Any, name: str, host: HostedRepository | None = None) 
             f"{name} is not an issue ({error}): save the JSON that the code host returns."
         ) from None
     issue = _issue_from_answer(answer, 0)
-    # Where it is one of another repository, the same number is somebody else's here.
+    # If it belongs to another repository, the number means another issue here.
     pages = (
         [f"{host.page}{part}/{issue.number}" for part in ("/issues", "/-/issues")] if host else ()
     )
@@ -563,7 +563,7 @@ def _issue_from_answer(answer: _IssueAnswer, number: int) -> HostIssue:
         number=answer.iid or answer.number or number,
         title=answer.title,
         body=(answer.body or answer.description or "")[:MAX_ISSUE_CHARS],
-        # Where there is a page, `url` is the API's.
+        # If there is a web page, `url` is the API's address.
         url=answer.html_url or answer.web_url or answer.url,
         author=(author.login or author.username) if author else None,
     )
@@ -614,7 +614,7 @@ async def push_branch(
     name = f"refs/heads/{branch.name}"
     async with _open_push(repo, client, host, branch.commit) as run_git:
         try:
-            # Where it is there already, people may have gone on with it.
+            # If it exists already, people may have continued it.
             if not await run_git("ls-remote", name):
                 await run_git("push", "-q", f"{branch.commit}:{name}")
         except MachineFailed as refused:
@@ -631,7 +631,7 @@ async def _open_push(
 
     Hooks, helpers and remotes of the user's repository are not used.
     """
-    # In the environment: what is on a command line anybody on this machine may read.
+    # In the environment: anybody on this machine can read command lines.
     header = {
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": f"http.{host.page}.git.extraHeader",

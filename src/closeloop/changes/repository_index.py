@@ -75,7 +75,7 @@ def find_layout_changes(sides: ChangeSides, files: Iterable[FileChange]) -> froz
     """
     candidates: dict[str, _Ends] = {}
     for file in files:
-        # What moved is a change of its own, however little else was done to it.
+        # A move is a change, however little else was edited.
         if file.path.endswith((".py", ".pyi")) and file.status == "changed":
             before = sides.read("before", file.path)
             after = sides.read("after", file.path)
@@ -376,7 +376,7 @@ def _read_in_parallel(
     waiting: deque[Future[list[OutlineRow]]] = deque()
     with ExitStack() as stack:
         for _ in range(helpers):
-            # Not from the current folder, which is anybody's: hence -P.
+            # -P: do not import from the current folder, which is untrusted.
             command = [sys.executable, "-P", "-m", outline_worker.__name__]
             worker = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
             stack.callback(_stop_worker, worker)

@@ -220,7 +220,7 @@ def _find_outside_files(inspection: Inspection) -> Sequence[Finding | Unmeasured
         ]
         return [_scope_finding(file, inspection, declared=task.scope) for file in outside]
     if not inspection.request:
-        return []  # nobody said what was asked for, so nothing is outside of it
+        return []  # without a request, nothing is out of scope
     request = read_request(inspection.request[:MAX_REQUEST_CHARS])
     outside_files = _find_unrelated_files(inspection, request)
     if isinstance(outside_files, str):
@@ -246,7 +246,7 @@ def _find_unrelated_files(inspection: Inspection, request: RequestWords) -> list
     if not related:
         return "the request names nothing that the change concerns"
     open_paths = {path for path in files if path not in related}
-    # A long request has many words, and one of them stands anywhere by chance.
+    # A long request has many words, one of which occurs in any file by chance.
     least = 1 + len(distinctive) // MANY_WORDS
     related |= {
         path for path in open_paths if len(distinctive & words_by_path[path].words) >= least

@@ -198,7 +198,7 @@ def copy_index(
     sources = [(path, path.name) for path in repository.folder.glob("sharedindex.*")]
     for source, name in [(index or repository.folder / "index", "index"), *sources]:
         if source.is_file():
-            # With its date: by it, git knows which files may have changed since unseen.
+            # With its modification time, by which git detects racily changed files.
             shutil.copy2(source, shadow.folder / name)
     exclude = repository.shared / "info" / "exclude"
     if exclude.is_file():
@@ -208,7 +208,7 @@ def copy_index(
             file.write(f"\n{shadow.folder.name}/\n")
     own_index = shadow.folder / "index"
     if own_index.exists() and b"sdir" in own_index.read_bytes():
-        # A sparse checkout names folders as trees, which commands that write could not open.
+        # A sparse checkout lists folders as trees, which writing commands cannot open.
         shadow.run_git_reading("update-index", "--force-write-index")
     settings = _content_settings(repository)
     lines = "".join(f"\t{name} = {_quote_value(value)}\n" for name, value in settings.items())
@@ -303,7 +303,7 @@ def _update_index(
     if entries:
         shadow.run_git_writing("update-index", "-z", "--index-info", stdin=b"".join(entries))
     if plain:
-        # As if they were large, they go into one pack, not each into a file of its own.
+        # Treated as large, they go into one pack instead of a file each.
         update = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
         names = b"".join(name + b"\0" for name in plain)
         shadow.run_git_writing("-c", "core.bigFileThreshold=1", *update, stdin=names)
@@ -499,7 +499,7 @@ def _run_git_diff(shadow: ShadowRepository, ends: Sequence[str], *arguments: str
             try:
                 result = _parse_diff(process.stdout)
             except BadInput as error:
-                # Git ended in the middle, for a reason of its own.
+                # Git ended prematurely.
                 result = error
             except BaseException:
                 process.kill()
@@ -539,7 +539,7 @@ def _parse_diff(stream: IO[bytes]) -> _ParsedDiff:
         part = _next_part(parts)
         file = _build_file_change(pair, part)
         if pair.status == "T":
-            # Of a file that became a link, git tells the one as deleted, the other as new.
+            # For a file that became a link, git reports a deletion and a new file.
             part, new_file = (
                 part + (next_part := _next_part(parts)),
                 _build_file_change(pair, next_part),

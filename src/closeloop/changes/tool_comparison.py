@@ -250,7 +250,7 @@ async def run_tools(context: CheckContext, tools: Sequence[CheckTool]) -> list[T
         unready: ToolResult | None = None
         for tool in tools:
             context.tell(f"{tool.name} {side} the change")
-            # Where one could not be set up, the others cannot be either.
+            # If one could not be set up, the others cannot either.
             results[tool.name, side] = result = unready or await run_tool_at_side(
                 context, tool, side
             )
@@ -403,7 +403,7 @@ def _is_mended(name: str, after: ToolResult) -> bool:
         return False
     if not after.tests:
         return True
-    # A file that could not be loaded is mended when tests of it pass.
+    # A file that could not be loaded is fixed when its tests pass.
     prefixes = tuple(f"{name}{separator}" for separator in ("::", " > ", "/"))
     return any(
         status == "passed" and (test == name or test.startswith(prefixes))

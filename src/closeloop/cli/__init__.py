@@ -338,7 +338,8 @@ def run_command(command_words: Sequence[str]) -> NoReturn:
     except KeyboardInterrupt:
         _exit_with_error("Stopped. Run the same command again to continue.", 130, command_words)
     except BrokenPipeError:
-        # Somebody like `head` stopped reading: not our failure, and nothing more can be flushed.
+        # The reader (such as `head`) closed the pipe: no error of ours, and nothing more can be
+        # flushed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     sys.exit(exit_code if isinstance(exit_code, int) else 0)
@@ -356,7 +357,7 @@ def build_app(words: Sequence[str], *, complete: bool = False) -> App:
         help="Measure whether your coding agents do good work.",
         help_epilogue=GLOBAL_FLAGS_HELP,
         version=__version__,
-        help_format="plaintext",  # Markdown would cost a third of the start-up
+        help_format="plaintext",  # Markdown would take a third of the start-up time
         default_parameter=Parameter(negative=(), show_default=_format_default),
         result_action="return_value",
         suppress_keyboard_interrupt=False,

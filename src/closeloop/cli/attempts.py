@@ -42,7 +42,7 @@ def agents(*, json: JsonFlag = False) -> None:
         print_parts,
     )
 
-    with ThreadPoolExecutor() as pool:  # a program that tells its version may take seconds
+    with ThreadPoolExecutor() as pool:  # a program may take seconds to print its version
         descriptions = list(pool.map(_describe_agent, plugins.load_plugins("agents")))
     if json:
         print_json(descriptions)

@@ -85,7 +85,7 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     pull = read_pull_event(github_event_file(os.environ)) if github else None
     query = ChangeQuery(range=None if attempt else change, patch=patch, base=base, staged=staged)
     query = select_change(query, pull, os.environ)
-    # An attempt's change comes from the store: nothing of it lies in this folder.
+    # An attempt's change comes from the store: this folder does not contain it.
     configuration = load_project(Path.cwd()) if attempt else load_check_configuration(query, pull)
     try:
         with (
@@ -102,7 +102,7 @@ def check(  # noqa: PLR0913 - one parameter for each flag
     except NoChange as none:
         if not staged:
             raise
-        print_warning(str(none))  # a commit may change no more than its message
+        print_warning(str(none))  # a commit may be empty
         return 0
     for path, name in outputs.items():
         write_report(report, name, path)
@@ -508,7 +508,7 @@ async def publish_to_github(
         print_warning(note)
 
 
-# `closeloop check risk`: how well the repository's own past foretells which changes go wrong.
+# `closeloop check risk`: how well the repository's history predicts which changes go wrong.
 
 
 def fit(*, json: JsonFlag = False) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from closeloop.store import Store
 
 
-# `closeloop gate`: fail a build when agents work worse than they did, beyond the noise.
+# `closeloop gate`: fail a build if agents became worse, beyond the noise.
 
 
 GATE_COLOURS = {"worse": "red", "better": "green"}
@@ -136,7 +136,7 @@ def run_gate(
     from closeloop.tasks.task_sets import hide_attempt
 
     sealed = store.held_out.list_sealed_digests()
-    # A look may be gated by itself; where there are dev tasks, they decide alone.
+    # A held-out run may be gated by itself; if there are dev tasks, only they decide.
     is_look = sealed.issuperset(experiment.tasks)
     ids = set(baseline.attempts) if baseline else set()
     baseline_rows = [row for row in store.list_attempts() if row.id in ids] if ids else []

@@ -108,7 +108,7 @@ def load_for_change_check(
     if file and repo and not file.is_relative_to(repo.root):
         return load_project(
             folder, environ=environ
-        )  # lies above the repository, so no change has it
+        )  # outside the repository, so no change can contain it
     users = read_user_table(environ)
     before = settings_from_tables(
         users, _committed_table(committed, commit), f"{CONFIG_NAME} of {commit}"
@@ -260,7 +260,7 @@ def apply_environment(settings: Settings, folder: Path, environ: Mapping[str, st
         "store": environ.get("CLOSELOOP_STORE"),
         "cache": environ.get("CLOSELOOP_CACHE"),
     }
-    # What is typed in a shell is meant from where one stands, not from where the file lies.
+    # Paths typed in a shell are relative to the current folder, not to the settings file.
     changes = {
         name: value if "://" in value else str(folder / Path(value).expanduser())
         for name, value in overrides.items()
@@ -415,7 +415,7 @@ def open_metrics_store(*, make: bool = False) -> Iterator[tuple[Store, Rulebook]
     from closeloop.store.store import open_existing_store, open_project_store
 
     project = load_project(Path.cwd())
-    # Many small things are made, and no cycles: looking for those would take a fifth of the time.
+    # Many small objects and no cycles: garbage collection would take a fifth of the time.
     gc.disable()
     try:
         store_opener = open_project_store if make else open_existing_store
@@ -486,7 +486,7 @@ def open_review_context(
     """
     from closeloop.store.store import open_existing_store, open_project_store, open_store_if_any
 
-    # For products as small as an encoder's, more threads only wait for each other.
+    # For products as small as an encoder's, more threads only block each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     project = project or load_project(Path.cwd())
     opening = open_existing_store if needed else open_store_if_any

@@ -179,7 +179,7 @@ def print_in_pager(*parts: RenderableType) -> None:
     if not output.is_terminal:
         print_parts(*parts)
         return
-    os.environ.setdefault("LESS", "FRX")  # with colours, and not for what fits on the screen
+    os.environ.setdefault("LESS", "FRX")  # keep colours; do not page what fits on the screen
     with output.pager(styles=True):
         output.print(*parts, sep="\n")
 

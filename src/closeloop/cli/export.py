@@ -170,7 +170,7 @@ class ExportedTraces:
             if trace is None:
                 self.left_out += 1
             else:
-                # What an agent recorded says more of itself than an attempt does.
+                # An agent's recording contains more about itself than an attempt does.
                 yield name, self.store.load_session(name) or self.store.load_attempt(name), trace
 
 
@@ -187,7 +187,7 @@ def open_output_file(out: Path | None) -> Iterator[BinaryIO]:
     draft.replace(out)
 
 
-# `closeloop admin events`: the log of what happened, as it is or as it goes on.
+# `closeloop admin events`: the event log, once or followed.
 
 POLL_SECONDS = 0.5
 
@@ -223,7 +223,7 @@ def events(
     if limit < 0 or (after is not None and after < 0):
         raise BadInput("--limit and --after must not be negative.")
     project = load_project(Path.cwd())
-    # Whoever follows waits in the store that others will write to.
+    # Following waits for events that other processes write to the store.
     store_opener = open_project_store if follow else open_existing_store
     with store_opener(project.settings, project.root) as store:
         if not follow and not store.events.last_number():
@@ -269,7 +269,7 @@ def format_event_line(event: LogEvent) -> str:
     return f"{head}  {subject}{number}  {details_text}".rstrip()
 
 
-# `closeloop admin purge`: take a secret that got in out of the store.
+# `closeloop admin purge`: remove a leaked secret from the store.
 
 
 def purge(
@@ -327,7 +327,7 @@ def purge(
             tombstones = store.purges.list_purges()
             print_json(tombstones) if json else print_parts(*render_tombstones(tombstones))
             return
-        if yes:  # what no database took lies in files, and is purged with the rest
+        if yes:  # results that could not be saved are in files, and are purged too
             for folder in (ATTEMPTS_FOLDER, UNSAVED_PLANS):
                 recover_batches(store, project.root / folder)
         if secret is None:

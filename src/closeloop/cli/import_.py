@@ -293,7 +293,7 @@ def _describe_callless_sessions(name: str, count: int) -> str:
     )
 
 
-# `closeloop import --github`: pull requests of the past, and what became of them.
+# `closeloop import --github`: past pull requests and their outcomes.
 
 _REPO_NAME = re.compile(r"[\w.-]{1,100}(?:/[\w.-]{1,100}){1,20}")
 

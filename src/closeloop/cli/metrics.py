@@ -299,7 +299,7 @@ def _grouped_family_table(
     return table
 
 
-# `closeloop report`: all numbers on a page, to hand on.
+# `closeloop report`: all numbers on one page, to share.
 
 
 def report(
@@ -410,7 +410,7 @@ def find_report_writer(suffix: str) -> Callable[[ReportContent], bytes]:
     return makers[suffix]
 
 
-# `closeloop metrics --over-time`: how metrics changed, and what became worse.
+# `closeloop metrics --over-time`: how metrics changed, and which became worse.
 
 BAR_LEVELS = "▁▂▃▄▅▆▇█"
 MAX_REGRESSIONS = 20

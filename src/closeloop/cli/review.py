@@ -209,11 +209,11 @@ def _unbuffered_input() -> Iterator[None]:
     try:
         import termios
         import tty
-    except ImportError:  # where keys come by the line, they do so
+    except ImportError:  # if input arrives by line, keys do too
         yield
         return
     before = termios.tcgetattr(sys.stdin)
-    tty.setcbreak(sys.stdin, termios.TCSADRAIN)  # the default discards what was typed ahead
+    tty.setcbreak(sys.stdin, termios.TCSADRAIN)  # the default would discard keys typed ahead
     try:
         yield
     finally:
@@ -282,7 +282,7 @@ def ask_for_review(keyboard: ReviewKeyboard, draft: HumanReview) -> HumanReview:
         index = max(0, index - 1) if pressed == "b" else index + 1
     notes = "" if pressed == "a" else ask_for_notes()
     spent = (draft.seconds or 0.0) + time.monotonic() - started_at
-    tags = draft.tags or ()  # by `a`, nothing went wrong
+    tags = draft.tags or ()  # `a` means that nothing went wrong
     return replace(
         draft, tags=tags, notes=notes or draft.notes, seconds=round(spent, 1), state="done"
     )

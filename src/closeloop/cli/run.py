@@ -838,7 +838,7 @@ def apply_prompts(
         if name not in settings.variants:
             raise unknown_name_error("variant", name, settings.variants)
         for prompt in prompts:
-            # What is typed in a shell is meant from where one stands.
+            # Paths typed in a shell are relative to the current folder.
             path = str(Path.cwd() / Path(prompt).expanduser())
             prompt_variants[f"{name} {Path(prompt).name}"] = replace(
                 settings.variants[name], prompt=path

@@ -63,11 +63,11 @@ def serve(*, port: int = 4318, host: str = "127.0.0.1", token: str | None = None
     from closeloop.web.submissions import SubmissionEvaluator
     from closeloop.web.webhooks import WebhookMiddleware
 
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # receiving goes before learning
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # receiving has priority over learning
     token = token or os.environ.get("CLOSELOOP_TOKEN") or None
     is_open = token is None and host in LOOPBACK
     project = load_project(Path.cwd())
-    # Senders wait only for some seconds, and try again when they are told to.
+    # Senders wait only some seconds, and retry when asked to.
     wait_seconds = min(project.settings.store_wait_seconds, REQUEST_WAIT_SECONDS)
     settings = replace(project.settings, store_wait_seconds=wait_seconds)
     panel_opener = partial(open_configured_panel, project, (), None, None)
@@ -151,7 +151,7 @@ def _bind_socket(host: str, port: int) -> socket:
     server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         server_socket.bind((host, port))
-        server_socket.listen()  # whoever connects before the server accepts is kept waiting
+        server_socket.listen()  # connections made before the server accepts wait in the queue
     except (OSError, OverflowError) as error:
         server_socket.close()
         if not isinstance(error, OverflowError) and error.errno == errno.EADDRINUSE:
@@ -185,7 +185,7 @@ def _run_server(app: ASGIApp, page_context: PageContext, listener: socket) -> No
         app,
         access_log=False,
         log_level="warning",
-        proxy_headers=False,  # who is believed is said in [serve]
+        proxy_headers=False,  # trusted proxies are set in [serve]
         timeout_graceful_shutdown=5,
     )
     # uvicorn sends itself the signal again once it has shut down.
@@ -316,7 +316,7 @@ def _print_tokens(tokens: list[AccessToken]) -> None:
     print_parts(table)
 
 
-# `closeloop admin gateway`: a model for any agent, judge or script, counted and recorded.
+# `closeloop admin gateway`: a model for any agent, judge or script, metered and recorded.
 
 ADDRESS_HELP = """\
   Claude Code           ANTHROPIC_BASE_URL={address}
@@ -365,7 +365,7 @@ def gateway(*, model: str, port: int = 0, record: Path | None = None) -> None:
         model_gateway = Gateway(
             os.environ, project.root, recorded=load_recorded_exchanges, port=port
         )
-        # Nobody's attempt: it serves until it is stopped.
+        # It belongs to no attempt and serves until it is stopped.
         endless = Limits(turns=1 << 53)
         async with (
             model_gateway as proxies,

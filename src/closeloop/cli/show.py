@@ -303,7 +303,7 @@ def show(  # noqa: PLR0913 - one parameter for each flag
             show_branch(attempt, store, json=json)
             return 0
         if diff or (events is not None and not json):
-            # Neither needs what the rules say, which takes long for a long trace.
+            # Neither needs findings, which take long for a long trace.
             facts = load_attempt_facts(store, attempt)
             require_unsealed(facts.task)
             if diff:

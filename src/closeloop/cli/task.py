@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from closeloop.tasks.task_sets import SetFacts, TaskFile
 
 
-# `closeloop task due`: what to run again, which tasks are stale, and what changed since.
+# `closeloop task due`: what to run again, which tasks are stale, and what changed.
 
 
 MAX_TASKS = 30
@@ -61,7 +61,7 @@ def due(*, json: JsonFlag = False) -> None:
 
     project = load_project(Path.cwd())
     folder = project.root / project.settings.tasks
-    # Prompts may be run from anywhere: what ran is due all the same.
+    # Prompt files may be outside the project: their variants are due all the same.
     has_tasks = folder.is_dir() and any(folder.iterdir())
     files = load_task_files(project.settings, project.root) if has_tasks else []
     with open_store_if_any(project.settings, project.root) as store:
@@ -439,7 +439,7 @@ def render_unsealings(unsealings: Sequence[HeldOutRun]) -> Iterator[RenderableTy
     yield table
 
 
-# `closeloop init`: look at a repository and write its closeloop.toml.
+# `closeloop init`: inspect a repository and write its closeloop.toml.
 
 
 def init(
@@ -479,7 +479,7 @@ def init(
     discovery = discover_commands(root)
     discovery, trials = (discovery, {}) if untried else try_discovered(discovery, root)
     texts = {name: trial.text for name, trial in trials.items()}
-    # Without its setup nothing runs, but it may work tomorrow, or with one more line.
+    # Without its setup nothing runs, but it may work later, or with one more line.
     useless = [name for name, trial in trials.items() if not trial.works and name != "setup"]
     try:
         file.write_text(render_config(discovery, texts, useless), encoding="utf-8")
@@ -706,7 +706,7 @@ def proofs_table(proofs: Sequence[Proof]) -> Table:
     return table
 
 
-# `closeloop task list` and `closeloop task tag`: tasks by what they are and what they show.
+# `closeloop task list` and `closeloop task tag`: tasks by kind of work and failure mode.
 
 
 class TaskListLine(Record):
@@ -902,7 +902,7 @@ def make_stress_task(task: Task, mode: StressMode, project: ProjectConfiguration
         tree = Path(scratch) / "tree"
         check_out_commit(task.repo, task.base, tree)
         variant = vary(task, mode, tree)
-        # Before anything is planted: the variant that is there needs what it was planted with.
+        # Before anything is planted: an existing variant needs the files planted for it.
         if (project.root / project.settings.tasks / f"{variant.task.id}.md").exists():
             raise BadInput(f"{variant.task.id} already exists.")
         stress_task = plant_files(variant, tree, project) if variant.planted else variant.task

@@ -68,7 +68,7 @@ def measure_request_wait(entry: ExchangeEntry) -> RequestWait:
     answered, is_talking = entry.answered, False
     if not answered and entry.broken is None and body:
         streamed = read_provider_reply(body)
-        # Clients hang up when they have heard the end, which may be before the connection's.
+        # Clients disconnect after the last event, possibly before the connection ends.
         answered = entry.status < 300 and streamed.complete
         answer_chars = count_characters(streamed.answer) - ENVELOPE_CHARS
         is_talking = answer_chars > TALKING_CHARS_PER_SECOND * (entry.ended - started)
@@ -296,7 +296,7 @@ class AttemptProxy:
             if self._reason is not None and not writer.started:
                 await writer.send_fault(request.route.speech, str(self._reason))
             raise
-        except Exception as error:  # whatever came, the other attempts go on
+        except Exception as error:  # whatever happens, the other attempts continue
             self._shut_off_by(entry, MachineFailed(f"The gateway failed: {type(error).__name__}."))
         finally:
             self._under_way.discard(task)

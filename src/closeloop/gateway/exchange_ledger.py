@@ -244,7 +244,7 @@ class Ledger(Sequence[Exchange]):
         if self._listener is not None:
             self._listener(_build_exchange(entry))
             return
-        # Mostly in order already; two at once may end the other way round.
+        # Mostly in order already; concurrent requests may end in reverse order.
         index = len(self._entries)
         while index and self._entries[index - 1].number > entry.number:
             index -= 1
@@ -401,7 +401,7 @@ class ResponseWriter:
         if length is not None:
             headers.append((b"content-length", str(length).encode()))
         if status >= 400:
-            # The gateway has tried again already, or trying again is no use.
+            # The gateway has retried already, or a retry is useless.
             headers.append((b"x-should-retry", b"false"))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 

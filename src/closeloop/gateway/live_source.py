@@ -140,7 +140,7 @@ class RateLimiter:
             queue = waiting.pop(proxy)
             turn = queue.popleft()
             if queue:
-                waiting[proxy] = queue  # at the end of the row again
+                waiting[proxy] = queue  # at the end of the queue again
             if not turn.done():
                 self._begin_request()
                 turn.set_result(None)
@@ -227,7 +227,7 @@ class LiveSource:
         try:
             await self._relay_request(relay, request, writer)
         except (RequestRejected, ConversationTooLong) as refusal:
-            # Agents know what their provider says, and may ask for less.
+            # Agents understand their provider's error, and may request less.
             writer.note_cause(str(refusal))
             await writer.send_body(refusal.body, refusal.status)
         except ModelMissing:

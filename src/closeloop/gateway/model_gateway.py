@@ -85,7 +85,7 @@ class ProxyListener:
 
     def socket(self, proxy: Any) -> str:
         if self._listener is None:
-            # Its name cannot be guessed: not every cage keeps programs from connecting.
+            # Its name cannot be guessed: not every sandbox prevents connections.
             self._path = self._entrances.folder / secrets.token_hex(8) / "model.sock"
             self._listener = self._entrances.listeners.listen_unix(self._path, proxy)
         return str(self._path)

@@ -102,7 +102,7 @@ class ProxyServer:
 
     def listen_loopback(self, port: int = 0) -> tuple[HttpListener, int]:
         """Serve all proxies on a loopback port, by their secrets."""
-        # Named, or asyncio would let small writes wait for each other.
+        # Named: otherwise asyncio would delay small writes.
         tcp_socket = socket.socket(proto=socket.IPPROTO_TCP)
         tcp_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -175,7 +175,7 @@ async def _read_body(
             await open_slots.enter_async_context(open_requests.heavy)
         if size <= MAX_REQUEST_BYTES:
             body += message.get("body", b"")
-        # Read on for a while: who still sends does not hear what is wrong.
+        # Keep reading for a while: a client that still sends does not read the error.
         if not message.get("more_body") or size > 4 * MAX_REQUEST_BYTES:
             return bytes(body) if size <= MAX_REQUEST_BYTES else None
 

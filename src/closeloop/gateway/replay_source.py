@@ -207,7 +207,7 @@ class ReplaySource:
     """Replays a recording for one proxy: each answer is given once."""
 
     def __init__(self, attempt: str, recording: list[RecordedExchange]) -> None:
-        # Agents put their model's name into their prompts: with another, no request is the same.
+        # Agents write their model's name into prompts: with another model, no request is equal.
         self.name = find_recorded_model(recording) or attempt
         self._attempt = attempt
         self._left = dict(enumerate(recording))

@@ -35,7 +35,7 @@ ANSWER_INSTRUCTION = (
     "\n\nYour last message must be one JSON object of this schema, and nothing else:\n"
 )
 
-# Agents obey such files wherever they find them, and the judged agent may have written them.
+# Agents follow such files wherever they are, and the judged agent may have written them.
 AGENT_FILES = (
     *("AGENTS.md", "AGENTS.override.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "QWEN.md"),
     *(".claude", ".codex", ".gemini", ".qwen", ".opencode", ".openhands", ".pi", ".agents"),
@@ -121,11 +121,11 @@ class AgentJudgeModel:
         files = {}
         for name in map(normpath, names[:MAX_FILES]):
             if name.startswith(("/", "..")):
-                continue  # it may have written that itself
+                continue  # the judge itself may have written it
             try:
                 content = await self._cage.read(name, MAX_FILE_BYTES)
             except (OSError, ValueError):
-                continue  # then no quote is found in it
+                continue  # then no quotation can match
             files[f"file {name}"] = reveal_hidden_text(content.decode("utf-8", "replace"))
         return files
 

@@ -203,7 +203,7 @@ def _plan_outline(plan: Sequence[Subtask]) -> str:
 def _fact_lines(case: JudgeCase) -> Iterable[str]:
     for fact in case.facts:
         verdict = "" if fact.verdict is None else f", {fact.verdict}"
-        # What a command printed may look like a fact of ours.
+        # A command's output may look like a fact of ours.
         text = "\n    ".join(fact.text.splitlines())
         yield f"- {fact.name}{verdict}: {text}"
 

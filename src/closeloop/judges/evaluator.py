@@ -456,9 +456,7 @@ class EvaluationSaver:
             ),
         )
         try:
-            self._store.judged.save_evaluations(
-                with_attempts
-            )  # those that are kept already stay as they are
+            self._store.judged.save_evaluations(with_attempts)  # those already saved stay unchanged
         except Fault as fault:
             return with_attempts, fault
         return with_attempts, None

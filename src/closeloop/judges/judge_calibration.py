@@ -162,7 +162,7 @@ def _change_with_newline(output: TaskOutput) -> str:
 async def run_canaries(panel: JudgePanel, cases: Sequence[JudgeCase]) -> CanaryResults:
     """Run every attack once, in turn on the cases that the judge fails on its own, without
     facts."""
-    # Without a site: a patch with an attack in it need not apply.
+    # Without a workspace: a patch that contains an attack need not apply.
     bare = [replace(case, facts=(), site=None) for case in cases]
     clean_results = await evaluate_cases(panel, bare)
     judged_cases = zip(bare, clean_results.evaluations, strict=True)

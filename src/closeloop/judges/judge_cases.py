@@ -110,7 +110,7 @@ def facts_from_grade(grade: Grade, task: Task | None) -> Iterator[ComputedFact]:
     if grade.pass_to_pass is not None:
         names = ", ".join(grade.broken[:5])
         text = f"Tests that passed before fail now: {names}" if names else "No test broke."
-        # That no test broke does not show that nothing is wrong.
+        # No broken test does not prove that nothing is wrong.
         yield ComputedFact(name="tests", verdict="no" if names else None, text=text)
     if task is not None and task.scope:
         outside = ", ".join(grade.out_of_scope[:5])

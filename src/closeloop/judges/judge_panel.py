@@ -116,7 +116,7 @@ def open_judge_panel(
     resolved_variant = (
         resolve_variant(judge_settings.variant, settings, root) if judge_settings.variant else None
     )
-    # An agent that is told nothing of files need not look for any.
+    # An agent without files has nothing to read.
     judge_name = (
         "looking" if resolved_variant and judge_settings.judge == "checks" else judge_settings.judge
     )
@@ -148,7 +148,7 @@ def open_judge_panel(
                 if resolved_variant
                 else None,
                 rubric=load_project_rubric(rubric or judge_settings.rubric, settings, root),
-                # What is asked for on the command line holds for all.
+                # Flags of the command line apply to all.
                 named=None if rubric else find_named_rubric,
                 temperature=judge_settings.temperature,
                 samples=sample_count,
@@ -447,7 +447,7 @@ async def compare_outputs(
     A winner must also win with the authors' words masked.
     """
     rubric = rubric_for_task(case.task, judge)
-    # Two outputs are laid side by side: there is nothing to look at, so the model alone is asked.
+    # Two outputs are compared by their text: there is no workspace, so only the model is asked.
     version = build_judge_version(replace(judge, agent=None), rubric).id
     blank, blank_too = is_blank(work_text(case.output)), is_blank(work_text(other_output))
     if blank or blank_too:

@@ -159,7 +159,7 @@ def mask_case(case: JudgeCase, rubric: Rubric) -> MaskedCase | None:
     """Return the case without its author's words; None if there are none."""
     output, hidden = mask_output(case, rubric, case.output)
     facts = tuple(replace(fact, text="(text left out)") for fact in case.facts)
-    # Other tasks of a plan are no business of this verdict; a planner may have written them.
+    # Other tasks of a plan do not matter for this verdict; a planner may have written them.
     other_tasks = [task for task in case.plan if task != case.task]
     if output == case.output and not facts and not other_tasks and case.site is None:
         return None
@@ -194,7 +194,7 @@ def mask_output(
     change, hidden = _mask_change(output.change or "", known_texts, case.base_known, asks_for_text)
     text = ""
     if not is_blank(output.change or ""):
-        hidden += output.text.splitlines()  # a closing message proves nothing
+        hidden += output.text.splitlines()  # a closing message is no proof
     elif rubric.subject == "text":
         text, hidden = split_addressed_sentences(output.text)
     else:
@@ -245,7 +245,7 @@ def _mask_change(
     return "\n".join(part for part in parts if part.strip()), hidden
 
 
-# How the second answer changes the first
+# Combination of the two answers
 
 
 def cite_hidden_text(hidden: Sequence[str]) -> str:

@@ -90,7 +90,7 @@ def digest_rubric(rubric: Rubric) -> str:
     return content_digest(rubric)[:16]
 
 
-# From answers to scores: computed, never asked for.
+# From answers to scores: computed, never asked.
 
 VERDICT_SCORES = {"yes": 1.0, "partly": 0.5, "no": 0.0}
 MIN_ANSWERED_SHARE = 0.5
@@ -152,7 +152,7 @@ def combine_criteria(
     """Return the score and whether it passes; None if a criterion has no score."""
     known_scores = {name: score for name, score in criteria.items() if score is not None}
     if len(known_scores) < len(CRITERIA):
-        # Under the floor is under the floor, whatever the others would have been.
+        # A score below the floor stays below it, whatever the other scores are.
         failed = any(not reaches_threshold(score, rubric.floor) for score in known_scores.values())
         return None, False if failed else None
     weights = {name: rubric.weights.get(name, 1.0) for name in known_scores}

@@ -202,7 +202,7 @@ def select_window_events(trace: Trace, topic_numbers: Collection[int] = ()) -> d
             for number in topic_numbers
             for neighbour in range(number - CONTEXT_EVENTS, number + CONTEXT_EVENTS + 1)
         }
-        # What was asked for is always part of the matter.
+        # The request is always relevant.
         events = tuple(
             event for index, event in enumerate(events) if not index or event.number in selected
         )
@@ -277,7 +277,7 @@ def _truncate_middle(text: str) -> str:
     return f"{text[:half]} […] {text[-half:]}"
 
 
-# Ask the corpus: one narrow question on each trace, asked once, and the combined answers.
+# Ask one narrow question about each trace, once, and combine the answers.
 
 
 class TraceExcerpt(Record):
@@ -329,7 +329,7 @@ async def ask_about_traces(
 
     async def ask_about_excerpt(item: TraceExcerpt) -> None:
         answer = await ask_about_trace(judge, question, item)
-        # The provider's trouble is no answer: the next run asks again.
+        # A provider's failure is no answer: the next run asks again.
         if answer.usage.input_tokens is not None or answer.abstained is None:
             save(answer)
         answers.append(answer)

@@ -106,7 +106,7 @@ def _repository_labels(work: AttemptTable) -> TextColumn:
     repo_by_task = {key: task.repo or None for key, task in work.tasks.items()}
     task_repos: TextColumn = work.columns["task_digest"].translated(repo_by_task.get)
     repos: TextColumn = task_repos.otherwise(work.columns["repo"])
-    # A clone says its address, a pull request only owner and name.
+    # A clone has a URL, a pull request only owner and name.
     return repos.translated(lambda name: name and repository_name(name))
 
 

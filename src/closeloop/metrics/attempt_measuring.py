@@ -96,7 +96,7 @@ def load_said_columns(
         count = np.bincount(rows, minlength=size)
         total = np.bincount(rows, value, minlength=size)
         yes = np.bincount(rows, value >= LEAST_SHOWN, minlength=size)
-        if source == "person":  # of others not every last word counts
+        if source == "person":  # for other names not every last value counts
             columns[given_column(name, source)] = divide_known(total, count)
         if name == VERDICT:
             columns["would_merge"] = np.where(count > 0, yes == count, np.nan)
@@ -206,7 +206,7 @@ def project_rulebook(settings: Settings) -> Rulebook:
     names = {detector.rule.name for detector in detectors}
     own_silences = [silence for silence in settings.silence if silence.rule in names]
     if len(own_silences) < len(settings.silence):
-        # The others are those of checks of a change; a name that nobody knows is ours to refuse.
+        # The others are findings of change checks; unknown names are refused here.
         check_rules = {
             rule.name for check in plugins.load_plugins("checks") for rule in check.rules
         }

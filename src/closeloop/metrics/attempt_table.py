@@ -435,7 +435,7 @@ def _measurement_columns(
             store, span, bases, row_by_attempt
         )
     outdated = _missing(bases, current_rows)
-    # The last is what -1, an attempt that does not count, finds.
+    # The last entry is for index -1, an attempt that does not count.
     current_rows = np.where(np.append(outdated, False)[any_rows], any_rows, current_rows)
     return align_columns(measurements, current_rows, len(row_by_attempt)), int(outdated.sum())
 
@@ -482,7 +482,7 @@ def _measurement_bases(attempt_columns: AttemptColumns, rulebook: Rulebook) -> T
             strict=True,
         )
     ]
-    # A grade says something of the failure modes, also where nothing was recorded.
+    # A grade shows failure modes even if nothing was recorded.
     is_measured = ~np.isnan(attempt_columns.held["events"]) | outcome.are(SCORED_OUTCOMES)
     return TextColumn(codes=np.where(is_measured, codes, len(labels)), labels=(*labels, None))
 
@@ -497,7 +497,7 @@ def _load_measurements(
     basis, rows = measurements.held.pop("basis"), find_row_places(measurements, row_by_attempt)
     codes = {label: code for code, label in enumerate(basis.labels)}
     current_codes = np.array([codes.get(label, -1) for label in bases.labels])[bases.codes]
-    # The last is what -1, an attempt that does not count, finds.
+    # The last entry is for index -1, an attempt that does not count.
     return measurements, np.where(np.append(current_codes, -1)[rows] == basis.codes, rows, -1), rows
 
 

@@ -92,7 +92,7 @@ def count_dev_attempts(store: Store, tasks: Sequence[Task]) -> dict[str, int]:
     What was tuned then may know these tasks. Attempts made in a run are in the ledger.
     """
     runs = store.held_out.list_unsealings()
-    # The latest comes first, so that the first look of an experiment stays.
+    # The latest comes first, so that the first run of an experiment remains.
     first_run_times = {run.experiment: run.at for run in runs}
     held_out = {task.digest: task.id for task in tasks if task.split == "held-out"}
     counts = store.held_out.count_attempts_outside(first_run_times, tuple(held_out))

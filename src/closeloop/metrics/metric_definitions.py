@@ -82,7 +82,7 @@ def completion_values(columns: Columns) -> Array:
     is_denied = (passes == 0) | (merged == 0) | (corrected == 1) | (sent_back == 1)
     is_shown = (passes == 1) & (merged == 1) & (corrected == 0) & (sent_back == 0) & reviewed
     delivered = np.where(is_denied, 0.0, np.where(is_shown, 1.0, np.nan))
-    # Where there is nothing to test, the reviewer's word is all there is.
+    # Without tests, the review is the only evidence.
     tested = np.where(np.isnan(passes), would_merge, np.where(would_merge == 0, 0.0, passes))
     trial = np.where(is_trial_run(columns), tested, np.nan)
     return np.where(is_delivered(columns), delivered, trial)
@@ -112,7 +112,7 @@ def regression_values(columns: Columns) -> Array:
     import numpy as np
 
     broke = np.where(columns["broken"] > 0, 1.0, columns["regressed"])
-    # Whoever reviews what nothing tests cannot tell what it broke.
+    # A review cannot show what a change broke if nothing tests it.
     is_tested = is_trial_run(columns) & ~np.isnan(pass_values(columns))
     broke = np.where(is_tested & np.isnan(broke), 0.0, broke)
     did_task = np.where(completion_values(columns) == 1, broke, np.nan)

@@ -150,7 +150,7 @@ def suggest_scope_limits(columns: Mapping[str, Any]) -> tuple[ScopeLimit, ...]:
 
 def _find_limits(measure: str, failures: Array, completions: Array) -> Iterator[ScopeLimit]:
     if len(failures) >= MIN_CHANGES:
-        # So many of the smallest failures may pass.
+        # The number of smallest failures that may pass.
         spared = len(failures) - ceil(AIMED_SHARE * len(failures))
         yield from _describe_limit(
             measure, "stops failures", int(failures[spared]) - 1, failures, completions
@@ -471,7 +471,7 @@ class TaskPartition:
     def __init__(self, units: Array, group: Array, groups: int, per_task: int = 1) -> None:
         import numpy as np
 
-        # A multiple of what a task has, so that a key divided by that is one task of one group.
+        # A multiple of a task's entries, so that a key divided by it is one task of one group.
         span = (int(units.max()) // per_task + 1) * per_task
         keys = group * span + units
         self._order = np.argsort(keys, kind="stable")

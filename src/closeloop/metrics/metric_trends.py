@@ -113,7 +113,7 @@ class MetricTimeline:
         times, draws, weeks, units, group = (
             column[first] for column in (times, draws, weeks, units, group)
         )
-        # Tasks that come every week are run in the same order, so they are put in that of a draw.
+        # Weekly tasks run in the same order, so they are shuffled.
         task = np.cumsum(mark_changes(group, units)) - 1
         is_recurring = np.bincount(task)[task] > 1
         times = np.where(is_recurring, weeks * WEEK_SECONDS, times)

@@ -573,7 +573,7 @@ def _attempt_shares(store: Store, score: str, version: str) -> list[float]:
     row_by_attempt = {name: row for row, name in enumerate(dict.fromkeys(columns.attempts))}
     attempt_rows = np.array([row_by_attempt[name] for name in columns.attempts], np.intp)
     rows = find_last_rows(attempt_rows, columns.held["who"])
-    # A vote that was taken back has no value.
+    # A withdrawn vote has no value.
     rows = rows[np.isfinite(columns.held["value"][rows])]
     counts = np.bincount(attempt_rows[rows], minlength=len(row_by_attempt))
     sums = np.bincount(
@@ -746,7 +746,7 @@ def _align_scores(
             "": _mean_by_place(attempt_rows[rows], score_columns.held["value"][rows], placer.size)
         }, notes
     labels = score_columns.held["label"][rows]
-    # Of no word at all there is a column, too: nothing is known, and the name is.
+    # A score without values has a column too: its name is known.
     label_names = [label] if label else sorted({*labels.tolist()} - {None}) or [""]
     return {
         label_name: _mean_by_place(

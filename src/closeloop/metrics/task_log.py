@@ -260,7 +260,7 @@ def load_human_verdicts(store: Store, attempt: Attempt, agents: AgentSignsByName
         ]
     newest = {
         correction.id: correction for correction in corrections
-    }  # what was stored may have tags since
+    }  # tags may have been added since
     return HumanVerdicts(
         delivery=store.pulls.load_delivery(attempt.id),
         pull=pull,

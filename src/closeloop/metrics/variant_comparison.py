@@ -111,7 +111,7 @@ def _gate_value(attempt: MeasuredAttempt, metric: str, gating: frozenset[str]) -
         return {"pass": 1.0, "fail": 0.0}.get(attempt.row.outcome or "")
     if metric == "without findings":
         if not gating:
-            return None  # nobody looked, and nobody is without
+            return None  # not examined, and no control group
         unsilenced = (
             finding for finding in attempt.measurement.findings if finding.silenced is None
         )

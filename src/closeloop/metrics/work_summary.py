@@ -429,7 +429,7 @@ def _describe_change(work: AttemptTable, changed_at: datetime, label: str) -> Ch
         shift = estimate_shift(*(_known_values(values, mask) for mask in (before, after)))
         if shift is None or shift.low <= 0 <= shift.high:
             continue
-        # How far the nearer bound is from none, beside the width: it orders, no more.
+        # Distance of the nearer bound from zero, relative to the width: used only for sorting.
         plainness = min(abs(shift.low), abs(shift.high)) / (shift.high - shift.low or 1.0)
         if best is None or plainness > best[0]:
             best = plainness, metric, shift

@@ -126,7 +126,7 @@ async def begin_plan(
         planning=planning,
     )
     require_plan_resources(plan, context)
-    # Agents are given what is written down: a plan that goes on later is the same plan.
+    # Agents get the stored texts: a resumed plan is the same plan.
     plan, _ = redact_record(plan)
     context.store.plans.save_plan(plan)
     return plan
@@ -266,7 +266,7 @@ async def work_on_plan(
         return result.execution
 
     async def judge(execution: SubtaskExecution) -> SubtaskAssessment:
-        # What a try was built on is accepted, so it is the newest of its task for good.
+        # A try's base is accepted, so it remains the newest of its task.
         base_patches = [newest_executions[name].patch for name in execution.built_on]
         async with judge_slots:
             assessment, judges[execution.task] = await judge_execution(
@@ -280,7 +280,7 @@ async def work_on_plan(
 
     async def check_whole(accepted: AcceptedExecutions) -> dict[str, EvaluationIssue]:
         if is_finished(history) and accepted.items() <= known_executions.items():
-            return {}  # that was told when it ended
+            return {}  # already reported when it ended
         sound_change = await check_whole_change(plan, accepted, base, tools)
         issues = build_together_issues(sound_change)
         sound_changes[:] = [] if issues else [sound_change]

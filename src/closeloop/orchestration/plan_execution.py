@@ -172,7 +172,7 @@ def build_plan_ending(
     verdicts = [
         find_subtask_result(last_tries.get(task.id), task.id in stopped)
         if task.id in last_tries or not history.plan.handed_in
-        else None  # its result may come yet
+        else None  # its result may still arrive
         for task in history.plan.tasks
     ]
     failures = describe_failing_checks(checks, broken_by)
@@ -561,7 +561,7 @@ def with_certain_facts(execution: SubtaskExecution, task: SubtaskSpec) -> Subtas
     if execution.checks:
         failures = "\n\n".join(describe_failing_checks(execution.checks))
         text = failures or "All commands that must succeed do."
-        # One that fails shows that the task is not done; none shows that it is.
+        # A failing command shows that the task is not done; a passing one does not show that it is.
         name = "acceptance" if failures else "commands"
         facts.append(
             ComputedFact(name=name, verdict=_verdict_word(not failures), text=text, blocks=True)
@@ -687,7 +687,7 @@ async def find_breaking_task(
         if execution.task not in needed_tasks
     ]
     if not other_tasks or not await holds(needed_tasks):
-        return owner  # it fails without anybody else's change
+        return owner  # it fails without other changes
     holding, failing = 0, len(other_tasks)
     while failing - holding > 1:
         middle = (holding + failing) // 2
@@ -752,7 +752,7 @@ def with_rule_findings(result: SubtaskResult, rules: Rulebook) -> SubtaskResult:
             )
         ]
     except PluginFailed as fault:
-        facts = [ComputedFact(name="rules", text=str(fault))]  # the try is paid for, and kept
+        facts = [ComputedFact(name="rules", text=str(fault))]  # the try is paid for, and saved
     execution = replace(result.execution, facts=(*result.execution.facts, *facts))
     return replace(result, execution=execution)
 
@@ -775,7 +775,7 @@ async def with_quality_errors(
     try:
         quality_errors = await compute_in_thread(list_blocking_in_patch, request, plan.base, patch)
     except (Fault, OSError):
-        return result  # whether the changes go together is told elsewhere
+        return result  # conflicts between changes are reported elsewhere
     errors = [
         f"{quality_error.places[0]}: {quality_error.message} ({quality_error.rule})"
         for quality_error in quality_errors

@@ -231,7 +231,7 @@ def build_plan_repair(request: ModelRequest, reply: ModelReply, problem: str) ->
     return replace(request, messages=(*request.messages, reply_message, repair_message))
 
 
-# What is cheap to know of a repository, for planners and sub-agents.
+# A quick summary of a repository for planners and sub-agents.
 
 MAX_NAMES = 60
 MAX_KINDS = 8
@@ -243,7 +243,7 @@ def describe_repository(paths: Sequence[str], commands: CommandSettings) -> str:
     documentation."""
     if not paths:
         return "There is no code yet."
-    # A name may be no UTF-8, or look like more than a name.
+    # A name may be invalid UTF-8, or contain markup.
     paths = [visible_line(path) for path in paths]
     kinds = Counter(PurePosixPath(path).suffix or "no ending" for path in paths)
     main_kinds = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(MAX_KINDS))
@@ -270,7 +270,7 @@ def describe_repository(paths: Sequence[str], commands: CommandSettings) -> str:
     return "\n".join(lines)
 
 
-# How much money and time a plan may use before nothing more of it is started.
+# The budget of money and time after which no more tasks of a plan are started.
 
 
 class PlanBudget:
@@ -435,7 +435,7 @@ def _execution_from_output(
     try:
         files = tuple(file.path for file in parse_patch(patch).files)
     except BadInput:
-        files = ()  # a judge reads it all the same
+        files = ()  # a judge reads it nevertheless
     report = replace_surrogates(redact_text(output.text, {}))
     return SubtaskExecution(
         plan=plan.id,

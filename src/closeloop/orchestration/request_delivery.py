@@ -316,7 +316,7 @@ def find_target_branch(repo: Path, base: str) -> str | None:
         return try_git_text(repo, "symbolic-ref", "-q", "--short", "HEAD").strip() or None
     name = base.removeprefix("origin/")
     refs = (f"refs/heads/{name}", f"refs/remotes/origin/{name}")
-    # `rev-parse` would also take what only begins with one, such as main~1.
+    # `rev-parse` would also accept expressions such as main~1.
     is_branch = any(try_git_text(repo, "show-ref", "--verify", ref) for ref in refs)
     return name if is_branch else None
 
@@ -768,7 +768,7 @@ def _append_trace(first: Trace, later: Trace, name: str) -> Trace:
 def list_unresolved(checked: CheckedChange, attempt: Attempt) -> list[str]:
     """List the problems: what blocks it besides its risk, and how its agent ended."""
     report = checked.report
-    # The last reason of what is held is the risk, which nobody can resolve but a person.
+    # The last reason of a hold is the risk, which only a person can resolve.
     reasons = [*report.reasons[: -1 if report.held else None]] if report.verdict == "block" else []
     if attempt.exit != "finished":
         reasons.append(
@@ -783,7 +783,7 @@ def build_commit_message(order: DeliveryOrder, prompt: str | None, summary: str 
     """Build a title, the agent's summary, and trailers that refer to the work."""
     text = redact_text(truncate_words(visible_line(summary or ""), 1_000), {})
     if parse_trailers(text):
-        text = f"The agent says: {text}"  # it writes no trailers of ours
+        text = f"The agent says: {text}"  # an agent does not write our trailers
     return "\n\n".join(filter(None, [order.title, text, "\n".join(list_trailers(order, prompt))]))
 
 
@@ -816,7 +816,7 @@ def build_pull_body(
     return "\n\n".join([*parts, "\n".join(list_trailers(order, prompt))])
 
 
-# What is saved and handed over
+# Saved and delivered results
 
 
 def _describe_failure(run: ToolRun) -> str:
@@ -855,7 +855,7 @@ async def make_delivery_branch(
 
     def make() -> DeliveryBranch:
         trailer = f"\n{ATTEMPT_TRAILER}: {order.id}\n"
-        # One that was made before the last stop may have been gone on with.
+        # People may have continued a branch that was created before the last stop.
         if trailer not in try_git_text(run.repo, "log", "-1", "--format=%B", f"refs/heads/{name}"):
             message = build_commit_message(order, run.crew.variant.prompt, attempt.summary)
             patch = redact_new_secrets(checked.patch)

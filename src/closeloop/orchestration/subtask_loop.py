@@ -394,7 +394,7 @@ def is_subtask_due(task: SubtaskSpec, state: OrchestrationState) -> bool:
         return True
     last_try = tries[-1]
     if last_try.execution.exit == "machine":
-        # What failed before may be mended now.
+        # An earlier failure may be fixed now.
         recent_tries = reversed(tries[state.known[task.id] :])
         machine_failures = takewhile(
             lambda subtask_try: subtask_try.execution.exit == "machine", recent_tries
@@ -431,7 +431,7 @@ async def try_subtask(task: SubtaskSpec, state: OrchestrationState) -> bool:
 
 async def build_next_order(task: SubtaskSpec, state: OrchestrationState) -> SubtaskOrder:
     tries = state.tries[task.id]
-    # What the machine lost says nothing about the work.
+    # A machine failure says nothing about the work.
     scored_tries = [subtask_try for subtask_try in tries if subtask_try.execution.exit != "machine"]
     last_scored = scored_tries[-1] if scored_tries else None
     base_executions = find_base_executions(state.plan, task, state.accepted, last_scored)
@@ -459,7 +459,7 @@ async def find_kept_execution(
 ) -> SubtaskExecution | None:
     """Return the try whose change the next one continues; None if it starts anew."""
     if last_try is None or has_failed_check(last_try, MERGE_CHECK):
-        return None  # it did not go together with the others, which are there now
+        return None  # it conflicted with the others, which are now part of the base
     if has_failed_check(last_try, TOGETHER_CHECK):
         conflict = await state.hands.merge([*base_executions, last_try.execution])
         return last_try.execution if conflict is None else None
@@ -501,7 +501,7 @@ async def find_merge_conflict(execution: SubtaskExecution, state: OrchestrationS
     """Return why a change conflicts with everything accepted; None if it does not."""
     order = order_by_plan(state.plan, {**state.accepted, execution.task: execution})
     if [ordered.task for ordered in order] == [*execution.built_on, execution.task]:
-        return None  # it was made on top of them
+        return None  # it was based on them
     return await state.hands.merge(order)
 
 

@@ -390,7 +390,7 @@ def _claim_word_lines(text: str) -> tuple[list[int], ...]:
     """Return which lines contain a word of each kind."""
     lines_by_kind: tuple[list[int], ...] = ([], [], [])
     position = line = 0
-    # They come in the order of their ends.
+    # In the order of their ends.
     for word_index, _, end in _claim_word_automaton().find_matches_as_indexes(
         text, overlapping=True
     ):

@@ -40,7 +40,7 @@ _SHELL_WORD = (
 )
 _WHOLE_WORD = compile_lazily(_SHELL_WORD)
 _SHELL_TOKEN = compile_lazily(
-    # What has no word to tell begins with one of few signs, and most words do not.
+    # Tokens that are not words begin with one of a few characters; most words do not.
     r"[^\S\n]*+(?:(?=[#\d<>&])"
     r"(?:#[^\n]*+|\d*+[<>]&(?:\d++|-)|(?:\d*+|&)>>?+[^\S\n]*+/dev/null(?![\w/]))"
     r"|(?:\d++(?=[<>]))?"
@@ -150,7 +150,7 @@ def _has_quotes(text: str) -> bool:
 def _split_substitutions(token: str, depth: int) -> Iterator[ShellCommand]:
     for script, ticked_script in _SUBSTITUTION.findall(token):
         if script[:1] == "(":
-            continue  # a sum
+            continue  # shell arithmetic
         for part in split_commands(script or ticked_script, depth + 1):
             yield replace(part, end=part.end or ";", loose=True)
 

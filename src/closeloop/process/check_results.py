@@ -467,7 +467,7 @@ def _known_exit_code(event: Command, effect: CommandEffect) -> int | None:
     if not effect.masked:
         return event.exit_code
     if "PIPESTATUS" in event.command or ("$?" in event.command and "|" not in event.command):
-        # `pytest; echo "exit: $?"` prints what the mask hides.
+        # `pytest; echo "exit: $?"` prints the hidden exit code.
         match = _PRINTED_EXIT_CODE.search((event.output or "")[-200:])
         return int(match[1]) if match else None
     return None
@@ -554,7 +554,7 @@ def find_comparable(check: TraceCheck, steps: Iterable[TraceStep]) -> Iterator[T
         if other_check is None or (folder and other_check.folder and folder != other_check.folder):
             continue
         other_failures = other_check.failures
-        # What is cheap to ask comes first.
+        # Cheap conditions first.
         if other_check.target == target or (
             keys
             and other_failures
@@ -672,7 +672,7 @@ def compare_failures(earlier: TraceStep, later: TraceStep) -> FailureProgress:
             return "same"
         return "different" if is_same_line(earlier, later) else "unknown"
     if (hides_output(earlier) or hides_output(later)) and not is_same_line(earlier, later):
-        # What was cut off may have failed as well.
+        # Truncated output may contain further failures.
         return "same" if _returns(before.failures, after.failures) else "unknown"
     return _compare_sets(before.failures, after.failures, covers=covers)
 

@@ -283,7 +283,7 @@ def parent_uses_fact(fact: ReportFact, handoff: HandoffContext) -> bool:
         return any(mentions_any(text, names) for text in _later_texts(handoff)) or _builds_on(
             handoff
         )
-    # Who says that all is well after a report of failures contradicts the child.
+    # Claiming success after a report of failures contradicts the child.
     fails = _FAILING_STATUS.search(fold_case(fact.text)) is not None
     reported_failing = [
         _FAILING_STATUS.search(status[0]) is not None

@@ -313,7 +313,7 @@ def _skip_options(words: ShellWords, i: int, wrapper: WrapperProgram) -> int:
     return i
 
 
-# What a command line does, by its text alone: what it checks, writes and waits for.
+# Effects of a command line, by its text alone: what it checks, writes and waits for.
 
 
 # Package managers, task runners and formatters: what they change.
@@ -515,7 +515,7 @@ _NEVER_CHECKS = word_set("cd echo export set source . : true mkdir rm printf")
 
 def analyse_command(command: str, project_checks: tuple[str, ...] = ()) -> CommandEffect:
     """Analyse a line. `project_checks` are the project's own check commands."""
-    # Long lines rarely come again, and would fill the memory.
+    # Long lines rarely repeat, and would fill the cache.
     return (
         _analyse_line(command, project_checks)
         if len(command) > _LONG

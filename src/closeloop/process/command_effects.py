@@ -17,7 +17,7 @@ from closeloop.text.wording import compile_lazily
 # What programs do to the files of a workspace, recorded command by command.
 
 
-# A workspace may be in a temporary folder; then a part of its path says so.
+# A workspace may be in a temporary folder, recognisable by a part of its path.
 PROJECT_FOLDER = r"(?:workspaces?|repos?|worktrees?|projects?|checkouts?|testbed)/"
 _TEMPORARY_FOLDER = compile_lazily(
     r"/(?:dev|proc)/|(?:/private)?/(?:tmp|var/tmp|var/folders)(?:/|$)"
@@ -385,7 +385,7 @@ def _git_show_effect(words: ShellWords, part: ShellCommand, effects: CommandEffe
     for name in list_operands(words, _GIT_SHOW_VALUES):
         _, colon, path = name.partition(":")
         if colon and path and not part.out and not UNKNOWN_PATH.search(path):
-            # Told from the top of the repository, wherever the line stands.
+            # Relative to the top of the repository, whatever the current folder is.
             effects.read.append(path)
 
 

@@ -240,7 +240,7 @@ def _differs_in_comments(event: Edit) -> bool:
         _HASH_COMMENT if event.path.endswith(_SLASH_OPERATOR_ENDINGS) else _TRAILING_COMMENT,
     )
     if event.after is not None and (event.before is not None or event.action == "change"):
-        # Without text before, it was put between the lines of the file.
+        # Without old text it is an insertion.
         old_text = event.before or ""
         if len(old_text) + len(event.after) > MAX_COMMENT_CHARS:
             return False
@@ -430,7 +430,7 @@ def _only_formats(step: TraceStep) -> bool:
     return step.doing is not None and not FORMATTERS.isdisjoint(step.doing.programs)
 
 
-# The change that a session delivers: the final state, whatever the steps before it did.
+# The change that a session delivers: the final state, whatever the earlier steps did.
 
 
 _MAX_LAST_EVENTS = 6
@@ -712,7 +712,7 @@ def _build_net(path: str, steps: Iterable[TraceStep], edits: Sequence[Edit]) -> 
     )
 
 
-# Which changes remain at the end: what the agent reverted itself did no harm.
+# Which changes remain at the end: changes that the agent reverted do not count.
 
 
 _UNDO_VERBS = frozenset(("checkout", "restore", "clean"))

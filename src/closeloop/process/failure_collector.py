@@ -684,7 +684,7 @@ def collect_launch_failures(text: str, collector: FailureCollector) -> None:
     word_count = len(text.split()) if failure_lines else 0
     for line in failure_lines:
         if _NO_REASON.search(line[:_MAX_LINE_CHARS]) and word_count > len(line.split()):
-            # That it failed says less than the lines before it.
+            # The failure line says less than the lines before it.
             continue
         collector.add_test(_LINE_NUMBER.sub(" ", normalise_output(line)))
 

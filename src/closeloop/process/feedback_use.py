@@ -249,7 +249,7 @@ def drift_curve(lane: LaneReading) -> tuple[float, ...]:
         if count <= MAX_WINDOWS
         else [index * (count - 1) // (MAX_WINDOWS - 1) for index in range(MAX_WINDOWS)]
     )
-    # It is made for one lane: this kind is made soonest.
+    # Created for each lane: this type is the fastest to create.
     goal = AhoCorasick(terms, implementation=Implementation.ContiguousNFA)
     goal_paths: set[str] = set()
     curve = []
@@ -392,7 +392,7 @@ def _judge_failing_check(lane: LaneReading, index: int) -> FeedbackUse | None:
     first_change = _find_kept_change(lane, step)
     for following in find_next_comparable(lane.checks, index):
         if following.number < first_change:
-            # Another look at the same state: what it shows is used, or not, after it.
+            # A repeated check of the same state: its feedback is used, or not, after it.
             return _find_idle_repeat(lane, step, following)
         progress = compare_failures(step, following)
         if progress != "unknown":
@@ -559,7 +559,7 @@ def collect_evidence(failures: CheckFailures) -> tuple[str, ...]:
     for symbol in failures.symbols:
         evidence[_test_subject(symbol.rsplit(".", 1)[-1].lower())] = None
     for test in list(failures.errors)[:MAX_ERRORS]:
-        # A message is full of words that any edit has; the name of a test is not.
+        # A message contains words that occur in any edit; a test's name does not.
         if " " not in test or "::" in test or " > " in test:
             evidence.update(dict.fromkeys(_NAME_PART.findall(test[-200:].lower())))
         # What the failing line calls is what the test is about.
@@ -792,7 +792,7 @@ def _met_failed_edit(lane: LaneReading, failed_edits: Sequence[TraceStep]) -> bo
     following = [
         later
         for later in _following_steps(lane, step)
-        # What was sent along with it could not know that it failed.
+        # Calls sent in the same answer could not react to the failure.
         if later.index not in sent_along
         and (step.event.turn is None or later.event.turn != step.event.turn)
     ]

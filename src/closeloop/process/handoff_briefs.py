@@ -318,7 +318,7 @@ def is_brief_understood(handoff: HandoffContext) -> bool | None:
     first_steps = (*handoff.work[:FIRST_STEPS], *filter(None, [first_change]))
     if any(step_touches(step, target_words) for step in first_steps):
         return True
-    # Words alone are no aim: they count when the work then goes where they say.
+    # Words alone are no target: they count if the work then touches what they name.
     plan = _first_messages(handoff)
     return mentions_any(plan, target_names) and _child_reaches(handoff, target_names)
 
@@ -330,7 +330,7 @@ def list_missed_files(handoff: HandoffContext) -> tuple[str, ...]:
     files = tuple(name for name in targets if _names_code(name))
     if not files or _child_reaches(handoff, short_names(targets)):
         return ()
-    # A brief may name a file in passing and tell in words what it is about.
+    # A brief may mention a file in passing and describe its subject in words.
     words = [word for word in word_stems(normalise_words(handoff.event.brief)) if len(word) > 3]
     return () if mentions_any(changed, words) else files
 
@@ -364,7 +364,8 @@ def _first_messages(handoff: HandoffContext) -> str:
     return " ".join(message.text[:4000] for message in messages if message.role == "agent")
 
 
-# What a brief should contain: what this child needs of the request and the parent's knowledge.
+# What a brief should contain: the part of the request and of the parent's knowledge that this child
+# needs.
 #
 # A brief for a part of the work needs only the facts that concern this part. A sentence of the
 # request concerns it when the two share a target or most of their words; a requirement that names
@@ -481,7 +482,8 @@ def find_brief_needs(handoff: HandoffContext) -> list[BriefNeed] | None:
     request = _THOUSANDS.sub("", handoff.asked)
     view, facts = _RequestView(handoff, request), _list_request_facts(request)
     if not makes_changes:
-        # Who only looks needs no rules for changes, and the facts only of what it is to look at.
+        # A child that only reads needs no rules for changes, and only the facts about what it
+        # reads.
         facts = tuple(
             fact
             for fact in facts

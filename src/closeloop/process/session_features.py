@@ -57,7 +57,7 @@ def collect_features(
     root = next(iter(reading.lanes.values()))
     changes = _list_lasting_changes(reading)
     if not changes and asks_only_to_look(strip_client_markup(root.request or "")):
-        # Who is to review or to explain owes no change.
+        # A review or an explanation requires no change.
         excused: Features = {"no_code_change": None}
     else:
         excused = {}
@@ -102,7 +102,7 @@ def _length_features(
 ) -> Features:
     turns = [turn for lane in reading.lanes.values() for turn in lane.lane.turns]
     tokens = [turn.usage.output_tokens for turn in turns]
-    # Some recordings tell the tokens of the last turn alone: that is no sum.
+    # Some recordings contain only the last turn's tokens, not a sum.
     is_sum = 2 * tokens.count(None) <= len(tokens)
     read_paths = [path for step in steps for path in step.read]
     return {

@@ -113,7 +113,7 @@ def find_stale_encounters(reading: TraceReading) -> Sequence[StaleFileEncounter]
             seen_number = last_seen.get((lane, path))
             change = _latest_change(changes.get(path), tree_change, seen_number)
             if seen_number is None or (change is None and stash_pops.get(lane, 0) > seen_number):
-                # What was put away and taken up again has only a new date.
+                # A stashed and restored file has only a new date.
                 continue
             encounter = _encounter_by_edit(step, path, change, lane)
             if encounter is not None and failed.get((lane, path)) != seen_number:
@@ -454,7 +454,7 @@ def _passes_off(message: Message, name: str) -> bool:
         if folded_name not in folded or _ABSENCE(folded) or _INTENTION.search(folded):
             continue
         before, _, after = folded.partition(folded_name)
-        # The folder that stands before the name belongs to it.
+        # The folder before the name belongs to it.
         before = re.sub(r"[\w./~-]*$", "", before)
         if _SOURCE_BEFORE.search(before) or _SOURCE_AFTER.search(after):
             return True

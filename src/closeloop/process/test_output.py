@@ -120,7 +120,7 @@ def _begin_section(line: str, sections: dict[str, _PytestSection]) -> _PytestSec
 
 def _read_error_line(line: str, section: _PytestSection) -> None:
     message = line[1:].strip()
-    # Of chained errors the last counts; of a syntax error what follows the source.
+    # The last of chained errors counts; for a syntax error, the line after the source.
     first = not section.in_error or section.error.startswith("File ")
     if message and (first or message.startswith(("SyntaxError", "IndentationError", "TabError"))):
         section.error = message
@@ -427,7 +427,7 @@ def _add_jest_failure(block: str, file: str, collector: FailureCollector) -> Non
     message = first_text_line(body)
     origin = ""
     if message.startswith("expect("):
-        # The frame that Jest shows of a failed expectation lies in the test.
+        # The frame that Jest prints for a failed expectation is in the test.
         origin = body.partition("\n    > ")[2].partition("\n")[0].partition("|")[2]
     collector.add_test(f"{file} › {title}" if file else title, message, origin)
     add_frames(parse_script_frames(body[:8000]), collector)
@@ -730,7 +730,7 @@ class _GoPackageRun:
                 collector.add_test(f"{name}.{test}" if name else test, self.messages.get(test, ""))
                 collector.add_test_name(test.partition("/")[0])
         if name and not self.failed and not (collector.errors and " failed]" in package):
-            # It ended before any test did; why it did not build is told by its errors.
+            # It ended before any test; its errors say why it did not build.
             collector.add_test(
                 package.partition("\t")[0], self.messages.get(self.current, self.last)
             )

@@ -449,7 +449,7 @@ def _abandoned_ending(reading: TraceReading, findings: Sequence[Finding]) -> Att
         reason = f"The agent gave up: “{truncate_words(refusal.text, MAX_QUOTE_CHARS)}”"
         return _make_ending("unknown", reason, [refusal.number])
     if attempt is not None and attempt.origin == "experiment" and attempt.exit == "gave_up":
-        # Of another's recording, that only says that it ends there.
+        # In an imported recording this only means that it ends there.
         return _make_ending("unknown", f"The agent gave up: {attempt.cause or 'it said no more'}.")
     return None
 

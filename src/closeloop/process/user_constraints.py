@@ -296,7 +296,7 @@ def parse_constraints(text: str) -> tuple[UserConstraint, ...]:
     if any(ALL_TESTS in objects for _, objects in constraints) and any(
         WANTS_TESTS.search(line) for line in split_sentences(text) if "test" in line.lower()
     ):
-        # Who is to write tests may well have to touch those that are there.
+        # A request for tests may require changes of existing ones.
         constraints = {
             key: constraint for key, constraint in constraints.items() if ALL_TESTS not in key[1]
         }
@@ -360,7 +360,7 @@ def _lowercase_words(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-# The same prompts occur again and again.
+# Cached: the same prompts occur repeatedly.
 @lru_cache(maxsize=4096)
 def _parse_sentence(sentence: str) -> tuple[UserConstraint, ...]:
     constraints = []
@@ -749,7 +749,7 @@ def _find_early_changes(
     trials = [step for step in lane.steps if constraint.number < step.number and is_run(step)]
     run = next((step for step in trials if not _fails_in_setup(step, lane.request or "")), None)
     if run is None and not lane.commands and not _RUN_DEMAND.search(constraint.words):
-        # It may have had no way to run anything.
+        # The agent may have been unable to run anything.
         return
     end = min(end, run.number) if run is not None else end
     last_answered = max((step.index for step in lane.steps if step.failed is not None), default=-1)
@@ -886,7 +886,7 @@ def _find_package_breach(constraint: UserConstraint, step: TraceStep) -> str | N
 
 def _list_added_packages(event: Edit, patterns: Sequence[re.Pattern[str]]) -> list[str]:
     lines = diff_edit(event)
-    # A file that was written anew lists what was there before, too.
+    # A rewritten file also contains its previous lines.
     if lines is None or event.action == "create":
         return []
     removed_text = " ".join(lines.removed)

@@ -380,7 +380,7 @@ def _parse_objection_text(text: str) -> UserObjection | None:
             continue
         objection = _parse_sentence(sentence)
         if objection and index > 1 and _PRONOUN_FAULT.search(objection.quote):
-            # Late in a message, "it does not work" is said of what stands before.
+            # Late in a message, "it does not work" refers to the text before it.
             previous_stems = word_stems(normalise_words(sentences[index - 1])) - _DULL_STEMS
             objection = replace(objection, subject=objection.subject | previous_stems)
         if objection is not None and (best is None or _rank(objection) > _rank(best)):

@@ -222,7 +222,7 @@ def is_trial(step: TraceStep) -> bool:
     if step.check is not None:
         return False
     if isinstance(event, ToolUse):
-        # `str_replace` is no `repl`.
+        # `str_replace` is not a REPL.
         name = event.name.lower().replace("replac", "")
         return any(word in name for word in _RUNNING_TOOL_WORDS)
     if not isinstance(event, Command) or step.doing is None:

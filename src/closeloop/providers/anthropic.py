@@ -59,7 +59,7 @@ def encode_anthropic(request: ModelRequest, model: str, dialect: Dialect) -> dic
         for tool in request.tools
     ]
     if tools and request.messages[-1:] and request.messages[-1].role != "assistant":
-        # An agent's loop sends its past again at every turn: read from the cache, it costs a tenth.
+        # An agent sends its history again at every turn: read from the cache, it costs a tenth.
         last_content = payload["messages"][-1]["content"]
         last_content[-1] = {**last_content[-1], "cache_control": {"type": "ephemeral"}}
     if request.schema is not None:

@@ -81,7 +81,7 @@ def parse_call_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
             if isinstance(arguments, str) and arguments
             else arguments or {}
         )
-        # Numbers beyond 64 bits and bottomless nesting would be found by the store, too late.
+        # Numbers beyond 64 bits and deep nesting would otherwise fail in the store, too late.
         msgspec.msgpack.encode(value)
     except (ValueError, OverflowError, RecursionError):
         value = None

@@ -163,7 +163,7 @@ def _decode_usage(usage: Any) -> Usage:
         for name in ("prompt", "cachedContent", "candidates", "thoughts", "toolUsePrompt")
     )
     if output_tokens is None and thought_tokens is None and input_tokens is not None:
-        output_tokens = 0  # left out when nothing was said
+        output_tokens = 0  # omitted if empty
     return Usage(
         input_tokens=None
         if input_tokens is None

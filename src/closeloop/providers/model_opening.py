@@ -123,7 +123,7 @@ def open_model(
         timeout=settings.timeout,
         retries=settings.retries,
     )
-    # OpenAI's own models know only the new name of this limit, most other servers the old one.
+    # OpenAI's own models accept only the new name of this limit, most other servers the old one.
     is_openai_itself = settings.provider == "openai" and settings.base_url is None
     dialect = Dialect(reply_limit="max_completion_tokens" if is_openai_itself else "max_tokens")
     wire = ProviderConnection(endpoint, provider_format.headers(found_key.key), found_key.key)
@@ -218,7 +218,7 @@ def _read_keyring(name: str, settings: ModelSettings) -> str:
         ) from None
     try:
         return str(keyring.get_password(service, user) or "").strip()
-    except Exception as error:  # each system's keyring has errors of its own
+    except Exception as error:  # each system's keyring raises different errors
         kind = type(error).__name__
         raise BadInput(f"The keyring cannot be read ({kind}): unlock it, or use key_env.") from None
 

@@ -137,13 +137,13 @@ class ProviderConnection:
         self._pause = pause
         self._say = RefusalMessages(endpoint, self.server, key)
         if importlib.util.find_spec("sniffio") is None:
-            # httpcore asks for it several times a request, each time through the whole path.
+            # httpcore reads it several times per request, each time through the whole path.
             sys.modules["sniffio"] = None  # type: ignore[assignment]
         self._client = httpx.AsyncClient(
             headers={**headers, "content-type": "application/json"},
             timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=50),
-            # A proxy for the world outside would not find a server on this machine.
+            # A proxy for external hosts would not reach a server on this machine.
             trust_env=not endpoint.local,
         )
 
@@ -154,7 +154,7 @@ class ProviderConnection:
         self, payload: dict[str, Any], retried: RetryListener = ignore_retry
     ) -> Any:
         """Return the answer's JSON; every other outcome is a fault that says what to do."""
-        # Half a character, cut off by some limit, must not spoil the whole request.
+        # A truncated character must not break the whole request.
         body = json.dumps(payload, ensure_ascii=False).encode(errors="replace")
         answer = await self._with_retries(lambda: self._fetch_answer(body), retried)
         return self._parse_answer(answer)

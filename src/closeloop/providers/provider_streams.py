@@ -43,7 +43,7 @@ def _read_whole_reply(body: bytes) -> ProviderReply:
         answer = _decode_json(body)
     except (ValueError, RecursionError):
         return ProviderReply(answer=None, complete=False)
-    if isinstance(answer, list):  # Gemini streams an array where no events are asked for
+    if isinstance(answer, list):  # Gemini streams an array if no events are requested
         joined = _join_gemini([event for event in answer if isinstance(event, dict)])
         return ProviderReply(answer=joined[0] if joined else None, complete=joined is not None)
     return ProviderReply(answer=answer if isinstance(answer, dict) else None, complete=True)
@@ -135,7 +135,7 @@ def _join_responses(events: list[StreamEvent]) -> tuple[StreamEvent, bool] | Non
         response = event.get("response")
         if event.get("type") in ("response.completed", "response.incomplete", "response.failed"):
             if isinstance(response, dict):
-                # Some servers tell the items only one by one.
+                # Some servers send the items only one by one.
                 return {**response, "output": response.get("output") or output}, True
         elif isinstance(response, dict):
             started = response
@@ -315,7 +315,7 @@ def _cut_request(body: bytes, earlier: _SplitRequest, shared: int) -> _SplitRequ
     """Split a body after the shared resume points; None if it is not an object."""
     position, cut_count, last_cut = earlier.resumes[shared - 1] if shared else (0, 0, 0)
     try:
-        # In place of what is known stands a list whose first item has just ended.
+        # The known part is replaced by a list whose first item has just ended.
         remaining = b'{"":[0' + body[position:] if shared else body
         values = [bytes(value) for value in _fields_decoder.decode(remaining).values()]
     except (ValueError, RecursionError):
@@ -325,7 +325,7 @@ def _cut_request(body: bytes, earlier: _SplitRequest, shared: int) -> _SplitRequ
         is_list = value.startswith(b"[")
         items = _array_items(value)
         for item in items[1:] if shared and number == 0 else items:
-            # Wherever a search leads, a cut only decides what can be shared.
+            # The position of a cut only decides what can be shared.
             offset = body.find(item, position)
             position = position if offset < 0 else offset + len(item)
             if position - cuts[-1] >= MIN_PIECE_BYTES:

@@ -148,7 +148,7 @@ def read_responses_request(payload: Any) -> ModelRequest:
         if item.type == "message" and item.role in ("system", "developer"):
             system.append(join_content_text(item.content))
         elif (message := _parse_item(item)) is not None:
-            # A turn comes as several items; what the client adds to a request comes beside it.
+            # A turn consists of several items; text that the client adds is separate.
             if messages and message.role != "tool" and messages[-1].role == message.role:
                 message = _join_messages(messages.pop(), message)
             messages.append(message)
@@ -166,14 +166,14 @@ def read_responses_request(payload: Any) -> ModelRequest:
 def _list_tools(request: _ResponsesRequest) -> Iterator[_ResponsesTool]:
     yield from request.tools or ()
     if not isinstance(request.input, str):
-        # Some clients bring their tools as an item of the conversation.
+        # Some clients send their tools as an item of the conversation.
         for item in request.input:
             yield from item.tools or ()
 
 
 def _parse_item(item: _ResponsesItem) -> ChatMessage | None:
     if item.type == "agent_message":
-        # The provider hides what agents tell each other; what it hid came from here, as it is.
+        # The provider encrypts messages between agents; the encrypted text is passed on unchanged.
         parts = item.content if isinstance(item.content, list) else ()
         hidden = [part.get("encrypted_content") for part in parts if isinstance(part, dict)]
         texts = [join_content_text(parts), *(text for text in hidden if isinstance(text, str))]

@@ -36,7 +36,7 @@ BODY_SECONDS = 120.0
 @asynccontextmanager
 async def serve_script(script: Script, port: int = 0) -> AsyncIterator[str]:
     """Serve a script on this machine only, while the block runs; yields its address."""
-    # Named, or asyncio would let small writes wait for each other.
+    # Named: otherwise asyncio would delay small writes.
     with socket.socket(proto=socket.IPPROTO_TCP) as server_socket:
         server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -51,12 +51,12 @@ async def serve_script(script: Script, port: int = 0) -> AsyncIterator[str]:
                 access_log=False,
                 log_config=None,
                 lifespan="off",
-                # A connection that is closed just as somebody asks again looks like trouble.
+                # A connection closed during the next request would look like an error.
                 timeout_keep_alive=600,
                 timeout_graceful_shutdown=1,
             )
         )
-        # A plain task, not a group: what fails in the block comes out as it is.
+        # A plain task, not a group: exceptions of the block are raised unchanged.
         running = asyncio.create_task(server.serve([server_socket]))
         try:
             await server.ready.wait()
@@ -124,7 +124,7 @@ def _make_chat_route(script: Script, served_format: ServedFormat):  # type: igno
         except Fault as fault:
             return JSONResponse(served_format.fault(str(fault)), status_code=400)
         except ClientDisconnect:
-            return Response()  # nobody is there to be answered
+            return Response()  # the client has disconnected
         if served_format.streams or payload.get("stream"):
             events = iter(list(served_format.events(reply, payload)))
             return StreamingResponse(events, media_type="text/event-stream")

@@ -212,7 +212,7 @@ def _json_candidates(text: str) -> list[str]:
         start, end = text.find(opening), text.rfind(closing)
         if 0 <= start < end:
             candidates.append(text[start : end + 1])
-    # What a program prints before its answer may hold brackets as well.
+    # Output before the answer may contain brackets too.
     candidates.append(text[text.rfind("\n{") + 1 : text.rfind("}") + 1])
     return candidates
 
@@ -236,7 +236,7 @@ def _build_repair_request(
 
 Answer = TypeVar("Answer")
 
-# In our own words: the error in a reply may quote what is judged.
+# In our own words: the original error may quote the judged work.
 REPAIR_REQUEST = (
     "That was not the JSON that was asked for. Answer once more, with nothing but one JSON object "
     "of the schema, and with the seal copied exactly."

@@ -29,8 +29,8 @@ class Record(msgspec.Struct, metaclass=_KeywordOnly, frozen=True, omit_defaults=
     """A record. Absent is `None`; ids and times are passed in, never created here."""
 
 
-# msgspec resolves the fields of a type when it is first read, and ends the process where two
-# threads do so at once.
+# msgspec resolves the fields of a type when it is first read, and crashes if two threads do so at
+# once.
 
 resolving_types = threading.Lock()
 """Held while a decoder is created and other threads may create one."""

@@ -11,7 +11,7 @@ from closeloop.records.record import Record, Time
 from closeloop.records.score import ScoreSettings
 from closeloop.records.task import Limits
 
-# Who may do what over HTTP.
+# Access over HTTP.
 
 AccessScope = Literal["read", "review", "ingest", "admin"]
 ACCESS_SCOPES: tuple[AccessScope, ...] = get_args(AccessScope)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# The next agent's context: rules and what others lacked, ranked, quoted, within a budget.
+# The next agent's context: rules and what earlier agents lacked, ranked, quoted, within a budget.
 #
 # A rule comes from what somebody wrote in a review. It is data: one quoted line with its origin, in
 # which nothing can end the block around it.

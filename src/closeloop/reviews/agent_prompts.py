@@ -235,7 +235,7 @@ class PromptIndex:
             same_repo = rollout.repo is None or rollout.repo.lower() == (repo or "").lower()
             if rollout.agent == agent and same_repo and started and rollout.since <= started:
                 return rollout.prompt
-        # A program's own prompt that nobody saw: its settings are no version of it.
+        # An unrecorded prompt of a program: its settings are not a prompt version.
         return None if variant_prompt is not None else variant
 
 

@@ -51,7 +51,7 @@ KNOWN_AGENTS: dict[str, AgentSigns] = {
     "qwen-code": AgentSigns(co_authors=("qwen-coder*", "qwen-coder@alibabacloud.com")),
     UNNAMED_AGENT: AgentSigns(
         labels=("agent", "ai-agent", "ai-generated", "prompt:*"),
-        # Our own branches hold the work of whichever agent was run.
+        # Our own branches contain the work of any agent.
         branches=("agent/*", "closeloop/*"),
     ),
 }

@@ -207,7 +207,7 @@ class GithubFacts(FactBuilder):
             content_digest(description)[:16],
         )
         fact = self.make_fact(description, updated_at, *name, pull=pull.number, sha=pull.head.sha)
-        # A branch of a fork may be called like one of ours.
+        # A branch of a fork may have the name of one of ours.
         yield fact if description.fork else replace(fact, branch=description.branch)
         if description.state == "merged":
             text = f"{description.title}\n\n{description.body}"
@@ -299,12 +299,12 @@ def describe_github_pull(pull: GithubPull, repo: str) -> PullDescription:
         state="merged" if merged else "open" if pull.state == "open" else "closed",
         draft=bool(pull.draft),
         branch=pull.head.ref or None,
-        # Of a fork that is gone there is none.
+        # A deleted fork has none.
         fork=home is None or (home is not UNSET and home.full_name.lower() != repo.lower()),
         member=pull.author_association in TEAM_ASSOCIATIONS,
         base=pull.base.ref or None,
         head=pull.head.sha or None,
-        # Before the merge, GitHub names a commit that only tries it.
+        # Before the merge, GitHub reports the commit of a test merge.
         merge_commit=pull.merge_commit_sha if merged else None,
         labels=tuple(label.name for label in pull.labels[:MAX_ITEMS]),
         assignees=tuple(

@@ -240,7 +240,7 @@ def _attention_layer(
 
 
 def _dense_layer(state: Floats, weights: dict[str, Floats], name: str) -> Floats:
-    # One product for all texts: by the text it takes three times as long.
+    # One product for all texts: one per text takes three times as long.
     flat = state.reshape(-1, state.shape[-1]) @ weights[f"{name}.weight"].T
     return (flat + weights[f"{name}.bias"]).reshape(*state.shape[:-1], -1)
 

@@ -52,5 +52,5 @@ def _add_ngrams(row: NDArray[np.float32], word: str) -> None:
     ]
     for gram in grams:
         hashed = crc32(gram.encode("utf-8", "replace"))
-        # A long word is one word: its grams share its weight.
+        # A long word counts as one word: its n-grams share its weight.
         row[hashed % WIDTH] += (1.0 if hashed & 1 << 31 else -1.0) / len(grams) ** 0.5

@@ -175,8 +175,8 @@ async def list_updated_since(
                     yielded.add((item.number, item.updated_at))
                     yield item
                 start = max(start, item.updated_at)
-            # What is touched meanwhile moves to the end, and what follows it to another page:
-            # rather than turn pages, ask again from here.
+            # Items that change meanwhile move to the end, and shift others between pages: query
+            # again from this time instead of paging.
             if start > before:
                 break
         if start == before:
@@ -187,7 +187,7 @@ async def _list_updated_issues(host: CodeHost, start: str) -> AsyncIterator[list
     """Yield pages of what changed since a time, oldest first."""
     order = "state=all&sort=updated&direction=asc"
     try:
-        # Only issues can be asked for since a time; pull requests are among them.
+        # Only issues can be filtered by time; they include pull requests.
         async for page in host.list_pages(
             f"issues?{order}&since={quote(start)}", list[_UpdatedIssue]
         ):
@@ -503,7 +503,7 @@ def parse_merged_pull(landed: LandedCommit) -> MergedPull | None:
         return None
     branch = _BRANCH_MERGE.match(lines[0])
     return MergedPull(
-        # Without a number it gets one of its commit's: the same whenever it is read.
+        # Without a number it gets one derived from its commit: the same at every reading.
         number=int(request[1]) if request else int(landed.commit.sha[:8], 16),
         title=body_lines[0] if branch and body_lines else lines[0],
         body=body,
@@ -619,7 +619,7 @@ def import_git_history(
     facts: list[Fact] = []
     imported = 0
     for landing in landed:
-        # Where the host told of it, git adds only what came later.
+        # If the host reported it, git adds only later facts.
         merged_facts = [
             fact for fact in merged_pull_facts(landing, name) if fact.pull not in host_pulls
         ]
@@ -661,7 +661,7 @@ def list_landed_commits(repository: GitRepository) -> Iterator[LandedCommit]:
 
 def _read_commits(repository: GitRepository) -> Iterator[tuple[PullCommit, tuple[str, ...]]]:
     """Yield commits and their parents, newest first, from the clone's HEAD."""
-    separator = token_hex(16)  # which no message can hold
+    separator = token_hex(16)  # a byte that no message contains
     log_output = run_git_in(
         repository,
         *("-c", "core.quotePath=false", "-c", "log.showSignature=false"),

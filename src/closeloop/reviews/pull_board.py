@@ -74,7 +74,7 @@ def assess_pull_risk(
     for folder, start in clones:
         ends = ChangeQuery(range=f"{start}..{change.head}")
         return report_risk_alone(replace(order, root=folder, wanted=ends))
-    # What is missing could be what matters.
+    # The missing part could be what matters.
     if any((file.note or "").startswith("not read") for file in change.files):
         return None
     with tempfile.TemporaryDirectory(prefix="closeloop-") as private:

@@ -156,13 +156,13 @@ def _join_files(files: Iterable[tuple[FileChange, str | None]]) -> Change:
     for file, lines in files:
         section = _git_section(file, lines)
         parsed = _parse_section(section) if lines else None
-        # Without a hunk nothing is told of its lines.
+        # Without a hunk nothing is known about its lines.
         if parsed is not None and parsed.hunks and size + len(section) <= MAX_PATCH_CHARS:
             size += len(section)
             sections.append(section)
             changed.append(replace(parsed, path=file.path, old_path=file.old_path))
             continue
-        # Its place in the patch stays, as files and sections go together.
+        # It stays in the patch: files and sections correspond by position.
         sections.append(_git_section(file, None))
         note, binary = file.note, False
         if note is None and (lines or file.added or file.removed):
@@ -227,7 +227,7 @@ def find_branch_start(folder: Path, row: PullRow, head: str, base: str | None) -
     if not _SHA.fullmatch(head) or not try_git_text(folder, "cat-file", "-t", head):
         return None
     merged = (row.merge_commit if row.state == "merged" else None) or ""
-    # Where its own head was merged as it was, the commit before that is one of its own.
+    # If its head was merged unchanged, the commit before that is one of its own.
     is_named = re.fullmatch(r"[0-9a-f]{7,64}", merged) and not head.startswith(merged)
     names = [f"{merged}^1"] if is_named else []
     names += [f"refs/remotes/origin/{base}", f"refs/heads/{base}"] if base else []
@@ -269,7 +269,7 @@ def _list_clone_files(status_list: str, count_list: str) -> Iterator[FileChange]
         path = next(statuses)
         added, removed, name = next(numbers).split("\t", 2)
         for _ in range(0 if name else 2):
-            next(numbers)  # of a renamed file both paths follow
+            next(numbers)  # a renamed file is followed by both paths
         binary = added == "-"
         yield FileChange(
             path=path,
@@ -389,7 +389,7 @@ async def run_change_worker(
             for row in due[:MAX_FETCHED]:
                 await _fetch_or_warn(store, agents, row, open_host, clones, risk)
         except Exception as error:
-            # Receiving goes on; what failed is tried again.
+            # Receiving continues; failed ones are retried.
             _log.warning("Diffs cannot be fetched (%s)", type(error).__name__)
         await anyio.sleep(POLL_SECONDS)
 

@@ -125,7 +125,7 @@ def list_descriptions(facts: Iterable[Fact]) -> list[PullDescription]:
 
 def _description_order(dated: tuple[datetime, PullDescription]) -> tuple[datetime, bool, str]:
     changed_at, description = dated
-    # Hosts tell whole seconds: what was closed in one is not open at its end.
+    # Hosts report whole seconds: closed within a second means not open at its end.
     return changed_at, description.state != "open", f"{description.head} {description.title}"
 
 

@@ -98,7 +98,7 @@ def list_review_rounds(activity: PullActivity) -> tuple[ReviewRound, ...]:
             rounds.append(
                 ReviewRound(number=number, started=pushed_at, ended=pushed_at, by=names, answer=sha)
             )
-        # People who mend go on until the agent has its turn.
+        # People's fixes count until the agent's next turn.
         people_edit = bool(editors)
     if any(
         isinstance(remark, Review) and remark.state == "changes_requested" for remark in remarks
@@ -238,7 +238,7 @@ def _build_outline(
 ) -> PullRequest:
     """Return the pull request as its descriptions have it."""
     last = descriptions[-1]
-    # Sizes that were told of an earlier commit are not those of the newest.
+    # Sizes reported for an earlier commit do not apply to the newest.
     sizes = [description for description in descriptions if description.head == last.head]
     return PullRequest(
         repo=facts[0].repo,
@@ -314,7 +314,7 @@ def events_from_fact(fact: Fact) -> list[LogEvent]:
         case _:
             return []
     if fact.pull is None and isinstance(fact.what, Push):
-        # The pull request itself tells of its pushes.
+        # Pushes are known from the pull request itself.
         return []
     return [LogEvent(kind=kind, at=fact.at, repo=fact.repo, pull=fact.pull, details=details)]
 
@@ -441,12 +441,12 @@ def refresh_pull(
     if pull.attempt is not None:
         store.pulls.save_delivery(build_delivery(pull, store))
     if stored_row and stored_row.attempt and stored_row.attempt != pull.attempt:
-        # The work behind it is known better now: what stood for it tells nothing any more.
+        # The work behind it is now recorded: the placeholder has no meaning any more.
         store.pulls.save_delivery(Delivery(attempt=stored_row.attempt, at=pull.told))
         for sibling in _other_pulls_of(stored_row.attempt, pull, store)[:1]:
             refresh_pull(sibling.repo, sibling.pull, store, agents)
         for review in store.reviews.list_reviews(item=f"{repo}#{number}"):
-            store.reviews.save_review(review)  # its scores are of the work that is known now
+            store.reviews.save_review(review)  # its scores belong to the work known now
     return pull
 
 
@@ -575,7 +575,7 @@ def _attempt_in_trailers(pull: PullRequest, store: Store) -> str | None:
     """
     texts = (pull.body, *(commit.message for commit in pull.commits))
     lines = [] if pull.fork else [line for text in texts for line in parse_trailers(text)]
-    for key, name in reversed(lines):  # ours is the last, after what anybody may have written
+    for key, name in reversed(lines):  # ours is the last, after text that anybody may have written
         if key == ATTEMPT_TRAILER.lower() and store.pulls.has_attempt(name):
             branch = _load_delivery_branch(name, store)
             is_ours = branch is not None and _contains_commit(pull, branch.commit)
@@ -673,7 +673,7 @@ def _find_variant(pull: PullRequest, store: Store) -> str | None:
     return matching_keys[0] if len(matching_keys) == 1 else None
 
 
-# What people did with it
+# Human decisions
 
 
 def build_delivery(pull: PullRequest, store: Store) -> Delivery:
@@ -685,9 +685,9 @@ def build_delivery(pull: PullRequest, store: Store) -> Delivery:
     has_ended = pull.state != "open"
     merged = pull.state == "merged"
     end = pull.merged or pull.closed if has_ended else None
-    # Git alone does not know what people said.
+    # Git alone does not record review comments.
     knows_reviews = pull.source != "git"
-    # Where nobody knows whether it passes, only what people mended would count: as failures.
+    # If passing is unknown, only changes fixed by people would count, all as failures.
     is_judged = has_passed(pull.last_push) is not None or attempt.origin == "experiment"
     was_examined = bool(pull.edits) or (merged and bool(pull.commits))
     paths = [file.path for file in pull.files or ()]

@@ -253,7 +253,7 @@ def compare_remarks(first: str, second: str) -> RemarkRelation:
     relation = _compare_signs(first, second, word_signs(first), word_signs(second))
     if relation != "unclear":
         return relation
-    # A long remark hides its one request among reasons: each that asks is held against each.
+    # A long remark contains one request among reasons: every request is compared with every other.
     clauses, other_clauses = list_clause_signs(first), list_clause_signs(second)
     agreements = {
         _compare_objects(clause, other_clause)
@@ -300,7 +300,7 @@ def _compare_signs(
         or any(word in _ANTONYM_TARGETS for word in opposed_words)
     ):
         return "opposite"
-    # Any other word may turn it round: to "undo adding tests" is not to add them.
+    # Any other verb may invert it: to "undo adding tests" is not to add them.
     equal = not (first_signs.keys() ^ second_signs.keys()) - HARMLESS_WORDS
     sure = equal and signed_words and not opposed_words and len(signed_words) == len(shared)
     return "same" if sure and not _may_invert(first, second) else "unclear"
@@ -399,7 +399,7 @@ def _clause_signs(clause: str) -> list[tuple[str, int]]:
     asks = complaint != 0 or is_directive(clause)
     clause = _POLITE_WORDS.sub(lambda phrase: " " * len(phrase[0]), clause)
     sign = complaint or (-1 if len(_NEGATION.findall(clause)) % 2 else 1)
-    # In "X must not do Y" nothing is said against X.
+    # "X must not do Y" is no objection to X.
     modal = _NEGATED_MODAL.search(clause)
     neutral = modal.start() if modal else 0
     reversals = [match.end() for match in _REJECTION.finditer(clause)]

@@ -220,7 +220,7 @@ def corrections_from_findings(store: Store, pull: PullRequest) -> list[Correctio
     ]
     row = next(iter(store.reports.list_reports(1, attempt=pull.attempt)), None)
     stored_report = store.reports.load_report(row.number) if row else None
-    # What a check says of itself is no remark: only rules of the repository and models speak so.
+    # A check's description of itself is not a remark; findings of repository rules and models are.
     places_by_message = {
         _RULE_NAME_SUFFIX.sub(".", finding.message): finding.places
         for finding in (stored_report[1].findings if stored_report else ())

@@ -498,7 +498,7 @@ def _item_from_pull(queue: ReviewQueue, repo: str, number: int) -> ReviewItem:
         title=pull.title,
         request=pull.body,
         repo=repo,
-        # A page at the host names its author.
+        # The page at the code host shows the author.
         url=None if blind else pull.url,
         scope=scope,
         output=ReviewOutput(files=files, patch=change.patch if change else ""),
@@ -531,7 +531,7 @@ def _collect_suggested_modes(corrections: Sequence[Correction]) -> tuple[Failure
     return tuple(dict.fromkeys(mode for correction in corrections for mode in correction.suggested))
 
 
-# Who reviews which item: one at a time, some twice, some with a known answer.
+# Assignment of items to reviewers: one at a time, some twice, some with a known answer.
 
 CLAIM_DURATION = timedelta(hours=24)
 """Time after which a claimed but unfinished item is free again."""

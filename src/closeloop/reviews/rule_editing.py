@@ -85,7 +85,7 @@ def reword_rule(store: Store, rule: TeamRule, text: str, paths: Sequence[str]) -
         text=text,
         paths=rule_paths,
         canonical=parse_rule_parts(text) if text != rule.text else rule.canonical,
-        # What was proved was proved of other words, or for other files.
+        # The proof was for another wording or other files.
         check=rule.check if text == rule.text and rule_paths == rule.paths else None,
     )
     if rule.check is not None and is_written_down(rule):

@@ -413,7 +413,7 @@ def find_restated_rules(
             )
             rule_matches.append((score, match))
     if exact_matches := [match for _, match in rule_matches if match.exact]:
-        # What is said in so many words is about that rule, and not about those near it.
+        # A remark that repeats a rule literally is about that rule, not about similar ones.
         return exact_matches
     best = max((score for score, _ in rule_matches), default=0.0)
     close_matches = [match for score, match in rule_matches if score >= best - MAX_CANDIDATE_GAP]

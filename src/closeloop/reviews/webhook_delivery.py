@@ -146,7 +146,7 @@ async def send_new_events(store: Store, target: WebhookTarget) -> int:
 
     position = await anyio.to_thread.run_sync(store.events.load_position, target.place)
     if position is None:
-        # A new webhook hears of what happens from now on.
+        # A new webhook receives events from now on.
         last = await anyio.to_thread.run_sync(store.events.last_number)
         await anyio.to_thread.run_sync(store.events.save_position, target.place, str(last))
         return 0

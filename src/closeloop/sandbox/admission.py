@@ -90,7 +90,7 @@ class Admission:
             or used_seconds > (1 - SPARE_SHARE) * available_seconds
         )
         by_others = used_seconds - own_usage.seconds > MIN_OTHERS_SHARE * available_seconds
-        # Of processes that ended before, nobody knows how long they waited.
+        # How long processes that have ended had waited is unknown.
         waited = (
             own_usage.waited > WAIT_SHARE * wall_seconds or own_usage.ran < own_usage.seconds / 2
         )
@@ -278,7 +278,7 @@ def _count_needed_slots(suite: str | None) -> int:
 async def _take_some(locks: list[int], slot_count: int, reporter: _WaitReporter) -> None:
     """Take the gate first, so that nobody else takes free slots; then as many slots."""
     folder, cores, meter = _slots_folder(tempfile.gettempdir()), ceil(count_cores()), _IdleMeter()
-    # Idle processors that are not ours to use say nothing.
+    # Idle processors that we may not use do not count.
     shared = cores == os.cpu_count()
     gate = await _take_lock(folder / "gate", reporter)
     pause, taken_slots = FIRST_PAUSE_SECONDS, set[int]()

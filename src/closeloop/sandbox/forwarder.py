@@ -21,7 +21,7 @@ def main() -> None:
     socket_by_listener = {
         listen_on_port(int(port)): path for port, path in json.loads(sys.argv[1]).items()
     }
-    command_pid = os.fork()  # before there are threads; who connects early waits in the queue
+    command_pid = os.fork()  # before there are threads; early connections wait in the queue
     if command_pid == 0:
         exec_command(sys.argv[2:])
     for listener, path in socket_by_listener.items():
@@ -58,7 +58,7 @@ def connect_client(client: socket.socket, path: str) -> None:
     """Copy both ways until either side has closed."""
     server = socket.socket(socket.AF_UNIX)
     with client, server, suppress(OSError):
-        # Answers come in small pieces, which must not wait for each other.
+        # Answers arrive in small pieces, which must not be delayed.
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server.connect(path)
         back = threading.Thread(target=carry_bytes, args=(server, client), daemon=True)

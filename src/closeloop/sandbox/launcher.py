@@ -212,7 +212,7 @@ def serve_commands(specification: dict[str, Any]) -> NoReturn:
             os.setsid()
             for number, handle in enumerate(handles[1:]):
                 os.dup2(handle, number)
-            os.closerange(3, failed_end)  # handles of ours, but for the one to say what fails
+            os.closerange(3, failed_end)  # our handles, except the one that reports failures
             command["status"] = failed_end
             run_step(leave_shared_state, command)
             execute_command(command)
@@ -274,7 +274,7 @@ def execute_command(specification: dict[str, Any]) -> NoReturn:
     except OSError as error:
         os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
         os._exit(127)
-    except ValueError as error:  # a variable that no program can be given
+    except ValueError as error:  # a variable that cannot be passed to a program
         os.write(2, f"{error}\n".encode(errors="replace"))
         os._exit(126)
 
@@ -287,7 +287,7 @@ def wait_for_child(pid: int) -> int:
     """Reap until this child ends; return its exit code as shells count."""
     while True:
         ended_pid, status = os.wait()
-        if os.WIFSTOPPED(status):  # it asked to be traced by its parent, who lets it go on
+        if os.WIFSTOPPED(status):  # it asked to be traced by its parent: let it continue
             passed = os.WSTOPSIG(status) & 0x7F
             LIBC.ptrace(PTRACE_DETACH, ended_pid, None, 0 if passed == signal.SIGTRAP else passed)
         elif ended_pid == pid:

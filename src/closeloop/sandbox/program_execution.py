@@ -341,7 +341,7 @@ def measure_disk(*folders: str) -> DiskUsage:
                     elif stat.S_ISREG(status.st_mode):
                         apparent += status.st_size
         except OSError:
-            continue  # it went away, or is closed to us
+            continue  # it vanished, or we may not read it
     return DiskUsage(bytes=disk_bytes, apparent_bytes=apparent, files=files)
 
 
@@ -463,7 +463,7 @@ async def execute_program(
             await running.kill_tree()
         running.close_descriptors()
     if disk is not None and running.stopped in (TOO_MUCH_DISK, TOO_MANY_FILES):
-        # What it wrote until it was dead is no growth of the next one, which may clean up.
+        # What it wrote until its end is not growth of the next command, which may clean up.
         await anyio.to_thread.run_sync(disk.find_exceeded_limit)
     return running.build_result()
 
@@ -500,7 +500,7 @@ class _RunningProgram:
 
     def _start_process(self, stdin: bytes | None) -> None:
         out, out_end = self._open_pipe()
-        with suppress(OSError):  # bigger is only faster, and a user's share is limited
+        with suppress(OSError):  # larger is only faster, and a user's quota is limited
             fcntl.fcntl(out_end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         err, err_end = self._open_pipe() if self.errors is not self.output else (None, out_end)
         self._status, status_end = self._open_pipe()
@@ -525,7 +525,7 @@ class _RunningProgram:
                 start_new_session=True,
             )
 
-        # The parent whose death a sandbox watches is a thread, so it must be one that stays.
+        # The parent that a sandbox watches is a thread, so it must be one that stays alive.
         self.process = start() if self.program.tree == "plain" else start_without_keyring(start)
         self.root_pid = self.process.pid
         ROOT_PIDS.add(self.root_pid)
@@ -628,7 +628,7 @@ class _RunningProgram:
                     disk.find_exceeded_limit, abandon_on_cancel=True
                 )
                 self.stopped = self.stopped or exceeded
-            # With many cages at once the looks themselves must stay cheap.
+            # With many sandboxes at once, measuring itself must stay cheap.
             pause = max(
                 min(pause * 1.5, LAST_LOOK_SECONDS), min(20 * (time.monotonic() - checked_at), 0.5)
             )
@@ -936,11 +936,11 @@ class _StandingCommand(_RunningProgram):
                 self._told = control.recv(1 << 12)
                 self._has_ended = bool(self._told)
                 if not self._told and not control.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                    # The order was taken, and the command killed with its sandbox.
+                    # The command was accepted, and killed with its sandbox.
                     self._told = b'{"exit-code": 137}'
             except BlockingIOError:
                 continue
-            except ConnectionError:  # the sandbox ended before it took the order
+            except ConnectionError:  # the sandbox ended before it accepted the command
                 self._told = b'{"failed": "the sandbox ended"}'
             return
 
@@ -955,7 +955,7 @@ class _StandingCommand(_RunningProgram):
         """Nothing is left of an ended command; a running one is killed with its sandbox."""
         if not self._has_ended:
             self._has_ended = True
-            # The socket stays open: whoever waits for the report sees its end.
+            # The socket stays open: a reader that waits for the report sees its end.
             await anyio.to_thread.run_sync(self._standing.kill_all)
 
     def build_result(self) -> ProgramResult:

@@ -79,7 +79,7 @@ REFUSED_CALLS = {
     "bpf": CallNumbers(321, 357, 280),
     "userfaultfd": CallNumbers(323, 374, 282),
     "perf_event_open": CallNumbers(298, 336, 241),
-    # What only the machine's administrator does.
+    # Calls for administrators only.
     "mount": CallNumbers(165, 21, 40),
     "umount": CallNumbers(None, 22, None),
     "umount2": CallNumbers(166, 52, 39),
@@ -111,7 +111,7 @@ ABSENT_CALLS = {
     "io_uring_setup": CallNumbers(425, 425, 425),
     "io_uring_enter": CallNumbers(426, 426, 426),
     "io_uring_register": CallNumbers(427, 427, 427),
-    # Its flags lie in memory, where a filter cannot look; without it, libraries call clone.
+    # Its flags are in memory, which a filter cannot read; without it, libraries call clone.
     "clone3": CallNumbers(435, 435, 435),
     # So do its arguments; newer libraries call socket.
     "socketcall": CallNumbers(None, 102, None),

@@ -235,7 +235,7 @@ class WorkspaceSandbox:
                             separate_errors=keep is not None,
                             watcher=watcher,
                         )
-                except ConnectionError:  # the one that stands ended before it took the command
+                except ConnectionError:  # the standing sandbox ended before it accepted the command
                     self._reopen_folders()
                     continue
                 except OSError as error:
@@ -259,7 +259,7 @@ class WorkspaceSandbox:
         """Return the standing sandbox, unless it is busy or failed; no other overlay is mounted."""
         standing_sandbox = self.standing
         if is_retry:
-            standing_sandbox = self.standing = None  # it cannot be made here
+            standing_sandbox = self.standing = None  # it cannot be created here
         if standing_sandbox is None or standing_sandbox.is_busy:
             await self.close_standing()
             yield None
@@ -284,7 +284,7 @@ class WorkspaceSandbox:
         """Read files by one command; None for one that cannot be read or is over the limit."""
         if not paths:
             return []
-        separator = secrets.token_hex(16)  # made up only now: no file contains it
+        separator = secrets.token_hex(16)  # generated only now: no file contains it
         full_paths = [posixpath.join(self.root, path) for path in paths]
         argv = ["/bin/sh", "-c", READ_ALL_SCRIPT, "sh", separator, str(limit + 1), *full_paths]
         result = await self.execute_command(argv, seconds=FILE_SECONDS, keep=2 * limit)

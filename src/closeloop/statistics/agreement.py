@@ -232,7 +232,7 @@ def ppi_rate(
         weight = max(0.0, min(1.0, weight))
     residuals = [person_value - weight * judge_value for judge_value, person_value in labelled]
     value = weight * fmean(judged) + fmean(residuals)
-    # One more item, half of it surely wrong in either direction: perfect labels are no proof.
+    # One more item, half wrong in each direction: perfect agreement on few labels is no proof.
     noise = (
         _sample_variance(residuals) * (labelled_count - 1) + 1
     ) / labelled_count / labelled_count + weight**2 * _sample_variance(judged) / judged_count

@@ -211,7 +211,8 @@ def monitor_difference(
         raise BadInput("An outcome is outside 0 and 1: use shares, not amounts.")
     total, scores = 0.5, []
     for count, (is_second, value) in enumerate(outcomes, 1):
-        # What is expected of either is taken away first: it changes no mean, and calms the rest.
+        # The expected value of each is subtracted first: means are unchanged, and the variance
+        # falls.
         surprise = value - total / count
         scores.append(surprise / share if is_second else -surprise / (1 - share))
         total += value

@@ -213,7 +213,7 @@ def select_counted_attempts(
     )
 
 
-@lru_cache(maxsize=8)  # building it takes longer than most of its answers
+@lru_cache(maxsize=8)  # cached: building it takes longer than most queries
 def _select_counted_attempts(gradings: tuple[str, ...] | None, include_superseded: bool) -> Select:
     grade = grades.alias()
     newest = select(grade.c.number).where(grade.c.attempt == attempts.c.id)
@@ -223,7 +223,7 @@ def _select_counted_attempts(gradings: tuple[str, ...] | None, include_supersede
     joined_columns = [
         column for column in (*grades.c, *sessions.c) if column.name in _JOINED_FIELDS
     ]
-    # Of a session's versions the one that went on longest counts, and the last stored of equals.
+    # The longest version of a session counts; among equally long ones, the last stored.
     later_attempt, later_session = attempts.alias(), sessions.alias()
     later_end, end = func.coalesce(later_attempt.c.ended, 0), func.coalesce(attempts.c.ended, 0)
     last_stored = (later_end == end) & (later_session.c.number > sessions.c.number)
@@ -236,7 +236,7 @@ def _select_counted_attempts(gradings: tuple[str, ...] | None, include_supersede
             (later_end > end) | last_stored,
         )
     )
-    # A copy counts where nothing better is known of the session.
+    # A copy counts only if no better version of the session is stored.
     original = sessions.alias()
     own_key, marked_key = (
         func.substr(sessions.c.key, 1, length)
@@ -246,7 +246,7 @@ def _select_counted_attempts(gradings: tuple[str, ...] | None, include_supersede
     originals = select(original.c.number).where(
         original.c.key >= own_key, original.c.key < marked_key
     )
-    # One sum, so that PostgreSQL looks for the better ones of copies alone, never of all.
+    # A single sum, so that PostgreSQL searches for better versions of copies only, not of all rows.
     conditions = () if include_superseded else (~later.exists(), ~(is_copy & originals.exists()))
     return (
         select(attempts, *joined_columns)

@@ -163,7 +163,7 @@ class Connection:
         return self._run("execute", sql)
 
     def _run(self, method: str, *arguments: Any) -> Any:
-        # Without a context manager, which takes as long as a short statement.
+        # No context manager: it would take as long as a short statement.
         try:
             if method == "execute":
                 return self._raw.execute(*arguments)
@@ -207,7 +207,7 @@ class Database:
                 connection.execute_sql(self._begin)
                 yield connection
                 connection.execute_sql("COMMIT")
-            except self.error_class as error:  # of rows that are fetched in the block
+            except self.error_class as error:  # for rows that are fetched in the block
                 wrapped = self.wrap_error(error, raw)
                 self._roll_back(raw)
                 raise wrapped from error
@@ -225,7 +225,7 @@ class Database:
             raw = self._idle.pop() if self._idle else self._open()
             yield raw
         except DatabaseError as error:
-            if error.is_lost:  # what the others hold was lost with it, as a rule
+            if error.is_lost:  # the other connections are usually lost too
                 self.dispose()
             raise
         finally:
@@ -255,7 +255,7 @@ class Database:
         """Whether the connection is still in a transaction that could not be rolled back."""
         if self.dialect == "sqlite":
             return bool(raw.in_transaction)
-        return bool(raw.info.transaction_status)  # 0 is idle
+        return bool(raw.info.transaction_status)  # 0 means idle
 
     def _is_broken(self, raw: Any) -> bool:
         return self.dialect == "postgresql" and bool(raw.closed)
@@ -289,7 +289,7 @@ def open_engines(url: str) -> tuple[Database, Database, str]:
         return database, database, "The store in memory"
     path = Path(url).expanduser().absolute()
     _make_parent_folder(path)
-    with suppress(OSError):  # SQLite says what is wrong, and gives its other files the same mode
+    with suppress(OSError):  # SQLite reports what is wrong, and gives its other files the same mode
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, OWNER_ONLY_MODE))
     return (
         _open_sqlite(str(path), connections=16),
@@ -303,7 +303,7 @@ def open_reader(url: str) -> tuple[Database, str]:
     if "://" in url:
         return _open_postgres(url)
     path = Path(url).expanduser().absolute()
-    # Each transaction looks anew whether somebody else has begun to write.
+    # Each transaction checks again whether another process has begun to write.
     database = Database(
         "sqlite", lambda: _connect_to_read(path), sqlite3.Error, connections=16, keeps_idle=False
     )
@@ -330,7 +330,7 @@ def restrict_to_owner(database: Database) -> None:
     path = database.path
     if path and path != MEMORY:
         for ending in ("", "-wal", "-shm"):
-            with suppress(OSError):  # not ours, or not there
+            with suppress(OSError):  # not our file, or missing
                 Path(path + ending).chmod(OWNER_ONLY_MODE)
 
 
@@ -487,7 +487,7 @@ def _postgres_fault(error: DatabaseError, store_name: str) -> Fault | None:
             return MachineFailed(
                 f"{store_name} fails: {server_message}. Check the server and try again."
             )
-    # While connecting there is no code, only what the server says.
+    # While connecting there is no error code, only the server's message.
     if re.search("FATAL: .*(does not exist|authentication|pg_hba|permission)", server_message):
         return BadInput(
             f"{store_name} denies access ({server_message}): correct the setting `store`."
@@ -503,7 +503,7 @@ def _postgres_fault(error: DatabaseError, store_name: str) -> Fault | None:
     return None
 
 
-# Transactions that survive a restart of PostgreSQL: each is done once, however interrupted.
+# Transactions that survive a restart of PostgreSQL: each is committed exactly once.
 #
 # A transaction whose connection was lost before the commit is repeated. One that was lost during
 # the commit may or may not be committed: PostgreSQL knows its state by its number, and it is
@@ -581,7 +581,7 @@ class Reconnection:
                     status = connection.execute(query).scalar()
             except DatabaseError as error:
                 if getattr(error.orig, "sqlstate", None) == _FUTURE_TRANSACTION:
-                    return False  # a crash lost even its number
+                    return False  # a crash lost even the transaction's number
                 pause.wait(error)
                 continue
             if status != "in progress":
@@ -615,7 +615,7 @@ class _RetryPause:
             raise error
         now = time.monotonic()
         if self._deadline is None:
-            # The first time at once: often only this connection was lost.
+            # The first retry is immediate: often only this connection was lost.
             self._deadline = now + self._reconnection.wait_seconds
             return
         if now >= self._deadline:
@@ -629,7 +629,7 @@ def is_server_away(error: DatabaseError) -> bool:
     """Whether the server is unavailable, perhaps only temporarily."""
     if error.is_lost:
         return True
-    # While connecting there is no code, only what is said.
+    # While connecting there is no error code, only a message.
     if isinstance(error.orig, sqlite3.Error):
         return False
     import psycopg

@@ -130,7 +130,7 @@ class ScoreSection(StoreSection):
         query = query.where(scores.c.name == name, scores.c.source == source)
         if version is not None:
             query = query.where(scores.c.version == version)
-        # As the index has them, so that nothing is sorted; of judges the newest of all counts.
+        # In the order of the index, so that nothing is sorted; only the newest evaluation counts.
         order = (scores.c.number,) if source == "judge" else (scores.c.attempt, scores.c.number)
         columns: AttemptColumns = self._read(
             lambda connection: load_columns(connection, query.order_by(*order))
@@ -175,7 +175,7 @@ def _count_source(
     """Count the attempts with a score of one name and source, without the few `excluded_ids`."""
     table = scores.c
     conditions = (table.name == name, table.source == source)
-    # In the index's own order: nothing is sorted, and nothing gathered.
+    # In the order of the index: nothing is sorted or collected.
     newest = select(func.max(table.number).label("last")).where(*conditions).group_by(table.attempt)
     last = newest.subquery().c.last
     count, number = connection.execute(select(func.count(), func.max(last))).one()
@@ -185,7 +185,7 @@ def _count_source(
             *conditions, table.attempt.in_(part)
         )
         count -= connection.execute(excluded_query).scalar_one()
-    if source == "code":  # whose last word may be that it has no say
+    if source == "code":  # whose latest score may be "no score"
         silent = select(table.attempt).where(table.number.in_(select(last)))
         silent = silent.where(table.value.is_(None), table.label.is_(None))
         count -= len({*connection.execute(silent).scalars()} - {*excluded_ids})
@@ -473,7 +473,7 @@ class EvaluationSection(StoreSection):
         query = select(table.c.body).where(table.c.judge == judge)
         return self._load_record(query.order_by(table.c.number.desc()).limit(1), Calibration)
 
-    # Questions to traces
+    # Questions about traces
 
     def save_analysis(self, analysis: Analysis) -> None:
         """Save a question under its name; it replaces an earlier one."""

@@ -48,7 +48,7 @@ from closeloop.store.schema import (
 from closeloop.store.sql_expressions import Float, bindparam, func, literal_column, or_
 from closeloop.store.sql_statements import Select, Table, delete, insert, select, update
 
-# Jobs: who works on what, until when. The only rows that change.
+# Jobs: which process works on what, and until when. The only rows that change.
 #
 # A lease lasts some seconds, and is renewed by a heartbeat. Times are the database's own, so that
 # machines with differing clocks agree.
@@ -83,7 +83,7 @@ def _process_start(pid: int) -> str | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        # Without /proc (macOS) a process can only be asked whether it is there.
+        # Without /proc (macOS) it is only known whether a process exists.
         return "?" if not Path("/proc/self").exists() and _is_running(pid) else None
     # The second field is the program's name in parentheses and may hold anything.
     state, *fields = stat.rpartition(")")[2].split()
@@ -269,7 +269,7 @@ def _select_prompt() -> Select:
 
 def save_blobs(connection: Connection, *content: Blob | None) -> None:
     """Save content under its digest, once however many records refer to it."""
-    # In one order everywhere, lest two processes wait for each other.
+    # In the same order everywhere, so that two processes cannot deadlock.
     distinct_blobs = sorted({blob for blob in content if blob})
     insert_new_rows(
         connection, blobs, [{"digest": digest, "body": body} for digest, body in distinct_blobs]
@@ -545,7 +545,7 @@ class SplitExchanges(Protocol):
 
 def _split_requests(exchanges: Iterable[Exchange]) -> Iterator[tuple[Exchange, Sequence[bytes]]]:
     """Return each exchange with the pieces of its request; a gateway's ledger has them ready."""
-    # A protocol that is checked at run time looks at every attribute, for each attempt anew.
+    # Not a run-time protocol check: it would inspect every attribute for each attempt.
     if hasattr(exchanges, "iterate_split"):
         return cast("SplitExchanges", exchanges).iterate_split()
     from closeloop.providers.provider_streams import RequestSplitter

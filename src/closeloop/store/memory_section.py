@@ -172,7 +172,7 @@ class MemorySection(StoreSection):
             digest: np.frombuffer(body, "<f4") for digest, body in rows if digest in wanted_digests
         }
 
-    # What came again
+    # Repeated remarks
 
     def save_repeats(self, repeats: Sequence[RepeatedRemark]) -> None:
         """Save repeated remarks in their current state; unchanged ones are not added again."""
@@ -214,7 +214,7 @@ class MemorySection(StoreSection):
             query = query.where(pulls.c.repo == short_column_text(repo))
         return int(self._read(lambda connection: connection.execute(query).scalar_one()))
 
-    # What agents were told
+    # Context given to agents
 
     def save_offer(self, offer: ContextRecord) -> ContextRecord:
         """Save which rules some work was given; they are merged with those given before."""
@@ -307,7 +307,7 @@ def _add_examples(connection: Connection, rule: TeamRule) -> None:
     fact_rows.append_facts(connection, tables.rule_examples, ("rule", "key"), rows)
 
 
-# People's answers in the review queue, and who claimed which item.
+# Reviewers' answers, and who claimed which item.
 
 
 class ReviewSection(StoreSection):

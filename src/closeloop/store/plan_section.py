@@ -69,7 +69,7 @@ _GRADE_TREND = text(
     "SELECT day, grade, overall_pass, plans FROM plan_grade_trend ORDER BY day DESC, grade"
 )
 _QUALITY_TREND = text("SELECT * FROM plan_quality_trend ORDER BY day DESC, judge")
-# A task's verdicts count when its plan has ended, each of its tries once.
+# Verdicts count once the plan has ended, one per try of a task.
 _TASK_TOTALS = text(
     """
     SELECT

@@ -100,7 +100,7 @@ class PullQuery(TypedDict, total=False):
 class PullSection(StoreSection):
     """The store's section for pull requests."""
 
-    # As it came
+    # Deliveries as received
 
     def save_arrivals(self, received: Sequence[WebhookArrival]) -> int:
         """Save deliveries, each once however often it is sent; return how many were new."""
@@ -237,7 +237,7 @@ class PullSection(StoreSection):
         self._read(work)
         return [key for key in pull_keys if key[1] is not None]
 
-    # What they say now
+    # Current state
 
     def save_pull(
         self, row: PullRow, make_events: Callable[[PullRow | None], Sequence[LogEvent]]
@@ -256,7 +256,7 @@ class PullSection(StoreSection):
                 connection.execute(_select_pull(row.repo, row.pull)).mappings().first()
             )
             if old is not None and old.told > row.told:
-                # Another process knew more.
+                # Another process stored a newer state.
                 return old
             if old is None or any(getattr(old, name) != columns[name] for name in columns):
                 connection.execute(_upsert_statement(), columns)
@@ -292,7 +292,7 @@ class PullSection(StoreSection):
         pull_rows = self._read(lambda connection: connection.execute(query).mappings().all())
         return [PullRow(**row) for row in pull_rows]
 
-    # What they change
+    # Diffs
 
     def save_change(
         self, repo: str, pull: int, head: str, change: Change, fetched_at: datetime
@@ -330,7 +330,7 @@ class PullSection(StoreSection):
         row = self._read(lambda connection: connection.execute(query).first())
         return None if row is None else (row[0], row[1], row[2])
 
-    # The attempts behind them
+    # Attempts behind pull requests
 
     def save_pull_attempt(self, attempt: Attempt, session: Session, title: str | None) -> None:
         """Save production work without a recording, once."""
@@ -371,7 +371,7 @@ class PullSection(StoreSection):
             table.id.label("attempt"), session.repo, session.branch, table.started, table.cost,
         )  # fmt: skip
         query = select_counted_attempts().with_only_columns(*columns, maintain_column_froms=True)
-        # What only stands for a pull request has neither.
+        # A placeholder for a pull request has neither.
         is_recorded = table.events.is_not(None) | table.cost.is_not(None)
         query = query.where(is_recorded).order_by(None)
         parts = [session.branch.in_(part) for part in split_values([*branches])]
@@ -392,7 +392,7 @@ class PullSection(StoreSection):
         table, session = schema.attempts, schema.sessions
         query = select(table.c.id, session.c.repo, table.c.started)
         query = query.join(session, session.c.attempt == table.c.id)
-        # What only stands for a pull request has no recording.
+        # A placeholder for a pull request has no recording.
         query = query.where(
             session.c.branch == short_column_text(branch), table.c.events.is_not(None)
         )

@@ -53,7 +53,7 @@ def pack_with_digest(record: Record | None) -> Blob | None:
     """Encode and compress a record; return it with the digest of its content."""
     if record is None:
         return None
-    # All grades of a task hold the same run of its tests before the change.
+    # All grades of a task contain the same test run before the change.
     for recent_record, blob in tuple(_recent_blobs):
         if recent_record is record:
             return blob

@@ -408,7 +408,7 @@ revocations = Table(
 )
 
 
-# The tables of what is stored but never shown, and of what was purged.
+# The tables of private bodies and of purges.
 
 private_bodies = Table(
     "private_bodies",

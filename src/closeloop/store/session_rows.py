@@ -110,7 +110,7 @@ def replace_finding_texts(
         content = column_text("\n".join(dict.fromkeys(lines)))
         if (content_digest(content) if content else None) != digests.get(attempt):
             new_texts[attempt] = content
-    # FTS5 lets go of words only with their text: the document stays, and no longer counts.
+    # FTS5 can remove words only with their text: the document stays but is no longer found.
     for part in split_values([attempt for attempt in new_texts if attempt in digests]):
         conditions = (documents.attempt.in_(part), documents.kind == "findings")
         connection.execute(update(search_documents).where(*conditions).values(kind=OUTDATED))
@@ -314,7 +314,7 @@ class ImportedFile(Record):
 
 def session_key(session: Session, path: str) -> str:
     """Return the key that all versions of a session share."""
-    # An id alone may be a task's name, tried by many; when or where it began tells them apart.
+    # An id alone may be a task's name shared by many tries: start time or folder distinguish them.
     start_digest = content_digest(session.started or path)
     return (
         content_digest(session.agent, session.id)[:OWN_KEY_CHARACTERS]

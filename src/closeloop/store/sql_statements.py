@@ -169,7 +169,7 @@ class RecursiveRows(FromItem):
     def render_from(self, rendering: Rendering) -> str:
         name = self.render_name(rendering)
         if name not in rendering.common_tables and self.following is not None:
-            rendering.common_tables[name] = ""  # the second query names it
+            rendering.common_tables[name] = ""  # named by the second query
             columns = ", ".join(quote_name(column.name) for column in self.c)
             queries = (rendering.render_apart(query) for query in (self._first, self.following))
             rendering.common_tables[name] = f"{name}({columns}) AS ({' UNION ALL '.join(queries)})"
@@ -311,7 +311,7 @@ class Select(Query):
             parts.append("FROM " + ", ".join(item.render_from(rendering) for item in items))
         if self._where:
             parts.append("WHERE " + _render_all(self._where, rendering))
-        # By the expression: a column of that name would be taken before the label.
+        # By the expression: a column of that name would take precedence over the label.
         if self._group_by:
             parts.append("GROUP BY " + ", ".join(key.render(rendering) for key in self._group_by))
         if self._having:

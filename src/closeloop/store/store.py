@@ -395,7 +395,7 @@ class Store:
         """Load the grade that counts, for this grading or for any."""
         return self._read(lambda connection: fact_rows.load_grade(connection, attempt, grading))
 
-    # What the rules say
+    # Findings of rules
 
     def save_measurements(self, measurements: Sequence[tuple[str, str, Measurement]]) -> None:
         """Save measurements, each with its attempt and its basis.
@@ -522,7 +522,7 @@ class Store:
         return self._write(lambda connection: fact_rows.release_jobs(connection, owner, key))
 
 
-# Open a store: to write, or if nothing can be written, to read.
+# Open a store for writing, or for reading if it cannot be written.
 
 
 def open_store(
@@ -563,12 +563,13 @@ def _open_to_write(url: str, wait_seconds: float) -> Store:
         if migrate_schema(writer, store_name):
             restrict_to_owner(writer)
         with writer.begin() as connection:
-            # SQLite lets a read-only file begin; only a write, even of nothing, tells.
+            # SQLite can begin a transaction on a read-only file; only a write, even an empty one,
+            # fails.
             connection.execute(delete(schema.jobs).where(false()))
     return store
 
 
-# The store that a project's settings name.
+# The store that a project's settings refer to.
 
 
 def open_project_store(settings: Settings, root: Path, *, may_be_read_only: bool = False) -> Store:
@@ -581,7 +582,7 @@ def open_project_store(settings: Settings, root: Path, *, may_be_read_only: bool
         and closeloop_folder.is_dir()
         and not (closeloop_folder / ".gitignore").exists()
     ):
-        # Nobody's source: git need not be told in the project's own file.
+        # Not source code: a .gitignore inside the folder spares an entry in the project's own file.
         (closeloop_folder / ".gitignore").write_text("*\n", encoding="utf-8")
     return store
 

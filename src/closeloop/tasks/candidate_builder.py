@@ -94,7 +94,7 @@ def _new_lines(patch: str) -> Iterator[str]:
     old = within = False
     for sign, line in iter_patch_lines(patch):
         begins = _BULLET.match(line) is not None
-        # What an entry is wrapped into may read like a heading.
+        # The continuation of a wrapped entry may look like a heading.
         wrapped = within and line[:1].isspace() and line.strip() and not begins
         heads = not begins and not wrapped and _HEADING.fullmatch(line.strip()) is not None
         within = bool(begins or wrapped)
@@ -206,7 +206,7 @@ def score_work(
     points -= 3.0 if is_chore or _CHORE_PREFIX.match(message) else 0.0
     added, removed = sum(file.added for file in tests), sum(file.removed for file in tests)
     points += min(added, 40) / 40
-    # Tests that were there and had to be changed often ask for just this way to do it.
+    # Existing tests that had to change often require exactly this implementation.
     points -= 2 * removed / max(added + removed, 1)
     return points
 
@@ -415,7 +415,7 @@ def _extract_files(repo: Path, commit: str, names: Sequence[str], target: Path) 
         content = archive.encode("utf-8", "surrogateescape")
         with suppress(tarfile.TarError, OSError), tarfile.open(fileobj=io.BytesIO(content)) as tar:
             for member in tar:
-                with suppress(BadInput):  # a link that leads elsewhere tells nothing
+                with suppress(BadInput):  # a link to another place is no evidence
                     extract_member(tar, member, target.resolve())
 
 

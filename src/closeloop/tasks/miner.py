@@ -258,7 +258,7 @@ def _build_task(
     fail_to_pass: tuple[str, ...],
 ) -> Task:
     """Build the task with all tests if they are quick, else with a command that selects some."""
-    # By the tests' own times: what else a busy machine takes for a run says nothing of them.
+    # By the tests' own durations: the rest of a run's time depends on how busy the machine is.
     runs_all = environment.seconds is not None and sum(environment.files.values()) <= QUICK_SECONDS
     run = environment.recipe.test
     if not runs_all:
@@ -373,7 +373,7 @@ async def reword_candidate(model: Model, candidate: TaskCandidate) -> TaskCandid
         text, candidate.source, candidate.tests
     ):
         return candidate
-    # What the tests look for must be said, whether or not the model kept it.
+    # Names and texts that the tests require must be in the request, even if the model dropped them.
     _, heading, list_text = candidate.prompt.partition(f"\n\n{NAMES_HEADING}")
     if not heading:
         _, heading, list_text = candidate.prompt.partition(f"\n\n{MESSAGES_HEADING}")
@@ -383,7 +383,7 @@ async def reword_candidate(model: Model, candidate: TaskCandidate) -> TaskCandid
     return msgspec.structs.replace(candidate, prompt=prompt, prompt_by="model")
 
 
-# Mine a repository: rank its past work, prove each piece, write the tasks that hold.
+# Mine a repository: rank its past work, prove each candidate, write the proved tasks.
 
 
 MAX_FAILED_ENVIRONMENTS = 12

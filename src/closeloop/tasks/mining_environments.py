@@ -50,7 +50,7 @@ _ERROR_SIGNS = (
         r"(?:\[ERROR\] |e: (?:file://)?)?[\w./-]{1,200}\.(?:go|java|kt|tsx?)"
         r"(?::\[?|\()\d{1,9}[:,]\d{1,9}[\])]?:? "
     ),
-    # Resolvers give the reason behind the error, option parsers behind how they are called.
+    # Resolvers print the reason after the error, option parsers after the usage line.
     re.compile(r"Because |Failed to (?:build|download|fetch)|\w{1,40}: error: "),
     re.compile(r"error: |ERROR: (?!usage)|\[ERROR\] |npm (?:ERR!|error) (?!code|A complete log)"),
     re.compile(
@@ -164,7 +164,7 @@ class EnvironmentCache:
     ) -> MiningEnvironment | BrokenEnvironment:
         """Return the first recipe with which all tests run, else the one with most passes."""
         packages = self._named_packages(candidate)
-        recipe_by_trouble: dict[str, str] = {}  # why not, and what was tried last that failed so
+        recipe_by_trouble: dict[str, str] = {}  # why not, and the last recipe that failed this way
         best: tuple[int, MiningEnvironment] | None = None
         remaining, prepared = deque(recipes), list[Recipe]()
         while remaining:
@@ -198,7 +198,7 @@ class EnvironmentCache:
                 files = neighbour.files | environment.files
                 environment = replace(environment, seconds=neighbour.seconds, files=files)
             passed = sum(test.status == "passed" for test in run.tests)
-            # Where time was too short, it is so for other recipes.
+            # A time limit that was too short is too short for other recipes too.
             if run.commands[0].stopped or all(test.status != "error" for test in run.tests):
                 return environment
             if best is None or passed > best[0]:
@@ -262,7 +262,7 @@ def narrow_to_files(environment: MiningEnvironment, files: Sequence[str]) -> str
     if environment.runner == "go":
         return line.replace("./...", " ".join(arguments))
     if environment.runner == "unittest":
-        # One pattern is all it takes; the names of tests stay those of the whole run.
+        # One pattern is enough; test names stay those of the full run.
         names = {Path(file).name for file in files}
         if len(names) == 1 and "discover" in line and not re.search(r"\.py\b| -p|--pattern", line):
             arguments = ("-p", *names)
@@ -330,7 +330,7 @@ def _environment_from_run(recipe: Recipe, run: TestRun) -> MiningEnvironment:
             files[name] = files.get(name, 0.0) + (test.seconds or 0.0)
     test_command = run.commands[0]
     if test_command.stopped:
-        # What was under way then takes nobody knows how long.
+        # The remaining time of a run in progress is unknown.
         under_way = (test.id for test in run.tests if test.status == "error")
         for name in list_test_files(under_way, runner):
             files.pop(name, None)

@@ -80,7 +80,7 @@ def find_python_environment(folder: ManifestFolder, programs: Iterable[str]) -> 
     elif tool == "uv":
         lines, prefix = _uv_commands(folder, programs, requirements), _VENV_BIN
     else:
-        # The tool comes along: the machine on which this is run need not have it.
+        # The tool is installed too: the machine may not have it.
         lines = [f"python3 -m venv {_TOOL_VENV}", f"{_TOOL_VENV}/bin/pip install {tool}"]
         lines.append(f"{_TOOL_VENV}/bin/{_install_command(tool, folder, programs)}")
         prefix = f"{_TOOL_VENV}/bin/{tool} run "
@@ -129,7 +129,7 @@ def _find_environment_tool(folder: ManifestFolder) -> tuple[str | None, str | No
     for name, files in _TOOL_FILES.items():
         if file := folder.find_first(*files):
             return name, file
-        # A table for hatch is often only there to build the package.
+        # A hatch table often only configures the build.
         signs = nested_table(configured, "hatch", "envs") if name == "hatch" else name in configured
         if signs:
             return name, "pyproject.toml"
@@ -143,7 +143,7 @@ def _install_command(tool: str, folder: ManifestFolder, programs: set[str]) -> s
     )
     match tool:
         case "uv":
-            # Inexact, or it would remove itself from the environment that it stands in.
+            # Inexact: otherwise it would uninstall itself from its own environment.
             options = ["--frozen"] if "uv.lock" in folder else []
             options += [f"--inexact {_UV_OPTIONS}"]
             options += [f"--group {name}" for name in groups if name != "dev"]
@@ -222,7 +222,7 @@ def _build_command(folder: ManifestFolder, tool: str | None) -> ProjectCommand |
     source = _installable_manifest(folder)
     if source is None or tool not in (None, "uv"):
         return None
-    # Its own environment has what builds it: one that is made for the build needs the network.
+    # The environment contains the build tools: build isolation would need the network.
     line = f"{_VENV_BIN}pip wheel --no-deps --no-build-isolation --wheel-dir dist ."
     return ProjectCommand(line=line, source=source)
 
@@ -315,7 +315,7 @@ def probe_python_project(folder: ManifestFolder) -> DetectedProject | None:
     environment = find_python_environment(folder, programs - {"python3"})
     setup = environment.setup
     if lint is not None and lint.line == _PRE_COMMIT_LINE:
-        # Its hooks are installed with the network open; without an environment nobody has it.
+        # Hooks are installed while the network is open; without an environment the tool is missing.
         fill = f"{environment.prefix}pre-commit install-hooks || true"
         setup = (*setup, ProjectCommand(line=fill, source=lint.source)) if setup else ()
         lint = lint if setup else None
@@ -701,7 +701,7 @@ def render_config(
 def _toml_value(value: str | tuple[str, ...]) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(_toml_value(item) for item in value)}]"
-    # JSON text is TOML text, but for this one character.
+    # A JSON string is a TOML string, except for this character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -22,7 +22,7 @@ from closeloop.tasks.work_history import PastWork, find_words_at
 from closeloop.text.code_patterns import parse_python
 from closeloop.text.wording import compile_lazily
 
-# What Python tests need of a change: modules, names, members and keywords the base lacks.
+# What Python tests require from a change: modules, names, members and keywords the base lacks.
 
 
 MAX_STAR_DEPTH = 4
@@ -309,7 +309,7 @@ def _lacks_name(path: str, name: str, before: PythonFiles, after: PythonFiles) -
     return old is not None and name not in old and (new is None or name in new)
 
 
-# Names that a request must contain: what hidden tests use of the work and the base lacks.
+# Names that a request must contain: those that hidden tests use and the base lacks.
 
 
 MAX_FILE_CHARS = 400_000

@@ -106,7 +106,7 @@ def list_recipes(
         documented_recipe = Recipe(
             setup=setup, test=project.test.line, how=f"as {project.test.source} says"
         )
-        # Where nothing but a runner is to be had, its age does not matter.
+        # If only a runner can be installed, its age does not matter.
         found_recipes = [documented_recipe, *found_recipes[:1], *_npm_recipes(project.test.line)]
         if project.kind == "JavaScript":
             found_recipes += _runner_recipes(folder, found_recipes[-1])
@@ -233,7 +233,7 @@ def _python_recipes(
             Recipe(setup=setup, test=line, how=how, last=needs == bare != requirements)
         )
     if "uv.lock" in folder:
-        # Second: a lock changes with every week, and each would want an environment of its own.
+        # Second: a lock file changes weekly, and each version would need its own environment.
         locked = (*_UV_SETUP, f"{version}{_uv_sync_command(requirements)}")
         python_recipes.insert(1, Recipe(setup=locked, test=line, how="as uv.lock says"))
     return python_recipes
@@ -414,7 +414,7 @@ def add_missing_packages(
     *before, install = recipe.setup or ("",)
     if _INSTALL_COMMAND not in install:
         return None
-    # Packages named like modules of Python are what it once lacked, and break what it has.
+    # Packages named like standard modules are old backports, and break the standard modules.
     missing = (
         name for name in _MISSING_MODULE.findall(output) if name not in sys.stdlib_module_names
     )

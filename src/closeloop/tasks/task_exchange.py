@@ -138,14 +138,14 @@ def render_swebench_line(task: Task, names: RequiredTests, source: SwebenchSourc
         "hints_text": "",
         "created_at": source.created_at,
         "version": str(task.version),
-        # Lists in a text: so its data sets have them, and so its code reads them.
+        # Lists as text: the format of its data sets and its code.
         "FAIL_TO_PASS": json.dumps(names.fail_to_pass),
         "PASS_TO_PASS": json.dumps(names.pass_to_pass),
         "environment_setup_commit": task.base,
         "install_config": {"install": list(task.setup), "test_cmd": acceptance.run},
         **_evaluation_fields(task),
     }
-    # In plain ASCII: its loader takes U+2028 and its like for the end of a line.
+    # In ASCII: its loader treats U+2028 and similar characters as line ends.
     return json.dumps(row).encode() + b"\n"
 
 
@@ -632,7 +632,7 @@ def _encode_record(task: Task) -> bytes:
 def _render_task_toml(task: Task) -> str:
     quoted = json.dumps
     tags = ", ".join(quoted(tag) for tag in task.tags)
-    # A container needs longer than a cage on the machine that proved it.
+    # A container needs longer than a sandbox on the machine that proved the task.
     seconds = 3 * task.acceptance.timeout * (1 + len(task.acceptance.commands))
     return f"""\
 schema_version = "{SCHEMA_VERSION}"
@@ -717,7 +717,7 @@ def _import_task(folder: Path, draft: Path) -> Task:
         if record_path.is_file()
         else _build_task(folder, draft, config)
     )
-    # Named by its content: a task that was imported earlier keeps what it started from.
+    # Named by its content: a task imported earlier keeps its base.
     repo = draft.with_name(f"{normalise_task_id(folder.name)}-{base[:12]}")
     imported_task = with_digests(replace(task, repo=str(repo.resolve()), base=base))
     if not repo.exists():
@@ -860,7 +860,7 @@ def _copy_environment(environment: Path, target: Path, root: str) -> None:
             for name in names:
                 origin = path / name if path.is_dir() else path
                 file_target = target_path / name if name else target_path
-                # Whoever writes git's own files decides what git runs.
+                # Git's own files decide which programs git runs.
                 is_git_file = ".git" in file_target.relative_to(target).parts
                 if origin.is_file() and not origin.is_symlink() and not is_git_file:
                     file_target.parent.mkdir(parents=True, exist_ok=True)

@@ -52,7 +52,7 @@ def read_task_text(path: Path, name: str, limit: int = MAX_FILE_BYTES) -> str:
 def split_front_matter(text: str, name: str) -> tuple[dict[str, Any], str]:
     """Return the front matter's fields, all scalars as text, and the body; a plain prompt has
     none."""
-    # A checkout with other line ends must not be another task.
+    # A checkout with other line endings must not become another task.
     text = text.replace("\r\n", "\n")
     fenced = _FRONT_MATTER.match(text)
     if fenced is None and text.startswith("---"):
@@ -279,7 +279,7 @@ def load_task(
     _require_complete_task(task, name)
     files = [file for file in (path.name, task.reference, task.acceptance.patch) if file]
     if not (task.acceptance.is_given or task.reference or task.rubric or task.answers):
-        files = []  # it says nothing but the request
+        files = []  # it contains only the request
     acceptance = msgspec.structs.replace(
         task.acceptance, patch=_load_patch(task.acceptance.patch, "acceptance.patch", path)
     )
@@ -401,7 +401,7 @@ def _resolve_base(
         return resolve(repo, revision or "HEAD")
     except BadInput as fault:
         if revision is not None and _COMMIT_ID.fullmatch(revision):
-            return revision  # gone since: that spoils this task and no other
+            return revision  # removed since: only this task is affected
         raise BadInput(f"{name}: {fault}") from fault
 
 
@@ -409,7 +409,7 @@ def _require_hidden_from_agent(files: Sequence[str], path: Path, base: str | Non
     """Reject a task inside its own base commit: the agent would see how it is graded."""
     if base is None or not files:
         return
-    # Fails where the file lies in no repository, or in another one: then there is nothing to see.
+    # Fails if the file is in no repository or in another one.
     tree_listing = try_git_text(path.parent, "ls-tree", "--name-only", "-z", base, "--", *files)
     if visible_file := tree_listing.split("\0")[0]:
         raise BadInput(
@@ -462,7 +462,7 @@ def render_task_files(task: Task, folder: Path) -> dict[str, str]:
     }
     front_matter["repo"] = _relative_repo(task.repo, folder)
     if task.repo is not None:
-        front_matter["setup"] = list(task.setup)  # without it, the project's would be used
+        front_matter["setup"] = list(task.setup)  # otherwise the project's would be used
     if task.reference is not None:
         front_matter["reference"] = f"{task.id}.patch"
         files[front_matter["reference"]] = task.reference

@@ -226,7 +226,7 @@ def find_expected_messages(source: str, tests: str) -> tuple[str, ...]:
         for text in dict.fromkeys(iter_literals("\n".join(strip_comments(fix.added))))
         if text not in old_templates and " " in text.strip()
     ]
-    # Lines without quotes may stand in a text of several lines.
+    # Lines without quotes may be part of a multi-line text.
     unquoted = (line.strip() for line in proof.added if not re.search("[\"'`]", line))
     texts = [*iter_literals("\n".join(proof.added)), *unquoted]
     messages: dict[str, None] = {}
@@ -374,7 +374,7 @@ def _collapse_spaces(text: str) -> str:
     return " ".join(text.split())
 
 
-# Build requests: the words of whoever asked for the work, without the answer.
+# Build requests: the requester's words, without the answer.
 
 
 MIN_PROMPT_WORDS = 4
@@ -636,7 +636,7 @@ def compose_prompt(
     words = re.findall(r"[^\W\d_]\w+", prompt)
     test_names = find_identifiers(split_patch_lines(tests).added)
     names_known = any(map(COMPOUND_NAME.fullmatch, {*words} & test_names))
-    # What is left without its title was said to those who had read that.
+    # Without its title, the remaining text lacks context.
     min_words = 2 * MIN_PROMPT_WORDS
     if prompt[:8] == message[:8]:
         min_words = MIN_NAMED_WORDS if names else MIN_PROMPT_WORDS - names_known

@@ -234,7 +234,7 @@ def task_area(task: Task) -> str:
 def main_area(paths: Iterable[str]) -> str:
     """Return the folder of most of these files."""
     folders = Counter(area_folder(path) for path in paths)
-    # Of equals the first by name: the same on every machine.
+    # Among equals the first by name: the same on every machine.
     return min(folders, key=lambda name: (-folders[name], name)) if folders else NO_AREA
 
 
@@ -257,7 +257,7 @@ def _choose_newest(
 
     def age(family: TaskFamily) -> tuple[float, str]:
         times = [moment.timestamp() for task in family if (moment := when(task)) is not None]
-        # What has no date is old.
+        # Tasks without a date count as old.
         return (-max(times, default=0.0), family[0].digest)
 
     return _fill_share(sorted(free, key=age), needed_count)
@@ -267,7 +267,7 @@ def _fill_share(ordered: Sequence[TaskFamily], needed_count: int) -> list[TaskFa
     chosen_families: list[TaskFamily] = []
     for family in ordered:
         missing_count = needed_count - sum(map(len, chosen_families))
-        # Half of a family more than wanted is nearer than half of it less.
+        # Half a family too many is preferred to half a family too few.
         if len(family) <= 2 * missing_count:
             chosen_families.append(family)
     return chosen_families

@@ -132,7 +132,7 @@ def find_words_at(
         matches = read_git_text(
             repo, "grep", "-z", "-o", "-w", "-I", "-F", *grep_options, commit, "--"
         )
-    except BadInput:  # git says "no match" by failing
+    except BadInput:  # git reports "no match" by failing
         return frozenset()
     fields = (line.partition("\0") for line in matches.split("\n"))
     return frozenset(word for path, _, word in fields if takes_path(path))
@@ -436,7 +436,7 @@ def gather_pull_work(
 
 def _work_from_pull(request: PullExport, work: PastWork, modes: Sequence[str]) -> SourcedWork:
     pull = request.pull
-    # Whoever wrote the issue did not know the fix yet.
+    # The author of the issue did not know the fix yet.
     description = request.issue or pull
     message = f"{description.title}\n\n{description.body or ''}"
     author = pull.user.login if pull.user else None

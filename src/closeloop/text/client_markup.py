@@ -51,7 +51,7 @@ _OPENING_WORDS = (
 _OPENING_NOTICES = tuple(
     compile_lazily(notice, re.DOTALL | re.MULTILINE)
     for notice in (
-        # Claude Code: an answer to a call that the user turned down, with the user's words if any.
+        # Claude Code: the result of a call that the user rejected, with the user's words if any.
         r"The user doesn't want to (?:proceed with this tool use|take this action)"
         r".*?(?:the user said:|\Z)",
         # The plan is the agent's own, unless the user rewrote it.
@@ -61,7 +61,7 @@ _OPENING_NOTICES = tuple(
         r"Operation stopped by hook:.*",
         r"This session is being continued from a previous conversation.*",
         r"Request was aborted\.?\Z",
-        # OpenHands: what its evaluation says where a user would answer.
+        # OpenHands: text of its evaluation harness in place of a user's answer.
         r"Please continue working on the task on whatever approach you think is suitable\."
         r".*(?:NEVER ASK FOR HUMAN HELP\.|finish the interaction\.)\Z",
     )

@@ -416,7 +416,7 @@ def find_missing_names(output: str) -> Iterator[MissingName]:
     """Yield each name once, in order."""
     tail = output[-MAX_OUTPUT_CHARS:]
     search, patterns = _build_message_search()
-    # Where they stand takes longer to find than whether there are any.
+    # Finding their positions takes longer than testing whether there are any.
     if not search.find_matches_as_strings(tail):
         return
     seen_names = set()

@@ -234,7 +234,7 @@ def find_changed_lines(change: Change) -> tuple[LineNumbers, LineNumbers]:
             )
     for file in change.files:
         if file.path not in paths_in_patch:
-            # Not in the patch, as when that is too large: a hunk's whole stretch.
+            # Not in the patch (too large, for example): the whole range of a hunk.
             for hunk in file.hunks:
                 added_lines[file.path].update(
                     range(hunk.new_start, hunk.new_start + hunk.new_lines)

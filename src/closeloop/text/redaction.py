@@ -43,7 +43,7 @@ class Form(Record):
     back: int = 0
 
 
-# Not inside a word; but an escape such as \n, in quoted text, is no word, and the names of MCP
+# Not inside a word; but an escape such as \n in quoted text is not part of a word, and names of MCP
 # tools are joined by two underscores.
 START = r"(?:(?<![A-Za-z0-9_+-])|(?<=__)|(?<=\\[nrt])|(?<=\\u00[0-9a-f]{2}))"
 _QUOTE = r"\\*[\"'`]"
@@ -116,7 +116,7 @@ SECRET_FORMS = (
          pattern=START + r"(?:hf_|api_org_)[A-Za-z]{34,}", entropy=3),
     Form(rule="infracost-key", words="ico-", pattern=START + r"ico-[A-Za-z0-9]{32}", entropy=3),
     Form(rule="intra42-secret", words="s-s4t2", pattern=START + r"s-s4t2(?:ud|af)-[a-f0-9]{64}"),
-    # Their headers are JSON in base64, the second and third begun by a new line.
+    # Their headers are JSON in base64, the second and third beginning with a line break.
     Form(rule="json-web-token", words="eyJ ewog ew0K", entropy=3, pattern=START +
          r"(?:eyJ|ewog|ew0K)[\w-]{14,}\.(?:eyJ|ewog|ew0K)[\w-]{14,}(?:\.[\w-]{10,})?"),
     Form(rule="langfuse-key", words="sk-lf-", pattern=r"sk-lf-[0-9a-f-]{32,}", entropy=3),
@@ -257,7 +257,7 @@ def secret_name_words() -> list[str]:
     words = ["pwd", "Pwd", "apikey", "APIKEY", "api key ", "API key "]
     for word in WORDS.split():
         styles = (word, word.upper(), word.capitalize())
-        # Agents speak of tokens all the time; only what may begin a value is worth a look.
+        # Agents often mention tokens; only text that may begin a value is examined.
         ends = NAME_SEPARATORS if word == "token" else ("",)
         words += [style + end for style in styles for end in ends]
     for word in KEY_PREFIXES.split():
@@ -332,7 +332,7 @@ def is_random(value: str) -> bool:
         return False
     kinds = ["u" if c.isupper() else "l" if c.islower() else "d" for c in value if c.isalnum()]
     changes = sum(kind != next_kind for kind, next_kind in pairwise(kinds))
-    # Words written together change case too, but less often than chance does.
+    # Joined words change case too, but less often than random text.
     min_share = 0.4 if "u" in kinds and "l" in kinds else 0.2
     min_entropy = 3.0 if _HEX.fullmatch(value) else 3.5
     return (
@@ -438,7 +438,7 @@ def _match_assignment(data: bytes, start: int, end: int) -> SecretSpan | None:
     elif data[max(start - 2, 0) : start] == b"--" and (match := FLAG_VALUE.match(data, end)):
         is_typed = is_password_name
     elif match := BARE_VALUE.match(data, end):
-        # NAME=value in capitals is how shells and .env files say it; code seldom does.
+        # NAME=value in capitals is typical of shells and .env files, and rare in code.
         is_env_style = name.isupper() and data[end : end + 1] == b"="
         is_typed = is_password_name and is_env_style and not match[1]
     elif data[end : end + 1] in (b" ", b"\t"):
@@ -601,7 +601,8 @@ def _build_searchers() -> list[tuple[BytesAhoCorasick, list[tuple[Any, ...]]]]:
         table[f"{word} "] = [_password_matcher(MYSQL_PASSWORD, "mysql-password")]
     for quote in "\"'\\":
         table[f"auth{quote}"] = [_match_docker_auth]
-    # A word that begins another must also find what the longer one stands for, and the reverse.
+    # A word that is the prefix of another must also find the forms of the longer one, and vice
+    # versa.
     shorter_forms = {
         word: [
             form
@@ -611,7 +612,7 @@ def _build_searchers() -> list[tuple[BytesAhoCorasick, list[tuple[Any, ...]]]]:
         ]
         for word in table
     }
-    # Words of one length together: the search looks at as many letters as the shortest has.
+    # Words of one length together: the search examines as many letters as the shortest has.
     words = sorted(table, key=lambda word: (min(len(word), 4), word))
     short_count = sum(len(word) < 4 for word in words)
     starts = [0, *range(short_count, len(words), _WORDS_PER_GROUP), len(words)]
@@ -811,7 +812,7 @@ def _holds_secret(lines: list[bytes]) -> bool:
         packed = b"".join(base64.b85decode(line[1:])[: _line_bytes(line)] for line in lines)
         content = zlib.decompressobj().decompress(packed, MAX_INFLATED_BYTES)
     except (ValueError, zlib.error):
-        return True  # nobody can say what it holds
+        return True  # its content is unknown
     plain = content.replace(b"\0", b"")
     return (
         next(find_secrets(content), None) is not None or next(find_secrets(plain), None) is not None
@@ -860,7 +861,7 @@ def redact_json(body: bytes) -> bytes:
     try:
         return msgspec.json.encode(_redact_any(msgspec.json.decode(body), {}))
     except (ValueError, OverflowError, RecursionError):
-        return redact_secrets(body, {})  # better broken than kept
+        return redact_secrets(body, {})  # better broken than stored
 
 
 def redact_text(text: str, counts: dict[str, int]) -> str:

@@ -113,7 +113,7 @@ def find_request(trace: Trace) -> str:
             return f"{command[1]} {request}".strip()
         if request and not _NO_TITLE.match(request[:MAX_REQUEST_LINE_CHARS]):
             return request
-    # A greeting is all that the user said.
+    # The user only sent a greeting.
     texts = (strip_client_markup(message.text[:MAX_REQUEST_CHARS]) for message in messages)
     return next(filter(None, texts), "")
 

@@ -250,7 +250,7 @@ class CodeMasker:
             return masked
         del self.hidden[count:]
         if self._spoken:
-            self._spoken[-1] = frozenset()  # what the base says is not said by the author
+            self._spoken[-1] = frozenset()  # text of the base is not the author's
         return line
 
     def mask_line(self, line: str) -> str:
@@ -500,7 +500,7 @@ def split_patch_files(patch: str) -> Iterator[str]:
     lines = split_patch_lines(patch)
     path_lines, in_header, start = set(find_file_starts(lines)), False, 0
     for number, line in enumerate(lines):
-        is_git_header = line.startswith("diff --git ")  # no line of a hunk begins so
+        is_git_header = line.startswith("diff --git ")  # no line of a hunk begins like this
         if is_git_header or (number in path_lines and not in_header):
             yield "\n".join(lines[start:number])
             start = number

@@ -15,7 +15,7 @@ import msgspec
 from closeloop.records.errors import BadInput
 from closeloop.records.record import Record
 
-# Turn what people wrote into records; an error names the file, the field and the nearest one.
+# Parse files that people wrote; an error names the file, the field and the nearest valid one.
 
 
 T = TypeVar("T")
@@ -179,7 +179,7 @@ def make_visible(text: str) -> str:
     """Replace everything that a terminal would obey by visible text."""
     if text.isascii():
         return text.translate(_VISIBLE)
-    # Of other text, translate would look at every character by itself.
+    # For other text, translate would examine every character separately.
     return re.sub(_OBEYED_CLASS, lambda match: _VISIBLE[ord(match[0])], text)
 
 
@@ -352,7 +352,7 @@ def join_surrogates(text: str) -> str:
     try:
         text.encode("utf-16-le")
     except UnicodeEncodeError:
-        # Two halves that belong together become the character they mean.
+        # Two surrogate halves become the character that they encode.
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
 
@@ -366,7 +366,7 @@ def truncate_middle(
         max_chars = max_chars if skipped.room > 0 else min(max_chars, MAX_NOTE_CHARS)
         skipped.room -= size if size < max_chars else max_chars
     if size <= max_chars:
-        # Almost every text, and there are very many.
+        # The common case: almost every text.
         return text if text.isascii() and "\0" not in text else clean_unicode(text)
     left_out = size - max_chars
     head = max_chars // 2

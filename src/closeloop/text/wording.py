@@ -170,7 +170,7 @@ def _translate_segment(part: str) -> str:
         elif sign == "?":
             expression += "[^/]"
         elif sign == "[" and (end := part.find("]", position + 1)) > 0:
-            # `(?s:` and `)\Z` stand around what the standard library makes of the brackets.
+            # `(?s:` and `)\Z` surround the standard library's translation of the brackets.
             expression += "(?!/)" + fnmatch.translate(part[position - 1 : end + 1])[4:-3]
             position = end + 1
         else:
@@ -205,12 +205,12 @@ def matches_wildcards(text: str | None, patterns: Iterable[str]) -> bool:
 
 @lru_cache(maxsize=1000)
 def _compile_wildcard(pattern: str) -> re.Pattern[str]:
-    # One star after another would only make it slow.
+    # Consecutive stars would only make it slow.
     parts = re.split(r"\*+", pattern)
     return re.compile(".*?".join(map(re.escape, parts)), re.IGNORECASE | re.DOTALL)
 
 
-# Repositories by the names people use.
+# Repositories by their common names.
 
 _ADDRESS_PREFIX = re.compile(
     r"(?:\w{1,20}://(?:[^/@\s]{1,200}@)?[^/\s]{1,255}/|[\w.-]{1,100}@[\w.-]{1,255}:/?)"

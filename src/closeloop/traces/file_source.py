@@ -173,7 +173,7 @@ class FileSource:
         return _decode_document(content)
 
     def records(self) -> Iterator[Any]:
-        # Given away once: whoever asks again may have changed them.
+        # Handed out once: a caller may have changed them.
         first, start, self._first = self._first, self._rest if self._first else 0, []
         yield from first
         try:
@@ -568,7 +568,7 @@ def _write_recording(recording: Recording, folder: Path) -> Path | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(recording.content)
-    except OSError:  # a name that is too long, or a file where another one wants a folder
+    except OSError:  # a name that is too long, or a file in place of a folder
         return None
     return path
 

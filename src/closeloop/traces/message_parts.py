@@ -134,7 +134,7 @@ def _parse_step_text(text: str, role: PartRole, before: list[MessagePart]) -> li
             calls = ast.literal_eval(text[len(_STEP_CALLS) - 1 :].strip())
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             calls = None
-        # Their ids count from 1 in every agent, and newer results name none: they go in order.
+        # Their ids count from 1 in every agent, and newer results have none: match them in order.
         parts = [
             _parse_call(call, None)._replace(id=None)
             for call in as_list(calls)
@@ -169,7 +169,7 @@ def _collect_message(
             if (inner := value.get(name)) is not None:
                 _collect_parts(inner, "system" if name in _SYSTEM_KEYS else role, depth + 1, parts)
         if not isinstance(content, list | dict) and role == "user":
-            # A content of which nobody says whose it is says nothing about the user.
+            # Content without a role says nothing about the user.
             if content and (tool := clean_text(value.get("role"))):
                 parts.append(MessagePart("tool", "result", text_or_json(content), tool))
             content = None
@@ -192,7 +192,7 @@ def _collect_content(
         _collect_parts(content, role, depth + 1, parts)
         return
     if isinstance(content, dict) and "parameters" in _function_fields(content):
-        # LangChain tells of its tools as if they had spoken.
+        # LangChain records tool results as messages of the tool.
         return
     raw_content = value.get("parts") or value.get("content")
     text = "\n".join(
@@ -358,7 +358,7 @@ class RequestHistory:
             if times > self._most.get(key, 0):
                 self._most[key] = times
                 if part.kind == "call":
-                    # Only now: most requests have no new one.
+                    # Not earlier: most requests have no new one.
                     call_counts.update((call.name, text_or_json(call.arguments)) for call in calls)
                     calls.clear()
                 if part.kind != "call" or not self._is_renamed_call(part, call_counts, lane):

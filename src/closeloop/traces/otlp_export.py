@@ -48,7 +48,7 @@ def export_otlp(source: ExportSource, trace: Trace) -> bytes:
 
 def spans_from_trace(source: ExportSource, trace: Trace) -> Iterator[OtelSpan]:
     """Yield the spans, parents before children."""
-    # Not of the id alone: a session that grew, or a task that was tried twice, is told under one.
+    # Not from the id alone: a session that grew, or a task tried twice, shares its id.
     ids = _SpanIds(source.id, content_digest(source.id, source.started, trace)[:32])
     events = events_by_lane(trace)
     lanes = list(lanes_in_order(trace))

@@ -278,7 +278,7 @@ class SessionBuilder:
         fields, stored = self.event_fields(call), storable_arguments(arguments, self.skipped)
         return self.add(ToolUse(**fields, name=self.truncate_text(name), arguments=stored))
 
-    # Results, and what else becomes known of an event
+    # Results and later details of an event
 
     def find_open_call(self, lane: str, call: str | None) -> AnyEvent | None:
         """Return the oldest action with this id that has no result: ids may be reused."""

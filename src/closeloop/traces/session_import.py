@@ -149,7 +149,7 @@ def without_garbage_collection() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            # First, or else it would look through everything that was ever made.
+            # First: otherwise it would scan all existing objects.
             gc.collect(1)
             gc.enable()
 
@@ -175,7 +175,7 @@ def _lock_large_file(file: RecordingFile, folder: str) -> Iterator[None]:
     with open(Path(folder) / "large", "ab") as lock:  # noqa: PTH123
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-        # Before the next one takes as much; only some C libraries can be told to.
+        # Before the next one allocates as much; only some C libraries support it.
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
 
@@ -184,7 +184,7 @@ def _read_recording(file: RecordingFile, session_filter: SessionFilter, folder: 
     try:
         source = FileSource(Path(file.path))
         if not source.head:
-            # Empty, or else this says why not.
+            # Empty, otherwise the reason.
             os.close(os.open(file.path, os.O_RDONLY))
         reader = find_reader(source)
         if reader is None:
@@ -276,7 +276,7 @@ def pack_session(session: Session, repo: str | None, key: str) -> PackedSession:
     content_hash = sha256(
         encode_record(replace(session, trace=Trace(reader=trace.reader, reader_version=0)))
     )
-    # The same content read by a newer reader is the same: what is said of the reader is cut off.
+    # The same content read by a newer reader is equal: details about the reader are removed.
     content_hash.update(memoryview(encoded)[len(encode_record(bare)) :])
     attempt = Attempt(
         id=content_hash.hexdigest()[:12],
@@ -582,7 +582,7 @@ def map_in_processes(
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 
-    # New processes would look for modules in the current folder first, which is anybody's.
+    # New processes would import modules from the current folder first, which is untrusted.
     os.environ["PYTHONSAFEPATH"] = "1"
     context = get_context("forkserver")
     context.set_forkserver_preload(list(modules))
@@ -659,7 +659,7 @@ class ImportBuffer:
             self._add_session(session, outcome.reader or "")
         self.unwanted += outcome.unwanted
         if not outcome.unwanted:
-            # Only now: a file is known when all of it is.
+            # Not earlier: a file is known only when all of it was read.
             self._files.append(_make_imported_file(outcome, self._nobody))
         if len(self._files) >= SAVED_FILES:
             self.save_waiting()

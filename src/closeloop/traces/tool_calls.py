@@ -186,7 +186,7 @@ def files_in_command(command: str) -> list[FilePatch]:
 def files_in_changes(changes: Any) -> list[FilePatch]:
     """Return the files of a change, as Codex reports it afterwards."""
     files = []
-    # Codex writes them in no order of its own.
+    # Codex writes them in no fixed order.
     for path, change in sorted(as_mapping(changes).items(), key=lambda item: item[0]):
         change_fields = as_mapping(change)
         kind, content = change_fields.get("type"), change_fields.get("content")
@@ -313,11 +313,11 @@ def event_from_call(name: str, arguments: Mapping[str, Any] | None, origin: Call
     base: dict[str, Any] = msgspec.structs.asdict(origin)
     kind = tool_kind(name)
     if name == "exec" and isinstance(fields.get("command"), str):
-        # Others have a tool of this name that takes a script.
+        # Other agents have a tool of this name that takes a script.
         kind = "command"
     path = text_argument(fields, _PATH_KEYS) if kind in ("create", "change", "read") else None
     if kind == "change" and fields.get("command") in ("view", "create"):
-        # One editor tool for all: it says in `command` what it does.
+        # One editor tool for all edits: `command` says what it does.
         kind = "read" if fields["command"] == "view" else "create"
     if kind == "command" and (command := command_argument(fields)) is not None:
         directory = text_argument(fields, ("workdir", "cwd", "directory", "dir_path"))
@@ -372,7 +372,7 @@ def command_argument(arguments: Mapping[str, Any]) -> str | None:
         if isinstance(value, str):
             return value
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            # `bash -lc LINE` is how many agents wrap the line they mean.
+            # Many agents wrap a line as `bash -lc LINE`.
             shell = len(value) == 3 and value[0].rpartition("/")[2] in ("bash", "sh", "zsh")
             return str(value[2]) if shell and _SHELL_FLAG.fullmatch(value[1]) else join(value)
     return None
@@ -413,7 +413,7 @@ def find_exit_code(text: str | None) -> int | None:
 def _lines_with_exit_code(text: str, lowered: str) -> str:
     """Return the lines that may state it: outputs are long and many."""
     if len(lowered) != len(text):
-        return text  # a letter became two: places in one are not those in the other
+        return text  # one letter became two: offsets differ between the texts
     lines: set[tuple[int, str]] = set()
     for marker in _EXIT_CODE_MARKERS:
         position = lowered.find(marker)

@@ -140,7 +140,7 @@ def lanes_in_order(trace: Trace) -> Iterator[tuple[Lane, str | None]]:
         children.setdefault(parent, []).append(lane)
     tops = children.get(None, []) or list(trace.lanes[:1])
     root, *other_lanes = tops or [Lane(id="root")]
-    # A trace has one root; what else stands at the top is put below it.
+    # A trace has one root; other top-level items are placed below it.
     pending: list[tuple[Lane, str | None]] = [
         (root, None),
         *((lane, root.id) for lane in other_lanes),
@@ -314,7 +314,7 @@ class _AtifStepWriter:
         yield from self._close_step()
         yield from self._silent_steps(len(self.lane.turns) + 1)
         if not self.number:
-            # A trajectory must have a step, also where nothing was recorded.
+            # A trajectory must have a step, even if nothing was recorded.
             yield self._make_step(source="system", message="", extra={EXPORT_KEY: {"empty": True}})
 
     def _make_step(self, **fields: Any) -> dict[str, Any]:
@@ -350,7 +350,7 @@ class _AtifStepWriter:
             number=event.number, lane=event.lane, at=event.at, role=role, text=text, intent=intent
         )
         own_fields = extra_fields(event, bare_message)
-        # A system's message that says no more would be taken for the system prompt.
+        # A bare system message would be taken for the system prompt.
         extra = None if user and not own_fields else {EXPORT_KEY: {"event": own_fields}}
         return self._make_step(
             source=role, message=text, timestamp=_format_time(event.at), extra=extra
@@ -362,7 +362,7 @@ class _AtifStepWriter:
         if step is None or event.turn != self.turn:
             return False
         if is_call_event(event):
-            # Ids that are used again would pair a result with the wrong call.
+            # Reused ids would pair a result with the wrong call.
             return event.call not in [call["tool_call_id"] for call in step.get("tool_calls", [])]
         has_message_or_calls = "tool_calls" in step or "message" in step["extra"][EXPORT_KEY]
         return not has_message_or_calls and not (
@@ -412,7 +412,7 @@ class _AtifStepWriter:
         call = call_from_event(event, self.at)
         own_fields = dict(call.more)
         if isinstance(event, Handoff):
-            # Where these are empty, a reader would look for them in the child's trajectory.
+            # If these are empty, a reader searches the child's trajectory for them.
             own_fields |= {"brief": event.brief, "report": event.report}
         tool_call = _drop_none(
             tool_call_id=call.id,

@@ -156,7 +156,7 @@ def decode_json(content: bytes | str) -> Any:
     try:
         return _decode_strictly(content)
     except (UnicodeError, msgspec.ValidationError):
-        pass  # what is wrong is a text or a number
+        pass  # a scalar in place of an object
     except msgspec.DecodeError:
         json_text = content if isinstance(content, str) else content.decode("latin-1")
         if not _LENIENT_MARKERS.search(json_text):
@@ -241,7 +241,7 @@ def uncached_input_tokens(total: int | None, read: int | None, write: int | None
     """Return input without cache reads and writes, if the count includes them."""
     if total is None:
         return None
-    # Some clients count what the cache gave, and not what it took.
+    # Some clients count cache reads, but not cache writes.
     within = (cached for cached in ((read or 0) + (write or 0), read or 0) if cached <= total)
     return total - next(within, 0)
 

@@ -115,7 +115,7 @@ def build_web_app(
     access_policy = AccessPolicy(
         store=store,
         token=token,
-        # Where a proxy logs people in, whoever it does not name is nobody.
+        # Where a proxy logs people in, a request without its user name is anonymous.
         is_open=(token is None if is_open is None else is_open)
         and page_context.settings.serve.user_header is None,
         settings=page_context.settings.serve,

@@ -264,7 +264,7 @@ class AccessPolicy(Record):
         name = request.headers.get(header)
         if not name:
             return None
-        # The proxy logs people in; the browser's session is only there to know our own pages.
+        # The proxy logs people in; the browser's session only identifies our own pages.
         session = request.cookies.get(session_cookie_name(request))
         return Caller(
             name=name[:200],
@@ -398,7 +398,7 @@ class AuthMiddleware:
         try:
             await self._answer_request(scope, receive, send)
         except ClientDisconnect:
-            return  # nobody is there to be answered
+            return  # the client has disconnected
 
     async def _answer_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -570,7 +570,7 @@ def _send_with_headers(send: Send, request: Request, caller: Caller) -> Send:
 
 def session_cookie(request: Request, secret: str, seconds: int) -> str:
     """Return the cookie of a browser's session, inaccessible to scripts and to other sites."""
-    # Whoever claims that a proxy speaks HTTPS only keeps their own cookie from plain HTTP.
+    # A false claim of HTTPS only keeps the sender's own cookie from plain HTTP.
     scheme = request.headers.get("x-forwarded-proto", request.url.scheme)
     secure = "; Secure" if scheme == "https" else ""
     name = session_cookie_name(request)
@@ -651,7 +651,7 @@ async def answer_server_error(request: Request, error: Exception) -> Response:
 
 
 def _error_response(request: Request, status: int, reason: str) -> Response:
-    # What goes wrong may go past the guard, who would have set these.
+    # An error may bypass the middleware that would have set these headers.
     response = refusal_response(request, status, reason)
     response.headers.update(SECURITY_HEADERS)
     return response

@@ -59,14 +59,14 @@ def make_otlp_endpoint(store: Store, arrived: TracesArrived) -> Callable[[Reques
         try:
             async with memory.hold_body(request.receive, BODY_LIMIT, too_long) as body:
                 read = partial(_save_body_spans, body, encoding, kind, store)
-                # Threads of their own: pages never wait for one.
+                # Separate threads: pages never wait for them.
                 traces, rejected = await anyio.to_thread.run_sync(read, limiter=workers)
         except RequestRefused as refused:
             return _otlp_response({"message": str(refused)}, kind, refused.status)
         except BadInput as fault:
             return _otlp_response({"message": str(fault)}, kind, 400)
         except MachineFailed as fault:
-            # Exporters try again after this, and the spans are not lost.
+            # Exporters retry after this time, so no spans are lost.
             return _otlp_response({"message": str(fault)}, kind, 503)
         arrived(traces)
         return _accepted_response(rejected, kind)
@@ -156,7 +156,7 @@ def _accepted_response(rejected: int, kind: str) -> Response:
 def _otlp_response(content: dict[str, Any], kind: str, status: int) -> Response:
     headers = {"retry-after": "5"} if status == 503 else None
     if kind == PROTOBUF:
-        # A google.rpc.Status, of which only field 2, the message, is said.
+        # A google.rpc.Status with only field 2, the message.
         text = content.get("message", "").encode()
         body = b"\x12" + _encode_varint(len(text)) + text
         return Response(body, status, headers, media_type=PROTOBUF)
@@ -223,5 +223,5 @@ def build_sessions(traces: list[str], store: Store) -> None:
         try:
             build_trace_session(trace, store)
         except Fault:
-            # The spans are kept: the next start of the server, or the next span, tries again.
+            # The spans stay stored: the next start of the server, or the next span, retries.
             continue

@@ -155,7 +155,7 @@ class MetricCache:
             self._wait_for_entry(entry)
         if entry.fault is not None:
             raise entry.fault
-        # More may have come since somebody asked, and be counted already.
+        # New data may have arrived since the request, and be counted already.
         return CachedValue(entry.value, fresh=entry.mark in (mark, self._mark()))
 
     def _wait_for_entry(self, entry: CacheEntry) -> None:
@@ -171,7 +171,7 @@ class MetricCache:
     def _start_threads(self) -> None:
         if not self._begun:
             self._begun = True
-            # A request lets go of the interpreter at each query and waits to have it back.
+            # A request releases the interpreter lock at each query and waits to regain it.
             sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
             for line in (self._large, self._small):
                 threading.Thread(target=self._run_jobs, args=(line,), daemon=True).start()
@@ -185,7 +185,7 @@ class MetricCache:
             try:
                 mark, value = job()
             except Exception as error:
-                # What was asked wrongly stays wrong; what the machine failed is tried again.
+                # Bad input stays bad; machine failures are retried.
                 mark, fault = requested_mark if isinstance(error, BadInput) else None, error
             with self._lock:
                 entry.mark, entry.value, entry.fault = mark, value, fault
@@ -202,7 +202,8 @@ class MetricCache:
         if entry.mark is None or (entry.mark != mark and self._may_recompute(entry)):
             started_at = time.monotonic()
             entry.value, entry.mark = self._count(), mark
-            # Looking through so much for cycles, of which it has none, would hold up some request.
+            # Garbage collection over so many objects would delay some request, and there are no
+            # cycles.
             gc.freeze()
             entry.rests_until = _rest_until(started_at)
         return entry.mark, entry.value
@@ -641,7 +642,7 @@ def parse_page_query(
     """Parse a URL's parameters; empty ones are ignored."""
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     given_values: dict[str, Any] = {}
-    # By the hour: what is derived of a range such as `7d` can be kept for a while.
+    # Rounded to the hour: results for a range such as `7d` can be cached for a while.
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     for name, value in query:
         if name in fields and value != "":
@@ -692,7 +693,7 @@ def _html_endpoint(
 
         def render_page() -> tuple[int, str]:
             try:
-                # Looked up first: what is added while the page is drawn is news to it.
+                # Read first: data added while the page is rendered is new to it.
                 location_drawn = (
                     location
                     if page.part

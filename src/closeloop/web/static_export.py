@@ -83,7 +83,7 @@ def export_pages(
     prepare_export_folder(folder)
     site = StaticSite(page_context)
     for page_number, address in enumerate(site.found, 1):
-        # Others are found while this one is written.
+        # Writing this page discovers others.
         (folder / site.names[address]).write_text(
             site.render_static_page(address), encoding="utf-8"
         )

@@ -181,7 +181,7 @@ async def _evaluate_request(
         request_media_type(request) != JSON_MEDIA_TYPE
         or request.headers.get("content-encoding", "identity") != "identity"
     ):
-        # A page of somebody else's cannot send JSON without our leave.
+        # A page of another site cannot send JSON without our permission.
         raise RequestRefused(415, f"Send {JSON_MEDIA_TYPE}, uncompressed.")
     try:
         evaluator.places.acquire_nowait()
@@ -196,7 +196,7 @@ async def _evaluate_request(
             evaluations, why_not = await judge_submission(panel, submission, store)
         except BadInput as fault:
             raise RequestRefused(400, str(fault)) from fault
-        # It is paid for: whoever asked has it, even where it could not be kept.
+        # It is paid for: return it even if it could not be saved.
         return _evaluation_response(evaluations, headers=UNSAVED_WARNING if why_not else None)
     finally:
         evaluator.places.release()
@@ -238,7 +238,7 @@ def review_routes(page_context: PageContext) -> list[Route]:
         try:
             await anyio.to_thread.run_sync(_submit_review, page_context, review)
         except BadInput:
-            # All that was answered is kept; the page asks for the rest.
+            # All answers are saved; the page asks for the missing ones.
             draft = replace(review, state="draft")
             await anyio.to_thread.run_sync(_save_draft_review, page_context, draft)
             return RedirectResponse("/review?more=true", 303)

@@ -96,7 +96,7 @@ class WebhookMiddleware:
             try:
                 reply = await self._save_delivery(scope, receive)
             except ClientDisconnect:
-                return  # nobody is there to be answered
+                return  # the client has disconnected
             await _send_reply(send, *reply)
         elif scope["type"] == "lifespan":
             async with anyio.create_task_group() as group:
@@ -184,7 +184,7 @@ class WebhookMiddleware:
                 await anyio.sleep(TROUBLED_SECONDS)
                 continue
             except Exception:
-                # What could not be read is kept, and tried again; receiving goes on.
+                # Unreadable deliveries are stored and retried; receiving continues.
                 _log.exception("Deliveries cannot be read")
                 await anyio.sleep(TROUBLED_SECONDS)
                 continue
@@ -247,7 +247,7 @@ class ArrivalWriter:
                 arrivals = [pending.arrival for pending in batch]
                 await anyio.to_thread.run_sync(self._save_batch, arrivals)
             except Exception as error:
-                # Nobody may wait for ever for an answer.
+                # No client may wait for an answer indefinitely.
                 failure_text = "The delivery could not be saved: send it again."
                 fault = error if isinstance(error, Fault) else MachineFailed(failure_text)
             for pending in batch:

@@ -624,7 +624,7 @@ def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     unmeasured: list[Finding | Unmeasured] = []
     typed: list[Suspect] = []
     try:
-        # One for each repository: what another one left there would resolve as its own.
+        # One for each repository: leftovers of another would resolve as its own modules.
         root = content_digest(str(inspection.sides.root.resolve()))[:16]
         folder = Path(inspection.index.shelf.path).parent / "types" / root
         typed = list(filter_diagnostics(find_new_diagnostics(inspection, folder), search))

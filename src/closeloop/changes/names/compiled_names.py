@@ -124,7 +124,7 @@ def _parse_typescript(line: str, lines: list[str], number: int) -> CompilerError
             return None
         message = inner
     elif code == _TYPESCRIPT_MODULE_CODE:
-        # A package that is not installed is the machine's lack; a file of the repository is not.
+        # A missing package may be a fault of the machine; a missing file of the repository is not.
         if not message.startswith(("Cannot find module '.", "Cannot find module '/")):
             return None
     elif code not in _TYPESCRIPT_CODES:

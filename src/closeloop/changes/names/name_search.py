@@ -199,7 +199,7 @@ class NameEnvironment:
         if language == "java":
             return None
         if language != "python":
-            # A name that was taken out of a module is no module.
+            # A name imported from a module is not a module.
             return None if inner_name or target.name else target
         module = target.module
         if target.name:
@@ -280,11 +280,11 @@ class NameEnvironment:
         tail, paths = "/" + "/".join(parts), []
         for module_path in self.python_modules.get(parts[-1], ()):
             stem_path = "/" + module_path.rsplit(".", 1)[0].removesuffix("/__init__")
-            # What lies inside a package is not imported by its own name alone.
+            # Modules inside a package are not imported by their own name alone.
             root = stem_path[1 : -len(tail)] if stem_path.endswith(tail) else None
             if root is None or self.is_package(root):
                 continue
-            # A folder somewhere below may well be called like somebody else's package.
+            # A nested folder may have the name of an unrelated package.
             if len(parts) > 1 or root in _SOURCE_ROOTS or path.startswith(f"{root}/"):
                 paths.append(module_path)
         return paths
@@ -413,7 +413,7 @@ class NameEnvironment:
     def _java_scope(self, path: str, module: str) -> NameScope | None:
         files = self.java_files.get(module)
         if files:
-            # A file does not make what it imports.
+            # A file does not define the names that it imports.
             names = frozenset[str]().union(
                 *(self.file_words(file) for file in files if file != path)
             )
@@ -552,7 +552,7 @@ class NameSearch:
             if key not in self._judged:
                 is_special = use.text.startswith("__") and use.text.endswith("__")
                 is_examined = len(use.text) >= MIN_NAME_CHARS and not is_special
-                # `aria-label` and the like are words of HTML.
+                # `aria-label` and similar names are HTML attributes.
                 is_examined = is_examined and "-" not in use.text
                 suspect = self.examine_use(use) if is_examined else None
                 is_python_2 = suspect and self.is_python_2(use.path, use.text)
@@ -957,7 +957,7 @@ class NameSearch:
         """Yield words inside strings: they may define names that no syntax shows."""
         used_names: dict[int, set[str]] = defaultdict(set)
         for name in self.read_module(path).names:
-            # What stands in a string as code, as in Python's f"{name}", is no word of it.
+            # Code in a string, as in Python's f"{name}", is not text.
             used_names[name.line].add(name.text)
         lines = (self.inspection.sides.read("after", path) or b"").split(b"\n")
         for line in self.inspection.added[path]:

@@ -162,7 +162,7 @@ def is_other_word(name: str, other: str) -> bool:
     if name.replace("_", "").lower() == other.replace("_", "").lower():
         return name.isupper() != other.isupper() or name[1:] == other[1:]
     if name[:1] != other[:1] and sorted(name) != sorted(other):
-        # Nobody slips on the first letter: `echo` and `secho`, `lpush` and `rpush`.
+        # Typos rarely affect the first letter: `echo` and `secho`, `lpush` and `rpush`.
         return True
     if len(name) == len(other):
         differences = [pair for pair in zip(name, other, strict=True) if pair[0] != pair[1]]

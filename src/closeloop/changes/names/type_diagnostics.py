@@ -74,7 +74,8 @@ def remove_old_folders(parent: Path) -> None:
         if lock is None:
             continue
         with lock, suppress(OSError):
-            # Renamed first: who waits for the lock finds its folder gone, and makes a new one.
+            # Renamed first: a process that waits for the lock finds no folder and creates a new
+            # one.
             leftovers.append(folder.rename(parent / f"{_REMOVED}{folder.name}-{os.getpid()}"))
     for folder in leftovers:
         shutil.rmtree(folder, ignore_errors=True)
@@ -199,7 +200,7 @@ def find_new_diagnostics(inspection: Inspection, folder: Path) -> Sequence[TypeD
             (renamed.get(diagnostic.path, diagnostic.path), diagnostic.message)
             for diagnostic in old
         )
-    # What was said of the file before is said again of a line that was moved or touched.
+    # A diagnostic that existed before is reported again for a moved or edited line.
     return [diagnostic for diagnostic in after if not before[diagnostic.path, diagnostic.message]]
 
 
@@ -300,7 +301,7 @@ def _write_file(tree: Path, path: str, content: bytes) -> None:
         file_path.parent.mkdir(parents=True, exist_ok=True)
         file_path.write_bytes(content)
     except (FileExistsError, IsADirectoryError, NotADirectoryError):
-        # A file became a folder, or the other way round: what is in the way is stale.
+        # A file became a folder or vice versa: the obstacle is stale.
         if file_path.is_dir():
             shutil.rmtree(file_path)
         for parent in file_path.relative_to(tree).parents:
@@ -353,17 +354,18 @@ def _parse_diagnostic(kind: DiagnosticKind, diagnostic: _TyDiagnostic) -> TypeDi
     quoted = _QUOTED_NAME.findall(message)
     if not quoted:
         return None
-    # A name looked up stands at the end of what is underlined, any other at its beginning.
+    # A looked-up attribute is at the end of the underlined text, any other name at its beginning.
     positions = diagnostic.location.positions
     position = positions.end if kind == "attribute" else positions.begin
     member = kind == "attribute" or "has no member" in message
     if diagnostic.check_name == "missing-union-attribute":
-        # Attribute `x` is not defined on `A` in union `A | B`. What may be None is no invention.
+        # Attribute `x` is not defined on `A` in union `A | B`. A value that may be None does not
+        # count.
         if "None" in quoted[1:2]:
             return None
         quoted = quoted[1::-1]
     if kind == "attribute" and message.startswith("Unresolved"):
-        # There the attribute comes first, and then what it was looked up in.
+        # There the attribute comes first, followed by its owner.
         quoted.reverse()
     return TypeDiagnostic(
         path=diagnostic.location.path,

@@ -147,7 +147,7 @@ def find_old_function(
             for path, candidate in same_name
             if path != file.old_path or candidate.qualified not in remaining_names
         ]
-    # Overloads share their name with what does the work.
+    # Overloads share their name with the implementation.
     return max(
         matches, key=lambda candidate: candidate.last_line - candidate.first_line, default=None
     )

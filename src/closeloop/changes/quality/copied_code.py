@@ -168,7 +168,7 @@ def _find_copies(
             same_names = _outside_names(copy_text, module, copy) == _outside_names(
                 original_text, source, original
             )
-            # What reaches for another constant or function is not the same.
+            # Code that uses another constant or function is not a copy.
             similarity = similarity if same_names else min(similarity, SAME - 0.01)
             pair = _FunctionPair(copy=copy, original=original, alike=similarity, tokens=tokens)
             yield _copy_finding(file, module.print_lines[run.first], run, pair, inspection)
@@ -193,7 +193,7 @@ def _copy_finding(
             f"{place}: share the common part."
         )
         return make_check_finding(rules[0], message, line, place, confidence=0.8)
-    # Two classes may each have to answer; and what is new altogether is not known to anybody.
+    # Two classes may both need the method; and entirely new code has no original to reuse.
     implements = "." in copy.qualified and copy.name == original.name
     existed = original_line not in inspection.added.get(path, frozenset())
     certain = pair.tokens >= 2 * inspection.settings.copied_tokens and existed and not implements
@@ -217,7 +217,7 @@ def _function_body(lines: Sequence[str], module: SourceModule, function: SourceF
 def _code_similarity(text: str, other_text: str) -> float:
     """Return the similarity of two texts, ignoring variable names; 0 if it is low."""
     match = SequenceMatcher(None, _token_shapes(text), _token_shapes(other_text), autojunk=False)
-    # Each of them is an upper bound of the next, and quicker.
+    # Each is an upper bound of the next, and faster.
     if match.real_quick_ratio() < ALIKE or match.quick_ratio() < ALIKE:
         return 0.0
     return match.ratio()

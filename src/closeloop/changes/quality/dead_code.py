@@ -176,7 +176,7 @@ def _unused_imports(
     file: ChangedFile, module: SourceModule, word_counts: Counter[str]
 ) -> Iterator[LineMessage]:
     if module.language in ("go", "rust") or PurePosixPath(file.path).stem in _ENTRY_STEMS:
-        # Compilers say it of Go's; in Rust a trait is used without its name.
+        # Go's compiler reports it; in Rust a trait is used without its name.
         return
     old = (
         {(old_import.module, old_import.name) for old_import in file.before.imports}
@@ -323,7 +323,7 @@ def find_unused_locals(
 ) -> Iterator[LineMessage]:
     """Yield names that occur only once in their function, where they are assigned."""
     if module.language in ("go", "java", "rust"):
-        # Their compilers and linters say it, as they build.
+        # Their compilers and linters report it.
         return
     uses: _ModuleUses | None = None
     for function in module.functions:

@@ -110,7 +110,7 @@ def _file_traits(module: SourceModule) -> set[str]:
         for name in module.names
         if name.kind == "call" and name.receiver is None and name.text in imported_names
     }
-    # What is called is imported too: once is enough.
+    # A called name is imported too: one report is enough.
     called_names = {text.split("`")[1] for text in called}
     return called | {trait for trait in imported if trait.split("`")[1] not in called_names}
 

@@ -110,7 +110,7 @@ def count_code_lines(lines: Sequence[str], function: SourceFunction) -> int:
             continue
         if _COMMENT.match(line):
             continue
-        # A brace opens a block in most languages: what stands in it is not wrapped.
+        # A brace opens a block in most languages: its content is not a wrapped line.
         count += not bare.startswith(_QUOTES) and not (open_brackets and open_brackets[-1] in "([")
         plain = _TEXT.sub("", bare)
         closing = next((quote for quote in _QUOTES if quote in plain), "")

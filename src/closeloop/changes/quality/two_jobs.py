@@ -58,7 +58,7 @@ def _split_classes(file: ChangedFile, module: SourceModule) -> Iterator[Finding]
     for type_ in module.types:
         class_lines = range(type_.first_line, type_.last_line + 1)
         if set(type_.bases) - {"object"} or file.added.isdisjoint(class_lines):
-            continue  # what a base class shares cannot be seen
+            continue  # members shared through a base class are unknown
         jobs = _list_class_jobs(module, type_)
         before = old.get(type_.qualified)
         if len(jobs) < 2 or (

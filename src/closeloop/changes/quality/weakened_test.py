@@ -318,7 +318,7 @@ def _removed_tests(
         ]
         remaining = [test for test in lost_tests if not _became_case(test, cases)]
         new = len(remaining_names - {test.name for test in before.values()})
-        # The test that took them in replaces no other.
+        # The test that absorbed them replaces no other.
         new -= len(remaining) < len(lost_tests)
         lost_tests = remaining
         if (

@@ -578,7 +578,7 @@ def compare_python_libraries(
         _affected_modules(before, files), key=lambda path: (path.count("/"), path)
     ):
         for change in comparison.compare_module(module):
-            # A source and its stub say the same of one name.
+            # A source and its stub report the same change of a name.
             if change.text not in reported:
                 reported.add(change.text)
                 yield change
@@ -613,7 +613,7 @@ class _LibraryComparison:
         new_path = self.after.counterpart(path, self.before.import_root(path), dotted)
         new_path = new_path or self.moved.get(dotted)
         if new_path is None:
-            # A module that is gone is one break, with all that is in it and below it.
+            # A removed module is one break, with everything in it and below it.
             if dotted.rpartition(".")[0] not in self.gone:
                 yield describe_removal(Member(kind="module"), MemberPlace(name=dotted, path=path))
             self.gone.add(dotted)
@@ -623,7 +623,7 @@ class _LibraryComparison:
         changed_names = {
             name: self._touched_name(path, name) for name in self.before.public_names(path)
         }
-        # A base class first: what its heirs have from it is told once, of the base.
+        # Base classes first: inherited changes are reported once, for the base.
         for name in sorted(
             changed_names, key=lambda name: self.before.class_depth(changed_names[name])
         ):
@@ -650,7 +650,7 @@ class _LibraryComparison:
             change = describe_removal(
                 old.member, location, f"{dotted}.{renamed}" if renamed else None
             )
-            # A constant that nobody lists or hands on is rarely meant for others.
+            # A constant that is neither listed nor re-exported is rarely meant for others.
             soft = old.member.kind == "value" and not self._is_declared_public(path, name)
             yield msgspec.structs.replace(change, breaking=False) if soft else change
 

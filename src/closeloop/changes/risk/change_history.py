@@ -222,7 +222,7 @@ class _GitLogParser:
             if self.line.startswith(b"-"):
                 self.removed_text = crc32(self.line, self.removed_text)
             elif self.line.startswith(b"+"):
-                # As a removed line, so that text that is undone gives the same number.
+                # As a removed line, so that undone text gives the same number.
                 self.added_text = crc32(b"-" + self.line[1:], self.added_text)
             lines_left -= not self.line.startswith(b"\\")
             self._next_line()
@@ -736,7 +736,7 @@ def _load_history(path: Path) -> History | None:
         history = msgspec.msgpack.decode(path.read_bytes(), type=History)
     except (OSError, msgspec.MsgspecError):
         return None
-    # What a shallow or partial clone lacks may be there by now.
+    # Objects that a shallow or partial clone lacked may be available by now.
     is_incomplete = history.cut is not None and len(history.past) < MAX_STEPS
     return None if is_incomplete or history.code != digest_code(__name__) else history
 

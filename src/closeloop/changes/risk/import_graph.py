@@ -54,7 +54,7 @@ _VERSION_LIST = compile_lazily(r"(['\"]?\w*-?#['\"]?)(?:\s*,\s*['\"]?\w*-?#['\"]
 def leave_out_unchanged_code(inspection: Inspection) -> Inspection:
     """Return the change without files in which only comments, docstrings or layout differ."""
     unchanged = {file.path for file in inspection.files if _has_same_code(inspection, file)}
-    # What was only formatted anew is no longer among the files, but still among the change's.
+    # Reformatted files are no longer among the inspected files, but still in the change.
     inspected = {file.path for file in inspection.files}
     sources = {file.path for file in inspection.change.files if language_of(file.path)}
     unchanged |= {path for path in sources - inspected if path.endswith((".py", ".pyi"))}
@@ -85,7 +85,7 @@ def is_version_bump(inspection: Inspection, path: str) -> bool:
 def _has_same_code(inspection: Inspection, file: FileChange) -> bool:
     if file.status != "changed" or file.old_path not in (None, file.path):
         return False
-    # What tests say changes no level: there is no need to parse them.
+    # Tests do not affect the level: there is no need to parse them.
     if classify_file(file.path) == "test":
         return False
     language = language_of(file.path)
@@ -308,7 +308,7 @@ def _resolve_java(files: ImportResolver, path: str, line: SourceImport) -> Itera
             if folder == suffix or folder.endswith(f"/{suffix}"):
                 yield from folder_paths
         return
-    # A nested class or a static member lies in the file of the class around it.
+    # A nested class or static member is in the file of its outer class.
     for end in range(len(parts), 0, -1):
         suffix = "/".join(parts[:end]) + ".java"
         for file_path in files.java.get(parts[end - 1], ()):
@@ -422,7 +422,7 @@ def fan_in_factor(inspection: Inspection, graph: ImportGraph) -> RiskFactor | No
     if not reached:
         return None
     threshold = shared_threshold(graph)
-    # The face of a package is imported by everybody, and holds little that can break.
+    # A package's `__init__` is imported everywhere, and contains little that can break.
     shared = [
         path
         for path in sources

@@ -624,7 +624,7 @@ class ScriptPackage:
         if path in self._names:
             return self._names[path]
         names: dict[str, tuple[str, Member]] = {}
-        self._names[path] = names  # Files that hand on each other's names find none twice.
+        self._names[path] = names  # Files that re-export each other's names are visited once.
         exports = self.load_exports(path)
         for module in exports.stars:
             if target := self.resolve_import(path, module):

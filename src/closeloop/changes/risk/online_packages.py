@@ -463,7 +463,7 @@ async def _ask_all(
     headers = {"user-agent": f"closeloop/{__version__}", "accept-encoding": "identity"}
 
     async def ask(number: int, question: _ServiceQuestion) -> None:
-        # A proxy for the world outside would not find a server on this machine.
+        # A proxy for external hosts would not reach a server on this machine.
         is_local = urlsplit(question.url).hostname in _LOCAL_HOSTS
         async with limiter:
             answers[number] = await _fetch_answer(

@@ -277,7 +277,7 @@ class TreeWalk:
         if parent and kind in grammar.decorators:
             self._add_decorator(node, parent)
         elif parent and parent.decorators and "comment" not in kind:
-            # They belong to what stands next to them, and to nothing after it.
+            # They apply to the next statement only.
             place.decorators, parent.decorators = parent.decorators, []
         if kind in grammar.imports:
             self.imports.extend(grammar.imports[kind](node, self.node_line))
@@ -328,7 +328,7 @@ class TreeWalk:
 
     def _close_definition(self, definition: _OpenDefinition) -> None:
         node = definition.node
-        # The last byte, not the one behind it: that may be on the next line.
+        # The last byte, not the one after it, which may be on the next line.
         last = bisect_left(self.newlines, node.end_byte - 1) + 1
         if definition.kind == "function":
             self.functions.append(
@@ -590,7 +590,7 @@ def _encode_tokens(
             append(value)
         if token_class == _OPEN:
             outer_depths.append(depth)
-            # Statements stand between braces, not between other brackets.
+            # Statements are inside braces, not inside other brackets.
             depth = 0 if token == b"{" and language != "python" else depth + 1
     return codes, starts
 
@@ -627,7 +627,7 @@ def _compute_token_value(token: bytes) -> int:
     if token == b"(":
         return _OPEN
     opens = token[-1:] in (b"(", b"[", b"{")
-    if opens and token[:-1] in _KEYWORDS:  # `not(` is `not (`, and `user` is no `use`
+    if opens and token[:-1] in _KEYWORDS:  # `not(` is `not (`, and `user` is not `use`
         token = token[:-1]
     is_word = first.isalpha() or first == b"_" or first >= b"\x80"
     if is_word and not opens and token not in _KEYWORDS:

@@ -392,7 +392,7 @@ def _list_lost_steps(reading: TraceReading, lane: LaneReading, plan: LanePlan) -
 
 def _telling_stems(text: str) -> frozenset[str]:
     words = normalise_words(text)
-    # Its stem is that of `change`.
+    # It has the stem of `change`.
     kept_words = {"changelog"} if "changelog" in words else set()
     return (word_stems(words) - _VAGUE_STEMS) | kept_words
 

@@ -151,7 +151,7 @@ def _attempts_in_vain(row: Sequence[TraceStep], min_count: float) -> Sequence[Tr
         )
         if is_repeated if not step.failed else fails_by_itself(step):
             if vain_steps and edit.turn is not None and edit.turn == vain_steps[-1].event.turn:
-                # Calls of one answer fail together: the agent had no chance to learn from it.
+                # Calls of one answer fail together: the agent could not react in between.
                 continue
             vain_steps.append(step)
             vain_changes.add((step.state, edit.before, edit.after))
@@ -176,5 +176,5 @@ def _replaces_missing_text(step: TraceStep) -> bool:
     if not step.failed or len(edit.before or "") < MIN_LETTERS:
         return False
     error = edit.error or ""
-    # In between some tools repeat the whole text.
+    # Some tools repeat the whole text in between.
     return _NO_MATCH.search(f"{error[:MAX_ERROR_CHARS]} {error[-MAX_ERROR_CHARS:]}") is not None

@@ -199,7 +199,8 @@ def _explain_all(root: LaneReading, runs: Sequence[TraceStep], change: TraceStep
     reason = None
     for step in runs:
         if step.failed and len(runs) <= MAX_RUNS and _is_script_changed(root, step, runs[-1]):
-            # Its own fault may have made it fail: what ran in the end is another script.
+            # An error in the script itself may have made it fail: the final version is another
+            # script.
             continue
         reason = _find_unchanged(root, step, earlier) or _explain_emptiness(root, step)
         if reason is None:
@@ -369,7 +370,7 @@ def _explain_text(root: LaneReading, step: TraceStep, code: str) -> str | None:
     if not prints_nothing(step) and "print(" not in code:
         return None
     target = _name_target(step)
-    # What failed before it was rewritten was another script.
+    # Failures before it was rewritten are those of another script.
     failed_before = any(
         _name_target(failing_step) == target and not _is_script_changed(root, failing_step, step)
         for failing_step in root.failing[-MAX_RUNS:]

@@ -345,7 +345,7 @@ def _drop_known_names(reading: TraceReading, uses_by_name: dict[str, _MissingNam
     for event in reading.trace.events:
         shown_text = _shown_text(event)
         for use in named(shown_text) if shown_text else ():
-            # What an edit replaced was there before it; what a command printed was not.
+            # Text that an edit replaced existed before it; text that a command printed may not.
             if event.number <= use.step.number - (not isinstance(event, Edit)):
                 del uses_by_name[use.missing.name]
         written_text = _written_text(event)[:_MAX_TEXT_CHARS]

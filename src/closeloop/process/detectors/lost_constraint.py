@@ -140,7 +140,7 @@ def _lane_constraints(reading: TraceReading, lane: LaneReading) -> list[UserCons
         stated_constraints = [*stated_constraints, *lane_constraints]
     if not stated_constraints:
         return []
-    # The request's own "only change …" is its scope: out-of-scope-edit looks after that.
+    # The request's own "only change …" is its scope: see out-of-scope-edit.
     first = root.users[0].number if root.users else 0
     latest_constraints = {
         (stated_constraint.kind, stated_constraint.objects): stated_constraint
@@ -154,7 +154,7 @@ def _build_finding(
     constraint: UserConstraint, breaches: list[ConstraintBreach], lane: LaneReading
 ) -> Finding:
     first = breaches[0]
-    # What came too early shows itself; what was said stands in the message.
+    # A premature action is visible itself; a promise is in the message.
     cited_messages = () if constraint.kind == "reproduce first" else (constraint.number,)
     was_truncated = any(
         constraint.number < compaction < first.step.number for compaction in lane.compactions

@@ -131,7 +131,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
     ):
         return []
     if _is_stopped(reading) or not _ends_work(reading, root, backing.last):
-        # Who was stopped may have been about to run something.
+        # An interrupted agent may have been about to run something.
         return _find_pile(reading, root, changes)
     if not _could_run_commands(reading):
         reason = "the trace contains no command: the agent may have had no way to run one"

@@ -145,14 +145,14 @@ def _needless_read_rows(
         if not step.read:
             clock.runs += step.doing is not None and not step.doing.searches
             if step.failed and step.written and _is_new_attempt(step, attempts):
-                # What could not be edited may well be looked at again.
+                # Reading again after a failed edit is reasonable.
                 clock.touch_paths(step.written)
             continue
         if step.read[0] not in repeated_paths:
             continue
         text = _shown_text(step)
         if not text or step.changed or step.failed or step.check is not None:
-            # What shows nothing may each time look for something else.
+            # A search without results may look for something else each time.
             continue
         path, stamp = step.read[0], (*clock.stamp_read(step), clock.runs)
         stamp = stamp if _is_program_output(path) else (*stamp[:2], 0)
@@ -201,7 +201,7 @@ class _FileClock:
         while self._at < len(self._changes) and self._changes[self._at].number < step.number:
             paths = self._changes[self._at].written
             self.touch_paths(paths)
-            # What does not name its files may have changed any.
+            # A command that does not name its files may have changed any.
             self._epoch += not paths
             self._at += 1
         while self._cut < len(self._cuts) and self._cuts[self._cut] < step.number:

@@ -136,7 +136,7 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
 def _failure_findings(lane: LaneReading, min_count: float) -> Iterable[Finding]:
     """By target: the failure sets after each round of changes, without passing ones."""
     rows: dict[str, list[tuple[Hashable, TraceStep]]] = {}
-    # To come back is to have been there and to have left.
+    # A return needs an earlier equal version and a different one in between.
     for iteration in lane.iterations if len(lane.iterations) > min_count else ():
         if all(uses_stash(step) for step in iteration.changes):
             continue
@@ -233,7 +233,7 @@ def _places_text(step: TraceStep) -> bool:
         isinstance(edit, Edit)
         and bool((edit.before or "").strip())
         and bool((edit.after or "").strip())
-        # What is only indented once more is not changed back.
+        # A change of indentation is not a reversal.
         and (edit.before or "").strip() != (edit.after or "").strip()
         and not is_scratch_path(step.written[0])
     )
@@ -308,8 +308,8 @@ def _list_versions(changes: Iterable[TraceStep]) -> Iterable[tuple[Hashable, Tra
         if number == 1 and (edit.before is not None or edit.action == "change"):
             yield version, step
         if edit.before is None:
-            # A whole file with an equal text is an equal version; what is put between lines, or
-            # told by a patch alone, makes a new one.
+            # A whole file with equal text is an equal version; an insertion, or an edit known only
+            # by its patch, makes a new one.
             after: Hashable = edit.after if edit.action == "create" and edit.after else number
         else:
             after = transitions.setdefault((version, edit.before, edit.after), number)
@@ -341,7 +341,7 @@ def _find_turns(
                 direction,
                 1 if version_index[value] > version_index[last] else -1,
             )
-            # What no commit held was taken out for one, and is put back after it.
+            # Uncommitted work is removed for a commit and restored after it.
             if last_direction != direction and (committed == before or value in committed_versions):
                 yield value, step
         elif not is_known:

@@ -144,10 +144,10 @@ def detect(reading: TraceReading, limits: Mapping[str, float]) -> list[Finding] 
             outside[path] = period_steps
     within_scope = any(matches_globs(path.lstrip("/"), scope.globs) for path in changed)
     if not scope.declared and len(outside) >= _MIN_MISREAD_FILES and not within_scope:
-        # So much work, and none of it in scope: those words were about something else.
+        # If much work is done and none of it is in scope, the words meant something else.
         return leftovers
     if reading.change is not None and scope.declared:
-        # What no event names, a generator for example, stands in the change.
+        # Files that no event names (written by a generator, for example) appear in the change.
         paths_by_name: dict[str, list[str]] = {}
         for path in changed:
             paths_by_name.setdefault(path.rpartition("/")[2], []).append(path)
@@ -243,7 +243,7 @@ def _project_roots(paths: Mapping[str, Sequence[TraceStep]], globs: Sequence[str
 def _is_outside_scope(path: str, scope: EditScope, roots: set[str]) -> bool:
     if not path.startswith("/") and path[1:3] != ":/":
         return not path.startswith("../") and not matches_globs(path, scope.globs)
-    # Whether a file elsewhere on the machine belongs to the project is not known.
+    # It is unknown whether a file elsewhere on the machine belongs to the project.
     return any(
         path.startswith(root) and not matches_globs(path[len(root) :], scope.globs)
         for root in roots
@@ -287,5 +287,5 @@ def _build_finding(path: str, steps: Sequence[TraceStep], scope: EditScope) -> F
     )
     if scope.declared:
         return finding
-    # Only a scope that somebody declared may stop a build.
+    # Only a declared scope may fail a build.
     return msgspec.structs.replace(finding, severity="info")

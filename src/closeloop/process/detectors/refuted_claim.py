@@ -104,10 +104,10 @@ def _find_refuted_claims(root: LaneReading) -> Iterator[Finding]:
         if claim is None or objection is None or not objection.refuted:
             continue
         if not claim.passing and not _list_work(root, closing):
-            # A review says what others have done.
+            # A review describes the work of others.
             continue
         if _speaks_of_style(objection.quote) and not _claims_checks(claim):
-            # That the linter complains says nothing against the work.
+            # A linter's complaint does not refute the claim.
             continue
         if not is_about(objection, _list_subject_texts(root, closing, users.get(closing.since))):
             continue

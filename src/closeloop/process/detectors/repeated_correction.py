@@ -283,7 +283,7 @@ def _is_same_correction(first: _UserCorrection, second: _UserCorrection, overlap
     smaller, larger = sorted((len(first.words), len(second.words)))
     if common < _MIN_WORDS or common < overlap * smaller or common < 0.4 * larger:
         return False
-    # Sent again, perhaps polished: nothing was said a second time.
+    # The same message sent again, perhaps edited, is no repetition.
     matcher = SequenceMatcher(None, first.text, second.text)
     bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
     return any(ratio() < _RESENT_LIKENESS for ratio in bounds)

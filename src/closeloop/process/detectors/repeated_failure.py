@@ -184,7 +184,7 @@ def _failing_rows(lane: LaneReading, times: float) -> list[list[TraceStep]]:
     if len(lane.failing) < times:
         return []
     rows = [[step for step in lane.failing if not _is_waiting(step) and fails_by_itself(step)]]
-    # The dear questions come last, and only where the others leave enough steps to ask.
+    # Expensive conditions come last, and only if the others leave enough steps.
     for key_function in (_state_key, _action_key, _result_key):
         rows = [
             row for group in rows for row in _group_steps(group, key_function) if len(row) >= times
@@ -211,7 +211,7 @@ def _exact_words(step: TraceStep) -> Hashable:
     """Return what was sent; None if a second try may end differently, or it says nothing."""
     event = step.event
     if isinstance(event, Edit):
-        # Long texts are told apart by their lengths first.
+        # Long texts are compared by length first.
         lengths = [len(text or "") for text in (event.before, event.after, event.patch)]
         return (event.path, *lengths) if any(lengths) else None
     if not isinstance(event, Command) or step.doing is None or step.doing.waits:

@@ -209,10 +209,10 @@ def _build_fix(
         else (frozenset(), frozenset())
     )
     if edit.before is None and edit.patch is None:
-        # A file written anew adds only what its last writing did not have.
+        # A rewritten file adds only the lines that its previous version lacked.
         last, written_files[path] = written_files.get(path, frozenset()), added
         added, removed_lines = added - last, last - added
-    # Lines that only moved sideways are neither.
+    # Lines whose indentation alone changed are neither.
     added, removed_lines = added - removed_lines, removed_lines - added
     removals.note_lines(path, removed_lines, step.number)
     return _AppliedFix(
@@ -236,7 +236,7 @@ def _is_indented_alike(first: _AppliedFix, second: _AppliedFix) -> bool:
 
 
 def _tidy_lines(lines: Iterable[str]) -> frozenset[str]:
-    # Where nothing but single spaces divides the words, there is nothing to do.
+    # Nothing to do if words are separated by single spaces only.
     tidy_lines = [
         line if line.isprintable() and "  " not in line else " ".join(line.split())
         for line in lines

@@ -287,7 +287,7 @@ def _silent_spirals(
     fixes = [step for step in changes if not creates_file(step)]
     for line, step in _list_silent_runs(lane):
         row = rows.setdefault(line, [])
-        # What cannot even start is repaired in scratch files, too.
+        # A check that cannot start may be repaired in scratch files too.
         relevant_changes = edits if step.check and step.check.blocked else changes
         before = latest.get(line)
         latest[line] = step

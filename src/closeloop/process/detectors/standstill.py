@@ -278,7 +278,7 @@ def _is_repeatable(step: TraceStep) -> bool:
     if not isinstance(event, Command) or event.output is None or event.stopped:
         return False
     if not event.command.strip():
-        # An empty line waits for what is still running.
+        # An empty line waits for a running command.
         return False
     if step.check is not None and step.check.tool != "script":
         return False

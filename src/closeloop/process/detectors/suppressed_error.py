@@ -219,7 +219,7 @@ def _describe_suppressions(
     """Yield each line that silences, swallows or masks, with its description."""
     lines = diff_edit(edit)
     if lines is None or (edit.patch and "@@" not in edit.patch):
-        return  # what stood there before is not known
+        return  # the previous text is unknown
     removed_text = "\n".join(lines.removed)
     for line in lines.added:
         mark = find_new_mark(line, lines.removed, has_complaint=_is_about_marks(complaint))
@@ -252,7 +252,7 @@ def _find_new_swallow(edit: Edit, lines: EditLines) -> str | None:
     counts = Counter(match[0] for match in find_swallowed_errors(_strip_lines(before)))
     for match in find_swallowed_errors(_strip_lines(after)):
         counts[match[0]] -= 1
-        # What stands before a handler on its line belongs to the line that was added.
+        # Code before a handler on its line belongs to the added line.
         start = match.string.rfind("\n", 0, match.start()) + 1
         line = match.string[start:].partition("\n")[0]
         if counts[match[0]] < 0 and line in added:

@@ -165,14 +165,14 @@ def _findings_in_lane(
     cited: set[int] = set()
     for closing in list_closings(lane):
         if closing.until != NO_END and "pass" not in closing.message.text:
-            # In the midst of a conversation "Done." says only that it is the user's turn.
+            # In the middle of a conversation "Done." only means that it is the user's turn.
             continue
         backing = _find_claim_backing(changes, checks, closing)
         if backing is None:
             yield from _claims_of_nothing(reading, lane, closing, checks)
             continue
         if backing.last.number < closing.since or backing.last.number in cited:
-            # Nothing was changed since the user spoke, or since a claim that was reported.
+            # Nothing was changed since the user's message, or since a reported claim.
             continue
         if any(_shows_something(step) for step in backing.latest_checks):
             continue
@@ -249,7 +249,7 @@ def _claims_of_nothing(
     """Report success claimed without a code change: that checks pass although none ran, or a
     fix."""
     if reading.gaps or reading.handoffs or lane.compactions or not lane.request:
-        # What was done may not be on record.
+        # The work may not be recorded.
         return
     if any(step.number < closing.until for step in checks):
         return

@@ -200,10 +200,10 @@ def _runs_of_copies(lane: LaneReading) -> Iterator[CopyRun]:
         if _ELSEWHERE.search(event.command):
             continue
         if settings and settings[0] < step.number:
-            # What was loaded before says no more.
+            # An earlier load is no longer evidence.
             loaded, settings = {}, [number for number in settings if number > step.number]
         names, scripts = _name_scripts(step), _locate_scripts(step)
-        # A script's own lines do not tell what it loads.
+        # A script's own lines do not show what it loads.
         files = _shown_files(output) if names_files else ()
         shown_paths: Sequence[str] = [
             path for path in files if path.rpartition("/")[2] not in names

@@ -81,11 +81,11 @@ class CacheFolders:
         self._deleter: threading.Thread | None = None
         for name in ("bases", "locks", "runs", "trash"):
             (cache / name).mkdir(parents=True, exist_ok=True)
-            (cache / name).chmod(0o700)  # programs in there may have anything set
+            (cache / name).chmod(0o700)  # programs in there may have set any permissions
         owner = f"{os.getpid()}-{secrets.token_hex(4)}"
         temporary_folder = cache / f"owner-{owner}"
         temporary_folder.mkdir()
-        # Locked before others can see it, or they would take it for a dead process's.
+        # Locked before others can see it: otherwise they would take it for a dead process's.
         self._lock = os.open(temporary_folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._own = cache / "runs" / owner
@@ -136,7 +136,7 @@ class CacheFolders:
             with suppress(queue.Empty):
                 while None not in batch[-1:] and len(batch) < MAX_BATCH_FOLDERS:
                     batch.append(self._doomed.get(timeout=max(end - time.monotonic(), 0)))
-            # A program, so that it neither holds our interpreter nor dies with us.
+            # A separate program, so that it neither blocks our interpreter nor dies with us.
             discarded = list(filter(None, batch))
             if _run_silently(["rm", "-rf", "--", *discarded]) != 0:
                 _run_silently(["chmod", "-R", "u+rwx", "--", *discarded])
@@ -228,7 +228,7 @@ def load_base(folder: Path) -> WorkspaceBase | None:
     except FileNotFoundError:
         return None
     with suppress(OSError):
-        os.utime(folder / "base.json")  # by it, trim knows which are in use
+        os.utime(folder / "base.json")  # it shows `trim` which are in use
     return msgspec.structs.replace(base, folder=str(folder))
 
 
@@ -328,7 +328,7 @@ async def _set_up_base(
         )
         names = [name.rstrip("/") for name in untracked]
         await anyio.to_thread.run_sync(link_environment, Path(lender.folder), names, Path(folder))
-    # From here on git meets what setup made of the repository: only ever inside the cage.
+    # From here on git reads what setup wrote into the repository: only inside the sandbox.
     workspace_sandbox = make_sandbox(sandbox, WorkspaceLayout(folder=folder), SETUP_LIMITS)
     untracked = await _list_untracked_names(workspace_sandbox, "--exclude-standard")
     is_beside = (await workspace_sandbox.run("git diff --quiet HEAD")).exit_code == 0
@@ -606,7 +606,7 @@ class WorkspacePool:
                 WorkspaceLayout(folder=folder),
                 "new",
                 DiskUsage(),
-            )  # made when it is first used, if at all
+            )  # created on first use
         os.mkdir(folder)  # noqa: PTH102 (a third of the time)
         if base is None:
             _make_subfolders(folder, "root", "root/workspace", "root/home", "temporary")

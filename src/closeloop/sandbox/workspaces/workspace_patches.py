@@ -128,7 +128,7 @@ async def run_own_git(
     folder: str, *arguments: str, env: Mapping[str, str] = PLAIN_ENVIRONMENT
 ) -> str:
     """Run git on one of our repositories, without anybody's configuration."""
-    # What is fetched stays in a pack, so that repacking leaves all but our commit behind.
+    # Fetched objects stay in a pack, so that repacking drops all but our commit.
     options = ["-c", "core.logAllRefUpdates=false", "-c", "fetch.unpackLimit=1"]
     argv = [*OWN_COMMAND, *options, "-C", folder, *arguments]
     program = Program(
@@ -146,7 +146,7 @@ async def run_own_git(
     result = await execute_program(program, bounds, separate_errors=True)
     if result.exit_code != 0:
         error_lines = result.errors.text.strip().splitlines() or [f"git {arguments[0]} failed"]
-        # What follows the first of these is advice.
+        # Text after the first of these is advice.
         fatal = (line for line in error_lines if line.startswith(("fatal:", "error:")))
         raise MachineFailed(next(fatal, error_lines[-1]))
     return result.output.content.decode("utf-8", "surrogateescape").removesuffix("\n")
@@ -156,7 +156,7 @@ def _resolve_remote(repo: str, revision: str) -> str:
     if COMMIT_PATTERN.fullmatch(revision):
         return revision
     arguments = ("ls-remote", "--", repo, revision, f"{revision}^{{}}")
-    # At the root of the file system no repository's configuration says how to get there.
+    # At the root of the file system no repository's configuration applies.
     completed = subprocess.run(
         [*OWN_COMMAND, "-C", "/", *arguments],
         env=git_network_environment(),
@@ -332,7 +332,7 @@ def link_environment(lender: Path, names: Sequence[str], folder: Path) -> None:
     workspace = (folder / "root/workspace").resolve()
     for name in names:
         source, target = lender / "root/workspace" / name, workspace / name
-        # Python takes compiled files by time and size, which are alike at all commits.
+        # Python accepts compiled files by time and size, which are equal at all commits.
         is_inside = target.parent.resolve().is_relative_to(workspace)
         if source.name != "__pycache__" and is_inside and not os.path.lexists(target):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -575,7 +575,7 @@ async def _diff_after_reopening(private_git: PrivateGit) -> str:
         return await _build_diff(private_git)
     except ChangeTooLarge:
         raise
-    except UnreadableChange:  # folders and files may be closed to their owner
+    except UnreadableChange:  # folders and files may be unreadable even for their owner
         await private_git.cage.execute_command(
             ["/bin/sh", "-c", REOPEN_SCRIPT], env=private_git.env
         )
@@ -702,7 +702,7 @@ async def _diff_in_ascii(private_git: PrivateGit, patch: bytes) -> str:
     fields = status_output.split(b"\0")
     names = []
     for status, name in zip(fields[::2], fields[1::2], strict=False):
-        # A file that becomes a link is told in two parts.
+        # A file that becomes a link is reported in two parts.
         names += [name] * (2 if status.endswith(b"T") else 1)
     odd_names = [
         name
@@ -734,7 +734,7 @@ async def _run_private_git(
 def _require_output(result: ProgramResult) -> bytes:
     if len(result.output.content) > MAX_PATCH_BYTES:
         raise ChangeTooLarge(f"The change is larger than {MAX_PATCH_BYTES >> 20} MiB.")
-    # Of a folder that it cannot open, git only warns.
+    # Git only warns about a folder that it cannot open.
     if result.stopped or result.exit_code != 0 or b"Permission denied" in result.errors.content:
         raise UnreadableChange(
             f"The change cannot be read: {result.stopped or _git_failure_reason(result)}"

@@ -150,7 +150,7 @@ class AtifStepReader:
         thought = clean_text(step.get("reasoning_content"))
         new = bool(thought) and (fresh_turn or thought != self.thought)
         if "thought" in export_fields or (new and not export_fields):
-            # Steps of one reply that was cut into several repeat its reasoning.
+            # Steps that were split from one reply repeat its reasoning.
             thought_event = Thought(
                 number=self.builder.next_number,
                 **base,
@@ -238,7 +238,7 @@ class AtifStepReader:
             if event is not None:
                 open_calls.remove(event)
             elif call_id is not None:
-                # Some write what came of a call into a step of its own.
+                # Some write a call's result into a separate step.
                 event = self.builder.find_open_call(self.lane, call_id)
             if event is not None:
                 event = self._finish_call(event, result, step, alone=len(events) == 1)
@@ -259,9 +259,9 @@ class AtifStepReader:
         meta = as_mapping(step_extra.get("tool_result_metadata"))
         raw = as_mapping(meta.get("raw_tool_result"))
         if isinstance(raw.get("content"), str) and output is not None:
-            # Harbor's converter says the output twice in the content, with marks of its own.
+            # Harbor's converter repeats the output in the content, with its own markers.
             output = text_or_json(raw["content"])
-        # A raw result is Anthropic's, where what is not said to be an error is none.
+        # A raw result is in Anthropic's format: without an error flag it is a success.
         failed = raw.get("is_error", False) if raw else meta.get("is_error")
         flags = (extra.get("is_error"), step_extra.get("tool_result_is_error"), failed)
         ok = False if True in flags else True if False in flags else None
@@ -469,7 +469,7 @@ def _iter_named_files(source: RecordingSource) -> Iterator[Path]:
 
 def owner(source: RecordingSource) -> Path | None:
     folder, file_name = source.path.parent, source.path.name
-    # `run.json` may own `run.agent.json`: no other file of the folder needs a look.
+    # `run.json` may own `run.agent.json`: no other file of the folder is read.
     ends = [index for index, letter in enumerate(file_name) if letter == "."]
     owner_paths = sorted(folder / f"{file_name[:end]}.json" for end in ends)
     for path in (*owner_paths, folder / "trajectory.json", folder.parent / "trajectory.json"):
@@ -557,7 +557,7 @@ class AtifSession:
         if summed == Usage():
             return stated_usage
         if stated_usage.cost:
-            # The whole's has in it what sub-agents cost, which their steps may not say.
+            # The total includes the cost of sub-agents, which their steps may lack.
             return msgspec.structs.replace(summed, cost=stated_usage.cost, cost_from="reported")
         return summed
 

@@ -120,7 +120,7 @@ class ClaudeSession:
         self, given_lane: str | None, record: dict[str, Any], time: datetime | None
     ) -> None:
         if isinstance(record.get("forkedFrom"), dict):
-            # A copy: the session it was copied from tells of it.
+            # A copy: it is read with the original session.
             origin = truncate_middle(str(record["forkedFrom"].get("sessionId")), max_chars=200)
             if self.links.setdefault("forked from", origin) == origin and not self.after:
                 self.talk.add_note(f"Goes on from a copy of session {origin}.", "fork", at=time)
@@ -209,7 +209,7 @@ class ClaudeSession:
         data = record.get("data")
         kind = data.get("type") if isinstance(data, dict) else None
         if not isinstance(data, dict) or kind != "agent_progress":
-            # Each says how far something is whose end is told in full.
+            # Progress of something whose end is recorded in full.
             reason = f"progress: {truncate_middle(str(kind), max_chars=60)}"
             self.talk.builder.count_skip(reason)
             return
@@ -249,7 +249,7 @@ class ClaudeSession:
             return
         kind, content = attachment.get("type"), attachment.get("content")
         if kind == "queued_command":
-            # Newer versions tell here, too, what was taken from the queue.
+            # Newer versions also record here what was taken from the queue.
             prompt = claude_content_text(attachment.get("prompt"))
             if prompt in self._steered:
                 self._steered.discard(prompt)
@@ -390,7 +390,7 @@ version = 3
 
 _MESSAGE_TYPES = ("user", "assistant", "system", "attachment", "progress")
 _METADATA_FIELDS = {
-    # Lines that may stand before the first message, each with a field that tells them apart.
+    # Lines that may precede the first message, each with a field that identifies it.
     "summary": "leafUuid",
     "file-history-snapshot": "snapshot",
     "queue-operation": "operation",
@@ -414,7 +414,7 @@ ChildFile = tuple[str, int, str, RecordingSource]
 def recognises(source: RecordingSource) -> bool:
     lines = source.lines
     if not lines:
-        # The first line alone may be longer than the head of a file.
+        # The first line alone may be longer than the part that is read.
         start = source.head[:4096]
         return start[:1] == b"{" and all(marker in source.head for marker in _LONG_FIRST_LINE)
     if any(_is_message_line(line) for line in lines):
@@ -521,10 +521,10 @@ def _session_builder(
 ) -> ClaudeSession:
     session_id = session if isinstance(session, str) else ""
     if session_id not in sessions:
-        # Lines before the first with an id belong to the session that then begins.
+        # Lines before the first id belong to the session that follows.
         builder = sessions.pop("", None) or ClaudeSession(session_id, source, name, version)
         builder.id = session_id
-        # A resumed session may begin with records of another: that one's file tells of them.
+        # A resumed session may begin with records of another, which are read from that one's file.
         own_path = source.path.parent / f"{session_id}.jsonl"
         elsewhere = (
             _file_name(session_id) is not None and own_path != source.path and own_path.is_file()
@@ -594,7 +594,7 @@ def merge_records_by_time(
     streams: list[tuple[str, int, str | None, Any, Iterator[tuple[str, Any]]]] = []
     _push_next_record(streams, 0, None, _iter_timed_records(source))
     while streams or waiting:
-        # A file is opened when its time has come: there may be hundreds.
+        # A file is opened only when needed: there may be hundreds.
         while waiting and (not streams or waiting[-1][0] <= streams[0][0]):
             _, order, lane, child = waiting.pop()
             _push_next_record(streams, order, lane, _iter_timed_records(child))

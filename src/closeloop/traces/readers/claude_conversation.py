@@ -61,7 +61,7 @@ _STOP_REASONS = {
     "[Request interrupted by user": "interrupted",
 }
 _SPECIAL_EXITS = {
-    # Commands whose 1 is an answer, not an error: the text stands for that 1 alone.
+    # Commands for which exit code 1 is an answer, not an error: the text stands for that 1.
     "No matches found": 1,
     "Some directories were inaccessible": 1,
     "Files differ": 1,
@@ -173,7 +173,7 @@ def _exit_code(result: ClaudeToolResult) -> int | None:
     meaning = result.detail_fields.get("returnCodeInterpretation")
     if meaning is not None:
         return _SPECIAL_EXITS.get(meaning) if isinstance(meaning, str) else None
-    # A command that fails is marked as an error: what says that it is none ended with 0.
+    # A failing command is marked as an error: without the mark it ended with 0.
     return 0 if result.failed is False or "stdout" in result.detail_fields else None
 
 
@@ -306,7 +306,7 @@ _INTERRUPTED_PREFIX = "[Request interrupted by user"
 _STOPPED_BY_HOOK_PREFIX = "Operation stopped by hook"
 _COMPACTED_PREFIX = "This session is being continued from a previous conversation"
 _NOTE_KIND_BY_TAG = {
-    # What the client itself puts among the user's words, by its tag.
+    # Text that the client inserts into the user's messages, by its tag.
     "agent-notification": "agent notification",
     "bash-input": "user command",
     "bash-stderr": "user command",
@@ -425,7 +425,7 @@ class ClaudeConversation:
             self.trouble = None
         if self.is_copied_reply(lane, record.get("requestId"), blocks):
             return
-        # The first versions wrote beside each message what it had cost.
+        # The first versions recorded the cost of each message.
         if "costUSD" in record:
             message = {**message, "costUSD": record["costUSD"]}
         turn = self.add_turn(lane, message, record.get("requestId"), at)
@@ -461,7 +461,7 @@ class ClaudeConversation:
             before, was_trusted, turn, time = counted_turn
             if output == before and was_trusted >= trusted:
                 return turn
-            # Numbers that differ between the parts were counted on, so the largest is real.
+            # Numbers that differ between parts are cumulative: the largest is the final one.
             trusted = trusted or was_trusted or before != output
             output = max(before, output)
         elif isinstance(model, str):
@@ -548,7 +548,7 @@ class ClaudeConversation:
         if not isinstance(content, list):
             self.add_unknown(record.get("type"), record, lane, time)
             return
-        # The structured copy is of one result; with several, nobody says of which.
+        # The structured copy belongs to one result; with several, it is unknown to which.
         if len(content) > 1 and sum(map(is_tool_result, content)) > 1:
             detail = None
         for block in content:

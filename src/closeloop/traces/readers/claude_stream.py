@@ -43,7 +43,7 @@ _FRAME_KEYS = ("session_id", "subtype", "type", "uuid")
 def recognises(source: RecordingSource) -> bool:
     lines = _first_records(source)
     if not lines:
-        # A terminal's own words may stand before the first line, or that line may be a long one.
+        # Terminal output may precede the first line, or that line may be long.
         return bool(_START.search(source.head)) and b'"session_id":' in source.head
     return any(_is_claude_line(line) for line in lines) and not any(
         _is_qwen(line) for line in lines
@@ -70,7 +70,7 @@ def _is_claude_line(line: Any) -> bool:
         return False
     kind = line.get("type")
     if kind == "system":
-        # What hooks print comes before anything else, and may be long.
+        # Output of hooks comes first, and may be long.
         hook = "hook_id" in line and "hook_event" in line
         return hook or (line.get("subtype") == "init" and isinstance(line.get("tools"), list))
     if kind in ("assistant", "user"):

@@ -130,7 +130,7 @@ def owner(source: RecordingSource) -> Path | None:
         if path == source.path:
             return None
         if path.is_file() and source.path.name in (CONVERSATION, VIEW, *INFO_FILES):
-            # A conversation under another name is no part of the one beside it.
+            # A conversation under another name is not part of the neighbouring one.
             return path
     return None
 
@@ -362,7 +362,7 @@ def _list_briefs(task: Path) -> list[tuple[int, str, Path]]:
     for message in as_list(FileSource(path).document):
         if as_mapping(message).get("role") != "assistant":
             continue
-        # A message is saved when the task it starts may have begun.
+        # A message may be saved after the task that it starts has begun.
         timestamp = (as_count(as_mapping(message).get("ts")) or 0) - 60_000
         briefs += [
             (timestamp, brief, task)

@@ -378,7 +378,7 @@ def operation_fields(event: AnyEvent, result: ClineOperationResult) -> dict[str,
     """Return the fields that a result fills."""
     event_fields = result_fields(event, result.text, result.ok)
     if isinstance(event, Command):
-        # What went well is the command's own output; else the exit code stands before it.
+        # On success there is only the command's output; otherwise the exit code precedes it.
         exit_match = None if result.ok else _EXIT.match(result.text)
         code = 0 if result.ok else int(exit_match[1]) if exit_match else None
         event_fields |= {"exit_code": code, "exit_from": None if code is None else "parsed"}

@@ -99,7 +99,7 @@ def usage_from_cline_request(info: Mapping[str, Any]) -> Usage:
         return Usage()
     cached = (read or 0) + (write or 0)
     if input_tokens is not None and "apiProtocol" in info and input_tokens >= cached:
-        # Versions that note the protocol count cached input in.
+        # Versions that record the protocol include cached input.
         input_tokens -= cached
     return make_usage(input_tokens, output_tokens, read=read, write=write, cost=cost)
 
@@ -245,7 +245,7 @@ class ClineViewRows:
         shortening = as_mapping(row.get("contextCondense"))
         text = as_text(shortening.get("summary")) or as_text(row.get("text")) or ""
         if cost := as_amount(shortening.get("cost")):
-            # Making the summary was a request of its own, of which only the price is kept.
+            # The summary was a separate request, of which only the cost is recorded.
             usage = make_usage(None, None, cost=cost)
             self.telling.builder.add_turn(self.telling.lane, Turn(usage=usage, at=time))
         if shortening:
@@ -750,7 +750,7 @@ class ClineTaskLane:
                 )
         event = self._pending_event(call)
         if isinstance(event, Message) and verdict.ok is False and event.intent == "claim":
-            # The client did not let it stand.
+            # The client rejected it.
             self.builder.finish(event, intent=None)
             self.claim = None
         elif isinstance(event, Message) and call.name == "ask_question":

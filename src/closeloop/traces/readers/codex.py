@@ -175,7 +175,7 @@ def handle_task_complete(reading: CodexRollout, record: RecordFields) -> None:
     reading.talk.flush_pending()
     reading.running, reading.tasks = False, True
     reading.lane.stopped = None
-    # A task that an error ended has no last message, whatever was said in it before.
+    # A task ended by an error has no last message, whatever messages precede it.
     if record.get("last_agent_message", "") is not None:
         reading.lane.mark_last_claim()
 
@@ -466,7 +466,7 @@ _thread_cache: dict[str, tuple[int, dict[str, CodexThread]]] = {}
 
 
 def recognises(source: RecordingSource) -> bool:
-    # The first line holds the system prompt: it may be longer than what was read of the file.
+    # The first line contains the system prompt: it may be longer than the part that was read.
     if _FIRST_LINE.match(source.head):
         return True
     lines = source.lines[:4]
@@ -536,7 +536,7 @@ def _iter_timed_records(
     """Yield records with the time by which the threads' files are merged."""
     latest = ""
     if child is not None:
-        # The file is opened only when its time has come: there may be many.
+        # The file is opened only when needed: there may be many.
         latest = child.began
         yield latest, reading, _OPENING
     for record in source.records():
@@ -695,7 +695,7 @@ def find_starter_file(source: RecordingSource) -> Path | None:
         top = thread or top
     if top is None or top.path == source.path:
         return None
-    # Both ways must lead to the same: a part that its owner does not list would be lost.
+    # Both directions must agree: a part that its owner does not list would be lost.
     descendant_paths = (child.path for child in list_descendant_threads(source.beside(top.path)))
     return top.path if source.path in descendant_paths else None
 
@@ -715,7 +715,7 @@ def _day_folders(folder: Path, days: range) -> Sequence[str]:
 
 def _threads_in_folder(folder: str, source: RecordingSource) -> dict[str, CodexThread]:
     """Return the threads in a folder; cached until a file is added or removed."""
-    # Most are not there, and every file asks for all of them: this is the quickest way to know.
+    # Most do not exist, and every file refers to all of them: this is the fastest test.
     if not os.access(folder, os.F_OK):
         return {}
     try:
@@ -725,7 +725,7 @@ def _threads_in_folder(folder: str, source: RecordingSource) -> dict[str, CodexT
     if folder in _thread_cache and _thread_cache[folder][0] == stamp:
         return _thread_cache[folder][1]
     threads = _scan_folder(folder, source)
-    # A folder that changes right now may change again within the same tick of its clock.
+    # A folder that changed just now may change again within the same clock tick.
     if time.time_ns() - stamp > 1_000_000_000:
         if len(_thread_cache) > MAX_FOLDER_FILES:
             _thread_cache.clear()

@@ -130,7 +130,7 @@ class _CodexExecThread:
             self._failure = truncate_middle(failure)
             self.builder.add_note(failure, "turn failed")
         elif kind == "error":
-            # Often only a connection that is tried again.
+            # Often only a connection that is retried.
             self.builder.add_note(self._message_text(fields, fields), "error")
         else:
             self.builder.add_note(json_excerpt(record), f"unknown: {as_label(kind) or 'record'}")
@@ -159,7 +159,7 @@ class _CodexExecThread:
             return
         handler(self, item, ended)
 
-    # What is said
+    # Messages
 
     def _add_message(self, item: Item, ended: bool) -> None:
         text = item.get("text")
@@ -189,7 +189,7 @@ class _CodexExecThread:
                 ToolUse(**self._event_fields(None), name="todo_list", arguments=plan_arguments)
             )
 
-    # What is done
+    # Actions
 
     def _add_command(self, item: Item, ended: bool) -> None:
         raw_command = item.get("command")
@@ -311,7 +311,7 @@ class _CodexExecThread:
                 event, arguments=storable_value(search_arguments, self.builder.skipped)
             )
 
-    # How it is kept
+    # State
 
     def _event_fields(self, item: Item | None) -> dict[str, Any]:
         call = None if item is None else as_label(item.get("id"))

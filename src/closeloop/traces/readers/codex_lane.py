@@ -108,7 +108,7 @@ class CodexLane:
         if usage is None:
             return
         if self._told:
-            # A message of which nothing else is on record, such as a summary.
+            # A message without any other record, such as a summary.
             self._begin_turn()
         self._told = True
         self._turn = msgspec.structs.replace(self._turn, usage=usage)
@@ -126,7 +126,7 @@ class CodexLane:
             self.models[self.model] += 1
         self.builder.add_turn(self.name, self._turn, str(self.turn))
 
-    # What is said
+    # Messages
 
     def add_agent_message(self, text: str) -> int:
         """Add an agent message."""
@@ -256,7 +256,7 @@ class CodexLane:
     def event_at(self, number: int) -> AnyEvent:
         return self.builder.events[number - 1]
 
-    # Processes that go on after their call came back
+    # Processes that outlive their call
 
     def add_process(self, number: int, session: str, output: str) -> None:
         """Add a running process, more of whose output follows."""
@@ -304,7 +304,7 @@ def _event_for_tool(name: str, arguments: dict[str, Any] | None, origin: CallOri
             fields["message"] = _brief_from_items(fields)
         return event_from_call("delegate", {"brief": fields["message"]}, origin)
     if name == "write_stdin":
-        # Not `event_from_call`: to write to a process is no command of its own.
+        # Not `event_from_call`: writing to a process is not a separate command.
         return ToolUse(**_origin_fields(origin), name=name, arguments=fields)
     return event_from_call(name, arguments, origin)
 
@@ -390,7 +390,7 @@ class CodexTokenMeter:
             return None
         before, self._total = self._total, current
         if before is None:
-            # The file may begin in the middle of a thread: then the total has the rest in it.
+            # The file may begin in the middle of a thread: then the total includes the rest.
             return usage_from_codex(_parse_counts(last) or current)
         difference = tuple(
             [None if a is None else a - (b or 0) for a, b in zip(current, before, strict=True)]
@@ -511,7 +511,8 @@ class CodexMessages:
         if not isinstance(text, str) or not text:
             return
         same_pairs = (pair for pair in self._items if pair[0] == text)
-        # Codex may put words before the user's; short ones are in many texts, so the last counts.
+        # Codex may prepend text to the user's; short texts occur often, so the last occurrence
+        # counts.
         longer_pairs = (pair for pair in reversed(self._items) if text in pair[0])
         pair = next(same_pairs, None) or next(longer_pairs, None)
         if pair is None:
@@ -521,7 +522,7 @@ class CodexMessages:
         self._items.remove(pair)
         event = self._lane.event_at(pair[1])
         if isinstance(event, Message) and event.role == "system":
-            # It only looked like something that Codex had put there.
+            # It only resembled text inserted by Codex.
             first, self._lane.requested = not self._lane.requested, True
             self._lane.builder.finish(event, role="user", intent="request" if first else None)
 
@@ -642,7 +643,7 @@ class CodexRollout:
             return not self._dated and (self._spawned or self._is_after_pause())
         turn, thread = fields.get("turn_id"), self.meta.get("id")
         if isinstance(turn, str) and isinstance(thread, str) and len(turn) == len(thread):
-            # Both are numbers that begin with the time when they were made.
+            # Both are numbers that begin with their creation time.
             self._dated = True
             return turn > thread
         return self._spawned or self._is_after_pause()

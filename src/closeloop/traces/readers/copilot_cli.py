@@ -152,7 +152,7 @@ class _CopilotSession:
         elif kind == "result" and "data" not in record:
             self.result = dict(record)
         elif record.get("ephemeral") is not True:
-            # What is sent once and kept nowhere only says that something goes on.
+            # Transient events only report progress.
             self.add_note(json_excerpt(record), f"unknown: {kind}"[:100], lane, time)
 
     def _update_state(self, kind: Any, data: Mapping[str, Any]) -> None:
@@ -292,7 +292,7 @@ class _CopilotSession:
         result, error = as_mapping(data.get("result")), as_mapping(data.get("error"))
         text = as_text(result.get("content")) or as_text(error.get("message"))
         output = self.builder.truncate_text(text) if text else "" if ok is not None else None
-        # `success` says that the tool worked, not that a command did: its words say that.
+        # `success` means that the tool worked, not the command: its text says that.
         event_fields = result_fields(event, output, ok)
         refused = ok is False and error.get("code") in ("rejected", "denied", "user_rejected")
         if refused and isinstance(event, Command):

@@ -53,7 +53,7 @@ def read(source: RecordingSource) -> Iterator[Session]:
     stem = source.path.stem
     facts: dict[str, Any] = log.session_facts()
     if facts["exit"] == "crashed" and not _holds_results(builder):
-        # Transcripts as a rule leave all results out.
+        # Transcripts usually lack all results.
         facts |= {"exit": "finished", "cause": None}
     yield builder.build_session(
         id=stem if _UUID.fullmatch(stem) else derive_id(name, *opening), agent=name, **facts

@@ -89,7 +89,7 @@ def _body_from_json(value: Any) -> bytes:
 
 def session_from_exchanges(exchanges: Sequence[Exchange], skipped: dict[str, int]) -> Session:
     """Build a session from all exchanges of one attempt, in order of the requests."""
-    # Beside the work itself, programs ask for titles and summaries, without tools.
+    # Programs also request titles and summaries, without tools.
     exchange_session = _ExchangeSession(skipped, with_tools=any(map(_offers_tools, exchanges)))
     for exchange in exchanges:
         exchange_session.add_exchange(exchange)
@@ -168,7 +168,7 @@ class _ExchangeSession:
         self.builder.record_time(exchange.at)
         self.first_at = self.first_at or exchange.at
         lane = self._lane_of_request(payload, parts)
-        # What the model said is known from its answers; a client may tell it in other words.
+        # The model's messages are known from its answers; a client may repeat them in other words.
         new_parts = (
             parts if not lane.begun else [part for part in parts if part.role in ("user", "tool")]
         )
@@ -277,7 +277,7 @@ class _ExchangeSession:
         ids = [f"{part.id}/{number}" for number in range(1, len(files) + 1)]
         if self.patched.get(part.id) != ids:
             self.patched[part.id] = [*ids]
-            # A result is told for each of them.
+            # Each of them gets a result.
             self._known.clear()
         for call_id, file in zip(ids, files, strict=True):
             if file.action == "create":

@@ -151,7 +151,7 @@ def parse_shell_exit_code(output: str) -> int | None:
             return int(code) if code.lstrip("-").isdigit() and len(code) < 11 else None
         killed |= line.startswith("Signal:") and line not in ("Signal: 0", "Signal: (none)")
         has_trailer = True
-    # Newer versions say nothing of an exit code of 0, but always of the process that is gone.
+    # Newer versions omit an exit code of 0, but always report the ended process.
     return 0 if has_trailer and not killed and body.startswith(_OUTPUT_PREFIXES) else None
 
 
@@ -168,7 +168,7 @@ def usage_from_gemini(record: object, names: Mapping[str, str]) -> Usage:
         and thoughts
         and total > (input_tokens or 0) + tool + output_tokens
     ):
-        # Google counts thoughts beside the output; OpenAI's counts are within it already.
+        # Google counts thoughts separately from the output; OpenAI's counts include them.
         output_tokens += thoughts
     uncached_tokens = None if input_tokens is None else max(input_tokens - (cached or 0), 0) + tool
     return make_usage(uncached_tokens, output_tokens, read=cached, reasoning=thoughts)
@@ -277,7 +277,7 @@ def owner(source: RecordingSource) -> Path | None:
     if _session_header(source).get("kind") != "subagent" or not _SAFE_NAME.fullmatch(folder.name):
         return None
     try:
-        # The name only says where to look: the content decides.
+        # The name only selects candidates: the content decides.
         candidates = sorted(islice(folder.parent.glob(f"*{folder.name[:8]}*.json*"), 20))
     except OSError:
         return None

@@ -208,9 +208,9 @@ class _GeminiStream:
             code = _exit_code(printed or "", failed=ok is False)
             result_fields |= {"exit_code": code, "exit_from": None if code is None else "parsed"}
         elif isinstance(event, Read) and ok:
-            # A remark for the eye, not what was read.
+            # A display text, not the content that was read.
             result_fields["text"] = None
-        # That a sub-agent came back says nothing of how.
+        # A sub-agent's return does not show whether it succeeded.
         finish_gemini_call(self.builder, event, output, ok, {"state": "unknown"}, **result_fields)
 
     def _end_run(self, record: Mapping[str, Any]) -> None:
@@ -229,7 +229,7 @@ class _GeminiStream:
         if not input_tokens or not total:
             return
         cached = as_count(stats.get("cached"))
-        # Thoughts are in the total and nowhere else.
+        # Thoughts are only included in the total.
         output_tokens = max(total - input_tokens, as_count(stats.get("output_tokens")) or 0)
         uncached_tokens = max(input_tokens - (cached or 0), 0)
         self.usage = Usage(

@@ -129,7 +129,7 @@ def _iter_stored_sessions(base: sqlite3.Connection, skipped: dict[str, int]) -> 
         if as_text(info["id"]):
             info["model_config"] = try_decode_json(info.get("model_config_json"))
             infos_by_id[info["id"]] = info
-    # Children last: they are told with the session that mentions them, where one does.
+    # Children last: they are read with the session that mentions them, if any.
     order = sorted(infos_by_id, key=lambda key: infos_by_id[key].get("session_type") == "sub_agent")
     seen_ids: set[str] = set()
     for session_id in order:
@@ -264,7 +264,7 @@ class GooseSession:
         if raw_text is None or not raw_text.strip():
             return
         if hidden:
-            # Only the agent sees it: the summary that stands for what was taken out.
+            # Visible only to the agent: the summary that replaces removed messages.
             self.builder.add_note(raw_text, "compaction", lane=origin.lane, at=origin.at)
             return
         if origin.turn is None:
@@ -317,14 +317,14 @@ class GooseSession:
         if isinstance(event, Handoff) and child:
             self._add_child(event, child)
         elif isinstance(event, ToolUse) and event.name.endswith("load") and ok:
-            # A child that worked in the background hands in its report when it is asked for.
+            # A child in the background reports when it is queried.
             number = self.handoffs.get(str(as_mapping(event.arguments).get("source")))
             if number is not None:
                 self.builder.finish(self.builder.events[number - 1], report=output)
 
     def _add_child(self, event: Handoff, child: str) -> None:
         self.handoffs[child] = event.number
-        # Goose lets no child send off children of its own, so this goes no deeper.
+        # In Goose a child cannot start children, so there is no deeper level.
         if child in self.told or child not in self.children or event.lane != ROOT_LANE:
             return
         recorded = self.children[child]

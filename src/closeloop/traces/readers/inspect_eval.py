@@ -393,7 +393,7 @@ class InspectSample:
             self._add_input_event(event, lane, time)
         elif kind == "approval" and event.get("decision") in ("reject", "terminate"):
             by_user = event.get("approver") == "human"
-            # Its `message` is what the agent said with the call, not what was said to that.
+            # Its `message` accompanies the call; it is not the reply.
             text = self._to_text(event.get("explanation"))
             intent: Intent | None = "correction" if by_user else None
             self.builder.add_incoming_message(
@@ -580,7 +580,7 @@ def iter_samples(source: RecordingSource) -> Iterator[tuple[Mapping[str, Any], M
 def _iter_archive_samples(
     source: RecordingSource, file: BinaryIO, archive: zipfile.ZipFile
 ) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    # A member that was written again stands twice; the last one counts.
+    # A rewritten member occurs twice; the last one counts.
     members = archive.NameToInfo
     header = as_mapping(_read_member(source, file, archive, "header.json"))
     header = header or as_mapping(_read_member(source, file, archive, "_journal/start.json"))

@@ -157,7 +157,7 @@ def _usage_attributes(observation: Mapping[str, Any]) -> dict[str, Any]:
     if input_tokens is not None and (
         output_tokens is None or total is None or input_tokens + output_tokens != total
     ):
-        # Kinds of tokens stand beside each other here, and sum up to the total.
+        # Kinds of tokens are disjoint here, and add up to the total.
         input_tokens += (read or 0) + (write or 0)
         output_tokens = output_tokens if output_tokens is None else output_tokens + (thought or 0)
     provided = as_mapping(

@@ -31,7 +31,7 @@ version = 3
 
 _FENCE = re.compile(r"```(?:bash|mswea_bash_command)[ \t]*\n(.*?)\n```", re.DOTALL)
 _OTHER_COMMANDS = (
-    # How a configuration may have the model write commands, the likeliest first.
+    # Formats in which a configuration lets the model write commands, the likeliest first.
     re.compile(r"^[ \t]*```(?:bash|mswea_bash_command)[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL | re.M),
     re.compile(r"<(?:mswea_bash_command|bash_code)>(.*?)</", re.DOTALL),
     re.compile(r"^[ \t]*```(?:sh|shell|console)?[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL | re.M),
@@ -66,7 +66,7 @@ _INTENT_BY_PREFIX: tuple[tuple[str, Intent], ...] = (
 
 
 def recognises(source: RecordingSource) -> bool:
-    # What was submitted may fill the beginning of the file.
+    # The submission may fill the beginning of the file.
     signs = (b'"info"', b'"messages"', b"mini-swe-agent-1", b'"role"')
     if not any(sign in source.head for sign in signs):
         return False
@@ -229,7 +229,7 @@ class _FenceFormatRun(_MiniSweAgentRun):
             self.builder.add_note(json_excerpt(message), f"unknown: {message.get('role')}")
         elif last and self.status == "Submitted" and _result_code(content) is None:
             if self.waiting is not None:
-                # What the last command printed is what it handed in.
+                # The last command's output is the submission.
                 self.builder.finish(self.waiting, output=self.builder.truncate_text(content))
         elif last and not content and self.status:
             self.builder.add_note(self.status, "limit")
@@ -241,7 +241,7 @@ class _FenceFormatRun(_MiniSweAgentRun):
         if command is None and self._is_answered():
             command = _find_command(content, _OTHER_COMMANDS)
         if command is None:
-            # Anything but one command is refused: then nothing of it ran.
+            # Anything but exactly one command is refused, and nothing of it ran.
             self.builder.add_agent_message(content)
             return
         self.builder.add_agent_message(

@@ -58,7 +58,7 @@ def usage_from_opencode(tokens: Any, cost: Any) -> Usage:
     read, write = as_count(cache.get("read")), as_count(cache.get("write"))
     if not any((input_tokens, output_tokens, reasoning, read, write)):
         return Usage()
-    # Newer versions keep reasoning apart from the output, older ones inside it.
+    # Newer versions count reasoning separately from the output, older ones include it.
     is_separate = total is not None and total == sum(
         n or 0 for n in (input_tokens, output_tokens, reasoning, read, write)
     )
@@ -337,7 +337,7 @@ def _add_assistant_message(
         lane.builder.record_time(time_from_millis(time_fields.get("created"))),
         lane.builder.record_time(time_from_millis(time_fields.get("completed"))),
     )
-    # Ids need not differ: who publishes sessions may have blackened them.
+    # Ids may be equal: published sessions may have redacted ids.
     model, key = as_label(info.get("modelID")), f"message {builder.count_turns(lane.name)}"
     lane.model = lane.model or model
     base = Turn(model=model, at=started, seconds=seconds_between(started, ended))
@@ -494,7 +494,7 @@ def _add_child(
     recording = family.take_child(name) if lane.depth < MAX_CHILD_DEPTH else None
     if recording is None:
         if name in family.told and name in family.children:
-            # The same child was sent on with more work.
+            # The same child got more work.
             builder.finish(builder.events[event.number - 1], child=lane.builder.truncate_text(name))
         return
     agent = as_text(recording.info.get("agent")) or as_text(

@@ -77,7 +77,7 @@ def _iter_file_sessions(source: RecordingSource) -> Iterator[Session]:
     children = LazyMapping(paths_by_id, lambda key: load_stored_session(source, paths_by_id[key]))
     family, seen_ids = OpencodeFamily(children, source.skipped), set[str]()
     for session_id in paths_by_id:
-        # A child that its parent never mentions is told by itself.
+        # A child that its parent never mentions is a separate session.
         if session_id not in seen_ids and (recorded := children[session_id]) is not None:
             yield session_from_opencode(recorded, family, (name, version))
             seen_ids |= family.told

@@ -101,7 +101,7 @@ def _build_session(dialogue: _CompletionLog, attempt: list[LoggedCall]) -> Sessi
     summary = builder.mark_claim() if dialogue.finished else dialogue.summary
     times = [call.at for call in attempt if call.at is not None]
     models = [call.model for call in attempt if call.model is not None]
-    # The calls that are logged are not the usage of a dialogue whose other calls are not.
+    # Logged calls are not the full usage of a dialogue if other calls are missing.
     is_whole = first.opening and builder.count_turns(builder.lane) <= len(attempt)
     return builder.build_session(
         id=derive_id(name, first.request, first.known, first.at),
@@ -172,7 +172,7 @@ class _CompletionLog:
             self.builder.add_thought(reasoning)
         calls = [_parse_native_call(call) for call in as_list(message.get("tool_calls"))]
         if not calls and (function_tag := _FUNCTION_TAG.search(text)):
-            # Calls in text, for models that know no tools.
+            # Calls in text, for models without tool support.
             calls = [(function_tag[1].strip(), dict(_PARAMETER_TAG.findall(function_tag[2])), None)]
             text = text[: function_tag.start()]
         self.finished = not calls
@@ -180,7 +180,7 @@ class _CompletionLog:
             self.builder.add_agent_message(text)
             self.summary = self.builder.truncate_text(text)
         elif text and any(tool == "finish" and not arguments for tool, arguments, _ in calls):
-            # Older versions end with a call that says nothing.
+            # Older versions end with an empty call.
             calls = [
                 (tool, arguments or {"message": text}, call_id)
                 for tool, arguments, call_id in calls
@@ -253,7 +253,7 @@ def _result_success(event: AnyEvent, text: str) -> bool | None:
     if start.startswith(_REFUSAL_PREFIXES):
         return False
     if isinstance(event, Edit | Read) and start.startswith("-----") and _TRACEBACK in start:
-        # The editor itself broke down.
+        # The editor itself failed.
         return False
     if isinstance(event, Edit | Read) and any(sign in start for sign in _SUCCESS_MARKERS):
         return True

@@ -307,7 +307,7 @@ class OpenhandsStream:
                 "exit_code", extras.get("exit_code")
             )
             code = as_exit_code(stated_code)
-            # -1 says that it was still running.
+            # -1 means that it was still running.
             if code is not None and code != -1:
                 facts |= {"exit_code": code, "exit_from": "stated"}
         elif isinstance(finished_event, Edit):
@@ -322,7 +322,7 @@ class OpenhandsStream:
         patch = as_text(extras.get("diff")) or (text if text.startswith("--- ") else None)
         if patch and not failed:
             facts["patch"] = self.builder.truncate_text(patch)
-        # Some versions say of every file that it was not there.
+        # Some versions report every file as missing.
         new = extras.get("prev_exist") is False and edit.before is None
         if new and not failed and not extras.get("old_content"):
             facts["action"] = "create"

@@ -243,7 +243,7 @@ class OpenhandsConversation:
                 "exit_code", as_mapping(observation.get("metadata")).get("exit_code")
             )
             code = as_exit_code(stated_code)
-            # -1 says that it was still running.
+            # -1 means that it was still running.
             if code is not None and code != -1:
                 facts |= {"exit_code": code, "exit_from": "stated"}
             if observation.get("timeout") is True:
@@ -677,7 +677,7 @@ def parent_state_path(state: Path) -> Path | None:
 def read_first_value(source: RecordingSource) -> Any:
     """Return the document, or the first value of a JSONL file."""
     if source.lines:
-        # A whole document is given only where it is not one of many lines.
+        # A whole document is used only if it is not one of many lines.
         return source.lines[0] if len(source.lines) > 1 else source.document or source.lines[0]
     if b"\n" in source.head:
         return source.document

@@ -169,7 +169,7 @@ def usage_from_span(span: OtelSpan) -> Usage:
         as_count(first_attribute(attributes, *_OUTPUT_TOKENS)),
     )
     if not input_tokens and not output_tokens:
-        # A model that read nothing and said nothing was not counted at all.
+        # A model call without input and output tokens was not counted.
         return Usage()
     read, write = (
         as_count(first_attribute(attributes, *_CACHE_READ)),
@@ -268,7 +268,7 @@ def _tool_events(span: OtelSpan) -> tuple[Any, Any]:
     bodies = {name: _event_body(attributes) for name, attributes in reversed(span.events)}
     message = bodies.get("gen_ai.tool.message", {}).get("content")
     answer = bodies.get("gen_ai.choice", {}).get("message")
-    # Strands tells with a tool's message what the tool is given; others, what came of it.
+    # In Strands a tool's message contains its arguments; in others, its result.
     message_is_input = answer is not None or "strands" in (span.scope or "")
     return (message, answer) if message_is_input else (None, message)
 
@@ -519,7 +519,7 @@ class _SpanSession:
         for span in self.spans.values():
             children.setdefault(span.parent if span.parent in self.spans else "", []).append(span)
         seen_ids: set[str] = set()
-        # Spans that are around each other, which only a damaged file has, come last.
+        # Spans that contain each other, which only a damaged file has, come last.
         pending = [*reversed(self.spans.values()), *reversed(children.get("", []))]
         while pending:
             span = pending.pop()

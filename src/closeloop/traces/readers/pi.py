@@ -138,7 +138,7 @@ class _PiSession:
         candidates = (folder / path.name, folder.parent / path.parent.name / path.name)
         try:
             if any(file.is_file() and file != self.source.path for file in candidates):
-                # A fork begins with copies: they are told where they happened.
+                # A fork begins with copies, which are read in the original session.
                 self._born = time_from_text(header.get("timestamp"))
         except (OSError, ValueError):
             return

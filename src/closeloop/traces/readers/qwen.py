@@ -179,7 +179,7 @@ class QwenStream:
         ok = None if not isinstance(failed, bool) else not failed
         exit_fields: dict[str, object] = {}
         if isinstance(event, Command):
-            # What is printed is the command's own output: no exit code is stated beside it.
+            # The text is the command's own output: no exit code is recorded.
             exit_fields = {"exit_code": None, "exit_from": None}
         finish_gemini_call(
             self.builder, event, self.builder.truncate_text(output), ok, **exit_fields
@@ -322,7 +322,7 @@ _NOTE_KINDS = {
 def recognises(source: RecordingSource) -> bool:
     if source.lines:
         return any(_is_chat_record(line) or is_qwen_stream(line) for line in source.lines)
-    # The first line alone may be longer than what is looked at.
+    # The first line alone may be longer than the part that is read.
     start = source.head[:2000]
     return start.startswith(b'{"uuid":') and b'"parentUuid":' in start and b'"parts":[' in start
 

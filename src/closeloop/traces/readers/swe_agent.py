@@ -93,7 +93,7 @@ def _is_run(record: Mapping[str, Any]) -> bool:
         return (
             shaped and has_roles and bool(steps or first) and isinstance(record.get("info"), dict)
         )
-    # Demonstrations may have nothing but the history.
+    # Demonstrations may contain only the history.
     return (
         bool(first)
         and has_roles
@@ -196,7 +196,7 @@ def _session_outcome(status: str | None) -> tuple[Exit, str | None]:
         return "finished", None
     if not status:
         return "crashed", "no exit status"
-    # `submitted (exit_cost)`: what there was at the limit was handed in.
+    # `submitted (exit_cost)`: the state at the limit was submitted.
     inner = status.removeprefix("submitted (").removesuffix(")").split(" ")[0]
     return EXIT_BY_STATUS.get(inner, "crashed"), status
 

@@ -57,9 +57,9 @@ def warm_up_pages(page_context: PageContext) -> None:
     for name in template_environment().list_templates():
         template_environment().get_template(name)
     load_assets()
-    # No more than a head start: whoever asks is told what is wrong.
+    # Only a head start: a request reports any error itself.
     with suppress(Exception):
-        # First what lists can be narrowed to: others wait behind it only a moment.
+        # The filters of lists first: others wait for them only a moment.
         attempts.attempts(page_context, attempts.AttemptsAsked(limit=1, score=("would-merge",)))
         overview.overview(page_context, TimeRange())
         overview.health(page_context, NoQuery())

@@ -208,7 +208,7 @@ def compare(page_context: PageContext, query: CompareAsked) -> CompareView:
             variants_by_digest,
         )
     except BadInput as fault:
-        # They have nothing to compare yet, which nobody asked for: others may be chosen.
+        # The default has nothing to compare yet: offer others.
         return replace(choice, reason=str(fault) if len(variants) > 1 else None)
 
 

@@ -268,7 +268,7 @@ def compare_tried_variants(work: AttemptTable, experiment: Experiment) -> Compar
     try:
         return compare_variants(work, choices, scores=default_scores(work, choices))
     except BadInput:
-        # It may be a look at held-out tasks, which are not compared here.
+        # It may be a run of held-out tasks, which are not compared here.
         return None
 
 

@@ -243,7 +243,7 @@ def context_preview(page_context: PageContext, query: ContextPreviewAsked) -> Pr
         if query.repo is None and repo not in repos and repos:
             repo = repos[0]
         try:
-            # Without the environment's keys: a page asks no provider.
+            # Without the environment's keys: a page calls no provider.
             index = RuleIndex(
                 page_context.store, open_encoder(page_context.settings, page_context.root, {})
             )
@@ -290,7 +290,7 @@ def _weekly_memory_table(work: AttemptTable) -> FigureTable:
 def insights(page_context: PageContext, query: NoQuery) -> InsightsView:
     def group_themes() -> tuple[tuple[InsightTheme, ...], str | None]:
         try:
-            # Without the environment's keys: a page asks no provider.
+            # Without the environment's keys: a page calls no provider.
             encoder = open_encoder(page_context.settings, page_context.root, {})
             return tuple(list_themes(page_context.store, encoder)), None
         except Fault as fault:

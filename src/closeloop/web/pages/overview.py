@@ -201,7 +201,7 @@ def _triage_newest(
         query = TriageQuery(since=time_range.since, limit=MAX_LOOK_FIRST)
         return triage_sessions(page_context.store, page_context.rulebook, query, tries=tries)
 
-    # Where all attempts are counted: what was measured for that is not measured again beside it.
+    # If all attempts are counted, their measurements are reused here.
     return page_context.metric_cache.compute_from_work(
         f"look first {time_range} {now:%Y-%m-%d}", rank_sessions
     )
