@@ -21,6 +21,7 @@ TITLE_WORDS = {1001: "currency", 101: "rounding", 11: "layout"}
 WEEK = 7 * 24 * 3600 * 1_000_000
 BEGAN = 1_760_000_000_000_000
 TASKS, VARIANTS = 100, 50
+BATCH_ATTEMPTS = 1000
 FIRST, NEW, EVENTS = 2000, 100, 60
 
 
@@ -107,26 +108,27 @@ def make(file: str, attempts: int) -> dict[str, float]:
             for outcome in ("pass", "fail", "unscored")
         }
         basis[None, None] = basis_from_grade((None, None, None), book)
-        rows = [_rows(number, attempts, chance, basis) for number in range(attempts)]
-        with store._writer.begin() as connection:
-            for table in ("attempts", "grades", "measurements", "sessions", "deliveries"):
-                found = [row[table] for row in rows if table in row]
-                connection.execute(insert(schema.metadata.tables[table]), found)
-            _index_words(connection, [row["attempts"] for row in rows])
+        for first in range(0, attempts, BATCH_ATTEMPTS):
+            numbers = range(first, min(first + BATCH_ATTEMPTS, attempts))
+            rows = [_rows(number, attempts, chance, basis) for number in numbers]
+            with store._writer.begin() as connection:
+                for table in ("attempts", "grades", "measurements", "sessions", "deliveries"):
+                    table_rows = [row[table] for row in rows if table in row]
+                    connection.execute(insert(schema.metadata.tables[table]), table_rows)
+                _index_words(connection, first, [row["attempts"] for row in rows])
     return {}
 
 
-def _index_words(connection: Connection, rows: list[dict[str, Any]]) -> None:
+def _index_words(connection: Connection, first: int, rows: list[dict[str, Any]]) -> None:
     """What attempts can be found by: a word of all, of one in ten, in a hundred, in a thousand."""
     from closeloop.store.session_rows import insert_work_texts
 
-    for first in range(0, len(rows), 1000):
-        texts = {
-            row["id"]: f"{row['title']}\nmake test src/app/module{number % 97}.py "
-            + " ".join(f"word{number * step % 5003}" for step in range(1, 40))
-            for number, row in enumerate(rows[first : first + 1000], first)
-        }
-        insert_work_texts(connection, texts)
+    texts = {
+        row["id"]: f"{row['title']}\nmake test src/app/module{number % 97}.py "
+        + " ".join(f"word{number * step % 5003}" for step in range(1, 40))
+        for number, row in enumerate(rows, first)
+    }
+    insert_work_texts(connection, texts)
 
 
 def _title(number: int) -> str:

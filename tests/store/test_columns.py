@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from closeloop.store.metrics_section import (
     AttemptColumns,
+    PackedColumns,
     align_columns,
     collect_columns,
     make_text_column,
@@ -48,10 +49,12 @@ def test_rows_that_come_in_parts_are_one(rows: list[tuple[str | None, int | None
 def test_what_is_known_of_some_is_joined_to_all_and_the_last_counts() -> None:
     part = AttemptColumns(
         attempts=["b", "x", "a", "a"],
-        held={
-            "word": make_text_column(["two", "lost", "old", "new"]),
-            "number": np.array([2.0, 9, 0, 1]),
-        },
+        held=PackedColumns(
+            {
+                "word": make_text_column(["two", "lost", "old", "new"]),
+                "number": np.array([2.0, 9, 0, 1]),
+            }
+        ),
     )
     found = align_columns(part, np.array([1, -1, 0, 0]), 3)
     assert found["word"].tolist() == ["new", "two", None]

@@ -616,8 +616,8 @@ def attach_scores(
     score_names = (
         [source for source in sources if source in catalogue.given] if names is None else names
     )
-    metrics, columns, notes = dict(work.metrics), dict(work.columns), [*work.notes]
-    placer = RowPlacer({attempt: row for row, attempt in enumerate(work.attempts)})
+    metrics, columns, notes = dict(work.metrics), work.columns.copy(), [*work.notes]
+    placer = RowPlacer(work.attempts)
     for name in score_names:
         shown_name, _, label = name.partition("=")
         source, score = split_source(shown_name)

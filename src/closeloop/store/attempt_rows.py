@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypedDict
 
@@ -223,6 +223,20 @@ def _select_counted_attempts(gradings: tuple[str, ...] | None, include_supersede
     joined_columns = [
         column for column in (*grades.c, *sessions.c) if column.name in _JOINED_FIELDS
     ]
+    later, better = _superseding_sessions()
+    # One sum, so that PostgreSQL looks for the better ones of copies alone, never of all.
+    conditions = () if include_superseded else (~later, ~better)
+    return (
+        select(attempts, *joined_columns)
+        .outerjoin_from(attempts, grades, grades.c.number == newest.scalar_subquery())
+        .outerjoin(sessions, sessions.c.attempt == attempts.c.id)
+        .where(*conditions)
+        .order_by(attempts.c.started.desc().nulls_last(), attempts.c.id)
+    )
+
+
+def _superseding_sessions() -> tuple[SqlExpression, SqlExpression]:
+    """Return whether a later version of a session, or the original of a copy, is stored."""
     # Of a session's versions the one that went on longest counts, and the last stored of equals.
     later_attempt, later_session = attempts.alias(), sessions.alias()
     later_end, end = func.coalesce(later_attempt.c.ended, 0), func.coalesce(attempts.c.ended, 0)
@@ -246,14 +260,21 @@ def _select_counted_attempts(gradings: tuple[str, ...] | None, include_supersede
     originals = select(original.c.number).where(
         original.c.key >= own_key, original.c.key < marked_key
     )
-    # One sum, so that PostgreSQL looks for the better ones of copies alone, never of all.
-    conditions = () if include_superseded else (~later.exists(), ~(is_copy & originals.exists()))
+    return later.exists(), is_copy & originals.exists()
+
+
+def select_superseded_attempts(conditions: Sequence[SqlExpression]) -> Select:
+    """Select the ids of those attempts that do not count, under conditions on attempts."""
+    later, better = _superseding_sessions()
+    if not conditions:
+        # Few keys are stored twice, and an index lists them.
+        key = sessions.alias().c.key
+        repeated = select(key).group_by(key).having(func.count() > 1)
+        later = sessions.c.key.in_(repeated) & later
     return (
-        select(attempts, *joined_columns)
-        .outerjoin_from(attempts, grades, grades.c.number == newest.scalar_subquery())
-        .outerjoin(sessions, sessions.c.attempt == attempts.c.id)
-        .where(*conditions)
-        .order_by(attempts.c.started.desc().nulls_last(), attempts.c.id)
+        select(sessions.c.attempt)
+        .join_from(sessions, attempts, attempts.c.id == sessions.c.attempt)
+        .where(*conditions, later | better)
     )
 
 
