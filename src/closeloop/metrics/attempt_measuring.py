@@ -140,6 +140,8 @@ def _name_modes(mode_bits: Array) -> TextColumn:
     """Return each row's modes with their sources, as one text."""
     import numpy as np
 
+    if not mode_bits.any():
+        return TextColumn(codes=np.zeros(len(mode_bits), np.int32), labels=(None,))
     kinds, codes = np.unique(mode_bits, return_inverse=True)
     labels = [
         join_modes(

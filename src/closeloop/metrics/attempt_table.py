@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from math import isnan
 from typing import TYPE_CHECKING, Any
@@ -64,7 +65,6 @@ def load_origin_columns(
         row.attempt: row for row in _list_pulls_of(store, attempt_columns.attempts) if row.attempt
     }
     index, columns = PromptIndex(store), attempt_columns.held
-    agents, users = columns["agent"].tolist(), columns["user"].tolist()
     if not pulls and not index.tells_of_attempts:
         ids = {
             key: index.find_prompt_id("", variant=variant.prompt)
@@ -72,6 +72,7 @@ def load_origin_columns(
         }
         return {"prompt": columns["variant"].translated(ids.get)}
     prompts = []
+    agents, users = columns["agent"].tolist(), columns["user"].tolist()
     names = ("variant", "repo", "started", "events")
     rows = zip(attempt_columns.attempts, *(columns[name].tolist() for name in names), strict=True)
     for row_number, (name, digest, repo, started, events) in enumerate(rows):
@@ -135,6 +136,8 @@ def load_arm_column(store: Store, attempt_columns: AttemptColumns) -> TextColumn
     Those of memory (`memory`, `control`), and of trials (`TRIAL: VARIANT`). An attempt is found by
     its own name, its branch or its task.
     """
+    import numpy as np
+
     arms: dict[str | tuple[str | None, str | None], dict[str, None]] = {}
     for record in store.memory.list_offers():
         for key in (record.key, (record.repo, record.key)):
@@ -144,7 +147,7 @@ def load_arm_column(store: Store, attempt_columns: AttemptColumns) -> TextColumn
         for assignment in store.trials.list_assignments(trial):
             assigned.setdefault(assignment.key, []).append(assignment)
     if not arms and not assigned:
-        return make_text_column([None] * len(attempt_columns.attempts))
+        return TextColumn(codes=np.zeros(len(attempt_columns.attempts), np.int32), labels=(None,))
     column_by_name = attempt_columns.held
     repos = column_by_name["repo"].translated(lambda repo: repo and repository_name(repo))
     labels: list[tuple[str, ...] | None] = []
@@ -238,7 +241,12 @@ def load_attempt_table(
         )
 
     measured, outdated = _measurement_columns(
-        store, rulebook, span, attempt_columns, placer, measure_new, remeasure
+        partial(tables.load_measurement_columns, span),
+        _measurement_bases(attempt_columns, rulebook),
+        attempt_columns,
+        placer,
+        measure_new,
+        remeasure,
     )
     measured["own_modules"] = measured.pop("modules")
     measured.forget_rows((*TRACE_COLUMNS, "category"), np.isnan(attempt_columns.held["events"]))
@@ -385,9 +393,8 @@ def _find_resumed_plans(attempt_columns: AttemptColumns) -> Array:
 
 
 def _measurement_columns(
-    store: Store,
-    rulebook: Rulebook,
-    span: AttemptSpan,
+    load: Callable[[], AttemptColumns],
+    bases: TextColumn,
     attempt_columns: AttemptColumns,
     placer: RowPlacer,
     measure: Callable[[Sequence[tuple[str, str]], int], None],
@@ -400,15 +407,14 @@ def _measurement_columns(
     """
     import numpy as np
 
-    bases = _measurement_bases(attempt_columns, rulebook)
-    measurements, current_rows, any_rows = _load_measurements(store, span, bases, placer)
+    measurements, current_rows, any_rows = _load_measurements(load, bases, placer)
     missing = _missing(bases, current_rows if remeasure else any_rows)
     unmeasured = [] if remeasure is None else np.flatnonzero(missing).tolist()
     if unmeasured:
         names = [attempt_columns.attempts[row] for row in unmeasured]
         events = int(np.nansum(attempt_columns.held["events"][unmeasured]))
         measure(list(zip(names, bases[unmeasured].tolist(), strict=True)), events)
-        measurements, current_rows, any_rows = _load_measurements(store, span, bases, placer)
+        measurements, current_rows, any_rows = _load_measurements(load, bases, placer)
     outdated = _missing(bases, current_rows)
     # The last is what -1, an attempt that does not count, finds.
     current_rows = np.where(np.append(outdated, False)[any_rows], any_rows, current_rows)
@@ -452,12 +458,12 @@ def _measurement_bases(attempt_columns: AttemptColumns, rulebook: Rulebook) -> T
 
 
 def _load_measurements(
-    store: Store, span: AttemptSpan, bases: TextColumn, placer: RowPlacer
+    load: Callable[[], AttemptColumns], bases: TextColumn, placer: RowPlacer
 ) -> tuple[AttemptColumns, Array, Array]:
     """Load all measurements; return also the place of each current one, and of each."""
     import numpy as np
 
-    measurements = store.numbers.load_measurement_columns(span)
+    measurements = load()
     basis, rows = measurements.held.pop("basis"), placer.find_places(measurements)
     codes = {label: code for code, label in enumerate(basis.labels)}
     current_codes = np.array([codes.get(label, -1) for label in bases.labels])[bases.codes]

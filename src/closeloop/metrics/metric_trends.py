@@ -211,7 +211,9 @@ def compute_trends(
             version_marks,
         )
         for metric in metrics
-        for group, items in timeline.group_items(find_metric(work, metric.name)[1](work.columns))
+        for group, items in timeline.group_items(
+            work.columns.compute(find_metric(work, metric.name)[1])
+        )
     ]
     return TrendReport(
         weeks=weeks,

@@ -223,9 +223,9 @@ def _select_counted_attempts(gradings: tuple[str, ...] | None, include_supersede
     joined_columns = [
         column for column in (*grades.c, *sessions.c) if column.name in _JOINED_FIELDS
     ]
-    later, better = _superseding_sessions()
+    later, is_copy, has_original = _superseding_sessions()
     # One sum, so that PostgreSQL looks for the better ones of copies alone, never of all.
-    conditions = () if include_superseded else (~later, ~better)
+    conditions = () if include_superseded else (~later, ~(is_copy & has_original))
     return (
         select(attempts, *joined_columns)
         .outerjoin_from(attempts, grades, grades.c.number == newest.scalar_subquery())
@@ -235,8 +235,8 @@ def _select_counted_attempts(gradings: tuple[str, ...] | None, include_supersede
     )
 
 
-def _superseding_sessions() -> tuple[SqlExpression, SqlExpression]:
-    """Return whether a later version of a session, or the original of a copy, is stored."""
+def _superseding_sessions() -> tuple[SqlExpression, SqlExpression, SqlExpression]:
+    """Return whether a later version of a session is stored, whether it is a copy, and of what."""
     # Of a session's versions the one that went on longest counts, and the last stored of equals.
     later_attempt, later_session = attempts.alias(), sessions.alias()
     later_end, end = func.coalesce(later_attempt.c.ended, 0), func.coalesce(attempts.c.ended, 0)
@@ -260,21 +260,21 @@ def _superseding_sessions() -> tuple[SqlExpression, SqlExpression]:
     originals = select(original.c.number).where(
         original.c.key >= own_key, original.c.key < marked_key
     )
-    return later.exists(), is_copy & originals.exists()
+    return later.exists(), is_copy, originals.exists()
 
 
 def select_superseded_attempts(conditions: Sequence[SqlExpression]) -> Select:
     """Select the ids of those attempts that do not count, under conditions on attempts."""
-    later, better = _superseding_sessions()
+    later, is_copy, has_original = _superseding_sessions()
     if not conditions:
-        # Few keys are stored twice, and an index lists them.
+        # Few sessions are stored twice, and an index lists them.
         key = sessions.alias().c.key
         repeated = select(key).group_by(key).having(func.count() > 1)
-        later = sessions.c.key.in_(repeated) & later
+        conditions = [sessions.c.key.in_(repeated) | is_copy]
     return (
         select(sessions.c.attempt)
         .join_from(sessions, attempts, attempts.c.id == sessions.c.attempt)
-        .where(*conditions, later | better)
+        .where(*conditions, later | (is_copy & has_original))
     )
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from datetime import datetime
+from functools import cached_property, lru_cache
 from itertools import chain, repeat
+from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -53,17 +57,20 @@ class TextColumn(Record):
 
     def are(self, texts: Collection[str]) -> Array:
         """Return a mask of the rows whose text is one of these."""
-        import numpy as np
-
-        mask: Array = np.array([label in texts for label in self.labels], np.bool_)[self.codes]
-        return mask
+        return self.matches(lambda label: label in texts)
 
     def known(self) -> Array:
+        return self.matches(lambda label: label is not None)
+
+    def matches(self, is_match: Callable[[Any], bool]) -> Array:
+        """Return a mask of the rows whose text matches; `is_match` is called once per label."""
         import numpy as np
 
-        has_text = [label is not None for label in self.labels]
-        mask: Array = np.array(has_text, np.bool_)[self.codes]
-        return mask
+        is_label = np.array([is_match(label) for label in self.labels], np.bool_)
+        if is_label.any():
+            mask: Array = is_label[self.codes]
+            return mask
+        return np.zeros(len(self), np.bool_)
 
     def translated(self, translate: Callable[[Any], Any]) -> TextColumn:
         return TextColumn(codes=self.codes, labels=tuple(map(translate, self.labels)))
@@ -131,8 +138,10 @@ def pack_numbers(numbers: Array) -> NumberColumn:
         if limits.min < least and most <= limits.max:
             whole = np.where(is_unknown, limits.min, numbers).astype(name)
             if (whole[~is_unknown] == known).all():
-                return NumberColumn(packed=whole)
+                numbers = whole
             break
+    if least == most and len(known) == len(numbers):
+        numbers = np.broadcast_to(numbers[0], len(numbers))
     return NumberColumn(packed=numbers)
 
 
@@ -141,10 +150,11 @@ def _join_numbers(pieces: Sequence[Array]) -> Array:
     import numpy as np
 
     if not pieces:
-        return np.empty(0)
-    joined_type = np.result_type(*{piece.dtype for piece in pieces})
-    if all(_is_constant(piece) and piece[0] == pieces[0][0] for piece in pieces):
-        return np.broadcast_to(pieces[0][0], sum(map(len, pieces)))
+        return np.empty(0, np.int8)
+    types, first_number = {piece.dtype for piece in pieces}, pieces[0][0]
+    joined_type = np.result_type(*types)
+    if len(types) == 1 and all(_is_constant(part) and part[0] == first_number for part in pieces):
+        return np.broadcast_to(first_number, sum(map(len, pieces)))
     if joined_type.kind == "f":
         return np.concatenate([NumberColumn(packed=piece).unpack() for piece in pieces])
     joined = np.empty(sum(map(len, pieces)), joined_type)
@@ -173,6 +183,7 @@ class PackedColumns(MutableMapping[str, Column]):
 
     def __init__(self, columns: Mapping[str, Column] = MappingProxyType({})) -> None:
         self._packed: dict[str, Any] = {}
+        self._parts: list[PackedColumns] = []
         self.update(columns)
 
     def __getitem__(self, name: str) -> Column:
@@ -192,9 +203,11 @@ class PackedColumns(MutableMapping[str, Column]):
         elif not isinstance(column, NumberColumn) and column.dtype == np.float64:
             column = pack_numbers(column)
         self._packed[name] = column
+        self._parts = []
 
     def __delitem__(self, name: str) -> None:
         del self._packed[name]
+        self._parts = []
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._packed)
@@ -210,7 +223,7 @@ class PackedColumns(MutableMapping[str, Column]):
         joined = PackedColumns()
         for columns in (self, *others):
             if isinstance(columns, PackedColumns):
-                joined._packed.update(columns._packed)  # noqa: SLF001 - of the same class
+                joined._packed.update(columns._packed)
             else:
                 joined.update(columns)
         return joined
@@ -220,6 +233,23 @@ class PackedColumns(MutableMapping[str, Column]):
         selected = PackedColumns()
         selected._packed = {name: column[rows] for name, column in self._packed.items()}
         return selected
+
+    def compute(self, values_of: Callable[[PackedColumns], Array]) -> Array:
+        """Compute a value of each row, by parts: unpacked columns of all rows take much memory."""
+        import numpy as np
+
+        rows = len(next(iter(self._packed.values()), ()))
+        if rows <= PACKED_ROWS:
+            return values_of(self)
+        if not self._parts:
+            starts = range(0, rows, PACKED_ROWS)
+            self._parts = [self.select_rows(slice(row, row + PACKED_ROWS)) for row in starts]
+        values = values_of(self._parts[0])
+        computed = np.empty(rows, values.dtype)
+        computed[:PACKED_ROWS] = values
+        for number, part in enumerate(self._parts[1:], 1):
+            computed[number * PACKED_ROWS : (number + 1) * PACKED_ROWS] = values_of(part)
+        return computed
 
     def align_rows(self, positions: Array, rows: int) -> PackedColumns:
         """Move each row to its position, -1 for none; other rows are unknown.
@@ -241,8 +271,9 @@ class PackedColumns(MutableMapping[str, Column]):
                 continue
             packed = column.packed
             unknown = np.nan if packed.dtype.kind == "f" else np.iinfo(packed.dtype).min
-            if _is_constant(packed) and packed[0] == unknown:
-                aligned._packed[name] = NumberColumn(packed=np.broadcast_to(packed[0], rows))
+            if not len(places) or (_is_constant(packed) and packed[0] == unknown):
+                nothing = np.broadcast_to(packed.dtype.type(unknown), rows)
+                aligned._packed[name] = NumberColumn(packed=nothing)
                 continue
             aligned_numbers = np.full(rows, unknown, packed.dtype)
             aligned_numbers[places] = packed[placed_rows]
@@ -326,14 +357,21 @@ class IdPacker:
         import numpy as np
 
         self._keys.append(np.fromiter(map(hash, names), np.int64, len(names)))
-        joined = "".join(names)
-        widths = set(map(len, names))
-        if joined.isascii() and len(widths) == 1 and 0 < max(widths) <= MAX_PACKED_ID_BYTES:
-            packed = np.frombuffer(joined.encode(), f"S{max(widths)}")
+        width = len(names[0])
+        joined = "\0".join(names)
+        content = np.frombuffer(f"{joined}\0".encode("utf-8", "surrogatepass"), np.uint8)
+        if joined.count("\0") != len(names) - 1:
+            packed = np.array([*names], np.object_)
+        elif (
+            0 < width <= MAX_PACKED_ID_BYTES
+            and len(content) == len(names) * (width + 1)
+            and not content[width :: width + 1].any()
+        ):
+            packed = content.reshape(-1, width + 1)[:, :width].copy().view(f"S{width}")[:, 0]
         else:
             packed = np.array([name.encode("utf-8", "surrogatepass") for name in names])
-        if packed.dtype.itemsize > MAX_PACKED_ID_BYTES or "\0" in joined:
-            packed = np.array([*names], np.object_)
+            if packed.dtype.itemsize > MAX_PACKED_ID_BYTES:
+                packed = np.array([*names], np.object_)
         self._packed.append(packed)
 
     def join_ids(self) -> AttemptIds:
@@ -397,18 +435,22 @@ class TextPacker:
     """Packs texts that arrive in parts as codes."""
 
     def __init__(self) -> None:
-        self._code_by_text = number_by_first_use()
+        self._code_by_text: dict[Any, int] = {}
         self._pieces: list[Array] = []
 
-    def add_values(self, values: Sequence[Any]) -> None:
+    def add_values(self, values: tuple[Any, ...]) -> None:
         import numpy as np
 
-        size, first = len(values), values[0]
-        if values[-1] == first and values.count(first) == size:
-            codes = np.broadcast_to(np.int32(self._code_by_text[first]), size)
+        codes = _look_up(values, self._code_by_text)
+        if codes is None:
+            for text in values:
+                self._code_by_text.setdefault(text, len(self._code_by_text))
+            codes = _look_up(values, self._code_by_text) or ()
+        if len(self._code_by_text) <= MAX_BYTE_CODES:
+            self._pieces.append(np.frombuffer(bytes(codes), np.uint8))
         else:
-            codes = np.fromiter(map(self._code_by_text.__getitem__, values), np.int32, size)
-        self._pieces.append(_narrow_codes(codes, len(self._code_by_text)))
+            numbers = np.fromiter(codes, np.int32, len(codes))
+            self._pieces.append(_narrow_codes(numbers, len(self._code_by_text)))
 
     def join_values(self) -> TextColumn:
         import numpy as np
@@ -417,27 +459,64 @@ class TextPacker:
         return TextColumn(codes=codes, labels=tuple(self._code_by_text))
 
 
+MAX_BYTE_CODES = 255
+MAX_KNOWN_NUMBERS = 1000
+"""Distinct numbers of a column that are looked up; more are converted one by one."""
+
+
+def _look_up(values: tuple[Any, ...], by_value: Mapping[Any, Any]) -> tuple[Any, ...] | None:
+    """Return what a mapping has for each value; None if it lacks one.
+
+    `itemgetter` takes half the time of a loop.
+    """
+    try:
+        result = itemgetter(*values)(by_value)
+    except KeyError:
+        return None
+    return result if len(values) > 1 else (result,)
+
+
+@lru_cache(maxsize=32)
+def _float_packer(size: int) -> Callable[..., bytes]:
+    """Return a function that packs so many numbers; it takes half the time of numpy."""
+    return struct.Struct(f"{size}d").pack
+
+
 class NumberPacker:
     """Packs numbers that arrive in parts; None is unknown."""
 
     def __init__(self) -> None:
+        self._float_by_value: dict[Any, float] = {None: math.nan}
+        self._has_unknown = False
         self._loose: list[Array] = []
         self._loose_rows = 0
         self._pieces: list[Array] = []
 
-    def add_values(self, values: Sequence[Any]) -> None:
+    def add_values(self, values: tuple[Any, ...]) -> None:
         import numpy as np
 
-        size, unknown = len(values), values.count(None)
-        if unknown == size:
-            numbers = np.broadcast_to(np.nan, size)
+        size, first = len(values), values[0]
+        if values[-1] is first and values.count(first) == size:
+            numbers = np.broadcast_to(np.float64(math.nan if first is None else first), size)
         else:
-            known = [np.nan if value is None else value for value in values] if unknown else values
-            numbers = np.fromiter(known, np.float64, size)
+            numbers = np.frombuffer(self._pack_values(values))
         self._loose.append(numbers)
         self._loose_rows += size
         if self._loose_rows >= PACKED_ROWS:
             self._pack_loose()
+
+    def _pack_values(self, values: tuple[Any, ...]) -> bytes:
+        pack = _float_packer(len(values))
+        if not self._has_unknown:
+            try:
+                return pack(*values)
+            except struct.error:  # of None
+                self._has_unknown = True
+        if len(self._float_by_value) <= MAX_KNOWN_NUMBERS:
+            if (numbers := _look_up(values, self._float_by_value)) is not None:
+                return pack(*numbers)
+            self._float_by_value |= {value: float(value) for value in values if value is not None}
+        return pack(*[math.nan if value is None else value for value in values])
 
     def _pack_loose(self) -> None:
         import numpy as np
@@ -486,13 +565,22 @@ class RowPlacer:
 
         self._ids = pack_ids(attempts)
         self.size = len(attempts)
-        self._order = np.argsort(self._ids.keys, kind="stable").astype(np.int32)
-        self._keys = self._ids.keys[self._order]
-        self._row_by_attempt: dict[str, int] = {}
-        if (self._keys[1:] == self._keys[:-1]).any():  # two ids of one hash
-            self._row_by_attempt = {name: row for row, name in enumerate(attempts)}
-        self._last_attempts: AttemptIds | None = None
-        self._last_places = self._order
+        self._last_ids, self._last_places = self._ids, np.arange(self.size)
+
+    @cached_property
+    def _sorted_keys(self) -> tuple[Array, Array]:
+        """Return the hashes in order, and the row of each."""
+        import numpy as np
+
+        order = np.argsort(self._ids.keys).astype(np.int32)
+        return self._ids.keys[order], order
+
+    @cached_property
+    def _row_by_attempt(self) -> dict[str, int]:
+        """Return the rows by id if two ids have the same hash, else nothing."""
+        keys, _ = self._sorted_keys
+        has_collision = (keys[1:] == keys[:-1]).any()
+        return {name: row for row, name in enumerate(self._ids)} if has_collision else {}
 
     def find_places(self, part: AttemptColumns) -> Array:
         """Return the place of each row's attempt; -1 if it does not count."""
@@ -505,25 +593,25 @@ class RowPlacer:
         """
         import numpy as np
 
-        ids = pack_ids(attempts)
-        if self._row_by_attempt:
-            places = map(self._row_by_attempt.get, attempts, repeat(-1))
-            return np.fromiter(places, np.intp, len(ids))
-        last = self._last_attempts
-        if last is None or not (np.array_equal(last.keys, ids.keys) and last.are_equal(ids).all()):
-            self._last_attempts, self._last_places = ids, self._find_ids(ids)
+        ids, last = pack_ids(attempts), self._last_ids
+        if not (np.array_equal(last.keys, ids.keys) and last.are_equal(ids).all()):
+            self._last_ids, self._last_places = ids, self._find_ids(ids)
         return self._last_places
 
     def _find_ids(self, ids: AttemptIds) -> Array:
         import numpy as np
 
-        places = np.full(len(ids), -1, np.intp)
+        if self._row_by_attempt:
+            places = map(self._row_by_attempt.get, ids, repeat(-1))
+            return np.fromiter(places, np.intp, len(ids))
+        rows = np.full(len(ids), -1, np.intp)
         if self.size and len(ids):
+            keys, order = self._sorted_keys
             by_key = np.argsort(ids.keys)  # sorted keys are found several times as fast
-            at = np.searchsorted(self._keys, ids.keys[by_key])
-            places[by_key] = self._order[np.minimum(at, self.size - 1)]
-            places[~self._ids[places].are_equal(ids)] = -1
-        return places
+            at = np.searchsorted(keys, ids.keys[by_key])
+            rows[by_key] = order[np.minimum(at, self.size - 1)]
+            rows[~self._ids[rows].are_equal(ids)] = -1
+        return rows
 
     def find_newest(self, part: AttemptColumns) -> tuple[Array, Array]:
         """Return the places of each attempt's and person's last values, and those values."""
