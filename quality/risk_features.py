@@ -33,7 +33,7 @@ from closeloop.changes.risk.change_history import (
 )
 from closeloop.git import find_repository
 from closeloop.records.errors import MachineFailed
-from closeloop.statistics.ridge_logistic import roc_auc
+from closeloop.statistics.agreement import roc_auc
 
 TRAINING_SHARE = 0.7
 MIN_WRONG = 20

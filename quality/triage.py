@@ -32,7 +32,7 @@ from closeloop.process.rulebook import build_rulebook
 from closeloop.process.trace_measurement import measure_reading
 from closeloop.process.trace_reading import build_reading
 from closeloop.records.score import PriorFeature, TriagePrior
-from closeloop.statistics.ridge_logistic import calibration_error, fit_ridge_logistic
+from closeloop.statistics.agreement import calibration_error, fit_ridge_logistic
 from closeloop.traces.file_source import FileSource, find_reader
 
 PRIOR = Path(model.__file__).with_name("triage_prior.json")

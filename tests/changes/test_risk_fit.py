@@ -23,7 +23,7 @@ from closeloop.changes.risk.risk_model import (
     rank_change,
     sigmoid,
 )
-from closeloop.statistics.ridge_logistic import roc_auc
+from closeloop.statistics.agreement import roc_auc
 
 LABELLED = Path(__file__).resolve().parents[3] / "shared" / "risk"
 DAY = 86_400

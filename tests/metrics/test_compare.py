@@ -28,7 +28,7 @@ from closeloop.statistics.mean_comparison import estimate_independent_ratio
 from closeloop.statistics.rate_comparison import compare_rates as decided
 from closeloop.statistics.rate_comparison import detectable_on_these_tasks
 from closeloop.store import Store, open_store
-from closeloop.store.metrics_section import PackedColumns, make_text_column
+from closeloop.store.packed_columns import PackedColumns, make_text_column
 
 Outcomes = dict[str, dict[str, Repeats]]
 

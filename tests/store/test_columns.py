@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.store.metrics_section import (
+from closeloop.store.packed_columns import (
     AttemptColumns,
     PackedColumns,
     align_columns,

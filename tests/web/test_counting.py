@@ -16,7 +16,7 @@ from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.pull_request import Delivery
 from closeloop.records.score import Score
 from closeloop.store import open_store
-from closeloop.store.metrics_section import PackedColumns
+from closeloop.store.packed_columns import PackedColumns
 from closeloop.web.page import MetricCache, PageContext
 from patience import PATIENCE, until
 

@@ -30,7 +30,7 @@ from closeloop.changes.risk.risk_model import (
 )
 from closeloop.records.change import RiskFactor
 from closeloop.records.finding import Unmeasured
-from closeloop.statistics.ridge_logistic import roc_auc
+from closeloop.statistics.agreement import roc_auc
 from closeloop.text.wording import package_folder
 
 DAY = 86_400

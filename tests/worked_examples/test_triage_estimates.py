@@ -15,7 +15,7 @@ from closeloop.metrics.triage import (
     score_sessions,
 )
 from closeloop.records.score import PriorFeature, TriagePrior
-from closeloop.statistics.ridge_logistic import calibration_error, fit_ridge_logistic, sigmoid
+from closeloop.statistics.agreement import calibration_error, fit_ridge_logistic, sigmoid
 
 PRIOR = TriagePrior(
     fitted="2026-11-16",

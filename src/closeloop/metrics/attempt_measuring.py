@@ -34,9 +34,9 @@ from closeloop.records.trace import Handoff, Trace
 from closeloop.store import Store, schema
 from closeloop.store.attempt_rows import join_modes
 from closeloop.store.fact_rows import PackedFacts
-from closeloop.store.metrics_section import (
+from closeloop.store.metrics_section import AttemptSpan
+from closeloop.store.packed_columns import (
     AttemptColumns,
-    AttemptSpan,
     Column,
     RowPlacer,
     TextColumn,

@@ -27,10 +27,9 @@ from closeloop.reviews.agent_prompts import PromptIndex
 from closeloop.reviews.pull_board import load_pull_costs
 from closeloop.store import Store
 from closeloop.store.fact_rows import MAX_QUERY_VALUES
-from closeloop.store.metrics_section import (
-    RATE_NAMES,
+from closeloop.store.metrics_section import RATE_NAMES, AttemptSpan
+from closeloop.store.packed_columns import (
     AttemptColumns,
-    AttemptSpan,
     Column,
     PackedColumns,
     RowPlacer,

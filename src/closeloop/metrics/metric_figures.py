@@ -45,7 +45,7 @@ from closeloop.text.wording import format_dollars, format_percent, format_percen
 if TYPE_CHECKING:
     import numpy as np
 
-    from closeloop.store.metrics_section import PackedColumns
+    from closeloop.store.packed_columns import PackedColumns
 
     Array = np.ndarray[Any, np.dtype[Any]]
     Chance = Callable[[TaskValues, int], Estimate | None]
@@ -331,9 +331,8 @@ def _compute_figures(
 
     if not len(work):
         return
-    groups, rows, group = group_attempts(work, group_by)
-    if len(rows) == len(work):  # each in one group
-        rows = slice(None)
+    groups, members, group = group_attempts(work, group_by)
+    rows: Any = members if len(members) > len(work) else slice(None)  # each is in one group
     grouping = Grouping(of_row=group, groups=len(groups))
     tasks = TaskPartition(number_tasks(work)[rows], group, len(groups))
     repeated: TaskPartition | None = None

@@ -39,13 +39,8 @@ from closeloop.records.settings import Settings
 from closeloop.reviews.review_queue import scored_questions
 from closeloop.store import Store
 from closeloop.store.evaluation_section import order_scores
-from closeloop.store.metrics_section import (
-    AttemptColumns,
-    AttemptSpan,
-    RowPlacer,
-    divide_known,
-    find_last_rows,
-)
+from closeloop.store.metrics_section import AttemptSpan
+from closeloop.store.packed_columns import AttemptColumns, RowPlacer, divide_known, find_last_rows
 from closeloop.text.wording import count_with_noun, name_score
 
 if TYPE_CHECKING:

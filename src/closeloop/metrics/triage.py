@@ -28,7 +28,7 @@ from closeloop.records.score import (
     TriageReason,
     TriageReport,
 )
-from closeloop.statistics.ridge_logistic import (
+from closeloop.statistics.agreement import (
     calibration_error,
     fit_ridge_logistic,
     roc_auc,

@@ -19,7 +19,7 @@ from closeloop.records.change import RISK_LEVELS, RevertChance, RiskFactor, Risk
 from closeloop.records.estimate import Z95, Rate, wilson_rate
 from closeloop.records.record import Record
 from closeloop.records.settings import IMPACT_ROWS, CheckSettings, ImpactRow
-from closeloop.statistics.ridge_logistic import roc_auc
+from closeloop.statistics.agreement import roc_auc
 from closeloop.text.wording import format_percent
 
 # The level of risk: likelihood combined with impact.
