@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -268,13 +268,8 @@ def load_columns(
     """Load columns straight from the driver; row objects would take more memory than values."""
     kinds = {column.name or "": isinstance(column.type, Text) for column in query.selected_columns}
     kinds.pop(next(iter(kinds)))
-    parts = _fetch_parts(connection.execute(query).cursor)
+    parts = connection.fetch_parts(query, FETCH_ROWS)
     return collect_columns(chain(parts, [extra_rows]) if extra_rows else parts, kinds)
-
-
-def _fetch_parts(cursor: Any) -> Iterator[list[tuple[Any, ...]]]:
-    while cursor and (part := cursor.fetchmany(FETCH_ROWS)):
-        yield part
 
 
 def _span_conditions(span: AttemptSpan) -> list[SqlExpression]:
