@@ -331,8 +331,10 @@ def _compute_figures(
 
     if not len(work):
         return
-    groups, members, group = group_attempts(work, group_by)
-    rows: Any = members if len(members) > len(work) else slice(None)  # each is in one group
+    rows: Any
+    groups, rows, group = group_attempts(work, group_by)
+    if len(rows) == len(work):  # each is in one group
+        rows = slice(None)
     grouping = Grouping(of_row=group, groups=len(groups))
     tasks = TaskPartition(number_tasks(work)[rows], group, len(groups))
     repeated: TaskPartition | None = None
@@ -494,8 +496,9 @@ class TaskPartition:
         span = (int(units.max()) // per_task + 1) * per_task
         keys = group * span + units
         self._order = np.argsort(keys, kind="stable")
-        self._keys = keys[self._order]
-        self._edges = [code * span for code in range(groups + 1)]
+        is_small = groups * span <= np.iinfo(np.int32).max
+        self._keys = keys[self._order].astype(np.int32 if is_small else np.int64, copy=False)
+        self._edges = (np.arange(groups + 1) * span).astype(self._keys.dtype)
         self._per_task = per_task
 
     def sum_by_task(self, values: Array, min_count: int = 1) -> Iterator[tuple[Array, Array, int]]:
@@ -507,8 +510,9 @@ class TaskPartition:
         import numpy as np
 
         values = values[self._order]
-        is_known = np.isfinite(values)
-        keys, values = self._keys[is_known], values[is_known]
+        keys, is_known = self._keys, np.isfinite(values)
+        if not is_known.all():
+            keys, values = keys[is_known], values[is_known]
         first = first_positions(keys)
         sums = np.add.reduceat(values, first) if len(first) else values
         counts = np.diff(first, append=len(keys))

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 
 PACKED_ROWS = 20_000
-"""Rows that are packed, or computed, together."""
+"""Rows that are packed together."""
+PACKED_PARTS = 40
+"""Parts of numbers that are packed together."""
+COMPUTED_ROWS = 65_536
+"""Rows whose values are computed together: their columns fit in the processor's cache."""
 
 
 class TextColumn(Record):
@@ -232,16 +236,16 @@ class PackedColumns(MutableMapping[str, Column]):
         import numpy as np
 
         rows = len(next(iter(self._packed.values()), ()))
-        if rows <= PACKED_ROWS:
+        if rows <= COMPUTED_ROWS:
             return values_of(self)
         if not self._parts:
-            starts = range(0, rows, PACKED_ROWS)
-            self._parts = [self.select_rows(slice(row, row + PACKED_ROWS)) for row in starts]
+            starts = range(0, rows, COMPUTED_ROWS)
+            self._parts = [self.select_rows(slice(row, row + COMPUTED_ROWS)) for row in starts]
         values = values_of(self._parts[0])
         computed = np.empty(rows, values.dtype)
-        computed[:PACKED_ROWS] = values
+        computed[:COMPUTED_ROWS] = values
         for number, part in enumerate(self._parts[1:], 1):
-            computed[number * PACKED_ROWS : (number + 1) * PACKED_ROWS] = values_of(part)
+            computed[number * COMPUTED_ROWS : (number + 1) * COMPUTED_ROWS] = values_of(part)
         return computed
 
     def align_rows(self, positions: Array, rows: int) -> PackedColumns:
@@ -475,14 +479,22 @@ def _float_packer(size: int) -> Callable[..., bytes]:
     return struct.Struct(f"{size}d").pack
 
 
+def _are_same_floats(values: Sequence[Any]) -> bool:
+    """Whether all are the same number, or all are NaN."""
+    if any(not isinstance(value, float) for value in values):
+        return False
+    return values.count(values[0]) == len(values) or all(map(math.isnan, values))
+
+
 class NumberPacker:
     """Packs numbers that arrive in parts; None is unknown."""
 
     def __init__(self) -> None:
         self._float_by_value: dict[Any, float] = {None: math.nan}
         self._has_unknown = False
-        self._loose: list[Array] = []
-        self._loose_rows = 0
+        self._loose: list[Array | float] = []
+        """Parts that are not packed yet; a number stands for a part of equal ones."""
+        self._loose_sizes: list[int] = []
         self._pieces: list[Array] = []
 
     def add_values(self, values: tuple[Any, ...]) -> None:
@@ -490,12 +502,11 @@ class NumberPacker:
 
         size, first = len(values), values[0]
         if values[-1] is first and values.count(first) == size:
-            numbers = np.broadcast_to(np.float64(math.nan if first is None else first), size)
+            self._loose.append(math.nan if first is None else float(first))
         else:
-            numbers = np.frombuffer(self._pack_values(values))
-        self._loose.append(numbers)
-        self._loose_rows += size
-        if self._loose_rows >= PACKED_ROWS:
+            self._loose.append(np.frombuffer(self._pack_values(values)))
+        self._loose_sizes.append(size)
+        if len(self._loose) >= PACKED_PARTS:
             self._pack_loose()
 
     def _pack_values(self, values: tuple[Any, ...]) -> bytes:
@@ -514,9 +525,19 @@ class NumberPacker:
     def _pack_loose(self) -> None:
         import numpy as np
 
-        if self._loose:
-            self._pieces.append(pack_numbers(np.concatenate(self._loose)).packed)
-            self._loose, self._loose_rows = [], 0
+        parts, sizes = self._loose, self._loose_sizes
+        self._loose, self._loose_sizes = [], []
+        if not parts:
+            return
+        if _are_same_floats(parts):
+            packed = pack_numbers(np.array(parts[:1])).packed
+            self._pieces.append(np.broadcast_to(packed[0], sum(sizes)))
+            return
+        arrays = [
+            np.full(size, part) if isinstance(part, float) else part
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+        self._pieces.append(pack_numbers(np.concatenate(arrays)).packed)
 
     def join_values(self) -> NumberColumn:
         self._pack_loose()
