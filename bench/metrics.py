@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from closeloop.store.engine import Connection
 
 ATTEMPTS = 100_000
+MANY_ATTEMPTS = 1_000_000
 TITLE_WORDS = {1001: "currency", 101: "rounding", 11: "layout"}
 WEEK = 7 * 24 * 3600 * 1_000_000
 BEGAN = 1_760_000_000_000_000
@@ -48,6 +49,7 @@ def measure(bench: Bench) -> Iterator[Row]:
             against=f"of {attempts // 2:,} attempts", aim=2.2,
         )  # fmt: skip
         yield build_row(f"all {what}: memory", times["memory"], "MB", budget=300)
+    yield from _measure_many(bench)
     versus = bench.repeat(lambda: bench.call("metrics", "timed", whole, "compare"))
     yield build_row(
         "a comparison of two variants, CPU", versus["cpu"], "s", floor=versus["reference"],
@@ -59,6 +61,54 @@ def measure(bench: Bench) -> Iterator[Row]:
         f"metrics with {new} new of {first:,} attempts, CPU", again["again"], "s",
         floor=again["first"], against="metrics when all are new", aim=0.25,
     )  # fmt: skip
+
+
+def _measure_many(bench: Bench) -> Iterator[Row]:
+    """The same of many more attempts, which nobody looks for by words."""
+    attempts = bench.size(MANY_ATTEMPTS, 800)
+    many = str(
+        bench.input(
+            "many.db", lambda file: bench.call("metrics", "make", str(file), attempts, False)
+        )
+    )
+    for what in ("metrics", "trends"):
+        times = bench.repeat(
+            lambda: {
+                **bench.call("metrics", "timed", many, what),  # noqa: B023
+                "scan": bench.call("metrics", "scan", many)["cpu"],
+            },
+            warm_up=lambda: None,
+        )
+        yield build_row(
+            f"all {what} of {attempts:,} attempts, CPU", times["cpu"], "s", floor=times["scan"],
+            against="a bare SQL scan of their columns", budget=5,
+        )  # fmt: skip
+        yield build_row(f"all {what} of {attempts:,}: memory", times["memory"], "MB", budget=300)
+
+
+def scan(file: str) -> dict[str, float]:
+    """CPU seconds that the columns of a store take to become Python values."""
+    import sqlite3
+
+    from closeloop.store import metrics_section as columns
+
+    shares = [f"{name}_hits / nullif({name}_of, 0)" for name in columns.RATE_NAMES]
+    tables = {
+        "attempts": ("id", *columns.ATTEMPT_FIELDS),
+        "grades": ("attempt", *columns.GRADE_FIELDS),
+        "sessions": ("attempt", *columns.SESSION_FIELDS),
+        "measurements": ("attempt", *columns.MEASUREMENT_FIELDS, *shares),
+        "deliveries": ("attempt", *columns.DELIVERY_FIELDS),
+    }
+    connection = sqlite3.connect(file)
+    begun = time.process_time()
+    for table, names in tables.items():
+        cursor = connection.execute(f"SELECT {', '.join(names)} FROM {table} NOT INDEXED")
+        while cursor.fetchmany(columns.FETCH_ROWS):
+            pass
+    used = time.process_time() - begun
+    connection.close()
+    return {"cpu": used}
 
 
 def make_store(bench: Bench) -> tuple[Path, int]:
@@ -75,7 +125,7 @@ def _measure_again(bench: Bench, first: int, new: int) -> dict[str, float]:
     return dict(bench.call("metrics", "again", str(file), first, new))
 
 
-def make(file: str, attempts: int) -> dict[str, float]:
+def make(file: str, attempts: int, has_words: bool = True) -> dict[str, float]:
     """Rows as the store writes them, but for bodies, which metrics must not read."""
     from closeloop.metrics.attempt_measuring import basis_from_grade, project_rulebook
     from closeloop.records.settings import Settings
@@ -115,7 +165,8 @@ def make(file: str, attempts: int) -> dict[str, float]:
                 for table in ("attempts", "grades", "measurements", "sessions", "deliveries"):
                     table_rows = [row[table] for row in rows if table in row]
                     connection.execute(insert(schema.metadata.tables[table]), table_rows)
-                _index_words(connection, first, [row["attempts"] for row in rows])
+                if has_words:
+                    _index_words(connection, first, [row["attempts"] for row in rows])
     return {}
 
 
