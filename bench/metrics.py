@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from closeloop.store.engine import Connection
 
 ATTEMPTS = 100_000
+MANY_ATTEMPTS = 1_000_000
 TITLE_WORDS = {1001: "currency", 101: "rounding", 11: "layout"}
 WEEK = 7 * 24 * 3600 * 1_000_000
 BEGAN = 1_760_000_000_000_000
 TASKS, VARIANTS = 100, 50
+BATCH_ATTEMPTS = 1000
 FIRST, NEW, EVENTS = 2000, 100, 60
 
 
@@ -47,6 +49,7 @@ def measure(bench: Bench) -> Iterator[Row]:
             against=f"of {attempts // 2:,} attempts", aim=2.2,
         )  # fmt: skip
         yield build_row(f"all {what}: memory", times["memory"], "MB", budget=300)
+    yield from _measure_many(bench)
     versus = bench.repeat(lambda: bench.call("metrics", "timed", whole, "compare"))
     yield build_row(
         "a comparison of two variants, CPU", versus["cpu"], "s", floor=versus["reference"],
@@ -58,6 +61,54 @@ def measure(bench: Bench) -> Iterator[Row]:
         f"metrics with {new} new of {first:,} attempts, CPU", again["again"], "s",
         floor=again["first"], against="metrics when all are new", aim=0.25,
     )  # fmt: skip
+
+
+def _measure_many(bench: Bench) -> Iterator[Row]:
+    """The same of many more attempts, which nobody looks for by words."""
+    attempts = bench.size(MANY_ATTEMPTS, 800)
+    many = str(
+        bench.input(
+            "many.db", lambda file: bench.call("metrics", "make", str(file), attempts, False)
+        )
+    )
+    for what in ("metrics", "trends"):
+        times = bench.repeat(
+            lambda: {
+                **bench.call("metrics", "timed", many, what),  # noqa: B023
+                "scan": bench.call("metrics", "scan", many)["cpu"],
+            },
+            warm_up=lambda: None,
+        )
+        yield build_row(
+            f"all {what} of {attempts:,} attempts, CPU", times["cpu"], "s", floor=times["scan"],
+            against="a bare SQL scan of their columns", budget=5,
+        )  # fmt: skip
+        yield build_row(f"all {what} of {attempts:,}: memory", times["memory"], "MB", budget=300)
+
+
+def scan(file: str) -> dict[str, float]:
+    """CPU seconds that the columns of a store take to become Python values."""
+    import sqlite3
+
+    from closeloop.store import metrics_section as columns
+
+    shares = [f"{name}_hits / nullif({name}_of, 0)" for name in columns.RATE_NAMES]
+    tables = {
+        "attempts": ("id", *columns.ATTEMPT_FIELDS),
+        "grades": ("attempt", *columns.GRADE_FIELDS),
+        "sessions": ("attempt", *columns.SESSION_FIELDS),
+        "measurements": ("attempt", *columns.MEASUREMENT_FIELDS, *shares),
+        "deliveries": ("attempt", *columns.DELIVERY_FIELDS),
+    }
+    connection = sqlite3.connect(file)
+    begun = time.process_time()
+    for table, names in tables.items():
+        cursor = connection.execute(f"SELECT {', '.join(names)} FROM {table} NOT INDEXED")
+        while cursor.fetchmany(columns.FETCH_ROWS):
+            pass
+    used = time.process_time() - begun
+    connection.close()
+    return {"cpu": used}
 
 
 def make_store(bench: Bench) -> tuple[Path, int]:
@@ -74,7 +125,7 @@ def _measure_again(bench: Bench, first: int, new: int) -> dict[str, float]:
     return dict(bench.call("metrics", "again", str(file), first, new))
 
 
-def make(file: str, attempts: int) -> dict[str, float]:
+def make(file: str, attempts: int, has_words: bool = True) -> dict[str, float]:
     """Rows as the store writes them, but for bodies, which metrics must not read."""
     from closeloop.metrics.attempt_measuring import basis_from_grade, project_rulebook
     from closeloop.records.settings import Settings
@@ -107,26 +158,28 @@ def make(file: str, attempts: int) -> dict[str, float]:
             for outcome in ("pass", "fail", "unscored")
         }
         basis[None, None] = basis_from_grade((None, None, None), book)
-        rows = [_rows(number, attempts, chance, basis) for number in range(attempts)]
-        with store._writer.begin() as connection:
-            for table in ("attempts", "grades", "measurements", "sessions", "deliveries"):
-                found = [row[table] for row in rows if table in row]
-                connection.execute(insert(schema.metadata.tables[table]), found)
-            _index_words(connection, [row["attempts"] for row in rows])
+        for first in range(0, attempts, BATCH_ATTEMPTS):
+            numbers = range(first, min(first + BATCH_ATTEMPTS, attempts))
+            rows = [_rows(number, attempts, chance, basis) for number in numbers]
+            with store._writer.begin() as connection:
+                for table in ("attempts", "grades", "measurements", "sessions", "deliveries"):
+                    table_rows = [row[table] for row in rows if table in row]
+                    connection.execute(insert(schema.metadata.tables[table]), table_rows)
+                if has_words:
+                    _index_words(connection, first, [row["attempts"] for row in rows])
     return {}
 
 
-def _index_words(connection: Connection, rows: list[dict[str, Any]]) -> None:
+def _index_words(connection: Connection, first: int, rows: list[dict[str, Any]]) -> None:
     """What attempts can be found by: a word of all, of one in ten, in a hundred, in a thousand."""
     from closeloop.store.session_rows import insert_work_texts
 
-    for first in range(0, len(rows), 1000):
-        texts = {
-            row["id"]: f"{row['title']}\nmake test src/app/module{number % 97}.py "
-            + " ".join(f"word{number * step % 5003}" for step in range(1, 40))
-            for number, row in enumerate(rows[first : first + 1000], first)
-        }
-        insert_work_texts(connection, texts)
+    texts = {
+        row["id"]: f"{row['title']}\nmake test src/app/module{number % 97}.py "
+        + " ".join(f"word{number * step % 5003}" for step in range(1, 40))
+        for number, row in enumerate(rows, first)
+    }
+    insert_work_texts(connection, texts)
 
 
 def _title(number: int) -> str:

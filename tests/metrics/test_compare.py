@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ from closeloop.statistics.mean_comparison import estimate_independent_ratio
 from closeloop.statistics.rate_comparison import compare_rates as decided
 from closeloop.statistics.rate_comparison import detectable_on_these_tasks
 from closeloop.store import Store, open_store
-from closeloop.store.metrics_section import make_text_column
+from closeloop.store.packed_columns import PackedColumns, make_text_column
 
 Outcomes = dict[str, dict[str, Repeats]]
 
@@ -345,9 +346,9 @@ def test_secondary_rates_are_adjusted_for_their_number(store: Store) -> None:
     fill(store, {"a": {f"t{n}": [1] for n in range(12)}, "b": {f"t{n}": [1] for n in range(12)}})
     held = load_attempt_table(store, BOOK)
     is_b = held.columns["variant"].are(["v-b"])
-    held.columns["findings"][:] = [
-        float(place % 12 in (0, 1) or bool(other)) for place, other in enumerate(is_b)
-    ]
+    held.columns["findings"] = np.array(
+        [float(place % 12 in (0, 1) or bool(other)) for place, other in enumerate(is_b)]
+    )
     held.columns["modes"] = make_text_column(
         ["scope creep (rule)" if place % 2 else "" for place in range(24)]
     )
@@ -408,8 +409,6 @@ def only(name: str) -> AttemptSelection:
 
 def work(values: Sequence[Sequence[Sequence[bool | None]]]) -> AttemptTable:
     """Side → task → repeats, without a store."""
-    import numpy as np
-
     from closeloop.store.metrics_section import (
         ATTEMPT_FIELDS,
         DELIVERY_FIELDS,
@@ -439,5 +438,8 @@ def work(values: Sequence[Sequence[Sequence[bool | None]]]) -> AttemptTable:
     words = {True: "pass", False: "fail", None: "unscored"}
     columns["outcome"] = make_text_column([words[row[3]] for row in rows])
     return AttemptTable(
-        attempts=[f"{n}" for n in range(len(rows))], columns=columns, tasks={}, variants={}
+        attempts=[f"{n}" for n in range(len(rows))],
+        columns=PackedColumns(columns),
+        tasks={},
+        variants={},
     )

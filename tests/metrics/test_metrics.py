@@ -23,7 +23,8 @@ from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.pull_request import Delivery
 from closeloop.records.trace import Command, Lane, Trace
 from closeloop.store import Store, open_store
-from closeloop.store.metrics_section import MEASUREMENT_FIELDS, AttemptSpan, TextColumn
+from closeloop.store.metrics_section import MEASUREMENT_FIELDS, AttemptSpan
+from closeloop.store.packed_columns import TextColumn
 
 LATER = datetime(2026, 11, 12, tzinfo=UTC)
 DONE: dict[str, Any] = {

@@ -6,8 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.store.metrics_section import (
+from closeloop.store.packed_columns import (
     AttemptColumns,
+    PackedColumns,
+    RowPlacer,
     align_columns,
     collect_columns,
     make_text_column,
@@ -48,12 +50,29 @@ def test_rows_that_come_in_parts_are_one(rows: list[tuple[str | None, int | None
 def test_what_is_known_of_some_is_joined_to_all_and_the_last_counts() -> None:
     part = AttemptColumns(
         attempts=["b", "x", "a", "a"],
-        held={
-            "word": make_text_column(["two", "lost", "old", "new"]),
-            "number": np.array([2.0, 9, 0, 1]),
-        },
+        held=PackedColumns(
+            {
+                "word": make_text_column(["two", "lost", "old", "new"]),
+                "number": np.array([2.0, 9, 0, 1]),
+            }
+        ),
     )
     found = align_columns(part, np.array([1, -1, 0, 0]), 3)
     assert found["word"].tolist() == ["new", "two", None]
     assert found["number"][:2].tolist() == [1, 2]
     assert np.isnan(found["number"][2])
+
+
+@given(
+    st.lists(st.none() | st.integers(-(2**40), 2**40) | st.sampled_from([0.5, -128, 127, 1e300]))
+)
+def test_packed_numbers_are_exact(rows: list[float | None]) -> None:
+    numbers = np.array([np.nan if row is None else row for row in rows], np.float64)
+    assert np.array_equal(PackedColumns({"n": numbers})["n"], numbers, equal_nan=True)
+
+
+@given(st.lists(st.text(max_size=70), unique=True), st.lists(st.text(max_size=2)))
+def test_attempts_are_found_by_their_ids(names: list[str], others: list[str]) -> None:
+    wanted = [*others, *reversed(names)]
+    rows = [names.index(name) if name in names else -1 for name in wanted]
+    assert RowPlacer(names).find_ids(wanted).tolist() == rows

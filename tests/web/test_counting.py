@@ -16,12 +16,13 @@ from closeloop.records.experiment_plan import AttemptResult
 from closeloop.records.pull_request import Delivery
 from closeloop.records.score import Score
 from closeloop.store import open_store
+from closeloop.store.packed_columns import PackedColumns
 from closeloop.web.page import MetricCache, PageContext
 from patience import PATIENCE, until
 
 
 def worked() -> AttemptTable:
-    return AttemptTable(attempts=[], columns={}, tasks={}, variants={})
+    return AttemptTable(attempts=[], columns=PackedColumns(), tasks={}, variants={})
 
 
 def test_numbers_are_counted_once_until_something_is_added() -> None:

@@ -25,7 +25,8 @@ from closeloop.records.score import ScoreDefinition, ScoreSource
 from closeloop.records.task import Variant
 from closeloop.reviews.agent_prompts import MIN_PROMPT_ID_CHARS
 from closeloop.store import Store
-from closeloop.store.metrics_section import AttemptSpan, TextColumn
+from closeloop.store.metrics_section import AttemptSpan
+from closeloop.store.packed_columns import TextColumn
 from closeloop.tasks.task_sets import require_unsealed
 from closeloop.text.patches import parse_hunk_lines, split_patch_by_file
 from closeloop.text.wording import count_with_noun, natural_order, parse_moment, repository_name

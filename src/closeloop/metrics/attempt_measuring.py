@@ -34,9 +34,9 @@ from closeloop.records.trace import Handoff, Trace
 from closeloop.store import Store, schema
 from closeloop.store.attempt_rows import join_modes
 from closeloop.store.fact_rows import PackedFacts
-from closeloop.store.metrics_section import (
+from closeloop.store.metrics_section import AttemptSpan
+from closeloop.store.packed_columns import (
     AttemptColumns,
-    AttemptSpan,
     Column,
     RowPlacer,
     TextColumn,
@@ -68,17 +68,15 @@ LEAST_SHOWN = 0.5
 MAX_REASON_CHARS = 200
 
 
-def load_said_columns(
-    store: Store, span: AttemptSpan, row_by_attempt: Mapping[str, int]
-) -> dict[str, Column]:
+def load_said_columns(store: Store, span: AttemptSpan, placer: RowPlacer) -> dict[str, Column]:
     """Load people's verdict and time and the failure modes of each attempt, as columns.
 
     Also the scores by people that they come from, each under its `given_column`.
     """
     import numpy as np
 
-    size, placer = len(row_by_attempt), RowPlacer(row_by_attempt)
-    unknown = np.full(size, np.nan)
+    size = placer.size
+    unknown = np.broadcast_to(np.nan, size)
     columns: dict[str, Column] = {"would_merge": unknown, "reviewer_seconds": unknown}
     shown_bits, examined_bits = np.zeros((2, size), np.int64)
     score_keys: list[tuple[str, GivenSource]] = [
@@ -142,6 +140,8 @@ def _name_modes(mode_bits: Array) -> TextColumn:
     """Return each row's modes with their sources, as one text."""
     import numpy as np
 
+    if not mode_bits.any():
+        return TextColumn(codes=np.zeros(len(mode_bits), np.int32), labels=(None,))
     kinds, codes = np.unique(mode_bits, return_inverse=True)
     labels = [
         join_modes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from math import isnan
 from typing import TYPE_CHECKING, Any
@@ -25,14 +26,15 @@ from closeloop.records.task import Task, Variant
 from closeloop.reviews.agent_prompts import PromptIndex
 from closeloop.store import Store
 from closeloop.store.fact_rows import MAX_QUERY_VALUES
-from closeloop.store.metrics_section import (
-    RATE_NAMES,
+from closeloop.store.metrics_section import RATE_NAMES, AttemptSpan
+from closeloop.store.packed_columns import (
     AttemptColumns,
-    AttemptSpan,
     Column,
+    PackedColumns,
+    RowPlacer,
     TextColumn,
     align_columns,
-    find_row_places,
+    filter_rows,
     make_text_column,
 )
 from closeloop.tasks.task_sets import held_out_digests, hide_task
@@ -61,7 +63,6 @@ def load_origin_columns(
         row.attempt: row for row in _list_pulls_of(store, attempt_columns.attempts) if row.attempt
     }
     index, columns = PromptIndex(store), attempt_columns.held
-    agents, users = columns["agent"].tolist(), columns["user"].tolist()
     if not pulls and not index.tells_of_attempts:
         ids = {
             key: index.find_prompt_id("", variant=variant.prompt)
@@ -69,6 +70,7 @@ def load_origin_columns(
         }
         return {"prompt": columns["variant"].translated(ids.get)}
     prompts = []
+    agents, users = columns["agent"].tolist(), columns["user"].tolist()
     names = ("variant", "repo", "started", "events")
     rows = zip(attempt_columns.attempts, *(columns[name].tolist() for name in names), strict=True)
     for row_number, (name, digest, repo, started, events) in enumerate(rows):
@@ -108,24 +110,23 @@ def _pull_origin(
     return agent or pull.agent, user or pull.asked_by
 
 
-def load_pull_cost_column(store: Store, row_by_attempt: Mapping[str, int]) -> Array:
+def load_pull_cost_column(store: Store, attempts: Sequence[str], placer: RowPlacer) -> Array:
     """Return, by attempt with a pull request, the cost of all recorded work behind it."""
     import numpy as np
 
     from closeloop.reviews.pull_board import load_pull_costs
 
-    column = np.full(len(row_by_attempt), np.nan)
-    rows = {
-        row.attempt: row
-        for row in _list_pulls_of(store, [*row_by_attempt])
-        if row.attempt in row_by_attempt
-    }
-    if not rows:
-        return column
-    costs = load_pull_costs(store, [*rows.values()], store.pulls.list_pulls(agent=True))
-    for attempt, row in rows.items():
-        cost = costs[row.repo, row.pull].cost
-        column[row_by_attempt[attempt or ""]] = np.nan if cost is None else cost
+    rows = {row.attempt: row for row in _list_pulls_of(store, attempts) if row.attempt}
+    places = placer.find_ids([*rows]).tolist()
+    if not any(place >= 0 for place in places):
+        return np.broadcast_to(np.nan, placer.size)
+    column = np.full(placer.size, np.nan)
+    listed = [row for row, place in zip(rows.values(), places, strict=True) if place >= 0]
+    costs = load_pull_costs(store, listed, store.pulls.list_pulls(agent=True))
+    for row, place in zip(rows.values(), places, strict=True):
+        if place >= 0:
+            cost = costs[row.repo, row.pull].cost
+            column[place] = np.nan if cost is None else cost
     return column
 
 
@@ -135,6 +136,8 @@ def load_arm_column(store: Store, attempt_columns: AttemptColumns) -> TextColumn
     Those of memory (`memory`, `control`), and of trials (`TRIAL: VARIANT`). An attempt is found by
     its own name, its branch or its task.
     """
+    import numpy as np
+
     arms: dict[str | tuple[str | None, str | None], dict[str, None]] = {}
     for record in store.memory.list_offers():
         for key in (record.key, (record.repo, record.key)):
@@ -144,7 +147,7 @@ def load_arm_column(store: Store, attempt_columns: AttemptColumns) -> TextColumn
         for assignment in store.trials.list_assignments(trial):
             assigned.setdefault(assignment.key, []).append(assignment)
     if not arms and not assigned:
-        return make_text_column([None] * len(attempt_columns.attempts))
+        return TextColumn(codes=np.zeros(len(attempt_columns.attempts), np.int32), labels=(None,))
     column_by_name = attempt_columns.held
     repos = column_by_name["repo"].translated(lambda repo: repo and repository_name(repo))
     labels: list[tuple[str, ...] | None] = []
@@ -171,8 +174,8 @@ SCORED_OUTCOMES = ("pass", "fail")
 class AttemptTable(Record):
     """Attempts as columns, one row for each."""
 
-    attempts: list[str]
-    columns: dict[str, Column]
+    attempts: Sequence[str]
+    columns: PackedColumns
     """Numbers, NaN if unknown; and texts, None if unknown."""
     tasks: dict[str, Task]
     variants: dict[str, Variant]
@@ -189,11 +192,10 @@ class AttemptTable(Record):
     def select_rows(self, attempts: Collection[str]) -> AttemptTable:
         """Return the table with only these attempts."""
         row_numbers = [row for row, name in enumerate(self.attempts) if name in attempts]
-        return replace(
-            self,
-            attempts=[self.attempts[row] for row in row_numbers],
-            columns={name: column[row_numbers] for name, column in self.columns.items()},
+        selected = filter_rows(
+            AttemptColumns(attempts=self.attempts, held=self.columns), row_numbers
         )
+        return replace(self, attempts=selected.attempts, columns=selected.held)
 
 
 def load_attempt_table(
@@ -221,7 +223,7 @@ def load_attempt_table(
     attempt_columns, sealed_note = _leave_out_sealed(
         attempt_columns, held_out_digests([*tasks.values()])
     )
-    row_by_attempt = {name: row for row, name in enumerate(attempt_columns.attempts)}
+    placer = RowPlacer(attempt_columns.attempts)
     delivered = tables.load_delivery_columns(span)
     checked, orchestrated = tables.load_check_columns(), tables.load_plan_columns()
 
@@ -239,28 +241,31 @@ def load_attempt_table(
         )
 
     measured, outdated = _measurement_columns(
-        store, rulebook, span, attempt_columns, measure_new, remeasure
+        partial(tables.load_measurement_columns, span),
+        _measurement_bases(attempt_columns, rulebook),
+        attempt_columns,
+        placer,
+        measure_new,
+        remeasure,
     )
     measured["own_modules"] = measured.pop("modules")
-    _forget_unrecorded(measured, np.isnan(attempt_columns.held["events"]))
-    columns = {
-        **attempt_columns.held,
-        **measured,
-        **align_columns(delivered, find_row_places(delivered, row_by_attempt), len(row_by_attempt)),
-        **align_columns(checked, find_row_places(checked, row_by_attempt), len(row_by_attempt)),
-        **align_columns(
-            orchestrated, find_row_places(orchestrated, row_by_attempt), len(row_by_attempt)
+    measured.forget_rows((*TRACE_COLUMNS, "category"), np.isnan(attempt_columns.held["events"]))
+    columns = attempt_columns.held.join(
+        measured,
+        *(
+            align_columns(part, placer.find_places(part), placer.size)
+            for part in (delivered, checked, orchestrated)
         ),
-        **load_said_columns(store, span, row_by_attempt),
-        "unreviewed_completes": np.full(len(row_by_attempt), rulebook.unreviewed_completes),
-    }
-    columns.update(load_origin_columns(store, attempt_columns, variants))
+        load_said_columns(store, span, placer),
+        {"unreviewed_completes": np.broadcast_to(rulebook.unreviewed_completes, placer.size)},
+        load_origin_columns(store, attempt_columns, variants),
+    )
     columns["arm"] = load_arm_column(store, attempt_columns)
-    columns["pull_cost"] = load_pull_cost_column(store, row_by_attempt)
+    columns["pull_cost"] = load_pull_cost_column(store, attempt_columns.attempts, placer)
     columns["unchecked"] = _mask_unchecked(columns, tasks)
     notes = (
         *_exclude_unusable(columns),
-        *_tell_outdated(outdated, len(row_by_attempt)),
+        *_tell_outdated(outdated, placer.size),
         *left_out,
         *sealed_note,
     )
@@ -287,7 +292,7 @@ def load_counted_columns(
     if span.attempts is not None:
         attempt_columns = store.numbers.load_attempt_columns(span)
         none_retried = _retry_columns(attempt_columns, np.arange(0), np.zeros(0, np.bool_))
-        return replace(attempt_columns, held=attempt_columns.held | none_retried), ()
+        return replace(attempt_columns, held=attempt_columns.held.join(none_retried)), ()
     last_tries = _keep_last_tries(store.numbers.load_attempt_columns(span))
     notes: list[str] = []
     replays = {key for key, variant in variants.items() if variant.replay_of}
@@ -304,7 +309,7 @@ def load_counted_columns(
             were = count_with_noun(count, "attempt of a control was", "attempts of controls were")
             notes.append(f"{were} excluded: noop and reference are not agents.")
         is_excluded = is_excluded | is_control
-    return (_filter_rows(last_tries, ~is_excluded) if notes else last_tries), tuple(notes)
+    return (filter_rows(last_tries, ~is_excluded) if notes else last_tries), tuple(notes)
 
 
 def _leave_out_sealed(
@@ -316,18 +321,7 @@ def _leave_out_sealed(
         return attempt_columns, ()
     were = count_with_noun(count, "held-out attempt was", "held-out attempts were")
     note = f"{were} excluded: `closeloop task sets` shows the results of the held-out set."
-    return _filter_rows(attempt_columns, ~is_sealed), (note,)
-
-
-def _filter_rows(attempt_columns: AttemptColumns, is_kept: Array) -> AttemptColumns:
-    return AttemptColumns(
-        attempts=[
-            name
-            for name, keep in zip(attempt_columns.attempts, is_kept.tolist(), strict=True)
-            if keep
-        ],
-        held={name: column[is_kept] for name, column in attempt_columns.held.items()},
-    )
+    return filter_rows(attempt_columns, ~is_sealed), (note,)
 
 
 def _mask_unchecked(columns: Mapping[str, Column], tasks: Mapping[str, Task]) -> Array:
@@ -338,7 +332,7 @@ def _mask_unchecked(columns: Mapping[str, Column], tasks: Mapping[str, Task]) ->
     return mask
 
 
-def _forget_needless_questions(columns: dict[str, Column], tasks: dict[str, Task]) -> None:
+def _forget_needless_questions(columns: PackedColumns, tasks: dict[str, Task]) -> None:
     """Set `asked` to unknown except for ambiguous tasks."""
     import numpy as np
 
@@ -364,9 +358,9 @@ def _keep_last_tries(attempt_columns: AttemptColumns) -> AttemptColumns:
     is_kept[_find_resumed_plans(attempt_columns)] = False
     attempt_columns = replace(
         attempt_columns,
-        held=attempt_columns.held | _retry_columns(attempt_columns, order, is_superseded),
+        held=attempt_columns.held.join(_retry_columns(attempt_columns, order, is_superseded)),
     )
-    return attempt_columns if is_kept.all() else _filter_rows(attempt_columns, is_kept)
+    return attempt_columns if is_kept.all() else filter_rows(attempt_columns, is_kept)
 
 
 def _retry_columns(
@@ -408,13 +402,13 @@ def _find_resumed_plans(attempt_columns: AttemptColumns) -> Array:
 
 
 def _measurement_columns(
-    store: Store,
-    rulebook: Rulebook,
-    span: AttemptSpan,
+    load: Callable[[], AttemptColumns],
+    bases: TextColumn,
     attempt_columns: AttemptColumns,
+    placer: RowPlacer,
     measure: Callable[[Sequence[tuple[str, str]], int], None],
     remeasure: bool | None,
-) -> tuple[dict[str, Column], int]:
+) -> tuple[PackedColumns, int]:
     """Return the measurements of each attempt, and how many are outdated.
 
     Attempts never measured are measured first, and with `remeasure` also those whose basis changed:
@@ -422,37 +416,22 @@ def _measurement_columns(
     """
     import numpy as np
 
-    row_by_attempt = {name: row for row, name in enumerate(attempt_columns.attempts)}
-    bases = _measurement_bases(attempt_columns, rulebook)
-    measurements, current_rows, any_rows = _load_measurements(store, span, bases, row_by_attempt)
+    measurements, current_rows, any_rows = _load_measurements(load, bases, placer)
     missing = _missing(bases, current_rows if remeasure else any_rows)
     unmeasured = [] if remeasure is None else np.flatnonzero(missing).tolist()
     if unmeasured:
         names = [attempt_columns.attempts[row] for row in unmeasured]
         events = int(np.nansum(attempt_columns.held["events"][unmeasured]))
         measure(list(zip(names, bases[unmeasured].tolist(), strict=True)), events)
-        measurements, current_rows, any_rows = _load_measurements(
-            store, span, bases, row_by_attempt
-        )
+        measurements, current_rows, any_rows = _load_measurements(load, bases, placer)
     outdated = _missing(bases, current_rows)
     # The last entry is for index -1, an attempt that does not count.
     current_rows = np.where(np.append(outdated, False)[any_rows], any_rows, current_rows)
-    return align_columns(measurements, current_rows, len(row_by_attempt)), int(outdated.sum())
+    return align_columns(measurements, current_rows, placer.size), int(outdated.sum())
 
 
 TRACE_COLUMNS = ("findings", "converged_after", "context_tokens", "drift_slope", *RATE_NAMES)
-"""Columns that only a trace can give."""
-
-
-def _forget_unrecorded(measured: dict[str, Column], is_unrecorded: Array) -> None:
-    """Set trace columns to unknown for attempts without a trace, where 0 findings mean nothing."""
-    import numpy as np
-
-    for name in TRACE_COLUMNS:
-        measured[name] = np.where(is_unrecorded, np.nan, measured[name])
-    category = measured["category"]
-    codes = np.where(is_unrecorded, len(category.labels), category.codes)
-    measured["category"] = TextColumn(codes=codes, labels=(*category.labels, None))
+"""Numbers that only a trace can give: without one, 0 findings mean nothing."""
 
 
 def _missing(bases: TextColumn, rows: Array) -> Array:
@@ -488,13 +467,13 @@ def _measurement_bases(attempt_columns: AttemptColumns, rulebook: Rulebook) -> T
 
 
 def _load_measurements(
-    store: Store, span: AttemptSpan, bases: TextColumn, row_by_attempt: dict[str, int]
+    load: Callable[[], AttemptColumns], bases: TextColumn, placer: RowPlacer
 ) -> tuple[AttemptColumns, Array, Array]:
     """Load all measurements; return also the place of each current one, and of each."""
     import numpy as np
 
-    measurements = store.numbers.load_measurement_columns(span)
-    basis, rows = measurements.held.pop("basis"), find_row_places(measurements, row_by_attempt)
+    measurements = load()
+    basis, rows = measurements.held.pop("basis"), placer.find_places(measurements)
     codes = {label: code for code, label in enumerate(basis.labels)}
     current_codes = np.array([codes.get(label, -1) for label in bases.labels])[bases.codes]
     # The last entry is for index -1, an attempt that does not count.
@@ -510,7 +489,7 @@ def _tell_outdated(outdated: int, attempts: int) -> Iterator[str]:
         )
 
 
-def forget_outdated_grades(columns: dict[str, Column]) -> Iterator[str]:
+def forget_outdated_grades(columns: PackedColumns) -> Iterator[str]:
     """Remove outcomes by an older grader, with a note: graders are not mixed."""
     import numpy as np
 
@@ -527,7 +506,7 @@ def forget_outdated_grades(columns: dict[str, Column]) -> Iterator[str]:
         )
 
 
-def _exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
+def _exclude_unusable(columns: PackedColumns) -> Iterator[str]:
     """Set values that must not be mixed in to unknown, never zero, with notes."""
     import numpy as np
 
@@ -540,7 +519,7 @@ def _exclude_unusable(columns: dict[str, Column]) -> Iterator[str]:
             "run --again unscored` runs them again."
         )
     if (backwards := seconds < 0).any():
-        seconds[backwards] = np.nan
+        columns["seconds"] = np.where(backwards, np.nan, seconds)
         end = count_with_noun(
             int(backwards.sum()), "attempt ends before it starts", "attempts end before they start"
         )

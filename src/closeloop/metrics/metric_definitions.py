@@ -117,8 +117,8 @@ def regression_values(columns: Columns) -> Array:
     broke = np.where(is_tested & np.isnan(broke), 0.0, broke)
     did_task = np.where(completion_values(columns) == 1, broke, np.nan)
     # The task's own tests pass, and the suite does not: no completion, and still a regression.
-    is_silent = columns["modes"].each(lambda text: "silent regression (grade)" in (text or ""))
-    return np.where(is_trial_run(columns) & (is_silent == 1), 1.0, did_task)
+    is_silent = columns["modes"].matches(lambda text: "silent regression (grade)" in (text or ""))
+    return np.where(is_trial_run(columns) & is_silent, 1.0, did_task)
 
 
 def is_regression_expected(columns: Columns) -> Array:
@@ -305,22 +305,22 @@ def mode_values(mode: FailureMode, columns: Columns) -> Array:
     is_shown = np.any([source_values(mode, source, columns) for source in MODE_SOURCES], axis=0)
     is_examined = np.zeros(len(columns["regressed"]), np.bool_)
     for _, name in MODE_COLUMNS:
-        is_examined |= columns[name].each(partial(_names_mode, f"{mode} (")) == 1
+        is_examined |= columns[name].matches(partial(_names_mode, f"{mode} ("))
     if mode == "silent regression":
         is_examined |= ~np.isnan(columns["regressed"])
     return np.where(is_shown, 1.0, np.where(is_examined, 0.0, np.nan))
 
 
 def source_values(mode: FailureMode, source: ModeSource, columns: Columns) -> Array:
-    """Return 1 if this source shows the mode, else 0."""
+    """Return a mask of the attempts of which this source shows the mode."""
     import numpy as np
 
     is_shown = np.zeros(len(columns["regressed"]), np.bool_)
-    if source == "delivery":
-        is_shown |= (columns["regressed"] == 1) & (mode == "silent regression")
+    if source == "delivery" and mode == "silent regression":
+        is_shown |= columns["regressed"] == 1
     for name, _ in MODE_COLUMNS:
-        is_shown |= columns[name].each(partial(_names_mode, f"{mode} ({source})")) == 1
-    return is_shown.astype(np.float64)
+        is_shown |= columns[name].matches(partial(_names_mode, f"{mode} ({source})"))
+    return is_shown
 
 
 def _names_mode(token: str, text: str | None) -> bool:

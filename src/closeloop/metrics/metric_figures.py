@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from math import ceil, sqrt
 from typing import TYPE_CHECKING, Any
@@ -43,9 +43,9 @@ from closeloop.statistics.special_functions import binomial_share, t_quantile
 from closeloop.text.wording import format_dollars, format_percent, format_percent_range
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
+
+    from closeloop.store.packed_columns import PackedColumns
 
     Array = np.ndarray[Any, np.dtype[Any]]
     Chance = Callable[[TaskValues, int], Estimate | None]
@@ -134,14 +134,15 @@ MIN_CHANGES = 5
 LIMITED_MEASURES = ("files", "modules")
 
 
-def suggest_scope_limits(columns: Mapping[str, Any]) -> tuple[ScopeLimit, ...]:
+def suggest_scope_limits(columns: PackedColumns) -> tuple[ScopeLimit, ...]:
     """Suggest limits that have enough data; none if no limit would have helped."""
     import numpy as np
 
-    failed, completed = is_failed(columns), completion_values(columns) == 1
+    failed = columns.compute(is_failed)
+    completed = columns.compute(lambda part: completion_values(part) == 1)
     limits: list[ScopeLimit] = []
     for measure in LIMITED_MEASURES:
-        touched_counts = touched_values(measure, columns)
+        touched_counts = columns.compute(partial(touched_values, measure))
         is_known = np.isfinite(touched_counts)
         sizes = (np.sort(touched_counts[is_known & mask]) for mask in (failed, completed & ~failed))
         limits += _find_limits(measure, *sizes)
@@ -336,28 +337,35 @@ def compute_metrics(
 def _compute_figures(
     work: AttemptTable, group_by: Sequence[str], metrics: Sequence[Metric]
 ) -> Iterator[MetricValue]:
-    import numpy as np
 
     if not len(work):
         return
+    rows: Any
     groups, rows, group = group_attempts(work, group_by)
+    if len(rows) == len(work):  # each is in one group
+        rows = slice(None)
+    grouping = Grouping(of_row=group, groups=len(groups))
     tasks = TaskPartition(number_tasks(work)[rows], group, len(groups))
-    variants = len(work.columns["variant"].labels)
-    repeated = TaskPartition(number_repeats(work)[rows], group, len(groups), per_task=variants)
+    repeated: TaskPartition | None = None
     covered = {
-        source: [np.bincount(group, mask[rows], minlength=len(groups)) for mask in pair]
+        source: [grouping.count(mask[rows]) for mask in pair]
         for source, pair in _source_coverage(work).items()
     }
     for metric in metrics:
-        values = find_metric(work, metric.name)[1](work.columns)[rows]
-        extra_counts = _count_beside(metric, work, values, rows, group, len(groups))
-        expected = _expected_counts(metric, work, values, rows, group, len(groups))
-        parts = (
-            repeated.sum_by_task(values, 2)
-            if metric.kind in REPEAT_KINDS
-            else tasks.sum_by_task(values)
-        )
-        passes = _count_passes(metric, work, values, rows, group, len(groups))
+        values = work.columns.compute(find_metric(work, metric.name)[1])[rows]
+        extra_counts = _count_beside(metric, work, values, rows, grouping)
+        expected = _expected_counts(metric, work, values, rows, grouping)
+        if metric.kind in REPEAT_KINDS:
+            repeated = repeated or TaskPartition(
+                number_repeats(work)[rows],
+                group,
+                len(groups),
+                per_task=len(work.columns["variant"].labels),
+            )
+            parts = repeated.sum_by_task(values, 2)
+        else:
+            parts = tasks.sum_by_task(values)
+        passes = _count_passes(metric, work, values, rows, grouping)
         for code, (sums, counts, task_count) in enumerate(parts):
             name = dict(zip(group_by, groups[code], strict=True))
             present, total = (
@@ -382,16 +390,37 @@ def _compute_figures(
             )
 
 
+class Grouping(Record):
+    """The group of each row."""
+
+    of_row: Any
+    groups: int
+
+    def count(self, mask: Array) -> Array:
+        """Count the marked rows of each group."""
+        import numpy as np
+
+        if self.groups == 1:
+            return np.array([np.count_nonzero(mask)])
+        return np.bincount(self.of_row[mask], minlength=self.groups)
+
+    def sum(self, values: Array) -> Array:
+        """Sum the values of each group."""
+        import numpy as np
+
+        return np.bincount(self.of_row, values, minlength=self.groups)
+
+
 def _count_passes(
-    metric: Metric, work: AttemptTable, values: Array, rows: Array, group: Array, groups: int
+    metric: Metric, work: AttemptTable, values: Array, rows: Any, grouping: Grouping
 ) -> list[float]:
     """Count passes by group among attempts with a value, for metrics per pass."""
     import numpy as np
 
     if metric.kind != "per pass":
-        return [0.0] * groups
-    passes = np.nan_to_num(pass_values(work.columns)[rows]) * np.isfinite(values)
-    counts: list[float] = np.bincount(group, passes, minlength=groups).tolist()
+        return [0.0] * grouping.groups
+    has_passed = work.columns.compute(lambda columns: pass_values(columns) == 1)[rows]
+    counts: list[float] = grouping.count(has_passed & np.isfinite(values)).astype(float).tolist()
     return counts
 
 
@@ -428,7 +457,7 @@ def _source_coverage(work: AttemptTable) -> dict[str, tuple[Array, Array]]:
 
 
 def _expected_counts(
-    metric: Metric, work: AttemptTable, values: Array, rows: Array, group: Array, groups: int
+    metric: Metric, work: AttemptTable, values: Array, rows: Any, grouping: Grouping
 ) -> list[Array] | None:
     """Count by group those with a value, and those that should have one.
 
@@ -437,31 +466,32 @@ def _expected_counts(
     import numpy as np
 
     if metric.name in EXPECTED_VALUES:
-        expected = EXPECTED_VALUES[metric.name](work.columns)[rows]
+        expected = work.columns.compute(EXPECTED_VALUES[metric.name])[rows]
     elif metric.family in ("failure modes", "scores"):
-        expected = np.ones(len(rows), np.bool_)
+        expected = np.ones(len(values), np.bool_)
     else:
         return None
-    has_value = expected & np.isfinite(values)
-    return [np.bincount(group, mask, minlength=groups) for mask in (has_value, expected)]
+    return [grouping.count(mask) for mask in (expected & np.isfinite(values), expected)]
 
 
 def _count_beside(
-    metric: Metric, work: AttemptTable, values: Array, rows: Array, group: Array, groups: int
+    metric: Metric, work: AttemptTable, values: Array, rows: Any, grouping: Grouping
 ) -> list[dict[str, float]]:
     """Return, by group, the counts reported beside the value, if any."""
     import numpy as np
 
-    extra_counts: list[dict[str, float]] = [{} for _ in range(groups)]
+    extra_counts: list[dict[str, float]] = [{} for _ in range(grouping.groups)]
     if metric.kind == "median":  # the worst is one attempt, never a mean of repeats
-        largest = np.full(groups, np.nan)
-        np.fmax.at(largest, group, values)
+        largest = np.full(grouping.groups, np.nan)
+        np.fmax.at(largest, grouping.of_row, values)
         extra_counts = [{} if np.isnan(worst) else {"worst": worst} for worst in largest.tolist()]
     for name, count in COUNTED_BESIDE.get(metric.name, {}).items():
-        numbers = np.nan_to_num(count(work.columns)[rows].astype(np.float64))
-        for code, number in enumerate(np.bincount(group, numbers, minlength=groups).tolist()):
+        numbers = work.columns.compute(count)[rows]
+        is_mask = numbers.dtype == np.bool_
+        sums = grouping.count(numbers) if is_mask else grouping.sum(np.nan_to_num(numbers))
+        for code, number in enumerate(sums.tolist()):
             if number:
-                extra_counts[code][name] = number
+                extra_counts[code][name] = float(number)
     return extra_counts
 
 
@@ -475,8 +505,9 @@ class TaskPartition:
         span = (int(units.max()) // per_task + 1) * per_task
         keys = group * span + units
         self._order = np.argsort(keys, kind="stable")
-        self._keys = keys[self._order]
-        self._edges = [code * span for code in range(groups + 1)]
+        is_small = groups * span <= np.iinfo(np.int32).max
+        self._keys = keys[self._order].astype(np.int32 if is_small else np.int64, copy=False)
+        self._edges = (np.arange(groups + 1) * span).astype(self._keys.dtype)
         self._per_task = per_task
 
     def sum_by_task(self, values: Array, min_count: int = 1) -> Iterator[tuple[Array, Array, int]]:
@@ -488,8 +519,9 @@ class TaskPartition:
         import numpy as np
 
         values = values[self._order]
-        is_known = np.isfinite(values)
-        keys, values = self._keys[is_known], values[is_known]
+        keys, is_known = self._keys, np.isfinite(values)
+        if not is_known.all():
+            keys, values = keys[is_known], values[is_known]
         first = first_positions(keys)
         sums = np.add.reduceat(values, first) if len(first) else values
         counts = np.diff(first, append=len(keys))

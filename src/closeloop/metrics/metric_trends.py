@@ -86,14 +86,14 @@ class MetricTimeline:
 
         self._groups, rows, group = group_attempts(work, group_by)
         times = work.columns["started"][rows] / 1e6
-        units = number_tasks(work)[rows]
-        weeks = np.floor(times / WEEK_SECONDS)
-        order = np.lexsort((times, weeks, units, group))
-        self._order = order[np.isfinite(times[order])]
-        self._places = rows[self._order]
-        self._at, self._weeks = times[self._order], weeks[self._order]
-        self._group, self._units = group[self._order], units[self._order]
-        self._lots = _stable_draws(work)[self._places]
+        units, group = number_tasks(work)[rows].astype(np.int32), group.astype(np.int32)
+        order = np.lexsort((times, units, group))  # and so by week, too
+        order = order[np.isfinite(times[order])]
+        self._at, self._units, self._group = times[order], units[order], group[order]
+        del times, units, group
+        self._weeks = np.floor(self._at / WEEK_SECONDS).astype(np.int32)
+        self._places = rows[order]
+        self._draws = _stable_draws(work)[self._places]
 
     def group_items(self, values: Array) -> Iterator[tuple[tuple[str, ...], TimelineItems]]:
         """Yield the items of each group that has known values."""
@@ -103,9 +103,10 @@ class MetricTimeline:
         is_known = np.isfinite(values)
         if not is_known.any():
             return
+        chosen = slice(None) if is_known.all() else is_known
         values, times, draws, weeks, units, group = (
-            column[is_known]
-            for column in (values, self._at, self._lots, self._weeks, self._units, self._group)
+            column[chosen]
+            for column in (values, self._at, self._draws, self._weeks, self._units, self._group)
         )
         first = np.flatnonzero(mark_changes(group, units, weeks))
         repeats = np.diff(first, append=len(values))
@@ -118,11 +119,19 @@ class MetricTimeline:
         is_recurring = np.bincount(task)[task] > 1
         times = np.where(is_recurring, weeks * WEEK_SECONDS, times)
         order = np.lexsort((_weekly_draws(draws, weeks), times, group))
-        for part in np.split(order, first_positions(group[order])[1:]):
+        times, means, units, repeats, group = (
+            column[order] for column in (times, means, units, repeats, group)
+        )
+        # The caller works with these items before it asks for the next.
+        del values, draws, weeks, first, task, is_recurring, order, is_known, chosen
+        for start, end in pairwise([*first_positions(group).tolist(), len(group)]):
             yield (
-                self._groups[group[part[0]]],
+                self._groups[group[start]],
                 TimelineItems(
-                    at=times[part], values=means[part], units=units[part], repeats=repeats[part]
+                    at=times[start:end],
+                    values=means[start:end],
+                    units=units[start:end],
+                    repeats=repeats[start:end],
                 ),
             )
 
@@ -132,18 +141,17 @@ def _stable_draws(work: AttemptTable) -> Array:
     import numpy as np
 
     tasks = work.columns["task_digest"]
-    by_session = np.array(
-        [crc32(name.encode("utf-8", "replace")) for name in work.attempts], np.uint64
-    )
-    by_task = np.array([crc32((name or "").encode()) for name in tasks.labels], np.uint64)
+    draws = (crc32(name.encode("utf-8", "replace")) for name in work.attempts)
+    by_session = np.fromiter(draws, np.uint32, len(work))
+    by_task = np.array([crc32((name or "").encode()) for name in tasks.labels], np.uint32)
     return np.where(tasks.known(), by_task[tasks.codes], by_session)
 
 
-def _weekly_draws(lots: Array, weeks: Array) -> Array:
+def _weekly_draws(draws: Array, weeks: Array) -> Array:
     """Return another draw each week (the last steps of splitmix64)."""
     import numpy as np
 
-    mixed = (lots << np.uint64(20)) ^ weeks.astype(np.int64).astype(np.uint64)
+    mixed = (draws.astype(np.uint64) << np.uint64(20)) ^ weeks.astype(np.int64).astype(np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
@@ -211,7 +219,9 @@ def compute_trends(
             version_marks,
         )
         for metric in metrics
-        for group, items in timeline.group_items(find_metric(work, metric.name)[1](work.columns))
+        for group, items in timeline.group_items(
+            work.columns.compute(find_metric(work, metric.name)[1])
+        )
     ]
     return TrendReport(
         weeks=weeks,

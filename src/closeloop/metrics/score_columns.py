@@ -38,13 +38,8 @@ from closeloop.records.score import (
 from closeloop.records.settings import Settings
 from closeloop.store import Store
 from closeloop.store.evaluation_section import order_scores
-from closeloop.store.metrics_section import (
-    AttemptColumns,
-    AttemptSpan,
-    RowPlacer,
-    divide_known,
-    find_last_rows,
-)
+from closeloop.store.metrics_section import AttemptSpan
+from closeloop.store.packed_columns import AttemptColumns, RowPlacer, divide_known, find_last_rows
 from closeloop.text.wording import count_with_noun, name_score
 
 if TYPE_CHECKING:
@@ -617,8 +612,8 @@ def attach_scores(
     score_names = (
         [source for source in sources if source in catalogue.given] if names is None else names
     )
-    metrics, columns, notes = dict(work.metrics), dict(work.columns), [*work.notes]
-    placer = RowPlacer({attempt: row for row, attempt in enumerate(work.attempts)})
+    metrics, columns, notes = dict(work.metrics), work.columns.copy(), [*work.notes]
+    placer = RowPlacer(work.attempts)
     for name in score_names:
         shown_name, _, label = name.partition("=")
         source, score = split_source(shown_name)

@@ -238,7 +238,7 @@ def _estimate_over_tasks(
 ) -> Estimate | None:
     if k < 1:
         raise BadInput(f"{name} is not defined: use at least one repeat.")
-    if any(value not in (0, 1) for repeats in values.values() for value in repeats):
+    if not all(map({0, 1}.issuperset, values.values())):
         raise BadInput(f"{name} counts passes: use values of 0 and 1.")
     repeat_counts = [
         (len(repeats), int(sum(repeats))) for repeats in values.values() if len(repeats) >= k

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypedDict
 
@@ -223,6 +223,20 @@ def _select_counted_attempts(gradings: tuple[str, ...] | None, include_supersede
     joined_columns = [
         column for column in (*grades.c, *sessions.c) if column.name in _JOINED_FIELDS
     ]
+    later, is_copy, has_original = _superseding_sessions()
+    # A single sum, so that PostgreSQL searches for better versions of copies only, not of all rows.
+    conditions = () if include_superseded else (~later, ~(is_copy & has_original))
+    return (
+        select(attempts, *joined_columns)
+        .outerjoin_from(attempts, grades, grades.c.number == newest.scalar_subquery())
+        .outerjoin(sessions, sessions.c.attempt == attempts.c.id)
+        .where(*conditions)
+        .order_by(attempts.c.started.desc().nulls_last(), attempts.c.id)
+    )
+
+
+def _superseding_sessions() -> tuple[SqlExpression, SqlExpression, SqlExpression]:
+    """Return whether a later version of a session is stored, whether it is a copy, and of what."""
     # The longest version of a session counts; among equally long ones, the last stored.
     later_attempt, later_session = attempts.alias(), sessions.alias()
     later_end, end = func.coalesce(later_attempt.c.ended, 0), func.coalesce(attempts.c.ended, 0)
@@ -246,14 +260,21 @@ def _select_counted_attempts(gradings: tuple[str, ...] | None, include_supersede
     originals = select(original.c.number).where(
         original.c.key >= own_key, original.c.key < marked_key
     )
-    # A single sum, so that PostgreSQL searches for better versions of copies only, not of all rows.
-    conditions = () if include_superseded else (~later.exists(), ~(is_copy & originals.exists()))
+    return later.exists(), is_copy, originals.exists()
+
+
+def select_superseded_attempts(conditions: Sequence[SqlExpression]) -> Select:
+    """Select the ids of those attempts that do not count, under conditions on attempts."""
+    later, is_copy, has_original = _superseding_sessions()
+    if not conditions:
+        # Few sessions are stored twice, and an index lists them.
+        key = sessions.alias().c.key
+        repeated = select(key).group_by(key).having(func.count() > 1)
+        conditions = [sessions.c.key.in_(repeated) | is_copy]
     return (
-        select(attempts, *joined_columns)
-        .outerjoin_from(attempts, grades, grades.c.number == newest.scalar_subquery())
-        .outerjoin(sessions, sessions.c.attempt == attempts.c.id)
-        .where(*conditions)
-        .order_by(attempts.c.started.desc().nulls_last(), attempts.c.id)
+        select(sessions.c.attempt)
+        .join_from(sessions, attempts, attempts.c.id == sessions.c.attempt)
+        .where(*conditions, later | (is_copy & has_original))
     )
 
 

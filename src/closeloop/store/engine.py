@@ -158,6 +158,18 @@ class Connection:
         rows = [rendered.bind_values(row)[1] for row in values]
         return Rows(self._run("executemany", rendered.sql, rows), rendered)
 
+    def fetch_parts(self, statement: Statement, rows: int) -> Iterator[list[tuple[Any, ...]]]:
+        """Run a query and yield its rows in parts, as the driver returns them."""
+        sql, parameters = statement.render_statement(self.dialect, ()).bind_values(None)
+        with self._database.raise_database_errors(self._raw):
+            # Without a name, psycopg would load all rows at once.
+            named = {"name": "parts", "binary": True} if self.dialect == "postgresql" else {}
+            cursor = self._raw.cursor(**named)
+            cursor.execute(sql, parameters)
+            while part := cursor.fetchmany(rows):
+                yield part
+            cursor.close()
+
     def execute_sql(self, sql: str) -> Any:
         """Run SQL as is, without parameters; return the driver's cursor."""
         return self._run("execute", sql)

@@ -30,7 +30,8 @@ from closeloop.store import schema as tables
 from closeloop.store.attempt_rows import column_number, column_text, join_modes, short_column_text
 from closeloop.store.engine import Connection
 from closeloop.store.fact_rows import StoreSection
-from closeloop.store.metrics_section import AttemptColumns, AttemptSpan, load_columns, select_within
+from closeloop.store.metrics_section import AttemptSpan, load_columns, select_within
+from closeloop.store.packed_columns import AttemptColumns
 from closeloop.store.record_bodies import pack_record, unpack_record
 from closeloop.store.schema import attempts, pulls, reports, scores
 from closeloop.store.sql_expressions import func, or_
