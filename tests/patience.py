@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 PATIENCE = 280.0
@@ -11,6 +13,7 @@ PATIENCE = 280.0
 ROUNDS = 5
 SCALES = (1, 5, 20)
 """Limits in which something must happen first are made wider so often before a test fails."""
+EXITING = 0x4
 
 Result = TypeVar("Result")
 
@@ -36,3 +39,20 @@ def takes(work: Callable[[int], object], enough: float) -> float:
         if quickest < enough:
             break
     return quickest
+
+
+def has_ended(process: int) -> bool:
+    """Whether it executes nothing any more: it is gone, or the kernel or its parent is about to.
+
+    Some machines take minutes to reap a process whose parent was killed.
+    """
+    folder = Path(f"/proc/{process}")
+    try:
+        flags = int((folder / "stat").read_text().rpartition(")")[2].split()[6])
+        pending = 0
+        for line in (folder / "status").read_text().splitlines():
+            if line.startswith(("SigPnd:", "ShdPnd:")):
+                pending |= int(line.split()[1], 16)
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return bool(flags & EXITING or pending >> (signal.SIGKILL - 1) & 1)

@@ -11,7 +11,7 @@ from closeloop.process.command_analysis import analyse_command
 from closeloop.process.edit_contents import diff_edit, list_code_changes
 from closeloop.process.edit_recovery import parse_sed_script
 from closeloop.process.trace_reading import build_reading
-from closeloop.records.change import FileEdit, LaneReading
+from closeloop.records.change import LaneReading, ShellEdit
 
 PATCH = "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b"
 ADDED = "--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+b"
@@ -91,7 +91,7 @@ def test_any_text_may_be_a_script_of_sed(script: str, extended: bool) -> None:
 
 @given(st.text(alphabet="cat>ech<E'\n \"$rmsdi-/.;|&"))
 def test_any_text_may_be_a_command(command: str) -> None:
-    assert all(isinstance(edit, FileEdit) for edit in analyse_command(command).edits)
+    assert all(isinstance(edit, ShellEdit) for edit in analyse_command(command).edits)
 
 
 def read(*events: dict[str, object]) -> LaneReading:

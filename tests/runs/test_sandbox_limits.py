@@ -21,7 +21,7 @@ from closeloop.records.task import Limits
 from closeloop.sandbox import sandbox_ladder
 from closeloop.sandbox.program_execution import CommandOutput
 from closeloop.sandbox.workspaces import WorkspacePool
-from patience import PATIENCE, SCALES, until
+from patience import PATIENCE, SCALES, has_ended, until
 
 TIERS = {
     "bwrap": (sandbox_ladder.wrap_with_bwrap, True),
@@ -83,26 +83,13 @@ def gone(token: str) -> bool:
     return until(lambda: not living(token))
 
 
-EXITING = 0x4
-
-
-def is_killed(folder: Path) -> bool:
-    """Whether the kernel has the process's end in hand: it executes nothing of its own any more."""
-    flags = int((folder / "stat").read_text().rpartition(")")[2].split()[6])
-    pending = 0
-    for line in (folder / "status").read_text().splitlines():
-        if line.startswith(("SigPnd:", "ShdPnd:")):
-            pending |= int(line.split()[1], 16)
-    return bool(flags & EXITING or pending >> (signal.SIGKILL - 1) & 1)
-
-
 def describe_processes(text: str) -> list[str]:
     """Processes with a text anywhere in their arguments: state, parent, what they wait for."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             arguments = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            if text in arguments and not is_killed(folder):
+            if text in arguments and not has_ended(int(folder.name)):
                 state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
                 waits_for = (folder / "wchan").read_text()
                 found.append(f"{folder.name} {state} below {parent} {waits_for}: {arguments[:80]}")

@@ -18,7 +18,7 @@ from closeloop.records.settings import SandboxSettings
 from closeloop.records.task import Limits
 from closeloop.sandbox.program_execution import list_children
 from closeloop.sandbox.workspaces import Workspace, WorkspacePool, resolve_commit
-from patience import until
+from patience import has_ended, until
 
 LIST_PROCESSES = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; echo; done"
 LIMITS = Limits(processes=40, output_bytes=1 << 16)
@@ -53,10 +53,6 @@ def sandbox_process(workspace: Workspace) -> int:
     assert standing is not None
     assert standing.process is not None
     return standing.process.pid
-
-
-def is_alive(process: int) -> bool:
-    return Path(f"/proc/{process}").exists()
 
 
 def count_descriptors() -> int:
@@ -183,7 +179,7 @@ def test_a_command_that_is_stopped_takes_its_sandbox_along(
         ended: ProcessResult = await workspace.cage.run(command, seconds=seconds)
         assert ended.stopped == stopped
         assert ended.exit_code is None
-        assert not is_alive(first)
+        assert has_ended(first)
         assert "98764" not in (await workspace.cage.run(LIST_PROCESSES)).output
         assert sandbox_process(workspace) != first
 
@@ -234,7 +230,7 @@ def test_a_cancelled_command_leaves_nothing_alive(cache: Path) -> None:
         first = sandbox_process(workspace)
         with anyio.move_on_after(0.5):
             await workspace.cage.run("sleep 98763")
-        assert not is_alive(first)
+        assert has_ended(first)
         assert (await workspace.cage.run("echo on")).output == "on\n"
 
     run_in_workspace(cache, work)
@@ -249,8 +245,8 @@ def test_the_sandbox_ends_with_its_workspace(cache: Path) -> None:
     run_in_workspace(cache, work)
     before = count_descriptors()
     run_in_workspace(cache, work)
-    assert not is_alive(pids[0])
-    assert not is_alive(pids[1])
+    assert has_ended(pids[0])
+    assert has_ended(pids[1])
     assert count_descriptors() == before
 
 
@@ -336,7 +332,7 @@ def test_sandboxes_are_started_again_when_the_process_that_starts_them_was_kille
         first = sandbox_process(workspace)
         (server,) = list_servers()
         os.kill(server, signal.SIGKILL)
-        assert until(lambda: not is_alive(first))
+        assert until(lambda: has_ended(first))
         for _ in range(2):
             assert (await workspace.cage.run("echo on")).output == "on\n"
         assert list_servers() != [server]
@@ -365,7 +361,7 @@ anyio.run(main)
 
 def test_a_killed_closeloop_leaves_no_standing_sandbox(cache: Path) -> None:
     async def work(workspace: Workspace) -> None:
-        assert is_alive(sandbox_process(workspace))
+        assert not has_ended(sandbox_process(workspace))
 
     run_in_workspace(cache, work)  # or skip
     command = [sys.executable, "-c", KILLED_PROGRAM, str(cache)]
@@ -373,4 +369,4 @@ def test_a_killed_closeloop_leaves_no_standing_sandbox(cache: Path) -> None:
         assert program.stdout is not None
         first = int(program.stdout.readline())
         program.kill()
-    assert until(lambda: not is_alive(first))
+    assert until(lambda: has_ended(first))

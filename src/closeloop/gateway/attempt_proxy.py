@@ -19,9 +19,9 @@ from closeloop.gateway.exchange_ledger import (
     ResponseWriter,
 )
 from closeloop.gateway.live_source import AnswerBroken
-from closeloop.providers.format_dialect import MalformedRequest
 from closeloop.providers.model_prices import NO_USAGE, Budget
 from closeloop.providers.provider_streams import read_provider_reply
+from closeloop.providers.wire_format import MalformedRequest
 from closeloop.records.attempt import Usage
 from closeloop.records.errors import BadInput, Fault, MachineFailed, OutOfBudget
 from closeloop.records.record import Record

@@ -13,13 +13,13 @@ from typing import Any, Literal, overload
 import msgspec
 
 from closeloop.providers import anthropic, gemini, openai, responses
-from closeloop.providers.format_dialect import ServedFormat, format_sse_event
 from closeloop.providers.provider_streams import (
     MIN_PIECE_BYTES,
     RequestSplitter,
     read_provider_reply,
     split_into_pieces,
 )
+from closeloop.providers.wire_format import ServedFormat, format_sse_event
 from closeloop.records.attempt import Usage
 from closeloop.records.record import Record
 from closeloop.records.trace import ChatMessage, Exchange, ModelRequest

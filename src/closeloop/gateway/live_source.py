@@ -16,13 +16,15 @@ from closeloop.gateway.exchange_ledger import (
     ExchangeEntry,
     ResponseWriter,
 )
-from closeloop.providers.format_dialect import MalformedRequest, RetryListener, ServedFormat
 from closeloop.providers.model_opening import OpenModel
 from closeloop.providers.model_prices import sum_tokens
-from closeloop.providers.provider_refusals import (
+from closeloop.providers.wire_format import (
     ConversationTooLong,
+    MalformedRequest,
     ModelMissing,
     RequestRejected,
+    RetryListener,
+    ServedFormat,
     describe_status,
 )
 from closeloop.records.errors import MachineFailed

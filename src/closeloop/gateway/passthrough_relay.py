@@ -9,11 +9,15 @@ import msgspec
 
 from closeloop.gateway.exchange_ledger import AgentRequest, ResponseWriter
 from closeloop.gateway.live_source import AnswerBroken
-from closeloop.providers.format_dialect import MalformedRequest, RetryListener, ServedFormat
 from closeloop.providers.model_prices import add_cost
 from closeloop.providers.provider_connection import IncomingAnswer, RemoteModel, join_format_url
-from closeloop.providers.provider_refusals import find_secret_key
 from closeloop.providers.provider_streams import DECODERS, read_provider_reply
+from closeloop.providers.wire_format import (
+    MalformedRequest,
+    RetryListener,
+    ServedFormat,
+    find_secret_key,
+)
 from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record
 

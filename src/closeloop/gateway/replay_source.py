@@ -14,8 +14,8 @@ from closeloop.gateway.exchange_ledger import (
     find_route,
 )
 from closeloop.gateway.live_source import guess_token_count, parse_payload, send_reply
-from closeloop.providers.format_dialect import MalformedRequest, ServedFormat
 from closeloop.providers.provider_streams import DECODERS, RequestSplitter, read_provider_reply
+from closeloop.providers.wire_format import MalformedRequest, ServedFormat
 from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record, content_digest
 from closeloop.records.trace import ChatMessage, Exchange, ModelReply, ModelRequest

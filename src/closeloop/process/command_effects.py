@@ -11,7 +11,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from closeloop.process.check_commands import ShellCommand, ShellWords, word_set
-from closeloop.records.change import FileEdit
+from closeloop.records.change import ShellEdit
 from closeloop.text.wording import compile_lazily
 
 # What programs do to the files of a workspace, recorded command by command.
@@ -41,7 +41,7 @@ class CommandEffects:
         self.written: list[str] = []
         self.read: list[str] = []
         self.restored: list[str] = []
-        self.edits: list[FileEdit] = []
+        self.edits: list[ShellEdit] = []
         self.runs: list[str] = []
 
     def resolve_path(self, name: str) -> str:
@@ -72,7 +72,7 @@ class CommandEffects:
         self.record_writes(names)
         self.restored += self.written[before:]
 
-    def record_edits(self, edits: Iterable[FileEdit]) -> None:
+    def record_edits(self, edits: Iterable[ShellEdit]) -> None:
         for edit in edits:
             if edit.path and "$" not in edit.path:
                 path = self.resolve_path(edit.path)

@@ -14,7 +14,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from closeloop.process.check_commands import ShellCommand, ShellWords, word_set
-from closeloop.records.change import FileEdit
+from closeloop.records.change import ShellEdit
 from closeloop.records.record import Record
 from closeloop.text.code_patterns import parse_python
 
@@ -28,7 +28,7 @@ _ADDING_CALLS = frozenset(("append", "insert", "extend"))
 _TEXT_CALLS = frozenset(("Path", "dedent", "PosixPath"))
 
 
-def recover_code_edits(code: str, *, only_rewrites: bool = False) -> list[FileEdit]:
+def recover_code_edits(code: str, *, only_rewrites: bool = False) -> list[ShellEdit]:
     """Files that the code writes: whole texts, replacements, or the lines that it adds.
 
     With `only_rewrites`, only those that it also reads: what a script makes anew is its output.
@@ -58,7 +58,7 @@ class _ScriptReading:
         self.added: list[str] = []
         self.read_paths: set[str] = set()
 
-    def list_edits(self, tree: ast.Module) -> Iterator[FileEdit]:
+    def list_edits(self, tree: ast.Module) -> Iterator[ShellEdit]:
         for node in sorted(_list_nodes(tree), key=_node_end):
             if isinstance(node, ast.Assign):
                 self._note_assignment(node)
@@ -99,7 +99,7 @@ class _ScriptReading:
         mode = self._text_of(modes[0]) if modes else "r"
         return _OpenFile(path=path, mode=mode) if path and mode else None
 
-    def _edits_of_call(self, node: ast.Call) -> Iterator[FileEdit]:
+    def _edits_of_call(self, node: ast.Call) -> Iterator[ShellEdit]:
         self._note_read(self._opened_file(node))
         if not isinstance(node.func, ast.Attribute):
             return
@@ -134,23 +134,23 @@ class _ScriptReading:
         if file is not None and "r" in file.mode:
             self.read_paths.add(file.path)
 
-    def _flush_edits(self, path: str, mode: str, arguments: list[ast.expr]) -> Iterator[FileEdit]:
+    def _flush_edits(self, path: str, mode: str, arguments: list[ast.expr]) -> Iterator[ShellEdit]:
         text = self._text_of(arguments[0]) if arguments else None
         self.added += _new_lines(arguments[0]) if arguments else ()
         if text is not None and path not in self.read_paths:
             yield (
-                FileEdit(path=path, before="", after=text)
+                ShellEdit(path=path, before="", after=text)
                 if "a" in mode
-                else FileEdit(path=path, action="create", after=text)
+                else ShellEdit(path=path, action="create", after=text)
             )
         elif self.replacements:
             for before, after in self.replacements:
                 if before is None:
-                    yield FileEdit(path=path, patch=_added_lines([after]))
+                    yield ShellEdit(path=path, patch=_added_lines([after]))
                 else:
-                    yield FileEdit(path=path, before=before, after=after)
+                    yield ShellEdit(path=path, before=before, after=after)
         else:
-            yield FileEdit(path=path, patch=_added_lines(self.added) or None)
+            yield ShellEdit(path=path, patch=_added_lines(self.added) or None)
         self.replacements, self.added = [], []
 
     def _text_of(self, node: ast.expr) -> str | None:
@@ -267,16 +267,16 @@ def _unescape_text(text: str) -> str:
     return _BACKSLASH.sub(lambda match: _CONTROL_LETTERS.get(match[1], match[1]), text)
 
 
-def redirect_edits(part: ShellCommand, text: str | None) -> Iterator[FileEdit]:
+def redirect_edits(part: ShellCommand, text: str | None) -> Iterator[ShellEdit]:
     """Yield what is written to the files behind `>` and `>>`."""
     for name in part.out if text is not None else ():
         yield _written_edit(name, text, append=name in part.appended)
 
 
-def _written_edit(name: str, text: str | None, *, append: bool) -> FileEdit:
+def _written_edit(name: str, text: str | None, *, append: bool) -> ShellEdit:
     if append:
-        return FileEdit(path=name, before="", after=text)
-    return FileEdit(path=name, action="create", after=text)
+        return ShellEdit(path=name, before="", after=text)
+    return ShellEdit(path=name, action="create", after=text)
 
 
 # `sed` and `perl`.
@@ -291,7 +291,7 @@ _IN_PLACE = re.compile(r"-[nErsuz]*i|--in-place").match
 _SED_SCRIPTS = word_set("-e --expression")
 
 
-def _sed_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
+def _sed_edits(part: ShellCommand, _fed: str | None) -> Iterator[ShellEdit]:
     words = part.words
     if not any(map(_IN_PLACE, words[1:])):
         return
@@ -308,7 +308,7 @@ def _sed_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
     texts = [text for script in scripts for text in parse_sed_script(script, extended=extended)]
     for name in names:
         for before, after in texts or [(None, None)]:
-            yield FileEdit(path=name, before=before, after=after)
+            yield ShellEdit(path=name, before=before, after=after)
 
 
 def parse_sed_script(script: str, *, extended: bool) -> Iterator[tuple[str | None, str | None]]:
@@ -378,7 +378,7 @@ def _literal_replacement(text: str, before: str) -> str | None:
     return re.sub(r"\\(.)", lambda match: _CONTROL_LETTERS.get(match[1], match[1]), text)
 
 
-def _perl_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
+def _perl_edits(part: ShellCommand, _fed: str | None) -> Iterator[ShellEdit]:
     arguments = iter(part.words[1:])
     in_place, names, scripts = False, [], []
     for word in arguments:
@@ -396,13 +396,13 @@ def _perl_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
     ]
     for name in names if in_place else ():
         for before, after in texts or [(None, None)]:
-            yield FileEdit(path=name, before=before, after=after)
+            yield ShellEdit(path=name, before=before, after=after)
 
 
 # Patches, code, deletion.
 
 
-def split_patch(text: str) -> Iterator[FileEdit]:
+def split_patch(text: str) -> Iterator[ShellEdit]:
     """Yield the change of a patch to each file."""
     text = text[:_MAX_TEXT_CHARS]
     headers = list(islice(_PATCHED_FILE.finditer(text), MAX_EDITS))
@@ -412,19 +412,19 @@ def split_patch(text: str) -> Iterator[FileEdit]:
         path = (header[1] or header[3] or "").strip()
         if path == "/dev/null":
             old_path = re.search(r"^--- (?:a/)?([^\t\n]+)", body, re.M)
-            yield FileEdit(
+            yield ShellEdit(
                 path=old_path[1].strip() if old_path else "", action="delete", patch=body
             )
         elif header[2] == "Delete":
-            yield FileEdit(path=path, action="delete")
+            yield ShellEdit(path=path, action="delete")
         elif header[2] == "Add" or re.search(r"^--- /dev/null", body, re.M):
             lines = [line[1:] for line in body.splitlines() if re.match(r"\+(?!\+\+ )", line)]
-            yield FileEdit(path=path, action="create", after="\n".join(lines) + "\n")
+            yield ShellEdit(path=path, action="create", after="\n".join(lines) + "\n")
         else:
-            yield FileEdit(path=path, patch=body)
+            yield ShellEdit(path=path, patch=body)
 
 
-def _patch_edits(part: ShellCommand, piped_text: str | None) -> Iterator[FileEdit]:
+def _patch_edits(part: ShellCommand, piped_text: str | None) -> Iterator[ShellEdit]:
     words = part.words
     if words[0] == "git" and "apply" not in words[:6]:
         yield from _git_removal_edits(words)
@@ -435,19 +435,19 @@ def _patch_edits(part: ShellCommand, piped_text: str | None) -> Iterator[FileEdi
         yield from split_patch(text or "")
 
 
-def _git_removal_edits(words: ShellWords) -> Iterator[FileEdit]:
+def _git_removal_edits(words: ShellWords) -> Iterator[ShellEdit]:
     if "rm" in words[:4] and "--cached" not in words:
         names = words[words.index("rm") + 1 :]
-        yield from (FileEdit(path=name, action="delete") for name in names if name[:1] != "-")
+        yield from (ShellEdit(path=name, action="delete") for name in names if name[:1] != "-")
 
 
-def _removal_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
+def _removal_edits(part: ShellCommand, _fed: str | None) -> Iterator[ShellEdit]:
     for name in part.words[1:]:
         if name[:1] != "-":
-            yield FileEdit(path=name, action="delete")
+            yield ShellEdit(path=name, action="delete")
 
 
-def _tee_edits(part: ShellCommand, piped_text: str | None) -> Iterator[FileEdit]:
+def _tee_edits(part: ShellCommand, piped_text: str | None) -> Iterator[ShellEdit]:
     text = f"{part.body}\n" if part.body is not None else piped_text
     append = "-a" in part.words or "--append" in part.words
     for name in part.words[1:] if text is not None else ():
@@ -455,7 +455,7 @@ def _tee_edits(part: ShellCommand, piped_text: str | None) -> Iterator[FileEdit]
             yield _written_edit(name, text, append=append)
 
 
-def _code_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
+def _code_edits(part: ShellCommand, _fed: str | None) -> Iterator[ShellEdit]:
     code = part.body
     for index, word in enumerate(part.words[1:-1], 1):
         if word == "-c":
@@ -466,7 +466,7 @@ def _code_edits(part: ShellCommand, _fed: str | None) -> Iterator[FileEdit]:
     yield from recover_code_edits(code) if code else ()
 
 
-EDITING_PROGRAMS: Mapping[str, Callable[[ShellCommand, str | None], Iterator[FileEdit]]] = {
+EDITING_PROGRAMS: Mapping[str, Callable[[ShellCommand, str | None], Iterator[ShellEdit]]] = {
     "sed": _sed_edits,
     "gsed": _sed_edits,
     "perl": _perl_edits,
@@ -481,7 +481,7 @@ EDITING_PROGRAMS: Mapping[str, Callable[[ShellCommand, str | None], Iterator[Fil
 }
 
 
-def recover_edits(parts: Sequence[ShellCommand], index: int, program: str) -> list[FileEdit]:
+def recover_edits(parts: Sequence[ShellCommand], index: int, program: str) -> list[ShellEdit]:
     """Return the edits of one command of a line, with paths as written."""
     part = parts[index]
     edits = list(redirect_edits(part, printed_text(part))) if part.out else []

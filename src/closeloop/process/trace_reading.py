@@ -21,9 +21,9 @@ from closeloop.process.edit_recovery import (
 from closeloop.records.change import (
     CheckFailures,
     CommandEffect,
-    FileEdit,
     Iteration,
     LaneReading,
+    ShellEdit,
     TraceCheck,
     TraceReading,
     TraceStep,
@@ -76,7 +76,7 @@ class WrittenScripts:
             effect, writes=True, written=tuple(paths), edits=(*effect.edits, *edits[:MAX_EDITS])
         )
 
-    def _script_edits(self, name: str) -> Iterator[FileEdit]:
+    def _script_edits(self, name: str) -> Iterator[ShellEdit]:
         text = self._texts.get(name.rpartition("/")[2])
         if text is None:
             return
@@ -127,7 +127,7 @@ class KnownFiles:
                 )
         return tuple(edits)
 
-    def _expand_path(self, edit: FileEdit, path: str | None) -> list[str]:
+    def _expand_path(self, edit: ShellEdit, path: str | None) -> list[str]:
         if path is not None:
             return [path]
         if edit.action != "delete" or "*" not in edit.path:

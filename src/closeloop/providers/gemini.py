@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from closeloop.providers.format_dialect import (
+from closeloop.providers.wire_format import (
     Dialect,
     ProviderFormat,
     ServedFormat,

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from closeloop.providers.format_dialect import RetryListener
 from closeloop.providers.model_prices import find_model_prices
+from closeloop.providers.wire_format import RetryListener
 from closeloop.records.errors import BadInput, MachineFailed, unknown_name_error
 from closeloop.records.protocols import Model
 from closeloop.records.record import Record, content_digest
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from closeloop.providers.provider_refusals import ModelEndpoint
+    from closeloop.providers.wire_format import ModelEndpoint
 
 
 PROVIDERS: dict[str, Provider] = {
@@ -94,13 +94,12 @@ def open_model(
     if settings.provider == "recorded":
         raise BadInput(f"{name!r} is a recording, which only `closeloop run` can replay.")
     from closeloop.providers import anthropic, gemini, openai
-    from closeloop.providers.format_dialect import Dialect
     from closeloop.providers.provider_connection import (
         ProviderConnection,
         RemoteModel,
         join_format_url,
     )
-    from closeloop.providers.provider_refusals import ModelEndpoint
+    from closeloop.providers.wire_format import Dialect, ModelEndpoint
 
     formats = {
         "openai": openai.OPENAI_FORMAT,
@@ -260,7 +259,7 @@ class ProviderEncoder:
     async def _encode_batches(self, texts: Sequence[str]) -> list[list[float]]:
         from closeloop.providers import openai
         from closeloop.providers.provider_connection import ProviderConnection
-        from closeloop.providers.provider_refusals import RequestRejected
+        from closeloop.providers.wire_format import RequestRejected
 
         wire = ProviderConnection(
             self._endpoint, openai.OPENAI_FORMAT.headers(self._key), self._key
@@ -295,7 +294,7 @@ def open_provider_encoder(
         )
     from closeloop.providers import openai
     from closeloop.providers.provider_connection import join_format_url
-    from closeloop.providers.provider_refusals import ModelEndpoint
+    from closeloop.providers.wire_format import ModelEndpoint
 
     base = model_settings.base_url or openai.OPENAI_FORMAT.address
     local = check_base_url(name, base)

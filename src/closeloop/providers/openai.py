@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from closeloop.providers.format_dialect import (
+from closeloop.providers.wire_format import (
     ANSWER_TOOL,
     Dialect,
     ProviderFormat,

@@ -18,20 +18,18 @@ import anyio
 import httpx
 import msgspec
 
-from closeloop.providers.format_dialect import (
+from closeloop.providers.model_prices import add_cost, find_model_prices
+from closeloop.providers.wire_format import (
     ANSWER_TOOL,
     Dialect,
-    ProviderFormat,
-    RetryListener,
-    adapt_dialect,
-    ignore_retry,
-)
-from closeloop.providers.model_prices import add_cost, find_model_prices
-from closeloop.providers.provider_refusals import (
     ModelEndpoint,
+    ProviderFormat,
     RefusalMessages,
     RequestRejected,
+    RetryListener,
+    adapt_dialect,
     describe_status,
+    ignore_retry,
 )
 from closeloop.records.errors import MachineFailed
 from closeloop.records.record import Record

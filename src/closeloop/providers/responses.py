@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from closeloop.providers.format_dialect import (
+from closeloop.providers.wire_format import (
     ServedFormat,
     convert_payload,
     find_reply_schema,

@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from closeloop.providers import anthropic, gemini, openai, responses
-from closeloop.providers.format_dialect import ServedFormat
 from closeloop.providers.scripted_model import Script, find_next_turn, reply_from_turn
+from closeloop.providers.wire_format import ServedFormat
 from closeloop.records.errors import BadInput, Fault
 
 SERVED_FORMATS = (

@@ -14,8 +14,8 @@ import anyio
 import msgspec
 import yaml
 
-from closeloop.providers.format_dialect import RetryListener, ignore_retry
 from closeloop.providers.model_prices import ModelPrices, add_cost
+from closeloop.providers.wire_format import RetryListener, ignore_retry
 from closeloop.records.attempt import Usage
 from closeloop.records.errors import BadInput, MachineFailed, unknown_name_error
 from closeloop.records.record import Record

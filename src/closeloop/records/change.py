@@ -251,7 +251,7 @@ ActionEvent = Command | Edit | Read | ToolUse | Handoff
 # `gc=False`: none of these can be part of a reference cycle, and some are very numerous.
 
 
-class FileEdit(Record, gc=False):
+class ShellEdit(Record, gc=False):
     """A file change described by a command's text. As in `Edit`, None is unknown."""
 
     path: str
@@ -276,7 +276,7 @@ class CommandEffect(Record, gc=False):
     """The files that it changes, if its text names them."""
     restored: tuple[str, ...] = ()
     """Those of them that git restores."""
-    edits: tuple[FileEdit, ...] = ()
+    edits: tuple[ShellEdit, ...] = ()
     """Its edits as far as its text shows them, including those to temporary files."""
     runs: tuple[str, ...] = ()
     """Scripts that it runs and patches that it applies."""

@@ -434,7 +434,7 @@ MomentKind = Literal["request", "failure", "finding", "correction", "claim", "en
 _SEVERITY_ORDER = ("error", "warning", "info")
 
 
-class Moment(Record):
+class TraceMoment(Record):
     """An event at which the course of a trace may have turned."""
 
     number: int
@@ -443,7 +443,7 @@ class Moment(Record):
     text: str
 
 
-def find_moments(trace: t.Trace) -> tuple[Moment, ...]:
+def find_moments(trace: t.Trace) -> tuple[TraceMoment, ...]:
     """Return the request, failures, corrections and claims that explain the course of a trace, in
     order; none for a trace of one screen."""
     events = trace.events
@@ -483,14 +483,16 @@ def find_moments(trace: t.Trace) -> tuple[Moment, ...]:
             "Failure after the claim",
         ),
     ]
-    moments: dict[int, Moment] = {}
+    moments: dict[int, TraceMoment] = {}
     for event, kind, label in candidates:
         if event is not None and event.number not in moments:
             moments[event.number] = _build_moment(event, kind, label)
     return tuple(sorted(moments.values(), key=lambda moment: moment.number))
 
 
-def add_worst_finding(moments: Sequence[Moment], findings: Sequence[Finding]) -> tuple[Moment, ...]:
+def add_worst_finding(
+    moments: Sequence[TraceMoment], findings: Sequence[Finding]
+) -> tuple[TraceMoment, ...]:
     """Return the moments and the first of the most severe findings."""
     cited = [finding for finding in findings if finding.events]
     if not moments or not cited:
@@ -498,7 +500,7 @@ def add_worst_finding(moments: Sequence[Moment], findings: Sequence[Finding]) ->
     worst = min(
         cited, key=lambda finding: (_SEVERITY_ORDER.index(finding.severity), finding.events[0])
     )
-    moment = Moment(
+    moment = TraceMoment(
         number=worst.events[0],
         kind="finding",
         label=f"Finding: {worst.rule}",
@@ -531,10 +533,10 @@ def _first(
     return next((event for event in events if wanted(event)), None)
 
 
-def _build_moment(event: t.AnyEvent, kind: MomentKind, label: str) -> Moment:
+def _build_moment(event: t.AnyEvent, kind: MomentKind, label: str) -> TraceMoment:
     _, title, _, _, texts = describe_event_parts(event)
     text = title or next((text for _, text in texts if text), "") or ""
-    return Moment(
+    return TraceMoment(
         number=event.number, kind=kind, label=label, text=" ".join(text[:400].split())[:160]
     )
 

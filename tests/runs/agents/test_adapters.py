@@ -14,9 +14,9 @@ from closeloop.agents.headless_agent import AgentCallRequest, HeadlessAgent, fin
 from closeloop.records.protocols import Recording
 
 AGENTS = {
-    name: plugins.load_plugin("agents", name)
+    name: agent
     for name in plugins.installed_plugins("agents")
-    if name != "builtin"
+    if isinstance(agent := plugins.load_plugin("agents", name), HeadlessAgent)
 }
 SYSTEM = "Be kind {{ to }} everybody."
 

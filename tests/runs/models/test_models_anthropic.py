@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeloop.providers.anthropic import ANTHROPIC_FORMAT, decode_anthropic, encode_anthropic
-from closeloop.providers.format_dialect import Dialect
+from closeloop.providers.wire_format import Dialect
 from closeloop.records.attempt import Usage
 from closeloop.records.errors import Fault, MachineFailed
 from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec

@@ -6,9 +6,9 @@ from typing import Any
 import anyio
 import pytest
 
-from closeloop.providers.format_dialect import Dialect
 from closeloop.providers.gemini import decode_gemini, encode_gemini
 from closeloop.providers.model_opening import open_model
+from closeloop.providers.wire_format import Dialect
 from closeloop.records.attempt import Usage
 from closeloop.records.errors import MachineFailed
 from closeloop.records.settings import ModelSettings

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeloop.providers.format_dialect import Dialect, adapt_dialect
 from closeloop.providers.openai import OPENAI_FORMAT, decode_openai, encode_openai
+from closeloop.providers.wire_format import Dialect, adapt_dialect
 from closeloop.records.attempt import Usage
 from closeloop.records.errors import Fault, MachineFailed
 from closeloop.records.trace import ChatMessage, ModelReply, ModelRequest, ModelToolCall, ToolSpec

@@ -16,7 +16,7 @@ from closeloop.providers.provider_connection import (
     ProviderConnection,
     retry_delay,
 )
-from closeloop.providers.provider_refusals import (
+from closeloop.providers.wire_format import (
     ConversationTooLong,
     ModelEndpoint,
     ModelMissing,

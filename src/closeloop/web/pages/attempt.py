@@ -28,9 +28,9 @@ from closeloop.traces.trace_export import lane_depths
 from closeloop.web.event_views import (
     FRAGMENT_EVENTS,
     EventView,
-    Moment,
     ToolCount,
     TraceMark,
+    TraceMoment,
     add_worst_finding,
     build_event_fragment,
     build_minimap,
@@ -97,7 +97,7 @@ class AttemptView(Record):
     lanes: tuple[LaneOutline, ...]
     minimap: tuple[TraceMark, ...]
     """The whole trace as a strip; empty for a short one."""
-    moments: tuple[Moment, ...]
+    moments: tuple[TraceMoment, ...]
     """Where to look first, in order; empty for a short trace."""
     tools: tuple[ToolCount, ...]
     votes: dict[str, VerdictsByEvent]
