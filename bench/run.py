@@ -37,9 +37,9 @@ from table import (
 )
 
 PARTS = (
-    "startup", "attempts", "crowd", "cluster", "sandbox", "workspaces", "grading", "changes",
-    "mining", "imports", "measure", "metrics", "scores", "dashboard", "gateway", "webhooks",
-    "harbor",
+    "startup", "attempts", "crowd", "schedule", "cluster", "sandbox", "workspaces", "grading",
+    "changes", "mining", "imports", "measure", "metrics", "scores", "dashboard", "gateway",
+    "webhooks", "harbor",
 )  # fmt: skip
 """Each is a module beside this one, whose `measure` yields rows."""
 

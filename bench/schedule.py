@@ -1,0 +1,117 @@
+"""Many attempts at once that wait for their model and for slow tests, beside the ideal schedule.
+
+Half of the attempts repair the code, the others break it further. The ideal is the longer of two:
+every slot busy with turns and then tests, and every core busy with computing tests, run once for
+each attempt.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from harness import Bench, commit_all
+from sandbox import find_sandbox_kind
+from table import Row, build_row
+
+TURNS, TURN_SECONDS, TEST_SECONDS, TASKS = 10, 2.0, 5.0, 8
+CASES = (
+    (64, 16, "sleeping"), (64, 64, "sleeping"), (256, 256, "sleeping"),
+    (64, 16, "computing"), (64, 64, "computing"),
+)  # fmt: skip
+TEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
+SLOW_TESTS = {
+    "sleeping": "import time\n\n\ndef test_slowly():\n    time.sleep({seconds})\n",
+    "computing": (
+        "import time\n\n\ndef test_slowly():\n"
+        "    end = time.process_time() + {seconds}\n"
+        "    while time.process_time() < end:\n        sum(range(10_000))\n"
+    ),
+}
+CODE = "def total(items):\n    return sum(items) - 1\n"
+TESTS = (
+    "from totals import total\n\n\ndef test_total():\n    assert total([1, 2]) == 3\n\n\n"
+    "def test_type():\n    assert isinstance(total([4]), int)\n"
+)
+ANSWERS = {"right": "return sum(items)", "wrong": "return str(items)"}
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    kind = find_sandbox_kind(bench.folder / "cache")
+    turn, seconds = (0.01, 0.01) if bench.is_smoke else (TURN_SECONDS, TEST_SECONDS)
+    for full, crowd, work in CASES:
+        attempts, slots = bench.size(full, 4), bench.size(crowd, 4)
+        took = bench.call("schedule", "run_schedule", attempts, slots, turn, work, seconds)
+        in_slots = -(-attempts // slots) * (TURNS * turn + seconds)
+        on_cores = attempts * seconds / (os.cpu_count() or 1) if work == "computing" else 0.0
+        yield build_row(
+            f"{full} attempts of {TURNS} turns with {work} tests, {crowd} at once ({kind})",
+            [took], "s", floor=[max(in_slots, on_cores)], against="the ideal schedule", aim=1.15,
+        )  # fmt: skip
+
+
+def run_schedule(
+    attempts: int, slots: int, turn_seconds: float, work: str, test_seconds: float
+) -> float:
+    """Return the seconds of a whole experiment."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        repo = root / "repo"
+        (repo / "tests").mkdir(parents=True)
+        (repo / "totals.py").write_text(CODE)
+        (repo / "tests/test_totals.py").write_text(TESTS)
+        (repo / "tests/test_slow.py").write_text(SLOW_TESTS[work].format(seconds=test_seconds))
+        (repo / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+        commit_all(repo)
+        for name, answer in ANSWERS.items():
+            (root / f"{name}.yaml").write_text(_write_script(answer, turn_seconds))
+        (root / "tasks").mkdir()
+        for number in range(min(TASKS, attempts // len(ANSWERS))):
+            (root / f"tasks/total-{number}.md").write_text(
+                f"---\nid: total-{number}\nrepo: {repo}\nacceptance:\n  run: {TEST}\n"
+                "  fail_to_pass: [tests/test_totals.py::test_total]\n---\n"
+                f"Add up the items, request {number}.\n"
+            )
+        start = time.monotonic()
+        anyio.run(_run_experiment, root, attempts, slots)
+        return time.monotonic() - start
+
+
+def _write_script(answer: str, turn_seconds: float) -> str:
+    edit = {"path": "totals.py", "old": "return sum(items) - 1", "new": answer}
+    turns = [{"do": {"run": {"command": "cat totals.py"}}} for _ in range(TURNS - 2)]
+    turns += [{"do": {"edit": edit}}, {"say": "Done."}]
+    dialogues = {"dialogues": [{"turns": [{**turn, "delay": turn_seconds} for turn in turns]}]}
+    return msgspec.yaml.encode(dialogues).decode()
+
+
+async def _run_experiment(root: Path, attempts: int, slots: int) -> None:
+    from closeloop.attempts.experiment_run import (
+        open_run,
+        open_run_context,
+        plan_experiment,
+        run_attempts,
+    )
+    from closeloop.records.settings import ExperimentSettings, Settings, VariantSettings
+    from closeloop.tasks.task_files import select_tasks
+
+    variants = {name: VariantSettings(model=f"scripted:{name}.yaml") for name in ANSWERS}
+    settings = Settings(variants=variants)
+    tasks = select_tasks(settings, root, ())
+    repeats = attempts // (len(tasks) * len(variants))
+    async with open_run_context(settings, root, list(variants), {}) as context:
+        plan = plan_experiment(context, tasks, ExperimentSettings(repeats=repeats))
+        async with open_run(
+            plan, context, jobs=slots, report_progress=lambda progress: None
+        ) as run:
+            await run_attempts(run)
+        outcomes = [row.outcome for row in context.store.list_attempts()]
+    assert len(outcomes) == attempts, outcomes
+    assert sorted(set(outcomes)) == ["fail", "pass"], outcomes
