@@ -46,7 +46,7 @@ ANSWERS = {"right": "return sum(items)", "wrong": "return str(items)"}
 def measure(bench: Bench) -> Iterator[Row]:
     kind = find_sandbox_kind(bench.folder / "cache")
     turn, seconds = (0.01, 0.01) if bench.is_smoke else (TURN_SECONDS, TEST_SECONDS)
-    for full, crowd, work in CASES:
+    for full, crowd, work in CASES[:1] if bench.is_smoke else CASES:
         attempts, slots = bench.size(full, 4), bench.size(crowd, 4)
         took = bench.call("schedule", "run_schedule", attempts, slots, turn, work, seconds)
         in_slots = -(-attempts // slots) * (TURNS * turn + seconds)

@@ -37,7 +37,15 @@ KILLS = int(os.environ.get("CLOSELOOP_TEST_KILLS", "2"))
 SEED = os.environ.get("CLOSELOOP_TEST_SEED", "7")
 SESSIONS = 75
 SHOP = "def total(prices):\n    return sum(prices)\n"
-SHOP_TESTS = "from shop import total\n\n\ndef test_total():\n    assert total([1, 2]) == 3\n"
+SHOP_TESTS = """import unittest
+
+from shop import total
+
+
+class TestShop(unittest.TestCase):
+    def test_total(self):
+        self.assertEqual(total([1, 2]), 3)
+"""
 _numbers = itertools.count(1)
 
 
@@ -116,15 +124,15 @@ def build_shop(folder: Path) -> Path:
     """Two pieces of work in the past that can be mined."""
     folder.mkdir()
     code, tests = SHOP, SHOP_TESTS
-    configuration = f'[commands]\ntest = "{small_project.PYTEST}"\n'
+    configuration = '[commands]\ntest = "python3 -m unittest"\n'  # starts quickly
     files = {"closeloop.toml": configuration, ".gitignore": ".closeloop/\ntasks/\n"}
     small_project.git(folder, "init", "-q", "-b", "main")
     for name in ("", "smallest", "largest"):
         if name:
             chosen = {"smallest": "min", "largest": "max"}[name]
             code += f"\n\ndef {name}(prices):\n    return {chosen}(prices)\n"
-            tests += f"\n\ndef test_{name}():\n    from shop import {name}\n\n"
-            tests += f"    assert {name}([1, 2]) == {chosen}(1, 2)\n"
+            tests += f"\n    def test_{name}(self):\n        from shop import {name}\n\n"
+            tests += f"        self.assertEqual({name}([1, 2]), {chosen}(1, 2))\n"
         files |= {"shop.py": code, "test_shop.py": tests}
         for path, content in files.items():
             (folder / path).write_text(content)
@@ -239,7 +247,7 @@ def test_a_command_that_is_killed_loses_nothing(
     for number in itertools.count():
         place = Place(CASES[command], tmp_path / f"round-{number}", fresh_url(engine))
         while kills < KILLS:
-            process = place.start()
+            process, began = place.start(), time.monotonic()
             try:
                 process.communicate(timeout=chance.uniform(0.05, 1.0) * longest)
             except subprocess.TimeoutExpired:
@@ -247,7 +255,8 @@ def test_a_command_that_is_killed_loses_nothing(
                 process.communicate()
                 kills += 1
             else:
-                break  # it was quicker: the next kill is another project's
+                longest = min(longest, time.monotonic() - began)
+                break  # it was quicker: the next kill is another project's, and sooner
         assert place.run() == expected
         if kills == KILLS:
             break
