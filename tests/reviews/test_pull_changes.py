@@ -394,7 +394,7 @@ def test_our_own_branch_is_the_work_of_the_agent_that_was_run(store: Store) -> N
     assert delivery is not None
     # The attempt began two days after the pull request was opened: no time to it is known.
     assert delivery.seconds_to_open is None
-    (row,) = list_board(store, store.pulls.list_pulls())
+    (row,) = list_board(store, store.pulls.list_pulls(), store.pulls.list_pulls())
     assert row.cost == 1.25
 
 

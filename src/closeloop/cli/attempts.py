@@ -545,7 +545,7 @@ def pulls(  # noqa: PLR0913 - one parameter for each flag
             return
         by_agent = None if author is None else author == "agents"
         rows = store.pulls.list_pulls(repo=repo, state=state, agent=by_agent)
-        board = list_board(store, rows, sort)
+        board = list_board(store, rows, store.pulls.list_pulls(), sort)
     listing = build_pull_listing(board, limit)
     print_json(listing) if json else print_parts(*pulls_table(listing))
 

@@ -134,9 +134,16 @@ class BoardRow(Record):
     """Why it has these points, most important first."""
 
 
-def list_board(store: Store, rows: Sequence[PullRow], order: PullOrder = "care") -> list[BoardRow]:
-    """Return pull requests, those that deserve care first: open ones, drafts, then ended ones."""
-    all_pulls = store.pulls.list_pulls()
+def list_board(
+    store: Store,
+    rows: Sequence[PullRow],
+    all_pulls: Sequence[PullRow],
+    order: PullOrder = "care",
+) -> list[BoardRow]:
+    """Return pull requests, those that deserve care first: open ones, drafts, then ended ones.
+
+    Sizes and costs are compared with those of all known pull requests.
+    """
     costs = load_pull_costs(store, rows, all_pulls)
     sizes = collect_sizes(all_pulls)
     checked = _reports_by_commit(store.reports.list_reports(MAX_REPORTS_READ))

@@ -300,6 +300,7 @@ def insights(page_context: PageContext, query: NoQuery) -> InsightsView:
         "insights", page_context.store_mark(), group_themes
     )
     themes, problem = cached_themes.value or ((), None)
+    lessons = load_session_lessons(page_context)
     hidden = hidden_attempts(page_context.store)
     visible_insights = [
         insight
@@ -318,8 +319,8 @@ def insights(page_context: PageContext, query: NoQuery) -> InsightsView:
         trouble=problem,
         latest=tuple(latest),
         titles={row.id: row.title or row.task or "" for row in rows if row is not None},
-        lessons=list_session_lessons(page_context),
-        fresh=cached_themes.fresh,
+        lessons=lessons.value or (),
+        fresh=cached_themes.fresh and lessons.fresh,
     )
 
 

@@ -211,7 +211,7 @@ def _pulls_that_need_care(page_context: PageContext) -> tuple[BoardRow, ...]:
     rows = page_context.store.pulls.list_pulls(state="open", agent=True)
     hidden = hidden_items(page_context.store) if rows else set()
     rows = [row for row in rows if f"{row.repo}#{row.pull}" not in hidden]
-    board = list_board(page_context.store, rows)
+    board = list_board(page_context.store, rows, page_context.store.pulls.list_pulls())
     return tuple(row for row in board if row.reasons)[:MAX_CARE]
 
 

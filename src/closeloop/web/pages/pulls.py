@@ -86,15 +86,16 @@ class PullsView(Record):
 
 
 def pulls(page_context: PageContext, query: PullsAsked) -> PullsView:
-    agent = None if query.by is None else query.by == "agents"
-    rows = page_context.store.pulls.list_pulls(repo=query.repo, state=query.state, agent=agent)
+    all_pulls = page_context.store.pulls.list_pulls()
     words = (query.q or "").lower().split()
     rows = [
         row
-        for row in rows
-        if _was_open_in(row, query) and all(word in _searched_text(row) for word in words)
+        for row in all_pulls
+        if _has_wanted_fields(row, query)
+        and _was_open_in(row, query)
+        and all(word in _searched_text(row) for word in words)
     ]
-    board = list_board(page_context.store, rows, query.sort)
+    board = list_board(page_context.store, rows, all_pulls, query.sort)
     cached_risk = page_context.metric_cache.compute_from_work(
         f"risk {query.risk_by}", lambda work: _compute_risk_view(work, query.risk_by)
     )
@@ -112,6 +113,14 @@ def pulls(page_context: PageContext, query: PullsAsked) -> PullsView:
         reports=tuple(report for report in reports if report.number not in of_pulls),
         risk=cached_risk.value,
         fresh=cached_risk.fresh,
+    )
+
+
+def _has_wanted_fields(row: PullRow, query: PullsAsked) -> bool:
+    return (
+        query.repo in (None, row.repo)
+        and query.state in (None, row.state)
+        and (query.by is None or (row.agent is not None) is (query.by == "agents"))
     )
 
 
@@ -187,7 +196,7 @@ def pull(page_context: PageContext, query: PullAsked) -> PullView:
     if row.attempt is not None:
         # Refused where the task is sealed.
         load_open_task(store, store.load_attempt(row.attempt))
-    board = list_board(store, [row])[0]
+    board = list_board(store, [row], store.pulls.list_pulls())[0]
     work = store.listing.load_row(row.attempt) if row.attempt else None
     report = _load_report_view(page_context, board.report) if board.report else None
     change = load_pull_change(pull_request, store)
