@@ -47,7 +47,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     kind = find_sandbox_kind(bench.folder / "cache")
     turn, seconds = (0.01, 0.01) if bench.is_smoke else (TURN_SECONDS, TEST_SECONDS)
     for full, crowd, work in CASES[:1] if bench.is_smoke else CASES:
-        attempts, slots = bench.size(full, 4), bench.size(crowd, 4)
+        attempts, slots = bench.size(full, 2), bench.size(crowd, 2)
         took = bench.call("schedule", "run_schedule", attempts, slots, turn, work, seconds)
         in_slots = -(-attempts // slots) * (TURNS * turn + seconds)
         on_cores = attempts * seconds / (os.cpu_count() or 1) if work == "computing" else 0.0
