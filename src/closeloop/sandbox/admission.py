@@ -27,7 +27,7 @@ from anyio.lowlevel import RunVar
 from closeloop.sandbox import program_execution
 from closeloop.sandbox.program_execution import ALL_PROGRAMS, CURRENT_TALLY, CpuTally
 
-SLOTS_PER_CORE = 8
+SLOTS_PER_CORE = 32
 """Slots of a suite about which nothing is known."""
 IDLE_FACTOR = 4
 """Maximum multiple of the slots while processors are idle."""
