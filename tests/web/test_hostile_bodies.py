@@ -166,6 +166,16 @@ def test_more_spans_than_a_request_may_have_are_refused(server: Server) -> None:
     assert b"send fewer" in answer.content
 
 
+def test_bodies_that_are_not_http_leave_no_traceback(server: Server) -> None:
+    for path in ("/webhooks/github", "/v1/traces", "/nope"):
+        for _ in range(3):
+            opened = server.connect(path, "transfer-encoding: chunked\r\n\r\nno size")
+            assert opened.recv(100)
+            opened.close()
+    assert server.answers()
+    assert "Traceback" not in server.log.read_text()
+
+
 ENCODINGS = ["deflate", "zstd", "br", "gzip, gzip", "identity, gzip", "x-gzip", "\u00e9"]
 
 

@@ -13,6 +13,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
+from h11 import LocalProtocolError
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -92,6 +94,10 @@ class WebhookMiddleware:
         self._memory = BodyMemory()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(LocalProtocolError):  # uvicorn has refused what the client sent as not HTTP
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith("/webhooks/"):
             try:
                 reply = await self._save_delivery(scope, receive)
