@@ -34,6 +34,7 @@ from reading_answers import (
 )
 from reading_records import (
     READINGS,
+    ReadingLine,
     count_readings,
     latest_notes,
     load_readings,
@@ -46,6 +47,8 @@ from reading_sample import (
     SessionSet,
     carry_verdicts,
     count_findings,
+    count_met_failures,
+    list_absent_sessions,
     open_sessions,
     refresh_notes,
     sample_findings,
@@ -54,7 +57,9 @@ from reading_sample import (
 from reading_terminal import read_findings, read_sessions
 
 from closeloop import plugins
+from closeloop.process.rulebook import decide_gate, rate_readings
 from closeloop.records.errors import BadInput, Fault
+from closeloop.records.estimate import wilson_rate
 
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -145,6 +150,32 @@ def refresh_readings(sample: Sequence[SampledFinding], known: SessionSet, folder
         f"{len(carried)} verdicts of earlier versions still hold; "
         f"{len(refreshed) - outdated} sessions compared anew, {outdated} have to be read again.\n"
     )
+    absent = list_absent_sessions(lines, known)
+    if absent:
+        sys.stdout.write(
+            f"{len(absent)} sessions that were read are not in these folders, and stay as they "
+            f"were: {', '.join(absent[:5])}{', …' if absent[5:] else ''}\n"
+        )
+    print_met_failures(load_readings(folder), known)
+
+
+def print_met_failures(lines: Sequence[ReadingLine], known: SessionSet) -> None:
+    """How many of the failures noted in this source the rules meet."""
+    versions = rule_versions()
+    counts = count_readings(lines, versions)
+    rules = [one.rule for one in plugins.load_plugins("detectors")]
+    gating = {
+        rule.name for rule in rules if decide_gate(rule, rate_readings(counts.get(rule.name))).gates
+    }
+    met = count_met_failures(lines, known, versions, gating)
+    for count, words in (
+        (met.by_own_rule, "by the rule that is about it"),
+        (met.by_any_rule, "by any rule"),
+        (met.by_gating_rule, "by a rule that gates"),
+    ):
+        rate = page.told(wilson_rate(count, met.failures))
+        sys.stdout.write(f"failures met {words}: {count}: {rate}\n")
+    sys.stdout.write(f"by any rule, at any other place of the session: {met.elsewhere:.1f}\n")
 
 
 def name_reader(given: argparse.Namespace) -> ReaderName:

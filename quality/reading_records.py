@@ -222,6 +222,14 @@ def count_readers(lines: Iterable[ReadingLine]) -> dict[str, RuleReaders]:
 
 def list_failures(lines: Iterable[ReadingLine], versions: Mapping[str, int]) -> list[NotedFailure]:
     """Each failure once, also where several readers noted it; none held against an old rule."""
+    by_session = group_failures(lines, versions)
+    return [failure for known in by_session.values() for failure in known]
+
+
+def group_failures(
+    lines: Iterable[ReadingLine], versions: Mapping[str, int]
+) -> dict[tuple[str, str], list[NotedFailure]]:
+    """By source and session, what `list_failures` lists."""
     by_session: dict[tuple[str, str], list[NotedFailure]] = {}
     for notes in latest_notes(lines):
         known = by_session.setdefault((notes.source, notes.session), [])
@@ -234,7 +242,7 @@ def list_failures(lines: Iterable[ReadingLine], versions: Mapping[str, int]) -> 
                 for one in known
             )
         ]
-    return [failure for known in by_session.values() for failure in known]
+    return by_session
 
 
 def spans_overlap(some: Sequence[int], others: Sequence[int]) -> bool:

@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
-from reading_records import FindingVerdict, NotedFailure, ReadingLine, SessionNotes, spans_overlap
+from reading_records import (
+    FindingVerdict,
+    NotedFailure,
+    ReadingLine,
+    SessionNotes,
+    group_failures,
+    spans_overlap,
+)
 
 from closeloop.cli.measure import import_into_memory
 from closeloop.metrics.attempt_measuring import measure_attempts, project_rulebook
@@ -190,3 +197,57 @@ def refresh_notes(
         outdated = session.events != old.events
         if outdated or noted != old.failures:
             yield replace(old, failures=noted, outdated=outdated)
+
+
+def list_absent_sessions(lines: Iterable[ReadingLine], known: SessionSet) -> list[str]:
+    """Sessions of this source that were read, and that its folders do not hold."""
+    read = {line.session for line in lines if line.source == known.source}
+    return sorted(read - known.sessions.keys())
+
+
+class MetFailures(Record):
+    """Of the clear failures that readers noted in a source, how many have findings there."""
+
+    failures: int = 0
+    by_own_rule: int = 0
+    by_any_rule: int = 0
+    by_gating_rule: int = 0
+    elsewhere: float = 0.0
+    """How many a finding would meet on average if each was at any other place of its session."""
+
+
+def count_met_failures(
+    lines: Sequence[ReadingLine],
+    known: SessionSet,
+    versions: Mapping[str, int],
+    gating: Collection[str],
+) -> MetFailures:
+    """Hold what readers noted against findings at its events, and at any events as many."""
+    failures = by_own_rule = by_any_rule = by_gating_rule = 0
+    elsewhere = 0.0
+    for (source, name), noted in group_failures(lines, versions).items():
+        session = known.sessions.get(name)
+        if source != known.source or session is None:
+            continue
+        failures += len(noted)
+        for failure in noted:
+            there = {failure.rule, *failure.others} if failure.caught else {*failure.others}
+            by_own_rule += failure.caught
+            by_any_rule += bool(there)
+            by_gating_rule += not there.isdisjoint(gating)
+            elsewhere += share_of_places_met(failure.events, session)
+    return MetFailures(
+        failures=failures,
+        by_own_rule=by_own_rule,
+        by_any_rule=by_any_rule,
+        by_gating_rule=by_gating_rule,
+        elsewhere=elsewhere,
+    )
+
+
+def share_of_places_met(events: Sequence[int], session: MeasuredSession) -> float:
+    """Of all places in the session for as long a stretch, the share at which a finding is."""
+    length = max(events) - min(events)
+    places = [(first, first + length) for first in range(1, session.events - length + 1)]
+    met = sum(any(spans_overlap(one.events, place) for one in session.findings) for place in places)
+    return met / len(places)

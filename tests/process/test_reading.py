@@ -33,9 +33,12 @@ from reading_records import (  # noqa: E402
 )
 from reading_sample import (  # noqa: E402
     MeasuredSession,
+    MetFailures,
     SessionSet,
     carry_verdicts,
     compare_failures,
+    count_met_failures,
+    list_absent_sessions,
     refresh_notes,
     sample_findings,
     sample_sessions,
@@ -255,6 +258,30 @@ def test_notes_do_not_count_once_a_recording_is_read_as_other_events() -> None:
     (outdated,) = refresh_notes([notes(missed)], session_set({"a": []}, events=12), VERSIONS)
     assert outdated.outdated
     assert summarise_readings([notes(missed), outdated], VERSIONS).sessions == 0
+
+
+def test_sessions_that_the_folders_do_not_hold_are_named() -> None:
+    lines = [notes(session="gone"), verdict(session="gone too"), notes(), notes(source="t")]
+    known = session_set({"a": []})
+    assert list_absent_sessions(lines, known) == ["gone", "gone too"]
+
+
+def test_met_failures_are_told_beside_what_any_other_place_would_meet() -> None:
+    # Nine events, findings at 3-5 and at 9. Of the eight places for two events, 2-3, 3-4, 4-5,
+    # 5-6 and 8-9 meet one; of the nine places for one event, 3, 4, 5 and 9 do.
+    found = [finding("spiral", 3, 5), finding("drift", 9)]
+    noted = compare_failures(
+        [("spiral", (4, 5)), ("other", (9,)), ("drift", (1,))], found, VERSIONS
+    )
+    lines = [notes(*noted), notes(*noted, reader="bob"), notes(*noted, session="absent")]
+    met = count_met_failures(lines, session_set({"a": found}), VERSIONS, {"spiral"})
+    assert met == MetFailures(
+        failures=3,
+        by_own_rule=1,
+        by_any_rule=2,
+        by_gating_rule=1,
+        elsewhere=pytest.approx(5 / 8 + 4 / 9 + 4 / 9),
+    )
 
 
 # What is kept
