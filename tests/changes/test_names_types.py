@@ -443,3 +443,15 @@ def test_a_member_of_what_a_fixture_returns_is_looked_up_in_its_class(tmp_path: 
     added = "def test_it(ware):\n    ware.take_all(1)\n    ware.take(1)\n"
     (finding,) = found(tmp_path, added, before, "tests/test_ware.py")
     assert finding.message.startswith("`take_all` does not exist in `Stock`")
+
+
+def test_what_another_type_of_a_union_has_is_left_alone(tmp_path: Path) -> None:
+    before = {**SHOP, "shop/move.py": "from typing import NamedTuple\n"}
+    added = (
+        "class Event(NamedTuple):\n    path: bytes\n\n"
+        "def move(event: Event | tuple[Event, Event]) -> bytes:\n"
+        "    if isinstance(event, tuple):\n        first, second = event\n"
+        "        return first.{}\n    return b''\n"
+    )
+    assert found(tmp_path / "one", added.format("path"), before, "shop/move.py") == []
+    assert found(tmp_path / "none", added.format("path_all"), before, "shop/move.py")

@@ -598,6 +598,8 @@ def _examine_attribute(
     diagnostic: TypeDiagnostic, use: NameUse, search: NameSearch
 ) -> Suspect | None:
     """Examine an attribute: of a class without dynamic attributes, or one that exists nowhere."""
+    if " in union " in diagnostic.message and search.name_exists(use.text, use):
+        return None  # Another type of the union has it: a named tuple is a tuple, too.
     type_name = diagnostic.where or ""
     if _PLAIN_TYPE.fullmatch(type_name):
         plain = type_name.partition("[")[0]
