@@ -448,10 +448,9 @@ def test_a_member_of_what_a_fixture_returns_is_looked_up_in_its_class(tmp_path: 
 def test_what_another_type_of_a_union_has_is_left_alone(tmp_path: Path) -> None:
     before = {**SHOP, "shop/move.py": "from typing import NamedTuple\n"}
     added = (
-        "class Event(NamedTuple):\n    path: bytes\n\n"
+        "class Event(NamedTuple):\n    size: bytes\n    path: bytes\n\n"
         "def move(event: Event | tuple[Event, Event]) -> bytes:\n"
-        "    if isinstance(event, tuple):\n        first, second = event\n"
-        "        return first.{}\n    return b''\n"
+        "    first, second = event\n    return first.{0} + second.{0}\n"
     )
     assert found(tmp_path / "one", added.format("path"), before, "shop/move.py") == []
     assert found(tmp_path / "none", added.format("path_all"), before, "shop/move.py")
