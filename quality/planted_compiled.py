@@ -119,7 +119,7 @@ def measure_repository(
         run_git(folder, "checkout", "-qf", commit)
         run_git(folder, "reset", "-q", "--soft", f"{commit}~1")
         clean = check_folder(folder, cache, ("tools", "quality"), language.command)
-        if any(run.after != "passed" for run in clean.tools):
+        if any(run.after not in ("passed", run.before) for run in clean.tools):
             run_git(folder, "reset", "-q", "--hard")
             continue  # It does not compile here.
         counts["planted"] += 1
