@@ -50,7 +50,7 @@ GO = CompiledLanguage(
     command="go vet ./...",
 )
 TYPESCRIPT = CompiledLanguage(
-    files="*.ts",
+    files="src/*.ts",
     call=r"\b\w+\.([a-z]\w+)\(",
     forms=("{}All", "{}Safe", "{}OrNull", "{}Async", "{}Of"),
     command="tsc --noEmit",
