@@ -1,9 +1,10 @@
-"""How many made-up names of Go are found, with the project's own compiler and without it?
+"""How many made-up names of Go or TypeScript are found, with the compiler and without it?
 
-    python quality/planted_compiled.py [--plants N] REPOSITORY …
+    python quality/planted_compiled.py [--plants N] [--typescript COMMAND] REPOSITORY …
 
-Plausible ones, planted in real commits: a method or function that an added line calls gets a name
-that nothing in the repository has. The same commits without a plant must be silent.
+COMMAND is how the repositories' TypeScript is checked, such as `tsc --noEmit`. Plausible names,
+planted in real commits: a method or function that an added line calls gets a name that nothing in
+the repository has. The same commits without a plant must be silent.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
+from msgspec.structs import replace
 
 from closeloop.changes.change_check import CheckRequest
 from closeloop.flow import check_change
 from closeloop.records.change import ChangeReport, CheckTier
+from closeloop.records.record import Record
 from closeloop.records.settings import CommandSettings, SandboxSettings
 from closeloop.sandbox.workspaces import WorkspacePool
 
@@ -29,9 +32,29 @@ PLANTS = 15
 """A repository."""
 MAX_COMMITS = 150
 RULE = "hallucinated-name"
-_FORMS = ("{}All", "Get{}", "{}Safe", "{}OrNil", "To{}")
-_CALL = re.compile(r"\b\w+\.([A-Z]\w+)\(")
-_COMMANDS = CommandSettings(lint="go vet ./...")
+
+
+class CompiledLanguage(Record):
+    """How names of a language are planted, and which command must find them."""
+
+    files: str
+    call: str
+    forms: tuple[str, ...]
+    command: str
+
+
+GO = CompiledLanguage(
+    files="*.go",
+    call=r"\b\w+\.([A-Z]\w+)\(",
+    forms=("{}All", "Get{}", "{}Safe", "{}OrNil", "To{}"),
+    command="go vet ./...",
+)
+TYPESCRIPT = CompiledLanguage(
+    files="src/*.ts",
+    call=r"\b\w+\.([a-z]\w+)\(",
+    forms=("{}All", "{}Safe", "{}OrNull", "{}Async", "{}Of"),
+    command="tsc --noEmit",
+)
 
 
 def run_git(folder: Path, *arguments: str) -> str:
@@ -39,23 +62,30 @@ def run_git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def list_spots(folder: Path, commit: str) -> Iterator[tuple[str, int, str]]:
+def list_spots(
+    folder: Path, commit: str, language: CompiledLanguage
+) -> Iterator[tuple[str, int, str]]:
     """Path, line and name of each call of a member on a line that the commit adds."""
     path, number = "", 0
-    for line in run_git(folder, "show", "-U0", "--format=", commit, "--", "*.go").splitlines():
+    for line in run_git(
+        folder, "show", "-U0", "--format=", commit, "--", language.files
+    ).splitlines():
         if line.startswith("+++ "):
             path = line[6:]
         elif line.startswith("@@"):
             number = int(line.split("+")[1].split(" ")[0].split(",")[0])
         elif line.startswith("+"):
             code = line[1:].partition("//")[0]
-            if '"' not in code.partition("(")[0] and (call := _CALL.search(code)):
+            if '"' not in code.partition("(")[0] and (call := re.search(language.call, code)):
                 yield path, number, call[1]
             number += 1
 
 
-def check_folder(folder: Path, cache: Path, tiers: tuple[CheckTier, ...]) -> ChangeReport:
-    order = CheckRequest(root=folder, cache=cache, tiers=tiers, commands=_COMMANDS)
+def check_folder(
+    folder: Path, cache: Path, tiers: tuple[CheckTier, ...], command: str
+) -> ChangeReport:
+    commands = CommandSettings(lint=command)
+    order = CheckRequest(root=folder, cache=cache, tiers=tiers, commands=commands)
 
     async def check() -> ChangeReport:
         async with WorkspacePool(cache, SandboxSettings()) as workspaces:
@@ -71,32 +101,36 @@ def is_told(report: ChangeReport, place: str, severity: str = "") -> bool:
     )
 
 
-def measure_repository(repository: Path, work: Path, plants: int) -> str:
+def measure_repository(
+    repository: Path, work: Path, plants: int, language: CompiledLanguage
+) -> str:
     """Planted, found and found as errors without and with the compiler, and clean ones flagged."""
-    folder, cache = work / repository.name, work / "cache"
+    name = repository.resolve().parent.name if repository.name == "repo" else repository.name
+    folder, cache = work / name, work / "cache"
     run_git(work, "clone", "-q", str(repository), str(folder))
     draw = random.Random(0)  # noqa: S311
     counts = dict.fromkeys(("planted", "names", "errors", "all", "all errors", "flagged"), 0)
-    commits = run_git(folder, "rev-list", "--no-merges", f"-{MAX_COMMITS}", "HEAD", "--", "*.go")
+    history = ("rev-list", "--no-merges", "--min-parents=1", f"-{MAX_COMMITS}", "HEAD")
+    commits = run_git(folder, *history, "--", language.files)
     for commit in commits.split():
-        spots = list(list_spots(folder, commit))
+        spots = list(list_spots(folder, commit, language))
         if not spots or counts["planted"] == plants:
             continue
         run_git(folder, "checkout", "-qf", commit)
         run_git(folder, "reset", "-q", "--soft", f"{commit}~1")
-        clean = check_folder(folder, cache, ("tools", "quality"))
-        if any(run.after != "passed" for run in clean.tools):
+        clean = check_folder(folder, cache, ("tools", "quality"), language.command)
+        if any(run.after not in ("passed", run.before) for run in clean.tools):
             run_git(folder, "reset", "-q", "--hard")
             continue  # It does not compile here.
         counts["planted"] += 1
         counts["flagged"] += any(one.rule == RULE for one in clean.findings)
         path, number, name = draw.choice(spots)
-        made = draw.choice(_FORMS).format(name)
+        made = draw.choice(language.forms).format(name)
         lines = (folder / path).read_text().split("\n")
         lines[number - 1] = lines[number - 1].replace(f".{name}(", f".{made}(", 1)
         (folder / path).write_text("\n".join(lines))
         for tiers, key in ((("quality",), ""), (("tools", "quality"), "all")):
-            report = check_folder(folder, cache, tiers)
+            report = check_folder(folder, cache, tiers, language.command)
             counts[key or "names"] += is_told(report, f"{path}:{number}")
             counts[f"{key} errors".strip()] += is_told(report, f"{path}:{number}", "error")
             if key and not is_told(report, f"{path}:{number}"):
@@ -109,11 +143,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("repositories", nargs="+", type=Path)
     parser.add_argument("--plants", type=int, default=PLANTS)
+    parser.add_argument("--typescript", metavar="COMMAND", help="plant in TypeScript, not Go")
     arguments = parser.parse_args()
+    typescript = replace(TYPESCRIPT, command=arguments.typescript or TYPESCRIPT.command)
+    language = GO if arguments.typescript is None else typescript
     with tempfile.TemporaryDirectory() as work:
         for repository in arguments.repositories:
-            told = measure_repository(repository, Path(work), arguments.plants)
-            sys.stdout.write(f"{repository.name}: {told}\n")
+            told = measure_repository(repository, Path(work), arguments.plants, language)
+            sys.stdout.write(f"{repository}: {told}\n")
             sys.stdout.flush()
 
 

@@ -402,3 +402,55 @@ def test_a_standard_base_may_be_passed_on_by_an_own_module(tmp_path: Path) -> No
         before = {**SHOP, "shop/compat.py": compat.format(place), "shop/use.py": crate}
         added = "        return self.size_or_none\n"
         assert len(found(tmp_path / place, added, before)) == told
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "    from shop._speedups import fast\n",
+        "    from shop.stock import fast\n",
+        "    from collections import fastdict\n",
+        "    import boats\n    version = boats.version_info\n",
+    ],
+    ids=["module", "name", "standard name", "folder of another package"],
+)
+def test_an_import_that_may_fail_is_left_alone(tmp_path: Path, attempt: str) -> None:
+    before = {**SHOP, "boats/trip/__init__.py": ""}
+    added = f"try:\n{attempt}except ImportError:\n    pass\n"
+    assert found(tmp_path / "handled", added, before) == []
+    plain = "".join(line[4:] + "\n" for line in attempt.splitlines())
+    assert found(tmp_path / "plain", plain, before)
+
+
+def test_a_slip_in_an_import_that_may_fail_is_told(tmp_path: Path) -> None:
+    added = "try:\n    from shop.stock import Stokc\nexcept ImportError:\n    pass\n"
+    (finding,) = found(tmp_path, added)
+    assert "did you mean `Stock`?" in finding.message
+
+
+def test_what_a_declared_package_brings_is_left_alone(tmp_path: Path) -> None:
+    before = {**SHOP, "docs/links.py": "", "tox.ini": "[testenv:docs]\ndeps = sphinx\n"}
+    assert found(tmp_path, "from docutils import nodes\n", before, "docs/links.py") == []
+
+
+def test_a_member_of_what_a_fixture_returns_is_looked_up_in_its_class(tmp_path: Path) -> None:
+    fixture = "@pytest.fixture\ndef ware():\n    return Stock(1)\n"
+    before = {
+        **SHOP,
+        "tests/conftest.py": f"import pytest\nfrom shop.stock import Stock\n\n{fixture}",
+        "tests/test_ware.py": "",
+    }
+    added = "def test_it(ware):\n    ware.take_all(1)\n    ware.take(1)\n"
+    (finding,) = found(tmp_path, added, before, "tests/test_ware.py")
+    assert finding.message.startswith("`take_all` does not exist in `Stock`")
+
+
+def test_what_another_type_of_a_union_has_is_left_alone(tmp_path: Path) -> None:
+    before = {**SHOP, "shop/move.py": "from typing import NamedTuple\n"}
+    added = (
+        "class Event(NamedTuple):\n    size: bytes\n    path: bytes\n\n"
+        "def move(event: Event | tuple[Event, Event]) -> bytes:\n"
+        "    first, second = event\n    return first.{0} + second.{0}\n"
+    )
+    assert found(tmp_path / "one", added.format("path"), before, "shop/move.py") == []
+    assert found(tmp_path / "none", added.format("path_all"), before, "shop/move.py")

@@ -138,6 +138,30 @@ def test_work_with_tests_becomes_a_proved_task(project: Project) -> None:
     assert (again.tasks, again.before, again.tried) == ((), 1, 0)
 
 
+def test_a_request_that_says_too_little_is_completed_by_what_fails_without_the_work(
+    project: Project,
+) -> None:
+    more = "\n\ndef test_none():\n    assert total([]) == 0\n"
+    project.commit("Fix: #3", {"shop.py": FIXED, "test_shop.py": FIXED_TESTS + more})
+    assert project.mine(MiningOptions(repeats=1)).refused == {}
+    (task,) = project.tasks()
+    assert task.prompt == (
+        "Make the examples below hold.\n\nExamples of what must hold:\n\n"
+        "```\ndef test_negative():\n    assert total([1, -2]) == 1\n```"
+    )
+    assert task.tags == ("mined", "examples-from-tests")
+
+
+def test_a_request_that_nothing_completes_is_refused(project: Project) -> None:
+    fast = "\n\ndef test_fast():\n    assert total([]) == 0\n"
+    long = FIXED_TESTS + "".join(f"    assert total([{number}])\n" for number in range(1, 40))
+    fix = project.commit("Fix: #3", {"shop.py": FIXED, "test_shop.py": long + fast})
+    assert project.mine(MiningOptions(repeats=1)).refused == {
+        fix: "its message has too little information, or only the solution, and no short test "
+        "shows it"
+    }
+
+
 def test_a_test_file_at_the_root_that_pytest_does_not_collect_by_itself_is_mined(
     project: Project,
 ) -> None:

@@ -17,6 +17,7 @@ from closeloop.tasks.change_parts import CollectionRules, find_collection_rules
 from closeloop.tasks.other_projects import ManifestFolder
 from closeloop.tasks.required_names import RequiredName, find_untold_names
 from closeloop.tasks.task_prompts import (
+    find_examples,
     find_expected_messages,
     find_introduced_names,
     remove_form_lines,
@@ -327,3 +328,82 @@ def test_code_that_no_mutant_touches_may_be_what_the_tests_are_for() -> None:
     assert not has_unchanged_code(only, make_mutants(only))
     beside = patch("shop.py", *fix, "+    log(1)", "+    parser.add(", '+        "--x",', "+    )")
     assert has_unchanged_code(beside, make_mutants(beside))
+
+
+PYTHON_TESTS = """\
+class TestFerry:
+    @mark.parametrize(
+        "seats",
+        [
+            1,
+            2,
+        ],
+    )
+    def test_seats(self, seats):
+        assert book(seats)
+
+    def test_text(self):
+        assert read() == \'\'\'
+old
+\'\'\'
+
+    def test_nothing(self):
+        book(1)
+"""
+GO_TESTS = """\
+func TestLoad(t *testing.T) {
+	tests := []struct {
+		path string
+		want int
+	}{
+		{"a", 1},
+		{"b", 2},
+		{"c", 3},
+		{"d", 4},
+		{"e", 5},
+		{"f", 6},
+		{"g", 7},
+		{"h", 8},
+		{"i", 9},
+		{"j", 10},
+		{"k", 11},
+	}
+	for _, test := range tests {
+		got := Load(test.path)
+		if got != test.want {
+			t.Errorf("got %d", got)
+		}
+	}
+
+	_ = tests
+}
+"""
+SCRIPT_TESTS = """\
+describe("ferry", () => {
+  it("takes a dog's basket", () => {
+    expect(book("basket")).toBe(1)
+  })
+  it("is late", () => expect(late()).toBe(true))
+})
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "added", "names", "shown"),
+    [
+        (PYTHON_TESTS, {6}, ["test_seats"], "2,"),
+        (PYTHON_TESTS, {11, 12, 13, 14, 16, 17}, [], ""),
+        (GO_TESTS, {10, 11}, ["TestLoad"], '\n…\n\t\t{"e", 5},\n'),
+        (GO_TESTS, {*range(1, 30)}, [], ""),
+        (SCRIPT_TESTS, {2, 3, 4}, ["takes a dog's basket"], "expect"),
+        (SCRIPT_TESTS, {5}, [], ""),
+    ],
+    ids=["parameters", "text further left", "rows", "too long", "script", "one line"],
+)
+def test_short_tests_are_examples_of_what_a_change_is_for(
+    text: str, added: set[int], names: list[str], shown: str
+) -> None:
+    examples = [*find_examples(text, added)]
+    assert [example.name for example in examples] == names
+    assert all(shown in example.code for example in examples)
+    assert all(example.code[0] != " " for example in examples)

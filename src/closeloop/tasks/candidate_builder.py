@@ -36,11 +36,14 @@ from closeloop.tasks.required_names import (
     describe_untold_names,
     find_required_names,
     find_untold_names,
+    list_added_lines,
 )
 from closeloop.tasks.task_exchange import extract_member
 from closeloop.tasks.task_prompts import (
     TEST_BEHAVIOUR,
+    ShownTest,
     compose_prompt,
+    find_examples,
     iter_patch_lines,
     remove_form_lines,
     remove_solution,
@@ -122,6 +125,7 @@ MAX_SOURCE_LINES = 800
 MAX_PATCH_BYTES = 1 << 20
 MAX_NAMED_FILES = 4
 NO_TESTS_REASON = "it changes no tests"
+VAGUE_REASON = "its message has too little information, or only the solution"
 _CHORE_SUBJECT = compile_lazily(
     r"(?i)(?:(?:failing )?tests?\b|revert\b|bump\b|release\b|prepare\b.*release|pre-commit"
     r"|black\b|ruff\b|reformat|format(?:ting)?\b|lint|typos?\b|chore\b|ci\b|build\b|docs?\b"
@@ -160,6 +164,8 @@ class TaskCandidate(Record):
     """Expected scope of the work, as globs."""
     names: tuple[RequiredName, ...] = ()
     """Names that the tests use and the base lacks."""
+    examples: tuple[ShownTest, ...] = ()
+    """Tests that can complete the request, if the message says too little."""
 
 
 def find_unfit_reason(change: Change, parts: ChangeParts) -> str | None:
@@ -321,15 +327,16 @@ def _candidate_from_patches(
     if work.hindsight:
         message = remove_solution(message, tests)
     labels = [name.label for name in names if not name.is_told(message)]
-    prompt = compose_prompt(
-        message,
-        source,
-        tests,
-        labels[:MAX_NAMES],
-        task_prompts.find_expected_messages(source, tests),
-    )
+    texts = task_prompts.find_expected_messages(source, tests)
+    examples: tuple[ShownTest, ...] = ()
+    prompt = compose_prompt(message, source, tests, labels[:MAX_NAMES], texts)
     if prompt is None:
-        return "its message has too little information, or only the solution"
+        examples = tuple(_list_examples(files, tests))
+        prompt = compose_prompt(
+            message, source, tests, labels[:MAX_NAMES], texts, completed=bool(examples)
+        )
+    if prompt is None:
+        return VAGUE_REASON
     if untold := find_untold_names(prompt, names):
         return describe_untold_names(untold)
     return TaskCandidate(
@@ -343,7 +350,14 @@ def _candidate_from_patches(
         source_files=parts.source,
         scope=_find_scope(parts),
         names=tuple(names),
+        examples=examples,
     )
+
+
+def _list_examples(files: WorkFiles, tests: str) -> Iterator[ShownTest]:
+    added = list_added_lines(tests)
+    for path in files.parts.tests:
+        yield from find_examples(files.read_tip(path) or "", added.get(path, ()))
 
 
 def _find_scope(parts: ChangeParts) -> tuple[str, ...]:

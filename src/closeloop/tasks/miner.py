@@ -31,7 +31,7 @@ from closeloop.records.trace import ChatMessage, ModelRequest
 from closeloop.sandbox.workspaces import WorkspaceBase, WorkspacePool
 from closeloop.store import Store
 from closeloop.tasks import candidate_builder
-from closeloop.tasks.candidate_builder import TaskCandidate
+from closeloop.tasks.candidate_builder import VAGUE_REASON, TaskCandidate
 from closeloop.tasks.change_parts import CollectionRules, find_collection_rules
 from closeloop.tasks.mining_environments import (
     QUICK_SECONDS,
@@ -61,6 +61,8 @@ from closeloop.tasks.task_files import render_task_files, with_digests
 from closeloop.tasks.task_prompts import (
     MESSAGES_HEADING,
     NAMES_HEADING,
+    ShownTest,
+    add_examples,
     find_identifiers,
     find_leaks,
     split_patch_lines,
@@ -93,6 +95,8 @@ _MISSING_EXPORT = re.compile(
 )
 UNTESTED_TAG = "untested-statement"
 """Some statement beside the tested fix can be changed without a test noticing."""
+EXAMPLES_TAG = "examples-from-tests"
+"""The message said too little: the request quotes tests."""
 FAILING_STATUSES = ("failed", "error")
 
 
@@ -143,12 +147,27 @@ async def prove_candidate(
             failing_tests = await _find_fail_to_pass(candidate, environments, environment, base)
     if isinstance(failing_tests, RefusedCandidate):
         return failing_tests
+    if candidate.examples:
+        shown = _failing_examples(candidate, failing_tests)
+        if not shown:
+            return RefusedCandidate(why=f"{VAGUE_REASON}, and no short test shows it")
+        prompt = add_examples(candidate.prompt, shown)
+        candidate = msgspec.structs.replace(candidate, prompt=prompt)
     task = _build_task(candidate, environments.repo, environment, failing_tests)
     # The tests that must turn from failing to passing have been run once each way already.
     quick_command = narrow_to_tests(environment, candidate.test_files, failing_tests)
     return await _prove_steady_task(
         task, environments.workspaces, base, max(1, repeats - 1), quick_command
     )
+
+
+def _failing_examples(candidate: TaskCandidate, failing: Sequence[str]) -> list[ShownTest]:
+    """Return the examples that do not hold without the work."""
+    return [
+        example
+        for example in candidate.examples
+        if any(re.search(rf"{re.escape(example.name)}(?!\w)", test) for test in failing)
+    ]
 
 
 async def _prove_steady_task(
@@ -268,6 +287,7 @@ def _build_task(
     tags = ["mined", *(["multi-file"] if len(candidate.source_files) > 1 else [])]
     tags += [] if runs_all or run == environment.recipe.test else ["selected-tests"]
     tags += [f"without-{name}" for name in environment.recipe.left_out]
+    tags += [EXAMPLES_TAG] if candidate.examples else []
     # Slower machines than this one must be able to grade it.
     timeout = max(120.0, 10 * (environment.seconds or 60.0))
     acceptance = acceptance_for_command(run, float(round(timeout)))
@@ -358,7 +378,9 @@ async def open_rewording(
 
 async def reword_candidate(model: Model, candidate: TaskCandidate) -> TaskCandidate:
     """Return the candidate with a request in a user's words; unchanged if the result is not
-    good."""
+    good, or if its tests say more than its words."""
+    if candidate.examples:
+        return candidate
     data = fence_texts({"description": candidate.prompt}, max_chars=MAX_DESCRIPTION_CHARS)
     message = ChatMessage(role="user", text=data)
     request = ModelRequest(

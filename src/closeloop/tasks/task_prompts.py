@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
+from textwrap import dedent
 
 from closeloop.records.record import Record
+from closeloop.text.code_patterns import parse_python
 from closeloop.text.wording import compile_lazily
 
 # String literals in code, without a parser: of most languages, joined, with their gaps.
@@ -250,6 +252,89 @@ def _is_part_of_other(text: str, others: Iterable[str]) -> bool:
     return any(text != other and text in other for other in others)
 
 
+# Examples from the tests, for messages that say too little.
+
+
+MAX_EXAMPLES = 3
+MAX_EXAMPLE_LINES = 24
+_HEAD_LINES, _TAIL_LINES = 6, 8
+"""Lines shown of the beginning and end of a longer test that a change extends."""
+_TEST_START = compile_lazily(
+    r"(?P<indent>[ \t]*)(?:(?P<python>(?:async )?def )(?P<function>test\w*)\("
+    r"|func (?P<go>Test\w+)\(\w+ \*testing\.T\)"
+    r"|(?:it|test)(?:\.\w+)?\(\s*(?P<quote>['\"`])(?P<title>[^\n]{1,200}?)(?P=quote)\s*,)"
+)
+_ASSERTION = compile_lazily(
+    r"\bassert|\braises\(|\bexpect\(|\bt\.(?:Err|Fatal|Fail)|\b(?:require|should)\b"
+)
+
+
+class ShownTest(Record):
+    """A test that a change adds or extends: it shows what the change is for."""
+
+    name: str
+    """As its runner names it."""
+    code: str
+
+
+def find_examples(text: str, added: Collection[int]) -> Iterator[ShownTest]:
+    """Yield the tests of a file that have added lines and an assertion, if they can be shown."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        start = _TEST_START.match(line)
+        span = _find_test_span(lines, number, start) if start else range(0)
+        new = [one for one in span if one in added and lines[one - 1].strip()]
+        if start is None or not new:
+            continue
+        shown = [lines[one - 1] for one in span]
+        if start["python"] and not _is_whole("\n".join(shown)):
+            continue
+        if len(shown) > MAX_EXAMPLE_LINES and not {*span} <= {*added}:
+            head, tail = span[:_HEAD_LINES], span[-_TAIL_LINES:]
+            middle = [lines[one - 1] for one in new if head[-1] < one < tail[0]]
+            middle += ["…"] if middle else []
+            shown = [*shown[:_HEAD_LINES], "…", *middle, *shown[-_TAIL_LINES:]]
+        code = dedent("\n".join(shown)).strip()
+        if len(shown) <= MAX_EXAMPLE_LINES and _ASSERTION.search(code):
+            name = start["function"] or start["go"] or start["title"]
+            yield ShownTest(name=name, code=code)
+
+
+def _find_test_span(lines: Sequence[str], number: int, start: re.Match[str]) -> range:
+    """Return the numbers of a test's lines, with Python's decorators; none if it does not end."""
+    indent, first = len(start["indent"]), number
+    end = next((one for one in range(number, len(lines)) if _is_left(lines[one], indent)), None)
+    if not start["python"]:
+        closes = end is not None and lines[end].startswith(f"{start['indent']}}}")
+        return range(number, end + 2) if end is not None and closes else range(0)
+    end = len(lines) if end is None else end
+    while end > number and not lines[end - 1].strip():
+        end -= 1
+    while first > 1 and lines[first - 2].strip() and not _ends_block(lines[first - 2], indent):
+        first -= 1
+    return range(first, end + 1)
+
+
+def _is_whole(code: str) -> bool:
+    """Return whether Python code has its end: not so if a string has lines further left."""
+    try:
+        parse_python(dedent(code))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _is_left(line: str, indent: int) -> bool:
+    """Return whether a line is not further in, and not the end of a signature."""
+    text = line.lstrip()
+    return text != "" and len(line) - len(text) <= indent and not text.startswith(")")
+
+
+def _ends_block(line: str, indent: int) -> bool:
+    """Return whether a line above a function is no part of its decorators."""
+    return _is_left(line, indent) and not line.lstrip().startswith(("@", "]", "}"))
+
+
 MIN_LINE_CHARS = 12
 MIN_KEPT_CHARS = 40
 """Minimum characters kept before sentences that describe the solution are removed."""
@@ -384,9 +469,11 @@ MIN_NAMED_WORDS = 2
 MIN_WRAPPED_CHARS = 50
 MAX_CODE_SPANS = 6_000
 MAX_PROMPT_CHARS = 6_000
+DEFAULT_TITLE = "Make the examples below hold."
 NAMES_HEADING = "Names to use: "
 MESSAGES_HEADING = "Messages, word for word:"
-"""Heading of a request's last part, if the tests expect names and texts."""
+EXAMPLES_HEADING = "Examples of what must hold:"
+"""Headings of a request's last parts: what the tests expect."""
 TEST_BEHAVIOUR = r" (?:being|are|is|not|never|always|get(?:ting)?) "
 """After *tests*: then tests are the project's subject, as in a test runner."""
 _TRAILER = compile_lazily(
@@ -625,12 +712,18 @@ def request_from_message(message: str, changelog: str = "") -> str:
 
 
 def compose_prompt(
-    message: str, source: str, tests: str, names: Sequence[str], texts: Sequence[str]
+    message: str,
+    source: str,
+    tests: str,
+    names: Sequence[str],
+    texts: Sequence[str],
+    *,
+    completed: bool = False,
 ) -> str | None:
     """Compose the request; None if too little is left once the answer is removed.
 
     Names, formatted as code, and texts are those that the tests expect: a colleague would be given
-    them.
+    them. A request that examples will complete may say as little as it likes.
     """
     prompt = remove_leaks(message, source, tests)
     words = re.findall(r"[^\W\d_]\w+", prompt)
@@ -640,9 +733,9 @@ def compose_prompt(
     min_words = 2 * MIN_PROMPT_WORDS
     if prompt[:8] == message[:8]:
         min_words = MIN_NAMED_WORDS if names else MIN_PROMPT_WORDS - names_known
-    if len(words) < min_words:
+    if len(words) < min_words and not completed:
         return None
-    prompt = re.sub(r"^[—–-]{1,3} ", "", prompt)
+    prompt = re.sub(r"^[—–-]{1,3} ", "", prompt) if words else DEFAULT_TITLE
     labels = [name if "`" in name else f"`{name}`" for name in names]
     missing_labels = [label for label in labels if not is_label_told(label, prompt)]
     if missing_labels:
@@ -651,6 +744,13 @@ def compose_prompt(
     if missing_texts:
         prompt += f"\n\n{MESSAGES_HEADING}\n" + "\n".join(f"- `{text}`" for text in missing_texts)
     return prompt
+
+
+def add_examples(prompt: str, examples: Sequence[ShownTest]) -> str:
+    """Return a request with its shortest examples."""
+    chosen = sorted(examples, key=lambda example: len(example.code))[:MAX_EXAMPLES]
+    blocks = (f"```\n{example.code}\n```" for example in examples if example in chosen)
+    return "\n\n".join((prompt, EXAMPLES_HEADING, *blocks))
 
 
 def is_label_told(label: str, text: str) -> bool:

@@ -35,6 +35,7 @@ from closeloop.changes.names.suspect_names import (
     load_standard_library,
 )
 from closeloop.changes.names.type_diagnostics import (
+    IMPORT_ERRORS,
     TypeCheckerUnusable,
     class_words,
     filter_diagnostics,
@@ -359,15 +360,19 @@ _PACKAGE_MANIFESTS: Mapping[str, re.Pattern[bytes]] = {
     "pyproject.toml": re.compile(rb"^dependencies\s*=\s*\[\s*\]", re.MULTILINE),
 }
 """How a manifest shows that it is a package's; one without dependencies has none."""
+_TOOL_FILES = ("setup.py", "tox.ini", "noxfile.py", "conf.py")
+"""Files that name packages, though they are no manifests; the last is Sphinx's."""
 _OTHER_DISTRIBUTIONS: Mapping[str, str] = {
     "attr": "attrs",
     "bs4": "beautifulsoup4",
     "cv2": "opencv",
     "dateutil": "python-dateutil",
+    "docutils": "sphinx",
     "git": "gitpython",
     "jose": "python-jose",
     "jwt": "pyjwt",
     "magic": "python-magic",
+    "markupsafe": "jinja2",
     "mpl_toolkits": "matplotlib",
     "OpenSSL": "pyopenssl",
     "PIL": "pillow",
@@ -376,9 +381,10 @@ _OTHER_DISTRIBUTIONS: Mapping[str, str] = {
     "sklearn": "scikit-learn",
     "skimage": "scikit-image",
     "usb": "pyusb",
+    "werkzeug": "flask",
     "zmq": "pyzmq",
 }
-"""Distributions by module, if the distribution's name does not contain the module's."""
+"""Distributions that bring a module whose name they do not contain."""
 
 
 def find_undeclared_imports(search: NameSearch) -> Iterator[Suspect]:
@@ -475,7 +481,7 @@ def _declared_packages(search: NameSearch) -> _DeclaredPackages | None:
                 content = search.inspection.sides.read(side, path) or b""
                 for line in _PIP_INSTALL.findall(content.decode("utf-8", "replace")):
                     names.update(re.findall(r"[A-Za-z][\w.-]{2,}", line))
-            if kind in ("manifest", "lockfile") or path.endswith("setup.py"):
+            if kind in ("manifest", "lockfile") or PurePosixPath(path).name in _TOOL_FILES:
                 content = search.inspection.sides.read(side, path) or b""
                 names.update(re.findall(r"[A-Za-z][\w.-]{2,}", content.decode("utf-8", "replace")))
                 package = _PACKAGE_MANIFESTS.get(path)
@@ -505,6 +511,10 @@ def _is_declared(module: str, declared: frozenset[str]) -> bool:
 MIN_OTHER_MEMBERS = 2
 """Other members of a value that must belong to one class, to take the value for one of it."""
 MAX_DEFINITIONS = 10
+
+
+_GIVEN_VALUE = re.compile(rb"^\s+(?:return|yield)\s+(?:\w+\.)*(\w+\(?)", re.MULTILINE)
+"""What a function gives: a call, if a bracket follows."""
 
 
 def find_unfit_uses(search: NameSearch) -> Iterator[Suspect]:
@@ -584,10 +594,31 @@ def _infer_class(use: NameUse, search: NameSearch) -> str | None:
         name = values.pop().rpartition(b".")[2].decode("utf-8", "replace")
         is_class = name.endswith("(") and not values and find_classes(name[:-1], search)
         return name[:-1] if is_class else None
+    if made := _find_fixture_class(use.receiver or "", search):
+        return made
     others = {name.text for name in module.names if name.receiver == use.receiver} - {use.text}
     owners = [_classes_with(member, search) for member in others]
     shared = set[str].intersection(*owners) if len(owners) >= MIN_OTHER_MEMBERS else set()
     return shared.pop() if len(shared) == 1 else None
+
+
+def _find_fixture_class(name: str, search: NameSearch) -> str | None:
+    """Return the class of what the one pytest fixture of that name returns."""
+    index = search.inspection.index
+    fixtures = [
+        (path, function)
+        for path in {path for path, _ in index.defined(name)[:MAX_DEFINITIONS]}
+        for function in getattr(index.module(path), "functions", ())
+        if function.name == name and any("fixture" in one for one in function.decorators)
+    ]
+    if len(fixtures) != 1:
+        return None
+    path, function = fixtures[0]
+    lines = (search.inspection.sides.read("after", path) or b"").split(b"\n")
+    body = b"\n".join(lines[function.first_line - 1 : function.last_line])
+    made = {match.decode("utf-8", "replace") for match in _GIVEN_VALUE.findall(body)}
+    given = made.pop() if len(made) == 1 else ""
+    return given[:-1] if given.endswith("(") and find_classes(given[:-1], search) else None
 
 
 def _classes_with(member: str, search: NameSearch) -> set[str]:
@@ -619,7 +650,14 @@ MAX_UNDEFINED_NAMES = 4
 def check(inspection: Inspection) -> Sequence[Finding | Unmeasured]:
     """Return one finding per name that does not exist, with the places that use it."""
     search = NameSearch(inspection)
-    nowhere = [*search.find_suspects(), *find_undeclared_imports(search)]
+    nowhere = [
+        suspect
+        for suspect in search.find_suspects()
+        if suspect.near
+        or suspect.use.kind != "import"
+        or not is_attempted(suspect.use.path, suspect.use.line, search, IMPORT_ERRORS)
+    ]
+    nowhere += find_undeclared_imports(search)
     nowhere += find_unfit_uses(search)
     unmeasured: list[Finding | Unmeasured] = []
     typed: list[Suspect] = []

@@ -421,6 +421,7 @@ _VERSION_TEST = re.compile(rb"\bif\b.*\b(?:IS_)?PY(?:THON)?_?(?:VERSION|[23])\b"
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _BACKPORTS = {"unittest2": "unittest"}
 """Packages with the names of a standard module."""
+IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError")
 _NO_TYPE_CHECK = re.compile(rb"^(\s*)@((?:\w+\.)?no_type_check\b)", re.MULTILINE)
 _DYNAMIC_PARAMETERS = ("object.__init__", "replace", "_replace", "__replace__")
 """Callables that take the fields of a class, which a decorator may create at run time."""
@@ -442,8 +443,10 @@ def filter_diagnostics(
         suspect = _examine_diagnostic(complaint, search) if is_examined else None
         if suspect is None or search.is_python_2(complaint.path, complaint.name):
             continue
-        is_member = complaint.kind == "attribute"
-        if not (is_member and is_attempted(complaint.path, complaint.line, search)):
+        is_module = complaint.kind == "import" or complaint.message.startswith("Module ")
+        errors = ["AttributeError"] if complaint.kind == "attribute" else []
+        errors += IMPORT_ERRORS if is_module and suspect.near is None else []
+        if not is_attempted(complaint.path, complaint.line, search, errors):
             yield suspect
 
 
@@ -479,17 +482,21 @@ def _is_version_specific(path: str, line: int, search: NameSearch) -> bool:
         return False
 
 
-def is_attempted(path: str, line: int, search: NameSearch) -> bool:
-    """Return whether an attribute may be missing: `except AttributeError` handles that."""
+def is_attempted(
+    path: str, line: int, search: NameSearch, errors: Sequence[str] = ("AttributeError",)
+) -> bool:
+    """Return whether a name may be missing: the code around handles one of these errors."""
     content = search.inspection.sides.read("after", path) or b""
-    if b"AttributeError" not in content:
+    if not any(error.encode() in content for error in errors):
         return False
     try:
         nodes = ast.walk(parse_python(content))
         return any(
             isinstance(node, ast.Try)
             and node.body[0].lineno <= line <= (node.body[-1].end_lineno or line)
-            and any("AttributeError" in ast.dump(one.type) for one in node.handlers if one.type)
+            and any(
+                error in ast.dump(one.type) for one in node.handlers if one.type for error in errors
+            )
             for node in nodes
         )
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -591,6 +598,8 @@ def _examine_attribute(
     diagnostic: TypeDiagnostic, use: NameUse, search: NameSearch
 ) -> Suspect | None:
     """Examine an attribute: of a class without dynamic attributes, or one that exists nowhere."""
+    if " in union " in diagnostic.message and search.name_exists(use.text, use):
+        return None  # Another type of the union has it: a named tuple is a tuple, too.
     type_name = diagnostic.where or ""
     if _PLAIN_TYPE.fullmatch(type_name):
         plain = type_name.partition("[")[0]
