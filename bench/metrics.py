@@ -71,6 +71,12 @@ def _measure_many(bench: Bench) -> Iterator[Row]:
             "many.db", lambda file: bench.call("metrics", "make", str(file), attempts, False)
         )
     )
+    first = bench.call("metrics", "timed", many, "metrics")
+    yield build_row(
+        f"all metrics of {attempts:,} attempts for the first time, CPU", [first["cpu"]], "s",
+        floor=[bench.call("metrics", "scan", many)["cpu"]],
+        against="a bare SQL scan of their columns",
+    )  # fmt: skip
     for what in ("metrics", "trends"):
         times = bench.repeat(
             lambda: {

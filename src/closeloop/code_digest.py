@@ -56,13 +56,13 @@ def digest_code(*modules: str) -> str:
     `package.*` stands for every module of a package, for modules that are imported by a computed
     name. Of a plug-in without a source file only the name counts.
     """
-    key = content_digest(sys.path, modules)[:16]
+    roots = [module for name in modules for module in _expand_name(name)]
+    key = content_digest(sys.path, roots)[:16]
     known_digest = _known_digests().get(key)
     if known_digest and all(
         _file_state(path) == (path, *state) for path, *state in known_digest.files
     ):
         return known_digest.digest
-    roots = [module for name in modules for module in _expand_name(name)]
     known_count = len(_parsed_modules())
     reached_modules = _reach_modules(roots)
     if len(_parsed_modules()) > known_count:
@@ -70,7 +70,7 @@ def digest_code(*modules: str) -> str:
     digest = content_digest(
         sorted((name, parsed and parsed.tree) for name, parsed in reached_modules.items())
     )
-    if all(reached_modules.values()) and not any(name.endswith(".*") for name in modules):
+    if all(reached_modules.values()):
         paths = [str(path) for name in reached_modules if (path := _find_source(name))]
         files = tuple(state for path in paths if (state := _file_state(path)))
         _known_digests()[key] = CodeDigest(digest=digest, files=files)

@@ -114,12 +114,12 @@ class Cluster:
 
 
 @contextmanager
-def two_nodes(folder: Path) -> Iterator[Cluster]:
+def two_nodes(folder: Path, processors: int = 1) -> Iterator[Cluster]:
     cluster = Cluster(folder)
     try:
-        cluster.start("head", processors=1)
+        cluster.start("head", processors=processors)
         cluster.wait(1)
-        cluster.start("other", processors=1)
+        cluster.start("other", processors=processors)
         cluster.wait(2)
         yield cluster
     finally:

@@ -37,6 +37,8 @@ def test_a_migrated_database_has_the_columns_that_queries_use(bare_store_url: st
             column["name"]: (column["type"]._type_affinity, column["nullable"])
             for column in found.get_columns(name)
         }
+        if name == "attempts":  # SQLite has it in every table, and does not list it
+            made.pop("rowid", None)
         used = {
             column.name: (affinity_of(column.type), column.nullable) for column in table.columns
         }
@@ -51,7 +53,7 @@ def test_a_migrated_database_has_the_columns_that_queries_use(bare_store_url: st
 
 def test_everything_is_a_fact_but_work_in_hand_and_what_is_made_of_facts() -> None:
     facts = [name for step in migrations.MIGRATIONS for name in step.facts]
-    others = ["inbox", "jobs", "places", "pulls", "search_documents"]
+    others = ["column_segments", "inbox", "jobs", "places", "pulls", "search_documents"]
     assert sorted([*facts, *others]) == sorted(schema.metadata.tables)
 
 

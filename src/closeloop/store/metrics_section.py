@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from closeloop.records.errors import MachineFailed, ReadOnlyStore
 from closeloop.records.pull_request import Delivery
-from closeloop.records.record import Record
+from closeloop.records.record import Record, content_digest
 from closeloop.records.task import Task, Variant
 from closeloop.store import attempt_rows, fact_rows, schema
 from closeloop.store.engine import Connection
@@ -18,11 +21,23 @@ from closeloop.store.packed_columns import (
     RowPlacer,
     align_columns,
     collect_columns,
+    join_rows,
     leave_out_attempts,
+    pack_segment,
+    unpack_segment,
 )
 from closeloop.store.record_bodies import unpack_record
-from closeloop.store.sql_expressions import BigInteger, SqlExpression, Text, case, func, type_coerce
-from closeloop.store.sql_statements import Select, Table, select
+from closeloop.store.schema import column_segments
+from closeloop.store.sql_expressions import (
+    BigInteger,
+    SqlExpression,
+    Text,
+    case,
+    func,
+    literal_column,
+    type_coerce,
+)
+from closeloop.store.sql_statements import Select, Table, delete, insert, select
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,31 +95,33 @@ class MetricsSection(StoreSection):
             columns = (row[name] for name in MEASUREMENT_FIELDS)
             self._unsaved[row["attempt"], row["basis"]] = (row["attempt"], *columns, *shares)
 
+    def pack_segments(self) -> None:
+        """Pack rows that are not in a segment yet, if they fill one."""
+        # What is not packed is read row by row, so a store that cannot be written now works too.
+        with suppress(ReadOnlyStore, MachineFailed):
+            for table in self._read(_list_tables_to_pack):
+                while self._write(partial(_pack_next_segment, table=table)):
+                    pass
+
     def load_attempt_columns(self, span: AttemptSpan) -> AttemptColumns:
         """Load attempts with the grade that counts and the session; times in µs since 1970.
 
         Grades and sessions are read by themselves and joined here, in a third of the time.
         """
-        attempts, grades, sessions = schema.attempts, schema.grades, schema.sessions
-        selected: list[SqlExpression] = [attempts.c[name] for name in ATTEMPT_FIELDS]
-        selected[ATTEMPT_FIELDS.index("started")] = type_coerce(
-            attempts.c.started, BigInteger
-        ).label("started")
-        attempt_query = select(attempts.c.id, *selected).where(*_span_conditions(span))
-        grade_query = select_within(span, grades, GRADE_FIELDS).order_by(grades.c.number)
-        session_query = select_within(span, sessions, SESSION_FIELDS)
+        if span == AttemptSpan():
+            self.pack_segments()
         superseded_query = attempt_rows.select_superseded_attempts(_span_conditions(span))
 
         def work(connection: Connection) -> AttemptColumns:
-            loaded = load_columns(connection, attempt_query)
+            loaded = _load_table(connection, schema.attempts, span)
             if span.attempts is None:
                 superseded = [*connection.execute(superseded_query).scalars()]
                 loaded = leave_out_attempts(loaded, superseded)
             placer = RowPlacer(loaded.attempts)
-            graded = load_columns(connection, grade_query)
+            graded = _load_table(connection, schema.grades, span)
             in_order = keep_newest_grades(placer.find_places(graded), graded.held["version"])
             held = loaded.held.join(align_columns(graded, in_order, placer.size))
-            recorded = load_columns(connection, session_query)
+            recorded = _load_table(connection, schema.sessions, span)
             places = placer.find_places(recorded)
             return AttemptColumns(
                 attempts=loaded.attempts,
@@ -116,22 +133,18 @@ class MetricsSection(StoreSection):
 
     def load_measurement_columns(self, span: AttemptSpan) -> AttemptColumns:
         """Load all measurements, on any basis, the newest last; rates as shares."""
-        table = schema.measurements
-        shares = [
-            (table.c[f"{name}_hits"] / func.nullif(table.c[f"{name}_of"], 0)).label(name)
-            for name in RATE_NAMES
-        ]
-        query = (
-            select_within(span, table, MEASUREMENT_FIELDS)
-            .add_columns(*shares)
-            .order_by(table.c.number)
+        unsaved_rows = list(self._unsaved.values())
+        loaded: AttemptColumns = self._read(
+            lambda connection: _load_table(connection, schema.measurements, span, unsaved_rows)
         )
-        return self._load_columns(query, list(self._unsaved.values()))
+        return loaded
 
     def load_delivery_columns(self, span: AttemptSpan) -> AttemptColumns:
         """Load all deliveries, the newest of an attempt last."""
-        query = select_within(span, schema.deliveries, DELIVERY_FIELDS)
-        return self._load_columns(query.order_by(schema.deliveries.c.number))
+        loaded: AttemptColumns = self._read(
+            lambda connection: _load_table(connection, schema.deliveries, span)
+        )
+        return loaded
 
     def has_deliveries(self) -> bool:
         """Whether anything is known of what people did with some work."""
@@ -225,12 +238,8 @@ class MetricsSection(StoreSection):
             newest.setdefault(name, body)
         return list(newest.items())[::-1]
 
-    def _load_columns(
-        self, query: Select, extra_rows: Sequence[tuple[Any, ...]] = ()
-    ) -> AttemptColumns:
-        loaded: AttemptColumns = self._read(
-            lambda connection: load_columns(connection, query, extra_rows)
-        )
+    def _load_columns(self, query: Select) -> AttemptColumns:
+        loaded: AttemptColumns = self._read(lambda connection: load_columns(connection, query))
         return loaded
 
 
@@ -270,6 +279,129 @@ def load_columns(
     kinds.pop(next(iter(kinds)))
     parts = connection.fetch_parts(query, FETCH_ROWS)
     return collect_columns(chain(parts, [extra_rows]) if extra_rows else parts, kinds)
+
+
+# Segments: what metrics read of the rows of a table, packed by columns, many rows in one value.
+#
+# Facts are added and never changed, so a segment never becomes outdated: it has all rows whose
+# numbers are in its range, and a range is packed when no transaction can add to it. Rows with
+# higher numbers are read one by one. A purge changes facts, and deletes all segments.
+
+SEGMENT_ROWS = 16_384
+JOINED_SEGMENTS = 8
+"""Segments that are in memory unjoined: many small arrays leave gaps that nothing else fills."""
+SEGMENT_FORMAT = 1
+"""Of what `pack_segment` writes."""
+SEGMENTED_TABLES = (
+    schema.attempts, schema.grades, schema.sessions, schema.measurements, schema.deliveries,
+)  # fmt: skip
+LOCK_MILLISECONDS = 2000
+
+
+def _select_table(table: Table, span: AttemptSpan) -> Select:
+    """Select what metrics need of a table, for the attempts of a span."""
+    if table is schema.attempts:
+        selected: list[SqlExpression] = [table.c[name] for name in ATTEMPT_FIELDS]
+        started = type_coerce(table.c.started, BigInteger).label("started")
+        selected[ATTEMPT_FIELDS.index("started")] = started
+        return select(table.c.id, *selected).where(*_span_conditions(span))
+    fields = {
+        "grades": GRADE_FIELDS,
+        "sessions": SESSION_FIELDS,
+        "measurements": MEASUREMENT_FIELDS,
+        "deliveries": DELIVERY_FIELDS,
+    }
+    query = select_within(span, table, fields[table.name])
+    if table is not schema.measurements:
+        return query
+    shares = (
+        (table.c[f"{name}_hits"] / func.nullif(table.c[f"{name}_of"], 0)).label(name)
+        for name in RATE_NAMES
+    )
+    return query.add_columns(*shares)
+
+
+def _row_number(table: Table) -> SqlExpression:
+    """Return the number that grows with each row of a table."""
+    if table is schema.attempts:
+        return literal_column("attempts.rowid", BigInteger)
+    return table.c.number
+
+
+def _load_table(
+    connection: Connection,
+    table: Table,
+    span: AttemptSpan,
+    extra_rows: Sequence[tuple[Any, ...]] = (),
+) -> AttemptColumns:
+    """Load the rows of a table in the order of their numbers, from segments where they are."""
+    query, number = _select_table(table, span), _row_number(table)
+    if span != AttemptSpan():
+        ordered = query if table is schema.attempts else query.order_by(number)
+        return load_columns(connection, ordered, extra_rows)
+    segments = column_segments.c
+    bodies = connection.fetch_parts(
+        select(segments.body)
+        .where(segments.layout == _segment_layout(connection, query))
+        .order_by(segments.place),
+        1,
+    )
+    parts, packed_rows = [], 0
+    for ((body,),) in bodies:
+        parts.append(unpack_segment(body))
+        packed_rows += SEGMENT_ROWS
+        if len(parts) == JOINED_SEGMENTS:
+            parts = [join_rows(parts)]
+    newer = query.where(number > packed_rows).order_by(number)
+    return join_rows([*parts, load_columns(connection, newer, extra_rows)])
+
+
+def _segment_layout(connection: Connection, query: Select) -> str:
+    """Return a digest of what a segment has: other columns make other segments."""
+    sql = query.render_statement(connection.dialect, ()).sql
+    return content_digest(SEGMENT_FORMAT, SEGMENT_ROWS, sql)
+
+
+def _list_tables_to_pack(connection: Connection) -> list[Table]:
+    """List the tables with enough rows for another segment."""
+    return [table for table in SEGMENTED_TABLES if _find_next_place(connection, table) is not None]
+
+
+def _find_next_place(connection: Connection, table: Table) -> int | None:
+    """Return the place of the next segment; None if the rows do not fill it."""
+    last_row = connection.execute(select(func.max(_row_number(table))).select_from(table)).scalar()
+    if (last_row or 0) < SEGMENT_ROWS:
+        return None
+    layout = _segment_layout(connection, _select_table(table, AttemptSpan()))
+    query = select(func.count()).select_from(column_segments)
+    place: int = connection.execute(query.where(column_segments.c.layout == layout)).scalar_one()
+    return place if last_row >= (place + 1) * SEGMENT_ROWS else None
+
+
+def _pack_next_segment(connection: Connection, table: Table) -> bool:
+    """Pack the next segment of a table; False if its rows do not fill one."""
+    if connection.dialect == "postgresql":
+        # No transaction that took a lower number is still open then, nor a purge.
+        connection.execute_sql(f"SET LOCAL lock_timeout = '{LOCK_MILLISECONDS}ms'")
+        connection.execute_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
+    place = _find_next_place(connection, table)
+    if place is None:
+        return False
+    query, number = _select_table(table, AttemptSpan()), _row_number(table)
+    layout = _segment_layout(connection, query)
+    if place == 0:
+        outdated = (column_segments.c.source == table.name) & (column_segments.c.layout != layout)
+        connection.execute(delete(column_segments).where(outdated))
+    first, last = place * SEGMENT_ROWS, (place + 1) * SEGMENT_ROWS
+    rows = load_columns(connection, query.where(number > first, number <= last).order_by(number))
+    segment = {
+        "layout": layout,
+        "place": place,
+        "source": table.name,
+        "body": pack_segment(rows),
+    }
+    connection.execute(insert(column_segments), segment)
+    return True
 
 
 def _span_conditions(span: AttemptSpan) -> list[SqlExpression]:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from closeloop.records.record import Record
+from closeloop.store.record_bodies import pack_record, unpack_record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -165,6 +166,17 @@ def _join_numbers(pieces: Sequence[Array]) -> Array:
     return joined
 
 
+def _join_texts(pieces: Sequence[TextColumn]) -> TextColumn:
+    """Join columns of texts; a text has one code in all."""
+    import numpy as np
+
+    code_by_text = number_by_first_use()
+    codes = [[code_by_text[label] for label in piece.labels] for piece in pieces]
+    kind = np.min_scalar_type(len(code_by_text))
+    joined = [np.array(part, kind)[piece.codes] for part, piece in zip(codes, pieces, strict=True)]
+    return TextColumn(codes=np.concatenate(joined), labels=tuple(code_by_text))
+
+
 def _narrow_codes(codes: Array, labels: int) -> Array:
     """Return codes in the smallest type that holds the code of one more label."""
     import numpy as np
@@ -182,6 +194,15 @@ class PackedColumns(MutableMapping[str, Column]):
         self._packed: dict[str, Any] = {}
         self._parts: list[PackedColumns] = []
         self.update(columns)
+
+    @classmethod
+    def from_packed(cls, packed: dict[str, NumberColumn | TextColumn]) -> PackedColumns:
+        columns = cls()
+        columns._packed = packed
+        return columns
+
+    def list_packed(self) -> list[tuple[str, NumberColumn | TextColumn]]:
+        return [*self._packed.items()]
 
     def __getitem__(self, name: str) -> Column:
         import numpy as np
@@ -223,6 +244,19 @@ class PackedColumns(MutableMapping[str, Column]):
                 joined._packed.update(columns._packed)
             else:
                 joined.update(columns)
+        return joined
+
+    @classmethod
+    def join_rows(cls, parts: Sequence[PackedColumns]) -> PackedColumns:
+        """Join the rows of parts with the same columns; empties them, to need less memory."""
+        joined = cls()
+        for name in [*parts[0]]:
+            pieces = [part._packed.pop(name) for part in parts]
+            joined._packed[name] = (
+                _join_texts(pieces)
+                if isinstance(pieces[0], TextColumn)
+                else NumberColumn(packed=_join_numbers([piece.packed for piece in pieces]))
+            )
         return joined
 
     def select_rows(self, rows: Any) -> PackedColumns:
@@ -292,11 +326,14 @@ class PackedColumns(MutableMapping[str, Column]):
 class AttemptIds(Sequence[str]):
     """Ids of attempts in one array of bytes: as texts they would take six times the memory."""
 
-    def __init__(self, packed: Array, keys: Array) -> None:
+    def __init__(self, packed: Array) -> None:
         self.packed = packed
-        """UTF-8 of equal width; objects if an id is long."""
-        self.keys = keys
-        """Hashes of the ids in this process."""
+        """UTF-8 of equal width; texts if an id is long."""
+
+    @cached_property
+    def keys(self) -> Array:
+        """Return a hash of each id."""
+        return _hash_ids(self.packed)
 
     def __len__(self) -> int:
         return len(self.packed)
@@ -307,7 +344,7 @@ class AttemptIds(Sequence[str]):
             return value
         if isinstance(value, bytes):
             return value.decode()
-        return AttemptIds(value, self.keys[row])
+        return AttemptIds(value)
 
     def __iter__(self) -> Iterator[str]:
         for first in range(0, len(self), PACKED_ROWS):
@@ -330,6 +367,24 @@ class AttemptIds(Sequence[str]):
         return np.fromiter((one == other for one, other in pairs), np.bool_, len(self))
 
 
+def _hash_ids(packed: Array) -> Array:
+    """Return a hash of each id, the same in arrays of any width."""
+    import numpy as np
+
+    if packed.dtype.kind == "O":
+        hashes = [_hash_ids(np.array([name.encode("utf-8", "surrogatepass")])) for name in packed]
+        return np.concatenate(hashes)
+    words_per_id = -(-packed.dtype.itemsize // 8)
+    words = packed.astype(f"S{8 * words_per_id}").view(np.uint64).reshape(-1, words_per_id)
+    sums = np.zeros(len(packed), np.uint64)
+    for place in range(words_per_id):
+        # A word of zeros adds nothing. The factors are odd; others would do as well.
+        factor = np.uint64(0x9E3779B97F4A7C15 * (2 * place + 1) % 2**64)
+        word = words[:, place] * factor
+        sums += (word ^ (word >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    return sums.view(np.int64)
+
+
 MAX_PACKED_ID_BYTES = 64
 
 
@@ -348,12 +403,10 @@ class IdPacker:
 
     def __init__(self) -> None:
         self._packed: list[Array] = []
-        self._keys: list[Array] = []
 
     def add_ids(self, names: Sequence[str]) -> None:
         import numpy as np
 
-        self._keys.append(np.fromiter(map(hash, names), np.int64, len(names)))
         width = len(names[0])
         joined = "\0".join(names)
         content = np.frombuffer(f"{joined}\0".encode("utf-8", "surrogatepass"), np.uint8)
@@ -372,15 +425,17 @@ class IdPacker:
         self._packed.append(packed)
 
     def join_ids(self) -> AttemptIds:
-        import numpy as np
+        return _join_ids(self._packed)
 
-        if not self._packed:
-            return AttemptIds(np.empty(0, "S1"), np.empty(0, np.int64))
-        if any(part.dtype.kind == "O" for part in self._packed):
-            self._packed = [
-                np.array([*AttemptIds(part, part)], np.object_) for part in self._packed
-            ]
-        return AttemptIds(np.concatenate(self._packed), np.concatenate(self._keys))
+
+def _join_ids(pieces: Sequence[Array]) -> AttemptIds:
+    import numpy as np
+
+    if not pieces:
+        return AttemptIds(np.empty(0, "S1"))
+    if any(piece.dtype.kind == "O" for piece in pieces):
+        pieces = [np.array([*AttemptIds(piece)], np.object_) for piece in pieces]
+    return AttemptIds(np.concatenate(pieces))
 
 
 class AttemptColumns(Record):
@@ -389,6 +444,90 @@ class AttemptColumns(Record):
     attempts: Sequence[str]
     """The attempt id of each row."""
     held: PackedColumns
+
+
+def join_rows(parts: Sequence[AttemptColumns]) -> AttemptColumns:
+    """Return the rows of all parts, which have the same columns and are emptied."""
+    parts = [part for part in parts if len(part.attempts)] or parts[:1]
+    if len(parts) == 1:
+        return parts[0]
+    return AttemptColumns(
+        attempts=_join_ids([pack_ids(part.attempts).packed for part in parts]),
+        held=PackedColumns.join_rows([part.held for part in parts]),
+    )
+
+
+class StoredArray(Record):
+    """An array as it is stored."""
+
+    type: str
+    rows: int
+    content: bytes
+    """The bytes of all elements; of one element if it stands for all rows."""
+
+
+class ColumnSegment(Record):
+    """Columns of some rows as they are stored."""
+
+    ids: StoredArray | None
+    long_ids: tuple[str, ...] = ()
+    numbers: dict[str, StoredArray]
+    texts: dict[str, tuple[StoredArray, tuple[str | None, ...]]]
+
+
+def pack_segment(columns: AttemptColumns) -> bytes:
+    """Pack columns as loaded from the store."""
+    ids, held = pack_ids(columns.attempts), columns.held.list_packed()
+    has_long_ids = ids.packed.dtype.kind == "O"
+    return pack_record(
+        ColumnSegment(
+            ids=None if has_long_ids else _store_array(ids.packed),
+            long_ids=tuple(ids) if has_long_ids else (),
+            numbers={
+                name: _store_array(column.packed)
+                for name, column in held
+                if isinstance(column, NumberColumn)
+            },
+            texts={
+                name: (_store_array(column.codes), column.labels)
+                for name, column in held
+                if isinstance(column, TextColumn)
+            },
+        )
+    )
+
+
+def unpack_segment(body: bytes) -> AttemptColumns:
+    """Unpack columns that `pack_segment` packed."""
+    import numpy as np
+
+    segment = unpack_record(body, ColumnSegment)
+    if segment.ids is None:
+        ids = AttemptIds(np.array(segment.long_ids, np.object_))
+    else:
+        ids = AttemptIds(_load_array(segment.ids))
+    return AttemptColumns(
+        attempts=ids,
+        held=PackedColumns.from_packed(
+            {name: NumberColumn(packed=_load_array(part)) for name, part in segment.numbers.items()}
+            | {
+                name: TextColumn(codes=_load_array(codes), labels=labels)
+                for name, (codes, labels) in segment.texts.items()
+            }
+        ),
+    )
+
+
+def _store_array(array: Array) -> StoredArray:
+    stored = array[:1] if _is_constant(array) else array
+    return StoredArray(type=array.dtype.str, rows=len(array), content=stored.tobytes())
+
+
+def _load_array(stored: StoredArray) -> Array:
+    import numpy as np
+
+    array = np.frombuffer(stored.content, stored.type)
+    return array if len(array) == stored.rows else np.broadcast_to(array[0], stored.rows)
 
 
 def make_text_column(values: Sequence[Any]) -> TextColumn:

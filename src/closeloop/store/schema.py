@@ -1,9 +1,10 @@
 """The tables as queries see them; `migrations` creates them.
 
 Every row is a fact, added and never changed, except work in progress (`jobs`, `inbox`, `places`),
-and `pulls` and `search_documents`, which are derived from facts. If content may be saved again
-under the same name (a task with other tags, a grade by a better grader), rows have a running
-number and the newest one counts. A body is the whole record; the other columns are for searching.
+and what is derived from facts (`column_segments`, `pulls`, `search_documents`). If content may be
+saved again under the same name (a task with other tags, a grade by a better grader), rows have a
+running number and the newest one counts. A body is the whole record; the other columns are for
+searching.
 """
 
 from __future__ import annotations
@@ -578,6 +579,15 @@ rule_examples = Table(
     Column("rule", Text, nullable=False),
     Column("key", Text, nullable=False),
     Column("at", Moment, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+column_segments = Table(
+    "column_segments",
+    metadata,
+    Column("layout", Text, primary_key=True),
+    Column("place", BigInteger, primary_key=True),
+    Column("source", Text, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
 

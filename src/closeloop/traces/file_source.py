@@ -441,6 +441,9 @@ READER_MARKS = {
     b'"resourceSpans"': "otlp",
     b"# aider chat": "aider",
     b"ATIF-v": "atif",
+    b'"session.start"': "copilot-cli",
+    b'"session_start"': "droid",
+    b'"parentId"': "pi",
     b"SQLite format 3": "opencode-store",
 }
 """What most files of a format have near their beginning: its reader is asked first."""
