@@ -142,3 +142,7 @@ def test_a_gate_without_a_baseline_says_how_to_keep_one(
     code, out, _ = typed(capsys, "gate")
     assert code == 0
     assert "Not worse" in out
+    code, out, _ = typed(capsys, "gate", "--threshold", "passed=1.0")
+    assert code == 1
+    assert "The gate fails, compared with the baseline 'main'" in out
+    assert "Worse than" not in out, "it is equal to the baseline"
