@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from closeloop.cli.console import JsonFlag, make_visible
-from closeloop.records.attempt import AttemptMarks, AttemptSort
+from closeloop.records.attempt import AttemptMarks, AttemptSort, is_incomplete_recording
 from closeloop.records.record import Record
 from closeloop.text.search_text import SearchSnippet
 from closeloop.text.wording import short_repository_name
@@ -452,7 +452,7 @@ def attempts_table(
             Text(make_visible(agent_name or "–")),
             "–" if row.turns is None else str(row.turns),
             "–" if row.seconds is None else f"{row.seconds:.1f}",
-            row.exit,
+            "incomplete" if is_incomplete_recording(row.origin, row.cause) else row.exit,
             Text("by review" if by_review else failure_reason(row), style="dim"),
             *([render_snippet(facts.snippets.get(row.id))] if facts.snippets else []),
         )
