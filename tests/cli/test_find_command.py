@@ -236,3 +236,10 @@ def test_a_session_that_still_runs_did_not_give_up(tmp_path: Path) -> None:
     assert "gave_up" not in running
     assert "exit gave_up: It refused." in refusing
     assert listed.count("incomplete") == listed.count("gave_up") == 1
+
+
+def test_a_search_without_a_result_repeats_what_was_sought(folder: Path) -> None:
+    one = typed(folder, "find", "zebra").stdout
+    assert one.startswith("No session contains zebra. Try fewer words")
+    two = typed(folder, "find", 'zebra "of refunds"').stdout
+    assert two.startswith('No session contains all of the 2 words and phrases zebra "of refunds".')
